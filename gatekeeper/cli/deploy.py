@@ -2,14 +2,14 @@
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from gatekeeper.cli.options import AS_JSON, QUIET, RUN_DIR, SLO, RunPath, parse_duration, show
-from gatekeeper.core.errors import ExitCode, InputError
+from gatekeeper.core.errors import InputError
 
 AFTER_INTERRUPT = {
     "watch": "the overlay is valid until its next_look_before; the same command continues from watch.jsonl"
@@ -95,17 +95,49 @@ def history(runs_dir: Path, *, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("before", type=RunPath(), metavar="RUN_A")
-@click.argument("after", type=RunPath(), metavar="RUN_B")
+@click.argument("runs", type=RunPath(), nargs=-1, required=True, metavar="RUN_A RUN_B...")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["worse"]),
+    help="Exit 1 where a figure is proven worse than in RUN_A, 3 where one is missing.",
+)
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Compare this metric alone; repeatable.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "markdown"]),
+    default="text",
+    show_default=True,
+    help="Output format; markdown fits a pull-request comment.",
+)
 @AS_JSON
-def compare(before: Path, after: Path, *, as_json: bool) -> int:
-    """Compare two runs metric by metric; exits 3 if they are not comparable."""
-    from gatekeeper.deploy import history as stored  # noqa: PLC0415
-    from gatekeeper.report import command_text  # noqa: PLC0415
+def compare(
+    runs: Sequence[Path],
+    fail_on: str | None,
+    metrics: Sequence[str],
+    form: str,
+    *,
+    as_json: bool,  # noqa: ARG001 (it sets the format)
+) -> int:
+    """Compare runs with the first one, metric by metric: what is proven better or worse.
 
-    document = stored.compare(before, after)
-    show(document, command_text.comparison(document), as_json=as_json)
-    return ExitCode.OK if document["comparable"] else ExitCode.UNPROVEN
+    Runs of different backends stand on one table where the target is of one family and the canaries are the same; what
+    cannot be compared between them is named.
+
+    \b
+    Exit codes:
+      0    compared
+      1    with --fail-on worse: a figure is proven worse
+      3    the runs are not comparable
+    """  # noqa: D301 (click reads the \b)
+    from gatekeeper.deploy import compare as comparing  # noqa: PLC0415
+    from gatekeeper.report import comparison  # noqa: PLC0415
+
+    document = comparing.compare(runs, metrics)
+    pairs = comparing.comparisons(document)
+    text = comparison.markdown(pairs) if form == "markdown" else comparison.text(pairs)
+    show(document, text, as_json=form == "json")
+    return comparing.exit_code(document, fail_on_worse=fail_on == "worse")
 
 
 @click.command()

@@ -313,8 +313,18 @@ BY_NAME: dict[str, Metric] = {metric.name: metric for metric in ALL}
 PASS_RATES: dict[str, PassRate] = {metric.name: metric.pass_rate for metric in ALL if metric.pass_rate}
 """The pass rate that each difference of pass rates compares."""
 
-MEASURED = ("throughput_ratio", "answer_throughput_ratio", "acceptance_rate", "ttft_delta", "decode_throughput")
-"""Metrics that every workload's verdict shows, objective or not."""
+MEASURED = (
+    "throughput_ratio",
+    "answer_throughput_ratio",
+    "acceptance_rate",
+    "ttft_delta",
+    "decode_throughput",
+    "ttft",
+    "itl_p50",
+    "itl_p95",
+    "itl_p99",
+)
+"""Metrics that every workload's verdict shows, objective or not, where there are enough answers to bound them."""
 
 OTHER_NAMES = {
     "acceptance": "acceptance_rate",

@@ -1,12 +1,13 @@
-"""What the commands print for people: plan, sweep, probe, doctor, init, history, compare, prune, admit, metrics."""
+"""What the commands print for people: plan, sweep, probe, doctor, init, history, prune, admit, metrics."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from gatekeeper.core.metrics import ALL, BY_NAME, Metric, Sight
+from gatekeeper.core.metrics import ALL, Metric, Sight
 from gatekeeper.core.text import aligned, counted, describe_setting
 from gatekeeper.core.units import show, show_bytes, show_memory, show_seconds
-from gatekeeper.report.phrases import interval, ratio, spaced
+from gatekeeper.report.comparison import change, figure
+from gatekeeper.report.phrases import ratio, spaced
 
 WEIGHTS = {"never": "cannot be proven", "not-here": "not on this host", "weak": "note"}
 
@@ -150,12 +151,12 @@ def history(document: Mapping[str, Any]) -> str:
         lines += [f"{slo['slo']}: {counted(len(slo['runs']), 'run')}"]
         for run in slo["runs"]:
             grade = f", {run['grade']}" if run["grade"] else ""
-            memory = f", footprint {_value(run['footprint_peak'], 'footprint_peak')}" if run["footprint_peak"] else ""
+            memory = f", footprint {show_bytes(run['footprint_peak'])}" if run["footprint_peak"] else ""
             lines.append(f"  {run['at'][:16]}Z  {spaced(run['outcome'])}{grade}{memory}  {run['run']}")
             lines += [f"    not trusted: {run['trouble']}"] if run["trouble"] else []
             for name, one in run["workloads"].items():
-                figures = [_interval(one["throughput_ratio"], "throughput_ratio")]
-                figures += [f"acceptance {_interval(one['acceptance_rate'], 'acceptance_rate')}"]
+                figures = [figure(one["throughput_ratio"], "throughput_ratio")]
+                figures += [f"acceptance {figure(one['acceptance_rate'], 'acceptance_rate')}"]
                 lines.append(f"    {name}: {spaced(one['outcome'])}, {describe_setting(one['setting'])}")
                 lines += [f"      ratio {'; '.join(figures)}"] if one["throughput_ratio"] else []
         lines += _trend(slo["trend"])
@@ -176,45 +177,14 @@ def _trend(trend: Mapping[str, Any] | None) -> list[str]:
     return [*lines, *_differ(trend["differences"], "    ")]
 
 
-def comparison(document: Mapping[str, Any]) -> str:
-    """Return both runs, what makes them not comparable, and each workload's figures side by side."""
-    lines = []
-    for side in ("a", "b"):
-        one = document[side]
-        outcome = spaced(one["outcome"])
-        lines.append(f"{side.upper()}  {one['at'][:16]}Z  {one['slo']}: {outcome}, {one['grade']}  {one['run']}")
-    if document["not_comparable"]:
-        lines.append(f"not comparable: {', '.join(document['not_comparable'])}")
-    lines += _differ(document["differences"], "")
-    for workload in document["workloads"]:
-        lines += ["", f"{workload['name']}"]
-        for side in ("a", "b"):
-            if (one := workload[side]) is not None:
-                lines.append(f"  {side.upper()} {spaced(one['outcome'])}, {describe_setting(one['setting'])}")
-        lines += [f"  not compared: {', '.join(workload['not_comparable'])}"] if workload["not_comparable"] else []
-        lines += [f"  {_contrast(one)}" for one in workload["metrics"] if one["a"] or one["b"]]
-    return "\n".join(lines) + "\n"
-
-
 def _differ(differences: list[str], indent: str) -> list[str]:
     return [f"{indent}also different, a possible cause: {', '.join(differences)}"] if differences else []
 
 
 def _contrast(one: Mapping[str, Any]) -> str:
     metric = one["metric"]
-    change = f" ({one['change']:+.1%})" if one["change"] is not None else ""
-    return f"{metric}: {_interval(one['a'], metric)} -> {_interval(one['b'], metric)}{change}, {one['says']}"
-
-
-def _interval(seen: Mapping[str, Any] | None, metric: str) -> str:
-    if not seen:
-        return "-"
-    known = seen["lo"] == seen["hi"] and not BY_NAME[metric].relative
-    return _value(seen["center"], metric) if known else interval(seen, metric)
-
-
-def _value(value: float, metric: str) -> str:
-    return show(value, BY_NAME[metric].unit)
+    moved = f" ({change(one)})" if one["change"] is not None else ""
+    return f"{metric}: {figure(one['a'], metric)} -> {figure(one['b'], metric)}{moved}, {one['says']}"
 
 
 def pruned(document: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.backends.test_real_servers import SYSTEMS
-from tests.builders.github import Runner, document, put_on_path, steps_of
+from tests.builders.github import Finished, Runner, document, put_on_path, steps_of
 from tests.builders.night import GATEKEEPER
 from tests.builders.place import ROOT, Place
 
@@ -168,6 +168,7 @@ def runner(scripted: Callable[..., Place]) -> Callable[..., Runner]:
         values = {f"inputs.{name}": value for name, value in given.items()}
         values |= {f"steps.gate.outputs.{name}": "" for name in ("run", "exit-code", "outcome", "policy")}
         values |= {"runner.temp": str(place.path / "runner"), "github.action_path": str(ROOT)}
+        values |= {"github.token": "t", "github.repository": "o/r", "github.event.pull_request.number": "7"}
         return Runner(steps_of(ACTION), place.path, place.path, values, {**place.environment, "PATH": path})
 
     return write
@@ -202,6 +203,80 @@ def test_a_failed_objective_ends_the_job(runner: Callable[..., Runner]) -> None:
     assert "::error" in done.log
     assert "graded back" in done.summary
     assert "gatekeeper-run" == done.uploaded
+
+
+GH = """echo "$*" >> calls.txt
+case "$*" in *--jq*) echo "$FOUND" ;; esac
+exit "$STATUS"
+"""
+
+
+def commented(runner: Callable[..., Runner], found: str, status: int, **inputs: str) -> tuple[Finished, list[str], str]:
+    """Run the action with a `gh` that finds the comment *found*; return how it ended, the calls and the comment."""
+    made = runner(inputs={"comment": "true", **inputs})
+    path = put_on_path(made.cwd / "tools", made.environment["PATH"], gh=GH)
+    made.environment |= {"PATH": path, "FOUND": found, "STATUS": str(status)}
+
+    done = made.run()
+
+    files = (made.cwd / "calls.txt", made.cwd / "runner" / "gatekeeper-comment.md")
+    calls, comment = (file.read_text() if file.exists() else "" for file in files)
+    return done, calls.splitlines(), comment
+
+
+@pytest.mark.parametrize(
+    ("found", "call"),
+    [
+        ("", "--method POST repos/o/r/issues/7/comments"),
+        ("42\n43", "--method PATCH repos/o/r/issues/comments/42"),
+    ],
+)
+def test_the_summary_is_one_comment_that_is_updated(runner: Callable[..., Runner], found: str, call: str) -> None:
+    """
+    The first push writes a comment, a later one replaces it: it is found by its first line, which names the SLO.
+    """
+    done, calls, comment = commented(runner, found, 0)
+
+    assert 0 == done.code, done.log
+    assert call in calls[1]
+    assert "<!-- gatekeeper certify slo.toml -->" == comment.splitlines()[0]
+    assert comment.partition("\n\n")[2] == done.summary
+
+
+def test_a_comment_that_is_refused_changes_no_verdict(runner: Callable[..., Runner]) -> None:
+    """
+    Without the permission the job warns, and ends as the verdict says.
+    """
+    done, _, _ = commented(runner, "", 1)
+
+    assert 0 == done.code
+    assert "::warning::" in done.log
+    assert "pull-requests: write" in done.log
+
+
+def test_no_comment_unless_it_is_wanted(runner: Callable[..., Runner]) -> None:
+    """
+    By default `gh` is not called at all; outside of a pull request neither.
+    """
+    assert [] == commented(runner, "", 0, comment="false")[1]
+    made = runner(inputs={"comment": "true", "run": "second"})
+    made.values["github.event.pull_request.number"] = ""
+    assert "not a pull request" in made.run().log
+
+
+def test_the_summary_says_what_became_better_or_worse(runner: Callable[..., Runner]) -> None:
+    """
+    With an earlier run to compare with, the summary and the comment hold the table of both.
+    """
+    made = runner(inputs={"run": "before"})
+    assert 0 == made.run().code
+    (made.cwd / "summary.md").unlink()
+    made.values |= {"inputs.run": "after", "inputs.compare-with": "before"}
+
+    done = made.run()
+
+    assert 0 == done.code, done.log
+    assert "B against A: no difference shown" in done.summary
 
 
 def test_an_old_run_is_not_taken_for_a_new_one(runner: Callable[..., Runner]) -> None:

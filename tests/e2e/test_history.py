@@ -53,7 +53,7 @@ def test_history_groups_runs_by_slo(place: Place) -> None:
     ratios = [one["workloads"]["easy"]["throughput_ratio"]["center"] for one in slo["runs"]]
     assert ratios[2] < min(ratios[:2])
     assert ("runs/b-again", "runs/c-slower") == (slo["trend"]["a"], slo["trend"]["b"])
-    assert {"lower"} == {one["says"] for one in slo["trend"]["workloads"]["easy"]}
+    assert {"worse"} == {one["says"] for one in slo["trend"]["workloads"]["easy"]}
 
 
 def test_history_hides_nothing(place: Place) -> None:
@@ -80,13 +80,13 @@ def test_history_hides_nothing(place: Place) -> None:
 
 def test_compare_calls_a_difference_only_where_the_intervals_part(place: Place) -> None:
     """
-    The same run again shows no difference; lower acceptance shows as lower, and other differences are named.
+    The same run again shows no difference; lower acceptance shows as worse, and other differences are named.
     """
     same = place.run("compare", "runs/a-first", "runs/b-again", "--json", code=0).document
     worse = place.run("compare", "runs/a-first", "runs/c-slower", "--json", code=0).document
 
     assert "no difference shown" == result(same, "throughput_ratio")
-    assert ["lower", "lower"] == [result(worse, "throughput_ratio"), result(worse, "acceptance_rate")]
+    assert ["worse", "worse"] == [result(worse, "throughput_ratio"), result(worse, "acceptance_rate")]
     assert ([], ["versions.script"]) == (same["differences"], worse["differences"])
 
 
@@ -106,6 +106,97 @@ def test_compare_refuses_another_machine(place: Place) -> None:
     assert ["host.chip"] == done.document["not_comparable"]
     assert "not compared" == result(done.document, "throughput_ratio")
     assert "not comparable: host.chip" in shown
+
+
+def test_compare_fails_on_worse_where_that_is_asked(place: Place) -> None:
+    """
+    --fail-on worse ends with 1 for a proven loss and 0 for a gain; without it, both are 0.
+    """
+    place.run("compare", "runs/a-first", "runs/c-slower", code=0)
+    worse = place.run("compare", "runs/a-first", "runs/c-slower", "--fail-on", "worse", code=1).out
+    place.run("compare", "runs/a-first", "runs/b-again", "--fail-on", "worse", code=0)
+    better = place.run("compare", "runs/c-slower", "runs/a-first", "--fail-on", "worse", "--metric", "acceptance_rate")
+
+    assert worse.startswith("B against A: worse (proven): easy throughput_ratio -")
+    assert "▼" in worse
+    assert (0, True) == (better.code, better.out.startswith("B against A: better (proven): easy acceptance_rate +"))
+    assert "did you mean 'ttft'" in place.run("compare", "latest", "latest", "--metric", "tttf", code=2).err
+    assert "two runs or more" in place.run("compare", "latest", code=2).err
+
+
+def test_a_figure_that_went_missing_is_no_good_news(place: Place) -> None:
+    """
+    With --fail-on worse a workload that only the first run has ends with 3.
+    """
+    slo = tomllib.loads((place.path / "slo.toml").read_text())
+    slo["workload"].append({"name": "hard", "canaries": "hard.jsonl", "speculation": "optional"})
+    place.write_slo(slo)
+    place.run("certify", "slo.toml", "--out", "runs/d-more", "--quiet", code=0)
+
+    place.run("compare", "runs/d-more", "runs/c-slower", code=0)
+    place.run("compare", "runs/d-more", "runs/c-slower", "--fail-on", "worse", code=3)
+
+
+def test_the_markdown_fits_a_pull_request(place: Place) -> None:
+    """
+    The first line is the marker a job finds its comment by; then the result, and a table of the figures.
+    """
+    place.run("compare", "runs/a-first", "runs/c-slower", "-o", "c.md", code=0)
+
+    marker, _, headline, *rest = (place.path / "c.md").read_text().splitlines()
+
+    assert ("<!-- gatekeeper -->", True) == (marker, headline.startswith("### B against A: worse"))
+    (row,) = (line for line in rest if line.startswith("| `throughput_ratio`"))
+    assert "▼" in row
+    assert 3 == row.count(" | ") + 1
+
+
+def of_backend(place: Place, run: str, backend: str, **target: Any) -> None:
+    """Make a run look as if its answers came from another backend, which served *target*."""
+    path = place.path / "runs" / run / "manifest.json"
+    shape = {"layers": 36, "kv_heads": 8, "head_dim": 128, "value_bytes": 2, "every_layer": True}
+    whole = {"name": "big", "digest": "1", "files": {}, "bytes": 1, "quantisation": "4-bit g64", "vocabulary": 9}
+    whole |= {"tokens_sha256": None, "template_sha256": None, "architecture": "Qwen3ForCausalLM", "shape": shape}
+    document = json.loads(path.read_text()) | {"backend": backend, "target": whole | target}
+    path.write_text(json.dumps(document))
+    RunDirectory(path.parent).write_checksums()
+
+
+def test_frameworks_stand_side_by_side(place: Place) -> None:
+    """
+    Backends that serve one model family are compared in one table: absolute speeds are, ratios to their own plain
+    decoding are not, and what differs is named.
+    """
+    of_backend(place, "a-first", "mlx")
+    of_backend(place, "b-again", "mlx-server")
+    of_backend(
+        place, "c-slower", "llama-server", name="big.gguf", digest="2", quantisation="Q4_K_M", architecture="qwen3"
+    )
+
+    runs = ("runs/a-first", "runs/b-again", "runs/c-slower")
+    found = place.run("compare", *runs, "--json", code=0).document["comparisons"]
+    shown = place.run("compare", *runs, code=0).out
+
+    assert ["backend" in one["differences"] for one in found] == [True, True]
+    assert ["not compared", "worse"] == [result(found[1], "throughput_ratio"), result(found[1], "decode_throughput")]
+    assert "no difference shown" == result(found[0], "decode_throughput")
+    assert any("big.gguf (Q4_K_M)" in note for note in found[1]["notes"])
+    (row,) = (line for line in shown.splitlines() if line.startswith("  decode_throughput"))
+    assert 3 == row.count("tok/s")
+    assert "against each backend's own plain decoding" in shown
+
+
+@pytest.mark.parametrize("other", [{"architecture": "LlamaForCausalLM"}, {"architecture": None}, {"shape": None}])
+def test_another_model_in_another_backend_is_not_compared(place: Place, other: dict[str, Any]) -> None:
+    """
+    Two backends that serve other models, or models whose family is unknown, are not comparable.
+    """
+    of_backend(place, "a-first", "mlx")
+    of_backend(place, "b-again", "llama-server", digest="2", **other)
+
+    refused = place.run("compare", "runs/a-first", "runs/b-again", "--json", code=3).document
+
+    assert "target family" in refused["not_comparable"]
 
 
 def test_compare_trusts_no_damaged_run(place: Place) -> None:
@@ -132,7 +223,7 @@ def test_compare_looks_at_workloads_one_by_one(place: Place) -> None:
     found = place.run("compare", "runs/c-slower", "runs/d-more", "--json", code=0).document
 
     reasons = {one["name"]: one["not_comparable"] for one in found["workloads"]}
-    assert {"easy": [], "hard": ["canaries.hard", "A has no such workload"]} == reasons
+    assert {"easy": [], "hard": ["canaries.hard", "runs/c-slower has no such workload"]} == reasons
 
 
 def test_a_folder_that_is_not_there_is_code_2(place: Place) -> None:

@@ -1,4 +1,4 @@
-"""The comparison of two runs."""
+"""The comparison of runs."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.core.manifest import File
-from gatekeeper.deploy.history import compare_inputs, concerns, contrast
+from gatekeeper.deploy.compare import compare_inputs, concerns, contrast
 from tests.builders.manifest import manifest, model
 from tests.builders.slo import slo
 
@@ -21,7 +21,7 @@ def interval(lo: float, center: float, hi: float) -> dict[str, Any]:
 @given(sorted_three, sorted_three)
 def test_a_difference_is_called_alike_from_both_sides(one: list[float], two: list[float]) -> None:
     """
-    Intervals that touch show no difference; parted ones are higher from one side and lower from the other.
+    Intervals that touch show no difference; parted ones are better from one side and worse from the other.
     """
     a, b = interval(*one), interval(*two)
 
@@ -29,7 +29,21 @@ def test_a_difference_is_called_alike_from_both_sides(one: list[float], two: lis
 
     touching = one[0] <= two[2] and two[0] <= one[2]
     assert touching == (found == ("no difference shown", "no difference shown"))
-    assert touching or {"higher", "lower"} == set(found)
+    assert touching or {"better", "worse"} == set(found)
+
+
+@pytest.mark.parametrize(
+    ("metric", "more"), [("decode_throughput", "better"), ("ttft", "worse"), ("ttft_delta", "worse")]
+)
+def test_more_is_better_or_worse_as_the_metric_has_it(metric: str, more: str) -> None:
+    """
+    A higher throughput is better, a higher latency worse; both are proven where the intervals part.
+    """
+    apart = contrast(metric, interval(1, 1.1, 1.2), interval(1.3, 1.4, 1.5))
+    open_one = contrast(metric, interval(1, 1.1, 1.2), interval(1.1, 1.2, 1.3))
+
+    assert (more, True) == (apart["says"], apart["proven"])
+    assert ("no difference shown", False) == (open_one["says"], open_one["proven"])
 
 
 @pytest.mark.parametrize(
