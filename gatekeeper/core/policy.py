@@ -81,7 +81,12 @@ class Route(InputTable):
     speculation: bool
     because: str = ""
     setting: ChosenKnobs = ChosenKnobs()
-    warm_up: bool = False
+    warm_up: bool = Field(
+        default=False,
+        description="the first token kept its bound with a warm-up only: who serves sends a short request after each "
+        "start, and before a user's request after a pause",
+    )
+    warm_up_after: Seconds | None = Field(default=None, gt=0, description="the shortest pause that needs one")
     ladder: tuple[LadderStep, ...] = Field(
         default=(), description="steps below the setting; plain decoding follows the last one"
     )

@@ -249,6 +249,12 @@ class Role(StrEnum):
     """A quality canary, requested again after the soak."""
     WARM = "warm"
     """Requested after the soak with the prompt cache on, or plain decoding's answer to the same prompt."""
+    LOADED = "loaded"
+    """The first request after a start, in the warm-up pass after the soak."""
+    IDLE = "idle"
+    """The first request after a pause, in that pass."""
+    FOLLOWING = "following"
+    """A request right after another one, in that pass: what a warmed request is."""
     DRAW = "draw"
     """The first tokens of a short prompt, one of many samples after the soak."""
 

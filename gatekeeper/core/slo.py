@@ -297,6 +297,11 @@ class Objective(MetricBound):
     when: Literal["speculating", "always"] | None = None
     scope: Literal["frozen", "population"] = "frozen"
     source: Literal["ours", "claims"] = Field(default="ours", alias="from")
+    or_with: Literal["warm-up"] | None = Field(
+        default=None,
+        description="of ttft_delta: it also passes if a warmed drafting request keeps the bound against plain decoding "
+        "after a pause; policy.toml then requires the warm-up",
+    )
     why: str = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -306,6 +311,10 @@ class Objective(MetricBound):
             raise ValueError(f"{self.metric} describes this run, not a population of prompts\nremove `scope`")
         if self.when == "always" and self.of.default_when == "speculating":
             raise ValueError(f"{self.metric} is not defined for plain decoding\nremove `when`")
+        if self.or_with is not None and (self.metric, self.bound) != ("ttft_delta", "at_most"):
+            raise ValueError(
+                "a warm-up is another way to keep at_most on ttft_delta, and of nothing else\nremove `or_with`"
+            )
         return self
 
     @property

@@ -94,11 +94,14 @@ class Check:
     """What the interval is about: these canaries (`frozen`) or prompts like them (`population`); None if counted."""
     population: Mapping[str, Any] | None = None
     """Beside an interval for these canaries: the one for prompts like them, for information."""
+    passed_with: str | None = None
+    """What the system needs in operation for this check to pass: `warm-up`; None where it needs nothing."""
 
     def document(self) -> dict[str, Any]:
         """Return the check as verdict.json writes it."""
         about = {"scope": self.scope} if self.scope is not None else {}
         beside = {"population": dict(self.population)} if self.population is not None else {}
+        needs = {"passed_with": self.passed_with} if self.passed_with is not None else {}
         return {
             "metric": self.metric,
             "bound": self.bound,
@@ -113,6 +116,7 @@ class Check:
             "why": self.why,
             **about,
             **beside,
+            **needs,
         }
 
 

@@ -18,6 +18,7 @@ STAGES = {
     "closing": "closing pass over the quality canaries",
     "near_ties": "near-ties, if every canary diverges",
     "warm_cache": "warm cache",
+    "pauses": "warm-up pass, if the first tokens come too late",
     "first_tokens": "first tokens of the distribution check",
 }
 STEPS = {"shrink-draft": "a shorter draft", "lighter-draft": "a lighter draft", "autoregressive": "plain decoding"}

@@ -27,7 +27,10 @@ WATCHES = dict.fromkeys(("interval", "window", "missing_for", "quiet_for", "quie
 ROUTE = """\
 # One workload: whether it may speculate, and with which setting. `ladder` lists the settings to try before plain
 # decoding when a guard is violated; they were not soaked. Without a ladder, plain decoding is next. `measured` is what
-# the soak measured: the reference where plain decoding cannot be measured."""
+# the soak measured: the reference where plain decoding cannot be measured. `warm_up` is an obligation of whoever
+# serves: the first token kept its bound only where a short request, whose answer is thrown away, went before the
+# user's. Send one after each start, and before a user's request (when the user begins to type) that follows a pause of
+# `warm_up_after` or longer."""
 GUARD = """\
 # One bound. Violated for longer than `for`, it moves its workloads one step down the ladder; a host guard moves all of
 # them. `over` is the time range that is judged; after `missing_for` without data speculation is turned off. Only the
@@ -48,7 +51,8 @@ def render(policy: Mapping[str, Any]) -> str:
 def _route(route: Mapping[str, Any]) -> Iterator[str]:
     yield "[[route]]"
     tables = ("setting", "ladder", "measured")
-    yield from (_pair(key, value) for key, value in route.items() if key not in tables)
+    units = {"warm_up_after": "s"}
+    yield from (_pair(key, value, units.get(key)) for key, value in route.items() if key not in tables)
     yield "[route.setting]"
     yield from (_pair(key, value) for key, value in route["setting"].items())
     for lower in route.get("ladder", ()):

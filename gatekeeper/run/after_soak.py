@@ -1,4 +1,4 @@
-"""The passes after a soak: near-ties, answers from a warm cache, sampled first tokens; each has its own file."""
+"""The passes after a soak, each with its own file: near-ties, a warm cache, pauses before requests, first tokens."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -12,15 +12,19 @@ from gatekeeper.core.records import Generation, Kind
 from gatekeeper.core.system.record_files import ANSWERS, TIES, RecordWriter
 from gatekeeper.run.active_run import ActiveRun
 from gatekeeper.run.requests import SoakTask
+from gatekeeper.run.stages.after_pauses import send_after_pauses
 from gatekeeper.run.stages.first_tokens import sample_first_tokens
 from gatekeeper.run.stages.near_ties import read_ties
 from gatekeeper.run.stages.warm_cache import warm
 
 
-def after_soak(run: ActiveRun, soak_plan: SoakPlan, divergences: Mapping[str, Sequence[Divergence]]) -> None:
-    """Do the missing passes after the soak of *soak_plan*; none is timed, and a finished file stays as it is.
+def after_soak(
+    run: ActiveRun, soak_plan: SoakPlan, divergences: Mapping[str, Sequence[Divergence]], late: tuple[str, ...]
+) -> None:
+    """Do the missing passes after the soak of *soak_plan*; a finished file stays as it is.
 
-    *divergences* are the forbidden ones of the soak, by workload.
+    *divergences* are the forbidden ones of the soak, by workload. The first tokens of the workloads *late* came too
+    late, and a warm-up may help.
     """
     task, backend = run.task(soak_plan), run.backend
     if divergences:
@@ -34,6 +38,11 @@ def after_soak(run: ActiveRun, soak_plan: SoakPlan, divergences: Mapping[str, Se
             if file is not None:
                 part = _part(task, names, file)
                 warm(part, run.client, lambda: run.client(cache=True), record=file, observe=run.observe)
+    if late:
+        with _pass(run, run.writer(soak_plan.pauses_file, ANSWERS), "warm-up", soak_plan) as file:
+            if file is not None:
+                part, clock = _part(task, late, file), backend.clock
+                send_after_pauses(part, run.client, clock, record=file, observe=run.observe)
     if names := first_token_workloads(run.slo, soak_plan.settings):
         with _pass(run, run.writer(soak_plan.draws_file, ANSWERS), "distribution", soak_plan) as file:
             if file is not None:

@@ -79,7 +79,8 @@ def load_case(
         }
     )
     ties = {f"{name}.jsonl": found for name, found in ties.items()}
-    after = {file: answers(file) for name in soaks for file in (file_after("warm", name), file_after("draws", name))}
+    passes = ("warm", "pauses", "draws")
+    after = {file: answers(file) for name in soaks for file in (file_after(what, name) for what in passes)}
     damaged = directory.damaged_files()
     samples = record_files.read_records(directory.path / "host.jsonl", record_files.SAMPLES)
     events = record_files.read_records(directory.path / run_directory.EVENTS_FILE, record_files.EVENTS)

@@ -192,6 +192,12 @@ why = "For all prompts like these."
 metric = "footprint_growth"
 at_most = "1 MB/min"
 why = "A rate has units too."
+
+[[objective]]
+metric = "ttft_delta"
+at_most = 0.08
+or_with = "warm-up"
+why = "A bound that a warm-up may keep."
 """
 
 

@@ -57,6 +57,8 @@ class PairedAnswers:
     """The gaps of the target's logits where the arms diverged, read after the soak."""
     warm_cache: tuple[Generation, ...] | str = "no request was sent with the prompt cache on"
     """Answers of both arms with the candidate's prompt cache on, or why there are none."""
+    pauses: tuple[Generation, ...] | str = "no request was sent after a pause"
+    """Requests of both arms after a start, after a pause and right after another, or why there are none."""
     first_tokens: tuple[Generation, ...] | str = "no first tokens were sampled"
     """Sampled first tokens of both arms, or why there are none."""
     known: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)

@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gatekeeper.analysis.metrics import first_tokens
+from gatekeeper.analysis.metrics import first_tokens, pauses
 from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.memory_fit import prompt_tokens
 from gatekeeper.analysis.plan.objectives import first_token_workloads, warm_cache_workloads, workloads_with
-from gatekeeper.analysis.plan.settings import PLAIN, plain_of, sampling_for
+from gatekeeper.analysis.plan.settings import PLAIN, plain_of, sampling_for, speculates
 from gatekeeper.analysis.plan.soak_schedule import (
     PLAIN_BLOCKS,
     WARM_REPEATS,
@@ -113,6 +113,7 @@ class Forecast:
                 self._whole("closing", soak, closing_requests(soak.settings, self.canaries)),
                 self._near_ties(soak),
                 self._warm(soak),
+                self._pauses(soak),
                 self._first_tokens(soak),
             ):
                 before = total.get(one.name, StageForecast(one.name, 0, 0.0))
@@ -207,6 +208,17 @@ class Forecast:
                 seconds += 2 * (self._read(first) + self._answer(name, then, knobs))
                 answers += 1 + WARM_REPEATS + 2
         return StageForecast("warm_cache", answers, seconds)
+
+    def _pauses(self, soak: SoakPlan) -> StageForecast:
+        """Count the warm-up pass as if each first token came too late: both arms, after a pause and right after it."""
+        names = [
+            name
+            for name, knobs in soak.settings.items()
+            if speculates(knobs) and any(one.or_with for one in self.slo.objectives_for(name, speculating=True))
+        ]
+        sent = [canary for name in names for canary in pauses.sent_after_pauses(self.canaries[name])]
+        seconds = [self.assumed.seconds(canary, pauses.ANSWER_TOKENS) for canary in sent]
+        return StageForecast("pauses", 4 * len(sent), 4 * sum(seconds) + 2 * len(sent) * pauses.PAUSE_S)
 
     def _first_tokens(self, soak: SoakPlan) -> StageForecast:
         """Count the samples of both arms: a few first tokens, each with the whole prompt."""

@@ -73,6 +73,11 @@ class SoakPlan:
         return file_after("warm", self.name)
 
     @property
+    def pauses_file(self) -> str:
+        """Return the name of the file with requests after a start, after a pause and right after another."""
+        return file_after("pauses", self.name)
+
+    @property
     def draws_file(self) -> str:
         """Return the name of the file with the sampled first tokens."""
         return file_after("draws", self.name)

@@ -332,6 +332,7 @@ def plan_document(slo: Slo, plan: SweepPlan) -> dict[str, Any]:
             "soak-1*.jsonl",
             "ties-1*.jsonl",
             "warm-1*.jsonl",
+            "pauses-1*.jsonl",
             "draws-1*.jsonl",
             "host.jsonl",
             "events.jsonl",

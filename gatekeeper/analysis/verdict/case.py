@@ -114,6 +114,7 @@ def soak_answers(case: Case, soak: SoakPlan, workload: str, end: int | None = No
             swept=_swept(case, workload, knobs) if speculates(knobs) else ((), ()),
             ties=tuple(tie for tie in ties if tie.workload == workload),
             warm_cache=recorded_after(soak.warm_file),
+            pauses=recorded_after(soak.pauses_file),
             first_tokens=recorded_after(soak.draws_file),
         )
     )

@@ -15,6 +15,7 @@ from gatekeeper.analysis.plan.settings import PLAIN, plain_of, setting_document,
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan, soak_plans
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.routing import routing
+from gatekeeper.analysis.verdict import warm_up
 from gatekeeper.analysis.verdict.case import (
     Case,
     clock_ran_backwards,
@@ -75,7 +76,7 @@ def conclude(case: Case) -> Conclusion:
     for turn in range(1, len(case.slo.fallback.ladder) + 2):
         unsettled = {name: knobs for name, knobs in state.settings.items() if name not in state.settled}
         soaks = soak_plans(case.plan, unsettled, turn)
-        due = tuple(soak for soak in soaks if is_due(case, soak))
+        due = tuple(soak for soak in soaks if is_due(case, soak) or warm_up.is_missing(case, soak))
         further = [_judge_soak(state, soak) for soak in soaks if soak.name in case.soaks]
         due = due or tuple(part for part in further if part is not None)
         if due:
@@ -103,7 +104,7 @@ def _judge_soak(state: _State, soak: SoakPlan) -> SoakPlan | None:
     case, recorded = state.case, state.case.soaks[soak.name]
     trouble = recorded.trouble or clock_ran_backwards(recorded.records) or too_short(case, recorded.records)
     state.doubts += [f"{soak.file}: {trouble}"] if trouble is not None else []
-    state.doubts += damage_after_soak(case, soak)
+    state.doubts += [*damage_after_soak(case, soak), *warm_up.damage(case, soak)]
     checks, findings = host_checks(case, soak)
     state.doubts += [f"{one.about}: {one.detail}" for one in findings if one.kind in DISQUALIFYING]
     state.findings += findings

@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 from typing import Any
 
+from gatekeeper.analysis.metrics.pauses import PAUSE_S
 from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.stats import intervals
+from gatekeeper.analysis.verdict.warm_up import WARM_UP
 from gatekeeper.core.policy import WATCHED, MeasuredRoute, Watch
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Objective, Slo
 from gatekeeper.core.units import percent, show
 from gatekeeper.core.verdict import Outcome, Verdict, WorkloadVerdict, rounded
 
-WARM_UP_TTFT = 0.08
-"""A larger rise of TTFT needs a warm-up (the brief for the Mac mini M4, quoted in slos/m4-24gb.toml)."""
 GUARDED = {name: name for name in WATCHED} | {"acceptance_window_min": "acceptance_rate"}
 """Metrics of objectives that can be watched in production, each with the metric that is watched for it."""
 
@@ -57,9 +57,8 @@ def route(slo: Slo, workload: WorkloadVerdict, *, host_failed: bool) -> dict[str
         "because": workload.because,
         "setting": setting,
     }
-    delta = workload.measured.get("ttft_delta", {})
-    if on and delta.get("hi", 0.0) > WARM_UP_TTFT:
-        out["warm_up"] = True
+    if on and any(check.passed_with == WARM_UP for check in workload.checks):
+        out |= {"warm_up": True, "warm_up_after": PAUSE_S}
     if on and (below := _below(slo, tuple(sorted(setting.items())))):
         out["ladder"] = [below]
     if on and (figures := _figures(workload)):

@@ -19,6 +19,7 @@ from gatekeeper.analysis.verdict.case import Case, looks_at, soak_answers
 from gatekeeper.analysis.verdict.checks import check
 from gatekeeper.analysis.verdict.findings import differing_answers, examine
 from gatekeeper.analysis.verdict.replays import examine_repeats, history
+from gatekeeper.analysis.verdict.warm_up import or_warmed
 from gatekeeper.core.metrics import BY_NAME, MEASURED, PASS_RATES, Sight
 from gatekeeper.core.slo import Objective
 from gatekeeper.core.verdict import (
@@ -60,7 +61,15 @@ def judge_workload(
     ]
     logits = Sight.LOGITS in terms.sight
     beyond = [_unseen(case, one) for one in looks] if speculating else looks
-    checks = tuple(_check(one, beyond if one.beyond_canaries else looks, lost, logits=logits) for one in objectives)
+    checks = tuple(
+        or_warmed(
+            one,
+            _check(one, beyond if one.beyond_canaries else looks, lost, logits=logits),
+            evidence,
+            lost.get(one.metric),
+        )
+        for one in objectives
+    )
     if speculating and terms.rules > 1:
         findings = (*findings, *differing_answers(evidence, checks, about))
     outcome = worst(one.outcome for one in checks)

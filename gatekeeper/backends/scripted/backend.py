@@ -131,6 +131,8 @@ class ScriptedSystem(RunningSystem):
         self._cached: list[tuple[dict[str, Any], ...]] | None = [] if cache else None
         """The prompts answered so far, where a prompt cache keeps them."""
         self._alive = True
+        self._ended_ns: int | None = None
+        """When its last answer ended."""
 
     def answer(self, request: DecodeRequest) -> Answer:
         """Answer in virtual or real time; a fault of the script is the answer's fault."""
@@ -178,7 +180,8 @@ class ScriptedSystem(RunningSystem):
             warm=self._finds_cached(canary),
         )
         planned = plan_answer(context)
-        bursts = planned.bursts
+        (first, tokens), *others = planned.bursts
+        bursts = ((first + self._cold(begun), tokens), *others)
         if fault in {"die", "hang", "truncate"}:
             bursts = bursts[: max(1, len(bursts) // 2)]
         times = self._token_times(begun, bursts)
@@ -188,9 +191,16 @@ class ScriptedSystem(RunningSystem):
             ended = max(ended, backend.clock.now_ns())
         else:
             backend.end(streams, ended)
-        self._alive = fault not in {"die", "hang"}
+        self._alive, self._ended_ns = fault not in {"die", "hang"}, ended
         at_once = replayed is not None and replayed.whole
         return self._record(context, planned, (begun, ended), times, fault, at_once=at_once)
+
+    def _cold(self, begun: int) -> float:
+        """Return what the first token of an answer that begins now takes longer."""
+        cold = self._script.cold
+        if self._ended_ns is None:
+            return cold.start
+        return cold.pause if begun - self._ended_ns > cold.after * 1e9 else 0.0
 
     def _finds_cached(self, canary: Canary) -> bool:
         """Tell whether this prompt begins with a cached one; add it to the cache."""

@@ -1,12 +1,13 @@
 """Messages of a watch on the terminal: when it starts, after each round, for each change and each alert."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import acceptance_rate
 from gatekeeper.analysis.plan.settings import speculates
+from gatekeeper.core.policy import Route
 from gatekeeper.core.records import Generation
 from gatekeeper.core.text import describe_setting, quote
 from gatekeeper.core.units import show, show_seconds
@@ -47,6 +48,18 @@ def started(url: str, slo: str, standings: Mapping[str, Standing], rules: Mappin
         lowered = one.step > 0 and not one.barred and one.because
         parts.append(f"{name}: {position(one, rules[name])}{f' since {one.at}: {one.because}' if lowered else ''}")
     return f"watching {slo} at {url}: {'; '.join(parts)}"
+
+
+def warm_ups(routes: Iterable[Route]) -> str | None:
+    """Describe which routes need a warm-up before requests; None without any."""
+    needed = {one.workload: one.warm_up_after for one in routes if one.warm_up}
+    if not needed:
+        return None
+    pause = min((after for after in needed.values() if after is not None), default=0.0)
+    return (
+        f"{', '.join(needed)}: the first token keeps its bound with a warm-up only: send a short request before a "
+        f"user's request after a pause of {show_seconds(pause)} or longer; canaries warm the server after a start"
+    )
 
 
 def canary_cost(duty: float, interval: float) -> str:

@@ -83,6 +83,8 @@ class Session:
             watch = routes.policy.watch
             self._outputs.say(messages.started(self._url, routes.policy.slo, routes.standings, routes.rules))
             self._outputs.say(messages.canary_cost(watch.duty, watch.interval))
+            if (needed := messages.warm_ups(routes.policy.route)) is not None:
+                self._outputs.say(needed)
             digest = self._policy_file.sha256
             self._outputs.note("begun", policy_sha256=digest, url=self._url, duty=watch.duty, **self._snapshot())
             self._stack = stack.pop_all()

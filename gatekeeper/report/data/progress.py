@@ -27,6 +27,7 @@ FORECAST_PARTS = {
     "soak": ("plain_blocks", "closing"),
     "near-ties": ("near_ties",),
     "warm cache": ("warm_cache",),
+    "warm-up": ("pauses",),
     "distribution": ("first_tokens",),
 }
 """The stages in their order, each with the parts of its forecast that scale with the measured speed."""

@@ -1,6 +1,7 @@
 """What may be deployed."""
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,14 +71,18 @@ def test_a_host_that_failed_turns_every_route_off() -> None:
     assert [False] == [one["speculation"] for one in found["route"]]
 
 
-@pytest.mark.parametrize(("hi", "warm"), [(0.05, False), (0.08, False), (0.2, True)])
-def test_a_wider_ttft_asks_for_a_warm_up(hi: float, *, warm: bool) -> None:
+@pytest.mark.parametrize(("passed_with", "warm"), [(None, (None, None)), ("warm-up", (True, 10.0))])
+def test_a_check_that_passed_with_a_warm_up_makes_it_an_obligation(
+    passed_with: str | None, warm: tuple[bool | None, float | None]
+) -> None:
     """
-    More than 8 % on TTFT needs an explicit warm-up policy.
+    A route needs a warm-up only where its first token kept its bound with one, and says after which pause.
     """
-    found = written(ended("easy", "promoted", measured={"ttft_delta": {"center": 0.0, "lo": 0.0, "hi": hi}}))
+    first = Check("ttft_delta", "at_most", 0.08, Outcome.PASS, "1", "in time", "people wait", passed_with=passed_with)
 
-    assert warm == found["route"][0].get("warm_up", False)
+    found = written(replace(ended("easy", "promoted"), checks=(first,)))
+
+    assert warm == tuple(found["route"][0].get(key) for key in ("warm_up", "warm_up_after"))
 
 
 def test_promises_become_guards() -> None:

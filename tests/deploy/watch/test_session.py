@@ -55,6 +55,20 @@ def test_a_draft_that_goes_bad_is_turned_off(tmp_path: Path) -> None:
     assert any("down to" in line and "acceptance_rate" in line for line in output.messages)
 
 
+def test_a_warm_up_that_the_policy_requires_is_said(tmp_path: Path) -> None:
+    """
+    Where a route kept its bound with a warm-up only, the start says who must send it and after which pause.
+    """
+    deployed = Deployed.scripted(tmp_path)
+    deployed.policy(route={"warm_up": True, "warm_up_after": 10.0})
+
+    _, output = deployed.watch(1)
+
+    (said,) = [line for line in output.messages if "warm-up" in line]
+    assert "easy: the first token keeps its bound with a warm-up only" in said
+    assert "after a pause of 10 s or longer" in said
+
+
 def test_it_comes_back_after_a_quiet_time(tmp_path: Path) -> None:
     """
     A draft that recovers steps up again, one step at a time after each quiet time, until it is as certified.

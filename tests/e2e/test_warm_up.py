@@ -1,0 +1,155 @@
+"""A first token that comes too late, and the warm-up that the SLO allows instead: measured, judged and required."""
+
+import json
+import shutil
+import tomllib
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatekeeper.core.system.run_directory import RunDirectory
+from tests.builders.place import Place
+
+Scripted = Callable[..., Place]
+
+EASY = [{"name": "easy", "canaries": "easy.jsonl", "speculation": "required"}]
+BOUND = {"metric": "ttft_delta", "at_most": 0.08, "why": "people wait for the first token"}
+OR_WARM = {**BOUND, "or_with": "warm-up"}
+LATE = {"prefill": "200 ms", "draft_prefill": "40 ms"}
+"""A first token that comes a fifth later with a draft."""
+WORTH_IT = {**LATE, "cold": {"start": "1 s", "pause": "80 ms"}}
+"""A pause costs more than the draft does."""
+
+
+def certified(scripted: Scripted, truth: dict[str, Any], objective: dict[str, Any], code: int) -> dict[str, Any]:
+    place = scripted(truth, workload=EASY, objective=[objective], fallback={"ladder": ["autoregressive"]})
+    place.run("certify", "slo.toml", "--out", "run", code=code)
+    return place.verdict()
+
+
+def check_of(verdict: dict[str, Any]) -> dict[str, Any]:
+    (found,) = [one for one in verdict["workloads"][0]["checks"] if one["metric"] == "ttft_delta"]
+    return dict(found)
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()[:-1]]
+
+
+def test_a_late_first_token_fails_without_the_key(scripted: Scripted) -> None:
+    """
+    Without `or_with` a first token that comes too late turns drafting off, whatever a warm-up would save.
+    """
+    verdict = certified(scripted, WORTH_IT, BOUND, 1)
+
+    assert "graded_back" == verdict["workloads"][0]["outcome"]
+    assert "above the allowed +8 %" in verdict["transitions"][-1]["because"]
+
+
+def test_a_warm_up_that_makes_up_for_it_passes_and_is_required(scripted: Scripted) -> None:
+    """
+    Warmed drafting comes no later than plain decoding after a pause: it passes, and policy.toml requires the warm-up.
+    """
+    place = scripted(WORTH_IT, workload=EASY, objective=[OR_WARM], fallback={"ladder": ["autoregressive"]})
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    found, policy = check_of(place.verdict()), (place.path / "run" / "policy.toml").read_text()
+    (route,) = tomllib.loads(policy)["route"]
+    assert ("pass", "warm-up") == (found["outcome"], found["passed_with"])
+    assert "above the allowed +8 %; warmed, against plain decoding after a pause: " in found["because"]
+    assert "median time to first token after a start, after a pause" in found["because"]
+    assert (True, 10.0) == (route["warm_up"], route["warm_up_after"])
+    assert "an obligation of whoever\n# serves" in policy
+    assert place.verdict() == place.run("judge", "run", "--json", code=0).document
+
+
+def test_each_request_of_the_pass_is_recorded(scripted: Scripted) -> None:
+    """
+    Both arms answer once after a start, and each canary of the pass once after a pause and once right after another.
+    """
+    place = scripted(WORTH_IT, workload=EASY, objective=[OR_WARM], fallback={"ladder": ["autoregressive"]})
+    foreseen = place.run("plan", "slo.toml", "--json", code=0).document
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    made = records(place.path / "run" / "pauses-1.jsonl")
+
+    for arm in ("plain", "candidate"):
+        mine = [one for one in made if one["arm"] == arm]
+        assert ["loaded"] + ["idle", "following"] * (len(mine) // 2) == [one["role"] for one in mine]
+        idle, following = ({one["canary"] for one in mine if one["role"] == role} for role in ("idle", "following"))
+        assert idle == following
+        gaps = [later["answer"]["sent_ns"] - one["answer"]["ended_ns"] for one, later in pairwise(mine)]
+        assert [10, 0] * (len(gaps) // 2) == [round(gap / 1e9) for gap in gaps]
+    assert foreseen["expected_answers"]["pauses"] == len(made) - 2
+
+
+def test_a_warm_up_that_does_not_make_up_for_it_fails(scripted: Scripted) -> None:
+    """
+    Where a pause costs nothing, a warm-up saves nothing: the first token stays too late, and the check says both.
+    """
+    verdict = certified(scripted, LATE, OR_WARM, 1)
+
+    because = verdict["transitions"][-1]["because"]
+    assert "graded_back" == verdict["workloads"][0]["outcome"]
+    assert 2 == because.count("above the allowed +8 %")
+
+
+def test_a_first_token_in_time_needs_no_warm_up(scripted: Scripted) -> None:
+    """
+    Where the bound is kept as it is, no pause is waited for, and the policy requires nothing.
+    """
+    place = scripted({"prefill": "200 ms"}, workload=EASY, objective=[{**OR_WARM, "at_most": 0.5}])
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    assert "passed_with" not in check_of(place.verdict())
+    assert [] == [*(place.path / "run").glob("pauses-*")]
+    assert "warm_up = true" not in (place.path / "run" / "policy.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [Path.unlink, lambda path: path.write_text(path.read_text().partition("\n")[2])],
+    ids=["deleted", "short"],
+)
+def test_a_missing_measurement_is_unproven(scripted: Scripted, damage: Callable[[Path], object]) -> None:
+    """
+    With the requests after pauses gone or one of them missing, and new checksums, the run is unproven.
+    """
+    place = scripted(WORTH_IT, workload=EASY, objective=[OR_WARM], fallback={"ladder": ["autoregressive"]})
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+    shutil.copytree(place.path / "run", place.path / "copy")
+    damage(place.path / "copy" / "pauses-1.jsonl")
+    RunDirectory(place.path / "copy").write_checksums()
+
+    judged = place.run("judge", "copy", "--json", code=3).document
+
+    assert "pauses-1.jsonl" in judged["incomplete"]
+    assert ("unproven", "unproven") == (judged["workloads"][0]["outcome"], check_of(judged)["outcome"])
+
+
+def test_an_interrupted_pass_is_continued(scripted: Scripted) -> None:
+    """
+    What was recorded is not requested again, and a request that only warms goes before the rest.
+    """
+    place = scripted(WORTH_IT, workload=EASY, objective=[OR_WARM], fallback={"ladder": ["autoregressive"]})
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+    run = place.path / "run"
+    whole = (run / "pauses-1.jsonl").read_text().splitlines(keepends=True)
+    for name in ("SHA256SUMS", "verdict.json", "policy.toml", "junit.xml"):
+        (run / name).unlink()
+    for name in ("events.jsonl", "host.jsonl"):
+        (run / name).write_text("".join((run / name).read_text().splitlines(keepends=True)[:-1]))
+    (run / "pauses-1.jsonl").write_text("".join(whole[:10]))
+
+    place.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
+
+    made = records(run / "pauses-1.jsonl")
+    assert whole[:10] == (run / "pauses-1.jsonl").read_text().splitlines(keepends=True)[:10]
+    assert "warmup" == made[10]["role"]
+    assert len(whole) - 1 + 1 == len(made)
+    assert "pass" == check_of(place.verdict())["outcome"]
