@@ -1,10 +1,10 @@
 """A rehearsal: a whole run of the real pipeline in memory, on a scripted subject and its virtual clock.
 
-    python -m bench.rehearsal slos/m4-24gb.toml                          # truths of 0.9x, 1.0x, 1.3x and 1.6x
+    python -m bench.rehearsal slos/m4-24gb.toml                 # the machine's own rates, then 0.9x, 1.0x, 1.3x, 1.6x
     python -m bench.rehearsal slos/m4-24gb.toml --truth 1.3 --fault leak --machine m4
 
-As a command it takes the objectives, canaries and profile of an SLO file, and a machine's rates from `bench/machines`;
-it prints the outcome, and how long the run would have taken on that machine, stage by stage.
+As a command it takes the objectives, canaries and profile of an SLO file, and a machine's rates from `bench/machines`
+(`bench.simulated_mac`); it prints the outcome, and how long the run would have taken on that machine, stage by stage.
 
 It makes the same sweep, soak and `conclude` as `certify`, without files and manifest, so that thousands of runs with a
 known truth are affordable. Where the SLO has an objective on the host, the memory that the script sets is sampled once
@@ -13,20 +13,21 @@ per virtual second instead of a real host's.
 
 import argparse
 import json
-import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from bench.simulated_mac import FAULTS, MACHINES, Host, host_of, script_of
 from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.verdict.case import Case, compared_in_sweep, forbidden_divergences
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.host_checks import host_segment
+from gatekeeper.analysis.verdict.warm_up import late_first_tokens
 from gatekeeper.backends.scripted.backend import ScriptedBackend, readings
 from gatekeeper.backends.scripted.script import Script
 from gatekeeper.core.canary import Canary
@@ -36,6 +37,7 @@ from gatekeeper.core.slo import Profile, Slo
 from gatekeeper.core.system import inputs
 from gatekeeper.core.verdict import Outcome, Verdict
 from gatekeeper.run.requests import Client, SoakTask
+from gatekeeper.run.stages.after_pauses import send_after_pauses
 from gatekeeper.run.stages.near_ties import read_ties
 from gatekeeper.run.stages.soak import soak
 from gatekeeper.run.stages.sweep import sweep
@@ -98,7 +100,7 @@ def rehearse(
     seed: int,
     *,
     profile: Profile = STEADY,
-    host: "Host | None" = None,
+    host: Host | None = None,
 ) -> Rehearsed:
     """Run sweep, soaks and verdict; *truth* is the content of a script, *host* what the host shows in the soak."""
     backend = ScriptedBackend(Script.model_validate(dict(truth)))
@@ -116,15 +118,32 @@ def rehearse(
     while needs := (concluded := conclude(case)).needs:
         for soak_plan in needs:
             begun_ns = backend.clock.now_ns()
-            answers, samples = _soak(case, soak_plan, backend, profile, host)
-            seconds[soak_plan.file.removesuffix(".jsonl")] = (backend.clock.now_ns() - begun_ns) / 1e9
-            before = case.soaks[soak_plan.name].records if soak_plan.part > 1 else ()
-            ends = (*case.looks.get(soak_plan.name, (len(before),) if before else ()), len(before) + len(answers))
-            soaks = {**case.soaks, soak_plan.name: StoredRecords((*before, *answers))}
-            looks = {**case.looks, soak_plan.name: ends}
-            case = replace(case, soaks=soaks, looks=looks, host_samples=(*case.host_samples, *samples))
-            case = _with_ties(case, soak_plan, backend)
+            if soak_plan.part > 1 or soak_plan.name not in case.soaks:
+                case = _with_soak(case, soak_plan, backend, profile, host)
+            case = _with_pauses(_with_ties(case, soak_plan, backend), soak_plan, backend)
+            name = soak_plan.file.removesuffix(".jsonl")
+            seconds[name] = seconds.get(name, 0.0) + (backend.clock.now_ns() - begun_ns) / 1e9
     return Rehearsed(case, concluded.verdict, seconds)
+
+
+def _with_soak(case: Case, soak_plan: SoakPlan, backend: ScriptedBackend, profile: Profile, host: Host | None) -> Case:
+    answers, samples = _soak(case, soak_plan, backend, profile, host)
+    before = case.soaks[soak_plan.name].records if soak_plan.part > 1 else ()
+    ends = (*case.looks.get(soak_plan.name, (len(before),) if before else ()), len(before) + len(answers))
+    soaks = {**case.soaks, soak_plan.name: StoredRecords((*before, *answers))}
+    looks = {**case.looks, soak_plan.name: ends}
+    return replace(case, soaks=soaks, looks=looks, host_samples=(*case.host_samples, *samples))
+
+
+def _with_pauses(case: Case, soak_plan: SoakPlan, backend: ScriptedBackend) -> Case:
+    """Return the case with requests after pauses, where a soak's first tokens came too late and a warm-up may help."""
+    if soak_plan.pauses_file in case.after_soak or not (late := late_first_tokens(case, soak_plan)):
+        return case
+    made: list[Generation] = []
+    task = _task(case, soak_plan)
+    task = replace(task, settings={name: task.settings[name] for name in late}, before=())
+    send_after_pauses(task, lambda: Client(backend, _ignore), backend.clock, record=made.append, observe=_ignore)
+    return replace(case, after_soak={**case.after_soak, soak_plan.pauses_file: StoredRecords(tuple(made))})
 
 
 def _with_ties(case: Case, soak_plan: SoakPlan, backend: ScriptedBackend) -> Case:
@@ -155,7 +174,7 @@ def _task(case: Case, soak_plan: SoakPlan) -> SoakTask:
 
 
 def _soak(
-    case: Case, soak_plan: SoakPlan, backend: ScriptedBackend, profile: Profile, host: "Host | None"
+    case: Case, soak_plan: SoakPlan, backend: ScriptedBackend, profile: Profile, host: Host | None
 ) -> tuple[list[Generation], list[HostSample]]:
     made: list[Generation] = []
     phases: list[tuple[int, str, int]] = []
@@ -177,10 +196,6 @@ def _soak(
             observe=_ignore,
         )
     return made, _samples(backend.script, phases, host, task.segment) if case.slo.host_objectives else []
-
-
-Host = Callable[[float], Mapping[str, float]]
-"""The values that a host shows, by the seconds since the first sample."""
 
 
 def _samples(
@@ -214,46 +229,8 @@ def _ignore(_kind: str, _detail: dict[str, object]) -> None:
     pass
 
 
-# A machine of its own
-
-
-MACHINES = Path(__file__).parent / "machines"
-TRUTHS = (0.9, 1.0, 1.3, 1.6)
-BY_LENGTH = {2: 0.8, 3: 0.95, 4: 1.0, 6: 0.85, 8: 0.7, 12: 0.5}
-"""The power of the truth that each draft length reaches: the gain, or the loss, is greatest near four tokens."""
-CALM = {
-    "memory_headroom": 12e9,
-    "memory_pressure_level": 1.0,
-    "swapin_bytes": 0.0,
-    "swapout_bytes": 0.0,
-    "swap_used": 0.0,
-    "thermal_level": 0.0,
-}
-"""What a host shows that has memory to spare and is cool."""
-FAULTS = ("none", "leak", "throttle", "squeeze", "tools")
-
-
-def script_of(machine: str, truth: float, fault: str = "none") -> dict[str, Any]:
-    """Return the script of a subject on *machine* whose draft of four tokens decodes *truth* times as fast."""
-    rates: dict[str, Any] = tomllib.loads((MACHINES / f"{machine}.toml").read_text())["rates"]
-    rates["ratio"] = {str(length): truth**power for length, power in BY_LENGTH.items()}
-    rates["acceptance"] = 0.9
-    if fault == "leak":
-        rates["memory"]["leak"] = "2 MB/s"
-    if fault == "tools":
-        rates["canaries"] = {"tools": {"quality": {"plain": 1.0, "candidate": 0.9}}}
-    return rates
-
-
-def host_of(fault: str) -> Host:
-    """Return what the host shows in the soak: calm, throttled for a minute, or short of memory in its second half."""
-
-    def values(at: float) -> Mapping[str, float]:
-        throttled = fault == "throttle" and 200 <= at < 260
-        squeezed = fault == "squeeze" and at >= 300
-        return CALM | {"thermal_level": 2.0 * throttled} | ({"memory_headroom": 4e9} if squeezed else {})
-
-    return values
+TRUTHS = (None, 0.9, 1.0, 1.3, 1.6)
+"""None: the machine's own rates."""
 
 
 def main() -> None:
@@ -261,7 +238,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("slo", type=Path)
     parser.add_argument("--machine", default="m4", choices=sorted(path.stem for path in MACHINES.glob("*.toml")))
-    parser.add_argument("--truth", type=float, action="append")
+    parser.add_argument(
+        "--truth", type=_truth, action="append", help="natural, or a ratio of speeds; again for another"
+    )
     parser.add_argument("--fault", default="none", choices=FAULTS)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
@@ -273,7 +252,7 @@ def main() -> None:
             rehearse(
                 read.slo,
                 read.canaries,
-                script_of(given.machine, truth, given.fault),
+                script_of(given.machine, read.slo, read.canaries, truth, given.fault),
                 given.seed,
                 profile=read.profile,
                 host=host_of(given.fault),
@@ -284,7 +263,11 @@ def main() -> None:
     print(json.dumps(rows, indent=1) if given.json else "\n".join(map(_text, rows)))
 
 
-def _row(truth: float, run: Rehearsed) -> dict[str, Any]:
+def _truth(written: str) -> float | None:
+    return None if written == "natural" else float(written)
+
+
+def _row(truth: float | None, run: Rehearsed) -> dict[str, Any]:
     verdict = run.verdict
     open_or_broken = [
         f"{one.name}: {check.metric}: {check.because}"
@@ -305,9 +288,8 @@ def _row(truth: float, run: Rehearsed) -> dict[str, Any]:
 
 def _text(row: Mapping[str, Any]) -> str:
     minutes = ", ".join(f"{name} {value:.0f}" for name, value in row["minutes"].items())
-    head = (
-        f"{row['truth']:.2f}x: {row['outcome']} (exit code {row['exit_code']}) after {row['total']:.0f} min ({minutes})"
-    )
+    truth = "natural" if row["truth"] is None else f"{row['truth']:.2f}x"
+    head = f"{truth}: {row['outcome']} (exit code {row['exit_code']}) after {row['total']:.0f} min ({minutes})"
     workloads = ", ".join(f"{name} {outcome}" for name, outcome in row["workloads"].items())
     return "\n".join((head, f"    {workloads}", *(f"    {line}" for line in row["why"])))
 

@@ -95,7 +95,7 @@ def plan_answer(context: AnswerContext) -> PlannedAnswer:
     if context.arm == "candidate" and not behaviour.engaged:
         rounds = Rounds(len(tokens), 0, 0)
     elif context.arm == "candidate":
-        prefill += behaviour.draft_prefill
+        prefill += behaviour.draft_prefill + behaviour.draft_prefill_token * prompt_tokens(context.canary)
         drafted, bursts = _speculate(context, len(tokens), jitter)
         if (ratio := behaviour.exact_ratio(context.draft_tokens)) is not None:
             pace = (fmean(plain[1:]) if plain[1:] else 0.0) / ratio
@@ -178,7 +178,7 @@ def _speculate(context: AnswerContext, length: int, jitter: random.Random) -> tu
             accepted += 1
         burst = ([True] * accepted + [False])[: length - len(drafted)]
         drafted += burst
-        cost = (behaviour.verify or behaviour.token) + width * behaviour.draft_seconds(draft)
+        cost = behaviour.verify_seconds(k) + width * behaviour.draft_seconds(draft)
         bursts.append((cost * _lognormal(jitter, script.noise.token) * context.pace, len(burst)))
     return drafted, bursts
 

@@ -12,9 +12,10 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
       "shares_process": true,
       "caches": false,              true: it has a prompt cache that can be switched on
 
-      "prefill": "40 ms", "prefill_token": 0, "draft_prefill": 0,      until the first token; a prompt word is a token
+      "prefill": "40 ms", "prefill_token": 0, "draft_prefill": 0, "draft_prefill_token": 0,
+                                    until the first token; a prompt word is a token
       "token": "20 ms",             plain decoding
-      "verify": "22 ms",            one verify pass; default: `token`
+      "verify": "22 ms",            one verify pass; default: `token`; or {"2": "23 ms", "4": "30 ms"} by draft length
       "draft_token": {"heavy": "2 ms", "light": "1 ms"},               one proposed token; or one value for every draft
       "acceptance": {"heavy": 0.8, "light": 0.6},                      each proposed token's chance; or one value
       "acceptance_falloff": 0.97,   times this for each further position of a round
@@ -38,6 +39,8 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
       "noise": {"answer": 0.05, "autocorrelation": 0.6, "token": 0.1, "stall": "300 ms", "stall_share": 0.01},
                                     log-normal sigmas per answer (AR(1) from answer to answer) and per token; a stall
                                     falls before a random later token of that share of the answers
+      "cold": {"start": "1 s", "pause": "80 ms", "after": "1 s"},   added to the first token of the first answer after
+                                    a start, and of one that begins so long after the last
       "modes": [{"share": 0.3, "slower": 1.4, "arm": "plain"}],        that share of the answers is slower
       "drift": [{"of": "time", "by": 0.10, "over": "600 s", "after": "0 s", "arm": "both"}],
                                     "time" | "acceptance": grows by this share, linearly, then stays
@@ -91,8 +94,9 @@ class Behaviour(InputTable):
     prefill: Seconds = Field(default=0.04, ge=0)
     prefill_token: Seconds = Field(default=0.0, ge=0)
     draft_prefill: Seconds = Field(default=0.0, ge=0)
+    draft_prefill_token: Seconds = Field(default=0.0, ge=0)
     token: Seconds = Field(default=0.02, gt=0)
-    verify: Seconds | None = Field(default=None, gt=0)
+    verify: Seconds | dict[str, Seconds] | None = None
     draft_token: Seconds | dict[str, Seconds] = 0.002
     acceptance: Share | dict[str, Share] = 0.7
     acceptance_falloff: float = Field(default=1.0, ge=0, le=1)
@@ -115,6 +119,14 @@ class Behaviour(InputTable):
                 raise ValueError(f"{chance} is not a probability; allowed: 0 to 1")
         return written
 
+    @field_validator("verify")
+    @classmethod
+    def _takes_time(cls, written: float | dict[str, float] | None) -> float | dict[str, float] | None:
+        for seconds in written.values() if isinstance(written, dict) else (written,):
+            if seconds is not None and seconds <= 0:
+                raise ValueError(f"{seconds:g} s is no time; it must be greater than 0")
+        return written
+
     @field_validator("ratio")
     @classmethod
     def _positive(cls, written: float | dict[str, float] | None) -> float | dict[str, float] | None:
@@ -122,6 +134,10 @@ class Behaviour(InputTable):
             if ratio is not None and ratio <= 0:
                 raise ValueError(f"{ratio} is not a ratio; it must be greater than 0")
         return written
+
+    def verify_seconds(self, draft_tokens: int) -> float:
+        """Return the time of one verify pass at this draft length."""
+        return self.token if self.verify is None else float(_for(self.verify, str(draft_tokens), self.token))
 
     def draft_seconds(self, draft: str) -> float:
         """Return the time *draft* takes to propose one token."""
@@ -148,6 +164,14 @@ class Noise(InputTable):
     token: float = Field(default=0.0, ge=0)
     stall: Seconds = Field(default=0.0, ge=0)
     stall_share: Share = Field(default=0.0, ge=0, le=1)
+
+
+class Cold(InputTable):
+    """What a first token takes longer after a start, and after a pause."""
+
+    start: Seconds = Field(default=0.0, ge=0)
+    pause: Seconds = Field(default=0.0, ge=0)
+    after: Seconds = Field(default=1.0, ge=0)
 
 
 class Mode(InputTable):
@@ -239,6 +263,7 @@ class Script(Behaviour):
     answers: dict[str, str] = Field(default={})
     canaries: dict[str, dict[str, object]] = Field(default={})
     noise: Noise = Noise()
+    cold: Cold = Cold()
     modes: tuple[Mode, ...] = ()
     drift: tuple[Drift, ...] = ()
     memory: Memory = Memory()
