@@ -27,10 +27,11 @@ WATCHES = dict.fromkeys(("interval", "window", "missing_for", "quiet_for", "quie
 ROUTE = """\
 # One workload: whether it may speculate, and with which setting. `ladder` lists the settings to try before plain
 # decoding when a guard is violated; they were not soaked. Without a ladder, plain decoding is next. `measured` is what
-# the soak measured: the reference where plain decoding cannot be measured. `warm_up` is an obligation of whoever
-# serves: the first token kept its bound only where a short request, whose answer is thrown away, went before the
-# user's. Send one after each start, and before a user's request (when the user begins to type) that follows a pause of
-# `warm_up_after` or longer."""
+# the soak measured: the reference where plain decoding cannot be measured."""
+WARM_UP = """\
+# An obligation of whoever serves: the first token kept its bound only where a short request, whose answer is thrown
+# away, went before the user's. Send one after each start, and before a user's request (when the user begins to type)
+# that follows a pause of `warm_up_after` or longer."""
 GUARD = """\
 # One bound. Violated for longer than `for`, it moves its workloads one step down the ladder; a host guard moves all of
 # them. `over` is the time range that is judged; after `missing_for` without data speculation is turned off. Only the
@@ -52,7 +53,11 @@ def _route(route: Mapping[str, Any]) -> Iterator[str]:
     yield "[[route]]"
     tables = ("setting", "ladder", "measured")
     units = {"warm_up_after": "s"}
-    yield from (_pair(key, value, units.get(key)) for key, value in route.items() if key not in tables)
+    for key, value in route.items():
+        if key == "warm_up":
+            yield WARM_UP
+        if key not in tables:
+            yield _pair(key, value, units.get(key))
     yield "[route.setting]"
     yield from (_pair(key, value) for key, value in route["setting"].items())
     for lower in route.get("ladder", ()):

@@ -63,7 +63,7 @@ def test_a_warm_up_that_makes_up_for_it_passes_and_is_required(scripted: Scripte
     assert "above the allowed +8 %; warmed, against plain decoding after a pause: " in found["because"]
     assert "median time to first token after a start, after a pause" in found["because"]
     assert (True, 10.0) == (route["warm_up"], route["warm_up_after"])
-    assert "an obligation of whoever\n# serves" in policy
+    assert "# An obligation of whoever serves: the first token" in policy
     assert place.verdict() == place.run("judge", "run", "--json", code=0).document
 
 

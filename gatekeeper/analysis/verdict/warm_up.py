@@ -5,7 +5,6 @@ from dataclasses import replace
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.pauses import warmed_delta
-from gatekeeper.analysis.plan.ladder import look_level
 from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case, looks_at, soak_answers
@@ -25,10 +24,7 @@ def late_first_tokens(case: Case, soak: SoakPlan) -> tuple[str, ...]:
 
 def _late(case: Case, soak: SoakPlan, name: str) -> bool:
     objectives = [one for one in case.slo.objectives_for(name, speculating=True) if one.or_with == WARM_UP]
-    looks = [
-        replace(soak_answers(case, soak, name, end), level=look_level(case.slo, look))
-        for look, end in enumerate(looks_at(case, soak, name), start=1)
-    ]
+    looks = [replace(soak_answers(case, soak, name, look.end), level=look.level) for look in looks_at(case, soak, name)]
     return any(all(_direct(one, seen) is not Outcome.PASS for seen in looks) for one in objectives)
 
 
