@@ -76,8 +76,8 @@ def run(arguments: Sequence[str]) -> int:
     command: Callable[..., Any] = gatekeeper.main
     color, as_json = apply_color(arguments), wants_json(arguments)
 
-    def fail(message: str, hint: str, code: int) -> int:
-        _print_error(message, hint, code, as_json=as_json, color=color)
+    def fail(message: str, hint: str, code: int, *, after_document: bool = False) -> int:
+        _print_error(message, hint, code, as_json=as_json and not after_document, color=color)
         return code
 
     try:
@@ -86,7 +86,7 @@ def run(arguments: Sequence[str]) -> int:
             sys.stdout.flush()
         return code  # noqa: TRY300 (the flush may fail)
     except GatekeeperError as error:
-        return fail(error.message, error.hint, error.exit_code)
+        return fail(error.message, error.hint, error.exit_code, after_document=error.after_document)
     except click.ClickException as error:
         if isinstance(error, click.exceptions.NoArgsIsHelpError):
             error.show()

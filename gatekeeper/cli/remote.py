@@ -301,11 +301,13 @@ def _fetch(run_id: str | None, *, running: bool, out: Path | None, as_json: bool
         return ExitCode.OK
     if result.verdict is not None:
         return result.verdict.exit_code
-    raise NoProofError(
+    error = NoProofError(
         Reason.UNPROVEN,
         f"{entry.run_id} has no verdict: a {verb}, as {entry.host} says; this machine did not start it",
         hint="its result is above; only the machine that started it takes the host's word for what it was",
     )
+    error.after_document = result.document is not None
+    raise error
 
 
 def _show_verdict(result: "RemoteResult", *, as_json: bool) -> None:
@@ -329,6 +331,7 @@ def _document(result: "RemoteResult") -> dict[str, Any]:
 def _raise_error(result: "RemoteResult") -> None:
     if result.error is not None:
         sys.stdout.flush()
+        result.error.after_document = result.verdict is not None
         raise result.error
 
 

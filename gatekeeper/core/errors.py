@@ -27,6 +27,8 @@ class GatekeeperError(Exception):
     """An error that ends the command: `message` says what is wrong and where, `hint` what to do next."""
 
     exit_code = ExitCode.INTERNAL_ERROR
+    after_document = False
+    """The command has printed its document already: with --json, stdout holds that one alone."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)

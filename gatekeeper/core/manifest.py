@@ -75,6 +75,9 @@ class Manifest(_Frozen):
     profile: File
     versions: dict[str, str]
     host: dict[str, Any]
+    device: dict[str, Any] | None = None
+    """The GPU or the processor that computes, its memory and the limit of wired memory; None in older manifests, and
+    where answers are simulated."""
     soak_until: Literal["decided", "duration"] = "duration"
     """Whether a soak continues while a ratio is open; the soaks of older manifests did not."""
     sample_interval: float = 1.0

@@ -128,6 +128,8 @@ def preflight(
         background=inputs.profile.background.memory,
         memory=here.get("memory_bytes"),
         shares_process=backend.shares_process,
+        system=memory_fit.system_share(inputs.slo, here.get("platform")),
+        wired_limit=here.get("gpu_wired_limit"),
     )
     found = complaints(inputs.slo, inputs.canaries, _traits(backend), lacks)
     found += [*memory_fit.complaints(memory), *latency_complaints(inputs.slo)]

@@ -5,6 +5,7 @@ allowance. A pair that does not fit by this estimate would swap, and a soak woul
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,14 @@ from gatekeeper.core.units import BYTES, show_bytes, show_memory
 
 RUNTIME_BYTES = 1.0e9
 """Bytes for Python, the inference library, its buffers and gatekeeper: an allowance; 0.5 to 1 GB were measured."""
+MACOS_BYTES = 3.0e9
+"""Bytes that macOS itself holds: an allowance. A Mac mini with 32 GB that did little had 2.2 GB wired, and its system
+services hold memory besides."""
+LINUX_BYTES = 0.5e9
+"""Bytes that a server's Linux itself holds: an allowance."""
+DEFAULT_WIRED = 2 / 3
+"""Share of a Mac's memory that the GPU may wire unless iogpu.wired_limit_mb says more. Apple documents none: Metal's
+recommended working set was reported as 67 % of 16 GB and 84 % of 128 GB, so the smallest one seen is taken."""
 CHARACTERS_PER_TOKEN = 3.0
 """Characters per token, a cautious value: English has about four, code and other languages fewer."""
 SMALL_VOCABULARY = 10_000
@@ -32,6 +41,8 @@ class MemoryPart:
     name: str
     bytes: float | None
     how: str
+    wired: bool = False
+    """The GPU holds it, so on a Mac it is wired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +54,20 @@ class MemoryFit:
     """Bytes of this host; None if unknown."""
     slo_host_bytes: float | None
     """Bytes of the SLO's [host]; None where it has no memory_gb."""
+    wired_limit: float | None = None
+    """Bytes that the GPU of this host may wire; None where it is not a Mac, or unknown."""
+    wired_limit_is_known: bool = False
+    """It was read from the system; else it is the smallest default that was reported."""
 
     @property
     def needed(self) -> float:
         """Return the sum of the known parts."""
         return sum(part.bytes or 0.0 for part in self.parts)
+
+    @property
+    def wired(self) -> float:
+        """Return the sum of the known parts that the GPU holds."""
+        return sum(part.bytes or 0.0 for part in self.parts if part.wired)
 
     def document(self) -> dict[str, Any]:
         """Return it as `plan --json` writes it."""
@@ -58,6 +78,9 @@ class MemoryFit:
             "needed": self.needed,
             "here": self.host_bytes,
             "promised": self.slo_host_bytes,
+            "wired": self.wired,
+            "wired_limit": self.wired_limit,
+            "wired_limit_estimated": self.wired_limit is not None and not self.wired_limit_is_known,
         }
 
     def text(self) -> str:
@@ -76,12 +99,15 @@ def estimate_fit(
     background: float,
     memory: float | None,
     shares_process: bool,
+    system: float = 0.0,
+    wired_limit: float | None = None,
 ) -> MemoryFit | None:
     """Estimate what the heaviest pair needs with the headroom and the profile's *background*; None without a target.
 
     The cache holds the longest canary and its answer once for each of the soak's streams. Where the arms cannot share a
     process, plain decoding's process is added midway in the soak; headroom is not judged then, so the larger of the two
-    counts.
+    counts. *system* is what the operating system holds itself: 0 where *memory* is what it leaves free. *wired_limit*
+    is what the system says that the GPU may wire; where it says nothing, the default is estimated for a Mac.
     """
     if target is None:
         return None
@@ -97,22 +123,34 @@ def estimate_fit(
         _cache("target", target, slo, canaries),
         *heaviest,
         MemoryPart("runtime", RUNTIME_BYTES, "allowance for Python and the inference library"),
+        MemoryPart("system", system, "allowance for the operating system itself"),
         MemoryPart("background", background, "memory that the soak profile holds"),
         _process_or_headroom(target, floor, shares_process=shares_process),
     ]
     named = slo.host.memory_gb
     slo_host_bytes = named * BYTES["GiB"] if named is not None else None  # vendors write GB and mean GiB
-    return MemoryFit(tuple(part for part in parts if part.bytes != 0), memory, slo_host_bytes)
+    mac = (slo.host.chip or "").startswith("Apple")
+    sizes = [size for size in (memory, slo_host_bytes) if size is not None]
+    limit = wired_limit or (DEFAULT_WIRED * min(sizes) if mac and sizes else None)
+    known = tuple(part for part in parts if part.bytes != 0)
+    return MemoryFit(known, memory, slo_host_bytes, limit, wired_limit_is_known=wired_limit is not None)
+
+
+def system_share(slo: Slo, platform: str | None) -> float:
+    """Return the allowance for the operating system of the SLO's [host], or of this *platform* where it names none."""
+    mac = slo.host.chip.startswith("Apple") if slo.host.chip is not None else platform == "macos"
+    return MACOS_BYTES if mac else LINUX_BYTES
 
 
 def _process_or_headroom(target: Model, floor: float, *, shares_process: bool) -> MemoryPart:
     if not shares_process and target.bytes > floor:
-        return MemoryPart("target weights again", float(target.bytes), "plain decoding runs in a process of its own")
+        how = "plain decoding runs in a process of its own"
+        return MemoryPart("target weights again", float(target.bytes), how, wired=True)
     return MemoryPart("headroom", floor, "required by the objective on memory_headroom")
 
 
 def _weights(role: str, model: Model) -> MemoryPart:
-    return MemoryPart(f"{role} weights", float(model.bytes), f"size of the files of {model.name}")
+    return MemoryPart(f"{role} weights", float(model.bytes), f"size of the files of {model.name}", wired=True)
 
 
 def _cache(role: str, model: Model, slo: Slo, canaries: Mapping[str, Sequence[Canary]]) -> MemoryPart:
@@ -128,9 +166,8 @@ def _cache(role: str, model: Model, slo: Slo, canaries: Mapping[str, Sequence[Ca
         f"2 x {shape.layers} layers x {shape.kv_heads} heads x {shape.head_dim} x {shape.value_bytes} B x about "
         f"{tokens} tokens x {streams} streams"
     )
-    return MemoryPart(
-        name, size, how if shape.every_layer else f"{how}: an upper bound, because some layers keep fewer tokens"
-    )
+    how = how if shape.every_layer else f"{how}: an upper bound, because some layers keep fewer tokens"
+    return MemoryPart(name, size, how, wired=True)
 
 
 def longest_tokens(slo: Slo, canaries: Mapping[str, Sequence[Canary]], vocabulary: int | None) -> int:
@@ -166,12 +203,24 @@ def complaints(seen: MemoryFit | None) -> list[Complaint]:
         if have is not None and seen.needed > have:
             message = f"{needs} {seen.text()}; {whose} has {show_memory(have)}"
             return [Complaint(weight, "memory", message, _save(seen.needed - have))]
+    if seen.wired_limit is not None and seen.wired > seen.wired_limit:
+        return [_beyond_wired(seen, seen.wired_limit)]
     if seen.host_bytes is None:
         message = f"{needs} {seen.text()}; the memory of this host is unknown"
         return [Complaint("weak", "memory", message, "compare the two yourself")]
     if any(part.bytes is None for part in seen.parts):
         return [Complaint("weak", "memory", f"{needs} {seen.text()}", "add what is unknown, and compare it yourself")]
     return []
+
+
+def _beyond_wired(seen: MemoryFit, limit: float) -> Complaint:
+    """Complain that the GPU cannot hold the pair: `not-here` by a limit that was read, a note by an estimated one."""
+    megabytes = math.ceil(1.1 * seen.wired / BYTES["MiB"])
+    hint = f"raise the limit: sudo sysctl iogpu.wired_limit_mb={megabytes}; or use a smaller or lower-bit pair"
+    held = f"the GPU must hold an estimated {show_bytes(seen.wired)} of weights and caches"
+    if seen.wired_limit_is_known:
+        return Complaint("not-here", "memory", f"{held}; this host lets it wire {show_bytes(limit)}", hint)
+    return Complaint("weak", "memory", f"{held}; macOS may let it wire no more than {show_bytes(limit)}", hint)
 
 
 def _save(over: float) -> str:

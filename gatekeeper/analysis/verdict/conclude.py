@@ -26,7 +26,7 @@ from gatekeeper.analysis.verdict.case import (
 )
 from gatekeeper.analysis.verdict.findings import cache_findings
 from gatekeeper.analysis.verdict.host_checks import host_checks
-from gatekeeper.analysis.verdict.sweep_result import negative_controls, sweep_choices
+from gatekeeper.analysis.verdict.sweep_result import negative_controls, sweep_choices, sweep_lies
 from gatekeeper.analysis.verdict.workload import judge_baseline, judge_workload, no_gain_proven
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import CERTIFICATION_S, Workload
@@ -50,6 +50,8 @@ class _State:
     settings: dict[str, Setting]
     controls: tuple[Finding, ...]
     """Findings of the sweep about the system under test as a whole."""
+    lies: Mapping[str, Finding]
+    """By workload: counters in the sweep that cannot be true."""
     doubts: list[str]
     findings: list[Finding]
     last_step: dict[str, str] = field(default_factory=dict)
@@ -68,6 +70,7 @@ def conclude(case: Case) -> Conclusion:
         choices,
         settings={name: choice.setting for name, choice in choices.items()},
         controls=controls,
+        lies=sweep_lies(case),
         doubts=[*case.doubts, *damage, *([f"host.jsonl: {case.host_trouble}"] if case.host_trouble else [])],
         findings=[*(finding for choice in choices.values() for finding in choice.findings), *controls],
     )
@@ -110,7 +113,9 @@ def _judge_soak(state: _State, soak: SoakPlan) -> SoakPlan | None:
     state.findings += findings
     verdicts = {}
     for name in soak.settings:
-        verdicts[name], wrong = judge_workload(case, soak, name, state.choices[name], state.controls)
+        lie = state.lies.get(name)
+        controls = (*state.controls, lie) if lie is not None else state.controls
+        verdicts[name], wrong = judge_workload(case, soak, name, state.choices[name], controls)
         state.findings += wrong
     state.findings += cache_findings(case.slo, soak.name, verdicts)
     host_failed = any(one.outcome is Outcome.FAIL for one in checks)
@@ -237,7 +242,7 @@ def _verdict(state: _State) -> Verdict:
         manifest_sha256=case.manifest_sha256,
         workloads=workloads,
         host_checks=tuple(state.host_checks.values()),
-        findings=(*case.findings, *state.findings),
+        findings=(*case.findings, *state.lies.values(), *state.findings),
         transitions=tuple(state.transitions),
         incomplete=_doubts(state) or unfinished,
         routing=_routing(state, workloads),

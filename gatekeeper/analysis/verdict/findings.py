@@ -33,8 +33,7 @@ CACHE_OFF_HINTS = {
 
 def examine(evidence: PairedAnswers, knobs: Setting, about: str) -> tuple[Finding, ...]:
     """Return what is wrong with the answers of one workload at one speculating setting, and with their baseline."""
-    advice = "do not rely on acceptance figures of this server; report the wrong counters to its developers"
-    lies = [Finding("counter_lie", about, lie, advice, COUNTED) for lie in counter_lies(evidence, knobs)]
+    lies = [counter_lie(about, lie) for lie in counter_lies(evidence, knobs)]
     arms = (evidence.answers, evidence.plain)
     served = (*(flaw for arm in arms for flaw in model_swaps(arm, about)), *warm_prompts((*arms[0], *arms[1]), about))
     return (
@@ -88,17 +87,23 @@ def differing_answers(evidence: PairedAnswers, checks: Iterable[Check], about: s
     return (Finding("answers_differ", about, detail, advice),)
 
 
+def counter_lie(about: str, detail: str) -> Finding:
+    """Return the finding about wrong counters; metrics that need them are unproven."""
+    advice = "do not rely on acceptance figures of this server; report the wrong counters to its developers"
+    return Finding("counter_lie", about, detail, advice, COUNTED)
+
+
 def counter_lies(evidence: PairedAnswers, knobs: Setting) -> list[str]:
     """Return what cannot be true of the counters of rounds, ours or the server's."""
     answers = successful(evidence.answers)
+    lie = _all_accepted_for_nothing(evidence, answers)
+    return [*impossible_counts(answers, knobs), *([lie] if lie is not None else [])]
+
+
+def impossible_counts(answers: Sequence[Generation], knobs: Setting) -> list[str]:
+    """Return what is wrong with the counters by arithmetic alone, however few the answers."""
     draft_tokens = max((int(value) for knob, value in knobs if knob in DRAFT_LENGTHS and value), default=0)
-    lies = (
-        _above_one(answers),
-        _does_not_add_up(answers, draft_tokens),
-        _frozen(answers),
-        _disagrees(answers),
-        _all_accepted_for_nothing(evidence, answers),
-    )
+    lies = (_above_one(answers), _does_not_add_up(answers, draft_tokens), _frozen(answers), _disagrees(answers))
     return [lie for lie in lies if lie is not None]
 
 

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.plan.settings import with_conditions
 from gatekeeper.analysis.sweep.choice import Choice, choose, setting_results
 from gatekeeper.analysis.sweep.knob_effects import with_explanations
 from gatekeeper.analysis.verdict.case import Case, clock_ran_backwards
-from gatekeeper.analysis.verdict.findings import negative_control
+from gatekeeper.analysis.verdict.findings import counter_lie, impossible_counts, negative_control
 from gatekeeper.core.records import Role, Setting
+from gatekeeper.core.text import describe_setting
 from gatekeeper.core.verdict import Finding
 
 
@@ -45,6 +47,22 @@ def negative_controls(case: Case) -> tuple[Finding, ...]:
     canaries = {(name, one.id): one for name, many in case.canaries.items() for one in many}
     finding = negative_control(case.sweep[default].records, canaries)
     return (finding,) if finding is not None else ()
+
+
+def sweep_lies(case: Case) -> dict[str, Finding]:
+    """Return, by workload, a finding about counters of the sweep that cannot be true, at the first such setting.
+
+    A server that lies is named even where the sweep chooses plain decoding, so that no soak speculates.
+    """
+    found: dict[str, Finding] = {}
+    for workload in case.slo.workload if case.plan.terms.rules > 1 else ():
+        sweep = case.sweep_answers(workload.name)
+        for trial in case.plan.candidates:
+            if lies := impossible_counts(successful(sweep.of(trial.name)), trial.setting):
+                about = f"{workload.name}, sweep with {describe_setting(dict(trial.setting))}"
+                found[workload.name] = counter_lie(about, lies[0])
+                break
+    return found
 
 
 def _trouble(case: Case, trial: str) -> str | None:

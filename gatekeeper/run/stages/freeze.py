@@ -80,6 +80,7 @@ def freeze(
         profile=files["profile"],
         versions=dict(sorted(versions.items())),
         host=dict(here),
+        device=host.device(here) if backend.realtime else None,
         soak_until=slo.soak.ends,
         sample_interval=host.SAMPLE_INTERVAL_S,
         rules=RULES,

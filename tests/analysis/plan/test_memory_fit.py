@@ -66,6 +66,38 @@ def test_a_pair_that_fits_is_added_up_and_not_complained_of() -> None:
     assert [] == memory_fit.complaints(found)
 
 
+def test_the_system_holds_memory_itself() -> None:
+    """
+    A Mac's own share is in the sum, whatever the SLO's host or this one is called; Linux holds less.
+    """
+    mac, here = slo(host={"chip": "Apple M4"}), slo()
+
+    share = memory_fit.system_share(mac, "linux")
+    found = fitted(mac, model("t", 4.6e9), system=share)
+
+    assert share == memory_fit.system_share(here, "macos") > memory_fit.system_share(here, "linux") > 0
+    assert share == fitted(here, model("t", 4.6e9), system=share).needed - fitted(here, model("t", 4.6e9)).needed
+    assert "system 3 GB" in found.text()
+
+
+@pytest.mark.parametrize(
+    ("chip", "limit", "weight"),
+    [("Apple M4", 12 * GIB, "not-here"), ("Apple M4", None, "weak"), ("Apple M4", 20 * GIB, ""), (None, None, "")],
+)
+def test_the_gpu_may_not_wire_all_of_the_memory(chip: str | None, limit: float | None, weight: str) -> None:
+    """
+    Weights and caches beyond the limit of wired memory are not for this host; beyond the estimated default, a note.
+    """
+    lighter = [{"metric": "memory_headroom", "at_least": "1 GB", "why": "w"}]
+    promised = slo(host={"chip": chip} if chip else {}, objective=lighter)
+
+    found = memory_fit.complaints(fitted(promised, model("t", 17.5e9), background=0.0, wired_limit=limit))
+
+    assert [one.weight for one in found] == [weight] * bool(weight)
+    assert all("sudo sysctl iogpu.wired_limit_mb=" in one.hint for one in found)
+    assert all(("may let" in one.message) == (weight == "weak") for one in found)
+
+
 def test_streams_multiply_the_cache() -> None:
     """
     The cache is needed once for each answer under way at the promised concurrency.

@@ -219,6 +219,22 @@ def test_a_lie_makes_its_checks_unproven() -> None:
     assert {"counter_lie"} == {one.kind for one in lying.verdict.findings}
 
 
+def test_a_lie_in_the_sweep_is_named_though_plain_decoding_is_chosen() -> None:
+    """
+    A draft that slows decoding down is never soaked; the counters of the sweep are examined all the same.
+    """
+    slow = {"acceptance": 0.2, "verify": "40 ms", "draft_token": "10 ms"}
+    promise = {"metric": "acceptance_rate", "at_least": 0.1}
+
+    honest, lying = (run({**slow, "claims": {"accepted": factor}}, promise) for factor in (1.0, 9.0))
+
+    assert ["graded_back"] * 2 == [one.verdict.workloads[0].outcome for one in (honest, lying)]
+    assert [] == [one for one in honest.verdict.findings if one.kind == "counter_lie"]
+    (found,) = (one for one in lying.verdict.findings if one.kind == "counter_lie")
+    assert found.about.startswith("work, sweep with ")
+    assert "acceptance_rate" in found.voids
+
+
 @pytest.mark.parametrize(("unforeseen", "found"), [(0.1, set()), (0.95, {"counter_lie"})])
 def test_the_unpredictable_is_the_negative_control(unforeseen: float, found: set[str]) -> None:
     """

@@ -1,0 +1,62 @@
+"""The device that computes: the GPU or the processor, its memory, and how much of it may be wired for the GPU."""
+
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from gatekeeper.core.parse import ParseError, json_value
+from gatekeeper.host.commands import Output, run
+
+_MLX = "import json, mlx.core as mx; print(json.dumps(mx.device_info()))"
+"""Metal is asked through MLX, in a process of its own: it takes memory that is measured later."""
+_NVIDIA = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
+_MEBIBYTE = 1 << 20
+FROM_METAL, FROM_SYSCTL = "Metal's recommended working set", "iogpu.wired_limit_mb"
+
+
+def device(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the device of the host that *facts* describe; a value that is not known is None."""
+    known: dict[str, Any] = {"name": facts.get("chip"), "memory_bytes": facts.get("memory_bytes")}
+    known |= {"wired_limit": None, "wired_limit_from": None}
+    platform = facts.get("platform")
+    if platform == "macos":
+        if limit := facts.get("gpu_wired_limit"):
+            known |= {"wired_limit": limit, "wired_limit_from": FROM_SYSCTL}
+        return {
+            "kind": "metal",
+            **known,
+            **(metal(run([sys.executable, "-c", _MLX])) if sys.platform == "darwin" else {}),
+        }
+    if platform == "linux":
+        return {"kind": "cpu", **known, **cuda(run(_NVIDIA))}
+    return {"kind": "unknown", **known}
+
+
+def metal(output: Output | None) -> dict[str, Any]:
+    """Return what Metal says of itself; nothing where it was not asked or does not say it."""
+    try:
+        told = json_value(output.out) if output is not None and output.code == 0 else {}
+    except ParseError:
+        told = {}
+    if not isinstance(told, dict) or not _whole(told.get("max_recommended_working_set_size")):
+        return {}
+    found = {"wired_limit": told["max_recommended_working_set_size"], "wired_limit_from": FROM_METAL}
+    found |= {"memory_bytes": told["memory_size"]} if _whole(told.get("memory_size")) else {}
+    name = told.get("device_name")
+    return found | ({"name": name[:200]} if isinstance(name, str) and name.isprintable() else {})
+
+
+def cuda(output: Output | None) -> dict[str, Any]:
+    """Return the CUDA devices that nvidia-smi lists, the first one's memory; nothing where there is none."""
+    text = output.text if output is not None and output.code == 0 else None
+    rows = [re.fullmatch(r"(.{1,200}), (\d{1,9})", line.strip()) for line in (text or "").splitlines()[:64]]
+    found = [row for row in rows if row is not None and row[1].isprintable()]
+    if not found:
+        return {}
+    names = ", ".join(row[1] for row in found)
+    return {"kind": "cuda", "name": names, "memory_bytes": int(found[0][2]) * _MEBIBYTE}
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

@@ -1,0 +1,71 @@
+"""The device that computes, as the manifest holds it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gatekeeper import host
+from gatekeeper.host.commands import Output
+from gatekeeper.host.device import FROM_METAL, FROM_SYSCTL, cuda, metal
+from tests.builders import mac_tools
+from tests.host.conftest import StandIn
+
+GIB = 1 << 30
+
+
+def output(text: str, code: int = 0) -> Output:
+    return Output(code, text.encode())
+
+
+def test_a_linux_machine_without_a_gpu_computes_on_its_processor() -> None:
+    """
+    The processor and its memory are named, and nothing is wired for a GPU.
+    """
+    facts = {"platform": "linux", "chip": "AMD EPYC", "memory_bytes": 8 * GIB}
+
+    found = host.device(facts)
+
+    if found["kind"] == "cuda":
+        pytest.skip("this machine has a CUDA device")
+    assert ("cpu", "AMD EPYC", 8 * GIB, None) == tuple(
+        found[key] for key in ("kind", "name", "memory_bytes", "wired_limit")
+    )
+
+
+@pytest.mark.parametrize(("limit", "expected"), [("0", (None, None)), ("18000", (18000 << 20, FROM_SYSCTL))])
+def test_a_mac_computes_with_metal(healthy_mac: StandIn, limit: str, expected: tuple[Any, Any]) -> None:
+    """
+    The chip is the GPU's name; the limit is that of sysctl, where 0 stands for a default that it does not tell.
+    """
+    healthy_mac("sysctl", mac_tools.sysctl_script(iogpu__wired_limit_mb=limit))
+
+    found = host.device(host.conditions("macos"))
+
+    assert ("metal", "Apple M4") == (found["kind"], found["name"])
+    assert expected == (found["wired_limit"], found["wired_limit_from"])
+
+
+def test_metal_says_what_it_recommends() -> None:
+    """
+    The working set that Metal recommends is the limit of wired memory; without it, or damaged, nothing is taken.
+    """
+    told = {"device_name": "Apple M4", "memory_size": 24 * GIB, "max_recommended_working_set_size": 16 * GIB}
+    expected = {"name": "Apple M4", "memory_bytes": 24 * GIB, "wired_limit": 16 * GIB, "wired_limit_from": FROM_METAL}
+
+    assert expected == metal(output(json.dumps(told)))
+    for text, code in (("{}", 0), ("[1]", 0), ("{", 0), (json.dumps(told), 1)):
+        assert {} == metal(output(text, code))
+    assert {} == metal(output('{"max_recommended_working_set_size": true}'))
+    assert {} == metal(None)
+
+
+def test_cuda_devices_are_named_with_the_memory_of_the_first() -> None:
+    """
+    One line a device; what is no such line is left out.
+    """
+    found = cuda(output("NVIDIA L4, 23034\nNVIDIA L4, 23034\nsome warning\n"))
+
+    assert {"kind": "cuda", "name": "NVIDIA L4, NVIDIA L4", "memory_bytes": 23034 << 20} == found
+    assert {} == cuda(output("no devices were found\n", 6))
+    assert {} == cuda(None)
