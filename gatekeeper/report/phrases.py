@@ -1,6 +1,7 @@
 """The phrases that all reports share: outcome signs, figures with intervals, and the sentences about a verdict."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gatekeeper.core.metrics import BY_NAME
@@ -30,7 +31,10 @@ def passed(checks: Sequence[Check]) -> int:
 
 def bound(check: Check) -> str:
     """Write an objective's bound: ≥ 1.16."""
-    return f"{'≥' if check.bound == 'at_least' else '≤'} {show(check.threshold, check.unit)}"
+    limit = (
+        BY_NAME[check.metric].show(check.threshold) if check.metric in BY_NAME else show(check.threshold, check.unit)
+    )
+    return f"{'≥' if check.bound == 'at_least' else '≤'} {limit}"
 
 
 def measured(check: Check) -> str:
@@ -50,6 +54,21 @@ def about(check: Check) -> str:
     if not others or others["lo"] is None or others["hi"] is None:
         return "on these canaries"
     return f"on these canaries; for prompts like these {BY_NAME[check.metric].show_range(others['lo'], others['hi'])}"
+
+
+def scopes(check: Check) -> list[str]:
+    """Write the interval for these canaries and the one for prompts like them, a line each; nothing if counted."""
+    others = check.population
+    if check.scope != "frozen" or not others or others["lo"] is None or others["hi"] is None:
+        return [about(check)] if check.scope else []
+    assert check.lo is not None
+    assert check.hi is not None
+    write = BY_NAME[check.metric].show_range
+    lines = [f"these canaries: {write(check.lo, check.hi)} (this decides)"]
+    lines.append(f"prompts like them: {write(others['lo'], others['hi'])}")
+    if check.hi - check.lo > others["hi"] - others["lo"]:
+        lines.append("The first is wider because few canaries were repeated: their noise is known only roughly.")
+    return lines
 
 
 def interval(figure: Mapping[str, Any], metric: str) -> str:
@@ -72,6 +91,28 @@ def step(transition: Transition, arrow: str = "→") -> str:
 def advised(finding: Finding) -> str:
     """Write a finding, and its advice where there is one."""
     return f"{finding.detail}; {finding.advice}" if finding.advice else finding.detail
+
+
+def merged(verdict: Verdict) -> list[Finding]:
+    """Return each finding once, with every soak it was found in; a demo is too short to foresee when memory runs out.
+
+    Of such forecasts about one value, only the latest is returned.
+    """
+    found: dict[tuple[str, ...], list[tuple[str, Finding]]] = {}
+    for one in verdict.findings:
+        where, _, about = one.about.rpartition(", ") if one.about.startswith("soak-") else ("", "", one.about)
+        forecast = one.kind == "memory_exhaustion"
+        if not (forecast and verdict.grade == "demo"):
+            key = (one.kind, about) if forecast else (one.kind, about, one.detail, one.advice)
+            found.setdefault(key, []).append((where, replace(one, about=about)))
+    return [
+        replace(
+            last,
+            about=f"{last.about}, {listed(soaks)}" if (soaks := [soak for soak, _ in many if soak]) else last.about,
+        )
+        for many in found.values()
+        for _, last in many[-1:]
+    ]
 
 
 def state(page: "PageData") -> str:

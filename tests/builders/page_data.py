@@ -19,7 +19,7 @@ from gatekeeper.report.data.decision import decide
 from gatekeeper.report.data.distributions import STEPS, Curve, Distributions
 from gatekeeper.report.data.page import PageData, page_data
 from gatekeeper.report.data.sweep import SweepAnswer, SweepData, SweepSetting
-from gatekeeper.report.data.timeline import Dot, HostLane, Mark, Timeline, Window
+from gatekeeper.report.data.timeline import Dot, HostLane, Mark, Timeline, Unsampled, Window
 from tests.builders.case import LOSING, SOAK_S, WINNING, Made, bare, with_soak
 from tests.builders.slo import SECOND, objective, slo
 
@@ -191,6 +191,7 @@ TIMELINE = Timeline(
         HostLane("thermal_level", "1", (), 600, "absent in 600 of 600 samples"),
     ),
     (Mark(30.0, "subject_died", "the system under test died: signal 9"), Mark(600.0, "transition", "hard: too slow")),
+    (Unsampled(500.0, 600.0, "closing pass"),),
     3,
 )
 PAGE = PageData(

@@ -46,7 +46,7 @@ def test_certify_writes_the_page_and_its_checksum(certified: Place) -> None:
 
     assert {"report.html", "junit.xml", "verdict.json"} <= listed
     assert (run / "report.html").read_text() == again.out
-    assert "Promoted" in again.out
+    assert "turn drafting on for" in again.out
 
 
 @pytest.mark.parametrize("form", sorted(FORMATS))
@@ -137,7 +137,7 @@ def test_damaged_inputs_make_a_run_unproven(certified: Place, file: str, damage:
 
     assert "Traceback" not in judged.err + compared.err + shown.err
     assert shown.code in {0, code}  # what can still be drawn is a page, which says what is missing
-    assert (code == 0) == ("Promoted</h1>" in shown.out)
+    assert (code == 0) == ("turn drafting on for" in shown.out)
 
 
 def test_an_interrupted_run_renders_in_every_format(scripted: Scripted, until: Until) -> None:
@@ -154,7 +154,7 @@ def test_an_interrupted_run_renders_in_every_format(scripted: Scripted, until: U
     shown = {form: place.run("report", "run", "--format", form, code=0).out for form in FORMATS}
 
     assert not (place.path / "run" / "report.html").exists()
-    assert "This run was interrupted during soak-1" in shown["html"]
+    assert "the run was interrupted during soak-1" in shown["html"]
     assert "‖ scripted: interrupted" in shown["markdown"]
     assert "unproven" == json.loads(shown["json"])["outcome"]
     assert "<error" in shown["junit"]
@@ -171,7 +171,7 @@ def test_a_run_killed_before_its_first_answer_has_a_page(certified: Place) -> No
 
     page = certified.run("report", "run", "--format", "html", code=0).out
 
-    assert "Interrupted" in page
+    assert "No decision yet" in page
     assert "before its first event was recorded" in page
 
 

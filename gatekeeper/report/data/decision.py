@@ -186,12 +186,17 @@ def _center(figure: Mapping[str, Any] | None) -> float | None:
 
 
 def speed_up(one: WorkloadVerdict) -> SpeedUp | None:
-    """Return the speed against plain decoding: of the soak, else of the last setting given up, else of the sweep."""
-    soaked = [("soak", one.setting, one.measured)]
-    soaked += [("abandoned", step.setting, step.measured) for step in reversed(one.steps)]
-    for source, setting, measured in soaked:
+    """Return the speed against plain decoding: of the soak, else of the last setting given up, else of the sweep.
+
+    Where an objective is about it, its interval is the one of the check.
+    """
+    soaked = [("soak", one.setting, one.measured, one.checks)]
+    soaked += [("abandoned", step.setting, step.measured, step.checks) for step in reversed(one.steps)]
+    for source, setting, measured, checks in soaked:
+        judged = {check.metric: check.document() for check in checks if None not in {check.lo, check.hi}}
         for metric in RATIOS:
-            if _drafts(setting) and (seen := measured.get(metric)) and seen["center"] is not None:
+            seen = judged.get(metric, measured.get(metric))
+            if _drafts(setting) and seen and seen["center"] is not None:
                 return SpeedUp(seen["center"], seen["lo"], seen["hi"], source, setting)
     tried = [swept for swept in one.choice.get("settings", ()) if swept["ratio"]]
     best = max(tried, key=lambda swept: float(swept["ratio"]), default=None)

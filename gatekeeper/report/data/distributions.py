@@ -1,7 +1,8 @@
 """The distributions of time to first token and of token gaps, by workload and arm."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.timing import Floats, gather_bursts, ttft
 from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
+from gatekeeper.analysis.stats.intervals import samples_needed
 from gatekeeper.analysis.verdict.case import Case, soak_answers
 from gatekeeper.core.verdict import WorkloadVerdict, rounded
 
@@ -25,8 +27,8 @@ class Curve:
     answers: int
     values: tuple[float, ...]
     """At shares 0, 1/STEPS, … 1, in seconds."""
-    quantiles: tuple[float, ...]
-    """At QUANTILES."""
+    quantiles: tuple[float | None, ...]
+    """At QUANTILES; None where a check would refuse it because too few canaries answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +43,11 @@ class Distributions:
     curves: Mapping[str, Mapping[str, Curve]] = field(default_factory=dict)
 
 
-def curve(values: Floats, weights: Floats, answers: int) -> Curve | None:
-    """Return the distribution of weighted *values*; None without a finite value of positive weight."""
+def curve(values: Floats, weights: Floats, answers: int, enough: Callable[[float], bool]) -> Curve | None:
+    """Return the distribution of weighted *values*, with the quantiles that there are *enough* canaries for.
+
+    None without a finite value of positive weight.
+    """
     kept = np.isfinite(values) & (weights > 0)
     if not kept.any():
         return None
@@ -55,7 +60,11 @@ def curve(values: Floats, weights: Floats, answers: int) -> Curve | None:
     def at(share: float) -> float:
         return rounded(float(ordered[np.searchsorted(reached, (share - 1e-9) * reached[-1])]))
 
-    return Curve(answers, tuple(at(step / STEPS) for step in range(STEPS + 1)), tuple(at(q) for q in QUANTILES))
+    return Curve(
+        answers,
+        tuple(at(step / STEPS) for step in range(STEPS + 1)),
+        tuple(at(q) if enough(q) else None for q in QUANTILES),
+    )
 
 
 def distributions(case: Case, workloads: Sequence[WorkloadVerdict]) -> tuple[Distributions, ...]:
@@ -79,7 +88,8 @@ def _of_workload(case: Case, workload: WorkloadVerdict) -> Distributions:
         arms = {"plain": evidence}
     curves: dict[str, dict[str, Curve]] = {}
     for arm, one in arms.items():
-        for metric, made in (("ttft", _ttft(one)), ("itl", _itl(one, evidence.burst_gap))):
+        enough = partial(_enough, len({answer.canary for answer in one.answers}), evidence.level)
+        for metric, made in (("ttft", _ttft(one, enough)), ("itl", _itl(one, evidence.burst_gap, enough))):
             if made is not None:
                 curves.setdefault(metric, {})[arm] = made
     return Distributions(workload.name, source, setting, curves)
@@ -96,12 +106,17 @@ def _of_the_sweep(case: Case, workload: WorkloadVerdict) -> tuple[str, Mapping[s
     return None
 
 
-def _ttft(evidence: PairedAnswers) -> Curve | None:
+def _enough(canaries: int, level: float, quantile: float) -> bool:
+    """Return whether a check would give this quantile; the median is always shown."""
+    return quantile <= 0.5 or canaries >= samples_needed(quantile, level)
+
+
+def _ttft(evidence: PairedAnswers, enough: Callable[[float], bool]) -> Curve | None:
     seen = [value for one in successful(evidence.answers) if (value := ttft(one.answer)) is not None]
-    return curve(np.array(seen), np.ones(len(seen)), len(seen))
+    return curve(np.array(seen), np.ones(len(seen)), len(seen), enough)
 
 
-def _itl(evidence: PairedAnswers, together_s: float) -> Curve | None:
+def _itl(evidence: PairedAnswers, together_s: float, enough: Callable[[float], bool]) -> Curve | None:
     """Return the token-normalised gaps: a burst of m tokens after a gap g counts m times g/m."""
     gaps = gather_bursts([one.answer for one in successful(evidence.answers)], together_s).per_token()
-    return curve(gaps.values, gaps.tokens, int(np.sum(gaps.sizes > 0)))
+    return curve(gaps.values, gaps.tokens, int(np.sum(gaps.sizes > 0)), enough)

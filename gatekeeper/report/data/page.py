@@ -34,6 +34,8 @@ class PageData:
     gaps: tuple[Gap, ...]
     decision: Decision
     """The headline, the figures of each workload, and the objectives that failed or are not proven."""
+    run: str = ""
+    """The run directory, as it was given when the run began; empty where the event log does not tell."""
 
 
 def page_data(
@@ -58,6 +60,7 @@ def page_data(
         timelines=timelines(case, verdict.transitions, happened),
         gaps=gaps(case.slo, verdict, resumable=not finished),
         decision=decide(verdict, policy=policy, unfinished=unfinished, extend=extension(case, verdict)),
+        run=next((str(one.detail["run"]) for one in happened if one.kind == "begin" and "run" in one.detail), ""),
     )
 
 

@@ -1,8 +1,9 @@
 """A soak over time: speed, acceptance, the host, and its events."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -47,6 +48,12 @@ INCIDENTS = {
 """Events that are marked on the time axis, with their labels."""
 
 
+UNJUDGED = ("block", "closing")
+"""Passes around a soak during which the host is not judged."""
+GAP = 0.03
+"""The smallest share of the axis without samples that is marked."""
+
+
 @dataclass(frozen=True, slots=True)
 class Dot:
     """One answer: seconds on the axis, decode speed in tok/s, and what it belongs to."""
@@ -82,6 +89,15 @@ class HostLane:
 
 
 @dataclass(frozen=True, slots=True)
+class Unsampled:
+    """A stretch of the axis without host samples of this soak, and why."""
+
+    begin: float
+    end: float
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
     """An event on the axis: a transition, an incident, an interruption."""
 
@@ -104,6 +120,7 @@ class Timeline:
     windows: tuple[Window, ...]
     lanes: tuple[HostLane, ...]
     marks: tuple[Mark, ...]
+    gaps: tuple[Unsampled, ...]
     answers: int
     """The number of answers; larger than the number of dots where those were thinned."""
 
@@ -175,6 +192,7 @@ def _timeline(
         workload: soak_answers(case, SoakPlan(name, {workload: knobs}, knobs), workload)
         for workload, knobs in settings.items()
     }
+    incidents = _incidents(happened, name, axis)
     return Timeline(
         name,
         min(one.at for _, one in answers),
@@ -183,7 +201,8 @@ def _timeline(
         _dots(answers, axis, {name: one.burst_gap for name, one in gathered.items()}),
         _windows(gathered, axis),
         tuple(_lane(samples, places, axis.length, *lane) for lane in LANES),
-        tuple(sorted((*_incidents(happened, name, axis), *_steps(transitions, axis)), key=lambda one: one.at)),
+        tuple(sorted((*incidents, *_steps(transitions, axis)), key=lambda one: one.at)),
+        tuple(_gaps(places, axis.length, incidents)),
         len(answers),
     )
 
@@ -232,6 +251,19 @@ def _lane(
     lost = found.counted(missing_status, finite=False)
     missing = ", ".join(f"{status} in {count} of {len(samples)} samples" for status, count in lost.most_common())
     return HostLane(name, unit, points, len(samples), missing if samples else "no samples")
+
+
+def _gaps(places: Sequence[float], length: float, incidents: Sequence[Mark]) -> Iterator[Unsampled]:
+    """Return where the host was not sampled for this soak; a pass that begins there or just before is the reason."""
+    if not places:
+        return
+    edges = list(pairwise([0.0, *sorted(places), length]))
+    longest = max(GAP * length, 3 * median(end - begin for begin, end in edges))
+    for begin, end in edges:
+        if end - begin > longest:
+            begun = [one for one in incidents if one.kind in UNJUDGED and one.at <= end]
+            because = INCIDENTS[begun[-1].kind] if begun and begun[-1].at >= begin - GAP * length else "no samples"
+            yield Unsampled(begin, end, because)
 
 
 def _incidents(happened: Sequence[Event], name: str, axis: _Axis) -> list[Mark]:

@@ -10,17 +10,18 @@ right to evaluate strings, and it draws nothing where scripts are forbidden, as 
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.units import show
 from gatekeeper.core.verdict import Check
 from gatekeeper.report.html.markup import Markup, el, join
-from gatekeeper.report.phrases import measured
+from gatekeeper.report.phrases import bound, measured
 
 Points = Sequence[tuple[float, float]]
-STRIP = 26
-"""Pixels of an interval against its bound."""
+STRIP = 50
+"""Pixels of an interval against its bound: a line of text above and below the bar."""
 LABEL = 0.14
 """The share of a phone's plot that the label of a tick takes."""
 CLOCK = (5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 43200.0)
@@ -94,19 +95,38 @@ def _log_ticks(lo: float, hi: float, most: int) -> list[float]:
 
 
 def interval(check: Check) -> Markup:
-    """Draw a measured interval against its bound; the side that passes is shaded."""
+    """Draw a measured interval against its bound, on a scale with figures; the side that passes is shaded."""
     seen = [value for value in (check.lo, check.center, check.hi) if value is not None]
-    across = scale([*seen, check.threshold], pad=0.25, log=False)
+    metric = BY_NAME.get(check.metric)
+    one = [1.0] if metric is not None and metric.speed_ratio else []
+    across = scale([*seen, *one, check.threshold], pad=0.2, log=False)
     at = 100 * across.share(check.threshold)
     passing = (at, 100 - at) if check.bound == "at_least" else (0.0, at)
     parts = [
-        el("rect", class_="track", x="0", y="9", width="100%", height="8", rx="2"),
-        el("rect", class_="passing", x=f"{passing[0]:.2f}%", y="9", width=f"{passing[1]:.2f}%", height="8", rx="2"),
+        el("rect", class_="track", x="0", y="22", width="100%", height="8", rx="2"),
+        el("rect", class_="passing", x=f"{passing[0]:.2f}%", y="22", width=f"{passing[1]:.2f}%", height="8", rx="2"),
         _measured(check, across),
-        el("line", class_="bound", x1=f"{at:.2f}%", x2=f"{at:.2f}%", y1="3", y2="23"),
+        el("line", class_="bound", x1=f"{at:.2f}%", x2=f"{at:.2f}%", y1="16", y2="36"),
+        _label(across, check.threshold, f"bound {bound(check)}", 11, "word"),
+        *_ticks(across, metric.show if metric is not None else lambda value: show(value, check.unit), one=bool(one)),
     ]
     wanted = f"{check.bound.replace('_', ' ')} {show(check.threshold, check.unit)}"
     return _strip(parts, f"{check.outcome.word}: {measured(check)}, objective {wanted}")
+
+
+def _ticks(across: Scale, write: Callable[[float], str], *, one: bool) -> Iterator[Markup]:
+    """Label a scale below its bar; *one* always has 1x, which is plain decoding."""
+    ticks = [at for at in across.ticks(3) if not one or abs(across.share(at) - across.share(1.0)) > LABEL]
+    for at in [*ticks, *([1.0] if one else [])]:
+        yield el("line", class_="tick", x1=across.percent(at), x2=across.percent(at), y1="31", y2="35")
+        yield _label(across, at, "1x = plain" if one and at == 1.0 else write(at), 46)
+
+
+def _label(across: Scale, value: float, text: str, y: int, kind: str | None = None) -> Markup:
+    """Write a word at a value of a scale, within the drawing."""
+    share = across.share(value)
+    anchor = "start" if share < 0.2 else "end" if share > 0.8 else "middle"
+    return el("text", text, class_=kind, x=across.percent(value), y=y, text_anchor=anchor)
 
 
 def _measured(check: Check, across: Scale) -> Markup:
@@ -115,8 +135,8 @@ def _measured(check: Check, across: Scale) -> Markup:
     lo = across.percent(check.lo) if check.lo is not None else "0%"
     hi = across.percent(check.hi) if check.hi is not None else "100%"
     kind = check.outcome.word
-    bar = el("line", class_=f"span {kind}", x1=lo, x2=hi, y1="13", y2="13")
-    return join(bar, el("circle", class_=f"center {kind}", cx=across.percent(check.center), cy="13", r="4.5"))
+    bar = el("line", class_=f"span {kind}", x1=lo, x2=hi, y1="26", y2="26")
+    return join(bar, el("circle", class_=f"center {kind}", cx=across.percent(check.center), cy="26", r="4.5"))
 
 
 def speedup(center: float, lo: float, hi: float, across: Scale, kind: str) -> Markup:
@@ -124,10 +144,11 @@ def speedup(center: float, lo: float, hi: float, across: Scale, kind: str) -> Ma
     one = across.percent(1.0)
     begin, end = sorted((100 * across.share(1.0), 100 * across.share(center)))
     parts = [
-        el("line", class_="axis", x1="0", x2="100%", y1="13", y2="13"),
-        el("rect", class_=f"gain {kind}", x=f"{begin:.2f}%", y="8", width=f"{end - begin:.2f}%", height="10"),
-        el("line", class_=f"whisker {kind}", x1=across.percent(lo), x2=across.percent(hi), y1="13", y2="13"),
-        el("line", class_="bound", x1=one, x2=one, y1="3", y2="23"),
+        el("line", class_="axis", x1="0", x2="100%", y1="26", y2="26"),
+        el("rect", class_=f"gain {kind}", x=f"{begin:.2f}%", y="21", width=f"{end - begin:.2f}%", height="10"),
+        el("line", class_=f"whisker {kind}", x1=across.percent(lo), x2=across.percent(hi), y1="26", y2="26"),
+        el("line", class_="bound", x1=one, x2=one, y1="16", y2="36"),
+        *_ticks(across, lambda value: f"{value:g}x", one=True),
     ]
     return _strip(parts, f"{center:.3g} times plain decoding, between {lo:.3g} and {hi:.3g}")
 

@@ -38,9 +38,11 @@ def breakable(name: str) -> Markup:
     return join(*(piece for part in name.replace("_", "_\n").split("\n") for piece in (part, el("wbr"))))
 
 
-def section(title: str, *parts: Markup | None, about: str = "") -> Markup:
-    """Return a section of the page, with an introduction *about* it."""
-    return el("section", el("h2", title), el("p", about, class_="dim") if about else None, *parts)
+def section(title: str, *parts: Markup | None, about: str = "", name: str = "") -> Markup:
+    """Return a section of the page, with an introduction *about* it; its title links to itself, by its *name*."""
+    name = name or title.lower().replace(" ", "-")
+    head = el("h2", el("a", title, href=f"#{name}"), id=name)
+    return el("section", head, el("p", about, class_="dim") if about else None, *parts)
 
 
 def note(text: str) -> Markup:

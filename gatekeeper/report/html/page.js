@@ -51,29 +51,54 @@
   document.addEventListener("pointerover", (event) => {
     const dot = event.target.closest("[data-tip]");
     if (dot) showTip(dot.dataset.tip, event.clientX, event.clientY);
-    else if (!event.target.closest("[data-read]")) hideTip();
+    else if (!event.target.closest(".area")) hideTip();
   });
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
   document.addEventListener("scroll", hideTip, { passive: true });
 
-  // Charts of the host show the value under the pointer.
+  // The charts of a soak share one cursor: it shows the time, and the host's values at it.
 
-  for (const area of document.querySelectorAll("[data-read]")) {
-    const points = JSON.parse(area.dataset.read);
-    const names = area.dataset.names ? JSON.parse(area.dataset.names) : null;
-    const cursor = draw("line", { class: "cursor hidden", y1: 0, y2: area.getAttribute("height") });
-    area.append(cursor);
-    area.addEventListener("pointermove", (event) => {
-      const box = area.getBoundingClientRect();
-      const at = (100 * (event.clientX - box.left)) / box.width;
-      const near = points.reduce((best, one) => (Math.abs(one[0] - at) < Math.abs(best[0] - at) ? one : best));
-      cursor.setAttribute("x1", `${near[0]}%`);
-      cursor.setAttribute("x2", `${near[0]}%`);
-      cursor.classList.remove("hidden");
-      showTip(`${area.getAttribute("aria-label")}: ${names ? names[near[1]] : show(near[1], area.dataset.unit)}`, event.clientX, event.clientY);
+  const clock = (seconds) => show(seconds, "s");
+  for (const lanes of document.querySelectorAll("[data-seconds]")) {
+    const areas = [...lanes.querySelectorAll(".area")].map((area) => {
+      const cursor = draw("line", { class: "cursor hidden", y1: 0, y2: area.getAttribute("height") });
+      area.append(cursor);
+      const { read, names, unit } = area.dataset;
+      return { area, cursor, unit, points: read && JSON.parse(read), names: names && JSON.parse(names) };
     });
-    area.addEventListener("pointerleave", () => { cursor.classList.add("hidden"); hideTip(); });
+    const hide = () => { hideTip(); for (const { cursor } of areas) cursor.classList.add("hidden"); };
+    lanes.addEventListener("pointermove", (event) => {
+      const area = event.target.closest(".area");
+      if (!area) { hide(); return; }
+      const box = area.getBoundingClientRect();
+      const at = Math.min(100, Math.max(0, (100 * (event.clientX - box.left)) / box.width));
+      const lines = [clock((at / 100) * Number(lanes.dataset.seconds))];
+      for (const { area: one, cursor, points, names, unit } of areas) {
+        for (const end of ["x1", "x2"]) cursor.setAttribute(end, `${at}%`);
+        cursor.classList.remove("hidden");
+        if (!points) continue;
+        const near = points.reduce((best, point) => (Math.abs(point[0] - at) < Math.abs(best[0] - at) ? point : best));
+        lines.push(`${one.getAttribute("aria-label")}: ${names ? names[near[1]] : show(near[1], unit)}`);
+      }
+      if (!event.target.closest("[data-tip]")) showTip(lines.join("\n"), event.clientX, event.clientY);
+    });
+    lanes.addEventListener("pointerleave", hide);
   }
+
+  // Copy buttons, and details that open for a link, and all of them for a printer.
+
+  for (const text of document.querySelectorAll(".next code, footer code, main pre")) {
+    const button = make("button", { type: "button", class: "copy" }, "Copy");
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(text.textContent);
+      button.textContent = "Copied";
+    });
+    if (text.matches("pre")) text.before(button);
+    else text.after(button);
+  }
+  window.addEventListener("beforeprint", () => {
+    for (const one of document.querySelectorAll("details")) one.open = one.open || !one.querySelector("pre");
+  });
 
   // The filter of the soaks by workload.
 

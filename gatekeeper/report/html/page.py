@@ -1,25 +1,27 @@
-"""The page: one HTML file that works offline, on a phone and in print; the verdict comes first."""
+"""The page: one HTML file that works offline, on a phone and in print; the decision comes first."""
 
 import base64
 import hashlib
+import re
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
 from gatekeeper.analysis.verdict.remedies import Gap
-from gatekeeper.core.metrics import BY_NAME
-from gatekeeper.core.text import describe_setting, last_part
-from gatekeeper.core.units import show, show_memory, show_seconds
-from gatekeeper.core.verdict import Check, Outcome, WorkloadVerdict
+from gatekeeper.core.slo import CERTIFICATION_S
+from gatekeeper.core.text import describe_setting, last_part, listed
+from gatekeeper.core.units import show_memory, show_ratio, show_seconds
+from gatekeeper.core.verdict import WorkloadVerdict
 from gatekeeper.report import phrases
+from gatekeeper.report.data.decision import WorkloadSummary, rate
 from gatekeeper.report.data.page import PageData
-from gatekeeper.report.html import charts, sections
-from gatekeeper.report.html.markup import Markup, breakable, el, embedded, facts, join, note, section, table
+from gatekeeper.report.html import charts, objective_matrix, sections
+from gatekeeper.report.html.markup import Markup, el, embedded, facts, join, note, section, table
 
 
 def render(page: PageData) -> str:
     """Return the document; it loads nothing, and its Content-Security-Policy forbids any loading."""
     style, script = _file("page.css"), _file("page.js")
-    title = f"{page.verdict.slo}: {phrases.spaced(phrases.state(page))}"
     head = el(
         "head",
         el("meta", charset="utf-8"),
@@ -27,13 +29,25 @@ def render(page: PageData) -> str:
         el("meta", name="viewport", content="width=device-width, initial-scale=1"),
         el("meta", name="color-scheme", content="light dark"),
         el("meta", name="referrer", content="no-referrer"),
-        el("title", title),
+        el("title", f"{page.verdict.slo}: {phrases.spaced(phrases.state(page))}"),
         el("style", Markup(style)),
     )
+    parts = [
+        one
+        for one in (
+            objective_matrix.failures(page),
+            _workloads(page),
+            objective_matrix.matrix(page),
+            _gaps(page.gaps),
+            *sections.sections(page),
+        )
+        if one
+    ]
     body = el(
         "body",
         _hero(page),
-        el("main", _glance(page), _gaps(page.gaps), _objectives(page), *sections.sections(page)),
+        _contents(parts),
+        el("main", *parts),
         _foot(page),
         el("div", id="tip", role="status", hidden="hidden"),
         embedded(sections.sweep_document(page), "sweep-data"),
@@ -54,25 +68,50 @@ def _rules(style: str, script: str) -> str:
     return "; ".join(("default-src 'none'", *allowed, "base-uri 'none'", "form-action 'none'"))
 
 
+def _contents(parts: Sequence[Markup]) -> Markup:
+    """Return links to the sections, by the ids and titles that their headings have."""
+    found = (re.search(r'<h2 id="([^"]*)"><a [^>]*>(.*?)</a>', one) for one in parts)
+    links = (el("a", Markup(one[2]), href=f"#{one[1]}") for one in found if one)
+    return el("nav", *links, aria_label="Contents")
+
+
 def _hero(page: PageData) -> Markup:
-    verdict, state = page.verdict, phrases.state(page)
+    verdict, decision, state = page.verdict, page.decision, phrases.state(page)
+    kind = "demo" if decision.demo and state == "promoted" else state
+    until = decision.valid_until
     summary = (
-        ("Exit code", str(verdict.exit_code)),
-        ("Grade", verdict.grade),
-        ("Host", _host(page)),
-        ("Target", _target(page)),
-        ("Frozen", str(page.manifest.get("frozen_at", "?"))[:16].replace("T", " ") + " UTC"),
-        ("Confidence", f"{page.slo.confidence:.0%}, one-sided"),
+        ("Valid until", _instant(until) if until else "no policy was written"),
+        ("Machine", _host(page)),
+        ("Models", _target(page)),
+        ("Outcome", f"{phrases.spaced(state)}, exit code {verdict.exit_code}, grade {verdict.grade}"),
+        ("Started", _instant(str(page.manifest.get("frozen_at", "?")))),
+        ("Run folder", page.run or "unknown"),
     )
-    return el(
-        "header",
-        el("p", "gatekeeper", el("span", f" · {verdict.slo}"), class_="eyebrow"),
-        el("h1", _sign(state, class_="glyph"), phrases.spaced(state).capitalize()),
-        el("p", phrases.lede(page), class_="lede"),
-        el("p", page.slo.why, class_="dim") if page.slo.why else None,
-        facts(summary, "facts"),
-        class_=f"hero {state}",
+    ribbon = (
+        f"Demo: the soak was shorter than {show_seconds(CERTIFICATION_S)}. It shows how gatekeeper works; it is no "
+        "certificate, and the deploy gate refuses it."
     )
+    return join(
+        el("p", ribbon, class_="ribbon") if decision.demo else None,
+        el(
+            "header",
+            el("p", "gatekeeper", el("span", f" · {verdict.slo}"), class_="eyebrow"),
+            el(
+                "h1",
+                el("span", "!" if kind == "demo" else phrases.GLYPHS[state], class_="glyph", aria_hidden="true"),
+                el("span", decision.headline),
+            ),
+            el("p", f"{decision.reason}.", class_="lede") if decision.reason else None,
+            el("p", page.slo.why, class_="dim") if page.slo.why else None,
+            el("p", el("b", "Next: "), el("code", decision.next_step(run=page.run or "RUN_DIR")), class_="next"),
+            facts(summary, "facts"),
+            class_=f"hero {kind}",
+        ),
+    )
+
+
+def _instant(stamp: str) -> str:
+    return f"{stamp[:16].replace('T', ' ')} UTC"
 
 
 def _host(page: PageData) -> str:
@@ -85,102 +124,84 @@ def _host(page: PageData) -> str:
 def _target(page: PageData) -> str:
     subject = page.slo.subject
     name = last_part(subject.target) if subject.target else subject.url
-    return f"{name or '?'} on {subject.backend}"
+    drafts = listed([last_part(one) for one in subject.drafts])
+    return f"{name or '?'}{f' with {drafts}' if drafts else ''} on {subject.backend}"
 
 
 def _sign(state: str, class_: str | None = None) -> Markup:
     return el("span", phrases.GLYPHS[state], class_=class_, aria_hidden="true")
 
 
-def _glance(page: PageData) -> Markup:
-    seen = [(one, phrases.speed(one)) for one in page.verdict.workloads]
-    across = charts.scale([1.1, *(value for _, speed in seen if speed for value in speed[:3])], floor=0.0, log=False)
-    rows = [_glance_row(one, speed, across) for one, speed in seen]
-    heads = ("Workload", "Setting", "Speed against plain decoding", "Checks passed")
+def _workloads(page: PageData) -> Markup:
+    speeds = [one.speed for one in page.decision.workloads if one.speed]
+    across = charts.scale(
+        [1.1, *(value for one in speeds for value in (one.center, one.lo, one.hi))], floor=0.0, log=False
+    )
+    pairs = zip(page.decision.workloads, page.verdict.workloads, strict=True)
+    cards = [_workload(one, judged, across) for one, judged in pairs]
     blended = phrases.routing(page.verdict)
-    return section("At a glance", table(heads, rows, "glance"), el("p", blended, class_="dim") if blended else None)
-
-
-def _glance_row(
-    workload: WorkloadVerdict, seen: tuple[float, float, float, str] | None, across: charts.Scale
-) -> tuple[str, ...]:
-    speed: Markup = el("span", "not measured", class_="dim")
-    if seen is not None:
-        center, lo, hi, source = seen
-        speed = join(
-            el("strong", f"{center:.2f}x", class_="big"),
-            el("span", f" [{lo:.2f}, {hi:.2f}] {source}", class_="dim"),
-            charts.speedup(center, lo, hi, across, workload.outcome),
-        )
-    pill = el(
-        "span", _sign(workload.outcome), f" {phrases.spaced(workload.outcome)}", class_=f"pill {workload.outcome}"
-    )
-    need = note(f"speculation {'required' if workload.required else 'optional'}")
-    account = [el("p", line, class_="dim") for line in phrases.account(workload.choice)]
-    details = el("details", el("summary", "Details from the sweep"), *account) if account else None
-    passed = f"{phrases.passed(workload.checks)} of {len(workload.checks)}" if workload.checks else "none apply"
-    checks = (el("strong", passed), el("span", "checks passed" if workload.checks else "checks", class_="only-narrow"))
-    return (
-        join(el("strong", workload.name), el("br"), pill, need),
-        join(describe_setting(workload.setting), note(workload.because), details),
-        speed,
-        join(*checks, *_figures(workload)),
+    return section(
+        "Workloads", el("div", *cards, class_="cards"), el("p", blended, class_="dim note") if blended else None
     )
 
 
-def _figures(workload: WorkloadVerdict) -> list[Markup]:
-    found = []
-    for metric, name in (("acceptance_rate", "acceptance"), ("ttft_delta", "TTFT"), ("decode_throughput", "")):
-        if seen := workload.measured.get(metric):
-            value = f"{seen['center']:+.1%}" if BY_NAME[metric].relative else show(seen["center"], BY_NAME[metric].unit)
-            found.append(note(f"{name} {value}".strip()))
-    return found
-
-
-def _gaps(gaps: tuple[Gap, ...]) -> Markup:
-    if not gaps:
-        proven = "Nothing: every objective was measured, and its whole interval lies on one side of its bound."
-        return section("What was not proven", el("p", proven))
-    rows = [(el("strong", one.about), one.because, one.remedy) for one in gaps]
-    return section("What was not proven", table(("What", "Because", "What would prove it"), rows, "gaps"))
-
-
-def _objectives(page: PageData) -> Markup:
-    groups = [(one.name, one.checks) for one in page.verdict.workloads]
-    groups += [("Host", page.verdict.host_checks)] if page.verdict.host_checks else []
-    heads = ("Objective", "Measured", "Against the bound", "Why this objective")
-    parts = []
-    for name, checks in groups:
-        count = el("span", f" {phrases.passed(checks)} of {len(checks)} passed", class_="dim") if checks else None
-        none = el("p", "No objective applies.", class_="dim")
-        parts += [el("h3", name, count), table(heads, map(_check, checks), "checks") if checks else none]
-    about = (
-        "Each bar is the measurement with its confidence interval, the line is the bound. A check passes where the "
-        "whole bar lies on the shaded side."
+def _workload(one: WorkloadSummary, judged: WorkloadVerdict, across: charts.Scale) -> Markup:
+    """Return a card: whether to draft, how much faster, with which setting, and whether the answers stay the same."""
+    back = one.outcome == "graded_back"
+    kind = "failed" if back and one.required else one.outcome
+    rates = [rate(value) for value in (one.plain, None if back else one.drafting) if value is not None]
+    speed = one.speed
+    need = f"speculation {'required' if one.required else 'optional'}"
+    pill = el("span", _sign(one.outcome), f" {phrases.spaced(one.outcome)}", class_=f"pill {kind}", title=need)
+    rates = [f"plain {rates[0]}"] if rates and (back or one.drafting is None) else rates
+    big = "off" if back else f"{speed.center:.2f}x" if speed else "?"
+    parts: list[Markup | None] = [
+        el("p", el("strong", big, class_="big"), f" {' → '.join(rates)} tok/s" if rates else None, class_="speed")
+    ]
+    if speed is not None:
+        ratio = show_ratio(speed.center, speed.lo, speed.hi)
+        parts += [
+            charts.speedup(speed.center, speed.lo, speed.hi, across, kind),
+            note(f"{speed.where or 'in the soak'}: {ratio}"),
+        ]
+    shown = (
+        ("Policy", describe_setting(one.setting)),
+        ("Acceptance", f"{one.acceptance:.0%}" if one.acceptance is not None else None),
+        ("Quality", one.quality),
+        ("First token", f"{one.ttft_delta:+.0%} time" if one.ttft_delta is not None else None),
+        ("Checks", f"{one.passed} of {one.checks} passed" if one.checks else "none apply"),
     )
-    return section("Objectives", *parts, about=about)
-
-
-def _check(check: Check) -> tuple[str, ...]:
-    word = check.outcome.word
-    glyph = el("span", phrases.CHECK_GLYPHS[check.outcome], class_=f"mark {word}", aria_label=word, role="img")
-    meaning = BY_NAME[check.metric].description if check.metric in BY_NAME else None
-    name = el("strong", breakable(check.metric), title=meaning)
-    because = note(check.because) if check.outcome is not Outcome.PASS else None
-    scope = f"n = {check.n} {phrases.about(check)}".rstrip()
-    return (
-        el("div", glyph, el("span", name, el("span", phrases.bound(check), class_="note")), class_="named"),
-        join(el("span", phrases.measured(check), class_="figure"), note(scope), because),
-        charts.interval(check),
-        el("span", check.why, class_="dim"),
+    account = [el("p", line, class_="dim") for line in phrases.account(judged.choice)]
+    return el(
+        "article",
+        el("h3", one.name, pill),
+        *parts,
+        facts([(name, value) for name, value in shown if value], "figures"),
+        el(
+            "details",
+            el("summary", "Why"),
+            el("p", f"{one.because} ({need})", class_="dim"),
+            *account,
+        ),
+        class_=f"card {kind}",
     )
+
+
+def _gaps(gaps: tuple[Gap, ...]) -> Markup | None:
+    rows = [
+        (el("strong", one.about), one.because, one.remedy)
+        for one in gaps
+        if one.about != "the grade"  # the ribbon and the next step say that
+    ]
+    heads = ("What", "Because", "What would prove it")
+    return section("What was not proven", table(heads, rows, "gaps"), name="open") if rows else None
 
 
 def _foot(page: PageData) -> Markup:
     version = page.manifest.get("versions", {}).get("gatekeeper", "?")
-    soak = show_seconds(page.slo.soak.duration)
+    run = page.run or "RUN_DIR"
     origin = (
-        f"gatekeeper {version}. Every figure is computed from the records in the run directory; `gatekeeper judge "
-        f"RUN_DIR` computes the verdict again. Soak of at least {soak}; manifest {page.verdict.manifest_sha256[:16]}."
+        f"gatekeeper {version}, manifest {page.verdict.manifest_sha256[:16]}, confidence {page.slo.confidence:.0%} "
+        "one-sided. Every figure is computed from the records in the run folder; this computes the verdict again: "
     )
-    return el("footer", el("p", origin, class_="dim"))
+    return el("footer", el("p", origin, el("code", f"gatekeeper judge {run}"), class_="dim"))

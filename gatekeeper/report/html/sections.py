@@ -27,8 +27,7 @@ def sections(page: PageData) -> list[Markup]:
         soak.soaks(page),
         _transitions(page),
         _findings(page),
-        _policy(page),
-        _manifest(page),
+        _files(page),
     )
     return [one for one in found if one]
 
@@ -116,12 +115,13 @@ def _sweep(page: PageData) -> Markup | None:
         for part in (el("h3", one.name), table(SWEEP_HEADS, map(_swept_row, one.choice["settings"]), "plainly"))
     ]
     return section(
-        "The sweep",
+        "Sweep",
         el("div", *pickers, class_="pickers"),
         el("div", id="sweep", aria_live="polite"),
         el("noscript", el("p", "This chart needs JavaScript; the table below has the same estimates.", class_="dim")),
         el("details", el("summary", "As a table"), *tables),
         about=about,
+        name="settings",
     )
 
 
@@ -138,16 +138,32 @@ def _swept_row(one: Mapping[str, Any]) -> tuple[str, ...]:
 def _distributions(page: PageData) -> Markup | None:
     if not page.distributions:
         return None
-    parts = []
+    columns, rows = [], []
     for one in page.distributions:
-        source = f" {one.source} · {describe_setting(one.setting)}"
+        source = f"{one.source}, {describe_setting(one.setting)}"
         figures = [_curves(CURVES[metric], arms) for metric, arms in one.curves.items()]
-        parts += [el("h3", one.workload, el("span", source, class_="dim")), el("div", *figures, class_="pair")]
+        columns.append(el("div", el("h3", one.workload), *figures))
+        medians = [_medians(one.curves.get(metric, {})) for metric in CURVES]
+        rows.append((el("strong", one.workload), *medians, el("span", source, class_="dim")))
     about = (
-        "The share of answers (on the right: of tokens) that arrived within a time. Further left is faster. Where the "
-        "curves cross, one arm is faster for most and slower for some."
+        "The share of answers (time to first token) or tokens (time per token) that arrived within a time. Further "
+        "left is faster. Where the curves cross, one arm is faster for most and slower for some. A percentile is "
+        "given only where enough canaries were answered."
     )
-    return section("Distributions", soak.legend(), *parts, about=about)
+    curves = el(
+        "details",
+        el("summary", "Distributions"),
+        el("p", about, class_="dim"),
+        soak.legend(),
+        el("div", *columns, class_="columns"),
+    )
+    heads = ("Workload", *(f"{title}, median" for title in CURVES.values()), "Measured in")
+    return section("Latency", table(heads, rows, "plainly"), curves)
+
+
+def _medians(arms: Mapping[str, Curve]) -> str:
+    found = [show(arms[arm].quantiles[0] or 0.0, "s") for arm in ("plain", "candidate") if arm in arms]
+    return " → ".join(found) or "not measured"
 
 
 def _curves(title: str, arms: Mapping[str, Curve]) -> Markup:
@@ -156,30 +172,25 @@ def _curves(title: str, arms: Mapping[str, Curve]) -> Markup:
         Line([(value, step / STEPS) for step, value in enumerate(one.values)], arm, step=True)
         for arm, one in arms.items()
     ]
-    medians = (f"{soak.ARMS[arm]} median {show(one.quantiles[0], 's')}" for arm, one in arms.items())
+    figures = [f"{soak.ARMS[arm]} {_quantiles(one)}" for arm, one in arms.items()]
     drawing = charts.plot(
         across,
         Scale(0.0, 1.0),
-        height=150,
+        height=100,
         x_show=lambda value: show(value, "s"),
         y_show=lambda value: f"{value:.0%}",
         y_ticks=(0.0, 0.5, 0.95),
         lines=lines,
-        label=f"{title}: {'; '.join(medians)}",
+        label=f"{title}: {'; '.join(figures)}",
     )
-    heads = ("", *(f"p{q * 100:.0f}" for q in QUANTILES), "answers")
-    rows = [
-        el(
-            "tr",
-            el("th", el("span", class_=f"key {arm}"), f" {soak.ARMS[arm]}", scope="row"),
-            *(el("td", show(value, "s")) for value in one.quantiles),
-            el("td", str(one.answers), class_="dim"),
-        )
-        for arm, one in arms.items()
-    ]
-    head = el("thead", el("tr", *(el("th", one) for one in heads)))
-    numbers = el("table", head, el("tbody", *rows), class_="numbers")
-    return el("figure", el("figcaption", title), drawing, numbers)
+    return el("figure", el("figcaption", title), drawing, el("p", " · ".join(figures), class_="dim note"))
+
+
+def _quantiles(one: Curve) -> str:
+    names = ("median", *(f"p{100 * q:.0f}" for q in QUANTILES[1:]))
+    return ", ".join(
+        f"{name} {show(value, 's')}" for name, value in zip(names, one.quantiles, strict=True) if value is not None
+    )
 
 
 def _transitions(page: PageData) -> Markup | None:
@@ -192,7 +203,7 @@ def _transitions(page: PageData) -> Markup | None:
         )
         for step in page.verdict.transitions
     ]
-    return section("Steps down the fallback ladder", el("ol", *steps, class_="events")) if steps else None
+    return section("Fallback steps", el("ol", *steps, class_="events")) if steps else None
 
 
 def _findings(page: PageData) -> Markup | None:
@@ -203,19 +214,13 @@ def _findings(page: PageData) -> Markup | None:
             f": {one.detail}",
             note(one.advice) if one.advice else None,
         )
-        for one in page.verdict.findings
+        for one in phrases.merged(page.verdict)
     ]
     return section("Findings", el("ul", *found, class_="events")) if found else None
 
 
-def _policy(page: PageData) -> Markup:
-    if page.policy is None:
-        none = "No policy was written: an unproven or unfinished run changes nothing."
-        return section("The policy", el("p", none))
-    return section("The policy", el("pre", page.policy), about="policy.toml, ready to deploy:")
-
-
-def _manifest(page: PageData) -> Markup:
+def _files(page: PageData) -> Markup:
+    """Return the policy, and what was fixed before the first token."""
     frozen = page.manifest
     rows = [
         ("manifest", page.verdict.manifest_sha256),
@@ -231,12 +236,18 @@ def _manifest(page: PageData) -> Markup:
         ("versions", ", ".join(f"{name} {version}" for name, version in frozen["versions"].items())),
     ]
     whole = json.dumps(frozen, indent=1, sort_keys=True, ensure_ascii=False)
+    none = el("p", "No policy was written: an unproven or unfinished run changes nothing.")
     return section(
-        "The manifest",
-        facts(rows, "rows"),
-        el("details", el("summary", "Full manifest"), el("pre", whole)),
-        about="What was fixed before the first token.",
+        "Policy and manifest",
+        none if page.policy is None else _folded("policy.toml: what to deploy, with its guards", page.policy),
+        el("details", el("summary", "Models, canaries and versions"), facts(rows, "rows")),
+        _folded("manifest.json: what was fixed before the first token", whole),
+        name="files",
     )
+
+
+def _folded(title: str, text: str) -> Markup:
+    return el("details", el("summary", title), el("pre", text, tabindex="0"))
 
 
 def _model(model: Mapping[str, Any]) -> str:

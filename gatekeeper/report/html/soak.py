@@ -3,15 +3,15 @@
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from gatekeeper.core.text import describe_setting
+from gatekeeper.core.text import describe_setting, listed
 from gatekeeper.core.units import show, show_seconds
 from gatekeeper.report.data.page import PageData
-from gatekeeper.report.data.timeline import HostLane, Timeline
+from gatekeeper.report.data.timeline import HostLane, Timeline, Unsampled
 from gatekeeper.report.html import charts
 from gatekeeper.report.html.charts import Line, Scale
-from gatekeeper.report.html.markup import Markup, el, join, section
+from gatekeeper.report.html.markup import Markup, el, section
 
-ARMS = {"candidate": "speculating", "plain": "plain"}
+ARMS = {"candidate": "drafting", "plain": "plain"}
 LANES = {
     "memory_headroom": "Memory headroom",
     "subject_footprint": "Memory of the system under test",
@@ -27,6 +27,11 @@ LEVELS = {
 LEVEL_HEIGHT = 16
 """Pixels of a level: the names of two adjacent levels do not touch."""
 
+COLOURS = 6
+"""Colours of workloads; a seventh one has the first colour again."""
+LINE = 12
+"""Pixels of a line of text."""
+
 Rules = Callable[[int], Sequence[Markup]]
 """The events as vertical lines of a given height."""
 
@@ -38,7 +43,7 @@ def legend() -> Markup:
 
 
 def soaks(page: PageData) -> Markup | None:
-    """Return the section of all soaks; None without a soak."""
+    """Return the section of all soaks, the last one open; None without a soak."""
     if not page.timelines:
         return None
     names = [one.name for one in page.verdict.workloads]
@@ -46,38 +51,78 @@ def soaks(page: PageData) -> Markup | None:
         el("option", name, value=value) for name, value in (("all", ""), *((n, str(i)) for i, n in enumerate(names)))
     ]
     picker = el("label", "Workload", el("select", *options, id="pick-soak", autocomplete="off"))
-    parts = [_soak(page, one, names) for one in page.timelines]
-    about = "The charts of the host show the worst readings; hover for values."
-    return section("The soak over time", el("div", picker, class_="pickers"), legend(), *parts, about=about)
+    *earlier, last = (_soak(page, one, names) for one in page.timelines)
+    colours = [el("span", el("span", class_=f"key {_colour(at)}"), f" {name}") for at, name in enumerate(names)]
+    arms = [el("span", el("span", class_=f"key ring {arm}"), f" {name}") for arm, name in ARMS.items()]
+    about = "Each dot is one answer. The charts of the host show the worst readings. Hover for values."
+    return section(
+        "The soak over time",
+        el("div", picker, el("p", *colours, *arms, class_="legend"), class_="pickers"),
+        el("div", *last),
+        *(el("details", el("summary", one.name), *parts) for one, parts in zip(page.timelines, earlier, strict=False)),
+        about=about,
+        name="soak",
+    )
 
 
-def _soak(page: PageData, one: Timeline, names: Sequence[str]) -> Markup:
+def _colour(number: int) -> str:
+    return f"w{number % COLOURS}"
+
+
+def _soak(page: PageData, one: Timeline, names: Sequence[str]) -> list[Markup]:
     across = Scale(0.0, one.seconds or 1.0)
     marks = [(across.percent(mark.at), mark.kind) for mark in one.marks]
 
-    def rules(height: int) -> list[Markup]:
+    def events_at(height: int) -> list[Markup]:
         return [charts.rule(at, height, f"rule {kind}") for at, kind in marks]
+
+    def host_rules(height: int) -> list[Markup]:
+        shaded = [
+            el("rect", class_="gap", x=across.percent(gap.begin), y="0", width=_width(across, gap), height=height)
+            for gap in one.gaps
+        ]
+        return [*shaded, *events_at(height)]
 
     numbers = [
         el("text", str(number), class_=f"number {kind}", x=at, dx="3", y="10")
         for number, (at, kind) in enumerate(marks, start=1)
     ]
-    drawings = [_speeds(one, across, names, [*rules(130), *numbers])]
-    drawings += [_acceptance(page, one, across, names, rules(70))] if one.windows else []
-    lanes = [lane for lane in one.lanes if lane.points]
-    drawings += [_lane(page, lane, across, rules, foot=lane is lanes[-1]) for lane in lanes]
-    events = [el("li", el("strong", show_seconds(mark.at)), f" {mark.text}", class_=mark.kind) for mark in one.marks]
+    drawings = [_speeds(one, across, names, [*events_at(130), *numbers])]
+    drawings += [_acceptance(page, one, across, names, events_at(70))]
+    lanes = [lane for lane in one.lanes if len({value for _, value in lane.points}) > 1]
+    level = [f"{LANES[lane.name].lower()} {_constant(lane)}" for lane in one.lanes if lane.points and lane not in lanes]
+    drawings += [_lane(page, one, lane, across, host_rules, foot=lane is lanes[-1]) for lane in lanes]
+    events = [
+        el("li", el("strong", f"{number}  {show_seconds(mark.at)}"), f" {mark.text}", class_=mark.kind)
+        for number, mark in enumerate(one.marks, start=1)
+    ]
     drawn = f", {len(one.dots)} of them drawn" if len(one.dots) < one.answers else ""
     about = f" from {one.begun[:16].replace('T', ' ')} UTC, {show_seconds(one.seconds)}, {one.answers} answers{drawn}"
     unseen = [f"{LANES[lane.name].lower()} ({lane.missing})" for lane in one.lanes if not lane.points]
     settings = "; ".join(f"{name}: {describe_setting(knobs)}" for name, knobs in one.settings.items())
-    return join(
+    because = listed(list(dict.fromkeys(gap.because for gap in one.gaps)))
+    return [
         el("h3", one.name, el("span", about, class_="dim")),
         el("p", settings, class_="dim note"),
-        *drawings,
-        el("p", f"Not measured on this host: {'; '.join(unseen)}.", class_="dim lane") if unseen else None,
-        el("ol", *events, class_="events") if events else el("p", "No incidents or transitions.", class_="dim"),
-    )
+        el("p", f"Grey in the host's charts: {because}. It is not judged there.", class_="dim note")
+        if one.gaps
+        else Markup(""),
+        el("div", *drawings, class_="lanes", data_seconds=f"{one.seconds:g}"),
+        el("p", f"Constant: {', '.join(level)}.", class_="dim lane") if level else Markup(""),
+        el("p", f"Not measured on this host: {'; '.join(unseen)}.", class_="dim lane") if unseen else Markup(""),
+        el("ul", *events, class_="events") if events else el("p", "No incidents or transitions.", class_="dim"),
+    ]
+
+
+def _constant(lane: HostLane) -> str:
+    value = lane.points[0][1]
+    if lane.name not in LEVELS:
+        return show(value, lane.unit)
+    return LEVELS[lane.name].get(value, f"level {value:g}")
+
+
+def _width(across: Scale, gap: Unsampled) -> str:
+    return f"{100 * (across.share(gap.end) - across.share(gap.begin)):.2f}%"
 
 
 def _titled(title: str, drawing: Markup) -> Markup:
@@ -92,7 +137,7 @@ def _speeds(one: Timeline, across: Scale, names: Sequence[str], rules: Sequence[
         row = height * (1 - up.share(dot.speed)) if dot.speed is not None else height - 4
         what = f"{dot.workload}/{dot.canary}, {ARMS[dot.arm]}, at {show_seconds(dot.at)}"
         figures = dot.fault or ("no speed" if dot.speed is None else f"{show(dot.speed, 'tok/s')}, {dot.tokens} tokens")
-        kind = "fault" if dot.fault else dot.arm
+        kind = "fault" if dot.fault else f"{dot.arm} {_colour(names.index(dot.workload))}"
         if dot.fault or dot.speed is not None:
             where = str(names.index(dot.workload))
             dots.append(charts.dot(across.percent(dot.at), row, kind, tip=f"{what}\n{figures}", data_w=where))
@@ -100,7 +145,8 @@ def _speeds(one: Timeline, across: Scale, names: Sequence[str], rules: Sequence[
         across,
         up,
         height=height,
-        x_show=None,
+        x_show=_clock,
+        clock=True,
         y_show=lambda value: f"{value:.0f}",
         over=[*rules, *dots],
         label="Decode speed of every answer",
@@ -109,6 +155,8 @@ def _speeds(one: Timeline, across: Scale, names: Sequence[str], rules: Sequence[
 
 
 def _acceptance(page: PageData, one: Timeline, across: Scale, names: Sequence[str], rules: Sequence[Markup]) -> Markup:
+    if not one.windows:
+        return Markup("")
     height, up = 70, Scale(0.0, 1.0)
     bounds = {
         check.threshold
@@ -116,17 +164,21 @@ def _acceptance(page: PageData, one: Timeline, across: Scale, names: Sequence[st
         for check in workload.checks
         if check.metric == "acceptance_window_min" and check.bound == "at_least"
     }
-    bars = []
-    for window in one.windows:
-        row = height * (1 - up.share(window.rate))
-        when = f"{show_seconds(window.begin)} to {show_seconds(window.end)}"
-        tip = f"{window.workload}, {when}\nacceptance {window.rate:.3f}"
-        begin, end = across.percent(window.begin), across.percent(window.end)
-        where = str(names.index(window.workload))
-        bars.append(
-            el("line", class_="window", x1=begin, x2=end, y1=f"{row:.1f}", y2=f"{row:.1f}", data_tip=tip, data_w=where)
-        )
-    over = [*rules, *(charts.level(height * (1 - up.share(value))) for value in bounds), *bars]
+    over = [*rules, *(charts.level(height * (1 - up.share(value))) for value in bounds)]
+    placed: list[float] = []
+    for name, last in {window.workload: window for window in one.windows}.items():
+        number = names.index(name)
+        for window in (window for window in one.windows if window.workload == name):
+            row = f"{height * (1 - up.share(window.rate)):.1f}"
+            when = f"{show_seconds(window.begin)} to {show_seconds(window.end)}"
+            tip = f"{name}, {when}\nacceptance {window.rate:.3f}"
+            ends = {"x1": across.percent(window.begin), "x2": across.percent(window.end), "y1": row, "y2": row}
+            over.append(el("line", class_=f"window {_colour(number)}", data_tip=tip, data_w=str(number), **ends))
+        y = height * (1 - up.share(last.rate)) + (12 if last.rate > 0.5 else -4)
+        y += LINE * sum(abs(y - other) < LINE for other in placed)
+        placed.append(y)
+        at = across.percent(last.end)
+        over.append(el("text", name, class_=f"name {_colour(number)}", x=at, y=f"{y:.1f}", text_anchor="end"))
     drawing = charts.plot(
         across,
         up,
@@ -140,7 +192,17 @@ def _acceptance(page: PageData, one: Timeline, across: Scale, names: Sequence[st
     return _titled(f"Acceptance, windows of {show_seconds(page.slo.soak.window_s)}", drawing)
 
 
-def _lane(page: PageData, lane: HostLane, across: Scale, rules: Rules, *, foot: bool) -> Markup:
+def _unbroken(points: Sequence[tuple[float, float]], gaps: Sequence[Unsampled]) -> list[list[tuple[float, float]]]:
+    """Split points where the host was not sampled."""
+    parts: list[list[tuple[float, float]]] = [[]]
+    for point in points:
+        if parts[-1] and any(parts[-1][-1][0] <= gap.begin and gap.end <= point[0] for gap in gaps):
+            parts.append([])
+        parts[-1].append(point)
+    return parts
+
+
+def _lane(page: PageData, one: Timeline, lane: HostLane, across: Scale, rules: Rules, *, foot: bool) -> Markup:
     """Draw a value of the host; the axis of a level has its names, up to the worst one that was measured."""
     points: Sequence[tuple[float, float]] = lane.points
     names: list[str] = []
@@ -162,7 +224,7 @@ def _lane(page: PageData, lane: HostLane, across: Scale, rules: Rules, *, foot: 
         clock=True,
         y_show=lambda value: names[round(value)] if names else show(value, lane.unit),
         y_ticks=ticks,
-        lines=[Line(points, lane.name, step=bool(names))],
+        lines=[Line(part, lane.name, step=bool(names)) for part in _unbroken(points, one.gaps)],
         over=[*rules(height), *(charts.level(height * (1 - up.share(value))) for value in bounds)],
         most=2,
         label=LANES[lane.name],

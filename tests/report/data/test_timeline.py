@@ -8,6 +8,7 @@ from gatekeeper.core.verdict import Transition
 from gatekeeper.report.data.timeline import BUCKETS, MOST_ANSWERS, Timeline, timelines
 from tests.builders.case import SOAK_S
 from tests.builders.page_data import event, samples, whole_case
+from tests.builders.slo import SECOND
 
 
 def timeline(*happened: Event, **changes: object) -> Timeline:
@@ -145,3 +146,15 @@ def test_acceptance_is_drawn_by_window() -> None:
     assert 5 <= len(windows) <= 6
     assert {"easy"} == {one.workload for one in seen.windows}
     assert all(0 <= one.begin <= one.end <= seen.seconds for one in windows)
+
+
+def test_a_stretch_without_samples_says_why() -> None:
+    """
+    Where the closing pass has no samples of this soak, the lane has a gap with that name; elsewhere it has none.
+    """
+    sampled = tuple(one for one in samples("soak-1") if one.at_ns < 500 * SECOND)
+
+    (gap,) = timeline(event(500, "closing", soak="soak-1"), host_samples=sampled).gaps
+
+    assert (499, "closing pass") == (round(gap.begin), gap.because)
+    assert () == timeline().gaps

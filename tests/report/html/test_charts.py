@@ -88,10 +88,10 @@ def test_the_side_that_passes_is_shaded() -> None:
     more = charts.interval(check(center=2.0, lo=1.9, hi=2.1))
     less = charts.interval(check(Outcome.FAIL, "at_most", center=2.0, lo=1.9, hi=2.1))
 
-    at = 'x1="16.67%"'
+    at = 'x1="24.68%"'
     assert (True, True) == (at in more, at in less)
-    assert 'class="passing" x="16.67%"' in more
-    assert 'class="passing" x="0.00%" y="9" width="16.67%"' in less
+    assert 'class="passing" x="24.68%"' in more
+    assert 'class="passing" x="0.00%" y="22" width="24.68%"' in less
 
 
 def test_a_plot_of_nothing_is_still_a_plot() -> None:
@@ -104,3 +104,14 @@ def test_a_plot_of_nothing_is_still_a_plot() -> None:
 
     assert "<path" not in drawn
     assert 'aria-label="nothing"' in drawn
+
+
+def test_a_bar_has_a_scale_and_a_word_for_each_line() -> None:
+    """
+    The bound carries its value, and of a ratio of speeds 1x is marked as plain decoding.
+    """
+    drawn = charts.interval(check(center=2.0, lo=1.9, hi=2.1))
+
+    assert ">bound ≥ 1.16x</text>" in drawn
+    assert ">1x = plain</text>" in drawn
+    assert ">2x</text>" in drawn

@@ -11,12 +11,15 @@ from html.parser import HTMLParser
 import pytest
 
 from gatekeeper.core.records import Generation, StoredRecords
-from gatekeeper.core.verdict import Finding, Outcome, Verdict
+from gatekeeper.core.verdict import AbandonedStep, Finding, Outcome, Verdict
+from gatekeeper.report.data.decision import decide
 from gatekeeper.report.data.page import PageData
 from gatekeeper.report.data.sweep import SweepData
 from gatekeeper.report.html import page
+from gatekeeper.report.phrases import merged
 from tests.builders.case import FAILING, LOSING, WINNING, bare
 from tests.builders.page_data import (
+    DRAFTED,
     MIXED,
     OBJECTIVES,
     PAGE,
@@ -73,18 +76,18 @@ def mixed() -> PageData:
 
 def test_the_verdict_stands_before_everything_else(mixed: PageData) -> None:
     """
-    Outcome, then per workload its setting, ratio with interval and reason, before any objective or chart.
+    The decision, until when and where it counts, then per workload its speed and setting, before any objective.
     """
     text = Document(page.render(mixed)).text
 
     order = (
-        "Promoted",
-        "Safe to deploy",
-        "At a glance",
-        "heavy, draft length 4",
+        "Turn drafting on for easy",
+        "Valid until",
+        "Apple M4",
         "in the soak",
-        "not proven",
-        "Each bar",
+        "heavy, draft length 4",
+        "checks passed",
+        "throughput_ ratio",
     )
     places = [text.find(one) for one in order]
     assert -1 not in places
@@ -98,19 +101,20 @@ def test_it_holds_every_section(mixed: PageData) -> None:
     text = Document(page.render(mixed)).text
 
     wanted = (
-        "The sweep",
-        "Distributions",
+        "Workloads",
+        "Objectives",
+        "Sweep",
+        "Latency",
         "The soak over time",
-        "Steps down the fallback ladder",
-        "The policy",
-        "The manifest",
+        "Fallback steps",
+        "Policy and manifest",
     )
     assert [] == [one for one in wanted if one not in text]
 
 
 def test_every_check_has_its_value_its_bound_and_its_chart(mixed: PageData) -> None:
     """
-    Each check is one row: the objective, the measurement, a chart of the interval against its bound, and why.
+    Each check is one cell: the measurement, and a chart of the interval against its bound; a failed one has a card too.
     """
     document = Document(page.render(mixed))
     checks = [*(one for part in mixed.verdict.workloads for one in part.checks), *mixed.verdict.host_checks]
@@ -130,7 +134,8 @@ def test_it_loads_nothing(mixed: PageData) -> None:
     text = page.render(mixed)
     document = Document(text)
 
-    pointing = [value for _, one in document.elements for key, value in one.items() if key in {"src", "href", "action"}]
+    links = [value for _, one in document.elements for key, value in one.items() if key in {"src", "href", "action"}]
+    pointing = [one for one in links if not str(one).startswith("#")]
     (policy,) = [one["content"] for one in document.tags("meta") if one.get("http-equiv")]
     outside = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+", text)) - {"http://www.w3.org"}
     assert ([], set(), []) == (pointing, outside, re.findall(r"@import|url\(", text))
@@ -234,8 +239,8 @@ def test_an_interrupted_run_says_so() -> None:
     """
     text = Document(page.render(page_of(whole_case(), finished=False, policy=None, incomplete="cut off"))).text
 
-    assert "Interrupted" in text
-    assert text.index("Interrupted") < text.index("At a glance")
+    assert "No decision yet: the run was interrupted during soak-1" in text
+    assert text.index("No decision yet") < text.index("--resume") < text.index("Workloads")
     assert [] == [one for one in ("during soak-1", "--resume", "No policy was written") if one not in text]
 
 
@@ -249,12 +254,12 @@ def test_a_run_without_a_soak_or_a_sweep_is_still_a_page(recorded: int) -> None:
 
     for one in (case, empty):
         text = Document(page.render(page_of(one, finished=False, policy=None))).text
-        assert "Interrupted" in text
+        assert "No decision yet" in text
 
 
 def test_a_required_workload_that_was_graded_back_is_named() -> None:
     """
-    A workload that had to be graded back is named in the sentence under the verdict, with the step down.
+    A workload that had to be graded back is named in the headline, and the reason below it.
     """
     case = case_with_soaks(
         {"easy": FAILING}, sweep={"repeats": 1, "num_draft_tokens": [4]}, fallback={"ladder": ["autoregressive"]}
@@ -264,7 +269,46 @@ def test_a_required_workload_that_was_graded_back_is_named() -> None:
     text = Document(page.render(seen)).text
 
     assert "graded_back" == seen.verdict.outcome, seen.verdict
-    assert "easy requires speculation but had to be graded back" in text
+    assert "drafting must stay off for easy, which requires it" in text
+
+
+def test_a_failed_objective_comes_first_with_its_reason_and_remedy() -> None:
+    """
+    Checks of settings that were given up are kept: a card with the measurement, why, and the bound that it passes at.
+    """
+    given_up = replace(PAGE.verdict.workloads[0].checks[0], metric="ttft_delta", bound="at_most", threshold=0.08)
+    given_up = replace(given_up, outcome=Outcome.FAIL, center=0.145, lo=0.13, hi=0.158, why="readers wait")
+    step = AbandonedStep("soak-1", DRAFTED, "failed", (given_up,), "too late")
+    workload = replace(PAGE.verdict.workloads[1], required=True, steps=(step,))
+    verdict = Verdict("made", "certification", "f" * 64, (PAGE.verdict.workloads[0], workload))
+
+    text = Document(page.render(replace(PAGE, verdict=verdict, decision=decide(verdict), gaps=()))).text
+
+    wanted = (
+        "hard: ttft_delta +13 to +15.8 %, at most +8 % allowed",
+        "✕ hard: ttft_ delta",
+        "readers wait",
+        "a bound of ≤ +16 % would have passed",
+        "heavy, draft length 4, given up",
+    )
+    places = [text.find(one) for one in wanted]
+    assert -1 not in places
+    assert sorted(places) == places
+
+
+def test_a_finding_of_every_soak_is_told_once() -> None:
+    """
+    One note names the soaks it was found in; a demo, which is short, does not foresee when memory runs out.
+    """
+    found = [Finding("virtual_machine", f"soak-{number}, host", "other guests share it") for number in (1, 2)]
+    found += [Finding("memory_exhaustion", "soak-1, subject_footprint", "used up in 3 d", "find the leak")]
+    verdict = replace(PAGE.verdict, findings=tuple(found))
+
+    whole = [one.about for one in merged(verdict)]
+    demo = [one.about for one in merged(replace(verdict, grade="demo"))]
+
+    assert ["host, soak-1 and soak-2", "subject_footprint, soak-1"] == whole
+    assert ["host, soak-1 and soak-2"] == demo
 
 
 def test_a_failed_host_is_named() -> None:
@@ -278,7 +322,8 @@ def test_a_failed_host_is_named() -> None:
     text = Document(page.render(seen)).text
 
     assert Outcome.FAIL in {one.outcome for one in seen.verdict.host_checks}
-    assert "objective is not met: the host" in text
+    assert "the host fails an objective" in text
+    assert text.index("Failed objectives") < text.index("would have passed") < text.rindex("Workloads")
 
 
 def test_an_unproven_check_is_listed_with_its_remedy() -> None:
@@ -289,7 +334,7 @@ def test_an_unproven_check_is_listed_with_its_remedy() -> None:
 
     text = Document(page.render(page_of(case, policy=None))).text
 
-    assert "Unproven" in text
+    assert "Change nothing: the host is not proven" in text
     assert "gatekeeper host" in text
 
 
@@ -307,7 +352,7 @@ def test_a_run_without_a_draft_is_a_page() -> None:
     written = {"backend": "scripted", "target": "t", "drafts": [], "script": "truth.json"}
     case = bare({"hard": WINNING}, optional=("hard",), objectives=OBJECTIVES[1:2], confidence=0.9, subject=written)
 
-    assert "The manifest" in page.render(page_of(case, policy=None))
+    assert "Policy and manifest" in page.render(page_of(case, policy=None))
 
 
 def test_a_promotion_without_gaps_shows_its_policy_and_no_empty_section() -> None:
@@ -317,11 +362,13 @@ def test_a_promotion_without_gaps_shows_its_policy_and_no_empty_section() -> Non
     promoted = replace(PAGE.verdict.workloads[0], outcome="promoted", checks=PAGE.verdict.workloads[0].checks[:1])
     verdict = Verdict("made", "demo", "f" * 64, (promoted,))
 
-    made = replace(PAGE, verdict=verdict, policy=POLICY, sweep=SweepData(), timelines=(), gaps=())
+    made = replace(
+        PAGE, verdict=verdict, policy=POLICY, sweep=SweepData(), timelines=(), gaps=(), decision=decide(verdict)
+    )
     text = Document(page.render(made)).text
 
-    wanted = ("Promoted", "this is a demo", "Nothing: every objective was measured", "1 of 1", "policy.toml, ready")
-    absent = ("The sweep", "The soak over time", "Steps down the fallback ladder", "Findings")
+    wanted = ("Demo, do not deploy", "nothing is unproven", "1 of 1", "policy.toml: what to deploy")
+    absent = ("Sweep", "The soak over time", "Fallback steps", "Findings", "What was not proven")
     assert ([], []) == ([one for one in wanted if one not in text], [one for one in absent if one in text])
 
 

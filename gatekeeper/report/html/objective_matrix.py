@@ -1,0 +1,155 @@
+"""The objectives of a page: those that failed as cards, and all of them as a matrix of objectives and workloads."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gatekeeper.core.metrics import BY_NAME, Metric
+from gatekeeper.core.text import describe_setting
+from gatekeeper.core.units import show
+from gatekeeper.core.verdict import Check, Outcome
+from gatekeeper.report import phrases
+from gatekeeper.report.data.decision import ObjectiveRow, states
+from gatekeeper.report.data.page import PageData
+from gatekeeper.report.html import charts
+from gatekeeper.report.html.markup import Markup, breakable, el, note, section
+
+Key = tuple[str, str, float]
+"""Metric, direction and bound: what makes two checks the same objective."""
+
+
+@dataclass(slots=True)
+class _Row:
+    """An objective with its check of each workload; a setting where that setting was given up."""
+
+    first: Check
+    cells: dict[str, tuple[Check, Mapping[str, Any] | None]] = field(default_factory=dict)
+
+
+def failures(page: PageData) -> Markup | None:
+    """Return a card for each failed objective: the measurement, the bound, why it was set, what would have passed."""
+    failed = [row for row in page.decision.rows if row.check.outcome is Outcome.FAIL]
+    if not failed:
+        return None
+    return section("Failed objectives", *map(_card, failed), name="failed")
+
+
+def _card(row: ObjectiveRow) -> Markup:
+    check = row.check
+    passes = f"a bound of {row.passes_at} would have passed; otherwise " if row.passes_at else ""
+    given_up = f"Measured with {describe_setting(row.setting)}" if row.setting.get("draft") else ""
+    if row.abandoned:
+        given_up += ", which was given up for it"
+    others = [el("li", f"{describe_setting(setting)}: {states(one)}") for setting, one in row.tried[1:] if setting]
+    return el(
+        "article",
+        el("h3", f"{phrases.CHECK_GLYPHS[check.outcome]} {row.about}: ", breakable(check.metric)),
+        el("p", el("strong", f"{states(check)}."), f" {given_up}." if given_up else "", class_="lead"),
+        charts.interval(check),
+        el("p", el("b", "Why it matters: "), check.why),
+        el("p", el("b", "What to do: "), f"{passes}{row.remedy}."),
+        el("details", el("summary", "Other settings that failed it"), el("ul", *others)) if others else None,
+        class_=f"card {'bad' if row.blocking else 'minor'}",
+    )
+
+
+def matrix(page: PageData) -> Markup:
+    """Return the objectives as rows and the workloads as columns; each cell opens to its chart and its evidence."""
+    names = [one.name for one in page.verdict.workloads]
+    rows = _rows(page)
+    host = [_Row(one, {"host": (one, None)}) for one in page.verdict.host_checks]
+    checks = [cell[0] for row in (*rows, *host) for cell in row.cells.values() if cell[1] is None]
+    if not checks:
+        return section("Objectives", el("p", "No objective applies."), name="objectives")
+    head = el("tr", *(el("th", one, scope="col") for one in ("Objective", *names)))
+    lines = [_line(row, names) for row in rows]
+    lines += [_line(row, ["host"], span=len(names)) for row in host]
+    about = (
+        f"{phrases.passed(checks)} of {len(checks)} checks passed{'' if page.gaps else ', nothing is unproven'}. "
+        "A check passes where its whole interval lies on the right side of the bound. Click a cell for its chart."
+    )
+    return section("Objectives", _table(head, lines), about=about, name="objectives")
+
+
+def _table(head: Markup, lines: Iterable[Markup]) -> Markup:
+    table = el("table", el("thead", head), el("tbody", *lines), class_="matrix")
+    return el("div", table, class_="scroll", tabindex="0", role="region", aria_label="Objectives by workload")
+
+
+def _rows(page: PageData) -> list[_Row]:
+    found: dict[Key, _Row] = {}
+    for workload in page.verdict.workloads:
+        tried = [(check, None) for check in workload.checks]
+        tried += [(check, step.setting) for step in reversed(workload.steps) for check in step.checks]  # type: ignore[misc]
+        for check, setting in tried:
+            row = found.setdefault((check.metric, check.bound, check.threshold), _Row(check))
+            row.cells.setdefault(workload.name, (check, setting))
+    return list(found.values())
+
+
+def _line(row: _Row, names: Iterable[str], span: int | None = None) -> Markup:
+    check = row.first
+    head = el(
+        "th",
+        el("strong", breakable(check.metric)),
+        el("span", f" {phrases.bound(check)}", class_="bar"),
+        el("span", " on this host", class_="dim") if span else None,
+        scope="row",
+        title=check.why,
+    )
+    cells = (
+        el("td", _cell(*row.cells[name]) if name in row.cells else _none(), data_head=name, colspan=span)
+        for name in names
+    )
+    return el("tr", head, *cells)
+
+
+def _none() -> Markup:
+    return el("span", "-", class_="dim none", title="does not apply")
+
+
+def _cell(check: Check, setting: Mapping[str, Any] | None) -> Markup:
+    word = check.outcome.word
+    glyph = el("span", phrases.CHECK_GLYPHS[check.outcome], class_=f"mark {word}", aria_label=word, role="img")
+    value = show_value(check)
+    given_up = f"{describe_setting(setting)}, given up" if setting is not None else None
+    return el(
+        "details",
+        el("summary", glyph, el("span", el("strong", value), note(given_up or margin(check)), class_="seen")),
+        charts.interval(check),
+        note(f"{phrases.measured(check)}, n = {check.n}"),
+        *map(note, phrases.scopes(check)),
+        note(check.because) if check.outcome is not Outcome.PASS else None,
+        note(f"Measured: {BY_NAME[check.metric].description}") if check.metric in BY_NAME else None,
+        note(f"Why: {check.why}"),
+        class_=f"cell {word}{' given-up' if given_up else ''}",
+    )
+
+
+def show_value(check: Check) -> str:
+    """Write the middle of what was measured, in the unit of its metric."""
+    if check.center is None:
+        return "not measured"
+    return BY_NAME[check.metric].show(check.center) if check.metric in BY_NAME else show(check.center, check.unit)
+
+
+def margin(check: Check) -> str:
+    """Write how far the end of the interval that decides lies from the bound, in the unit of the metric."""
+    end = check.lo if check.bound == "at_least" else check.hi
+    metric = BY_NAME.get(check.metric)
+    if end is None or metric is None:
+        return check.outcome.word
+    room = end - check.threshold if check.bound == "at_least" else check.threshold - end
+    size = _size(metric, room)
+    if check.outcome is Outcome.PASS:
+        return f"{size} to spare" if room else "exactly the bound"
+    if check.outcome is Outcome.FAIL:
+        near = check.hi if check.bound == "at_least" else check.lo
+        return f"misses by {_size(metric, (near if near is not None else end) - check.threshold)}"
+    return f"undecided: {size} short" if room < 0 else "undecided"
+
+
+def _size(metric: Metric, difference: float) -> str:
+    """Write the size of a difference with two digits; shares are apart by points."""
+    size = float(f"{abs(difference):.2g}")
+    return f"{100 * size:g} points" if metric.relative else metric.show(size)
