@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -48,19 +48,21 @@ GATEKEEPER = (sys.executable, "-m", "gatekeeper")
 
 
 @contextlib.contextmanager
-def served(draft: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
+def served(
+    draft: str, port: int, options: Sequence[str] = ("--prompt-cache-size", "0"), *, tapped: bool = True
+) -> Iterator[subprocess.Popen[bytes]]:
     """Serve the little target with a draft of models/ until leaving, from the moment it listens."""
     argv = [
         sys.executable,
         "-P",
         "-m",
-        "gatekeeper.backends.mlx_tap",
+        *(("gatekeeper.backends.mlx_tap",) if tapped else ("mlx_lm", "server")),
         "--host",
         "127.0.0.1",
         "--port",
         str(port),
     ]
-    argv += ["--model", str(MODELS / "little-target"), "--draft-model", str(MODELS / draft), "--prompt-cache-size", "0"]
+    argv += ["--model", str(MODELS / "little-target"), "--draft-model", str(MODELS / draft), *options]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
     process = subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

@@ -33,8 +33,8 @@ ENDS = {
 WITH_POLICY = ("promoted", "graded_back", "failed", "graded_back_0.2.0")
 WORDING = frozenset({"because", "why"})
 """Free text, which a later version may word differently."""
-ADDED = frozenset({"scope", "population"})
-"""Keys of a check that versions before 0.3.0 did not write."""
+ADDED = frozenset({"scope", "population", "conditions", "launch", "longest_prompt"})
+"""Keys of a check and of a policy that versions before 0.3.0 did not write."""
 BOUNDS = frozenset({"lo", "hi"})
 """Of every interval, and other ones since 0.3.0: bounds for a frozen set hold its canaries fixed."""
 PAIRED = "ttft_delta"
@@ -110,6 +110,8 @@ def policy_of(run: Path, name: str) -> str:
     """Return the text of the policy that a run's records give, issued when the stored one was."""
     from gatekeeper.analysis.verdict.policy import policy  # noqa: PLC0415
     from gatekeeper.core.slo import parse  # noqa: PLC0415
+    from gatekeeper.core.system.inputs import load_manifest  # noqa: PLC0415
+    from gatekeeper.core.system.record_files import EVENTS, read_records  # noqa: PLC0415
     from gatekeeper.report.policy_toml import render  # noqa: PLC0415
     from gatekeeper.run.load import judge  # noqa: PLC0415  these four move; nothing else here knows where they are
 
@@ -117,6 +119,8 @@ def policy_of(run: Path, name: str) -> str:
     content = policy(
         parse((run / "inputs" / "slo.toml").read_text(), "slo.toml"),
         judge(run),
+        load_manifest((run / "manifest.json").read_bytes()),
+        read_records(run / "events.jsonl", EVENTS).records,
         verdict_sha256=sha256(expected(name, "verdict.json").encode()).hexdigest(),
         issued=stored["issued"],
         expires=stored["expires"],
@@ -128,7 +132,7 @@ def without_wording(name: str, value: Any) -> Any:
     """Return a parsed policy without its free text, and its figures as `near` has them."""
     if isinstance(value, dict):
         # Until 0.2.0 `warm_up` stood wherever the first token came 8 % later, and nothing read it.
-        left_out = WORDING if same_version(name, "gatekeeper") else {*WORDING, *BOUNDS, PAIRED, "warm_up"}
+        left_out = WORDING if same_version(name, "gatekeeper") else {*WORDING, *BOUNDS, *ADDED, PAIRED, "warm_up"}
         return {key: without_wording(name, one) for key, one in value.items() if key not in left_out}
     return [without_wording(name, one) for one in value] if isinstance(value, list) else near(name, value)
 

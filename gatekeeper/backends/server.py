@@ -138,6 +138,10 @@ class Server(RunningSystem):
         ended = self.process.ending(_EXIT_S if fault.startswith(_PERHAPS_DEAD) else 0.0)
         return answer if ended is None else replace(answer, fault=f"server died: {ended} ({fault})")
 
+    def document(self, path: str) -> str | None:
+        """Return the text of one of its own paths, such as /props; None where there is none."""
+        return self._get(path)
+
     def counters(self) -> Counters | None:
         """Return its cumulative counters as they are now; None where it has none, or does not answer."""
         read = self._requests.dialect.counters

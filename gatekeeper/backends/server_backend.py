@@ -16,6 +16,7 @@ from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.dialects.dialect import CONDITIONS, Dialect, Start
 from gatekeeper.backends.http import control
 from gatekeeper.backends.http.chat import PLAIN
+from gatekeeper.backends.launch_line import shown_command, shown_environment
 from gatekeeper.backends.models.artifacts import local_path
 from gatekeeper.backends.process import (
     HOST,
@@ -39,6 +40,9 @@ from gatekeeper.core.system.own_limits import check_own_limit
 from gatekeeper.core.text import quote
 
 _HEALTHY = 200
+PORT = "{port}"
+"""The port in a launch line: it differs with every start."""
+_PLAIN: Setting = (("draft", None),)
 _COMMAND_S = 60.0
 """Seconds to wait for a program's --help or --version: some import a whole framework first."""
 
@@ -187,7 +191,23 @@ class ServerBackend:
         hint = "start it, or correct the url" if process is None else quoted_log(process.log)
         raise InputError(message, hint=hint)
 
-    def command(self, setting: Setting, port: int, *, cache: bool) -> tuple[str, ...]:
+    def launch(self, setting: Setting) -> dict[str, Any] | None:
+        """Return the command and the environment of the server for *setting*, as it is to be deployed."""
+        if self._subject.url is not None:
+            return None
+        cache = self._subject.prompt_cache == "as-deployed"
+        words = self.command(setting, PORT, cache=cache)
+        variables = shown_environment(environment(ours=words[0] == sys.executable))
+        return {"command": shown_command(words, self._models), "environment": variables}
+
+    def required_fields(self) -> dict[str, Any]:
+        """Return the fields that keep the prompt cache off, where the request says so."""
+        if self._dialect.caches != "request" or self._subject.prompt_cache == "as-deployed":
+            return {}
+        formats = (self._format({}, None, cache=cache) for cache in (False, True))
+        return _difference(*(json.loads(one.body(one.server_request(shortest_request(_PLAIN)))) for one in formats))
+
+    def command(self, setting: Setting, port: int | str, *, cache: bool) -> tuple[str, ...]:
         """Return the command line of the server that can answer *setting*."""
         subject, knobs = self._subject, dict(setting)
         draft = knobs.get("draft")
@@ -232,9 +252,7 @@ class ServerBackend:
 
     def fields(self, setting: Setting, other: Setting) -> dict[str, Any]:
         """Return the fields by which a request with *setting* differs from one with *other*; nothing is sent."""
-        requests = RequestFormat(
-            self._dialect, self._subject, {}, None, self._drafts(), cache=False, limits=self._limits
-        )
+        requests = self._format({}, None, cache=False)
         bodies = (requests.body(requests.server_request(shortest_request(one))) for one in (setting, other))
         return _difference(*map(json.loads, bodies))
 
@@ -244,14 +262,17 @@ class ServerBackend:
         return {name: self._place(name) if named == "path" else name for name in self._subject.drafts}
 
     def _request_format(self, root: Address, *, cache: bool) -> RequestFormat:
-        subject, named, drafts = self._subject, self._dialect.named, self._drafts()
+        subject, named = self._subject, self._dialect.named
         model = subject.served_model_name
         if model is None and named == "path":
             model = self._place(subject.target)
         elif model is None and named == "listed":
             listed = _listed(control.fetch(root.at("/v1/models"), self._headers))
             model = listed[0] if len(listed) == 1 else subject.target
-        return RequestFormat(self._dialect, subject, self._headers, model, drafts, cache, self._limits)
+        return self._format(self._headers, model, cache=cache)
+
+    def _format(self, headers: Mapping[str, str], model: str | None, *, cache: bool) -> RequestFormat:
+        return RequestFormat(self._dialect, self._subject, headers, model, self._drafts(), cache, self._limits)
 
 
 def _difference(ours: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ AFTER_INTERRUPT = {
 @click.option(
     "--signed-by", type=click.Path(path_type=Path), help="An allowed-signers file; one of its signers must have signed."
 )
+@click.option("--url", help="The running server to deploy: it must not differ from what was certified.")
 @AS_JSON
 def admit(
     slo: Path,
@@ -40,22 +41,30 @@ def admit(
     max_age: str | None,
     grade: str,
     signed_by: Path | None,
+    url: str | None,
     *,
     as_json: bool,
 ) -> int:
     """Admit a deploy only with a passing, unexpired, unchanged run of exactly these artifacts.
 
+    With --url the running server is compared with the policy's [conditions] and [[launch]]: its process, what it tells
+    of itself, and two short answers. What it does not tell is listed as not checked.
+
     \b
     Exit codes:
       0    admitted: the newest matching run passed
       1    the newest matching run failed an objective
-      3    no proof: the reason and the next step are printed
+      3    no proof, or the server differs: the reason and the next step are printed
     """  # noqa: D301 (click reads the \b)
     from gatekeeper.core.clock import SystemClock  # noqa: PLC0415
+    from gatekeeper.core.subject import Address  # noqa: PLC0415
     from gatekeeper.deploy import admit as gate  # noqa: PLC0415
     from gatekeeper.report import command_text  # noqa: PLC0415
 
-    required = gate.Requirements(parse_duration(max_age, "--max-age"), grade == "demo", signed_by)
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise InputError(f"--url {Address(url)} is not an http address", hint="for example --url http://127.0.0.1:8080")
+    server = None if url is None else Address(url)
+    required = gate.Requirements(parse_duration(max_age, "--max-age"), grade == "demo", signed_by, server)
     admission = gate.admit(slo, run=run_dir, runs=runs, required=required, now=SystemClock().wall())
     document = admission.document()
     show(document, command_text.admission(document), as_json=as_json)

@@ -208,7 +208,12 @@ def report(run_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG001 
     page = load.load_page_data(run_dir) if chosen.whole else None
     verdict = page.verdict if page is not None else load.judge(run_dir)
     annotate(verdict, run_dir, None)
-    sys.stdout.write(chosen.load()(page if page is not None else verdict))
+    content = chosen.load()(page if page is not None else verdict)
+    if form == "text" and (policy := load.stored_policy(run_dir)) is not None:
+        from gatekeeper.report import plain_text  # noqa: PLC0415
+
+        content += plain_text.conditions(policy)
+    sys.stdout.write(content)
 
 
 @click.command()

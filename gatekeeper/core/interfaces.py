@@ -81,6 +81,17 @@ class KnowsTime(Protocol):
         """Return the seconds of an answer without noise, drift and faults."""
 
 
+@runtime_checkable
+class StartsServers(Protocol):
+    """A backend whose systems are servers, which are deployed as they are started here."""
+
+    def launch(self, setting: Setting) -> Mapping[str, Any] | None:
+        """Return the `command` and `environment` of the server for *setting*; None for one that was already running."""
+
+    def required_fields(self) -> Mapping[str, Any]:
+        """Return the fields that every request must carry for the certificate to hold."""
+
+
 class Backend(Protocol):
     """A kind of system: starts systems, and knows what can be measured of them."""
 

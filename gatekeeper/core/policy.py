@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import AwareDatetime, Field, field_validator, model_validator
 
@@ -10,7 +10,7 @@ from gatekeeper.core.errors import did_you_mean
 from gatekeeper.core.metrics import BY_NAME, Metric, Per, Sight
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import ChosenKnobs, MetricBound, Step
-from gatekeeper.core.subject import InputTable
+from gatekeeper.core.subject import Address, InputTable
 from gatekeeper.core.toml_file import parse as parse_toml
 from gatekeeper.core.units import Seconds
 
@@ -68,6 +68,39 @@ class MeasuredRoute(InputTable):
     tool_call_pass_rate: MeasuredValue | None = None
 
 
+class CertifiedSampling(InputTable):
+    """How the certified answers were sampled; a value that is left out was the server's default."""
+
+    temperature: float = 0.0
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    thinking: bool | None = None
+
+
+class Conditions(InputTable):
+    """What was true of every certified answer: the certificate holds under these conditions alone."""
+
+    backend: str
+    target: str
+    prompt_cache: Literal["off", "on", "unknown"]
+    concurrency: int = Field(ge=1, description="requests in flight at once, at most")
+    longest_prompt: int | None = Field(default=None, ge=1, description="tokens of the longest certified prompt")
+    max_tokens: int = Field(ge=1, description="tokens of the longest answer that a request may ask for")
+    sampling: CertifiedSampling = CertifiedSampling()
+    request: dict[str, Any] = Field(default={}, description="fields that every request must carry")
+    url: Address | None = Field(default=None, description="the running server that was certified")
+
+
+class Launch(InputTable):
+    """How one certified server was started: with this command the certificate holds."""
+
+    workloads: tuple[str, ...] = ()
+    speculation: bool
+    command: tuple[str, ...] = Field(min_length=1, description="models by their names in the SLO, the port as {port}")
+    environment: dict[str, str] = Field(default={}, description="variables that change how the server decodes")
+
+
 class LadderStep(ChosenKnobs):
     """One step of the fallback ladder, below the certified setting."""
 
@@ -90,6 +123,7 @@ class Route(InputTable):
     ladder: tuple[LadderStep, ...] = Field(
         default=(), description="steps below the setting; plain decoding follows the last one"
     )
+    longest_prompt: int | None = Field(default=None, ge=1, description="tokens of the longest certified prompt")
     measured: MeasuredRoute = MeasuredRoute()
 
     @model_validator(mode="after")
@@ -194,6 +228,8 @@ class Policy(InputTable):
     expires: AwareDatetime
     default: Default = Default()
     watch: Watch = Watch()
+    conditions: Conditions | None = Field(default=None, description="policies of gatekeeper 0.2.0 and before lack it")
+    launch: tuple[Launch, ...] = ()
     route: tuple[Route, ...] = Field(min_length=1)
     guard: tuple[Guard, ...] = ()
 

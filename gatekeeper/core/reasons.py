@@ -33,6 +33,8 @@ class Reason(StrEnum):
     """It certified other model files than those on this machine."""
     OTHER_HOST = "other_host"
     """It ran on a host that the SLO's `[host]` excludes."""
+    OTHER_SERVER = "other_server"
+    """The server at `--url` differs from what was certified."""
     UNSIGNED = "unsigned"
     """No accepted signature, with `--signed-by`."""
     NO_ARTIFACTS = "no_artifacts"

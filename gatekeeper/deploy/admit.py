@@ -1,7 +1,7 @@
 """The deploy gate: admits the newest run of these artifacts if it passed, has not expired and was not changed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,12 @@ from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, NoProo
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.slo import Slo
+from gatekeeper.core.subject import Address
 from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.run_directory import RunDirectory
+from gatekeeper.deploy.running_server import check_server
+from gatekeeper.deploy.server_check import Compared, differences
 from gatekeeper.run import verify
 from gatekeeper.run.stages.promote import POLICY
 
@@ -29,6 +32,8 @@ class Requirements:
     demo: bool = False
     signers: Path | None = None
     """An allowed-signers file; one of its signers must have signed the certificate."""
+    url: Address | None = None
+    """The server to deploy; it must not contradict the conditions of the certificate."""
 
 
 @dataclass(slots=True)
@@ -45,6 +50,8 @@ class Admission:
     """Name and detail of each check that passed, in order."""
     artifacts: Mapping[str, str] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
+    server: list[Compared] | None = None
+    """What the running server was compared in; None: no address was given."""
     passed_over: list[tuple[Path, str]] = field(default_factory=list)
     """Runs of another SLO or of other artifacts."""
 
@@ -62,6 +69,7 @@ class Admission:
             **self.facts,
             "artifacts": dict(self.artifacts),
             "checks": [{"check": name, "detail": detail} for name, detail in self.checks],
+            **({} if self.server is None else {"server": [asdict(one) for one in self.server]}),
             "passed_over": [{"run": str(path), "because": because} for path, because in self.passed_over],
         }
 
@@ -81,10 +89,24 @@ def admit(
         decision.checks.append(("artifacts", f"{len(decision.artifacts)} models hashed"))
         directory, manifest = _newest(paths, given, present, decision, only=run is not None)
         _examine(directory, manifest, given.slo, required, now, decision)
+        if decision.exit_code == ExitCode.OK and required.url is not None:
+            _check_server(directory.path, slo_path, required.url, decision)
     except NoProofError as error:
         decision.exit_code, decision.reason, decision.because = ExitCode.UNPROVEN, error.reason, error.message
         decision.next_step = error.next(slo_path, decision.run)
     return decision
+
+
+def _check_server(run: Path, slo_path: Path, url: Address, decision: Admission) -> None:
+    """Refuse a server that contradicts the conditions under which *run* was certified."""
+    found = check_server(run, slo_path, url)
+    decision.server = found
+    if differing := differences(found):
+        because = f"the server at {url} is not what was certified: {differing}"
+        hint = f"start it as [[launch]] and [conditions] of {run / POLICY} say, or certify it as it is"
+        raise NoProofError(Reason.OTHER_SERVER, because, hint=hint)
+    same = [one.part for one in found if one.outcome == "as certified"]
+    decision.checks.append(("server", f"as certified: {', '.join(same)}" if same else "it told nothing"))
 
 
 def _directories(run: Path | None, runs: Path | None) -> list[Path]:

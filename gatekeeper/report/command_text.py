@@ -217,6 +217,9 @@ def admission(document: Mapping[str, Any]) -> str:
     where = f" ({document['run']})" if document["run"] else ""
     lines = [f"{document['slo']}: {WORDS[code]}: {reason}{document['because']}{where}", f"  next: {document['next']}"]
     lines += [f"  {CHECKS.get(one['check'], one['check']):<11} {one['detail']}" for one in document["checks"]]
+    for one in document.get("server", ()):
+        if one["outcome"] != "as certified":
+            lines.append(f"  {one['outcome']}: {one['part']}: {one['detail']}")
     lines += [f"  skipped {one['run']}: {one['because']}" for one in document["passed_over"]]
     tries = document.get("tries", {"finished": 0, "not_passed": 0})
     if tries["not_passed"]:

@@ -1,7 +1,11 @@
 """The verdict as plain lines for logs and pipes, and in one line for a mail or a title."""
 
+import json
+import shlex
+
 from gatekeeper.analysis.verdict.remedies import remedy
-from gatekeeper.core.text import describe_setting, one_line, printable
+from gatekeeper.core.policy import Policy
+from gatekeeper.core.text import counted, describe_setting, one_line, printable
 from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
 from gatekeeper.report.phrases import MARKS, account, against_plain, interval, routing, spaced, step
 
@@ -61,6 +65,27 @@ def explanation(check: Check, *, incomplete: bool) -> list[str]:
         return []
     unproven = check.outcome is Outcome.UNPROVEN and not incomplete
     return [f"why this objective: {check.why}", *([f"what would prove it: {remedy(check)}"] if unproven else [])]
+
+
+def conditions(policy: Policy) -> str:
+    """Return the conditions under which a policy holds, and how its servers were launched; empty where it has none."""
+    known = policy.conditions
+    if known is None:
+        return ""
+    context = f"prompts of at most {known.longest_prompt} tokens, " if known.longest_prompt else ""
+    sampled = known.sampling.model_dump(exclude_none=True)
+    lines = ["", "  certified under these conditions"]
+    lines.append(f"    server      {known.backend} with {known.target}{f' at {known.url}' if known.url else ''}")
+    lines.append(f"    sampling    {', '.join(f'{name} {value:g}' for name, value in sampled.items())}")
+    lines.append(f"    context     {context}answers of at most {known.max_tokens} tokens")
+    lines.append(f"    load        at most {counted(known.concurrency, 'request')} at once")
+    lines.append(f"    cache       prompt cache {known.prompt_cache}")
+    lines += [f"    requests    carry {json.dumps(known.request)}"] if known.request else []
+    for one in policy.launch:
+        variables = "".join(f"{name}={shlex.quote(value)} " for name, value in one.environment.items())
+        about = ", ".join(one.workloads) or "plain"
+        lines.append(f"    launch      {about}: {variables}{shlex.join(one.command)}")
+    return printable("\n".join(lines)) + "\n"
 
 
 def render_line(verdict: Verdict) -> str:

@@ -24,6 +24,13 @@ WATCH = """\
 # chance of a wrong step down per route over the life of this file. Where plain decoding cannot be measured, being
 # slower than certified by up to `slack` is ignored."""
 WATCHES = dict.fromkeys(("interval", "window", "missing_for", "quiet_for", "quiet_most"), "s")
+CONDITIONS = """\
+# What was true of every certified answer; the certificate holds under these conditions alone. `longest_prompt` and
+# `max_tokens` are the context in tokens, `concurrency` counts requests in flight at once. Every request must carry the
+# fields of `request`. `gatekeeper admit SLO.toml --run RUN_DIR --url URL` compares a running server with all this."""
+LAUNCH = """\
+# How a certified server was started: {port} is any free port, models have the SLO's names, keys are hidden. Start the
+# deployed server in the same way."""
 ROUTE = """\
 # One workload: whether it may speculate, and with which setting. `ladder` lists the settings to try before plain
 # decoding when a guard is violated; they were not soaked. Without a ladder, plain decoding is next. `measured` is what
@@ -40,13 +47,26 @@ GUARD = """\
 
 def render(policy: Mapping[str, Any]) -> str:
     """Return the file's text, which parses to *policy*."""
-    tables = ("default", "watch", "route", *(("guard",) if policy["guard"] else ()))
+    tables = ("default", "watch", "conditions", "launch", "route", *(("guard",) if policy["guard"] else ()))
     lines = [HEAD, *(_pair(key, value) for key, value in policy.items() if key not in tables)]
     lines += ["", DEFAULT, "[default]", *(_pair(key, value) for key, value in policy["default"].items())]
     lines += ["", WATCH, "[watch]", *(_pair(key, value, WATCHES.get(key)) for key, value in policy["watch"].items())]
+    lines += ["", CONDITIONS, "[conditions]", *_lines(policy["conditions"])] if "conditions" in policy else []
+    lines += ["", LAUNCH] if policy.get("launch") else []
+    for one in policy.get("launch", ()):
+        lines += ["[[launch]]", *_lines(one), ""]
     lines += ["", ROUTE, *(line for one in policy["route"] for line in _route(one))]
     lines += [GUARD, *(line for one in policy["guard"] for line in _guard(one))] if policy["guard"] else []
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _lines(table: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the pairs of a table, nested tables in one line each; empty ones are left out."""
+    for key, value in table.items():
+        if not isinstance(value, Mapping):
+            yield _pair(key, value)
+        elif value:
+            yield f"{key} = {_inline(value)}"
 
 
 def _route(route: Mapping[str, Any]) -> Iterator[str]:

@@ -10,11 +10,13 @@ from typing import Any, Self
 from pydantic import TypeAdapter
 
 from gatekeeper import host
+from gatekeeper.analysis.plan.settings import PLAIN, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case, soaked_seconds
+from gatekeeper.analysis.verdict.certified_conditions import LAUNCH
 from gatekeeper.analysis.verdict.host_checks import host_segment
 from gatekeeper.core.errors import GatekeeperError, InputError, OutOfTimeError, UnresponsiveError
-from gatekeeper.core.interfaces import Observer
+from gatekeeper.core.interfaces import Observer, StartsServers
 from gatekeeper.core.manifest import seed_of
 from gatekeeper.core.records import Generation, HostSample, Kind
 from gatekeeper.core.system import record_files, run_directory
@@ -144,6 +146,19 @@ class ActiveRun:
                 f"the system under test cannot be started: {error.message}",
                 hint=f"{error.hint}; then continue with --resume: what was recorded is kept",
             ) from error
+
+    def observe_launch(self, soak_plan: SoakPlan) -> None:
+        """Record how the servers of a soak are launched, and what their requests must carry, for the policy."""
+        if not isinstance(self.backend, StartsServers):
+            return
+        arms = [(soak_plan.resident, tuple(soak_plan.settings))]
+        arms += [] if self.backend.shares_process or not speculates(soak_plan.resident) else [(PLAIN, ())]
+        lines = [(knobs, names, self.backend.launch(knobs)) for knobs, names in arms]
+        servers = [
+            {"workloads": names, "speculation": speculates(knobs), **line} for knobs, names, line in lines if line
+        ]
+        detail = {"soak": soak_plan.name, "servers": servers, "request": self.backend.required_fields()}
+        self.observe(LAUNCH, detail)
 
     def stage_done(self, name: str) -> None:
         """Bring the records of the stage *name* to the disk, and send them to the collector."""

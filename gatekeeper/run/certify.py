@@ -299,6 +299,7 @@ def _soak(
         run.begin_segment(client)
     settings = {name: dict(knobs) for name, knobs in soak_plan.settings.items()}
     run.observe("stage", {"stage": "soak", "soak": soak_plan.name, "settings": settings, "expected": expected})
+    run.observe_launch(soak_plan)
     client.close()  # a soak begins with a fresh process: memory that the sweep left must not count
     profile = run.prepared.inputs.profile
     load = profile.background
@@ -355,7 +356,10 @@ def _publish(run: ActiveRun) -> Finished:
     directory.write("verdict.json", text)
     now = run.backend.clock.wall()
     whole = run.prepared.plan.fixed is None  # a soak alone promotes nothing
-    wrote = whole and promote(run.slo, verdict, verdict_sha256=sha256(text), now=now, write=directory.write)
+    events = record_files.read_records(directory.path / run_directory.EVENTS_FILE, record_files.EVENTS).records
+    wrote = whole and promote(
+        run.slo, verdict, manifest, events, verdict_sha256=sha256(text), now=now, write=directory.write
+    )
     if not wrote:  # killed between these files, and resumed to another verdict
         directory.remove(POLICY)
         directory.remove(CERTIFICATE)
@@ -366,7 +370,7 @@ def _publish(run: ActiveRun) -> Finished:
     shown = page_data(
         case,
         verdict,
-        record_files.read_records(directory.path / run_directory.EVENTS_FILE, record_files.EVENTS).records,
+        events,
         finished=True,
         manifest=manifest.model_dump(mode="json", by_alias=True),
         policy=directory.read(POLICY).decode() if wrote else None,

@@ -13,9 +13,11 @@ from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.sweep_result import sweep_choices
+from gatekeeper.core import policy as policies
 from gatekeeper.core.errors import InputError, NoProofError
 from gatekeeper.core.manifest import Manifest, seed_of, sha256
 from gatekeeper.core.metrics import Sight
+from gatekeeper.core.policy import Policy
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Event, Generation, Kind, Setting, StoredRecords
 from gatekeeper.core.system import inputs, record_files, run_directory
@@ -194,6 +196,14 @@ def sweep_document(path: Path) -> dict[str, Any]:
         choices, *_ = sweep_choices(load_case(directory, given, manifest, text, live=True))
     found = {name: choice.document() for name, choice in choices.items()}
     return {"schema": 1, "slo": given.slo.name, "run": str(path), "workloads": found}
+
+
+def stored_policy(path: Path) -> Policy | None:
+    """Return the policy of a run; None where it has none that can be read."""
+    try:
+        return policies.parse(inputs.read_text(path / POLICY, "policy"), POLICY)
+    except InputError:
+        return None
 
 
 def load_page_data(path: Path) -> PageData:

@@ -229,6 +229,8 @@ def check_published(run: VerifiedRun) -> Published:
         derived = policy_of(
             run.slo,
             run.verdict,
+            run.manifest,
+            run.events,
             verdict_sha256=sha256(directory.read("verdict.json")),
             issued=stamp(issued),
             expires=stamp(issued + timedelta(seconds=run.slo.promote.valid_for)),
@@ -251,10 +253,8 @@ def check_published(run: VerifiedRun) -> Published:
 
 def _routes(policy: Mapping[str, Any], run: VerifiedRun) -> dict[str, Any]:
     """Return what a policy routes; between two versions its reasons, warm-up and guards may differ."""
-    loose, watched = (
-        () if run.exact else ("because", "warm_up", "warm_up_after", "ladder", "measured"),
-        ("guard", "watch"),
-    )
+    loose = () if run.exact else ("because", "warm_up", "warm_up_after", "ladder", "measured", "longest_prompt")
+    watched = ("guard", "watch", "conditions", "launch")
     routes = [{key: value for key, value in one.items() if key not in loose} for one in policy.get("route", ())]
     rest = policy if run.exact else {key: value for key, value in policy.items() if key not in watched}
     return {**rest, "route": routes}

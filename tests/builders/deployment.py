@@ -182,6 +182,8 @@ class Answering(ThreadingHTTPServer):
         self.model = "org/target"
         self.status = 200
         self.drafted, self.accepted = 10, 9
+        self.cached: int | None = None
+        """Prompt tokens that it says were cached; None: it says nothing."""
 
     @property
     def url(self) -> str:
@@ -208,7 +210,9 @@ class _Handler(BaseHTTPRequestHandler):
         deltas: list[dict[str, Any]] = [{"delta": {"content": f"word{number} "}} for number in range(8)]
         deltas.append({"delta": {}, "finish_reason": "stop"})
         pieces: list[dict[str, Any]] = [{"choices": [{"index": 0, **delta}]} for delta in deltas]
-        usage = {"prompt_tokens": 5, "completion_tokens": 8}
+        usage: dict[str, Any] = {"prompt_tokens": 5, "completion_tokens": 8}
+        if self.server.cached is not None:
+            usage["prompt_tokens_details"] = {"cached_tokens": self.server.cached}
         pieces.append({"choices": [], "usage": usage, "timings": self._timings()})
         lines = [f"data: {json.dumps({'id': 'x', 'model': self.server.model, **one})}\n\n" for one in pieces]
         self._send("".join([*lines, "data: [DONE]\n\n"]).encode(), "text/event-stream")

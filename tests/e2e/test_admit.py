@@ -4,14 +4,19 @@ import json
 import os
 import shutil
 import subprocess
+import sys
+import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tomli_w
 
+from gatekeeper.backends.http import control
+from gatekeeper.backends.process import free_port
 from gatekeeper.core.errors import NoProofError
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.system.run_directory import CHECKSUMS, RunDirectory
@@ -581,3 +586,40 @@ def test_a_missing_ssh_keygen_is_an_error(certified: Place) -> None:
     asking = bare.run("admit", "slo.toml", "--run", "runs/run-1", "--signed-by", "allowed", code=2)
 
     assert ["openssh-client" in one.err for one in (signing, asking)] == [True, True]
+
+
+@contextmanager
+def listening(folder: Path) -> Iterator[str]:
+    """Start a real process that listens, with *folder* on its command line."""
+    port = free_port()
+    argv = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "--directory", str(folder), str(port)]
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while control.status(f"http://127.0.0.1:{port}/", {}) is None:
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_running_server_is_compared_with_the_certificate(certified: Place, tmp_path: Path) -> None:
+    """
+    With --url the gate is open for a server that contradicts nothing, lists what it does not tell, and closes for one.
+    """
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "config.json").write_text("{}")
+    (other / "model.safetensors").write_bytes(b"not the certified one")
+    arguments = ("admit", "slo.toml", "--run", "runs/run-1", "--json", "--url")
+    with listening(certified.path / "runs") as url:
+        open_gate = json.loads(certified.run(*arguments, url, code=0).out)
+    with listening(other) as url:
+        closed = json.loads(certified.run(*arguments, url, code=3).out)
+        text = certified.run(*arguments[:-2], "--url", url, code=3).out
+
+    parts = {one["part"]: one["outcome"] for one in open_gate["server"]}
+    assert "not checked" == parts["launch line"]
+    assert ("other_server", 3) == (closed["reason"], closed["exit_code"])
+    assert f"{other}, which was not certified" in closed["because"]
+    assert "not checked: launch line" in text

@@ -1,15 +1,17 @@
 """The content of policy.toml: from a verdict to a route per workload, and the guards for production."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gatekeeper.analysis.metrics.pauses import PAUSE_S
 from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.stats import intervals
+from gatekeeper.analysis.verdict.certified_conditions import conditions, launches
 from gatekeeper.analysis.verdict.warm_up import WARM_UP
+from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.policy import WATCHED, MeasuredRoute, Watch
-from gatekeeper.core.records import Setting
+from gatekeeper.core.records import Event, Setting
 from gatekeeper.core.slo import Objective, Slo
 from gatekeeper.core.units import percent, show
 from gatekeeper.core.verdict import Outcome, Verdict, WorkloadVerdict, rounded
@@ -29,7 +31,16 @@ HOST_MISSING_S = 300.0
 """A host sensor is read every few seconds; one without readings for minutes has failed."""
 
 
-def policy(slo: Slo, verdict: Verdict, *, verdict_sha256: str, issued: str, expires: str) -> dict[str, Any]:
+def policy(
+    slo: Slo,
+    verdict: Verdict,
+    manifest: Manifest,
+    events: Sequence[Event],
+    *,
+    verdict_sha256: str,
+    issued: str,
+    expires: str,
+) -> dict[str, Any]:
     """Return the content of policy.toml."""
     host_failed = any(check.outcome is Outcome.FAIL for check in verdict.host_checks)
     return {
@@ -42,6 +53,8 @@ def policy(slo: Slo, verdict: Verdict, *, verdict_sha256: str, issued: str, expi
         "expires": expires,
         "default": {"speculation": False},
         "watch": Watch().model_dump(exclude={"on_change"}),
+        "conditions": conditions(slo, manifest, verdict, events),
+        **({"launch": lines} if (lines := launches(verdict, events)) else {}),
         "route": [route(slo, one, host_failed=host_failed) for one in verdict.workloads],
         "guard": [] if host_failed else guards(slo, verdict),
     }
@@ -57,6 +70,8 @@ def route(slo: Slo, workload: WorkloadVerdict, *, host_failed: bool) -> dict[str
         "because": workload.because,
         "setting": setting,
     }
+    if "longest_prompt" in workload.measured:
+        out["longest_prompt"] = workload.measured["longest_prompt"]
     if on and any(check.passed_with == WARM_UP for check in workload.checks):
         out |= {"warm_up": True, "warm_up_after": PAUSE_S}
     if on and (below := _below(slo, tuple(sorted(setting.items())))):

@@ -182,8 +182,16 @@ def _implied_agreement(evidence: PairedAnswers, *, logits: bool) -> Estimate | M
     return fact(sum(compared.agree.values()) / n, n, *part, *compared.notes())
 
 
+def _longest(evidence: PairedAnswers) -> dict[str, int]:
+    """Return the tokens of the longest prompt and of the longest answer, where they are counted."""
+    counts = [(one.answer.prompt_tokens or 0, one.answer.output_tokens or 0) for one in evidence.answers]
+    prompt, answer = (max(column, default=0) for column in (zip(*counts, strict=True) if counts else ((), ())))
+    return {name: most for name, most in (("longest_prompt", prompt), ("longest_answer", answer)) if most}
+
+
 def _measured(evidence: PairedAnswers, lost: Mapping[str, str]) -> dict[str, Any]:
     out: dict[str, Any] = {"answers": len(evidence.answers), "plain_answers": len(evidence.plain)}
+    out |= _longest(evidence)
     answers, claimed = counted_or_claimed(evidence.answers)
     evidence = replace(evidence, answers=answers, frozen=False)  # what is deployed meets other prompts
     for metric in MEASURED:

@@ -32,7 +32,8 @@ class Start:
     draft: str | None
     """The draft's folder or file, or its name where it is part of the server; None: plain decoding."""
     knobs: Mapping[str, Any]
-    port: int
+    port: int | str
+    """The placeholder of a launch line, where nothing is started."""
     cache: bool
     """Leave its prompt cache on, as deployed."""
     program: tuple[str, ...]

@@ -23,6 +23,7 @@ from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.record_files import RESTORE_HINT
 from gatekeeper.core.units import show_seconds
 from gatekeeper.deploy.watch.model_identity import model_name
+from gatekeeper.run.load import stored_policy
 
 _NAMED_ANSWERS = 20
 """Answers of each soak that are read for the model name the server reported."""
@@ -48,6 +49,8 @@ class CertifiedRun:
     """The model names that the certified server reported, without folders."""
     ended: datetime
     """Time of the last event: a policy issued much later would be valid for longer than the run allows."""
+    policy: Policy | None = None
+    """The run's own policy, if it can be read: an edited one holds under the same conditions."""
 
     def objection(self, policy: Policy) -> tuple[str, str] | None:
         """Return what *policy* allows beyond the certified run, and what to do; None if it allows no more."""
@@ -58,6 +61,16 @@ class CertifiedRun:
             return f"its manifest_sha256 does not match {self.run}/manifest.json", again
         if (longer := self._valid_for_too_long(policy)) is not None:
             return longer, f"an edit may only shorten the validity; {again}"
+        return self._other_conditions(policy) or self._beyond_routes(policy, again)
+
+    def _other_conditions(self, policy: Policy) -> tuple[str, str] | None:
+        own = self.policy
+        if own is None or (policy.conditions, policy.launch) == (own.conditions, own.launch):
+            return None
+        hint = f"copy both from {self.run}/policy.toml: the certificate holds under its own conditions alone"
+        return "its [conditions] or [[launch]] were edited", hint
+
+    def _beyond_routes(self, policy: Policy, again: str) -> tuple[str, str] | None:
         for route in policy.route:
             if route.workload not in self.given.canaries:
                 return f"route '{route.workload}': the run has no such workload", "use the workloads of the SLO"
@@ -132,7 +145,8 @@ def load(run: Path) -> CertifiedRun:
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{run}/verdict.json: damaged", hint="derive it again: gatekeeper judge") from error
     names = _model_names(run, manifest)
-    return CertifiedRun(run, manifest, given, sha256(frozen), sha256(text), settings, names, _ended(run))
+    digests = sha256(frozen), sha256(text)
+    return CertifiedRun(run, manifest, given, *digests, settings, names, _ended(run), stored_policy(run))
 
 
 def _ended(run: Path) -> datetime:

@@ -108,6 +108,15 @@ class DeployedServer:
             return None
         return CounterGain(self._backend.clock.now_ns(), gain.drafted, gain.accepted)
 
+    def fetch(self, path: str) -> str | None:
+        """Return the text of one of the server's own paths; None where there is none, or nothing answered yet."""
+        server = next((one for one in self._subjects.values() if isinstance(one, Server)), None)
+        return None if server is None else server.document(path)
+
+    def versions(self) -> Mapping[str, str]:
+        """Return the versions that the server tells."""
+        return self._backend.versions()
+
     def request_fields(self, setting: Setting) -> dict[str, Any]:
         """Return the request fields for *setting* or plain decoding; none if the server accepts no such fields."""
         backend, drafts = self._backend, self._drafts

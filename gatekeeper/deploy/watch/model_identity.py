@@ -184,9 +184,20 @@ class ModelIdentity:
         self._names, self._hashes = names, hashes
         self._process: ListeningProcess | None = None
         self._models: dict[str, str] = {}
+        self._named = False
         self._due = True
         self.restarted = False
         """Whether the last check found a server that had just started."""
+
+    @property
+    def process(self) -> ListeningProcess | None:
+        """Return the process that the last check found."""
+        return self._process
+
+    @property
+    def seen(self) -> bool:
+        """Return whether the server shows its models: on its command line, or by name."""
+        return bool(self._models) or self._named
 
     def pids(self) -> tuple[int, ...]:
         """Return the server's process id, if it runs on this machine."""
@@ -210,7 +221,9 @@ class ModelIdentity:
     def _listed_name(self) -> str | None:
         if self._url is None:
             return None
-        return listed_model(control.fetch(self._url.at("/v1/models"), {}))
+        name = listed_model(control.fetch(self._url.at("/v1/models"), {}))
+        self._named = self._named or (bool(self._names) and model_name(name) is not None)
+        return name
 
     def check_answer(self, name: str | None, *, sound: bool) -> str | None:
         """Return that an answer reports another model *name*; after a fault the next check compares everything."""
@@ -219,6 +232,7 @@ class ModelIdentity:
             return None
         name = None if name is None else quote(name)
         own = model_name(name)
+        self._named = self._named or (bool(self._names) and own is not None)
         if own is not None and not self._names:
             # The certified name is unknown: the first reported name must stay the same.
             self._names = frozenset({own})

@@ -145,6 +145,13 @@ def bar(state: RouteState, rules: RouteRules, why: str, now: Instant) -> tuple[R
     return _changed(state, _Move("barred", rules.plain, why), rules, now)
 
 
+def hold(state: RouteState, rules: RouteRules, why: str, now: Instant) -> tuple[RouteState, tuple[Change, ...]]:
+    """Turn a route off for as long as the server differs from the certified conditions; its quiet time starts anew."""
+    if state.standing.barred or state.standing.step >= rules.plain:
+        return replace(state, quiet_ns=now.now_ns), ()
+    return _changed(state, _Move("off", rules.plain, why), rules, now)
+
+
 def after_edit(
     state: RouteState, before: RouteRules, rules: RouteRules, now: Instant
 ) -> tuple[RouteState, tuple[Change, ...]]:

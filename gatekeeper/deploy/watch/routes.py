@@ -133,6 +133,11 @@ class Routes:
         self.results[name] = ()
         return self._become(name, *route_state.bar(self.states[name], self.rules[name], why, now))
 
+    def hold(self, name: str, why: str, now: Instant) -> tuple[Change, ...]:
+        """Turn one route off while the server contradicts the policy's conditions."""
+        self.results[name] = ()
+        return self._become(name, *route_state.hold(self.states[name], self.rules[name], why, now))
+
     def _become(self, name: str, state: RouteState, changes: tuple[Change, ...]) -> tuple[Change, ...]:
         before = self.states[name]
         self.states[name] = state

@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -14,6 +14,8 @@ from gatekeeper import host
 from gatekeeper.core.clock import Clock, Instant, stamp
 from gatekeeper.core.errors import ExitCode, GatekeeperError
 from gatekeeper.core.system import files
+from gatekeeper.deploy.running_server import seen_process
+from gatekeeper.deploy.server_check import ServerConditions
 from gatekeeper.deploy.watch import certified_run, messages
 from gatekeeper.deploy.watch.canary_round import CanaryRound, DutyBudget
 from gatekeeper.deploy.watch.certified_run import CertifiedRun, PolicyFile
@@ -66,6 +68,7 @@ class Session:
         self._outputs = Outputs(config, certified, clock, url=self._url, say=say, write=write, state=self._snapshot)
         self._round = CanaryRound(slo, certified.given.canaries, server, clock)
         self._alerts = Alerts(server.name)
+        self._conditions = ServerConditions()
         self._host, self._sampling = RecentHost(), ExitStack()
         self._sampler: host.Sampler | None = None
         self._stack = ExitStack()
@@ -126,7 +129,8 @@ class Session:
         self._take_gap(clock_gap(self._last, begun, expected=expected, interval=interval))
         self._reread_policy()
         why = self._invalid(begun) or self._identify() or self._request_canaries(begun)
-        if why is None:
+        held = None if why is not None else self._contradiction()
+        if why is None and held is None:
             self._keep_sampling()
             context = self._context()
             for name in self.routes.watched:
@@ -134,9 +138,10 @@ class Session:
                 changes = self.routes.judge(name, self._host, context, now)
                 self._alert(name, self._alerts.without_evidence(*self.routes.last_round(name), now.now_ns))
                 self._apply(changes)
-        else:
-            for name in self.routes.rules:
-                self._apply(self.routes.bar(name, why, Instant.of(self._clock)))
+        for name in self.routes.rules if why is not None else ():
+            self._apply(self.routes.bar(name, str(why), Instant.of(self._clock)))
+        for name in self.routes.rules if held is not None else ():
+            self._apply(self.routes.hold(name, str(held), Instant.of(self._clock)))
         self._last, self._rested = Instant.of(self._clock), 0.0
         self._took = (self._last.now_ns - begun.now_ns) / 1e9
         self._publish()
@@ -209,12 +214,22 @@ class Session:
             if (alert := self._alerts.answered(one)) is not None:
                 self._alert(one.workload, [alert])
             self.routes.add(one, counts=answer.counts)
+            self._conditions.add_answer(one.answer)
         now = Instant.of(self._clock)
         passed = (now.now_ns - begun.now_ns) / 1e9
         gap = self._take_gap(clock_gap(begun, now, expected=passed, interval=watch.interval))
         if not gap and (gain := self._server.counter_gain()) is not None:
             self._host.add_gain(gain)
         return None
+
+    def _contradiction(self) -> str | None:
+        """Return how the server contradicts the policy's conditions; None if it does not, as far as it tells."""
+        known = self._conditions
+        if self._identity.restarted:
+            known.check(self.routes.policy, seen_process(self._identity.process), self._server.fetch)
+            self._outputs.note("conditions", parts=[asdict(one) for one in known.found])
+            self._outputs.say(known.describe())
+        return known.difference
 
     def _context(self) -> GuardContext:
         given = self._certified.given

@@ -1,11 +1,13 @@
 """The promotion: the policy that may be deployed, written only where the verdict allows it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from gatekeeper.analysis.verdict.policy import policy
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.manifest import Manifest
+from gatekeeper.core.records import Event
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Verdict
 from gatekeeper.report.policy_toml import render
@@ -14,7 +16,14 @@ POLICY = "policy.toml"
 
 
 def promote(
-    slo: Slo, verdict: Verdict, *, verdict_sha256: str, now: datetime, write: Callable[[str, str], None]
+    slo: Slo,
+    verdict: Verdict,
+    manifest: Manifest,
+    events: Sequence[Event],
+    *,
+    verdict_sha256: str,
+    now: datetime,
+    write: Callable[[str, str], None],
 ) -> bool:
     """Write policy.toml for exit codes 0 and 1; tell whether it was written. An unproven verdict changes nothing."""
     if verdict.exit_code == ExitCode.UNPROVEN:
@@ -22,6 +31,8 @@ def promote(
     content = policy(
         slo,
         verdict,
+        manifest,
+        events,
         verdict_sha256=verdict_sha256,
         issued=stamp(now),
         expires=stamp(now + timedelta(seconds=slo.promote.valid_for)),

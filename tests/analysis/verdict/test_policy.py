@@ -9,8 +9,11 @@ import pytest
 
 from gatekeeper.analysis.verdict.policy import policy
 from gatekeeper.core.policy import parse
+from gatekeeper.core.records import Event
 from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.report import plain_text
 from gatekeeper.report.policy_toml import render
+from tests.builders.manifest import manifest
 from tests.builders.slo import near, objective, slo
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -34,7 +37,8 @@ def written(*workloads: WorkloadVerdict, host: tuple[Check, ...] = (), **changes
     verdict = Verdict("made", "certification", "abc", workloads, host)
     if any(one.name == "hard" for one in workloads):
         changes |= {"workload": [{"name": one.name, "canaries": f"{one.name}.jsonl"} for one in workloads]}
-    return policy(slo(**changes), verdict, verdict_sha256="def", issued="now", expires="later")
+    seen = manifest(backend="scripted", sight=("COLD",))
+    return policy(slo(**changes), verdict, seen, (), verdict_sha256="def", issued="now", expires="later")
 
 
 def test_only_promoted_workloads_speculate() -> None:
@@ -262,3 +266,53 @@ def test_the_policy_says_what_it_rests_on() -> None:
 
     names = ("schema", "slo", "grade", "manifest_sha256", "verdict_sha256", "issued", "expires")
     assert (1, "made", "certification", "abc", "def", "now", "later") == tuple(found[name] for name in names)
+
+
+LINE = {"command": ["server", "--model", "t", "--port", "{port}"], "environment": {"MLX_A": "1"}}
+
+
+def conditions(*events: Event, **changes: Any) -> dict[str, Any]:
+    verdict = Verdict("made", "certification", "abc", (ended("easy", "promoted", measured={"longest_prompt": 812}),))
+    seen = manifest(**{"backend": "mlx-server", "sight": ("COLD",), **changes.pop("frozen", {})})
+    return policy(slo(**changes), verdict, seen, events, verdict_sha256="d", issued="now", expires="later")
+
+
+def test_the_policy_names_its_conditions() -> None:
+    """
+    Sampling, context, load and prompt cache of what was certified are in the policy, and in each route its context.
+    """
+    found = conditions()
+
+    known = {"backend": "mlx-server", "target": "t", "prompt_cache": "off", "concurrency": 1, "max_tokens": 256}
+    assert {**known, "longest_prompt": 812, "sampling": {"temperature": 0.0}} == found["conditions"]
+    assert [812] == [one["longest_prompt"] for one in found["route"]]
+    assert "launch" not in found
+
+
+def test_an_attached_server_is_named_and_its_cache_may_be_unknown() -> None:
+    """
+    Of a server that was already running the policy says what is known: its address, and no launch line.
+    """
+    found = conditions(frozen={"versions": {"url": "http://127.0.0.1:8080"}, "sight": ()})["conditions"]
+
+    assert ("http://127.0.0.1:8080", "unknown") == (found["url"], found["prompt_cache"])
+
+
+def test_the_policy_holds_the_launch_lines_of_the_last_soaks() -> None:
+    """
+    A fallback step was soaked on a server of its own: the line of the last one counts, and plain decoding's.
+    """
+
+    def launched(*servers: dict[str, Any]) -> Event:
+        return Event("now", "launch", {"servers": [{**LINE, **one} for one in servers], "request": {"cache": False}})
+
+    first = {"workloads": ["easy"], "speculation": True, "command": ["server", "--draft-model", "heavy"]}
+    last = {"workloads": ["easy"], "speculation": True, "command": ["server", "--draft-model", "light"]}
+    plain = {"workloads": [], "speculation": False}
+    found = conditions(launched(first, plain), launched(last, plain), Event("now", "launch", {"servers": ["?"]}))
+
+    assert [{**LINE, **last}, {**LINE, "speculation": False}] == found["launch"]
+    text = render(conditions(launched(first, plain)) | DATES)
+    assert 'command = ["server", "--draft-model", "heavy"]' in text
+    assert {"cache": False} == tomllib.loads(text)["conditions"]["request"]
+    assert "heavy" in plain_text.conditions(parse(text, "policy.toml"))

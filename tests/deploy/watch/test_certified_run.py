@@ -1,6 +1,7 @@
 """The run that certified a policy: what it does not allow is refused, at the start and in an edited file."""
 
 import json
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -106,3 +107,22 @@ def test_a_run_whose_host_failed_certifies_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match="the run did not promote it"):
         deployed.watch(1)
+
+
+def test_edited_conditions_are_refused(tmp_path: Path) -> None:
+    """
+    The conditions of a certificate cannot be edited away: a copy with others than the run's own is refused.
+    """
+    deployed = Deployed.scripted(tmp_path)
+    known = {"backend": "scripted", "target": "t", "prompt_cache": "off", "concurrency": 1, "max_tokens": 256}
+    shutil.copy(deployed.policy(conditions=known), deployed.path / "run" / "policy.toml")
+
+    with deployed.session(WatchOutput()):
+        pass
+    deployed.policy(conditions={**known, "concurrency": 8})
+
+    with (
+        pytest.raises(InputError, match=r"its \[conditions\] or \[\[launch\]\] were edited"),
+        deployed.session(WatchOutput()),
+    ):
+        pass

@@ -1,6 +1,7 @@
 """The worked example of the README: the real mlx_lm.server, the little pair, and what goes wrong with them."""
 
 import re
+import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,7 +10,10 @@ import tomli_w
 
 from bench import after_promotion
 from gatekeeper.backends.models import artifacts
+from gatekeeper.backends.process import free_port
+from gatekeeper.core.subject import Address
 from gatekeeper.core.system.files import HashCache
+from gatekeeper.deploy.running_server import check_server
 from tests.builders.deployment import policy_of, write_run
 
 pytestmark = [pytest.mark.mlx, pytest.mark.alone]
@@ -68,3 +72,52 @@ def test_speculation_is_turned_off_while_it_is_watched(tmp_path: Path, run: Path
     _, because = after_promotion.spoil(case, folder, run, 180.0)
 
     assert re.search(pattern, because), because
+
+
+CONDITIONS = {
+    "backend": "mlx-server",
+    "target": "../models/little-target",
+    "prompt_cache": "off",
+    "concurrency": 1,
+    "longest_prompt": 43,
+    "max_tokens": 40,
+}
+LAUNCH = "python -P -m gatekeeper.backends.mlx_tap --model ../models/little-target --host 127.0.0.1 --port {port}"
+LAUNCH += " --draft-model ../models/little-draft --prompt-cache-size 0"
+
+
+def of_server(run: Path, *options: str, tapped: bool = True) -> dict[str, tuple[str, str]]:
+    """Return what `admit --url` sees of a real mlx_lm.server with the little pair and these options."""
+    policy = tomllib.loads((run / "policy.toml").read_text())
+    policy |= {"conditions": CONDITIONS}
+    policy |= {"launch": [{"workloads": ["json"], "speculation": True, "command": LAUNCH.split()}]}
+    (run / "policy.toml").write_text(tomli_w.dumps(policy))
+    port = free_port()
+    with after_promotion.served("little-draft", port, options, tapped=tapped):
+        seen = check_server(run, ROOT / "bench" / "watched.toml", Address(f"http://127.0.0.1:{port}"))
+    return {one.part: (one.outcome, one.detail) for one in seen}
+
+
+@pytest.mark.timeout(600)
+def test_the_certified_server_is_as_certified(run: Path) -> None:
+    """
+    The real mlx_lm.server, launched as the policy says, contradicts nothing; what it does not tell is listed.
+    """
+    seen = of_server(run, "--prompt-cache-size", "0")
+
+    as_certified = {part for part, (outcome, _) in seen.items() if outcome == "as certified"}
+    assert {"models", "launch line", "environment", "prompt cache", "drafted tokens"} == as_certified
+    assert {"sampling", "load", "context", "versions"} == {*seen} - as_certified
+
+
+@pytest.mark.timeout(600)
+def test_a_stock_server_with_its_cache_on_is_found(run: Path) -> None:
+    """
+    mlx_lm.server with a draft and its prompt cache on gives wrong answers: its process and its own count show it.
+    """
+    seen = of_server(run, tapped=False)
+
+    assert ("differs", "certified with --prompt-cache-size 0, running without it") == seen["launch line"]
+    outcome, detail = seen["prompt cache"]
+    assert "differs" == outcome
+    assert re.match(r"the server took \d+ of \d+ prompt tokens from its cache, .*--prompt-cache-size 0", detail)

@@ -308,3 +308,27 @@ def test_a_server_that_claims_its_acceptance_needs_no_tap(tmp_path: Path, server
         session.run(3)
 
     assert not any("does not report" in one["because"] for one in output.of("lacking"))
+
+
+def test_a_server_that_contradicts_the_conditions_is_off_while_it_does(tmp_path: Path, server: Answering) -> None:
+    """
+    A prompt cache that was certified off and is on turns speculation off, with the reason; nothing is barred for it.
+    """
+    made = deployed(tmp_path, server)
+    known = {"backend": "openai", "target": "org/target", "prompt_cache": "off", "concurrency": 1, "max_tokens": 256}
+    made.policy(guards=[ERRORS], watch={**AT_ONCE, "quiet_for": 0.1, "quiet_most": 0.1}, conditions=known)
+    output = WatchOutput()
+    with made.session(output) as session:
+        session.run(2)
+        before = list(output.changes)
+        server.cached = 4
+        session.run(2)
+        during = list(output.changes)
+        server.cached = 0
+        until(lambda: session.run(1) == 0)
+
+    assert [] == before
+    assert ["off 0>2"] == during
+    assert "4 of 5 prompt tokens from its cache" in output.of("change")[0]["because"]
+    assert "try 2>1" in output.changes
+    assert any("not checked: " in one and "launch line" in one for one in output.messages)

@@ -1,0 +1,79 @@
+"""The conditions of a certificate: how answers were sampled, the context, the prompt cache, and the launch lines."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from pydantic import ValidationError
+
+from gatekeeper.analysis.plan.settings import defaults
+from gatekeeper.core.manifest import Manifest
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.policy import Conditions, Launch
+from gatekeeper.core.records import Event
+from gatekeeper.core.slo import Slo
+from gatekeeper.core.verdict import Verdict
+
+LAUNCH = "launch"
+"""The kind of the event that holds the launch lines of a soak's servers."""
+
+
+def conditions(slo: Slo, manifest: Manifest, verdict: Verdict, events: Iterable[Event]) -> dict[str, Any]:
+    """Return `[conditions]`: what was true of every certified answer."""
+    base, sampling, seen = defaults(slo), slo.sampling, [one.measured for one in verdict.workloads]
+    longest = max((int(one.get("longest_prompt", 0)) for one in seen), default=0)
+    answers = [int(one.get("longest_answer", 0)) for one in seen]
+    request = next((one.detail.get("request") for one in reversed([*events]) if one.kind == LAUNCH), None)
+    known = {
+        "backend": manifest.backend,
+        "target": slo.subject.target,
+        "prompt_cache": _prompt_cache(slo, manifest),
+        "concurrency": slo.soak.concurrency,
+        "longest_prompt": longest or None,
+        "max_tokens": max([int(base.get("max_tokens") or sampling.max_tokens), *answers]),
+        "url": manifest.versions.get("url"),
+        "request": request or {},
+        "sampling": {
+            "temperature": float(base.get("temperature", sampling.temperature)),
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k,
+            "min_p": sampling.min_p,
+            "thinking": base.get("thinking", sampling.thinking),
+        },
+    }
+    written = Conditions.model_validate(known).model_dump(mode="json", exclude_none=True)
+    return {key: value for key, value in written.items() if value != {}}
+
+
+def _prompt_cache(slo: Slo, manifest: Manifest) -> str:
+    if slo.subject.prompt_cache == "as-deployed":
+        return "on"
+    return "off" if Sight.COLD.name in manifest.sight else "unknown"
+
+
+def launches(verdict: Verdict, events: Iterable[Event]) -> list[dict[str, Any]]:
+    """Return `[[launch]]`: how the last soak of each workload started its servers, plain decoding's included."""
+    latest: dict[str, Launch] = {}
+    plain: Launch | None = None
+    for server in (one for event in events if event.kind == LAUNCH for one in _servers(event)):
+        latest |= dict.fromkeys(server.workloads, server)
+        plain = plain if server.speculation else server
+    on = {one.name for one in verdict.workloads if one.outcome == "promoted"}
+    speculating = {id(one): one for name, one in latest.items() if name in on and one.speculation}
+    found = [
+        one.model_copy(
+            update={"workloads": tuple(name for name, server in latest.items() if name in on and server is one)}
+        )
+        for one in speculating.values()
+    ]
+    found += [plain.model_copy(update={"workloads": ()})] if plain is not None else []
+    return [
+        {key: value for key, value in one.model_dump(mode="json").items() if value not in ([], {})} for one in found
+    ]
+
+
+def _servers(event: Event) -> Iterator[Launch]:
+    """Yield the servers of an event; what is not one is left out."""
+    for server in event.detail.get("servers") or ():
+        with suppress(ValidationError):
+            yield Launch.model_validate(server)

@@ -1,0 +1,70 @@
+"""The launch line of a server as a policy shows it: its command and environment, without keys and local paths."""
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gatekeeper.core.subject import hide_keys
+
+HIDDEN = "hidden"
+VARIABLES = ("CUDA_VISIBLE_DEVICES", "DFLASH_", "GGML_", "LLAMA_", "MLX_", "MTPLX_", "OLLAMA_", "OMLX_", "VLLM_")
+"""Variables, by how their names begin, that change how a server decodes."""
+_SECRET = re.compile(
+    r"(?i)(api)?keys?|auth(orization)?|bearer|cookie|cred(ential)?s?|pass(phrase|w(or)?d)|pwd|secrets?|signature|token"
+)
+"""Parts of the names of options and variables that hold a key. Not `tokens`, which is a number of them."""
+_PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_HEADER = re.compile(r"([\w-]+):\s*\S")
+_VALUE = re.compile(
+    r"""(?P<before>(?P<name>[\w-]+)["']?\s*[:=]\s*|(?P<option>--?[\w-]+)\s+)(?P<value>"[^"]*"|'[^']*'|[^\s,;&}"']+)"""
+)
+_LEAST = 6
+"""Shorter values of secret variables are left alone elsewhere: they may be any word."""
+
+
+def shown_command(words: Sequence[str], models: Mapping[str, Path]) -> list[str]:
+    """Return a command with the *models* by name and its keys hidden."""
+    shown: list[str] = []
+    after_secret = False
+    for word in words:
+        hide = after_secret and not word.startswith("--")
+        shown.append(HIDDEN if hide else _without_keys(_named(word, models)))
+        after_secret = word.startswith("-") and "=" not in word and _is_secret(word)
+    return shown
+
+
+def shown_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that change how a server decodes; the value of one that holds a key is hidden."""
+    known = {name: value for name, value in sorted(environment.items()) if name.startswith(VARIABLES)}
+    return {name: HIDDEN if _is_secret(name) else _without_keys(value) for name, value in known.items()}
+
+
+def _is_secret(name: str) -> bool:
+    return any(_SECRET.fullmatch(part) for part in _PARTS.findall(name))
+
+
+def _named(word: str, models: Mapping[str, Path]) -> str:
+    if word == sys.executable:
+        return "python"
+    for name, path in models.items():
+        word = word.replace(str(path), name)
+    return word
+
+
+def _without_keys(word: str) -> str:
+    """Return *word* without the values of its own options, variables, headers and JSON fields that hold a key."""
+    for name, value in os.environ.items():
+        if len(value) >= _LEAST and _is_secret(name):
+            word = word.replace(value, HIDDEN)
+    if (header := _HEADER.match(word)) is not None and _is_secret(header[1]):
+        return f"{header[1]}: {HIDDEN}"
+    name, equals, _ = word.partition("=")
+    if equals and not any(char.isspace() for char in name) and _is_secret(name):
+        return f"{name}={HIDDEN}"
+    return hide_keys(_VALUE.sub(_hidden, word), ())
+
+
+def _hidden(found: re.Match[str]) -> str:
+    return found["before"] + HIDDEN if _is_secret(found["name"] or found["option"]) else found[0]
