@@ -1,13 +1,19 @@
-"""What early stopping saves, and what it costs in errors: the sequential interval against a fixed number of canaries.
+"""What looks at the evidence save against fixed designs that know noise and effect, and what they cost in errors.
 
-    python -m bench.sequential                    # simulated canaries through the decision function; prints a table
-    python -m bench.sequential --sweeps 100       # and whole sweeps of a scripted system, stopped early and in full
+    python -m bench.sequential                    # simulated canaries through the sweep's decision; prints a table
+    python -m bench.sequential --whole 40         # and whole runs of a scripted system, sweep and soak together
     python -m bench.sequential --runs 20000 --json
-    python -m bench.sequential --widths               # of a soak's interval: each look, and an anytime-valid one
+    python -m bench.sequential --widths           # of a soak's interval: each look, and an anytime-valid one
 
-One canary is one log ratio: the truth, the difference between canaries, and the noise of both answers. It is compared
-with a fixed design: the fewest canaries, all of them sent, that decide with the same error and as often correctly where
-the truth lies 5 % from the bound. The fixed design knows the noise in advance, which is impossible in practice.
+One canary is one log ratio: the truth, the difference between canaries, and the noise of both answers. A decision of
+the sweep is compared with the fewest canaries, all of them sent and looked at once, that decide as often correctly at
+the same error, for each truth anew. So this design knows the noise and the size of the effect in advance, which no real
+one does. At the bound itself it is the one for 5 %.
+
+Whole runs are compared with two fixed designs of the same knowledge that are right as often. Both prove the ratio in
+one soak. `same` first decides each setting against plain decoding for prompts like these, as the sweep does; `lean`
+proves nothing in its sweep: it takes the fastest setting. The soak of a certification has a least duration; `least`
+holds it for the fixed designs as well.
 """
 
 import argparse
@@ -16,18 +22,17 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean
+from statistics import NormalDist, fmean
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.rehearsal import sweep_of
+from bench.rehearsal import rehearse
 from bench.truth import LENGTHS, Scenario, promise, prompts, subject_of
+from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.stats import intervals, sequential
-from gatekeeper.analysis.sweep.choice import choose, setting_results
-from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
-from gatekeeper.core.slo import Slo
+from gatekeeper.core.records import Role
 
 Floats = NDArray[np.float64]
 Noise = Callable[[np.random.Generator, tuple[int, int]], Floats]
@@ -39,6 +44,7 @@ HARDEST = 0.05
 DIFFER = 0.10
 """Canaries differ by so much (deviation of the log ratio), as the scripted system's do: each drafts its own luck."""
 ERROR = 0.05
+NORMAL = NormalDist()
 
 
 def normal(random: np.random.Generator, shape: tuple[int, int]) -> Floats:
@@ -141,12 +147,14 @@ def rows_of(condition: Condition, runs: int, seed: int) -> list[Row]:
     """Decide every truth under *condition*, sequentially and by the fixed design."""
     counts = sequential.looks(condition.budget)
     errors = sequential.nominal_errors(counts, condition.budget, ERROR)
-    hardest = drawn(condition, HARDEST, runs, seed)
-    fixed = fixed_design(hardest, outcomes(hardest, counts, errors)[0], condition.budget)
     rows = []
     for truth in TRUTHS:
         series = drawn(condition, truth, runs, seed)
         passed, failed, answers = outcomes(series, counts, errors)
+        size = abs(truth) or HARDEST
+        aimed = series if truth > 0 else drawn(condition, size, runs, seed)
+        right = max(passed, failed) if truth else outcomes(aimed, counts, errors)[0]
+        fixed = fixed_design(aimed, right, condition.budget)
         once = outcomes(series, (fixed,), (ERROR,))
         # At the bound itself either decision is wrong.
         wrong, fixed_wrong = (
@@ -170,56 +178,91 @@ def print_rows(rows: Sequence[Row]) -> None:
     for size in (HARDEST, 0.10, 0.20):
         share = fmean(row.share for row in away if math.isclose(abs(row.truth), size))
         print(f"truths {size:.0%} from the bound: {share:.2f} of the fixed design's canaries")
-    print(f"truths at least {HARDEST:.0%} from the bound: {fmean(row.share for row in away):.2f} (goal: at most 0.50)")
 
 
-# Whole sweeps
+# Whole runs
 
-EFFECTS = (-0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2)
+EFFECTS = (-0.2, -0.1, -0.05, 0.05, 0.1, 0.2)
+NOISES = (0.05, 0.10, 0.15)
+MOST = 400
+"""Canaries, and pairs, beyond which no fixed design is looked for."""
+DRAWS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
-    """Sweeps of one scripted subject: mean answers and wrong choices, stopped early and in full."""
+class Whole:
+    """Runs of one scripted subject against fixed designs, in requests."""
 
+    noise: float
     effect: float
-    answers: float
-    in_full: float
-    wrong: float
-    wrong_in_full: float
+    right: float
+    sweep: float
+    soak: float
+    same: int
+    same_at_least: int
+    """The same design, with a soak of the least duration."""
+    lean: int
+    lean_at_least: int
+
+    def shares(self) -> tuple[float, ...]:
+        """Return the requests of a run as a share of each design's."""
+        return tuple(
+            (self.sweep + self.soak) / one for one in (self.same, self.same_at_least, self.lean, self.lean_at_least)
+        )
 
 
-def swept(effect: float, sweeps: int, seed: int) -> Swept:
-    """Sweep a subject whose best setting lies *effect* away from plain decoding.
-
-    A choice is wrong that loses 5 % or more against the best of the settings and plain decoding.
-    """
-    asked: dict[str, list[int]] = {"early": [], "never": []}
-    wrong: dict[str, int] = {"early": 0, "never": 0}
-    for number in range(sweeps):
-        scenario = Scenario("", effect, 1.0)
+def whole(noise: float, effect: float, runs: int, seed: int) -> Whole:
+    """Run a subject whose best setting lies *effect* away from plain decoding, and size the fixed designs for it."""
+    scenario = Scenario("", effect, 1.0, {"noise": {"answer": noise}})
+    sweeps, soaks, right, gaps, least = [], [], 0, [], math.inf
+    for number in range(runs):
         script, true = subject_of(scenario, seed + number)
-        for stop, counts in asked.items():
-            written = promise(scenario)
-            slo: Slo = written.model_copy(update={"sweep": written.sweep.model_copy(update={"stop": stop})})
-            plan, records = sweep_of(slo, {"work": prompts()}, script, seed + number)
-            seen = setting_results(sweep_answers(slo, plan, records, "work", prompts()))
-            setting = dict(choose(slo, seen).setting)
-            chosen = true[setting["num_draft_tokens"]] if setting["draft"] is not None else 1.0
-            wrong[stop] += chosen < 0.95 * max(1.0, *true.values())
-            counts.append(sum(len(answers) for answers in records.values()))
-    return Swept(effect, fmean(asked["early"]), fmean(asked["never"]), wrong["early"] / sweeps, wrong["never"] / sweeps)
+        ran = rehearse(promise(scenario), {"work": prompts()}, script, seed + number)
+        records = [one for soak in ran.case.soaks.values() for one in soak.records if one.role is not Role.WARMUP]
+        sent = [one for many in ran.case.sweep_records.values() for one in many if one.role is not Role.WARMUP]
+        right += ran.verdict.outcome == "promoted" if effect > 0 else ran.verdict.exit_code == 1
+        sweeps.append(len(sent))
+        soaks.append(len(records))
+        least = min(least, len(records))
+        gaps.append(abs(math.log(true[LENGTHS[0]] / true[LENGTHS[1]])))
+    error, wanted = 1 - bound_level(promise(scenario)), min(0.999, right / runs)
+    pair, size = math.sqrt(2) * noise, abs(math.log1p(effect))
+    spread, settings = math.hypot(DIFFER, pair), len(LENGTHS)
+    decided = fewest(size / spread, error / settings, wanted)
+    proven = fewest(size / pair, error, wanted)
+    # The faster setting is chosen as often as it must be: the noise of two settings, and no plain decoding.
+    chosen = max(1, math.ceil((NORMAL.inv_cdf(wanted) * pair / fmean(gaps)) ** 2))
+    designs = [
+        (1 + settings) * sweep + (2 * proven if pairs is None else max(2 * proven, pairs))
+        for sweep in (decided, chosen)
+        for pairs in (None, int(least))
+    ]
+    return Whole(noise, effect, right / runs, fmean(sweeps), fmean(soaks), *designs)
 
 
-def print_swept(found: Sequence[Swept]) -> None:
-    """Print what whole sweeps took."""
-    print(f"\n{'best setting against plain':<28}{'answers':>9}{'in full':>9}{'share':>7}{'wrong':>8}{'in full':>9}")
+def fewest(effect: float, error: float, right: float) -> int:
+    """Return the fewest pairs that prove an *effect*, in deviations of one pair, in that share of Student's tests."""
+    random = np.random.default_rng(1)
+    drawn = random.standard_normal(DRAWS)
+    for pairs in range(2, MOST):
+        spread = np.sqrt(random.chisquare(pairs - 1, DRAWS) / (pairs - 1))
+        t = intervals.student_quantile(1 - error, pairs - 1)
+        if float((drawn + effect * math.sqrt(pairs) > t * spread).mean()) >= right:
+            return pairs
+    return MOST
+
+
+def print_whole(found: Sequence[Whole]) -> None:
+    """Print what whole runs took, and the share of the requests of each fixed design."""
+    print(f"\n{'':>31}{'requests':^16}{'as a share of the fixed design':^34}")
+    heads = f"{'noise':>6} {'truth':>7} {'right':>7}{'sweep':>9}{'soak':>8}"
+    print(heads + "".join(f"{word:>8}" for word in ("same", "least", "lean", "least")))
     for one in found:
-        share = one.answers / one.in_full
-        cells = f"{one.answers:>9.1f}{one.in_full:>9.1f}{share:>7.2f}{one.wrong:>8.1%}{one.wrong_in_full:>9.1%}"
-        print(f"{one.effect:<+28.0%}{cells}")
-    away = [one.answers / one.in_full for one in found if abs(one.effect) >= HARDEST]
-    print(f"truths at least {HARDEST:.0%} from plain: {fmean(away):.2f} of the answers ({len(LENGTHS)} settings)")
+        shares = "".join(f"{share:>8.2f}" for share in one.shares())
+        print(f"{one.noise:>6.0%} {one.effect:>+7.0%} {one.right:>7.0%}{one.sweep:>9.1f}{one.soak:>8.1f}{shares}")
+    for size in (HARDEST, 0.10, 0.20):
+        some = [one.shares() for one in found if math.isclose(abs(one.effect), size)]
+        print(f"truths {size:.0%} from plain: " + ", ".join(f"{fmean(many):.2f}" for many in zip(*some, strict=True)))
 
 
 # The looks of a soak
@@ -260,7 +303,7 @@ def print_widths(error: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=2000, help="per truth and condition")
-    parser.add_argument("--sweeps", type=int, default=0, help="whole sweeps per effect")
+    parser.add_argument("--whole", type=int, default=0, help="whole runs per noise and effect")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--widths", action="store_true")
@@ -270,15 +313,16 @@ def main() -> None:
         return
     begun = time.perf_counter()
     rows = [row for condition in CONDITIONS for row in rows_of(condition, given.runs, given.seed)]
-    found = [swept(effect, given.sweeps, given.seed) for effect in EFFECTS] if given.sweeps else []
+    pairs = [(noise, effect) for noise in NOISES for effect in EFFECTS] if given.whole else []
+    found = [whole(*one, given.whole, given.seed) for one in pairs]
     if given.json:
-        asked = {"runs": given.runs, "sweeps": given.sweeps, "seed": given.seed}
-        told = {"decisions": [asdict(row) for row in rows], "whole_sweeps": [asdict(one) for one in found]}
+        asked = {"runs": given.runs, "whole": given.whole, "seed": given.seed}
+        told = {"decisions": [asdict(row) for row in rows], "whole_runs": [asdict(one) for one in found]}
         print(json.dumps(asked | told, indent=1))
         return
     print_rows(rows)
     if found:
-        print_swept(found)
+        print_whole(found)
     print(f"{given.runs} runs a row, error {ERROR:.0%} each side, in {time.perf_counter() - begun:.0f} s")
 
 

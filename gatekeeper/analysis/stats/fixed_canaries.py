@@ -17,18 +17,24 @@ from gatekeeper.core.verdict import Estimate
 
 LEAST_DEGREES = 8
 """Degrees of freedom below which repeats do not show the noise: Student's bounds are then 18 % too wide and more."""
-LAGS = range(5, 201)
-"""Answers over which noise may last: an eighth of them all, for longer noise is seen too seldom; five at least."""
-LASTING = 1.645
-"""Standard errors beyond which noise counts as lasting: without such noise 5 % of the intervals are widened."""
+WAVES = 6
+"""Slowest cosines over all answers whose power shows noise that lasts: they see what lasts a sixth of them and more."""
+LASTING_OF_PAIRS, LASTING = 1.774, 1.426
+"""Times the power of independent noise beyond which noise counts as lasting: by chance in 10 % and 20 % of intervals.
+
+In a pair the noise of the host cancels; times of one arm hold all of it.
+"""
 
 
-def standard_error(owner: Ints, values: Floats, size: int, before: Floats | None = None) -> tuple[float, int] | None:
+def standard_error(
+    owner: Ints, values: Floats, size: int, before: Floats | None = None, *, lasting: float = LASTING
+) -> tuple[float, int] | None:
     """Return the standard error of the mean over canaries of their mean values, and its degrees of freedom.
 
     `owner` numbers the canary of each of the *values*, which come in the order of time; the whole set has *size*
     canaries. `before`, of shape (canaries, 2), holds the count and the mean of earlier values of each canary, all
-    shifted by one unknown amount: they show the noise and leave the mean alone. None where repeats are too few.
+    shifted by one unknown amount: they show the noise and leave the mean alone. Noise counts as *lasting* beyond that
+    many times the power of independent noise. None where repeats are too few.
     """
     count = np.bincount(owner).astype(np.float64)
     mean = np.bincount(owner, values) / count
@@ -51,7 +57,9 @@ def standard_error(owner: Ints, values: Floats, size: int, before: Floats | None
     degrees = min(degrees, max(LEAST_DEGREES / 2, float(squares.sum()) ** 2 / fourth)) if fourth > 0 else degrees
     others = np.maximum(every[owner] - 1, 1)
     apart = np.where(every[owner] > 1, values - (total[owner] - values) / others, 0.0)
-    inside = noise * (1 + _lasting(apart, noise)) * float((1 / count).sum()) / m**2
+    if (more := _lasting(apart, lasting) / noise if noise > 0 else 0.0) > 0:
+        degrees = min(degrees, WAVES)
+    inside = noise * (1 + more) * float((1 / count).sum()) / m**2
     share = min(1.0, m / size)
     across = (1 - share) * float(mean.var(ddof=1)) / m if m > 1 else 0.0
     variance = across + share * inside
@@ -61,20 +69,20 @@ def standard_error(owner: Ints, values: Floats, size: int, before: Floats | None
     return math.sqrt(variance), max(1, int(pooled + 1e-9))
 
 
-def _lasting(apart: Floats, noise: float) -> float:
-    """Return by which share noise that lasts over several answers raises the variance of a mean; 0 if none is shown.
+def _lasting(apart: Floats, least: float) -> float:
+    """Return by how much noise that lasts over several answers raises the variance of each; 0 if none is shown.
 
-    `apart` is each value's distance from the others of its canary, in the order of time. Autocovariances with
-    Bartlett's weights (Newey & West 1987), used only where they exceed what independent noise shows by chance.
+    `apart` is each value's distance from the others of its canary, in the order of time. The power of its slowest
+    cosines is the variance that a mean sees (Mueller 2007), each of them one degree of freedom; it counts where it is
+    *least* times that of independent noise.
     """
-    most = min(max(LAGS[0], len(apart) // 8), LAGS[-1])
-    lags = [lag for lag in range(1, most + 1) if lag < len(apart)]
-    weights = [1 - lag / (most + 1) for lag in lags]
-    sums = 2 * sum(
-        weight * float((apart[:-lag] * apart[lag:]).sum()) for weight, lag in zip(weights, lags, strict=True)
-    )
-    error = 2 * math.hypot(*weights) * float((apart**2).sum()) / math.sqrt(len(apart))
-    return sums / len(apart) / noise if noise > 0 and sums > LASTING * error else 0.0
+    n, independent = len(apart), float((apart**2).mean())
+    if n <= 2 * WAVES or independent <= 0:
+        return 0.0
+    at = (np.arange(n) + 0.5) / n
+    waves = np.array([float((apart * np.cos(math.pi * wave * at)).sum()) for wave in range(1, WAVES + 1)])
+    power = 2 / n * float((waves**2).mean())
+    return power - independent if power > least * independent else 0.0
 
 
 def geometric_mean(
@@ -90,7 +98,7 @@ def geometric_mean(
     for number, name in enumerate(names):
         if seen := before.get(name):
             earlier[number] = len(seen), math.fsum(map(math.log, seen)) / len(seen)
-    found = standard_error(owner, logs, size, earlier)
+    found = standard_error(owner, logs, size, earlier, lasting=LASTING_OF_PAIRS)
     if found is None:
         return None
     error, degrees = found
