@@ -61,21 +61,26 @@ def open_server(subject: Subject, *, models: Mapping[str, Path], base: Path, log
             raise InputError(message, hint="put the key back (for watch: --url), or set subject.api_key_env")
     backend = ServerBackend(subject, models, logs, dialect)
     if subject.url is None:
-        _check_programs(subject, dialect)
+        _check_commands(subject, dialect)
     return backend
 
 
-def _check_programs(subject: Subject, dialect: Dialect) -> None:
-    """Raise InputError for programs that cannot be started, before anything is hashed."""
+def _check_commands(subject: Subject, dialect: Dialect) -> None:
+    """Raise InputError for a command that no server could be started with."""
     for name, command in (("plain_command", subject.plain_command), ("command", subject.command)):
         if command is not None and not any("{port}" in word for word in command):
             # On a fixed port another server may already listen, and would be measured instead.
             message = f"subject.{name} has no {{port}}"
             raise InputError(message, hint="write {port} where the server's port goes")
-        program = (command or subject.program or dialect.program)[:1]
         if command is None and dialect.argv is None and not (dialect.switches and subject.command is not None):
             message = f"subject.{name} is missing: gatekeeper has no command line for {dialect.name}"
             raise InputError(message, hint=dialect.install)
+
+
+def _check_programs(subject: Subject, dialect: Dialect) -> None:
+    """Raise InputError for programs that are not installed; a plan needs none."""
+    for command in (subject.plain_command, subject.command):
+        program = (command or subject.program or dialect.program)[:1]
         if program:
             find_program(program[0], install=dialect.install)
         elif dialect.module is not None and find_spec(dialect.module) is None:
@@ -230,7 +235,7 @@ class ServerBackend:
         return (*words, *subject.args)
 
     def versions(self) -> Mapping[str, str]:
-        """Return the versions of the server, and the SLO's own commands that start it."""
+        """Return the versions of the server, and the SLO's own commands that start it; raise InputError without it."""
         subject, dialect = self._subject, self._dialect
         named = {"program": subject.program, "command": subject.command, "plain_command": subject.plain_command}
         found = {name: " ".join(words) for name, words in named.items() if words is not None}
@@ -239,6 +244,7 @@ class ServerBackend:
             path = dialect.version_path
             text = control.fetch(subject.url.at(path), self._headers) if path else None
             return found | {self.name: _version(text or "", dialect.version_key)}
+        _check_programs(subject, dialect)
         if dialect.version is not None:
             return found | dialect.version(subject) or {self.name: "unknown"}
         program = subject.program or (subject.command or ())[:1] or dialect.program

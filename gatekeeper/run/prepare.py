@@ -1,6 +1,6 @@
 """Preparation of a run: models are hashed, problems reported, the manifest frozen, and the plan made."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,11 +90,12 @@ def prepare(
             raise InputError(f"--set {knob}: backend {backend.name} has no knob {knob}", hint=hint)
     here = host.conditions()
     problems, memory = preflight(inputs, models, backend, here)
-    problems = (*missing, *problems)
+    system, absent = _versions(backend, needed=measuring)
+    problems = (*missing, *absent, *problems)
     if measuring:
         _refuse(problems)
     sight, findings = probe_capabilities(inputs, backend) if measuring and backend.realtime else (backend.sight, [])
-    manifest = freeze(inputs, models, backend, sight, here, findings)
+    manifest = freeze(inputs, models, backend, sight, here, findings, system=system)
     text = manifest.text()
     if stored is not None:
         text, fixed = _unchanged(manifest, stored), fixed_in(stored)
@@ -113,6 +114,16 @@ def _models(inputs: Inputs, *, needed: bool) -> tuple[FrozenModels, tuple[Compla
         subject = inputs.slo.subject
         folders = {name: Path(name) for name in (subject.target, *subject.drafts)}
         return FrozenModels(folders), (Complaint("not-here", "the models", error.message, error.hint or ""),)
+
+
+def _versions(backend: Backend, *, needed: bool) -> tuple[Mapping[str, str], tuple[Complaint, ...]]:
+    """Return the versions of the system; where they are not *needed*, a program that is missing is a complaint."""
+    try:
+        return backend.versions(), ()
+    except InputError as error:
+        if needed:
+            raise
+        return {}, (Complaint("not-here", "the program", error.message, error.hint or ""),)
 
 
 def preflight(

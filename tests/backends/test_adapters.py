@@ -184,14 +184,15 @@ def test_a_missing_package_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str, package: str, install: str
 ) -> None:
     """
-    Without its package a backend is an input error that says how to install it.
+    Without its package a backend is an input error that says how to install it; only a plan needs none.
     """
     (tmp_path / package).mkdir()
     (tmp_path / package / "__init__.py").write_text("")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
+    shared = SharedBackend(which, tmp_path)
     with pytest.raises(InputError, match=f"No module named '{package}") as caught:
-        SharedBackend(which, tmp_path)
+        shared.system(PLAIN)
 
     assert install in caught.value.hint
     assert 2 == caught.value.exit_code

@@ -28,8 +28,6 @@ def smoke(place: Place, program: str, *, acceptance: str = "claims", **changes: 
         "args": ["--ctx-size", "2048", "--parallel", "1"],
         **changes,
     }
-    for workload in slo["workload"]:
-        workload["canaries"] = str((ROOT / "slos" / workload["canaries"]).resolve())
     for objective in slo["objective"]:
         if objective["metric"] == "acceptance_rate":
             objective["from"] = acceptance

@@ -19,6 +19,7 @@ from gatekeeper.backends.scripted.expected_texts import text_for
 from gatekeeper.core import canary
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import Answer
+from gatekeeper.core.system.inputs import find_canaries
 from gatekeeper.host.macos import notifyutil
 from tests.builders import mac_tools
 from tests.builders.place import ROOT, Place
@@ -102,7 +103,7 @@ def shipped(*, only: str | None = None, first: int | None = None, **soak: str) -
     is not split and *first* canaries suffice, and the sweep and the soak are short.
     """
     subject = {**SHIPPED["subject"], "backend": "scripted", "script": "truth.json"}
-    workloads = [{**one, "canaries": str(ROOT / "slos" / one["canaries"])} for one in SHIPPED["workload"]]
+    workloads = [{**one, "canaries": str(find_canaries(one["canaries"], ROOT / "slos"))} for one in SHIPPED["workload"]]
     slo = {**SHIPPED, "subject": subject, "workload": workloads}
     if only is None:
         return slo

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from gatekeeper.core.system.inputs import find_canaries
 from tests.builders.place import ROOT, Done, Place
 from tests.e2e.conftest import place as place_in
 
@@ -39,7 +40,7 @@ def smoke(
         **subject,
     }
     for workload in slo["workload"]:
-        file = (ROOT / "slos" / workload["canaries"]).resolve()
+        file = find_canaries(workload["canaries"], ROOT / "slos")
         if tokens is not None:
             canaries = (json.loads(line) | {"max_tokens": tokens} for line in file.read_text().splitlines())
             file = place.path / file.name
@@ -233,8 +234,6 @@ def warm_cache(place: Place, **subject: Any) -> Place:
     slo = tomllib.loads((ROOT / "slos" / "quickstart-warm-cache.toml").read_text())
     little = {"target": str(ROOT / "models" / "little-target"), "drafts": [str(ROOT / "models" / "little-draft")]}
     slo["subject"] |= {**little, **subject}
-    for workload in slo["workload"]:
-        workload["canaries"] = str((ROOT / "slos" / workload["canaries"]).resolve())
     place.write_slo(slo)
     return place
 

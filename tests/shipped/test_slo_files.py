@@ -1,6 +1,7 @@
 """The SLO files in `slos/`: what a user may rely on before a model is on the machine."""
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -17,20 +18,24 @@ from gatekeeper.analysis.plan.soak_schedule import canaries_needed
 from gatekeeper.analysis.stats.intervals import samples_needed
 from gatekeeper.backends import open_backend
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.errors import InputError
+from gatekeeper.core.errors import ExitCode, InputError
 from gatekeeper.core.interfaces import SamplingParameters
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Objective, Slo, parse
 from gatekeeper.core.subject import Subject
 from gatekeeper.core.system import inputs
+from gatekeeper.run.plan import forecast
 
 Json: TypeAlias = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parents[2]
 SLOS = ROOT / "slos"
 FILES = sorted(SLOS.glob("*.toml"))
-MACHINES = ("m2-ultra-64gb", "m3-ultra-512gb", "m4-16gb", "m4-24gb", "m5-pro-48gb")
+M2 = ("m2-ultra-64gb", "m2-ultra-64gb-4b", "m2-ultra-64gb-gguf")
+MACHINES = (*M2, "m3-ultra-512gb", "m4-16gb", "m4-24gb", "m5-pro-48gb")
+SYSTEMS = ("dflash-mlx", "llama-server", "llama-server-mtp", "lmstudio", "mtplx", "ollama")
+"""One file a serving system, for whatever machine runs it."""
 LITTLE = ("quickstart", "quickstart-warm-cache", "smoke")
 
 COMMANDS = """command = ["serve", "{target}", "{draft}", "{port}"]
@@ -207,7 +212,8 @@ def schema() -> Json:
 
 
 def kind_of(subject: Subject) -> BackendTraits:
-    backend = open_backend(subject, models={}, base=Path(), logs=Path())
+    named = {name: Path(name) for name in (subject.target, *subject.drafts)}
+    backend = open_backend(subject, models=named, base=Path(), logs=Path())
     return BackendTraits(backend.name, backend.sight, backend.streams, backend.knobs, backend.caches)
 
 
@@ -237,9 +243,9 @@ def every_key(model: type[BaseModel], found: set[type[BaseModel]]) -> set[str]:
 
 def test_the_shipped_files_are_these() -> None:
     """
-    There is a file for five machines, two to start with and one to test with.
+    There are files for five machines, one for each of six systems, two to start with and one to test with.
     """
-    assert sorted((*MACHINES, *LITTLE)) == sorted(path.stem for path in FILES)
+    assert sorted((*MACHINES, *SYSTEMS, *LITTLE)) == sorted(path.stem for path in FILES)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -298,7 +304,48 @@ def test_a_machines_file_can_certify(name: str) -> None:
     assert [] == complaints(given.slo, given.canaries, kind_of(given.slo.subject), {})
     assert given.slo.soak.duration >= 600
     assert host.chip is not None
-    assert (float(name.rsplit("-", 1)[1].removesuffix("gb")), "ac") == (host.memory_gb, host.power)
+    assert (float(re.findall(r"-([0-9]+)gb", name)[0]), "ac") == (host.memory_gb, host.power)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_systems_file_can_certify(name: str) -> None:
+    """
+    The SLO of a serving system draws no complaint, soaks long enough for a certificate, and has a control workload.
+    """
+    given = inputs.read(SLOS / f"{name}.toml")
+
+    assert [] == complaints(given.slo, given.canaries, kind_of(given.slo.subject), {})
+    assert given.slo.soak.duration >= 600
+    assert "random" in {one.name for one in given.slo.workload}
+    assert given.slo.sampling.thinking is False
+
+
+@pytest.mark.parametrize("name", [*MACHINES, *SYSTEMS])
+def test_every_file_is_planned_without_its_models(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Neither models nor programs need be on this machine: `plan` names what is missing, and forecasts the rest.
+    """
+    monkeypatch.setenv("PATH", "")
+
+    document, code = forecast(SLOS / f"{name}.toml", 30.0)
+
+    assert ExitCode.UNPROVEN == code
+    assert document["expected_total_seconds"] > 600
+    assert "the models" in {one["about"] for one in document["complaints"]}
+    assert {"never"}.isdisjoint(one["weight"] for one in document["complaints"])
+
+
+STARTED = [one for one in (*MACHINES, *SYSTEMS) if one not in {"m4-24gb", "lmstudio", "ollama"}]
+
+
+@pytest.mark.parametrize("name", STARTED)
+def test_memory_may_not_grow_without_bound(name: str) -> None:
+    """
+    Each file bounds the growth of memory; a server that gatekeeper attaches to has none that it could measure.
+    """
+    slo = inputs.read(SLOS / f"{name}.toml").slo
+
+    assert "footprint_growth" in {one.metric for one in slo.objective}
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -381,22 +428,27 @@ def test_source_a_is_asked_workload_by_workload() -> None:
 
 def test_source_b_is_asked_in_seven_categories_and_three_temperatures() -> None:
     """
-    Seven kinds of work, temperatures in both arms, and one quantisation for target and drafts.
+    Blocks of several sizes, seven kinds of work, temperatures in both arms, and the target that the draft was made for.
     """
     slo = inputs.read(SLOS / "m5-pro-48gb.toml").slo
 
     assert {"code", "instruction", "list", "math", "prose", "qa", "random"} == {one.name for one in slo.workload}
     assert (0.0, 0.3, 0.7) == slo.sweep.temperature
-    assert {"4bit"} == {name.rsplit("-", 1)[1] for name in (slo.subject.target, *slo.subject.drafts)}
+    assert {16, 24, 64} < {*slo.sweep.block_size}
+    assert ("zlab-dflash", "Qwen/Qwen3-8B") == (slo.subject.backend, slo.subject.target)
 
 
-def test_source_c_may_end_in_plain_decoding() -> None:
+@pytest.mark.parametrize("name", M2)
+def test_source_c_may_end_in_plain_decoding(name: str) -> None:
     """
-    A draft that hardly helps is graded back without blocking a deploy: no workload requires it.
+    Its pairs and lengths are the source's; a draft that hardly helps blocks no deploy: no workload requires it.
     """
-    slo = inputs.read(SLOS / "m2-ultra-64gb.toml").slo
+    slo = inputs.read(SLOS / f"{name}.toml").slo
 
     assert {"optional"} == {one.speculation for one in slo.workload}
+    assert "Qwen3-0.6B" in slo.subject.drafts[0]
+    assert ("Qwen3-4B" if name.endswith("4b") else "Qwen3-Coder-30B-A3B") in slo.subject.target
+    assert {4, 8} < {*slo.sweep.num_draft_tokens}
 
 
 def test_the_readmes_worked_file_can_certify(tmp_path: Path) -> None:

@@ -149,8 +149,8 @@ class Forecast:
             {name: canaries_needed(slo, name, knobs, self.canaries[name]) for name, knobs in soak.settings.items()},
             {name: swept[name] for name, knobs in soak.settings.items() if knobs in tried},
         )
-        for before in () if woven else (*self._block(soak, 0), *self._block(soak, 1)):
-            coverage.add(before.workload, before.arm, before.canary.id)
+        for plain in () if woven else [one for number in range(PLAIN_BLOCKS) for one in self._block(soak, number)]:
+            coverage.add(plain.workload, plain.arm, plain.canary.id)
         share = slo.soak.sentinel_share if woven else 0.0
         answers, seconds = 0, 0.0
         for turn in soak_requests(

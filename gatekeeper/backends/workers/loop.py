@@ -37,7 +37,7 @@ class WorkerChannel:
         self._lines.flush()
 
     def give_up(self, why: str, hint: str) -> NoReturn:
-        """Send the reason why this worker cannot run here and what to do, instead of a greeting; exit."""
+        """Send the reason why this worker cannot run here and what to do, instead of its ready line; exit."""
         self.send({"failed": why, "hint": hint})
         sys.exit(1)
 

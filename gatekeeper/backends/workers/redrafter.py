@@ -172,12 +172,14 @@ def main() -> None:
     parser.add_argument("--dtype", choices=["bf16", "fp16", "fp32"], default="bf16")
     options = parser.parse_args()
     channel = WorkerChannel()
-    try:
-        package = SimpleNamespace(
-            **{name: import_module(f"recurrent_drafting.mlx.{name}") for name in _MODULES},
-        )
-    except ImportError as error:
-        channel.give_up(f"{type(error).__name__}: {error}", INSTALL)
+
+    def load(loading: list[str]) -> RedrafterWorker:
+        try:  # after the greeting: a plan needs no package
+            package = SimpleNamespace(**{name: import_module(f"recurrent_drafting.mlx.{name}") for name in _MODULES})
+        except ImportError as error:
+            channel.give_up(f"{type(error).__name__}: {error}", INSTALL)
+        return RedrafterWorker(package, options, channel.beat, loading)
+
     channel.serve(
         {
             "name": "redrafter",
@@ -186,7 +188,7 @@ def main() -> None:
             "shares_process": True,
             "versions": installed("recurrent-drafting", "mlx", "mlx-lm", "transformers", "numpy"),
         },
-        lambda loading: RedrafterWorker(package, options, channel.beat, loading),
+        load,
     )
 
 

@@ -147,10 +147,14 @@ def main() -> None:
     parser.add_argument("draft", nargs="?")
     arguments = parser.parse_args()
     channel = WorkerChannel()
-    try:
-        package = import_module("dflash.model_mlx")
-    except ImportError as error:
-        channel.give_up(f"{type(error).__name__}: {error}", INSTALL)
+
+    def load(loading: list[str]) -> DflashWorker:
+        try:  # after the greeting: a plan needs no package
+            package = import_module("dflash.model_mlx")
+        except ImportError as error:
+            channel.give_up(f"{type(error).__name__}: {error}", INSTALL)
+        return DflashWorker(package, arguments.target, arguments.draft, channel.beat, loading)
+
     channel.serve(
         {
             "name": "zlab-dflash",
@@ -159,7 +163,7 @@ def main() -> None:
             "shares_process": True,
             "versions": installed("dflash", "mlx", "mlx-lm", "transformers", "numpy"),
         },
-        lambda loading: DflashWorker(package, arguments.target, arguments.draft, channel.beat, loading),
+        load,
     )
 
 

@@ -57,14 +57,19 @@ def freeze(
     sight: Sight,
     here: Mapping[str, Any],
     findings: Sequence[Finding] = (),
+    *,
+    system: Mapping[str, str],
 ) -> Manifest:
-    """Return the manifest; *here* has the host's facts, *findings* those of the first requests."""
+    """Return the manifest; *here* has the host's facts, *findings* those of the first requests.
+
+    *system* are the versions of the system under test.
+    """
     slo, files = inputs.slo, inputs.files
     versions = {
         "gatekeeper": __version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
-        **backend.versions(),
+        **system,
     }
     return Manifest(
         slo=files["slo"],

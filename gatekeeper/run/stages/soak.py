@@ -6,6 +6,7 @@ from typing import Protocol
 
 from gatekeeper.analysis.plan.settings import plain_of, speculates
 from gatekeeper.analysis.plan.soak_schedule import (
+    PLAIN_BLOCKS,
     WARMUPS,
     Coverage,
     SoakRequest,
@@ -51,6 +52,9 @@ def soak(
         name: canaries_needed(task.slo, name, knobs, task.canaries[name]) for name, knobs in task.settings.items()
     }
     run = _Soak(task, profile, client, clock, woven, record, observe, Coverage(wanted, task.compared))
+    # The last block is sent after the soak, which need not wait for the canaries that it will answer.
+    for planned in [] if woven else plain_block(task.settings, task.canaries, PLAIN_BLOCKS - 1):
+        run.coverage.add(planned.workload, planned.arm, planned.canary.id)
     for one in task.before:
         run.count(one)
     run.task = task = replace(task, before=())
