@@ -115,7 +115,7 @@ def test_a_command_that_is_imported_later_says_what_it_will() -> None:
     """
     later = [one for one in main.gatekeeper.commands.values() if isinstance(one, LazyCommand)]
 
-    assert ["remote"] == [one.name for one in later]
+    assert ["remote", "fleet"] == [one.name for one in later]
     for one in later:
         assert one.load().get_short_help_str(200) == one.get_short_help_str(200)
 

@@ -21,6 +21,9 @@ AFTER_INTERRUPT = {
 @SLO
 @click.option("--run", "run_dir", type=RunPath(), help="The run to admit.")
 @click.option("--runs", type=click.Path(path_type=Path), help="A folder of runs; the newest matching run decides.")
+@click.option(
+    "--fleet", type=click.Path(path_type=Path), metavar="DIR", help="A folder of `fleet certify`: asks for every host."
+)
 @click.option("--max-age", metavar="7d", help="Refuse a run older than this; never extends its validity.")
 @click.option(
     "--grade",
@@ -38,6 +41,7 @@ def admit(
     slo: Path,
     run_dir: Path | None,
     runs: Path | None,
+    fleet: Path | None,
     max_age: str | None,
     grade: str,
     signed_by: Path | None,
@@ -65,6 +69,14 @@ def admit(
         raise InputError(f"--url {Address(url)} is not an http address", hint="for example --url http://127.0.0.1:8080")
     server = None if url is None else Address(url)
     required = gate.Requirements(parse_duration(max_age, "--max-age"), grade == "demo", signed_by, server)
+    if fleet is not None:
+        from gatekeeper.fleet import gate as fleet_gate  # noqa: PLC0415
+
+        if run_dir is not None or runs is not None:
+            raise InputError("--fleet goes with neither --run nor --runs", hint="the fleet names the run of each host")
+        found = fleet_gate.admit(slo, fleet, required, SystemClock().wall())
+        show(found, fleet_gate.text(found), as_json=as_json)
+        return int(found["exit_code"])
     admission = gate.admit(slo, run=run_dir, runs=runs, required=required, now=SystemClock().wall())
     document = admission.document()
     show(document, command_text.admission(document), as_json=as_json)

@@ -47,19 +47,22 @@ AFTER_INTERRUPT = {
     **deploy.AFTER_INTERRUPT,
     "remote": "a started run continues on the remote host: the same command attaches to it, "
     "gatekeeper remote cancel stops it",
+    "fleet": "started runs continue on their hosts: the same command attaches to them, "
+    "gatekeeper fleet cancel stops them",
 }
 """What to do after Ctrl-C, by command."""
 REMOTE = LazyCommand(
     "remote", "gatekeeper.cli.remote", "Run a command on a remote host over your own ssh, as if it ran locally."
 )
 SECTIONS = {
-    "Measure": ("certify", "plan", "probe", "sweep", "soak", "remote"),
+    "Measure": ("certify", "plan", "probe", "sweep", "soak", "remote", "fleet"),
     "Decide": ("judge", "report", "history", "compare", "admit", "sign"),
     "Operate": ("watch", "export", "prune"),
     "Machine": ("init", "doctor", "host", "metrics", "completion", "help", "version"),
 }
 """The commands as `--help` groups them."""
-_ALL = (*run_commands.COMMANDS, *setup.COMMANDS, *deploy.COMMANDS, REMOTE)
+FLEET = LazyCommand("fleet", "gatekeeper.cli.fleet", "Certify many SLOs on many hosts, each by `gatekeeper remote`.")
+_ALL = (*run_commands.COMMANDS, *setup.COMMANDS, *deploy.COMMANDS, REMOTE, FLEET)
 gatekeeper.sections = SECTIONS
 add_display(gatekeeper)
 for _command in _ALL:

@@ -40,6 +40,12 @@ class Remark:
     message: str
     hint: str = ""
     stops: bool = True
+    occupied: bool = False
+    """Another run is the reason; it ends by itself."""
+
+
+class OccupiedError(HostLacksError):
+    """Another run holds the host."""
 
 
 def report(name: str, remarks: Sequence[Remark], say: Say) -> None:
@@ -52,7 +58,8 @@ def report(name: str, remarks: Sequence[Remark], say: Say) -> None:
         hint = stops[0].hint
         lines = [f"{name}: {stops[0].about}: {stops[0].message}"]
         lines += [f"{one.about}: {one.message}" + (f"; {one.hint}" if one.hint != hint else "") for one in stops[1:]]
-        raise HostLacksError("\n".join(lines), hint=hint)
+        kind = OccupiedError if all(one.occupied for one in stops) else HostLacksError
+        raise kind("\n".join(lines), hint=hint)
 
 
 def check_clock(hello: Mapping[str, Any]) -> Iterator[Remark]:
@@ -89,7 +96,7 @@ def check_inventory(
     if inventory.get("occupant"):
         holder = Holder(**inventory["occupant"]).describe(now)
         hint = "wait for that run, or end it on that host: two runs would disturb each other"
-        yield Remark("host", f"locked by {holder}", hint)
+        yield Remark("host", f"locked by {holder}", hint, occupied=True)
     if (refused := inventory.get("refused")) is not None:
         yield Remark("the run", str(refused["message"]), str(refused["hint"]))
     facts = inventory["host"]

@@ -26,7 +26,7 @@ from gatekeeper.run import events
 from gatekeeper.run.remote import download, replies, upload
 from gatekeeper.run.remote.environment import Environment, installing, is_installed, prepare_environment
 from gatekeeper.run.remote.hosts_file import HostSettings
-from gatekeeper.run.remote.preflight import check_clock, check_disk, check_inventory, report
+from gatekeeper.run.remote.preflight import OccupiedError, check_clock, check_disk, check_inventory, report
 from gatekeeper.run.remote.reconnect import ReconnectingSession
 from gatekeeper.run.remote.run_registry import CLOSED, OPEN, Entry, RunRegistry
 from gatekeeper.run.remote.ssh import HEADER_MOST, Connection
@@ -61,6 +61,8 @@ class RemoteCommand:
     """certify; soak or probe with their options. Neither the SLO file nor the run directory are among them."""
     slo: Path
     out: Path | None = None
+    runs: Path = RUNS
+    """Where the run goes without *out*, and its entry in the registry."""
     resume: bool = False
     ship_models: bool = False
     send_env: tuple[str, ...] = ()
@@ -142,7 +144,7 @@ class NewRun:
         self._name, self._settings = runner.remote.name, runner.remote.settings
         self._bundle = upload.pack(command.slo, self._settings.models)
         self._environ = _named_environment(self._bundle, command.send_env)
-        self._registry = RunRegistry(command.out.parent if command.out is not None else RUNS)
+        self._registry = RunRegistry(command.out.parent if command.out is not None else command.runs)
 
     def run(self) -> download.RemoteResult:
         """Carry out the command: return the result of the run."""
@@ -181,7 +183,8 @@ class NewRun:
         found = [job for job in unknown if self._is_same(connection, job)]
         if found:
             job = max(found, key=lambda one: str(one["started"]))
-            return Entry.of_job(job, self._name, command.out, str(command.slo)), job
+            out = command.out or command.runs / str(job["run_id"])
+            return Entry.of_job(job, self._name, out, str(command.slo)), job
         refuse_occupied(self._name, jobs.values())
         # Registered and never started: it keeps its id, unless its folder was filled meanwhile.
         return (same[-1] if same and not is_taken(Path(same[-1].out)) else None), None
@@ -203,7 +206,7 @@ class NewRun:
             slo=str(self._command.slo),
             slo_name=slo_name,
             parcel_sha256=self._bundle.sha256,
-            out=str(self._command.out or RUNS / run_id),
+            out=str(self._command.out or self._command.runs / run_id),
             started=stamp(_now()),
         )
 
@@ -307,10 +310,10 @@ def refuse_occupied(name: str, jobs: Iterable[Mapping[str, Any]]) -> None:
             raise _occupied(name, job)
 
 
-def _occupied(name: str, job: Mapping[str, Any]) -> HostLacksError:
+def _occupied(name: str, job: Mapping[str, Any]) -> OccupiedError:
     begun = moment(str(job["started"]))
     age = show_seconds(max(0.0, (_now() - begun).total_seconds()))
-    return HostLacksError(
+    return OccupiedError(
         f"{name} is locked by {job['owner']}, run {job['run_id']}, for {age}",
         hint="wait for that run or end it, two runs would disturb each other: "
         f"gatekeeper remote cancel {job['run_id']} --on {name}",

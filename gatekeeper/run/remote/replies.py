@@ -140,9 +140,26 @@ def _reply(**fields: Any) -> type[Reply]:
     return create_model("Reply", __base__=Reply, **fields)
 
 
+class Facts(Reply):
+    """What is compared with `[host]` of the SLO file."""
+
+    chip: Line | None = None
+    memory_bytes: Annotated[float, Field(ge=0)] | None = None
+    os: Line | None = None
+    power_source: Line | None = None
+
+
+class Looked(Facts):
+    """What a machine says of itself before anything is installed on it."""
+
+    absent: Annotated[list[Path], Field(max_length=1000)] = []
+    """Those of the named models that it does not have."""
+
+
 NOTHING = _reply()
 REPLIES: Mapping[str, type[Reply]] = {
     "hello": Hello,
+    "facts": Looked,
     "clock": _reply(time_ns=(Count, ...)),
     "jobs": _reply(jobs=(Annotated[list[Job], Field(max_length=JOBS_MOST)], ...)),
     "start": Job,
@@ -177,15 +194,6 @@ class Holding(Reply):
     run: Line
     pid: Count
     since: Instant
-
-
-class Facts(Reply):
-    """What is compared with `[host]` of the SLO file."""
-
-    chip: Line | None = None
-    memory_bytes: Annotated[float, Field(ge=0)] | None = None
-    os: Line | None = None
-    power_source: Line | None = None
 
 
 class Refused(Reply):

@@ -19,6 +19,7 @@ from gatekeeper.run.remote.agent.environments import Environments, probe, python
 from gatekeeper.run.remote.agent.files import Files, State
 from gatekeeper.run.remote.agent.frames import Channel, Disconnected, Header, Refusal
 from gatekeeper.run.remote.agent.jobs import Jobs, supervise
+from gatekeeper.run.remote.agent.machine import Machine
 
 VERSION = 1
 OLDEST_PYTHON = (3, 11)
@@ -31,7 +32,7 @@ class Agent:
         self._channel, self._state = channel, State()
         self._environments = Environments(self._state, channel)
         jobs = Jobs(self._state, channel, program)
-        self._parts = (self, Files(self._state, channel), self._environments, jobs)
+        self._parts = (self, Files(self._state, channel), self._environments, jobs, Machine())
 
     def serve(self) -> None:
         """Answer until the client disconnects."""

@@ -1,0 +1,192 @@
+"""The commands of `gatekeeper fleet`: many SLOs on many hosts."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gatekeeper.cli.common_options import add_common
+from gatekeeper.cli.options import AS_JSON, CommandGroup, show
+from gatekeeper.core.errors import InputError
+
+HOSTS = click.option(
+    "--hosts",
+    type=click.Path(path_type=Path),
+    default=Path("soak/hosts.toml"),
+    show_default=True,
+    help="The hosts file.",
+)
+ONLY = click.option("--only", metavar="HOST", multiple=True, help="Use only this host of the file; repeatable.")
+RUNS = click.option(
+    "--runs",
+    type=click.Path(path_type=Path),
+    default=Path("runs/fleet"),
+    show_default=True,
+    help="Folder of the fleet.",
+)
+SLOS = click.argument("slos", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="SLO...")
+
+
+def _looks(command: Callable[..., Any]) -> Callable[..., Any]:
+    for decorator in (ONLY, HOSTS, SLOS):
+        command = decorator(command)
+    return command
+
+
+@click.group(cls=CommandGroup)
+def fleet() -> None:
+    """Certify many SLOs on many hosts, each by `gatekeeper remote`.
+
+    \b
+    gatekeeper fleet plan slos/*.toml --hosts soak/hosts.toml
+    gatekeeper fleet certify slos/*.toml --hosts soak/hosts.toml --runs runs/fleet
+
+    One run at a time measures on a host, hosts run in parallel, the longest runs start first.
+    """  # noqa: D301 (click reads the \b)
+
+
+@fleet.command()
+@_looks
+@AS_JSON
+def plan(slos: Sequence[Path], hosts: Path, only: Sequence[str], *, as_json: bool) -> None:
+    """Show which SLO fits which host, why the others do not, what is missing, and the expected hours."""
+    from gatekeeper.fleet.cells import plan_document  # noqa: PLC0415
+    from gatekeeper.report.fleet_report import plan_text  # noqa: PLC0415
+
+    found, looked = _cells(slos, hosts, only)
+    document = plan_document(found, looked)
+    show(document, plan_text(document), as_json=as_json)
+
+
+@fleet.command()
+@_looks
+def matrix(slos: Sequence[Path], hosts: Path, only: Sequence[str]) -> None:
+    """Print the same pairs of SLO and host as JSON for strategy.matrix in GitHub Actions."""
+    import json  # noqa: PLC0415
+
+    from gatekeeper.fleet.cells import matrix as matrix_of  # noqa: PLC0415
+
+    found, _ = _cells(slos, hosts, only)
+    sys.stdout.write(json.dumps(matrix_of(found)) + "\n")
+
+
+@fleet.command()
+@_looks
+@RUNS
+@click.option(
+    "--retries",
+    type=click.IntRange(0, 100),
+    default=2,
+    show_default=True,
+    help="After a lost connection or an occupied host; a verdict is never retried.",
+)
+@click.option("--patience", default="10 min", show_default=True, help="How long to retry after the connection is lost.")
+@click.option("--scheduler", metavar="tcp://…", help="A running Dask scheduler; its workers share this folder.")
+@click.option("--ship-models", is_flag=True, help="Upload the models that the SLOs name by path.")
+@click.option("--send-env", metavar="NAME", multiple=True, help="An environment variable to pass on; repeatable.")
+@AS_JSON
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress on stderr.")
+def certify(
+    slos: Sequence[Path],
+    hosts: Path,
+    only: Sequence[str],
+    runs: Path,
+    *,
+    retries: int,
+    patience: str,
+    scheduler: str | None,
+    ship_models: bool,
+    send_env: Sequence[str],
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Certify every SLO on every host that it fits. Repeated, the command attaches to what runs or has finished.
+
+    Exits with the worst code of all runs.
+    """
+    from gatekeeper.cli.options import parse_duration  # noqa: PLC0415
+    from gatekeeper.fleet import fleet_run  # noqa: PLC0415
+    from gatekeeper.report.fleet_report import text  # noqa: PLC0415
+    from gatekeeper.report.terminal.fleet_view import FleetView  # noqa: PLC0415
+
+    options = {
+        "patience_s": parse_duration(patience, "--patience", "10min"),
+        "ship_models": ship_models,
+        "send_env": tuple(send_env),
+    }
+    with FleetView(quiet=quiet) as view:
+        try:
+            found = fleet_run.certify(
+                slos, hosts, runs, only=only, retries=retries, scheduler=scheduler, options=options,
+                report=view.report, begin=view.begin,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            view.note(
+                "the runs continue on their hosts: the same command attaches to them, gatekeeper fleet cancel ends them"
+            )
+            raise
+    show(found, text(found), as_json=as_json)
+    return int(found["exit_code"])
+
+
+@fleet.command()
+@RUNS
+@AS_JSON
+def report(runs: Path, *, as_json: bool) -> int:
+    """Show the answer of the fleet in --runs again; exits with its code."""
+    from gatekeeper.report.fleet_report import text  # noqa: PLC0415
+
+    found = _read(runs)
+    show(found, text(found), as_json=as_json)
+    return int(found["exit_code"])
+
+
+@fleet.command()
+@click.argument("slo")
+@RUNS
+@ONLY
+@AS_JSON
+def policy(slo: str, runs: Path, only: Sequence[str], *, as_json: bool) -> None:
+    """Write the routes of SLO (its name) that hold on all hosts, and who pays how much for having one policy."""
+    import tomli_w  # noqa: PLC0415
+
+    from gatekeeper.fleet.policy import common  # noqa: PLC0415
+
+    found = common(_read(runs), slo, only)
+    show(found, tomli_w.dumps(found), as_json=as_json)
+
+
+@fleet.command()
+@HOSTS
+@ONLY
+@RUNS
+@AS_JSON
+def cancel(hosts: Path, only: Sequence[str], runs: Path, *, as_json: bool) -> None:
+    """Stop the runs of the fleet in --runs on their hosts."""
+    from gatekeeper.fleet.cancel import cancel_all  # noqa: PLC0415
+
+    found = cancel_all(runs, hosts, only)
+    lines = [f"{one['host']}: {one['run']}: {one['says']}\n" for one in found["runs"]]
+    show(found, "".join(lines) or "nothing runs\n", as_json=as_json)
+
+
+def _read(runs: Path) -> dict[str, Any]:
+    from gatekeeper.fleet import answer  # noqa: PLC0415
+
+    found = answer.read(runs)
+    if found is None:
+        raise InputError(f"{runs} holds no fleet", hint="gatekeeper fleet certify SLO... --runs DIR makes one")
+    return found
+
+
+def _cells(slos: Sequence[Path], hosts: Path, only: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
+    from gatekeeper.fleet.cells import cells, look, read_hosts, read_slos  # noqa: PLC0415
+
+    entered = read_slos(slos)
+    looked = look(read_hosts(hosts, only), entered)
+    return cells(entered, looked), looked
+
+
+add_common(fleet)

@@ -1,0 +1,180 @@
+"""The answer of a fleet: fleet.json, from the verdicts of its cells, and whether hosts of one chip differ.
+
+Two hosts are compared by the logs of their ratios, workload by workload: the difference over its standard error, which
+follows from the two intervals (each bound one-sided at the run's confidence), against the normal distribution; the
+allowed error is split over the pairs (Bonferroni). Settings that differ are named and not compared.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import combinations
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError
+from gatekeeper.core.manifest import Manifest, differences
+from gatekeeper.core.parse import ParseError, json_object
+from gatekeeper.core.system.files import write_atomically
+from gatekeeper.core.system.inputs import load_manifest
+from gatekeeper.fleet.cells import Cell
+from gatekeeper.fleet.task import Done
+
+FILE = "fleet.json"
+RATIOS = ("throughput_ratio", "answer_throughput_ratio")
+NOT_COMPARED = ("host.booted_at", "host.uptime_s", "host.load_average", "host.heavy_processes")
+WORST_FIRST = (ExitCode.INTERNAL_ERROR, ExitCode.BAD_INPUT, ExitCode.OBJECTIVE_FAILED, ExitCode.UNPROVEN, ExitCode.OK)
+"""How bad an exit code is for the fleet: an error of ours first, then a failed objective, then no proof."""
+ERROR = 0.05
+"""Allowed chance of calling any two hosts of a fleet different that are not."""
+CONFIDENCE = 0.95
+"""Of a bound whose run does not tell its confidence."""
+
+
+def exit_code(codes: Iterable[int]) -> int:
+    """Return the worst of the cells' exit codes; without a cell nothing is proven."""
+    found = set(codes)
+    return next((int(code) for code in WORST_FIRST if code in found), int(ExitCode.UNPROVEN))
+
+
+def cell_document(cell: Cell, done: Done | None) -> dict[str, Any]:
+    """Return what fleet.json says of one cell; None is a cell that has not ended."""
+    known = cell.document() | {"name": cell.name}
+    if cell.excluded:
+        return known | {"state": "excluded"}
+    if done is None:
+        return known | {"state": "open"}
+    found = known | {"state": "done", **{key: value for key, value in done.document().items() if key != "cell"}}
+    if done.run:
+        with suppress(OSError, ParseError, InputError):
+            found |= _measured(Path(done.run))
+    return found
+
+
+def _measured(run: Path) -> dict[str, Any]:
+    verdict = json_object((run / "verdict.json").read_bytes())
+    manifest = load_manifest((run / "manifest.json").read_bytes())
+    host = {key: manifest.host.get(key) for key in ("chip", "memory_bytes", "os", "os_build", "power_source")}
+    return {
+        "grade": verdict["grade"],
+        "host_facts": host,
+        "workloads": {
+            one["name"]: {
+                "outcome": one["outcome"],
+                "setting": one["setting"],
+                "required": one["speculation"] == "required",
+                "because": one["because"],
+                "ratio": next((ratio for name in RATIOS if (ratio := one["measured"].get(name))), None),
+            }
+            for one in verdict["workloads"]
+        },
+    }
+
+
+def document(cells: Sequence[Mapping[str, Any]], started: str, ended: str | None) -> dict[str, Any]:
+    """Return fleet.json."""
+    finished = [one for one in cells if one["state"] == "done"]
+    taken = [one for one in cells if one["state"] != "excluded"]
+    codes = [one["exit_code"] for one in finished]
+    if len(finished) < len(taken):
+        codes.append(int(ExitCode.UNPROVEN))
+    return {
+        "schema": 1,
+        "started": started,
+        "ended": ended,
+        "exit_code": exit_code(codes),
+        "cells": list(cells),
+        "alike": alike(finished),
+    }
+
+
+def alike(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Compare the hosts of one chip that certified the same SLO: what differs between them, and whether results do."""
+    pairs = [
+        (a, b)
+        for a, b in combinations([one for one in cells if one.get("host_facts")], 2)
+        if a["slo"] == b["slo"] and a["host_facts"]["chip"] == b["host_facts"]["chip"] is not None
+    ]
+    count = sum(len(a["workloads"].keys() & b["workloads"].keys()) for a, b in pairs)
+    return [
+        {
+            "slo": a["slo"],
+            "chip": a["host_facts"]["chip"],
+            "hosts": [a["host"], b["host"]],
+            "differences": _differences(Path(a["run"]), Path(b["run"])),
+            "workloads": {
+                name: contrast(a["workloads"][name], b["workloads"][name], count)
+                for name in a["workloads"]
+                if name in b["workloads"]
+            },
+        }
+        for a, b in pairs
+    ]
+
+
+def _differences(mine: Path, other: Path) -> list[str]:
+    try:
+        first, second = (load_manifest((run / "manifest.json").read_bytes()) for run in (mine, other))
+    except (OSError, GatekeeperError):
+        return ["a manifest cannot be read"]
+    return [_words(name, first, second) for name in differences(first, second) if name not in NOT_COMPARED]
+
+
+def _words(name: str, mine: Manifest, other: Manifest) -> str:
+    part, _, key = name.partition(".")
+    before, after = ((getattr(one, part) or {}).get(key) if key else None for one in (mine, other))
+    return f"{name}: {before} and {after}" if key else name
+
+
+def contrast(mine: Mapping[str, Any], other: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """Say whether two hosts differ in the ratio of a workload: differ | no difference shown | not compared."""
+    first, second = mine["ratio"], other["ratio"]
+    if mine["setting"] != other["setting"]:
+        return {"says": "not compared", "because": "their settings differ"}
+    if not _usable(first) or not _usable(second):
+        return {"says": "not compared", "because": "a ratio is missing"}
+    assert first is not None
+    assert second is not None
+    apart = math.log(second["center"] / first["center"])
+    error = math.hypot(_standard_error(first), _standard_error(second))
+    limit = NormalDist().inv_cdf(1 - ERROR / (2 * max(1, count)))
+    differ = abs(apart) > limit * error
+    return {
+        "says": "differ" if differ else "no difference shown",
+        "quotient": math.exp(apart),
+        "lo": math.exp(apart - limit * error),
+        "hi": math.exp(apart + limit * error),
+    }
+
+
+def _usable(ratio: Mapping[str, Any] | None) -> bool:
+    return ratio is not None and ratio.get("center") is not None and 0 < ratio["lo"] <= ratio["hi"]
+
+
+def _standard_error(ratio: Mapping[str, Any]) -> float:
+    two_sided = 2 * NormalDist().inv_cdf(float(ratio.get("confidence") or CONFIDENCE))
+    return math.log(ratio["hi"] / ratio["lo"]) / two_sided
+
+
+def write(folder: Path, found: Mapping[str, Any]) -> None:
+    """Write fleet.json whole, or not at all."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+        write_atomically(folder / FILE, text, sync=True)
+    except OSError as error:
+        message = f"cannot write {folder / FILE}: {error.strerror}"
+        raise GatekeeperError(message, hint="free some disk space, or use another --runs") from error
+
+
+def read(folder: Path) -> dict[str, Any] | None:
+    """Return the fleet.json of *folder*; None where there is none."""
+    try:
+        found = json_object((folder / FILE).read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ParseError) as error:
+        raise InputError(f"cannot read {folder / FILE}: {error}", hint="move the file away to start anew") from error
+    return found

@@ -1,0 +1,182 @@
+"""Running the cells of a fleet on Dask: one run a host at a time, hosts in parallel, the longest first.
+
+Dask carries out the tasks, notices a worker that died and starts its task again; it gives no exclusivity, since a task
+that is started again may overlap with its first life. So a host gets its next cell only when its last one has ended,
+and the host's own lock stays the authority. Workers only dispatch: the measured hosts run no Dask.
+"""
+
+import importlib.util
+import logging
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError
+from gatekeeper.fleet.cells import Cell
+from gatekeeper.fleet.task import Done, Task, certify
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+TOPIC = "gatekeeper-fleet"
+THREADS_MOST = 256
+"""Tasks at once on this machine; each waits for its host."""
+PAUSE_S = (10.0, 300.0)
+"""Before the first retry of a cell, and the longest pause; each is twice the one before."""
+Report = Callable[[str, str, Mapping[str, Any]], None]
+"""Takes the name of a cell, what happened (queued, running, event, retry, done) and the detail."""
+
+
+@dataclass(slots=True)
+class _Queue:
+    """The cells of one host that are still to be run."""
+
+    waiting: deque[Cell]
+    tries: int = 0
+
+
+def run(
+    cells: Sequence[Cell],
+    task_of: Callable[[Cell], Task],
+    report: Report,
+    *,
+    retries: int,
+    scheduler: str | None = None,
+    body: Callable[[Task], Done] | None = None,
+    pause_s: tuple[float, float] = PAUSE_S,
+) -> dict[str, Done]:
+    """Run *cells*, which are sorted by falling duration; return how each ended, by its name.
+
+    *body* is what a worker does for a task; other bodies than `remote certify` are for simulations.
+    """
+    queues: dict[str, _Queue] = {}
+    by_host: dict[str, list[Cell]] = defaultdict(list)
+    for one in cells:
+        by_host[one.host].append(one)
+    for host, own in by_host.items():
+        queues[host] = _Queue(deque(own))
+    with ExitStack() as stack:
+        client = stack.enter_context(_client(scheduler, len(queues), report))
+        client.subscribe_topic(TOPIC, lambda event: report(event[1]["cell"], "event", event[1]))
+        return _Loop(client, queues, task_of, report, retries, body or dispatch, pause_s).run()
+
+
+class _Loop:
+    """Submits the next cell of each host whose last one has ended, until none is left."""
+
+    def __init__(
+        self,
+        client: "Client",
+        queues: Mapping[str, _Queue],
+        task_of: Callable[[Cell], Task],
+        report: Report,
+        retries: int,
+        body: Callable[[Task], Done],
+        pause_s: tuple[float, float],
+    ) -> None:
+        self._client, self._queues, self._task_of, self._report = client, queues, task_of, report
+        self._retries, self._body, self._pause_s = retries, body, pause_s
+        self._under_way: dict[Future, Cell] = {}
+        self._done: dict[str, Done] = {}
+
+    def run(self) -> dict[str, Done]:
+        """Return how each cell ended."""
+        from distributed import as_completed  # noqa: PLC0415
+
+        completed = as_completed()
+        for host in sorted(self._queues, key=lambda name: -sum(one.seconds for one in self._queues[name].waiting)):
+            self._submit(host, completed)
+        while self._under_way:
+            future = next(completed)
+            cell = self._under_way.pop(future)
+            done = _result(future, cell)
+            queue = self._queues[cell.host]
+            if done.again and queue.tries < self._retries:
+                queue.tries += 1
+                self._report(cell.name, "retry", done.document() | {"tries": queue.tries})
+                self._submit(cell.host, completed)
+                continue
+            queue.waiting.popleft()
+            queue.tries = 0
+            self._done[cell.name] = done
+            self._report(cell.name, "done", done.document())
+            self._submit(cell.host, completed)
+        return self._done
+
+    def _submit(self, host: str, completed: Any) -> None:
+        queue = self._queues[host]
+        if not queue.waiting:
+            return
+        cell = queue.waiting[0]
+        first, longest = self._pause_s
+        pause = min(longest, first * 2 ** (queue.tries - 1)) if queue.tries else 0.0
+        task = replace(self._task_of(cell), pause_s=pause)
+        future = self._client.submit(self._body, task, key=f"{cell.name}-{queue.tries}", pure=False, retries=0)
+        self._under_way[future] = cell
+        completed.add(future)
+        self._report(cell.name, "running", {})
+
+
+def _result(future: "Future", cell: Cell) -> Done:
+    """Return the answer of a task; one whose workers died again and again is a failure of ours."""
+    try:
+        done: Done = future.result()
+    except Exception as error:  # noqa: BLE001 (Dask raises what it pleases)
+        message = f"the task ended without an answer: {type(error).__name__}: {error}"
+        return Done(cell.name, int(ExitCode.INTERNAL_ERROR), error=message, hint="repeat the command: it attaches")
+    return done
+
+
+def dispatch(task: Task) -> Done:
+    """Certify a cell on a worker, and send its events to whoever subscribed."""
+    from distributed import get_worker  # noqa: PLC0415
+
+    worker = get_worker()
+
+    def tell(kind: str, detail: dict[str, Any]) -> None:
+        worker.log_event(TOPIC, {"cell": task.cell, "kind": kind, "detail": detail})
+
+    return certify(task, tell)
+
+
+def _client(scheduler: str | None, hosts: int, report: Report) -> "AbstractContextManager[Client]":
+    """Return a client of the team's scheduler, or of a cluster of our own: one process, a thread a host."""
+    try:
+        from distributed import Client, LocalCluster  # noqa: PLC0415
+    except ImportError as error:
+        raise HostLacksError("fleet needs Dask", hint="pip install 'gatekeeper[fleet]'") from error
+    stack = ExitStack()
+    if scheduler is None:
+        settings: dict[str, Any] = {
+            "n_workers": 1,
+            "threads_per_worker": max(1, min(THREADS_MOST, hosts)),
+            "memory_limit": 0,
+            "dashboard_address": "127.0.0.1:0",
+            "worker_dashboard_address": None,
+            "silence_logs": logging.ERROR,
+        }
+        cluster = stack.enter_context(LocalCluster(**settings))
+        if importlib.util.find_spec("bokeh"):
+            report("", "dashboard", {"link": cluster.dashboard_link})
+        scheduler = cluster.scheduler_address
+    try:
+        client = stack.enter_context(Client(scheduler, timeout="20s"))
+    except (OSError, ValueError) as error:
+        stack.close()
+        raise GatekeeperError(f"no Dask scheduler at {scheduler}: {error}", hint="check --scheduler") from error
+    return _Closing(stack, client)
+
+
+class _Closing(AbstractContextManager["Client"]):
+    """A client that is closed together with the cluster it stands on."""
+
+    def __init__(self, stack: ExitStack, client: "Client") -> None:
+        self._stack, self._client = stack, client
+
+    def __enter__(self) -> "Client":
+        return self._client
+
+    def __exit__(self, *_error: object) -> None:
+        self._stack.close()

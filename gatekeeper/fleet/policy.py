@@ -1,0 +1,59 @@
+"""One policy for many hosts: the routes that hold on all of them, and what each host pays for having one policy."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gatekeeper.core.errors import ExitCode, InputError, NoProofError
+from gatekeeper.core.reasons import Reason
+from gatekeeper.core.text import describe_setting
+
+PLAIN = {"draft": None}
+
+
+def common(fleet: Mapping[str, Any], slo: str, hosts: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the routes of *slo* that every host proved, as policy.toml writes them, and who pays for the others.
+
+    A route speculates only where each host was promoted with the same setting: another host's setting was not soaked.
+    """
+    cells = [one for one in fleet["cells"] if one["slo"] == slo and one["state"] != "excluded"]
+    if not cells:
+        known = ", ".join(sorted({str(one["slo"]) for one in fleet["cells"]}))
+        raise InputError(f"the fleet has no SLO '{slo}'", hint=f"it has {known}")
+    missing = sorted(set(hosts) - {str(one["host"]) for one in cells})
+    if missing:
+        raise InputError(f"{slo} was not certified on {', '.join(missing)}", hint="fleet plan says why")
+    cells = [one for one in cells if not hosts or one["host"] in hosts]
+    open_ones = [one["name"] for one in cells if one["state"] != "done" or one["exit_code"] not in _PROVEN]
+    if open_ones:
+        message = f"not proven: {', '.join(open_ones)}"
+        raise NoProofError(Reason.UNPROVEN, message, hint="certify these cells first, or leave their hosts out: --only")
+    demos = [one["name"] for one in cells if one["grade"] == "demo"]
+    routes = [_route(name, cells) for name in cells[0]["workloads"]]
+    return {
+        "schema": 1,
+        "slo": slo,
+        "grade": "demo" if demos else "certification",
+        "hosts": [one["host"] for one in cells],
+        "default": {"speculation": False},
+        "route": routes,
+    }
+
+
+_PROVEN = (int(ExitCode.OK), int(ExitCode.OBJECTIVE_FAILED))
+
+
+def _route(name: str, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    found = {str(one["host"]): one["workloads"][name] for one in cells}
+    promoted = {host: one for host, one in found.items() if one["outcome"] == "promoted"}
+    settings = {describe_setting(one["setting"]) for one in promoted.values()}
+    if len(promoted) == len(found) and len(settings) == 1:
+        (setting, *_) = (one["setting"] for one in promoted.values())
+        return {"workload": name, "speculation": True, "because": "promoted on every host", "setting": setting}
+    if len(promoted) < len(found):
+        others = ", ".join(sorted(found.keys() - promoted.keys()))
+        because = f"not promoted on {others}"
+    else:
+        because = f"the hosts were promoted with different settings: {'; '.join(sorted(settings))}"
+    cost = {host: one["ratio"]["center"] for host, one in promoted.items() if one["ratio"]}
+    paid = {"cost": {host: f"decodes plainly; its own policy gains {ratio:.2f}x" for host, ratio in cost.items()}}
+    return {"workload": name, "speculation": False, "because": because, "setting": {}} | (paid if cost else {})

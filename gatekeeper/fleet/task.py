@@ -1,0 +1,104 @@
+"""What is done for one cell: `remote certify`, which attaches to a run that exists. Dask may repeat it at any time."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError
+from gatekeeper.run import load
+from gatekeeper.run.remote import hosts_file
+from gatekeeper.run.remote.preflight import OccupiedError
+from gatekeeper.run.remote.reconnect import ReconnectingSession
+from gatekeeper.run.remote.remote_run import NewRun, RemoteCommand, RemoteHost, RemoteRunner
+from gatekeeper.run.remote.run_registry import CLOSED, RunRegistry
+from gatekeeper.run.remote.ssh_errors import SshError
+from gatekeeper.run.remote.upload import pack
+
+COMMAND = ("certify",)
+Tell = Callable[[str, dict[str, Any]], None]
+"""Takes the kind and the detail of an event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One cell, as a worker needs it."""
+
+    cell: str
+    slo: str
+    host: str
+    hosts: str
+    """The hosts file."""
+    runs: str
+    """Where the runs are downloaded to."""
+    since: str
+    """When the fleet started: a run of this cell that started later and was downloaded is its answer."""
+    patience_s: float = 600.0
+    pause_s: float = 0.0
+    """Wait so long before the try."""
+    ship_models: bool = False
+    send_env: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a cell ended."""
+
+    cell: str
+    exit_code: int
+    outcome: str = ""
+    """Of the verdict; empty where there is none."""
+    run: str = ""
+    """The local run directory, where one was downloaded."""
+    error: str = ""
+    hint: str = ""
+    again: bool = False
+    """The connection failed or the host was occupied: nothing was said about the system under test."""
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        return asdict(self)
+
+
+def certify(task: Task, tell: Tell = lambda _kind, _detail: None) -> Done:
+    """Certify the cell on its host, or attach to its run; whatever fails is in the answer."""
+    time.sleep(task.pause_s)
+    try:
+        address, settings = hosts_file.find(task.host, Path(task.hosts))
+        remote = RemoteHost(task.host, address, settings)
+        finished = _finished(task, settings.models)
+        if finished is not None:
+            return finished
+        with ReconnectingSession(remote.connect, patience_s=task.patience_s) as session:
+            runner = RemoteRunner(remote, session, [lambda event: tell(event.kind, dict(event.detail))])
+            session.say = runner.say
+            command = RemoteCommand(
+                COMMAND, Path(task.slo), runs=Path(task.runs), ship_models=task.ship_models, send_env=task.send_env
+            )
+            result = NewRun(runner, command).run()
+    except (SshError, OccupiedError) as error:
+        return Done(task.cell, int(error.exit_code), error=error.message, hint=error.hint, again=True)
+    except GatekeeperError as error:
+        return Done(task.cell, int(error.exit_code), error=error.message, hint=error.hint)
+    except Exception as error:  # noqa: BLE001 (one cell's bug does not end the others)
+        message = f"{type(error).__name__}: {error}"
+        return Done(task.cell, int(ExitCode.INTERNAL_ERROR), error=message, hint="this is a bug: please report it")
+    if result.verdict is None:
+        failed = result.error or HostLacksError("it ended without a verdict", hint=f"look into {result.path}")
+        return Done(task.cell, int(failed.exit_code), "", str(result.path), failed.message, failed.hint)
+    return Done(task.cell, int(result.verdict.exit_code), result.verdict.outcome, str(result.path))
+
+
+def _finished(task: Task, models: Mapping[str, str]) -> Done | None:
+    """Return the answer of a run of this fleet that was downloaded before its controller ended."""
+    parcel = pack(Path(task.slo), models).sha256
+    for entry in reversed(RunRegistry(Path(task.runs)).entries()):
+        if entry.state != CLOSED or entry.started < task.since or not entry.matches(task.host, COMMAND, parcel, None):
+            continue
+        try:
+            verdict = load.judge(Path(entry.out))
+        except (GatekeeperError, ValueError):
+            return None
+        return Done(task.cell, int(verdict.exit_code), verdict.outcome, entry.out)
+    return None

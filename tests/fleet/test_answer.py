@@ -1,0 +1,79 @@
+"""fleet.json: the worst exit code, and the comparison of hosts of one chip."""
+
+import math
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from gatekeeper.fleet.answer import contrast, document, exit_code
+
+
+def workload(center: float, spread: float, **changes: Any) -> dict[str, Any]:
+    """Return a workload whose ratio has a standard error of *spread* in logs."""
+    half = spread * float(stats.norm.ppf(0.95))
+    ratio = {"center": center, "lo": center * math.exp(-half), "hi": center * math.exp(half), "n": 40}
+    return {"outcome": "promoted", "setting": {"draft": "d", "num_draft_tokens": 4}, "ratio": ratio} | changes
+
+
+@pytest.mark.parametrize(("codes", "worst"), [([0, 0], 0), ([0, 3], 3), ([3, 1], 1), ([1, 2], 2), ([2, 4], 4), ([], 3)])
+def test_the_worst_exit_code_is_the_fleets(codes: list[int], worst: int) -> None:
+    """
+    Our own error is worse than a failed objective, and that is worse than no proof; no run at all proves nothing.
+    """
+    assert worst == exit_code(codes)
+
+
+def test_a_cell_that_has_not_ended_is_no_proof() -> None:
+    """
+    While a run is open the fleet's exit code is 3, whatever the others say.
+    """
+    done = {"state": "done", "exit_code": 0, "slo": "one", "host": "a"}
+
+    assert 3 == document([done, {"state": "open", "slo": "one", "host": "b"}], "now", None)["exit_code"]
+    assert 0 == document([done, {"state": "excluded", "slo": "one", "host": "b"}], "now", "then")["exit_code"]
+
+
+@given(st.floats(0.3, 3), st.floats(0.3, 3), st.floats(0.001, 0.5), st.floats(0.001, 0.5), st.integers(1, 400))
+def test_the_comparison_is_a_z_test_with_bonferroni(a: float, b: float, of_a: float, of_b: float, count: int) -> None:
+    """
+    Two ratios differ where the two-sided p-value of their logs, times the number of comparisons, is below 5 %.
+    """
+    z = math.log(b / a) / math.hypot(of_a, of_b)
+    p = 2 * stats.norm.sf(abs(z)) * count
+
+    found = contrast(workload(a, of_a), workload(b, of_b), count)
+
+    if abs(p - 0.05) > 1e-6:
+        assert ("differ" if p < 0.05 else "no difference shown") == found["says"]
+    assert math.isclose(b / a, found["quotient"], rel_tol=1e-9)
+    assert found["lo"] < found["quotient"] < found["hi"]
+
+
+def test_alike_hosts_are_rarely_called_different() -> None:
+    """
+    Among hosts with the same truth, at most one fleet in twenty has a pair that is called different.
+    """
+    drawn, wrong = random.Random(3), 0
+    for _ in range(400):
+        ratios = [workload(1.5 * math.exp(drawn.gauss(0, 0.03)), 0.03) for _ in range(4)]
+        pairs = [(a, b) for number, a in enumerate(ratios) for b in ratios[:number]]
+        wrong += any(contrast(a, b, len(pairs))["says"] == "differ" for a, b in pairs)
+
+    assert wrong <= 400 * 0.05 + 3 * math.sqrt(400 * 0.05 * 0.95)
+
+
+@pytest.mark.parametrize(
+    ("change", "because"),
+    [({"setting": {"draft": None}}, "their settings differ"), ({"ratio": None}, "a ratio is missing")],
+)
+def test_what_cannot_be_compared_is_named(change: dict[str, Any], because: str) -> None:
+    """
+    Another setting, or a ratio that was not measured, is no difference and no likeness.
+    """
+    assert {"says": "not compared", "because": because} == contrast(
+        workload(1.5, 0.03), workload(1.5, 0.03) | change, 1
+    )
