@@ -1,4 +1,4 @@
-"""The passes after a soak, each with its own file: near-ties, a warm cache, pauses before requests, first tokens."""
+"""The passes after a soak, each with its own file: near-ties, a warm cache, pauses, first tokens; then routing."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -7,14 +7,18 @@ from dataclasses import replace
 from gatekeeper.analysis.metrics.exactness import Divergence
 from gatekeeper.analysis.plan.objectives import first_token_workloads, warm_cache_workloads
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
+from gatekeeper.analysis.sweep.routing import ROUTING
+from gatekeeper.analysis.verdict.conclude import lacking_for_routing
+from gatekeeper.core.errors import InputError, UnresponsiveError
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Generation, Kind
 from gatekeeper.core.system.record_files import ANSWERS, TIES, RecordWriter
 from gatekeeper.run.active_run import ActiveRun
-from gatekeeper.run.requests import SoakTask
+from gatekeeper.run.requests import Client, SoakTask
 from gatekeeper.run.stages.after_pauses import send_after_pauses
 from gatekeeper.run.stages.first_tokens import sample_first_tokens
 from gatekeeper.run.stages.near_ties import read_ties
+from gatekeeper.run.stages.routing_pass import send_routing_requests
 from gatekeeper.run.stages.warm_cache import warm
 
 
@@ -47,6 +51,35 @@ def after_soak(
         with _pass(run, run.writer(soak_plan.draws_file, ANSWERS), "distribution", soak_plan) as file:
             if file is not None:
                 sample_first_tokens(_part(task, names, file), run.client, record=file, observe=run.observe)
+
+
+def compare_routes(run: ActiveRun, client: Client) -> None:
+    """Ask what the comparison of the routes with one setting for all still lacks; it ends if a setting cannot start.
+
+    The verdict is decided by then and does not rest on these answers.
+    """
+    lacking = lacking_for_routing(run.case(live=True))
+    if not lacking:
+        return
+    file = run.writer(ROUTING, ANSWERS)
+    if file.finished:
+        return
+    run.observe("stage", {"stage": "routing"})
+    try:
+        send_routing_requests(
+            run.slo,
+            run.prepared.inputs.canaries,
+            lacking,
+            client,
+            shares_process=run.backend.shares_process,
+            done={one.key for one in file.records},
+            record=file,
+            observe=run.observe,
+        )
+    except (InputError, UnresponsiveError) as error:
+        run.observe("warning", {"about": "the comparison of the routes", "because": error.message})
+    file.finish()
+    run.stage_done("routing")
 
 
 @contextmanager

@@ -37,7 +37,7 @@ from gatekeeper.report.data.page import page_data
 from gatekeeper.report.html import page
 from gatekeeper.run import verify
 from gatekeeper.run.active_run import ActiveRun
-from gatekeeper.run.after_soak import after_soak
+from gatekeeper.run.after_soak import after_soak, compare_routes
 from gatekeeper.run.load import fixed_in
 from gatekeeper.run.plan import soak_outlook
 from gatekeeper.run.prepare import prepare, takes_real_time
@@ -248,6 +248,7 @@ def _measure(run: ActiveRun) -> None:
                 _soak(run, soak_plan, client, expected, compared)
                 after_soak(run, soak_plan, *_needed_after(run, soak_plan))
                 run.stage_done(soak_plan.name)
+        compare_routes(run, client)
         client.close()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.soak_schedule import PART, file_after
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
+from gatekeeper.analysis.sweep.routing import ROUTING
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.sweep_result import sweep_choices
@@ -83,6 +84,7 @@ def load_case(
     ties = {f"{name}.jsonl": found for name, found in ties.items()}
     passes = ("warm", "pauses", "draws")
     after = {file: answers(file) for name in soaks for file in (file_after(what, name) for what in passes)}
+    asked: StoredRecords[Generation] = answers(ROUTING) if (directory.path / ROUTING).exists() else StoredRecords(())
     damaged = directory.damaged_files()
     samples = record_files.read_records(directory.path / "host.jsonl", record_files.SAMPLES)
     events = record_files.read_records(directory.path / run_directory.EVENTS_FILE, record_files.EVENTS)
@@ -101,6 +103,7 @@ def load_case(
         extended=max((one.detail["soak_seconds"] for one in events.records if one.kind == "extended"), default=0.0),
         ties={file: one for file, one in ties.items() if not (live and one.trouble)},
         after_soak={file: one for file, one in after.items() if not (live and one.trouble)},
+        routing=StoredRecords(()) if live and asked.trouble else asked,
         host_samples=samples.records,
         host_trouble=None if live else samples.trouble,
         interval=manifest.sample_interval,

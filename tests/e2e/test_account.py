@@ -1,5 +1,6 @@
 """What a run says beyond its verdict: why, which knob, at which concurrency, and what routing wins."""
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -50,6 +51,28 @@ def test_the_summary_explains_the_choice(scripted: Scripted) -> None:
     assert "% slower than 4 (" in text
     assert "routing is faster than the best single setting" in text
     assert gain["lo"] > 1
+
+
+TWO_KNOBS = {"repeats": 1, "num_draft_tokens": [2, 6], "draft": ["heavy", "light"], "default": {"draft": "heavy"}}
+
+
+def test_what_routing_wins_is_told_of_combined_knobs_too(scripted: Scripted) -> None:
+    """
+    The best values of two knobs, combined, were not swept: a few canaries are asked at the end of the run, the gain has
+    its interval, and judging again gives the same bytes.
+    """
+    place = scripted(sweep=TWO_KNOBS)
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    found = place.verdict()["routing"]
+
+    route = place.verdict()["workloads"][0]["setting"]
+    assert {"draft": "light", "num_draft_tokens": 6} == route
+    assert found["gain"]["lo"] > 1
+    assert "routing is faster than the best single setting" == found["says"]
+    asked = (place.path / "run" / "routing.jsonl").read_text().splitlines()[:-1]
+    assert {"route-0", "baseline"} <= {json.loads(line)["trial"] for line in asked}
+    assert place.run("judge", "run", "--json", code=0).out == (place.path / "run" / "verdict.json").read_text()
 
 
 def test_a_swept_concurrency_shows_where_the_sign_turns(scripted: Scripted) -> None:

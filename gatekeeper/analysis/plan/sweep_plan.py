@@ -334,6 +334,7 @@ def plan_document(slo: Slo, plan: SweepPlan) -> dict[str, Any]:
             "warm-1*.jsonl",
             "pauses-1*.jsonl",
             "draws-1*.jsonl",
+            "routing.jsonl",
             "host.jsonl",
             "events.jsonl",
         ],

@@ -8,14 +8,22 @@ from typing import Any
 import numpy as np
 
 from gatekeeper.analysis.plan.settings import chosen_of, concurrency_of, conditions_of, speculates
-from gatekeeper.analysis.plan.sweep_plan import NULL, SweepPlan, Trial
+from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, Trial
 from gatekeeper.analysis.stats import intervals
-from gatekeeper.core.records import Generation, Role, Setting
+from gatekeeper.core.records import Generation, Role, Setting, setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, figures, rounded
 
+ROUTING = "routing.jsonl"
+"""What is asked at the end of a run to compare the routes."""
 LEAST = 5
 """Canaries that every setting must have answered, per workload: fewer are too few to resample."""
+ASKED = 8
+"""Canaries per workload that every compared setting is asked at the end of a run, where the sweep has too few."""
+OTHERS = 3
+"""Settings that are no route and are still compared then: the best of the others, by what the sweep has of them."""
+
+Records = Mapping[str, Sequence[Generation]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,70 +35,177 @@ class _Table:
     seconds: intervals.Floats
 
 
+@dataclass(frozen=True, slots=True)
+class RoutingRequest:
+    """One request that the comparison of routes lacks."""
+
+    trial: Trial
+    workload: str
+    canary: str
+
+    @property
+    def key(self) -> str:
+        """Name the request uniquely in its record file."""
+        return f"routing:{self.trial.name}:{self.workload}/{self.canary}"
+
+
 def routing(
     slo: Slo,
     plan: SweepPlan,
-    records: Mapping[str, Sequence[Generation]],
+    records: Records,
     weights: Mapping[str, float],
     routes: Mapping[str, Setting],
+    *,
+    asked: Sequence[Generation] = (),
+    reasons: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return the policy's blended speed, the best single setting's and plain decoding's, from the sweep alone.
+    """Return the policy's blended speed, the best single setting's and plain decoding's.
 
-    Blended speed is all tokens over all time of the mix. Canaries are resampled in all settings together, and every
-    draw picks its own best single setting, so that the gain is not biased by one lucky pick.
+    Blended speed is all tokens over all time of the mix, from the sweep and from what was *asked* at the end of the
+    run. Canaries are resampled in all settings together, and every draw picks its own best single setting, so that the
+    gain is not biased by one lucky pick. *reasons* say by workload why it has its route.
     """
-    workloads = [name for name in routes if weights.get(name, 0.0) > 0]
+    workloads = _routed(weights, routes)
     if len(workloads) < 2:
         return {"because": "with one workload there is nothing to route"}
-    trials = [trial for trial in _usual(plan) if not _faulty(records, trial)]
-    plain = next((trial for trial in trials if trial.arm == "plain"), None)
-    if plain is None or len(trials) < 2:
+    usual = _faultless(plan, records)
+    if usual is None:
         return {
             "because": "the sweep has no pair of plain and speculating settings whose answers are all without fault"
         }
-    picked: list[Trial] = []
-    for name in workloads:
-        route = next((trial for trial in trials if _serves(trial, routes[name])), None)
-        if route is None:
-            return {"because": f"the sweep did not measure the setting of the route of {name}"}
-        picked.append(route)
-    tables = [_table(records, name, trials, weights[name]) for name in workloads]
-    few = min(len(table.tokens) for table in tables)
+    trials = usual
+    every = [_table(records, asked, name, trials, weights[name]) for name in workloads]
+    if min(len(table.tokens) for table in every) < LEAST or not all(
+        _served(trials, routes[name]) for name in workloads
+    ):
+        trials = _contenders(plan, records, weights, routes, usual) if asked else usual
+        every = [_table(records, asked, name, trials, weights[name]) for name in workloads]
+    picked = [_served(trials, routes[name]) for name in workloads]
+    if unmeasured := [name for name, route in zip(workloads, picked, strict=True) if route is None]:
+        return {"because": f"the sweep did not measure the setting of the route of {unmeasured[0]}"}
+    few = min(len(table.tokens) for table in every)
     if few < LEAST:
         return {"because": f"only {few} canaries were answered at every setting, {LEAST} are needed"}
-    columns = [trials.index(trial) for trial in picked]
-    return _document(slo, trials, plain, tables, columns, plan.seed)
+    columns = [trials.index(route) for route in picked if route is not None]
+    plain = next(trial for trial in trials if trial.arm == "plain")
+    found = _document(slo, trials, plain, every, columns, plan.seed)
+    return found | {"says": _says(found, routes, reasons or {})}
 
 
-def _usual(plan: SweepPlan) -> list[Trial]:
-    """Return the trials under the default conditions, without the null arm: plain decoding and the candidates."""
+def routing_requests(
+    slo: Slo, plan: SweepPlan, records: Records, weights: Mapping[str, float], routes: Mapping[str, Setting]
+) -> list[RoutingRequest]:
+    """Return what must be asked so that the routes can be compared with the best single setting; nothing if they can.
+
+    A sweep that stops early leaves too few canaries in common, and the combined best values of two knobs were never
+    swept. Each setting that can matter gets ASKED canaries of every workload. Plain decoding answers them again, which
+    shows by how much the machine became faster or slower since the sweep.
+    """
+    usual, workloads = _faultless(plan, records), _routed(weights, routes)
+    if usual is None or len(workloads) < 2 or concurrency_of(slo, usual[0].setting) != 1:
+        return []
+    every = [_table(records, (), name, usual, weights[name]) for name in workloads]
+    swept = all(_served(usual, routes[name]) for name in workloads)
+    if swept and min(len(table.tokens) for table in every) >= LEAST:
+        return []
+    trials = _contenders(plan, records, weights, routes, usual)
+    found = []
+    for name in workloads:
+        have = {trial.name: _answered(records.get(trial.name, ()), name) for trial in trials}
+        known = have[BASELINE]
+        most = sorted(known, key=lambda canary: -sum(canary in answered for answered in have.values()))[:ASKED]
+        lacking = [(trial, canary) for trial in trials for canary in most if canary not in have[trial.name]]
+        if lacking:
+            plain = next(trial for trial in trials if trial.name == BASELINE)
+            found += [RoutingRequest(plain, name, canary) for canary in most]
+            found += [RoutingRequest(trial, name, canary) for trial, canary in lacking]
+    return found
+
+
+def _routed(weights: Mapping[str, float], routes: Mapping[str, Setting]) -> list[str]:
+    return [name for name in routes if weights.get(name, 0.0) > 0]
+
+
+def _faultless(plan: SweepPlan, records: Records) -> list[Trial] | None:
+    """Return plain decoding and the candidates under the default conditions; None without a pair without faults."""
     usual = conditions_of(plan.candidates[0].setting) if plan.candidates else None
-    return [trial for trial in plan.trials if conditions_of(trial.setting) == usual and trial.name != NULL]
+    trials = [trial for trial in plan.trials if conditions_of(trial.setting) == usual and trial.name != NULL]
+    trials = [trial for trial in trials if not _faulty(records, trial)]
+    return trials if len(trials) > 1 and any(trial.arm == "plain" for trial in trials) else None
 
 
-def _faulty(records: Mapping[str, Sequence[Generation]], trial: Trial) -> bool:
+def _faulty(records: Records, trial: Trial) -> bool:
     answers = records.get(trial.name, ())
     return not answers or any(one.answer.fault is not None for one in answers)
 
 
-def _serves(trial: Trial, route: Setting) -> bool:
-    if not speculates(route):
-        return trial.arm == "plain"
-    return trial.arm == "candidate" and dict(chosen_of(trial.setting)) == dict(chosen_of(route))
+def _served(trials: Sequence[Trial], route: Setting) -> Trial | None:
+    """Return the trial that measured a route."""
+    for trial in trials:
+        if not speculates(route):
+            if trial.arm == "plain":
+                return trial
+        elif trial.arm == "candidate" and dict(chosen_of(trial.setting)) == dict(chosen_of(route)):
+            return trial
+    return None
+
+
+def _contenders(
+    plan: SweepPlan, records: Records, weights: Mapping[str, float], routes: Mapping[str, Setting], usual: list[Trial]
+) -> list[Trial]:
+    """Return plain decoding, the routes, swept or not, and the best of the other settings."""
+    found = [trial for trial in usual if trial.arm == "plain"][:1]
+    conditions = dict(conditions_of(plan.candidates[0].setting))
+    for number, name in enumerate(_routed(weights, routes)):
+        made_up = setting(**{**conditions, **dict(chosen_of(routes[name]))})
+        route = _served(usual, routes[name]) or _served(found, routes[name])
+        route = route or Trial(f"route-{number}", "candidate", made_up)
+        found += [route] if route not in found else []
+    others = [trial for trial in usual if trial not in found]
+    speeds = {trial.name: _estimated(records, trial, found[0], weights, routes) for trial in others}
+    return found + sorted(others, key=lambda trial: -speeds[trial.name])[:OTHERS]
+
+
+def _estimated(
+    records: Records, trial: Trial, plain: Trial, weights: Mapping[str, float], routes: Mapping[str, Setting]
+) -> float:
+    """Return a setting's blended speed over plain decoding's, each workload from the canaries that both answered."""
+    before = after = 0.0
+    for name in _routed(weights, routes):
+        mine, theirs = (_answered(records.get(one.name, ()), name) for one in (trial, plain))
+        shared = mine.keys() & theirs.keys()
+        if not shared:
+            return 0.0
+        whole = weights[name] * fmean(seconds for _, seconds in theirs.values())
+        before += whole
+        after += whole * sum(mine[canary][1] for canary in shared) / sum(theirs[canary][1] for canary in shared)
+    return before / after
+
+
+def _answered(records: Sequence[Generation], workload: str) -> dict[str, tuple[float, float]]:
+    """Return the mean tokens and seconds of an answer, by canary."""
+    seen: dict[str, list[tuple[int, float]]] = {}
+    for one in records:
+        answer = one.answer
+        seconds = (answer.ended_ns - answer.sent_ns) / 1e9
+        timed = one.workload == workload and one.role is not Role.WARMUP and answer.fault is None
+        if timed and answer.output_tokens and seconds > 0:
+            seen.setdefault(one.canary, []).append((answer.output_tokens, seconds))
+    return {name: (fmean(t for t, _ in both), fmean(s for _, s in both)) for name, both in seen.items()}
 
 
 def _table(
-    records: Mapping[str, Sequence[Generation]], workload: str, trials: Sequence[Trial], weight: float
+    records: Records, asked: Sequence[Generation], workload: str, trials: Sequence[Trial], weight: float
 ) -> _Table:
-    columns = []
-    for trial in trials:
-        seen: dict[str, list[tuple[int, float]]] = {}
-        for one in records[trial.name]:
-            answer = one.answer
-            seconds = (answer.ended_ns - answer.sent_ns) / 1e9
-            if one.workload == workload and one.role is not Role.WARMUP and answer.output_tokens and seconds > 0:
-                seen.setdefault(one.canary, []).append((answer.output_tokens, seconds))
-        columns.append({name: (fmean(t for t, _ in both), fmean(s for _, s in both)) for name, both in seen.items()})
+    again = {trial.name: _answered([one for one in asked if one.trial == trial.name], workload) for trial in trials}
+    swept = {trial.name: _answered(records.get(trial.name, ()), workload) for trial in trials}
+    both = again.get(BASELINE, {}).keys() & swept.get(BASELINE, {}).keys()
+    now, then = (sum(side[BASELINE][canary][1] for canary in both) for side in (again, swept)) if both else (1.0, 1.0)
+    columns = [
+        {canary: (tokens, seconds * then / now) for canary, (tokens, seconds) in again[trial.name].items()}
+        | swept[trial.name]
+        for trial in trials
+    ]
     shared = sorted(set.intersection(*(set(column) for column in columns)))
     cells = np.array([[column[name] for column in columns] for name in shared], dtype=np.float64)
     cells = cells.reshape(len(shared), len(trials), 2)
@@ -108,8 +223,6 @@ def _document(
     at, best = trials.index(plain), int(static.argmax())
     few = min(len(table.tokens) for table in tables)
     streams = concurrency_of(slo, plain.setting)
-    gain = _interval(policy / static[best], policies / statics.max(axis=1), slo.confidence, few)
-    alone = best in columns and len(set(columns)) == 1
     return {
         "policy_throughput": rounded(float(policy) * streams),
         "best_static": {
@@ -118,9 +231,8 @@ def _document(
             "throughput": rounded(float(static[best]) * streams),
         },
         "plain_throughput": rounded(float(static[at]) * streams),
-        "gain": gain,
+        "gain": _interval(policy / static[best], policies / statics.max(axis=1), slo.confidence, few),
         "against_plain": _interval(policy / static[at], policies / statics[:, at], slo.confidence, few),
-        "says": "the policy uses this one setting for all workloads" if alone else _says(gain),
     }
 
 
@@ -141,9 +253,19 @@ def _interval(center: Any, draws: intervals.Floats, level: float, n: int) -> dic
     return figures("center", Estimate(float(center), float(lo), float(hi), n))
 
 
-def _says(gain: Mapping[str, Any]) -> str:
+def _says(found: Mapping[str, Any], routes: Mapping[str, Setting], reasons: Mapping[str, str]) -> str:
+    """Say whether routing wins; where one setting for all is faster, say why the routes are not that setting."""
+    gain, best = found["gain"], tuple(found["best_static"]["setting"].items())
+    others = [name for name, route in routes.items() if not _served([_trial(best)], route)]
+    if not others:
+        return "the policy uses this one setting for all workloads"
     if gain["lo"] > 1:
         return "routing is faster than the best single setting"
-    if gain["hi"] < 1:
-        return "the best single setting is faster: an objective other than speed decided a route"
-    return "routing is not proven faster than the best single setting"
+    if gain["hi"] >= 1:
+        return "routing is not proven faster than the best single setting"
+    why = "; ".join(f"{name}: {reasons[name]}" for name in others if reasons.get(name))
+    return f"the best single setting is faster{f', but not chosen: {why}' if why else ''}"
+
+
+def _trial(knobs: Setting) -> Trial:
+    return Trial("", "candidate" if speculates(knobs) else "plain", knobs)

@@ -43,6 +43,8 @@ class Case:
     """By the name of the file."""
     after_soak: Mapping[str, StoredRecords[Generation]] = field(default_factory=dict)
     """Answers from a warm prompt cache and sampled first tokens, by the name of the file."""
+    routing: StoredRecords[Generation] = field(default_factory=lambda: StoredRecords(()))
+    """What was asked at the end of the run to compare the routes; nothing where the sweep sufficed."""
     host_samples: Sequence[HostSample] = ()
     host_trouble: str | None = None
     interval: float = 1.0

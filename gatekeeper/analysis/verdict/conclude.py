@@ -14,7 +14,7 @@ from gatekeeper.analysis.plan.objectives import all_objectives
 from gatekeeper.analysis.plan.settings import PLAIN, plain_of, setting_document, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan, soak_plans
 from gatekeeper.analysis.sweep.choice import Choice
-from gatekeeper.analysis.sweep.routing import routing
+from gatekeeper.analysis.sweep.routing import ROUTING, RoutingRequest, routing, routing_requests
 from gatekeeper.analysis.verdict import warm_up
 from gatekeeper.analysis.verdict.case import (
     Case,
@@ -39,6 +39,8 @@ class Conclusion:
 
     verdict: Verdict
     needs: tuple[SoakPlan, ...] = ()
+    routes: Mapping[str, Setting] = field(default_factory=dict)
+    """The setting of each workload, once all are known."""
 
 
 @dataclass(slots=True)
@@ -84,7 +86,8 @@ def conclude(case: Case) -> Conclusion:
         due = due or tuple(part for part in further if part is not None)
         if due:
             break
-    return Conclusion(_verdict(state), due)
+    verdict = _verdict(state)
+    return Conclusion(verdict, due, {} if due else _routes(state, verdict.workloads))
 
 
 def _note_plain_choices(state: _State) -> None:
@@ -276,10 +279,30 @@ def _workload_verdict(state: _State, workload: Workload) -> WorkloadVerdict:
     return replace(settled, because=steps[-1]) if settled.outcome == "graded_back" and steps else settled
 
 
-def _routing(state: _State, workloads: Sequence[WorkloadVerdict]) -> dict[str, Any]:
-    """Return what the routes gain, once all are known; a workload that is not promoted is routed to plain decoding."""
-    case = state.case
-    if case.plan.fixed is not None or any(one.outcome == "unproven" for one in workloads):
+def _routes(state: _State, workloads: Sequence[WorkloadVerdict]) -> dict[str, Setting]:
+    """Return the setting of each workload, once all are known; one that is not promoted decodes plainly."""
+    if state.case.plan.fixed is not None or any(one.outcome == "unproven" for one in workloads):
         return {}
-    routes = {one.name: state.settings[one.name] if one.outcome == "promoted" else PLAIN for one in workloads}
-    return routing(case.slo, case.plan, case.sweep_records, case.weights, routes)
+    return {one.name: state.settings[one.name] if one.outcome == "promoted" else PLAIN for one in workloads}
+
+
+def _routing(state: _State, workloads: Sequence[WorkloadVerdict]) -> dict[str, Any]:
+    """Return what the routes gain, once all are known."""
+    case, routes = state.case, _routes(state, workloads)
+    if not routes:
+        return {}
+    if case.routing.trouble is not None:
+        return {"because": f"{ROUTING}: {case.routing.trouble}"}
+    reasons = {one.name: one.because for one in workloads}
+    reasons |= {name: choice.because for name, choice in state.choices.items() if not state.steps.get(name)}
+    reasons |= {one.workload: one.because for one in state.transitions}
+    asked = case.routing.records
+    return routing(case.slo, case.plan, case.sweep_records, case.weights, routes, asked=asked, reasons=reasons)
+
+
+def lacking_for_routing(case: Case) -> list[RoutingRequest]:
+    """Return the requests that the comparison of the routes lacks; nothing before all routes are known."""
+    routes = conclude(case).routes
+    if case.plan.terms.rules == 1 or not any(speculates(knobs) for knobs in routes.values()):
+        return []
+    return routing_requests(case.slo, case.plan, case.sweep_records, case.weights, routes)

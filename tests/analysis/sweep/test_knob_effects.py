@@ -7,7 +7,7 @@ from gatekeeper.analysis.plan.settings import PLAIN
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, Trial
 from gatekeeper.analysis.sweep.choice import SettingResult
 from gatekeeper.analysis.sweep.knob_effects import concurrency_effect, main_effects
-from gatekeeper.analysis.sweep.routing import routing
+from gatekeeper.analysis.sweep.routing import routing, routing_requests
 from gatekeeper.core.records import Answer, Generation, Role, Setting, setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, Missing
@@ -193,3 +193,47 @@ def test_a_route_that_was_not_swept_has_no_number() -> None:
     single = routing(slo(), plan, mine, {"good": 1.0}, ROUTES)
 
     assert [{"because"}] * 3 == [set(unswept), set(broken), set(single)]
+
+
+def only(found: Mapping[str, Sequence[Generation]], numbers: Mapping[str, range]) -> dict[str, Sequence[Generation]]:
+    """Keep the answers to some canaries of each trial, as a sweep that stopped early does."""
+    return {
+        trial: tuple(one for one in many if int(one.canary.rpartition("-")[2]) in numbers[trial])
+        for trial, many in found.items()
+    }
+
+
+def test_what_the_sweep_lacks_is_asked_at_the_end() -> None:
+    """
+    Where settings stopped early on different canaries, a few are asked of each; plain decoding answers them again, so
+    that a machine that became twice as slow since the sweep changes no gain.
+    """
+    plan, whole = SweepPlan(TRIALS, (), 1), answers(SECONDS)
+    early = {"baseline": range(10), "default": range(6), "num_draft_tokens-2": range(5, 10)}
+    swept = only(whole, early)
+
+    requests = routing_requests(slo(), plan, swept, EVEN, ROUTES)
+    wanted = {(one.trial.name, one.canary) for one in requests}
+    slow = answers({key: 2 * seconds for key, seconds in SECONDS.items()})
+    asked = [one for many in slow.values() for one in many if (one.trial, one.canary) in wanted]
+    before = routing(slo(), plan, swept, EVEN, ROUTES)
+    after = routing(slo(), plan, swept, EVEN, ROUTES, asked=asked)
+
+    assert "only 1 canaries" in before["because"]
+    assert [] == routing_requests(slo(), plan, whole, EVEN, ROUTES)
+    assert len(requests) == len(wanted) <= 2 * 8 * len(TRIALS)
+    assert math.isclose(8 / 6, after["gain"]["center"], rel_tol=0.02)
+    assert (8, after["says"]) == (after["gain"]["n"], "routing is faster than the best single setting")
+
+
+def test_a_slower_policy_is_explained_by_its_own_reasons() -> None:
+    """
+    Where one setting for all is faster, the routes that differ from it are named, each with why it was chosen.
+    """
+    plan, routes = SweepPlan(TRIALS, (), 1), {"good": LIGHT, "bad": PLAIN}
+    fast = {**SECONDS, ("default", "bad"): 2.0}
+
+    found = routing(slo(), plan, answers(fast), EVEN, routes, reasons={"good": "shorter and within noise", "bad": ""})
+
+    assert found["gain"]["hi"] < 1
+    assert "the best single setting is faster, but not chosen: good: shorter and within noise" == found["says"]
