@@ -36,6 +36,8 @@ def add_common(command: click.Command) -> click.Command:
             add_common(one)
         return command
     names = {name for option in command.params for name in option.opts}
+    if "--color" in names or command.context_settings.get("ignore_unknown_options"):
+        return command  # it has them, or passes its options on to a remote host
     params = {str(option.name) for option in command.params}
     if "as_json" in params and "--format" not in names and command.name not in STREAMS:
         forms = click.Choice(["text", "json"])

@@ -55,7 +55,7 @@ REMOTE = LazyCommand(
     "remote", "gatekeeper.cli.remote", "Run a command on a remote host over your own ssh, as if it ran locally."
 )
 SECTIONS = {
-    "Measure": ("certify", "plan", "probe", "sweep", "soak", "remote", "fleet"),
+    "Measure": ("try", "certify", "plan", "probe", "sweep", "soak", "remote", "fleet"),
     "Decide": ("judge", "report", "history", "compare", "admit", "sign"),
     "Operate": ("watch", "export", "prune"),
     "Machine": ("init", "doctor", "host", "metrics", "completion", "help", "version"),

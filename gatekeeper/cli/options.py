@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gatekeeper.cli.common_options import add_common
 from gatekeeper.core.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -121,9 +122,9 @@ class LazyCommand(click.Command):
         self._module = module
 
     def load(self) -> click.Command:
-        """Import and return the command itself."""
+        """Import and return the command itself, with the options that every command has."""
         command: click.Command = getattr(import_module(self._module), str(self.name))
-        return command
+        return add_common(command)
 
 
 class CommandGroup(click.Group):

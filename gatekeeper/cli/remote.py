@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gatekeeper.cli.common_options import add_common
 from gatekeeper.cli.options import AS_JSON, LATEST, OUT, QUIET, SLO, CommandGroup, SecondsRange, annotate, show
 from gatekeeper.core.errors import ExitCode, InputError, NoProofError
 from gatekeeper.core.reasons import Reason
@@ -333,6 +332,3 @@ def _raise_error(result: "RemoteResult") -> None:
         sys.stdout.flush()
         result.error.after_document = result.verdict is not None
         raise result.error
-
-
-add_common(remote)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gatekeeper.cli.common_options import is_verbose
 from gatekeeper.cli.options import (
     AS_JSON,
     OUT,
@@ -34,6 +35,7 @@ AFTER_INTERRUPT = {
     "certify": f"{KEPT}; to continue: {CERTIFY}",
     "sweep": f"{KEPT}; to continue to a verdict: {CERTIFY}",
     "soak": f"{KEPT}; to continue this soak: {CERTIFY}",
+    "try": "it keeps nothing: run it again, with a lower --seconds if it took too long",
     "probe": "a probe cannot be resumed: run it again, with a lower --seconds if it took too long",
 }
 """What to do after Ctrl-C, by command; the other commands here keep nothing."""
@@ -181,6 +183,37 @@ def probe(
     show(document, command_text.probe(document), as_json=as_json)
 
 
+@click.command(name="try")
+@click.option("--target", help="The target, a folder or a hub id in the local cache [default: the heaviest found].")
+@click.option("--draft", "drafts", multiple=True, help="A draft for --target; repeatable.")
+@click.option(
+    "--backend",
+    type=click.Choice(["mlx", "mlx-server"]),
+    default="mlx",
+    show_default=True,
+    help="The backend for --target.",
+)
+@click.option("--seconds", type=SecondsRange(1), default="30s", show_default=True, help="Approximate duration.")
+@AS_JSON
+@QUIET
+def try_pair(
+    target: str | None, drafts: Sequence[str], backend: str, *, seconds: float, as_json: bool, quiet: bool
+) -> None:
+    """Find a model and a draft on this machine, probe them for 30 seconds and say whether drafting helps.
+
+    Models are looked for in the caches of Hugging Face, LM Studio and Ollama and in the folder models. Nothing is
+    written; -v prints the reasons. Exits 3 where no pair is found.
+    """
+    from gatekeeper.report import command_text  # noqa: PLC0415
+    from gatekeeper.run import try_pair as trying  # noqa: PLC0415
+
+    if (target is None) != (not drafts):
+        raise InputError("--target and --draft belong together", hint="give both, or neither to search this machine")
+    with _observers(quiet=quiet) as observers:
+        document = trying.try_pair(target, drafts, backend=backend, seconds=seconds, observers=observers)
+    show(document, command_text.tried(document, verbose=is_verbose()), as_json=as_json)
+
+
 @click.command()
 @RUN_DIR
 @click.option("--slo", type=click.Path(path_type=Path), help="Judge the records by this SLO's objectives.")
@@ -266,4 +299,4 @@ def _parse_knobs(pairs: Sequence[str]) -> dict[str, Any]:
     return knobs
 
 
-COMMANDS = (certify, plan, sweep, soak, probe, judge, report, export, host, metrics)
+COMMANDS = (certify, plan, sweep, soak, probe, try_pair, judge, report, export, host, metrics)

@@ -88,6 +88,13 @@ def probe(document: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def tried(document: dict[str, Any], *, verbose: bool) -> str:
+    """Return the sentence of `gatekeeper try` and what to do next; *verbose* adds what the probe found."""
+    details = probe(document) if verbose else ""
+    advice = f"next: {document['next']}, which writes an SLO file for this machine; then certify it"
+    return f"{document['sentence']}\n{details}{advice}\n"
+
+
 _HEADS = {"package": "packages", "program": "programs on PATH", "host": "host telemetry"}
 
 

@@ -94,17 +94,17 @@ def propose(output: Path, *, force: bool) -> tuple[dict[str, Any], ExitCode]:
     free = readings["memory_headroom"].value
     memory = facts.get("memory_bytes")
     available = float(free) if isinstance(free, int | float) else memory
-    found = [_inspect(one) for one in locate.all_models()]
-    missing_backends = _missing_backends()
+    found = [inspect_model(one) for one in locate.all_models()]
+    missing = missing_backends()
     writer = _SloWriter(output, facts, lacks, {one.model.name: one for one in found if one.model is not None})
-    chosen = _choose(writer, found, missing_backends, available)
-    text, pair, seen, commands = chosen if chosen is not None else _to_download(writer, missing_backends, memory)
+    chosen = _choose(writer, found, missing, available)
+    text, pair, seen, commands = chosen if chosen is not None else _to_download(writer, missing, memory)
     _write(output, text, force=force)
     document = {
         "schema": 1,
         "written": str(output),
         "host": {"chip": facts.get("chip"), "os": facts.get("os"), "memory_bytes": memory, "available": available},
-        "backends": {name: name not in missing_backends for name in ("mlx", "llama-server")},
+        "backends": {name: name not in missing for name in ("mlx", "llama-server")},
         "models": [one.document() for one in found],
         "pair": {"backend": pair.backend, "target": pair.target, "drafts": list(pair.drafts)},
         "here": chosen is not None,
@@ -116,7 +116,7 @@ def propose(output: Path, *, force: bool) -> tuple[dict[str, Any], ExitCode]:
     return document, ExitCode.OK if chosen is not None and not commands else ExitCode.UNPROVEN
 
 
-def _missing_backends() -> dict[str, str]:
+def missing_backends() -> dict[str, str]:
     """Return the backends that are not installed, with the command that installs them."""
     missing = {}
     if find_spec("mlx_lm") is None:
@@ -127,7 +127,7 @@ def _missing_backends() -> dict[str, str]:
     return missing
 
 
-def _inspect(one: FoundModel) -> InspectedModel:
+def inspect_model(one: FoundModel) -> InspectedModel:
     """Read what identifies a model, and why it cannot be part of a pair."""
     path, backend = one.path, "mlx" if one.path.is_dir() else "llama-server"
     try:
@@ -252,12 +252,7 @@ def _choose(
     writer: _SloWriter, found: Sequence[InspectedModel], missing: Mapping[str, str], available: float | None
 ) -> _Chosen | None:
     """Return the heaviest pair that fits into the available memory, one with an installed backend first."""
-    able = [
-        LocalModel(one.model, one.backend, one.template is not None)
-        for one in _each_once(found)
-        if one.model is not None and one.unfit is None
-    ]
-    for pair in sorted(model_pairs(able), key=lambda one: one.backend in missing):
+    for pair in sorted(model_pairs(usable(found)), key=lambda one: one.backend in missing):
         commands = (missing[pair.backend],) if pair.backend in missing else ()
         named = _named(pair)
         text = writer.text(named, commands)
@@ -265,6 +260,15 @@ def _choose(
         if seen is None or seen.host_bytes is None or seen.needed <= seen.host_bytes:
             return text, named, seen, commands
     return None
+
+
+def usable(found: Sequence[InspectedModel]) -> list[LocalModel]:
+    """Return the models that can be part of a pair."""
+    return [
+        LocalModel(one.model, one.backend, one.template is not None)
+        for one in _each_once(found)
+        if one.model is not None and one.unfit is None
+    ]
 
 
 def _each_once(found: Sequence[InspectedModel]) -> Iterator[InspectedModel]:

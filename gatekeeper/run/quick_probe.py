@@ -81,10 +81,11 @@ def probe_pair(
     seconds: float,
     observers: Sequence[Observer],
     again: str,
+    shipped: Sequence[str] = CANARIES,
 ) -> dict[str, Any]:
-    """Probe a target and its draft without an SLO file."""
-    shipped = inputs.shipped_folder("canaries")
-    files = [canaries] if canaries is not None else [shipped / f"{name}.jsonl" for name in CANARIES]
+    """Probe a target and its draft without an SLO file; without *canaries*, on the *shipped* sets of these names."""
+    folder = inputs.shipped_folder("canaries")
+    files = [canaries] if canaries is not None else [folder / f"{name}.jsonl" for name in shipped]
     slo = {
         "schema": 1,
         "name": "probe",
@@ -92,8 +93,8 @@ def probe_pair(
         "workload": [{"name": file.stem, "canaries": str(file.resolve())} for file in files],
         "objective": [{"metric": "throughput_ratio", "at_least": 1.0, "why": "it must help"}],
     }
-    with tempfile.TemporaryDirectory(prefix="gatekeeper-") as folder:
-        path = Path(folder) / "probe.toml"
+    with tempfile.TemporaryDirectory(prefix="gatekeeper-") as made:
+        path = Path(made) / "probe.toml"
         path.write_text(tomli_w.dumps(slo), encoding="utf-8")
         return probe(path, out, seconds=seconds, observers=observers, again=again)
 

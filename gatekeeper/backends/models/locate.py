@@ -12,7 +12,7 @@ from gatekeeper.core.errors import InputError
 from gatekeeper.core.parse import JSON_BYTES, ParseError, json_object
 from gatekeeper.core.system.files import read_input
 
-ModelStore = Literal["Hugging Face", "LM Studio", "Ollama"]
+ModelStore = Literal["Hugging Face", "LM Studio", "Ollama", "folder"]
 
 OLLAMA_SERVICE = Path("/usr/share/ollama/.ollama/models")
 """Where Ollama keeps models on Linux when it runs as a service."""
@@ -40,6 +40,13 @@ def all_models() -> list[FoundModel]:
     """Return the models of all stores, sorted by name; what cannot be read is left out."""
     found = [*_hub(), *_lm_studio(), *_ollama()]
     return sorted(found, key=lambda one: (one.name.lower(), one.store))
+
+
+def in_folder(folder: Path) -> list[FoundModel]:
+    """Return the models in a folder of the user's: each a folder of its own, or a GGUF file."""
+    inside = sorted(path for path in folder.glob("*") if path.is_dir()) if folder.is_dir() else []
+    found = [one for path in inside for one in _of_repository(str(path), path, "folder")]
+    return [*found, *(FoundModel(str(file), file, "folder") for file in sorted(folder.glob(f"*{gguf.SUFFIX}")))]
 
 
 def hub_cache() -> Path:
