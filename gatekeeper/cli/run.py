@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,13 +42,19 @@ AFTER_INTERRUPT = {
 
 
 @contextmanager
-def _observers(*, quiet: bool) -> "Iterator[list[Observer]]":
-    """Show progress on stderr, and yield the observers of the run."""
+def _observers(*, quiet: bool, serve: int | None = None) -> "Iterator[list[Observer]]":
+    """Show progress on stderr, and on a page at the port *serve*; yield the observers of the run."""
     from gatekeeper.report.terminal import live  # noqa: PLC0415
-    from gatekeeper.run import events  # noqa: PLC0415
+    from gatekeeper.run import events, live_page  # noqa: PLC0415
 
-    with live.progress(quiet=quiet) as shown:
-        yield [observer for observer in (shown, events.relay_observer()) if observer is not None]
+    with ExitStack() as stack:
+        found = [events.relay_observer()]
+        if serve is not None:
+            tell, address = stack.enter_context(live_page.served(serve))
+            click.echo(f"page: {address}", err=True)
+            found.append(tell)
+        found.append(stack.enter_context(live.progress(quiet=quiet)))
+        yield [observer for observer in found if observer is not None]
 
 
 def _show_finished(finished: "Finished", *, as_json: bool) -> None:
@@ -69,14 +75,31 @@ def _show_finished(finished: "Finished", *, as_json: bool) -> None:
 @OUT
 @click.option("--resume", is_flag=True, help="Continue the unfinished run in --output.")
 @click.option("--extend", metavar="TIME", help="Continue the soak of the finished, unproven run in --output: 30m.")
+@click.option(
+    "--serve",
+    type=click.IntRange(0, 65535),
+    is_flag=False,
+    flag_value=8765,
+    metavar="[PORT]",
+    help="Show the page of the run on 127.0.0.1 while it goes on [default port: 8765; 0: any].",
+)
 @AS_JSON
 @QUIET
-def certify(slo: Path, out: Path | None, extend: str | None, *, resume: bool, as_json: bool, quiet: bool) -> int:
+def certify(
+    slo: Path,
+    out: Path | None,
+    extend: str | None,
+    *,
+    serve: int | None,
+    resume: bool,
+    as_json: bool,
+    quiet: bool,
+) -> int:
     """Certify an SLO file: freeze, baseline, sweep, soak, judge, then promote or grade back."""
     from gatekeeper.run.certify import certify as do  # noqa: PLC0415
 
     out = RunPath().convert(out, None, None) if out is not None and (resume or extend) else out
-    with _observers(quiet=quiet) as observers:
+    with _observers(quiet=quiet, serve=serve) as observers:
         more = parse_duration(extend, "--extend", "30m")
         finished = do(slo, out, resume=resume, extend=more, observers=observers)
     annotate(finished.verdict, finished.path, slo)

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.text import KNOB_NAMES, counted, describe_setting, last_part, listed
-from gatekeeper.core.units import show, show_span
+from gatekeeper.core.units import show, show_seconds, show_span
 from gatekeeper.core.verdict import Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict
 from gatekeeper.report.data.decision import speed_up
 
 if TYPE_CHECKING:  # so that a command which prints a line does without numpy
     from gatekeeper.report.data.page import PageData
+    from gatekeeper.report.data.progress import Snapshot
 
-GLYPHS = {"promoted": "✓", "graded_back": "↓", "failed": "✕", "unproven": "?", "interrupted": "‖"}
+GLYPHS = {"promoted": "✓", "graded_back": "↓", "failed": "✕", "unproven": "?", "interrupted": "‖", "running": "▸"}
 """A sign with every colour: the outcome can be read without either one."""
 CHECK_GLYPHS = {Outcome.PASS: "✓", Outcome.FAIL: "✕", Outcome.UNPROVEN: "?"}
 MARKS = {Outcome.PASS: "pass", Outcome.FAIL: "FAIL", Outcome.UNPROVEN: "unproven"}
@@ -117,7 +118,18 @@ def merged(verdict: Verdict) -> list[Finding]:
 
 def state(page: "PageData") -> str:
     """Return the outcome, or `interrupted` where there is none yet."""
+    if page.progress is not None:
+        return "running"
     return "interrupted" if page.unfinished else page.verdict.outcome
+
+
+def under_way(now: "Snapshot") -> str:
+    """Write how far a run is: the stage, the answers, and the time that is left."""
+    count = f"{now.answered} of {now.of} answers" if now.of else counted(now.answered, "answer")
+    parts = [f"Running: {now.stage}", *([now.part] if now.part else []), count]
+    parts += [f"about {show_seconds(now.run_left)} left"] if now.run_left is not None else []
+    parts += [counted(now.faults, "fault")] if now.faults else []
+    return ", ".join(parts)
 
 
 def lede(page: "PageData") -> str:

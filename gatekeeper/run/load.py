@@ -26,6 +26,7 @@ from gatekeeper.core.system.inputs import Inputs, load_manifest, stored_inputs
 from gatekeeper.core.system.record_files import RESTORE_HINT
 from gatekeeper.core.verdict import Finding, Verdict
 from gatekeeper.report.data.page import PageData, page_data
+from gatekeeper.report.data.progress import Progress
 from gatekeeper.run.stages.promote import POLICY
 
 
@@ -222,6 +223,32 @@ def load_page_data(path: Path) -> PageData:
         manifest=manifest.model_dump(mode="json", by_alias=True),
         policy=directory.read(POLICY).decode(errors="replace") if policy.is_file() else None,
     )
+
+
+def load_live_page(path: Path) -> PageData:
+    """Compute the page of a run that is under way: what was measured so far, and how far it is; nothing is decided."""
+    case, manifest, events = _stored(run_directory.RunDirectory(path))
+    recorded = [*case.sweep.values(), *case.soaks.values()]
+    planned = len(case.plan.requests)
+    happened = [(one.at, one) for one in events.records]
+    happened += [
+        (one.at, Event(one.at, "answer", {"generation": one} | ({"of": planned} if one.trial in case.sweep else {})))
+        for file in recorded
+        for one in file.records
+    ]
+    happened += [(one.at, Event(one.at, "sample", {"values": one.values})) for one in case.host_samples[-1:]]
+    progress = Progress()
+    for _, event in sorted(happened, key=lambda one: one[0]):
+        progress.update(event)
+    page = page_data(
+        case,
+        _concluded(case, path),
+        events.records,
+        finished=False,
+        manifest=manifest.model_dump(mode="json", by_alias=True),
+        policy=None,
+    )
+    return replace(page, progress=progress.snapshot(), gaps=())
 
 
 def _stored(

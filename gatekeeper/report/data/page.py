@@ -12,6 +12,7 @@ from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Verdict
 from gatekeeper.report.data.decision import Decision, decide
 from gatekeeper.report.data.distributions import Distributions, distributions
+from gatekeeper.report.data.progress import Snapshot
 from gatekeeper.report.data.sweep import SweepData, sweep_data
 from gatekeeper.report.data.timeline import Timeline, timelines
 
@@ -34,6 +35,8 @@ class PageData:
     gaps: tuple[Gap, ...]
     decision: Decision
     """The headline, the figures of each workload, and the objectives that failed or are not proven."""
+    progress: Snapshot | None = None
+    """How far a run is that is under way; None for any other."""
     run: str = ""
     """The run directory, as it was given when the run began; empty where the event log does not tell."""
 

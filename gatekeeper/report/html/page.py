@@ -22,10 +22,13 @@ from gatekeeper.report.html.markup import Markup, el, embedded, facts, join, not
 def render(page: PageData) -> str:
     """Return the document; it loads nothing, and its Content-Security-Policy forbids any loading."""
     style, script = _file("page.css"), _file("page.js")
+    live = page.progress is not None
+    if live:
+        script += _file("live.js")
     head = el(
         "head",
         el("meta", charset="utf-8"),
-        el("meta", http_equiv="Content-Security-Policy", content=_rules(style, script)),
+        el("meta", http_equiv="Content-Security-Policy", content=_rules(style, script, live=live)),
         el("meta", name="viewport", content="width=device-width, initial-scale=1"),
         el("meta", name="color-scheme", content="light dark"),
         el("meta", name="referrer", content="no-referrer"),
@@ -61,11 +64,15 @@ def _file(name: str) -> str:
     return files("gatekeeper.report.html").joinpath(name).read_text(encoding="utf-8")
 
 
-def _rules(style: str, script: str) -> str:
-    """Return the Content-Security-Policy: this style and this script by their digests, nothing else from anywhere."""
+def _rules(style: str, script: str, *, live: bool) -> str:
+    """Return the Content-Security-Policy: this style and this script by their digests, nothing else from anywhere.
+
+    The page of a run under way may ask its own server for the next version.
+    """
     digests = (base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in (style, script))
     allowed = (f"{kind} 'sha256-{digest}'" for kind, digest in zip(("style-src", "script-src"), digests, strict=True))
-    return "; ".join(("default-src 'none'", *allowed, "base-uri 'none'", "form-action 'none'"))
+    ask = ("connect-src 'self'",) if live else ()
+    return "; ".join(("default-src 'none'", *allowed, *ask, "base-uri 'none'", "form-action 'none'"))
 
 
 def _contents(parts: Sequence[Markup]) -> Markup:
@@ -80,34 +87,49 @@ def _hero(page: PageData) -> Markup:
     kind = "demo" if decision.demo and state == "promoted" else state
     until = decision.valid_until
     summary = (
-        ("Valid until", _instant(until) if until else "no policy was written"),
+        ("Valid until", _instant(until) if until else "no policy was written" if page.progress is None else "not yet"),
         ("Machine", _host(page)),
         ("Models", _target(page)),
-        ("Outcome", f"{phrases.spaced(state)}, exit code {verdict.exit_code}, grade {verdict.grade}"),
+        ("Outcome", _outcome(page)),
         ("Started", _instant(str(page.manifest.get("frozen_at", "?")))),
         ("Run folder", page.run or "unknown"),
     )
+    headline, reason = decision.headline, decision.reason
+    if page.progress is not None:
+        headline, reason = (
+            phrases.under_way(page.progress),
+            "Every figure is of what was measured so far; the end decides",
+        )
     ribbon = (
         f"Demo: the soak was shorter than {show_seconds(CERTIFICATION_S)}. It shows how gatekeeper works; it is no "
         "certificate, and the deploy gate refuses it."
     )
     return join(
-        el("p", ribbon, class_="ribbon") if decision.demo else None,
+        el("p", ribbon, class_="ribbon") if decision.demo and page.progress is None else None,
         el(
             "header",
             el("p", "gatekeeper", el("span", f" · {verdict.slo}"), class_="eyebrow"),
             el(
                 "h1",
                 el("span", "!" if kind == "demo" else phrases.GLYPHS[state], class_="glyph", aria_hidden="true"),
-                el("span", decision.headline),
+                el("span", headline),
             ),
-            el("p", f"{decision.reason}.", class_="lede") if decision.reason else None,
+            el("p", f"{reason}.", class_="lede") if reason else None,
             el("p", page.slo.why, class_="dim") if page.slo.why else None,
-            el("p", el("b", "Next: "), el("code", decision.next_step(run=page.run or "RUN_DIR")), class_="next"),
+            el("p", el("b", "Next: "), el("code", decision.next_step(run=page.run or "RUN_DIR")), class_="next")
+            if page.progress is None
+            else el("progress", max="1", value=page.progress.share, aria_label="This part of the run"),
             facts(summary, "facts"),
             class_=f"hero {kind}",
         ),
     )
+
+
+def _outcome(page: PageData) -> str:
+    if page.progress is not None:
+        return "none yet"
+    verdict = page.verdict
+    return f"{phrases.spaced(phrases.state(page))}, exit code {verdict.exit_code}, grade {verdict.grade}"
 
 
 def _instant(stamp: str) -> str:

@@ -1,0 +1,241 @@
+"""The page of a run under way, on 127.0.0.1: served by a process of its own, which only reads the run directory.
+
+Run as a program it is that process: `python -m gatekeeper.run.live_page FD`. FD is a socket that listens already; the
+run directory comes as a line on stdin, and the end of stdin is the end of the run. It renders only while a browser
+asks, takes at most a tenth of one core, at the lowest priority, and so disturbs no measurement.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.interfaces import Observer
+from gatekeeper.core.records import Event
+
+HOSTS = ("127.0.0.1", "localhost", "[::1]")
+"""Names in a Host header that are this machine; any other is a page of somebody else that was led here."""
+LEAST_S, DUTY = 5.0, 0.1
+"""At least this long from one rendering to the next, and at most this share of a core."""
+WATCHED_S = 30.0
+"""A browser that did not ask for this long is gone."""
+LINGER_S = 6.0
+"""How long the finished page waits for a browser that is still there; it asks every two seconds."""
+MOST = 16
+"""Connections at a time; further ones are closed."""
+LIMIT_S = 10.0
+"""A connection on which nothing comes for this long is closed."""
+WAITING = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="2">'
+    "<title>gatekeeper</title><p>Nothing was measured yet. This page loads again by itself.</p></html>"
+)
+
+
+@contextmanager
+def served(port: int) -> Iterator[tuple[Observer, str]]:
+    """Serve the page while the context is open; yield the observer that tells where the run is, and the address."""
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise InputError(
+                f"--serve {port}: cannot listen on 127.0.0.1:{port}: {error.strerror}",
+                hint="choose another port, or --serve 0 for any that is free",
+            ) from error
+        listening.listen(MOST)
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        command = [sys.executable, "-m", "gatekeeper.run.live_page", str(listening.fileno())]
+        server = subprocess.Popen(
+            command,
+            pass_fds=(listening.fileno(),),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the run
+        )
+    assert server.stdin is not None
+    pipe = server.stdin
+
+    def tell(event: Event) -> None:
+        if event.kind == "begin":
+            with suppress(OSError):  # a page that cannot be served is no reason to end a run
+                pipe.write(f"{Path(event.detail['run']).absolute()}\n".encode())
+                pipe.flush()
+
+    try:
+        yield tell, address
+        with suppress(OSError):
+            pipe.close()
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(2 * LINGER_S)
+    finally:
+        server.kill()
+        server.wait()
+        with suppress(OSError):
+            pipe.close()
+
+
+class LivePage:
+    """The newest page of a run, rendered again while somebody asks for it and its records grow."""
+
+    def __init__(self) -> None:
+        self.html, self.version = WAITING.encode(), 0
+        self.shown = 0
+        """The version that was fetched last."""
+        self.asked = -WATCHED_S
+        """When it was asked for last."""
+        self.run: Path | None = None
+        self.over = threading.Event()
+        """The run has ended."""
+
+    def watched(self) -> bool:
+        """Return whether a browser asks for it."""
+        return time.monotonic() - self.asked < WATCHED_S
+
+    def keep_rendered(self) -> None:
+        """Render it again and again until the run has ended; then serve the report until every browser has it."""
+        seen, due = -1, 0.0
+        while not self.over.wait(0.5):
+            size = self._recorded()
+            if self.watched() and size != seen and time.monotonic() >= due:
+                begun, spent = time.monotonic(), time.process_time()
+                seen = size
+                self._show(self._rendered())
+                due = begun + max(LEAST_S, (time.process_time() - spent) / DUTY)
+        report = self.run / "report.html" if self.run is not None else None
+        if report is None or not report.is_file() or not self.watched():
+            return
+        self._show(report.read_bytes())
+        ends = time.monotonic() + LINGER_S
+        while self.shown != self.version and time.monotonic() < ends:
+            time.sleep(0.1)
+
+    def _show(self, html: bytes | None) -> None:
+        if html is not None:
+            self.html, self.version = html, self.version + 1
+
+    def _recorded(self) -> int:
+        """Return the bytes of the run's records; 0 before there is a run."""
+        with suppress(OSError):
+            return sum(one.stat().st_size for one in self.run.glob("*.jsonl")) if self.run is not None else 0
+        return 0
+
+    def _rendered(self) -> bytes | None:
+        """Return the page; None where the records, which are being written, cannot be read at this moment."""
+        from gatekeeper.report.html import page  # noqa: PLC0415
+        from gatekeeper.run.load import load_live_page  # noqa: PLC0415
+
+        if self.run is None:
+            return None
+        try:
+            return page.render(load_live_page(self.run)).encode()
+        except (GatekeeperError, OSError, ValueError, LookupError):
+            return None
+
+
+class PageHandler(BaseHTTPRequestHandler):
+    """Answers two paths: the page, and the number of its version; and a browser's question for an icon."""
+
+    server: "PageServer"
+    timeout = LIMIT_S
+    server_version, sys_version = "gatekeeper", ""
+
+    def do_GET(self) -> None:
+        """Answer with the page or its version; nothing else of the run directory can be fetched."""
+        page = self.server.page
+        name = self.headers.get("Host", "").lower()
+        if name.rpartition(":")[0] not in HOSTS and name not in HOSTS:
+            self._answer(403, "text/plain", b"only for this machine\n")
+        elif self.path == "/":
+            page.asked = time.monotonic()
+            version, html = page.version, page.html
+            if self._answer(200, "text/html; charset=utf-8", html):
+                page.shown = version
+        elif self.path == "/version":
+            page.asked = time.monotonic()
+            self._answer(200, "text/plain", str(page.version).encode())
+        elif self.path == "/favicon.ico":
+            self._answer(204, "image/x-icon", b"")
+        else:
+            self._answer(404, "text/plain", b"there is only one page: /\n")
+
+    def _answer(self, code: int, kind: str, content: bytes) -> bool:
+        self.send_response(code)
+        for name, value in (
+            ("Content-Type", kind),
+            ("Content-Length", str(len(content))),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+            ("X-Frame-Options", "DENY"),
+            ("Cross-Origin-Resource-Policy", "same-origin"),
+        ):
+            self.send_header(name, value)
+        try:
+            self.end_headers()
+            self.wfile.write(content)
+        except OSError:  # a browser that left
+            self.close_connection = True
+            return False
+        return True
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
+class PageServer(ThreadingHTTPServer):
+    """Serves a page on a socket that listens already, with a limit on connections."""
+
+    daemon_threads = True
+
+    def __init__(self, listening: socket.socket, page: LivePage) -> None:
+        super().__init__(listening.getsockname()[:2], PageHandler, bind_and_activate=False)
+        self.socket.close()
+        self.socket, self.page = listening, page
+        self._free = threading.Semaphore(MOST)
+
+    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+        """Answer in a thread, unless there are too many."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(
+        self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
+    ) -> None:
+        """Answer, then let another connection in."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing: a connection that breaks harms only its browser."""
+
+
+def main(number: int) -> None:
+    """Serve until stdin ends."""
+    os.nice(19)
+    page = LivePage()
+    server = PageServer(socket.socket(fileno=number), page)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=_read_run, args=(page,), daemon=True).start()
+    page.keep_rendered()
+
+
+def _read_run(page: LivePage) -> None:
+    for line in sys.stdin:
+        page.run = Path(line.rstrip("\n"))
+    page.over.set()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

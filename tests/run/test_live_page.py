@@ -1,0 +1,165 @@
+"""The page of a run under way: its own process, this machine alone, and no browser that harms the run."""
+
+import shutil
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.records import Event
+from gatekeeper.run.live_page import MOST, served
+from tests.builders.small_run import restored, small, stored, unfinished
+
+AT = "2026-01-01T00:00:00.000000Z"
+
+
+@pytest.fixture(scope="module")
+def under_way(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has measured everything and not ended."""
+    place = small(tmp_path_factory.mktemp("live"))
+    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
+    restored(place.path / "run", unfinished(stored(place.path / "run")))
+    return place.path / "run"
+
+
+@pytest.fixture(scope="module")
+def address(under_way: Path) -> Iterator[str]:
+    with served(0) as (tell, address):
+        tell(Event(AT, "begin", {"run": str(under_way)}))
+        yield urlsplit(address).netloc
+
+
+def fetched(address: str, path: str = "/", **headers: str) -> tuple[int, str]:
+    with closing(HTTPConnection(address, timeout=60)) as connection:
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 240
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def test_the_page_of_a_run_under_way_is_served(address: str) -> None:
+    """
+    The page begins with how far the run is, has what was measured, and asks its server alone for the next version.
+    """
+    until(lambda: "Running:" in fetched(address)[1])
+
+    page = fetched(address)[1]
+
+    assert "connect-src &#x27;self&#x27;" in page
+    assert all(one in page for one in ("Workloads", "The soak over time", "none yet"))
+    assert "Next:" not in page
+    assert int(fetched(address, "/version")[1]) >= 1
+
+
+@pytest.mark.parametrize("path", ["/manifest.json", "/../manifest.json", "//etc/passwd", "/soak-1.jsonl", "/version/"])
+def test_no_file_is_served(address: str, path: str) -> None:
+    """
+    There is one page and its version: no path leads to a file.
+    """
+    assert 404 == fetched(address, path)[0]
+
+
+@pytest.mark.parametrize(
+    ("host", "code"),
+    [("localhost:1", 200), ("127.0.0.1", 200), ("evil.example", 403), ("127.0.0.1.evil.example:80", 403), ("", 403)],
+)
+def test_a_page_of_somebody_else_gets_nothing(address: str, host: str, code: int) -> None:
+    """
+    A name that leads to this machine from elsewhere (DNS rebinding) is refused by its Host header.
+    """
+    assert code == fetched(address, "/version", Host=host)[0]
+
+
+def test_only_reading_is_possible(address: str) -> None:
+    """
+    Other methods than GET are refused.
+    """
+    with closing(HTTPConnection(address, timeout=60)) as connection:
+        connection.request("POST", "/", b"x")
+        assert 501 == connection.getresponse().status
+
+
+def test_browsers_that_say_nothing_are_limited(address: str) -> None:
+    """
+    Connections beyond the limit are closed at once; when the silent ones have gone, the page is there again.
+    """
+    name, _, port = address.partition(":")
+    silent = [socket.create_connection((name, int(port))) for _ in range(MOST + 4)]
+    for one in silent:
+        one.close()
+
+    until(lambda: 200 == answered(address))
+
+
+def answered(address: str) -> int | None:
+    try:
+        return fetched(address, "/version")[0]
+    except OSError:
+        return None
+
+
+def test_a_port_in_use_is_said_before_anything_starts() -> None:
+    """
+    The error names the port and offers another.
+    """
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+
+        with pytest.raises(InputError, match=f"--serve {port}") as error, served(port):
+            pytest.fail("it must not start")
+
+    assert "--serve 0" in str(error.value.hint)
+
+
+def test_the_end_of_the_run_ends_the_server(under_way: Path) -> None:
+    """
+    A browser that still asks gets the report; then the server ends.
+    """
+    report, pages = under_way / "report.html", [""]
+    with served(0) as (tell, address):
+        place = urlsplit(address).netloc
+        tell(Event(AT, "begin", {"run": str(under_way)}))
+        until(lambda: "Running:" in fetched(place)[1])
+        report.write_text("the report")
+        asking = threading.Thread(target=_ask_until_gone, args=(place, pages))
+        asking.start()
+    asking.join(60)
+    report.unlink()
+
+    assert "the report" == pages[-1]
+    assert answered(place) is None
+
+
+def _ask_until_gone(address: str, pages: list[str]) -> None:
+    while answered(address) is not None:
+        with suppress(OSError):
+            pages.append(fetched(address)[1])
+        time.sleep(0.2)
+
+
+def test_a_dead_server_harms_nothing(under_way: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Where the page's process has died, telling it about the run raises nothing.
+    """
+    monkeypatch.setattr(sys, "executable", shutil.which("true"))
+
+    with served(0) as (tell, _):
+        for _ in range(20):
+            tell(Event(AT, "begin", {"run": str(under_way)}))
+            time.sleep(0.05)
