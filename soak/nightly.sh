@@ -2,7 +2,9 @@
 # One night: certify an SLO on this or on a remote host, delete old runs, and print one line with the result.
 #
 #   soak/nightly.sh SLO.toml [--on HOST [--hosts FILE]] [--runs DIR] [--keep N] [-- OPTIONS]
+#   soak/nightly.sh --fleet [--hosts FILE] [--runs DIR] [--keep N] SLO.toml...
 #
+#   --fleet      measure every SLO on every host of the hosts file that it fits, by `gatekeeper fleet certify`
 #   --on HOST    measure on HOST, by `gatekeeper remote certify` [default: this machine]
 #   --hosts FILE the hosts file that describes HOST [default: soak/hosts.toml, then ~/.config/gatekeeper/hosts.toml]
 #   --runs DIR   folder of run directories, logs and last.txt [default: runs]; use one folder for each host
@@ -16,7 +18,7 @@ set -euo pipefail
 # Written for bash 3.2 and the tools of macOS: no arrays, no flags that only GNU has. Except for the line above it is
 # POSIX shell; a test runs it in one.
 
-slo='' host='' hosts='' runs=runs keep=14
+slo='' host='' hosts='' fleet='' runs=runs keep=14
 name=nightly where='' run='' log='' line='' child='' signals=0
 code=4 # until gatekeeper has ended: an error of this script must not look like a verdict
 
@@ -70,6 +72,10 @@ while [ $# -gt 0 ]; do
     esac
     shift 2
     ;;
+  --fleet)
+    fleet=yes
+    shift
+    ;;
   -h | --help)
     trap - EXIT
     sed -n '2,/^set /s/^# \{0,1\}//p' "$0"
@@ -81,6 +87,10 @@ while [ $# -gt 0 ]; do
     ;;
   -*) give_up 2 "no option $1; see --help" ;;
   *)
+    if [ -n "$fleet" ]; then # the rest are SLO files
+      slo=fleet.toml
+      break
+    fi
     if [ -n "$slo" ]; then give_up 2 "expected one SLO file, got also $1"; fi
     slo=$1
     shift
@@ -88,6 +98,7 @@ while [ $# -gt 0 ]; do
   esac
 done
 if [ -z "$slo" ]; then give_up 2 "needs an SLO file; see --help"; fi
+if [ -n "$fleet" ] && [ -n "$host" ]; then give_up 2 "--on goes with one SLO, --fleet takes its hosts from the hosts file"; fi
 case "$keep" in
 *[!0-9]* | 0*) give_up 2 "--keep $keep is not a number of runs (1 or more)" ;;
 esac
@@ -95,6 +106,7 @@ name=${slo##*/}
 name=${name%.toml}
 here=$(uname -n)
 where=${host:-$here}
+if [ -n "$fleet" ]; then where="the hosts of ${hosts:-soak/hosts.toml}"; fi
 
 if ! mkdir -p -- "$runs" 2>/dev/null || ! runs=$(CDPATH='' cd -- "$runs" 2>/dev/null && pwd); then
   give_up 4 "cannot create the folder $runs"
@@ -107,6 +119,7 @@ until (set -C && : >"$runs/nightly-$stamp-$name$try.log") 2>/dev/null; do
   if [ "$try" -lt -9 ]; then give_up 4 "cannot write into $runs"; fi
 done
 run="$runs/$stamp-$name$try"
+if [ -n "$fleet" ]; then run="$runs/fleet"; fi # the same each night: an interrupted one is continued
 log="$runs/nightly-$stamp-$name$try.log"
 # After a power cut, last.txt must not show the result of an earlier night.
 write_last "$name: started at $stamp and has not ended; on $where; $run" || give_up 4 "cannot write into $runs"
@@ -121,7 +134,9 @@ if ! command -v "$program" >/dev/null 2>&1; then
 fi
 
 trap stop TERM INT HUP
-if [ -n "$host" ]; then
+if [ -n "$fleet" ]; then
+  set -- fleet certify "$@" ${hosts:+--hosts "$hosts"} --runs "$run"
+elif [ -n "$host" ]; then
   set -- remote certify "$slo" --on "$host" ${hosts:+--hosts "$hosts"} --out "$run" "$@"
 else
   set -- certify "$slo" --out "$run" "$@"
@@ -137,7 +152,11 @@ while :; do
 done
 child='' code=$ended
 
-if [ -f "$run/SHA256SUMS" ]; then
+if [ -n "$fleet" ] && [ -f "$run/fleet.json" ]; then
+  line=$("$program" fleet report --runs "$run" 2>>"$log") || true # its exit code is the fleet's
+  line="fleet: ${line##*
+}"
+elif [ -f "$run/SHA256SUMS" ]; then
   line=$("$program" report "$run" --format line 2>>"$log") || line=''
 fi
 case "$line" in
@@ -156,10 +175,14 @@ case "$line" in
 esac
 
 if [ "$signals" = 0 ]; then
-  rotated=yes
-  "$program" prune "$runs" --keep "$keep" --within 1d --unfinished 14d >>"$log" 2>&1 || rotated=''
+  rotated=yes folder=$runs
+  if [ -n "$fleet" ]; then folder=$run; fi
+  "$program" prune "$folder" --keep "$keep" --within 1d --unfinished 14d >>"$log" 2>&1 || rotated=''
   if [ -n "$host" ] && [ -f "$run/SHA256SUMS" ]; then
     "$program" remote prune --on "$host" ${hosts:+--hosts "$hosts"} --keep "$keep" >>"$log" 2>&1 || rotated=''
+  fi
+  if [ -n "$fleet" ]; then
+    "$program" fleet prune ${hosts:+--hosts "$hosts"} --keep "$keep" >>"$log" 2>&1 || rotated=''
   fi
   if [ -z "$rotated" ]; then line="$line; old runs were not deleted, see $log"; fi
   set -- "$runs"/nightly-*.log # oldest first

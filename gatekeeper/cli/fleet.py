@@ -9,7 +9,7 @@ import click
 
 from gatekeeper.cli.common_options import add_common
 from gatekeeper.cli.options import AS_JSON, CommandGroup, show
-from gatekeeper.core.errors import InputError
+from gatekeeper.core.errors import ExitCode, InputError
 
 HOSTS = click.option(
     "--hosts",
@@ -163,13 +163,30 @@ def policy(slo: str, runs: Path, only: Sequence[str], *, as_json: bool) -> None:
 @ONLY
 @RUNS
 @AS_JSON
-def cancel(hosts: Path, only: Sequence[str], runs: Path, *, as_json: bool) -> None:
+def cancel(hosts: Path, only: Sequence[str], runs: Path, *, as_json: bool) -> int:
     """Stop the runs of the fleet in --runs on their hosts."""
-    from gatekeeper.fleet.cancel import cancel_all  # noqa: PLC0415
+    from gatekeeper.fleet.on_hosts import cancel_all  # noqa: PLC0415
 
     found = cancel_all(runs, hosts, only)
     lines = [f"{one['host']}: {one['run']}: {one['says']}\n" for one in found["runs"]]
     show(found, "".join(lines) or "nothing runs\n", as_json=as_json)
+    return ExitCode.UNPROVEN if any(one["error"] for one in found["runs"]) else ExitCode.OK
+
+
+@fleet.command()
+@HOSTS
+@ONLY
+@click.option(
+    "--keep", type=click.IntRange(min=1), required=True, metavar="N", help="Keep the newest N downloaded runs."
+)
+@AS_JSON
+def prune(hosts: Path, only: Sequence[str], keep: int, *, as_json: bool) -> int:
+    """Remove your old downloaded runs from every host; nothing else is touched."""
+    from gatekeeper.fleet.on_hosts import prune_all  # noqa: PLC0415
+
+    found = prune_all(hosts, keep, only)
+    show(found, "".join(f"{one['host']}: {one['says']}\n" for one in found["hosts"]), as_json=as_json)
+    return ExitCode.UNPROVEN if any(one["error"] for one in found["hosts"]) else ExitCode.OK
 
 
 def _read(runs: Path) -> dict[str, Any]:
