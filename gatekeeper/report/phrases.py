@@ -218,3 +218,10 @@ def routing(verdict: Verdict) -> str:
     mix, single = show(seen["policy_throughput"], "tok/s"), describe_setting(seen["best_static"]["setting"])
     gain = ratio(seen["gain"], "center")
     return f"routing: {mix} over the mix of workloads, {gain} the best single setting ({single}); {seen['says']}"
+
+
+def token_latency(figures: Mapping[str, Any]) -> str:
+    """Write the latency of tokens at its quantiles, as far as the answers can bound them; empty without any."""
+    named = {"itl_p50": "median", "itl_p95": "95 %", "itl_p99": "99 %"}
+    known = [f"{word} {interval(figures[metric], metric)}" for metric, word in named.items() if figures.get(metric)]
+    return f"time per token: {', '.join(known)}" if known else ""

@@ -15,6 +15,8 @@ FIGURES = {
     "acceptance_rate": "acceptance",
     "ttft_delta": "TTFT delta",
     "decode_throughput": "decode",
+    "itl_p95": "token p95",
+    "itl_p99": "token p99",
 }
 """The metrics that a person looks for first, with their labels."""
 LONGEST = 160
