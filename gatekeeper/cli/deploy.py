@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -126,7 +127,7 @@ def history(runs_dir: Path, *, as_json: bool) -> None:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "json", "markdown"]),
+    type=click.Choice(["text", "json", "markdown", "html"]),
     default="text",
     show_default=True,
     help="Output format; markdown fits a pull-request comment.",
@@ -156,8 +157,13 @@ def compare(
 
     document = comparing.compare(runs, metrics)
     pairs = comparing.comparisons(document)
-    text = comparison.markdown(pairs) if form == "markdown" else comparison.text(pairs)
-    show(document, text, as_json=form == "json")
+    if form == "html":
+        from gatekeeper.report.html import comparison_page  # noqa: PLC0415
+
+        sys.stdout.write(comparison_page.render(pairs))
+    else:
+        text = comparison.markdown(pairs) if form == "markdown" else comparison.text(pairs)
+        show(document, text, as_json=form == "json")
     return comparing.exit_code(document, fail_on_worse=fail_on == "worse")
 
 

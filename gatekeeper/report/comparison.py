@@ -1,6 +1,7 @@
-"""Runs side by side, as text and as Markdown for a pull-request comment: one table, the first run is the reference."""
+"""Runs side by side, as text and as Markdown for a pull request: one table, the first run is the reference."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any
 
@@ -11,23 +12,32 @@ from gatekeeper.report.phrases import interval, spaced
 
 MARKER = "<!-- gatekeeper -->"
 """By this first line a job finds its own comment of an earlier push."""
+RUN_HEADS = ("Backend", "Frozen", "Outcome")
 SIGNS = {"better": "▲", "worse": "▼"}
 
 Pair = Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class WorkloadTable:
+    """One workload's figures: a column for each run, a row for each metric."""
+
+    name: str
+    heads: tuple[str, ...]
+    """Of each run: its letter, the outcome and the setting."""
+    refusals: tuple[str, ...]
+    """Why the workload, or a part of it, is not compared."""
+    rows: tuple[tuple[str, ...], ...]
+    """The metric, then a cell for each run."""
+
+
 def text(pairs: Sequence[Pair]) -> str:
     """Return the result in a line each, the runs, what is not comparable, and each workload's figures side by side."""
-    lines = [*_headlines(pairs), ""]
-    heads = _heads(pairs)
-    lines += aligned([(_letter(number), *_head(one), str(one["run"])) for number, one in enumerate(heads)])
-    lines += [f"{one}" for one in _remarks(pairs)]
-    for name, of in _workloads(pairs).items():
-        lines += ["", name]
-        lines += [f"  {letter} {what}" for letter, what in _settings(of)]
-        lines += [f"  not compared: {one}" for one in _refusals(of)]
-        rows = [(f"  {metric}", *cells) for metric, *cells in _rows(of)]
-        lines += aligned(rows) if rows else []
+    lines = [*headlines(pairs), "", *aligned(runs(pairs)), *remarks(pairs)]
+    for one in tables(pairs):
+        lines += ["", one.name, *(f"  {head}" for head in one.heads)]
+        lines += [f"  not compared: {refusal}" for refusal in one.refusals]
+        lines += aligned([(f"  {row[0]}", *row[1:]) for row in one.rows]) if one.rows else []
     return "\n".join(lines) + "\n"
 
 
@@ -35,23 +45,35 @@ def markdown(pairs: Sequence[Pair]) -> str:
     """Return the same for a comment on GitHub; its first line marks it as gatekeeper's."""
     from gatekeeper.report.markdown import plain, table  # noqa: PLC0415 (it needs numpy, which most commands do not)
 
-    heads = _heads(pairs)
-    first, *others = _headlines(pairs)
+    first, *others = headlines(pairs)
     blocks = [MARKER, f"### {plain(first)}", *map(plain, others)]
-    rows = [
-        (f"**{_letter(number)}**", *(plain(cell) for cell in _head(one)), f"`{one['run']}`")
-        for number, one in enumerate(heads)
-    ]
-    blocks.append(table(("", "Backend", "Frozen", "Outcome", "Run"), rows))
-    remarks = [f"- {plain(one)}" for one in _remarks(pairs)]
-    blocks += ["\n".join(remarks)] if remarks else []
-    for name, of in _workloads(pairs).items():
-        blocks.append(f"#### {plain(name)}")
-        blocks += [f"Not compared: {plain(one)}" for one in _refusals(of)]
-        letters = [f"{letter}: {plain(what)}" for letter, what in _settings(of)]
-        rows = [(f"`{metric}`", *(plain(cell) for cell in cells)) for metric, *cells in _rows(of)]
-        blocks += [table(("", *letters), rows)] if rows else []
+    rows = [(f"**{letter}**", *map(plain, cells), f"`{run}`") for letter, *cells, run in runs(pairs)]
+    blocks.append(table(("", *RUN_HEADS, "Run"), rows))
+    listed = [f"- {plain(one)}" for one in remarks(pairs)]
+    blocks += ["\n".join(listed)] if listed else []
+    for one in tables(pairs):
+        blocks += [f"#### {plain(one.name)}", *(f"Not compared: {plain(refusal)}" for refusal in one.refusals)]
+        cells = [(f"`{metric}`", *map(plain, found)) for metric, *found in one.rows]
+        blocks += [table(("", *map(plain, one.heads)), cells)] if cells else []
     return "\n\n".join(blocks) + "\n"
+
+
+def runs(pairs: Sequence[Pair]) -> list[tuple[str, ...]]:
+    """Return a row for each run: its letter, the backend, the time, the outcome and the folder."""
+    return [(_letter(number), *_head(one), str(one["run"])) for number, one in enumerate(_heads(pairs))]
+
+
+def tables(pairs: Sequence[Pair]) -> list[WorkloadTable]:
+    """Return a table for each workload."""
+    return [
+        WorkloadTable(
+            name,
+            tuple(f"{letter}: {what}" for letter, what in _settings(of)),
+            tuple(_refusals(of)),
+            tuple(_rows(of)),
+        )
+        for name, of in _workloads(pairs).items()
+    ]
 
 
 def _heads(pairs: Sequence[Pair]) -> list[Mapping[str, Any]]:
@@ -68,7 +90,7 @@ def _head(one: Mapping[str, Any]) -> tuple[str, str, str]:
     return one["backend"], f"{one['at'][:16]}Z", outcome
 
 
-def _headlines(pairs: Sequence[Pair]) -> list[str]:
+def headlines(pairs: Sequence[Pair]) -> list[str]:
     """Say of each run after the first what is proven worse and better than in the first."""
     lines = []
     for number, pair in enumerate(pairs, 1):
@@ -99,7 +121,7 @@ def change(one: Mapping[str, Any]) -> str:
     return f"{100 * one['change']:+.1f} {'points' if BY_NAME[one['metric']].relative else '%'}"
 
 
-def _remarks(pairs: Sequence[Pair]) -> list[str]:
+def remarks(pairs: Sequence[Pair]) -> list[str]:
     """Return the differences between the runs, each once."""
     lines: list[str] = []
     for number, pair in enumerate(pairs, 1):

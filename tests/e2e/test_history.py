@@ -184,6 +184,10 @@ def test_frameworks_stand_side_by_side(place: Place) -> None:
     (row,) = (line for line in shown.splitlines() if line.startswith("  decode_throughput"))
     assert 3 == row.count("tok/s")
     assert "against each backend's own plain decoding" in shown
+    place.run("compare", *runs, "-o", "all.html", code=0)
+    page = (place.path / "all.html").read_text()
+    assert all(word in page for word in ("llama-server", "decode_throughput", "▼", "Content-Security-Policy"))
+    assert "<script" not in page
 
 
 @pytest.mark.parametrize("other", [{"architecture": "LlamaForCausalLM"}, {"architecture": None}, {"shape": None}])
