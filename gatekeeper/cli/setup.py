@@ -58,9 +58,10 @@ def show_help(context: click.Context, words: Sequence[str]) -> None:
     show_default=True,
     help="The file to write.",
 )
+@click.option("--backend", help="Write it for this serving system [default: the one installed with the heaviest pair].")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @AS_JSON
-def init(output: Path, *, force: bool, as_json: bool) -> int:
+def init(output: Path, *, backend: str | None, force: bool, as_json: bool) -> int:
     """Write an SLO file for this machine, from the backends and models found on it.
 
     Exits 3 if the models must be downloaded or the backend installed first, and prints the commands.
@@ -68,7 +69,7 @@ def init(output: Path, *, force: bool, as_json: bool) -> int:
     from gatekeeper.report import command_text  # noqa: PLC0415
     from gatekeeper.run.init_slo import propose  # noqa: PLC0415
 
-    document, exit_code = propose(output, force=force)
+    document, exit_code = propose(output, force=force, backend=backend)
     show(document, command_text.proposal(document), as_json=as_json)
     return exit_code
 

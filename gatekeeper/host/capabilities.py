@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 
 from gatekeeper.core.metrics import ALL
@@ -42,6 +43,7 @@ HINTS: dict[tuple[str, str], str] = {
 }
 """What to do about a missing value, by platform and value."""
 
+_NO_COUNTER = "this machine has no energy counter: /sys/class/powercap lists none"
 NO_SOURCE = "this platform has no source for it"
 
 _READY = 3.0
@@ -76,12 +78,22 @@ def _servable(reading: Reading) -> bool:
 
 def _why(platform: str, value: str, reading: Reading, details: Mapping[str, str]) -> str:
     detail = details.get(reading.source, "")
-    return f"{value} is {reading.status}{f' ({detail})' if detail else ''}: {HINTS.get((platform, value), NO_SOURCE)}"
+    return f"{value} is {reading.status}{f' ({detail})' if detail else ''}: {_hint(platform, value)}"
+
+
+def _hint(platform: str, value: str) -> str:
+    """Return what to do about a missing value; no permission helps for a file that does not exist."""
+    if (platform, value) == ("linux", "package_power") and not any(_POWERCAP.glob("intel-rapl:*/energy_uj")):
+        return _NO_COUNTER
+    return HINTS.get((platform, value), NO_SOURCE)
+
+
+_POWERCAP = Path("/sys/class/powercap")
 
 
 def metric_hint(metric: str, platform: str | None = None) -> str:
     """Return the command or permission that makes a host metric measurable here."""
-    return HINTS.get((platform or this_platform(), METRIC_VALUES[metric][0]), NO_SOURCE)
+    return _hint(platform or this_platform(), METRIC_VALUES[metric][0])
 
 
 def value_hints(platform: str | None, readings: Mapping[str, Reading], details: Mapping[str, str]) -> list[str]:
@@ -90,7 +102,11 @@ def value_hints(platform: str | None, readings: Mapping[str, Reading], details: 
     advice: dict[str, list[str]] = {}
     for value, reading in readings.items():
         # `gatekeeper host` starts no server, so its footprint is always missing.
-        if reading.status != "ok" and value != "subject_footprint" and (hint := HINTS.get((name, value))):
+        if (
+            reading.status != "ok"
+            and value != "subject_footprint"
+            and (hint := HINTS.get((name, value)) and _hint(name, value))
+        ):
             advice.setdefault(hint, []).append(value)
     complaints = [
         f"no permission to run {source}: {detail}" for source, detail in details.items() if "password" in detail

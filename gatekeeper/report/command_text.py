@@ -95,24 +95,33 @@ def tried(document: dict[str, Any], *, verbose: bool) -> str:
     return f"{document['sentence']}\n{details}{advice}\n"
 
 
-_HEADS = {"package": "packages", "program": "programs on PATH", "host": "host telemetry"}
+_HEADS = {"backend": "serving systems", "program": "programs", "host": "host telemetry"}
+_NOT_ASKED = "  not installed: {}; how to install each: gatekeeper doctor --json"
 
 
 def checkup(document: Mapping[str, Any]) -> str:
-    """Return the table of `gatekeeper doctor`, and below it each fix once, with what it is for."""
+    """Return the tables of `gatekeeper doctor`, each fix once with what it is for, and at the end what to do next."""
     lines = [versions(document["versions"]).rstrip()]
     fixes: dict[str, list[str]] = {}
     for kind, head in _HEADS.items():
         mine = [one for one in document["items"] if one["kind"] == kind]
-        rows = [("" if one["found"] else "missing", one["what"], one["needed_for"], one["found"] or "") for one in mine]
+        # One serving system is enough: those that are not installed are no fault.
+        shown = [one for one in mine if one["found"] or kind != "backend"]
+        rows = [
+            ("" if one["found"] else "missing", one["what"], one["needed_for"], one["found"] or "") for one in shown
+        ]
         lines += ["", head, *(f"  {row}" for row in aligned(rows))]
-        for one in mine:
+        if absent := [one["needed_for"].removeprefix("backend ") for one in mine if one not in shown]:
+            lines += [_NOT_ASKED.format(", ".join(absent))]
+        for one in shown:
             if one["fix"]:
                 fixes.setdefault(one["fix"], []).append(one["needed_for"])
     if fixes:
-        lines += ["", "to fix, if you need it"]
+        lines += ["", "what is missing, and what to do"]
         for fix, uses in fixes.items():
             lines += [f"  for {', '.join(uses)}:", f"      {fix}"]
+    lines += ["", f"ready for: {'; '.join(document['ready'])}"]
+    lines += [f"missing for: {'; '.join(document['missing']) or 'nothing'}", f"next: {document['next']}"]
     return "\n".join(lines) + "\n"
 
 
@@ -127,9 +136,9 @@ def proposal(document: Mapping[str, Any]) -> str:
     memory = show_memory(machine["memory_bytes"]) if machine["memory_bytes"] else "memory unknown"
     if machine["memory_bytes"] and machine["available"]:
         memory += f", {show_bytes(machine['available'])} of it available now"
-    installed = (f"{name}{'' if there else ' (not installed)'}" for name, there in document["backends"].items())
+    installed = [name for name, there in document["backends"].items() if there] or ["none"]
     found = len(models) or "none found in the caches of Hugging Face, LM Studio and Ollama"
-    lines = [f"machine: {machine['chip'] or 'unknown chip'}, {memory}", f"backends: {', '.join(installed)}"]
+    lines = [f"machine: {machine['chip'] or 'unknown chip'}, {memory}", f"installed: {', '.join(installed)}"]
     lines += [f"models: {found}", *(f"  {row}" for row in aligned([_model_row(one) for one in models]))]
     names = f"{pair['target']} with {', '.join(pair['drafts'])}"
     if document["here"]:
@@ -141,7 +150,9 @@ def proposal(document: Mapping[str, Any]) -> str:
         lines += ["no two of them make a pair that fits into the available memory"] if models else []
         lines += [f"proposed pair for a machine of this size, backend {pair['backend']}: {names}"]
     lines += [f"left out, not measurable on this host: {name}" for name in document["left_out"]]
+    lines += [document["elsewhere"]] if document["elsewhere"] else []
     lines += [f"wrote {document['written']}"]
+    lines += [f"for {name}: {command}" for name, command in document["also"].items()]
     lines += [f"first: {command}" for command in document["do_first"]]
     lines += [f"next: {document['next']}"]
     return "\n".join(lines) + "\n"

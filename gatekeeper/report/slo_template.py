@@ -56,6 +56,14 @@ class Proposal:
     """Bytes that stay free."""
     lacks: Mapping[str, str]
     """Host metrics that cannot be measured on this host, and why."""
+    peak: float | None
+    """Bytes that the system may hold at most; None where the sizes of the models are not known."""
+    cold: bool
+    """The first token's time can be measured: no prompt comes from a cache."""
+    claims: bool
+    """Acceptance is counted by the server alone."""
+    others: tuple[str, ...]
+    """Other backends that are installed and load the same files."""
     missing: tuple[str, ...] = ()
     """Commands that download or install what is missing."""
 
@@ -85,7 +93,10 @@ def _head(proposed: Proposal) -> Iterator[str]:
 
 
 def _subject(proposed: Proposal) -> Iterator[str]:
-    yield from ("[subject]", f"backend = {_quoted(proposed.backend)}")
+    also = (
+        f"installed as well: {', '.join(proposed.others)}; certify the one that you deploy" if proposed.others else ""
+    )
+    yield from ("[subject]", _commented(f"backend = {_quoted(proposed.backend)}", also))
     yield f"target = {_quoted(proposed.target.name)}  # {proposed.target.note}"
     yield _commented("drafts = [", "heaviest first; they share the target's token map")
     yield from (f"  {_quoted(draft.name)},  # {draft.note}" for draft in proposed.drafts)
@@ -120,13 +131,19 @@ def _workloads(proposed: Proposal) -> Iterator[str]:
 
 def _objectives(proposed: Proposal) -> Iterator[str]:
     yield from _objective("throughput_ratio", "at_least = 1.16", "Below 1.16x a second model is not worth its memory.")
-    claims = proposed.backend == "llama-server"
     yield from _objective(
         "acceptance_rate",
         "at_least = 0.5",
         "A draft with half of its tokens rejected is the wrong draft for this workload.",
-        *(['from = "claims"               # as llama-server reports it'] if claims else []),
+        *(['from = "claims"               # as the server reports it'] if proposed.claims else []),
     )
+    if proposed.cold:
+        yield from _objective(
+            "ttft_delta",
+            "at_most = 0.08",
+            "A reader waits for the first token, and the draft reads the prompt too.",
+            _commented('or_with = "warm-up"', "a later first token needs a warm-up, then required by the policy"),
+        )
     yield from _objective("token_agreement", "at_least = 1.0", "Greedy speculation must not change any token.")
     yield from _objective(
         "error_rate", "at_most = 0.0", "No request may fail, with or without a draft.", 'when = "always"'
@@ -138,10 +155,14 @@ def _objectives(proposed: Proposal) -> Iterator[str]:
             yield from _objective(workload.quality, "at_least = 0.0", why, named)
     yield "# For a bound in milliseconds, measure this machine first with gatekeeper probe. For example:"
     yield from ("# [[objective]]", '# metric = "itl_p95"', '# at_most = "45 ms"', '# why = "..."', "")
+    if proposed.peak is not None and "footprint_peak" not in proposed.lacks:
+        most = f"at_most = {_quoted(show_bytes(proposed.peak))}"
+        yield from _objective("footprint_peak", most, "Weights, caches and Python; more is a leak or another model.")
     free = f"at_least = {_quoted(show_bytes(proposed.headroom))}"
     for metric, bound, why in (
         ("memory_headroom", free, "An eighth of the memory stays free for everything else."),
         ("memory_pressure_critical", 'at_most = "60 s"', "Longer critical pressure makes every app stutter."),
+        ("footprint_growth", 'at_most = "300 MB/h"', "Memory that grows without bound ends a server within days."),
         ("swapin_bytes", 'at_most = "200 MB"', "Swapping makes measurements wrong and the machine slow."),
         ("swap_growth", 'at_most = "200 MB"', "Swap that keeps growing ends with a machine that waits for its disk."),
         ("throttle_time", 'at_most = "0 s"', "A throttled machine does not keep this speed."),

@@ -2,21 +2,20 @@
 
 import platform
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal
 
 from gatekeeper import __version__, host
-from gatekeeper.backends.dialects import dialect_of
-from gatekeeper.core.backend_registry import SERVERS
+from gatekeeper.backends.models import locate
 from gatekeeper.core.metrics import ALL
+from gatekeeper.run.installed_backends import MLX, find_backends
 
 PACKAGES = ("mlx", "mlx-lm", "numpy")
 """Packages of this environment whose versions influence the measurements."""
-ATTACHED = {"lmstudio": "lms", "ollama": "ollama", "omlx": "omlx"}
-"""Programs of servers that gatekeeper attaches to and does not start."""
 DOWNLOADERS = {"hf": "pip install huggingface_hub"}
 """Programs that our hints name, with how to install them."""
 
@@ -25,7 +24,7 @@ DOWNLOADERS = {"hf": "pip install huggingface_hub"}
 class Item:
     """One thing that is present or missing."""
 
-    kind: Literal["package", "program", "host"]
+    kind: Literal["backend", "program", "host"]
     what: str
     found: str | None
     """Its version, its path, or the sources of its values; None where it is missing."""
@@ -36,8 +35,22 @@ class Item:
 
 def examine() -> dict[str, Any]:
     """Return what was found, as a document; nothing is started but the tools that read the host."""
-    items = [*_packages(), *_programs(), *_host()]
-    return {"schema": 1, "versions": versions(), "items": [asdict(one) for one in items]}
+    items = [*_backends(), *_downloaders(), *_host()]
+    return {"schema": 1, "versions": versions(), "items": [asdict(one) for one in items], **_summary(items)}
+
+
+def _summary(items: Sequence[Item]) -> dict[str, Any]:
+    """Return what this machine is ready for, what is missing for what, and the next command."""
+    backends = [one.needed_for.removeprefix("backend ") for one in items if one.kind == "backend" and one.found]
+    lacking = [one.needed_for for one in items if one.kind == "host" and one.found is None]
+    models = len(locate.all_models())
+    ready = [f"certify with {', '.join(backends)}"] if backends else []
+    ready += [f"{models} models in the local caches"] if models else []
+    ready += [f"{sum(one.kind == 'host' for one in items) - len(lacking)} of the host's objectives"]
+    missing = [] if backends else ["certify: no serving system is installed"]
+    missing += [] if models else ["a real run: no model is in the caches of Hugging Face, LM Studio and Ollama"]
+    missing += [", ".join(lacking)] if lacking else []
+    return {"ready": ready, "missing": missing, "next": "gatekeeper init" if backends else MLX}
 
 
 def versions() -> dict[str, str | None]:
@@ -60,25 +73,17 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _packages() -> Iterator[Item]:
-    found = _version("mlx-lm") if find_spec("mlx_lm") is not None else None
-    fix = None if found else dialect_of("mlx-server").install
-    yield Item("package", "mlx-lm", found, "backends mlx, mlx-server", fix)
+def _backends() -> Iterator[Item]:
+    for one in find_backends().values():
+        yield Item("backend", one.what, one.found, f"backend {one.name}", None if one.found else one.install)
 
 
-def _programs() -> Iterator[Item]:
-    for name in sorted(SERVERS):
-        dialect = dialect_of(name)
-        program = dialect.program[0] if dialect.program else ATTACHED.get(name)
-        if program is not None:
-            yield _program(program, f"backend {name}", dialect.install)
+def _downloaders() -> Iterator[Item]:
     for program, install in DOWNLOADERS.items():
-        yield _program(program, "downloading models", install)
-
-
-def _program(program: str, needed_for: str, install: str) -> Item:
-    found = shutil.which(program)
-    return Item("program", program, found, needed_for, None if found else install)
+        # A program of this environment counts: nothing here is started by its bare name.
+        beside = shutil.which(program, path=str(Path(sys.executable).parent))
+        found = shutil.which(program) or beside
+        yield Item("program", program, found, "downloading models", None if found else install)
 
 
 def _host() -> Iterator[Item]:

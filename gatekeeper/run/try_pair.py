@@ -12,7 +12,8 @@ from gatekeeper.core.errors import HostLacksError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.text import last_part, listed
 from gatekeeper.run import quick_probe
-from gatekeeper.run.init_slo import inspect_model, missing_backends, usable
+from gatekeeper.run.inspected_models import inspect_model, usable
+from gatekeeper.run.installed_backends import missing_backends
 
 FOLDER = Path("models")
 """Models of the user, besides those in the caches."""

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -15,12 +16,12 @@ from tests.builders.place import Place
 
 @pytest.fixture
 def bare(place: Place) -> Place:
-    """A place where PATH holds one server and nothing else."""
+    """A place where PATH holds one server and nothing else, and whose home has no models."""
     folder = place.path / "bin"
     folder.mkdir()
     (folder / "llama-server").write_text("#!/bin/sh\n")
     (folder / "llama-server").chmod(0o755)
-    return Place(place.path, {**place.environment, "PATH": str(folder)})
+    return Place(place.path, {**place.environment, "PATH": str(folder), "HOME": str(place.path)})
 
 
 def test_every_server_and_host_objective_is_looked_at(bare: Place) -> None:
@@ -47,8 +48,52 @@ def test_a_mac_without_tools_hears_how_to_get_them(bare: Place) -> None:
 
     done = mac.run("doctor", code=0)
 
+    assert ["ready for: ", "missing for: ", "next: "] == [
+        one.partition(": ")[0] + ": " for one in done.out.splitlines()[-3:]
+    ]
     assert "for objective power_mean, objective energy_per_token:\n      `brew install macmon`" in done.out
     assert "missing" in next(line for line in done.out.splitlines() if "objective power_mean" in line)
+
+
+def test_it_ends_in_what_to_do_next(bare: Place) -> None:
+    """
+    What is ready, what is missing for what, the next command; systems that nobody asked for are one line, no faults.
+    """
+    done = bare.run("doctor", code=0)
+
+    ready, missing, following = done.out.splitlines()[-3:]
+    assert "llama-server" in ready.removeprefix("ready for: certify with ")
+    assert "no model is in the caches" in missing
+    assert "next: gatekeeper init" == following
+    advice = done.out.partition("what is missing, and what to do")[2]
+    assert "mtplx" not in advice
+    assert "mtplx" in next(line for line in done.out.splitlines() if line.startswith("  not installed: "))
+
+
+def test_a_program_of_this_environment_counts(bare: Place) -> None:
+    """
+    `hf` beside the running Python is present, whether or not the environment is activated.
+    """
+    hf = Path(sys.executable).parent / "hf"
+    if not hf.is_file():
+        pytest.skip("huggingface_hub's program is not in this environment")
+
+    items = bare.run("doctor", "--json", code=0).document["items"]
+
+    assert str(hf) == next(one["found"] for one in items if one["what"] == "hf")
+
+
+@pytest.mark.skipif(any(Path("/sys/class/powercap").glob("intel-rapl:*/energy_uj")), reason="it has an energy counter")
+def test_no_permission_is_advised_for_a_file_that_does_not_exist(bare: Place) -> None:
+    """
+    Without an energy counter, doctor says so, and advises no chmod.
+    """
+    linux = Place(bare.path, {**bare.environment, "GATEKEEPER_HOST_AS": "linux"})
+
+    done = linux.run("doctor", code=0)
+
+    assert "chmod" not in done.out
+    assert "no energy counter" in done.out
 
 
 def test_the_version_tells_what_a_bug_report_needs(place: Place) -> None:

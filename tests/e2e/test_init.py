@@ -97,7 +97,7 @@ def test_without_a_pair_it_says_what_to_fetch(home: Place) -> None:
     for name in (written.subject.target, *written.subject.drafts):
         assert f"first: hf download {name}\n" in done.out
         assert f"#     hf download {name}\n" in (home.path / FILE).read_text()
-    assert {"json", "code", "tools", "chat"} == {one.name for one in written.workload}
+    assert {"json", "code", "tools", "chat", "random"} == {one.name for one in written.workload}
     assert False is written.sampling.thinking
     planned = home.run("plan", FILE, code=3)  # a forecast needs no models
     assert "download it: hf download" in planned.out
@@ -228,14 +228,59 @@ def test_a_mac_is_written_down_as_it_names_itself(home: Place) -> None:
     written = tomllib.loads((home.path / FILE).read_text())
     assert {"chip": "Apple M4", "memory_gb": 24, "os": "26", "power": "ac"} == written["host"]
     assert {"throttle_time", "memory_headroom", "swap_growth"} <= {one["metric"] for one in written["objective"]}
-    assert {} == document["left_out"]
+    assert document["left_out"].keys() <= {"footprint_growth"}  # the small scripts have no `footprint`
     assert [] == mini.run("plan", FILE, "--json").document["doubts"]
+
+
+@needs_mlx
+def test_first_token_and_memory_are_promised_with_a_control(home: Place) -> None:
+    """
+    The written file bounds the first token, the footprint and its growth, and has a workload on which no draft helps.
+    """
+    for name in ("little-target", "little-draft"):
+        laid_out.hub(home.path, f"org/{name}", MODELS / name)
+
+    document = home.run("init", "--json", code=0).document
+
+    written = slo.parse((home.path / FILE).read_text(), FILE)
+    metrics = {one.metric: one for one in written.objective}
+    assert {"ttft_delta", "footprint_peak", "footprint_growth", "memory_headroom"} <= metrics.keys() | document[
+        "left_out"
+    ]
+    assert "warm-up" == metrics["ttft_delta"].or_with
+    assert "random" in {one.name for one in written.workload}
+    assert document["backends"]["mlx-server"]
+    assert "gatekeeper init --backend mlx-server -o slos/mlx-server.toml" == document["also"]["mlx-server"]
+
+
+@pytest.mark.parametrize("backend", ["mlx-server", "llama-server", "mtplx", "dflash-mlx", "lmstudio", "ollama"])
+def test_a_file_for_another_backend_is_planned(home: Place, backend: str) -> None:
+    """
+    `--backend` writes a file for that system, whether or not it is installed, which plan reads; the code is 3.
+    """
+    document = home.run("init", "--backend", backend, "-o", "other.toml", "--json", code=3).document
+
+    written = slo.parse((home.path / "other.toml").read_text(), "other.toml")
+    assert (backend, backend, "other") == (document["pair"]["backend"], written.subject.backend, written.name)
+    assert document["do_first"]
+    planned = home.run("plan", "other.toml", "--json", code=3)
+    assert [] == [one for one in planned.document["complaints"] if one["weight"] == "never"]
+
+
+def test_a_backend_without_a_proposal_is_refused(home: Place) -> None:
+    """
+    Exit code 2, with the backends that init writes files for.
+    """
+    refused = home.run("init", "--backend", "mlx-servr", code=2)
+
+    assert "did you mean 'mlx-server'?" in refused.err
 
 
 @needs_mlx
 def test_a_pair_that_does_not_fit_now_is_not_proposed(home: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Only the memory that is available now counts; the pair for a smaller machine is proposed instead.
+    Only the memory that is available now counts; the pair for a smaller machine is proposed instead, and a remote host
+    for the one that is here.
     """
     for name in ("little-target", "little-draft"):
         laid_out.hub(home.path, f"org/{name}", MODELS / name)
@@ -247,6 +292,8 @@ def test_a_pair_that_does_not_fit_now_is_not_proposed(home: Place, monkeypatch: 
 
     assert "no two of them make a pair that fits into the available memory" in done.out
     assert "little-target" not in (home.path / FILE).read_text()
+    assert "org/little-target with org/little-draft needs " in done.out
+    assert f"gatekeeper remote certify {FILE} --on HOST" in done.out
 
 
 def test_one_odd_model_does_not_hide_the_others(home: Place) -> None:
