@@ -91,6 +91,8 @@ class _Soak:
     coverage: Coverage
     made: int = 0
     """Answers so far, those of earlier segments included."""
+    order: Iterator[Sequence[SoakRequest]] | None = None
+    """The requests to come: the second half of a soak goes on where the first one stopped."""
 
     def count(self, one: Generation) -> None:
         self.made += 1
@@ -151,11 +153,14 @@ class _Soak:
         weights = {name: self.profile.weight(name, tiers[name]) for name in task.settings}
         share = task.slo.soak.sentinel_share if self.woven else 0.0
         number = self.made
-        seed = task.seed + task.segment * 1_000_003 + number
-        swept = swept_canaries(task.slo, task.canaries)
-        endless = soak_requests(task.settings, task.canaries, weights, sentinel_share=share, seed=seed, swept=swept)
+        if self.order is None:
+            seed = task.seed + task.segment * 1_000_003 + number
+            swept = swept_canaries(task.slo, task.canaries)
+            self.order = soak_requests(
+                task.settings, task.canaries, weights, sentinel_share=share, seed=seed, swept=swept
+            )
         while more():
-            for turn in next(endless):
+            for turn in next(self.order):
                 number += 1
                 yield self.request(turn, f"{task.segment}-{number}", stretch)
 
