@@ -20,8 +20,8 @@ from gatekeeper.core.slo import Slo
 from gatekeeper.core.units import UNITS_OF, parse
 
 MACHINES = Path(__file__).parent / "machines"
-ACCEPTANCE = 0.9
-"""A token, where the truth is given."""
+ACCEPTANCE = 0.7
+"""A token, where the truth is given: of two drafted tokens 0.6 are kept, and a gain of 1.3x leaves a round 42 ms."""
 WRITTEN = 0.6
 """Of the tokens a canary allows, so many are written where its expectation does not set the answer: an assumption."""
 CALM = {
@@ -31,9 +31,11 @@ CALM = {
     "swapout_bytes": 0.0,
     "swap_used": 0.0,
     "thermal_level": 0.0,
+    "gpu_active": 0.95,
+    "gpu_frequency": 1.47e9,
 }
-"""What a host shows that has memory to spare and is cool."""
-FAULTS = ("none", "leak", "throttle", "squeeze", "tools")
+"""What a host shows that has memory to spare and is cool, with a GPU that is busy at a steady frequency (as macmon)."""
+FAULTS = ("none", "leak", "throttle", "squeeze", "tools", "blind")
 Host = Callable[[float], Mapping[str, float]]
 """The values that a host shows, by the seconds since the first sample."""
 
@@ -97,11 +99,16 @@ def _at_length(canary: Canary) -> str | None:
 
 
 def host_of(fault: str) -> Host:
-    """Return what the host shows in the soak: calm, throttled for a minute, or short of memory in its second half."""
+    """Return what the host shows in the soak: calm; throttled for a minute; short of memory in its second half; blind.
+
+    A blind host has no reading of its GPU, so that nothing confirms its thermal sensors.
+    """
+    blind = fault == "blind"
+    shown = {name: value for name, value in CALM.items() if not (blind and name.startswith("gpu_"))}
 
     def values(at: float) -> Mapping[str, float]:
         throttled = fault == "throttle" and 200 <= at < 260
         squeezed = fault == "squeeze" and at >= 300
-        return CALM | {"thermal_level": 2.0 * throttled} | ({"memory_headroom": 4e9} if squeezed else {})
+        return shown | {"thermal_level": 2.0 * throttled} | ({"memory_headroom": 4e9} if squeezed else {})
 
     return values

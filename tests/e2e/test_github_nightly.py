@@ -95,7 +95,7 @@ def test_a_good_night_opens_nothing(job: Callable[..., Job]) -> None:
     done = made.run()
 
     assert 0 == done.code, done.log
-    assert made.calls[0].startswith("<remote><certify><slos/m4-24gb.toml><--on><soak@mini><--out>")
+    assert made.calls[0].startswith("<remote><certify><slos/m4-24gb-nightly.toml><--on><soak@mini><--out>")
     assert "ssh:  owner: github.com/some/where" == made.calls[1]
     assert not any(call.startswith("gh") for call in made.calls)
     assert "m4-24gb: promoted (exit code 0): so; on soak@mini; " in done.summary
@@ -137,8 +137,10 @@ def test_a_second_bad_night_adds_to_it(job: Callable[..., Job]) -> None:
 
     assert 3 == done.code
     calls = "\n".join(made.calls)
-    assert "gh<issue><comment><42><--body><    m4-24gb: unproven (exit code 3): @everyone no route to it" in calls
-    assert "Nightly soak: m4-24gb on soak@mini" in made.calls
+    assert (
+        "gh<issue><comment><42><--body><    m4-24gb-nightly: unproven (exit code 3): @everyone no route to it" in calls
+    )
+    assert "Nightly soak: m4-24gb-nightly on soak@mini" in made.calls
     assert "create" not in calls
 
 

@@ -38,6 +38,8 @@ TRUTH: dict[str, Any] = {
 }
 """The brief's own plain baseline, 38 tok/s, and a draft that deserves its memory."""
 
+OF_A_PROCESS = {"footprint_peak", "footprint_growth"}
+
 HEALTHY = {"File_backed_pages": 800_000, "Anonymous_pages": 200_000, "Pages_inactive": 590_000}
 """14.8 GB to be had without swapping."""
 
@@ -68,7 +70,7 @@ def mac(folder: Path, **broken: str) -> None:
 
 def spoken_at_length(canaries: Mapping[str, Path]) -> dict[str, str]:
     """Right answers of the length people get: the shortest right one, such as "63", would be no speed at all."""
-    pads = {"code": " ".join(f"step {step} of the plan" for step in range(16)), "long": "It is said in the text that"}
+    pads = {"code": " ".join(f"step {step} of the plan" for step in range(16))}
     found = {}
     for name, pad in pads.items():
         if name in canaries:
@@ -100,16 +102,18 @@ def shipped(*, only: str | None = None, first: int | None = None, **soak: str) -
     """The shipped file with a scripted subject.
 
     *only* keeps one workload with its objectives. Then the ladder has its last step alone, so that the error
-    is not split and *first* canaries suffice, and the sweep and the soak are short.
+    is not split and *first* canaries suffice, and the sweep and the soak are short. A scripted subject has no process
+    whose memory the host could show, so objectives on that are left out: tests/shipped/test_m4_24gb.py has them.
     """
     subject = {**SHIPPED["subject"], "backend": "scripted", "script": "truth.json"}
     workloads = [{**one, "canaries": str(find_canaries(one["canaries"], ROOT / "slos"))} for one in SHIPPED["workload"]]
-    slo = {**SHIPPED, "subject": subject, "workload": workloads}
+    objectives = [one for one in SHIPPED["objective"] if one["metric"] not in OF_A_PROCESS]
+    slo = {**SHIPPED, "subject": subject, "workload": workloads, "objective": objectives}
     if only is None:
         return slo
-    kept = [one for one in SHIPPED["objective"] if only in one.get("workloads", [only])]
+    kept = [one for one in objectives if only in one.get("workloads", [only])]
     return slo | {
-        "workload": [{**one, "first": first or 60} for one in workloads if one["name"] == only],
+        "workload": [{**one, "first": first or 66} for one in workloads if one["name"] == only],
         "objective": [{**one, "workloads": [only]} if "workloads" in one else one for one in kept],
         "fallback": {"ladder": ["autoregressive"]},
         "sweep": {**SHIPPED["sweep"], "budget": 10},
@@ -129,7 +133,7 @@ def test_the_shipped_slo_can_be_met(place: Place) -> None:
     checked = {(one["metric"], one["bound"]) for part in verdict["workloads"] for one in part["checks"]}
     checked |= {(one["metric"], one["bound"]) for one in verdict["host_checks"]}
     objectives = {(one["metric"], "at_least" if "at_least" in one else "at_most") for one in SHIPPED["objective"]}
-    assert objectives <= checked
+    assert {one for one in objectives if one[0] not in OF_A_PROCESS} <= checked
     assert {"promoted"} == {one["outcome"] for one in verdict["workloads"]}
     assert ("promoted", "certification") == (verdict["outcome"], verdict["grade"])
 
@@ -137,11 +141,11 @@ def test_the_shipped_slo_can_be_met(place: Place) -> None:
 NAMES = {metric.name for metric in ALL}
 BROKEN: dict[str, tuple[str, dict[str, Any]]] = {
     "throughput_ratio": ("json", {"token": "21 ms", "acceptance": 0.99, "ratio": 1.14}),
-    "answer_throughput_ratio": ("long", {"draft_prefill": "500 ms"}),
+    "answer_throughput_ratio": ("tools", {"draft_prefill": "500 ms"}),
     "decode_throughput": ("json", {"token": "45 ms", "acceptance": 0.99, "ratio": 1.7}),
     # A long tail at a fair mean, alike at every draft length: whichever the sweep chooses breaks this one alone.
     "itl_p95": ("json", {"verify": "13 ms", "draft_token": "7.4 ms", "noise": {"answer": 0.01, "token": 1.2}}),
-    "ttft_delta": ("chat", {"draft_prefill": "60 ms"}),
+    "ttft_delta": ("code", {"draft_prefill": "60 ms"}),
     "acceptance_rate": ("json", {"acceptance": 0.6, "draft_token": "6 ms"}),
     "task_pass_delta at_least": ("code", {"quality": {"candidate": 0.9}}),
     "task_pass_delta at_most": ("code", {"quality": {"plain": 0.9}}),
@@ -149,8 +153,7 @@ BROKEN: dict[str, tuple[str, dict[str, Any]]] = {
     "json_pass_delta at_most": ("json", {"quality": {"plain": 0.9}}),
     "tool_call_pass_delta at_least": ("tools", {"quality": {"candidate": 0.9}}),
     "tool_call_pass_delta at_most": ("tools", {"quality": {"plain": 0.9}}),
-    "token_agreement": ("json", {"agreement": 0.9}),
-    "error_rate": ("chat", {"faults": [{"every": 20, "arm": "candidate", "fault": "truncate"}]}),
+    "error_rate": ("tools", {"faults": [{"every": 20, "arm": "candidate", "fault": "truncate"}]}),
 }
 """For each objective on workloads, which workload misses it and why."""
 
@@ -204,7 +207,7 @@ def test_a_host_that_misses_an_objective_fails_the_run(place: Place) -> None:
     Tools that show 9 GB of headroom send every workload down to plain decoding, and then the run fails: code 1.
     """
     little = {**HEALTHY, "File_backed_pages": 445_000, "Pages_inactive": 235_000}
-    slo = shipped(only="long", first=20)
+    slo = shipped(only="tools", first=20)
     run = placed(place, slo, {}, vm_stat=prints(mac_tools.vm_stat(**little)))
 
     run.run("certify", "slo.toml", "--out", "run", code=1)
@@ -236,7 +239,7 @@ def test_each_broken_host_bound_fails_a_plain_run(place: Place) -> None:
     A run that decodes plainly keeps every host bound; with the samples of one bound changed it fails for that alone.
     """
     # The sampler waits for its slowest tool before it begins, and hears the GPU's stream meanwhile.
-    run = placed(place, shipped(only="chat"), {"acceptance": 0.0}, ioreg=f"sleep 0.5; {prints(mac_tools.ioreg())}")
+    run = placed(place, shipped(only="tools"), {"acceptance": 0.0}, ioreg=f"sleep 0.5; {prints(mac_tools.ioreg())}")
     run.run("certify", "slo.toml", "--out", "run", code=0)
     path = run.path / "run" / "host.jsonl"
     whole = path.read_text().splitlines()
@@ -260,4 +263,5 @@ def test_every_shipped_bound_is_broken_above() -> None:
     """
     objectives = {one["metric"] for one in SHIPPED["objective"]}
 
-    assert objectives == {name.split()[0] for name in BROKEN} | set(HOST) | {"acceptance_window_min"}
+    broken = {name.split()[0] for name in BROKEN} | set(HOST) | {"acceptance_window_min"}
+    assert objectives == broken | OF_A_PROCESS
