@@ -103,7 +103,11 @@ def conclusions(document: Mapping[str, Any]) -> dict[str, Any]:
 def cases(junit: str) -> list[tuple[str | None, str | None, list[str]]]:
     """Return the cases of a JUnit file, each with `failure`, `error` or nothing."""
     root = ET.fromstring(junit)  # noqa: S314 (our own output)
-    return [(one.get("classname"), one.get("name"), [kind.tag for kind in one]) for one in root.iter("testcase")]
+    bad = {"failure", "error"}
+    return [
+        (one.get("classname"), one.get("name"), [kind.tag for kind in one if kind.tag in bad])
+        for one in root.iter("testcase")
+    ]
 
 
 def policy_of(run: Path, name: str) -> str:
@@ -177,11 +181,14 @@ def test_judging_measures_the_same(place: Place, name: str) -> None:
 @each_run
 def test_the_junit_file_has_the_same_cases(place: Place, name: str) -> None:
     """
-    The JUnit file of a stored run has the same cases, and the same ones of them are failures and errors.
+    The JUnit file of a stored run has the same cases, and the same ones of them are failures and errors; where a
+    workload was graded back, later versions add the objectives that failed while drafting.
     """
-    junit = place.run("report", name, "--format", "junit", code=0).out
+    now = cases(place.run("report", name, "--format", "junit", code=0).out)
 
-    assert cases(expected(name, "junit.xml")) == cases(junit)
+    added = [one for one in now if str(one[1]).endswith(" while drafting")]
+    assert cases(expected(name, "junit.xml")) == [one for one in now if one not in added]
+    assert (name.startswith("graded_back"), [["failure"]] * len(added)) == (bool(added), [one[2] for one in added])
 
 
 @pytest.mark.parametrize("name", WITH_POLICY)

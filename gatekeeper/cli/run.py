@@ -244,12 +244,12 @@ def try_pair(
 def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
     """Derive the verdict again from the records of a run: same exit code, same bytes."""
     from gatekeeper.report import plain_text, verdict_json  # noqa: PLC0415
-    from gatekeeper.run.load import judge as do  # noqa: PLC0415
+    from gatekeeper.run.load import load_decision  # noqa: PLC0415
 
-    verdict = do(run_dir, slo)
-    annotate(verdict, run_dir, slo)
-    sys.stdout.write(verdict_json.render(verdict) if as_json else plain_text.render(verdict))
-    return verdict.exit_code
+    decision = load_decision(run_dir, slo)
+    annotate(decision.verdict, run_dir, slo)
+    sys.stdout.write(verdict_json.render(decision.verdict) if as_json else plain_text.render(decision))
+    return decision.verdict.exit_code
 
 
 @click.command()
@@ -262,9 +262,9 @@ def report(run_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG001 
 
     chosen = FORMATS[form]
     page = load.load_page_data(run_dir) if chosen.whole else None
-    verdict = page.verdict if page is not None else load.judge(run_dir)
-    annotate(verdict, run_dir, None)
-    content = chosen.load()(page if page is not None else verdict)
+    decision = page.decision if page is not None else load.load_decision(run_dir)
+    annotate(decision.verdict, run_dir, None)
+    content = chosen.load()(page or (decision if chosen.decided else decision.verdict))
     if form == "text" and (policy := load.stored_policy(run_dir)) is not None:
         from gatekeeper.report import plain_text  # noqa: PLC0415
 

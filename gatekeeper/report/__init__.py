@@ -13,10 +13,12 @@ class Format:
     module: str
     whole: bool = False
     """It renders PageData, with figures from the records, rather than the verdict alone."""
+    decided: bool = False
+    """It renders the Decision: the verdict with its headline, and what the policy says."""
     function: str = "render"
 
     def load(self) -> Callable[[Any], str]:
-        """Return the function from the verdict, or from PageData, to text."""
+        """Return the function from the verdict, the Decision or PageData to text."""
         render: Callable[[Any], str] = getattr(import_module(f"gatekeeper.report.{self.module}"), self.function)
         return render
 
@@ -25,8 +27,8 @@ FORMATS: dict[str, Format] = {
     "html": Format("html.page", whole=True),
     "json": Format("verdict_json"),
     "junit": Format("junit"),
-    "line": Format("plain_text", function="render_line"),
+    "line": Format("plain_text", decided=True, function="render_line"),
     "markdown": Format("markdown", whole=True),
     "openslo": Format("openslo", whole=True),
-    "text": Format("plain_text"),
+    "text": Format("plain_text", decided=True),
 }

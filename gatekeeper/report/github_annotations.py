@@ -4,51 +4,59 @@ from collections.abc import Sequence
 
 from gatekeeper.core import toml_file
 from gatekeeper.core.slo import Slo
+from gatekeeper.core.text import describe_setting
 from gatekeeper.core.verdict import Check, Outcome, Verdict, rounded
+from gatekeeper.report.data.decision import ObjectiveRow, decide
 from gatekeeper.report.phrases import advised, spaced
 
 
 def render(verdict: Verdict, slo: Slo, text: str, file: str) -> str:
-    """Return one command per line, the worst first; a check that did not pass points to its objective's line in *file*.
+    """Return one command per line, the worst first; an objective that did not pass has the line it has in *file*.
 
     *text* is the content of *file*.
     """
     found: list[tuple[int, str]] = []
     if verdict.incomplete:
         found.append((1, command("error", verdict.incomplete, file, 1, f"{verdict.slo}: not proven")))
+    rows = decide(verdict).rows
+    found += [(_rank(row), _row_command(row, slo, text, file)) for row in rows]
+    named = {row.about for row in rows if row.blocking}
     for workload in verdict.workloads:
-        found += [
-            (_rank(check), _check_command(check, workload.name, slo, text, file))
-            for check in workload.checks
-            if check.outcome is not Outcome.PASS
-        ]
-        passed = all(check.outcome is Outcome.PASS for check in workload.checks)
-        if passed and workload.outcome in {"failed", "unproven"} and not verdict.incomplete:
+        if workload.name in named:
+            continue
+        if workload.outcome in {"failed", "unproven"} and not verdict.incomplete:
             title = f"{workload.name}: {workload.outcome}"
             found.append((1, command("error", workload.because, file, _workload_line(slo, text, workload.name), title)))
         if workload.outcome == "graded_back":
-            kind = "error" if workload.required else "notice"
-            line = _workload_line(slo, text, workload.name)
+            kind, rank = ("error", 0) if workload.required else ("notice", 3)
+            line = _ratio_line(slo, text, workload.name) if workload.required else None
             title = f"{workload.name}: graded back to plain decoding"
-            found.append((0 if workload.required else 3, command(kind, workload.because, file, line, title)))
-    found += [
-        (_rank(check), _check_command(check, "host", slo, text, file))
-        for check in verdict.host_checks
-        if check.outcome is not Outcome.PASS
-    ]
+            line = line or _workload_line(slo, text, workload.name)
+            found.append((rank, command(kind, workload.because, file, line, title)))
     for finding in verdict.findings:
         found.append((2, command("warning", advised(finding), file, 1, f"{spaced(finding.kind)}, {finding.about}")))
     return "".join(f"{line}\n" for _, line in sorted(found, key=lambda one: one[0]))
 
 
-def _rank(check: Check) -> int:
-    return 0 if check.outcome is Outcome.FAIL else 1
+def _rank(row: ObjectiveRow) -> int:
+    if not row.blocking:
+        return 3
+    return 0 if row.check.outcome is Outcome.FAIL else 1
 
 
-def _check_command(check: Check, part: str, slo: Slo, text: str, file: str) -> str:
+def _row_command(row: ObjectiveRow, slo: Slo, text: str, file: str) -> str:
+    check = row.check
+    lines = [check.because]
+    if row.abandoned:
+        closest = f"closest of {len(row.tried)} settings: " if len(row.tried) > 1 else ""
+        lines = [f"{closest}{describe_setting(row.setting)}: {check.because}"]
+    if check.outcome is Outcome.FAIL and row.passes_at:
+        lines.append(f"passes at {row.passes_at}")
+    lines += [check.why, *([row.remedy] if row.blocking else [])]
     state = "failed" if check.outcome is Outcome.FAIL else "is not proven"
-    message = f"{check.because}\n{check.why}"
-    return command("error", message, file, _line(check, part, slo, text), f"{part}: {check.metric} {state}")
+    title = f"{row.about}: {check.metric} {state}{' while drafting' if row.abandoned else ''}"
+    kind = "error" if row.blocking else "notice"
+    return command(kind, "\n".join(lines), file, _line(check, row.about, slo, text), title)
 
 
 def _line(check: Check, part: str, slo: Slo, text: str) -> int:
@@ -58,6 +66,14 @@ def _line(check: Check, part: str, slo: Slo, text: str) -> int:
         if mine == wanted and (one.of.host or one.applies_to(part)):
             return toml_file.line_of(text, ("objective", number, "metric"))
     return _workload_line(slo, text, part)  # an implicit objective has no line of its own
+
+
+def _ratio_line(slo: Slo, text: str, workload: str) -> int | None:
+    """Return the line of the objective on the speed-up of a workload, which a sweep without a gain misses."""
+    for number, one in enumerate(slo.objective):
+        if one.of.speed_ratio and one.applies_to(workload):
+            return toml_file.line_of(text, ("objective", number, "metric"))
+    return None
 
 
 def _workload_line(slo: Slo, text: str, workload: str) -> int:

@@ -4,34 +4,45 @@ import re
 from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
+from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import show
-from gatekeeper.core.verdict import Check, Outcome, Verdict
+from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.report.data.decision import ObjectiveRow, decide
 
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 cannot hold (production `Char`, fifth edition, 2.2): control characters, surrogates, U+FFFE, U+FFFF."""
 
 
 def render(verdict: Verdict) -> str:
-    """Return the document: a suite per workload and one for the host, a case per check, names unique."""
+    """Return the document: a suite per workload and one for the host, a case per check, names unique.
+
+    An objective that failed with settings given up is a failed case where the exit code follows from it.
+    """
     root = ET.Element("testsuites", name=f"gatekeeper {verdict.slo}")
+    given_up = [row for row in decide(verdict).rows if row.abandoned and row.blocking]
     for workload in verdict.workloads:
         suite = ET.SubElement(root, "testsuite", name=workload.name)
-        case = _case(suite, f"{verdict.slo}.{workload.name}", "outcome")
+        case = _case(suite, f"{verdict.slo}.{workload.name}", "outcome", _seconds(workload))
         if workload.outcome == "failed" or (workload.required and workload.outcome == "graded_back"):
             _bad(case, "failure", workload.outcome, workload.because)
         elif workload.outcome == "unproven":
             _bad(case, "error", workload.outcome, workload.because)
         _check_cases(suite, f"{verdict.slo}.{workload.name}", workload.checks)
-    if verdict.host_checks or verdict.incomplete:
+        _given_up_cases(
+            suite, f"{verdict.slo}.{workload.name}", [one for one in given_up if one.about == workload.name]
+        )
+    host = [row for row in given_up if row.about == "host"]
+    if verdict.host_checks or verdict.incomplete or host:
         suite = ET.SubElement(root, "testsuite", name="host")
         _check_cases(suite, f"{verdict.slo}.host", verdict.host_checks)
+        _given_up_cases(suite, f"{verdict.slo}.host", host)
         if verdict.incomplete:
             _bad(_case(suite, f"{verdict.slo}.run", "evidence"), "error", "incomplete", verdict.incomplete)
     for one in (*root, root):
         for kind, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error")):
             one.set(kind, str(sum(1 for _ in one.iter(tag))))
         one.set("skipped", "0")
-        one.set("time", "0")  # readers take a missing number for NaN
+        one.set("time", f"{sum(float(case.get('time', 0)) for case in one.iter('testcase')):g}")
     for one in root.iter():
         one.text = _FORBIDDEN.sub("", one.text) if one.text is not None else None
         one.attrib.update({name: _FORBIDDEN.sub("", value) for name, value in one.attrib.items()})
@@ -39,21 +50,52 @@ def render(verdict: Verdict) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _case(suite: ET.Element, classname: str, name: str) -> ET.Element:
-    return ET.SubElement(suite, "testcase", classname=classname, name=name, time="0")
+def _seconds(workload: WorkloadVerdict) -> float:
+    """Return the seconds of all soaks of a workload."""
+    measured = (workload.measured, *(step.measured for step in workload.steps))
+    return sum(float(one.get("soak_seconds", 0.0)) for one in measured)
+
+
+def _case(suite: ET.Element, classname: str, name: str, seconds: float = 0.0) -> ET.Element:
+    """Add a case; it always has a time, because readers take a missing number for NaN."""
+    taken = {case.get("name") for case in suite}
+    unique, number = name, 2
+    while unique in taken:
+        unique, number = f"{name} ({number})", number + 1
+    return ET.SubElement(suite, "testcase", classname=classname, name=unique, time=f"{seconds:g}")
 
 
 def _check_cases(suite: ET.Element, classname: str, checks: Sequence[Check]) -> None:
     for check in checks:
-        name = f"{check.metric} {check.bound} {show(check.threshold, check.unit)}"
-        taken = {case.get("name") for case in suite}
-        unique, number = name, 2
-        while unique in taken:
-            unique, number = f"{name} ({number})", number + 1
-        case = _case(suite, classname, unique)
+        case = _case(suite, classname, _name(check))
+        _figures(case, check)
         if check.outcome is not Outcome.PASS:
             kind = "failure" if check.outcome is Outcome.FAIL else "error"
             _bad(case, kind, check.because, f"{check.metric}: {check.because}\nwhy this objective: {check.why}")
+
+
+def _given_up_cases(suite: ET.Element, classname: str, rows: Sequence[ObjectiveRow]) -> None:
+    """Add a failed case for each objective that no setting met, with the figures of the closest one."""
+    for row in rows:
+        case = _case(suite, classname, f"{_name(row.check)} while drafting")
+        _figures(case, row.check, setting=describe_setting(row.setting, whole=True))
+        lines = [f"{describe_setting(setting)}: {check.metric}: {check.because}" for setting, check in row.tried]
+        lines += [f"passes at {row.passes_at}"] if row.passes_at else []
+        lines += [f"why this objective: {row.check.why}", f"what to do: {row.remedy}"]
+        _bad(case, "failure", row.check.because, "\n".join(lines))
+
+
+def _name(check: Check) -> str:
+    return f"{check.metric} {check.bound} {show(check.threshold, check.unit)}"
+
+
+def _figures(case: ET.Element, check: Check, **more: str) -> None:
+    """Add what was measured as properties; in base units, as verdict.json has it."""
+    seen = {"threshold": check.threshold, "center": check.center, "lo": check.lo, "hi": check.hi, "n": check.n}
+    known = {name: f"{value:.6g}" for name, value in seen.items() if value is not None} | {"unit": check.unit} | more
+    properties = ET.SubElement(case, "properties")
+    for name, value in known.items():
+        ET.SubElement(properties, "property", name=name, value=value)
 
 
 def _bad(case: ET.Element, kind: str, message: str, content: str) -> None:

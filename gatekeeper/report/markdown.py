@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from gatekeeper.core.text import counted, describe_setting, one_line
 from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report import phrases
+from gatekeeper.report.data.decision import ObjectiveRow, WorkloadSummary, readable_time
 from gatekeeper.report.data.page import PageData
 
 MOST_BYTES = 1_000_000
@@ -25,22 +26,30 @@ def render(page: PageData) -> str:
 
 
 def _blocks(page: PageData, *, with_passed: bool) -> list[str]:
-    verdict, state = page.verdict, phrases.state(page)
+    verdict, state, decided = page.verdict, phrases.state(page), page.decision
+    until = f", valid until {readable_time(decided.valid_until)}" if decided.valid_until else ""
     blocks = [
-        f"## {phrases.GLYPHS[state]} {plain(verdict.slo)}: {phrases.spaced(state)}",
-        plain(phrases.lede(page)),
-        f"Exit code {verdict.exit_code}, grade {verdict.grade}, manifest `{verdict.manifest_sha256[:16]}`",
-        _glance(page),
+        f"## {phrases.GLYPHS[state]} {plain(verdict.slo)}: {phrases.spaced(state)}{' (demo)' if decided.demo else ''}",
+        f"**{plain(decided.headline)}.**",
+        *([plain(f"Why exit code {verdict.exit_code}: {decided.reason}")] if decided.reason else []),
+    ]
+    blocking = [row for row in decided.rows if row.blocking]
+    if blocking:
+        blocks += ["### Objectives that failed or are not proven", _rows(blocking)]
+    blocks += [
+        _glance(decided.workloads),
+        f"Exit code {verdict.exit_code}, grade {verdict.grade}{until}, manifest `{verdict.manifest_sha256[:16]}`",
+        f"Next: {plain(decided.next_step(slo=page.manifest['slo']['name']))}",
     ]
     blocks += [plain(blended)] if (blended := phrases.routing(verdict)) else []
-    if page.gaps:
-        rows = [(plain(one.about), plain(one.because), plain(one.remedy)) for one in page.gaps]
+    open_ones = {row.check.because for row in decided.rows}  # in the first table
+    if gaps := [one for one in page.gaps if one.because not in open_ones]:
+        rows = [(plain(one.about), plain(one.because), plain(one.remedy)) for one in gaps]
         blocks += ["### What was not proven", table(("What", "Because", "What would prove it"), rows)]
+    if given_up := [row for row in decided.rows if not row.blocking]:
+        blocks += ["### Objectives that settings given up did not meet", _rows(given_up)]
     groups = [(one.name, one.checks) for one in verdict.workloads] + [("host", verdict.host_checks)]
-    open_checks = [(name, one) for name, checks in groups for one in checks if one.outcome is not Outcome.PASS]
     passed = [(name, one) for name, checks in groups for one in checks if one.outcome is Outcome.PASS]
-    if open_checks:
-        blocks += ["### Checks that did not pass", _checks(open_checks)]
     if passed and with_passed:
         blocks.append(f"<details><summary>{counted(len(passed), 'check')} passed</summary>")
         blocks += [_checks(passed), "</details>"]
@@ -53,18 +62,39 @@ def _blocks(page: PageData, *, with_passed: bool) -> list[str]:
     return blocks
 
 
-def _glance(page: PageData) -> str:
-    rows = []
-    for one in page.verdict.workloads:
-        speed = "not measured"
-        if (seen := phrases.speed(one)) is not None:
-            center, lo, hi, source = seen
-            speed = f"**{center:.2f}x** {plain(f'[{lo:.2f}, {hi:.2f}] {source}')}"
-        passed = phrases.passed(one.checks)
-        outcome = f"{phrases.GLYPHS[one.outcome]} {phrases.spaced(one.outcome)}"
-        setting, why = plain(describe_setting(one.setting)), plain(one.because)
-        rows.append((f"**{plain(one.name)}**", outcome, setting, speed, f"{passed}/{len(one.checks)}", why))
-    return table(("Workload", "Outcome", "Setting", "Against plain", "Checks", "Why"), rows)
+def _glance(workloads: Sequence[WorkloadSummary]) -> str:
+    rows = [
+        (
+            f"**{plain(one.name)}**",
+            f"{phrases.GLYPHS[one.outcome]} {phrases.spaced(one.outcome)}",
+            plain(describe_setting(one.setting)),
+            plain(phrases.against_plain(one.speed)),
+            plain(phrases.tokens_per_second(one.plain)),
+            plain(phrases.tokens_per_second(one.drafting)),
+            f"{one.passed}/{one.checks}",
+            plain(one.because),
+        )
+        for one in workloads
+    ]
+    return table(("Workload", "Outcome", "Setting", "Against plain", "Plain", "Drafting", "Checks", "Why"), rows)
+
+
+def _rows(rows: Sequence[ObjectiveRow]) -> str:
+    return table(
+        ("", "Workload", "Objective", "Measured", "Passes at", "Why this objective", "What to do"),
+        [
+            (
+                f"{phrases.CHECK_GLYPHS[row.check.outcome]} {row.check.outcome.word}",
+                plain(row.about),
+                f"`{row.check.metric}` {phrases.bound(row.check)}",
+                plain(phrases.row_measured(row)),
+                plain(row.passes_at or "-"),
+                plain(row.check.why),
+                plain(row.remedy),
+            )
+            for row in rows
+        ],
+    )
 
 
 def _checks(checks: Sequence[tuple[str, Check]]) -> str:

@@ -8,7 +8,7 @@ from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.text import KNOB_NAMES, counted, describe_setting, last_part, listed
 from gatekeeper.core.units import show, show_seconds, show_span
 from gatekeeper.core.verdict import Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict
-from gatekeeper.report.data.decision import speed_up
+from gatekeeper.report.data.decision import ObjectiveRow, SpeedUp, rate, speed_up
 
 if TYPE_CHECKING:  # so that a command which prints a line does without numpy
     from gatekeeper.report.data.page import PageData
@@ -167,13 +167,26 @@ def speed(workload: WorkloadVerdict) -> tuple[float, float, float, str] | None:
     return (seen.center, seen.lo, seen.hi, seen.where or "in the soak") if seen is not None else None
 
 
-def against_plain(workload: WorkloadVerdict) -> str:
+def against_plain(seen: SpeedUp | None) -> str:
     """Write the speed against plain decoding, and where that was measured unless in the soak of the final setting."""
-    seen = speed_up(workload)
     if seen is None:
         return "-"
     where = {"sweep": " (sweep)", "abandoned": " (given up)"}.get(seen.source, "")
     return f"{seen.center:.2f}x [{seen.lo:.2f}, {seen.hi:.2f}]{where}"
+
+
+def tokens_per_second(speed: float | None) -> str:
+    """Write a speed; a dash where it was not measured."""
+    return "-" if speed is None else f"{rate(speed)} tok/s"
+
+
+def row_measured(row: ObjectiveRow) -> str:
+    """Write what was measured of an objective, and with which settings where those were given up."""
+    said = row.check.because
+    if not row.abandoned:
+        return said
+    more = f" (closest of {len(row.tried)} settings)" if len(row.tried) > 1 else ""
+    return f"{said}; with {describe_setting(row.setting)}{more}"
 
 
 def account(choice: Mapping[str, Any]) -> list[str]:

@@ -2,12 +2,14 @@
 
 import json
 import shlex
+from collections.abc import Iterable
 
 from gatekeeper.analysis.verdict.remedies import remedy
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.text import counted, describe_setting, one_line, printable
-from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
-from gatekeeper.report.phrases import MARKS, account, against_plain, interval, routing, spaced, step
+from gatekeeper.core.verdict import Check, Outcome
+from gatekeeper.report.data.decision import Decision, ObjectiveRow, readable_time
+from gatekeeper.report.phrases import MARKS, account, interval, routing, spaced, step
 
 FIGURES = {
     "throughput_ratio": "ratio",
@@ -23,12 +25,16 @@ LONGEST = 160
 """Characters of a reason in the one-line report; a longer one is cut."""
 
 
-def render(verdict: Verdict) -> str:
-    """Return the verdict: the outcome, then each workload with its figures and its checks."""
+def render(decision: Decision) -> str:
+    """Return the decision, then each workload with its figures, its checks and those of the settings given up."""
+    verdict = decision.verdict
     lines = [f"{verdict.slo}: {spaced(verdict.outcome)} (exit code {verdict.exit_code}, grade {verdict.grade})"]
+    lines.append(f"  {decision.headline}")
     incomplete = bool(verdict.incomplete)
     if incomplete:
         lines.append(f"  not proven: {verdict.incomplete}")
+    elif decision.reason:
+        lines.append(f"  why exit code {verdict.exit_code}: {decision.reason}")
     for workload in verdict.workloads:
         lines += ["", f"  {workload.name}: {spaced(workload.outcome)}, {describe_setting(workload.setting)}"]
         seen = workload.measured
@@ -36,10 +42,12 @@ def render(verdict: Verdict) -> str:
         lines += [f"    {'; '.join(figures)}"] if figures else []
         lines += [f"    {line}" for line in account(workload.choice)]
         lines += _check_lines(workload.checks, incomplete=incomplete)
+        lines += _given_up(row for row in decision.rows if row.about == workload.name and row.abandoned)
         if workload.outcome != "promoted":
             lines.append(f"    because {workload.because}")
-    if verdict.host_checks:
-        lines += ["", "  host", *_check_lines(verdict.host_checks, incomplete=incomplete)]
+    host = [row for row in decision.rows if row.about == "host" and row.abandoned]
+    if verdict.host_checks or host:
+        lines += ["", "  host", *_check_lines(verdict.host_checks, incomplete=incomplete), *_given_up(host)]
     if blended := routing(verdict):
         lines += ["", f"  {blended}"]
     for one in verdict.transitions:
@@ -48,6 +56,18 @@ def render(verdict: Verdict) -> str:
         lines += ["", f"  {spaced(finding.kind)}, {finding.about}: {finding.detail}"]
         lines += [f"    {finding.advice}"] if finding.advice else []
     return printable("\n".join(lines)) + "\n"
+
+
+def _given_up(rows: Iterable[ObjectiveRow]) -> list[str]:
+    """Return the objectives that settings given up did not meet, each with every setting that was tried."""
+    lines = []
+    for row in rows:
+        for setting, check in row.tried:
+            with_it = f"with {describe_setting(setting)}"
+            lines.append(f"    {MARKS[check.outcome]:<8} {check.metric}: {check.because}; {with_it}, given up")
+        lines += [f"             passes at {row.passes_at}"] if row.passes_at else []
+        lines.append(f"             why this objective: {row.check.why}")
+    return lines
 
 
 def _check_lines(checks: tuple[Check, ...], *, incomplete: bool) -> list[str]:
@@ -90,26 +110,19 @@ def conditions(policy: Policy) -> str:
     return printable("\n".join(lines)) + "\n"
 
 
-def render_line(verdict: Verdict) -> str:
-    """Return the outcome, the exit code, then each workload with its speed against plain decoding or its reason."""
+def render_line(decision: Decision) -> str:
+    """Return outcome, exit code and decision in one line, with the reason where the exit code is not 0."""
+    verdict = decision.verdict
     demo = "" if verdict.grade == "certification" else f", {verdict.grade}"
     head = f"{verdict.slo}: {spaced(verdict.outcome)} (exit code {verdict.exit_code}{demo})"
-    parts = [f"not proven: {_short(verdict.incomplete)}"] if verdict.incomplete else []
-    parts += [_in_short(one) for one in verdict.workloads]
-    parts += [
-        f"host {MARKS[one.outcome]}: {_short(one.because)}"
-        for one in verdict.host_checks
-        if one.outcome is not Outcome.PASS
-    ]
-    return one_line(f"{head}: {'; '.join(parts)}" if parts else head) + "\n"
-
-
-def _in_short(one: WorkloadVerdict) -> str:
-    if one.outcome == "promoted":
-        return f"{one.name} {against_plain(one)} against plain decoding"
-    if one.outcome == "graded_back" and not one.required:
-        return f"drafting off for {one.name} (optional)"
-    return f"{one.name} {spaced(one.outcome)}: {_short(one.because)}"
+    parts = [decision.headline]
+    if verdict.incomplete:
+        parts.append(f"not proven: {_short(verdict.incomplete)}")
+    elif decision.reason:
+        parts.append(_short(decision.reason))
+    elif decision.valid_until:
+        parts.append(f"valid until {readable_time(decision.valid_until)}")
+    return one_line(f"{head}: {'; '.join(parts)}") + "\n"
 
 
 def _short(reason: str) -> str:

@@ -13,6 +13,7 @@ from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.sweep.routing import ROUTING
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
+from gatekeeper.analysis.verdict.extension import extension
 from gatekeeper.analysis.verdict.sweep_result import sweep_choices
 from gatekeeper.core import policy as policies
 from gatekeeper.core.errors import InputError, NoProofError
@@ -25,6 +26,7 @@ from gatekeeper.core.system import inputs, record_files, run_directory
 from gatekeeper.core.system.inputs import Inputs, load_manifest, stored_inputs
 from gatekeeper.core.system.record_files import RESTORE_HINT
 from gatekeeper.core.verdict import Finding, Verdict
+from gatekeeper.report.data.decision import Decision, decide
 from gatekeeper.report.data.page import PageData, page_data
 from gatekeeper.report.data.progress import Progress
 from gatekeeper.run.stages.promote import POLICY
@@ -190,6 +192,19 @@ def judge(path: Path, slo_path: Path | None = None) -> Verdict:
     return _concluded(case, path)
 
 
+def load_decision(path: Path, slo_path: Path | None = None) -> Decision:
+    """Judge a stored run again, and return what to do: as `judge` does, with what its policy says."""
+    directory = run_directory.RunDirectory(path)
+    case, _, events = _stored(directory, slo_path)
+    verdict, unfinished = _concluded(case, path), events.trouble is not None
+    extend = None if unfinished else extension(case, verdict)
+    return decide(verdict, policy=_policy_text(directory), extend=extend)
+
+
+def _policy_text(directory: run_directory.RunDirectory) -> str | None:
+    return directory.read(POLICY).decode(errors="replace") if (directory.path / POLICY).is_file() else None
+
+
 def sweep_document(path: Path) -> dict[str, Any]:
     """Return what the sweep of a stored run would choose, per workload, as the document of `sweep`."""
     directory = run_directory.RunDirectory(path)
@@ -214,14 +229,13 @@ def load_page_data(path: Path) -> PageData:
     """Judge a stored run again and compute everything a page shows of it."""
     directory = run_directory.RunDirectory(path)
     case, manifest, events = _stored(directory)
-    policy = path / POLICY
     return page_data(
         case,
         _concluded(case, path),
         events.records,
         finished=events.trouble is None,
         manifest=manifest.model_dump(mode="json", by_alias=True),
-        policy=directory.read(POLICY).decode(errors="replace") if policy.is_file() else None,
+        policy=_policy_text(directory),
     )
 
 

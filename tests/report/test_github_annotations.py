@@ -3,10 +3,11 @@
 import re
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.core.verdict import Check, Finding, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.core.verdict import AbandonedStep, Check, Finding, Outcome, Verdict, WorkloadVerdict
 from gatekeeper.report import github_annotations
 from tests.builders.page_data import like_golden
 from tests.builders.slo import objective, slo
@@ -80,10 +81,33 @@ def test_a_passed_check_has_no_annotation() -> None:
 
 def test_an_optional_workload_that_steps_back_is_a_notice() -> None:
     """
-    It may decode plainly, so no error is shown for it; one that requires speculation is an error.
+    It may decode plainly, so no error is shown for it; one that requires speculation is an error, at the line of its
+    objective on the ratio, which no setting of the sweep reached.
     """
-    assert ("notice", 5) in shown(verdict("graded_back", required=False))
-    assert ("error", 5) == shown(verdict("graded_back"))[0]
+
+    def back(*, required: bool) -> Verdict:
+        made = verdict("graded_back", required=required)
+        return replace(made, workloads=(replace(made.workloads[0], checks=()),))
+
+    assert ("notice", 5) in shown(back(required=False))
+    assert ("error", 9) in shown(back(required=True))
+
+
+@pytest.mark.parametrize(("required", "kind"), [(True, "error"), (False, "notice")])
+def test_an_objective_that_settings_given_up_broke_has_its_line(kind: str, *, required: bool) -> None:
+    """
+    The workload decodes plainly now; the annotation stands at the objective that drafting broke, with its figures.
+    """
+    late = replace(check("ttft", "at_most", 0.2, Outcome.FAIL), unit="s", center=0.3, lo=0.28, hi=0.312)
+    step = AbandonedStep("soak-1", {"draft": "heavy", "num_draft_tokens": 4}, "failed", (late,), "too late")
+    made = verdict("graded_back", required=required)
+    given_up = replace(made, workloads=(replace(made.workloads[0], checks=(), steps=(step,)),), host_checks=())
+
+    text = github_annotations.render(given_up, SLO, TEXT, "slos/made.toml")
+
+    assert (kind, 13) in shown(given_up)
+    assert "title=easy%3A ttft failed while drafting::heavy, draft length 4: ttft says 50%25" in text
+    assert "passes at ≤ 320 ms%0Ait was promised" in text
 
 
 def test_an_outcome_without_an_open_check_is_an_error() -> None:

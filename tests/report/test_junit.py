@@ -7,9 +7,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.core.verdict import AbandonedStep, Check, Outcome, Verdict, WorkloadVerdict
 from gatekeeper.report import junit
 from tests.builders.page_data import VERDICT, like_golden
+
+SOAKED = {"soak_seconds": 2000 / 3}
 
 
 def check(outcome: Outcome, metric: str = "throughput_ratio", because: str = "[1.2, 1.3]", why: str = "pays") -> Check:
@@ -28,6 +30,11 @@ def counts(root: ET.Element) -> tuple[str | None, ...]:
     return tuple(root.get(name) for name in ("tests", "failures", "errors"))
 
 
+def tags(case: ET.Element) -> list[str]:
+    """Return what is wrong with a case."""
+    return [child.tag for child in case if child.tag != "properties"]
+
+
 def test_pass_fail_and_unproven() -> None:
     """
     A pass has no child, a fail is <failure>, an unproven is <error>, with reason and why; nothing is ever <skipped>.
@@ -36,7 +43,7 @@ def test_pass_fail_and_unproven() -> None:
         workload("failed", check(Outcome.PASS), check(Outcome.FAIL, "ttft"), check(Outcome.UNPROVEN, "itl_p95"))
     )
 
-    kinds = {str(case.get("name")).split()[0]: [child.tag for child in case] for case in root.iter("testcase")}
+    kinds = {str(case.get("name")).split()[0]: tags(case) for case in root.iter("testcase")}
     assert {"outcome": ["failure"], "throughput_ratio": [], "ttft": ["failure"], "itl_p95": ["error"]} == kinds
     assert [] == list(root.iter("skipped"))
     assert ("4", "2", "1") == counts(root) == counts(root[0])
@@ -44,7 +51,7 @@ def test_pass_fail_and_unproven() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "required", "tags"),
+    ("outcome", "required", "expected"),
     [
         ("promoted", True, []),
         ("graded_back", False, []),
@@ -53,13 +60,13 @@ def test_pass_fail_and_unproven() -> None:
         ("unproven", False, ["error"]),
     ],
 )
-def test_the_outcome_of_a_workload_is_a_case(outcome: str, tags: list[str], *, required: bool) -> None:
+def test_the_outcome_of_a_workload_is_a_case(outcome: str, expected: list[str], *, required: bool) -> None:
     """
     CI is red exactly where the exit code is: an optional workload may decode plainly.
     """
     root = read(workload(outcome, required=required))
 
-    assert tags == [child.tag for case in root.iter("testcase") for child in case]
+    assert expected == [tag for case in root.iter("testcase") for tag in tags(case)]
 
 
 def test_the_host_and_missing_evidence_have_a_suite() -> None:
@@ -71,8 +78,46 @@ def test_the_host_and_missing_evidence_have_a_suite() -> None:
     )
 
     (host,) = [suite for suite in root if suite.get("name") == "host"]
-    assert ["failure", "error"] == [child.tag for case in host for child in case]
+    assert ["failure", "error"] == [tag for case in host for tag in tags(case)]
     assert "host" not in {suite.get("name") for suite in read(workload("promoted"))}
+
+
+GIVEN_UP = tuple(
+    AbandonedStep(
+        f"soak-{number}", {"draft": "heavy", "num_draft_tokens": length}, "failed", (seen,), "too late", measured=SOAKED
+    )
+    for number, length, seen in (
+        (1, 4, replace(check(Outcome.FAIL, "ttft_delta", "+30 %"), bound="at_most", threshold=0.08, lo=0.28, hi=0.32)),
+        (2, 2, replace(check(Outcome.FAIL, "ttft_delta", "+14 %"), bound="at_most", threshold=0.08, lo=0.13, hi=0.158)),
+    )
+)
+
+
+def test_an_objective_that_no_setting_met_is_a_failed_case_with_its_figures() -> None:
+    """
+    A workload that requires speculation fell back: the objective is one failure, with the closest setting's figures,
+    every setting that was tried, and the bound that would have passed. The time is that of all soaks.
+    """
+    root = read(replace(workload("graded_back", check(Outcome.PASS)), steps=GIVEN_UP, measured=SOAKED))
+
+    (case,) = [one for one in root.iter("testcase") if str(one.get("name")).endswith(" while drafting")]
+    figures = {one.get("name"): one.get("value") for one in case.iter("property")}
+    text = "".join(case.itertext())
+    assert ["failure"] == tags(case)
+    assert ("0.158", "0.08", "heavy (num_draft_tokens 2)") == (figures["hi"], figures["threshold"], figures["setting"])
+    assert ("+30 %" in text, "passes at \u2264 +16 %" in text) == (True, True)
+    assert ("3", "2", "0") == counts(root)
+    assert ("2000", "2000") == (root.get("time"), root[0].get("time"))
+
+
+@pytest.mark.parametrize(("outcome", "required"), [("promoted", True), ("graded_back", False)])
+def test_an_objective_that_a_lower_step_met_is_no_failure(outcome: str, *, required: bool) -> None:
+    """
+    CI is red exactly where the exit code is: a setting given up for a better one fails nothing.
+    """
+    root = read(replace(workload(outcome, check(Outcome.PASS), required=required), steps=GIVEN_UP))
+
+    assert ("2", "0", "0") == counts(root)
 
 
 def test_names_are_unique() -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from gatekeeper.core.verdict import Check, Outcome, WorkloadVerdict
+from gatekeeper.report.data.decision import speed_up
 from gatekeeper.report.phrases import about, against_plain, measured
 from tests.builders.page_data import DRAFTED, RATIO
 
@@ -19,12 +20,12 @@ def test_speed_against_plain_is_the_soaks_or_else_the_sweeps_best() -> None:
     tried = ({"ratio": 0.8, "lo": 0.7, "hi": 0.9}, {"ratio": None}, {"ratio": 0.95, "lo": 0.9, "hi": 1.0})
     swept = {"settings": [one | {"setting": DRAFTED} for one in tried]}
 
-    soaked = against_plain(workload("promoted", measured={"throughput_ratio": RATIO}))
-    plain = against_plain(workload("graded_back", choice=swept))
+    soaked = against_plain(speed_up(workload("promoted", measured={"throughput_ratio": RATIO})))
+    plain = against_plain(speed_up(workload("graded_back", choice=swept)))
 
     assert "1.31x [1.22, 1.38]" == soaked
     assert "0.95x [0.90, 1.00] (sweep)" == plain
-    assert "-" == against_plain(workload("graded_back"))
+    assert "-" == against_plain(speed_up(workload("graded_back")))
 
 
 def test_a_unit_is_written_once() -> None:

@@ -7,8 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.core.verdict import Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict
-from gatekeeper.report.plain_text import render, render_line
+from gatekeeper.report import plain_text
+from gatekeeper.report.data.decision import decide
 from tests.builders.page_data import DRAFTED, RATIO, VERDICT, like_golden
+
+
+def render(verdict: Verdict, policy: str | None = None) -> str:
+    return plain_text.render(decide(verdict, policy=policy))
+
+
+def render_line(verdict: Verdict, policy: str | None = None) -> str:
+    return plain_text.render_line(decide(verdict, policy=policy))
+
 
 FAST = WorkloadVerdict("easy", "promoted", DRAFTED, (), True, "it is faster", {"throughput_ratio": RATIO})
 PLAIN = WorkloadVerdict("hard", "graded_back", {"draft": None}, (), False, "too slow")
@@ -32,6 +42,7 @@ def test_a_promotion_is_a_few_lines() -> None:
 
     assert (
         "made: promoted (exit code 0, grade certification)\n"
+        "  Turn drafting on for easy (1.3x)\n"
         "\n"
         "  easy: promoted, heavy, draft length 4\n"
         "    ratio 1.31 [1.22, 1.38]\n"
@@ -105,23 +116,26 @@ def test_the_line_of_a_run_is_as_it_was() -> None:
 
 def test_the_line_of_a_promotion_has_the_speed() -> None:
     """
-    Outcome, exit code and a demo's grade, then each route with its speed.
+    Outcome, exit code and a demo's grade, then what to turn on, by how much, and until when.
     """
     verdict = Verdict("made", "demo", "abc", (FAST, PLAIN))
 
     assert (
-        "made: promoted (exit code 0, demo): "
-        "easy 1.31x [1.22, 1.38] against plain decoding; drafting off for hard (optional)\n"
-    ) == render_line(verdict)
+        "made: promoted (exit code 0, demo): Demo, do not deploy: turn drafting on for easy (1.3x); keep it off for "
+        "hard; valid until 2026-12-22 15:00 UTC\n"
+    ) == render_line(verdict, 'expires = "2026-12-22T15:00:00.000000Z"')
 
 
-def test_what_is_missing_comes_first() -> None:
+def test_what_is_missing_is_the_reason() -> None:
     """
-    An incomplete run is named as such before any figure; a required route that was graded back has its reason.
+    An incomplete run is named as such, also where a required route was graded back.
     """
     line = render_line(Verdict("made", "demo", "abc", (replace(PLAIN, required=True),), incomplete="cut off"))
 
-    assert "made: graded back (exit code 1, demo): not proven: cut off; hard graded back: too slow\n" == line
+    assert line.startswith(
+        "made: graded back (exit code 1, demo): Demo: do not deploy: drafting must stay off for hard"
+    )
+    assert line.endswith("; not proven: cut off\n")
 
 
 @given(st.text(max_size=400), st.text(max_size=400))
@@ -135,4 +149,4 @@ def test_any_text_stays_on_one_line(name: str, because: str) -> None:
 
     assert (1, "\n") == (len(line.splitlines()), line[-1])
     assert line[:-1].isprintable()
-    assert len(line) <= len(name) + 240
+    assert len(line) <= len(name) + 300

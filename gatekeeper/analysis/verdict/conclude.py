@@ -274,9 +274,9 @@ def _workload_verdict(state: _State, workload: Workload) -> WorkloadVerdict:
     settled = replace(settled, steps=tuple(state.steps.get(name, ())))
     if state.doubts and settled.outcome in {"promoted", "graded_back"}:
         return replace(settled, outcome="unproven", because=f"{_doubts(state)}; without that: {settled.because}")
-    # The sweep's reason is for the setting it chose, not for why the workload decodes plainly now.
+    # The sweep's reason is for the setting it chose, not for the one that the workload has now.
     steps = [one.because for one in state.transitions if one.workload == name]
-    return replace(settled, because=steps[-1]) if settled.outcome == "graded_back" and steps else settled
+    return replace(settled, because=steps[-1]) if settled.outcome in {"promoted", "graded_back"} and steps else settled
 
 
 def _routes(state: _State, workloads: Sequence[WorkloadVerdict]) -> dict[str, Setting]:

@@ -15,7 +15,7 @@ from gatekeeper.analysis.plan.settings import PLAIN, setting_document, speculate
 from gatekeeper.analysis.plan.soak_schedule import ENOUGH_PAIRS, SoakPlan
 from gatekeeper.analysis.sweep import cost_model
 from gatekeeper.analysis.sweep.choice import Choice
-from gatekeeper.analysis.verdict.case import Case, looks_at, soak_answers
+from gatekeeper.analysis.verdict.case import Case, looks_at, soak_answers, soaked_seconds
 from gatekeeper.analysis.verdict.checks import check
 from gatekeeper.analysis.verdict.findings import differing_answers, examine
 from gatekeeper.analysis.verdict.replays import examine_repeats, history
@@ -83,7 +83,8 @@ def judge_workload(
     if word == "graded_back" and choice.doubt is not None:
         word = "unproven"
         because = f"plain decoding meets its objectives, but it is unproven whether a draft would help: {choice.doubt}"
-    shown, measured = setting_document(knobs), _measured(evidence, lost)
+    seconds = soaked_seconds(case.soaks[soak.name].records)
+    shown, measured = setting_document(knobs), {"soak_seconds": rounded(seconds)} | _measured(evidence, lost)
     return WorkloadVerdict(name, word, shown, checks, required, because, measured, choice.document()), findings
 
 

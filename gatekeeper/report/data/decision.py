@@ -155,6 +155,11 @@ def _expiry(policy: str | None) -> str | None:
         return None
 
 
+def readable_time(stamp: str) -> str:
+    """Write an instant to the minute: 2026-12-22 15:00 UTC."""
+    return f"{stamp[:16].replace('T', ' ')} UTC"
+
+
 def _summary(one: WorkloadVerdict) -> WorkloadSummary:
     speed, seen = speed_up(one), one.measured
     given_up = one.steps[-1].measured if one.steps and not _drafts(one.setting) else {}
@@ -282,7 +287,7 @@ def short_ratio(center: float) -> str:
 
 def rate(speed: float) -> str:
     """Write tokens per second as a person reads them: 302, and 7.3 where a tenth counts."""
-    return f"{speed:.0f}" if speed >= TENTHS else f"{speed:.2g}"
+    return f"{speed:.0f}" if speed >= TENTHS else f"{speed:.1f}"
 
 
 def _gain(one: WorkloadSummary) -> str:

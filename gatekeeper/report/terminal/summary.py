@@ -10,6 +10,7 @@ from rich.text import Text
 from gatekeeper.core.text import describe_setting, printable
 from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
 from gatekeeper.report import phrases
+from gatekeeper.report.data.decision import speed_up
 from gatekeeper.report.plain_text import explanation
 from gatekeeper.report.terminal.live import WIDEST, hanging_lines
 
@@ -101,7 +102,7 @@ def _cells(workload: WorkloadVerdict) -> dict[str, Text]:
     found = (
         Text(printable(workload.name)),
         Text(phrases.spaced(workload.outcome), style=COLOURS[workload.outcome]),
-        Text(phrases.against_plain(workload)),
+        Text(phrases.against_plain(speed_up(workload))),
         Text(center("acceptance_rate", "{:.2f}")),
         Text(center("ttft_delta", "{:+.1%}")),
         Text(f"{phrases.passed(workload.checks)}/{len(workload.checks)}"),
