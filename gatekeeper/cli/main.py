@@ -50,7 +50,7 @@ AFTER_INTERRUPT = {
     "fleet": "started runs continue on their hosts: the same command attaches to them, "
     "gatekeeper fleet cancel stops them",
 }
-"""What to do after Ctrl-C, by command."""
+"""What to do after Ctrl-C, by command; a run says it itself."""
 REMOTE = LazyCommand(
     "remote", "gatekeeper.cli.remote", "Run a command on a remote host over your own ssh, as if it ran locally."
 )
@@ -96,9 +96,10 @@ def run(arguments: Sequence[str]) -> int:
         else:
             fail(*_usage_error(error), ExitCode.BAD_INPUT)
         return ExitCode.BAD_INPUT
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, click.Abort) as error:
         named = next((word for word in arguments if word in gatekeeper.commands), "")
-        return fail("interrupted", AFTER_INTERRUPT.get(named, ""), ExitCode.INTERRUPTED)
+        hints = (getattr(one, "hint", None) for one in (error, error.__cause__))  # click makes an Abort of it
+        return fail("interrupted", next(filter(None, hints), AFTER_INTERRUPT.get(named, "")), ExitCode.INTERRUPTED)
     except (BrokenPipeError, SystemExit):
         # The reader of stdout closed it. Click exits with 1 then, which here means a failed objective.
         sys.stderr.close()  # Python would complain at exit

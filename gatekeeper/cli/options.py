@@ -14,7 +14,7 @@ from gatekeeper.cli.common_options import add_common
 from gatekeeper.core.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
-    from gatekeeper.core.verdict import Verdict
+    from gatekeeper.report.data.decision import Decision
 
 LATEST = "latest"
 """In the place of a run: the newest one in the folder `runs`."""
@@ -51,6 +51,13 @@ OUT = click.option(
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 MOST = 1e9
 """The largest quantity of an option: thirty years, or a speed that no machine has."""
+GRADE = click.option(
+    "--grade",
+    type=click.Choice(["demo", "certification"]),
+    default="demo",
+    show_default=True,
+    help="The lowest grade that may exit 0; certification: a demo (soak under 600 s) exits 3.",
+)
 QUIET = click.option("--quiet", "-q", is_flag=True, help="Show no progress on stderr.")
 
 
@@ -61,7 +68,7 @@ def show(document: Any, text: str, *, as_json: bool) -> None:
     sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n" if as_json else printable(text))
 
 
-def annotate(verdict: "Verdict", run_dir: Path, slo: Path | None) -> None:
+def annotate(decision: "Decision", run_dir: Path, slo: Path | None) -> None:
     """Inside GitHub Actions, annotate the SLO file's lines with the failed checks, on stderr."""
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return
@@ -70,7 +77,7 @@ def annotate(verdict: "Verdict", run_dir: Path, slo: Path | None) -> None:
     from gatekeeper.report import github_annotations  # noqa: PLC0415
 
     file, text = find_slo_file(run_dir, slo)
-    sys.stderr.write(github_annotations.render(verdict, parse(text, str(file)), text, str(file)))
+    sys.stderr.write(github_annotations.render(decision, parse(text, str(file)), text, str(file)))
 
 
 def parse_duration(text: str | None, option: str, example: str = "7d") -> float | None:

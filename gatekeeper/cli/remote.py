@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gatekeeper.cli.options import AS_JSON, LATEST, OUT, QUIET, SLO, CommandGroup, SecondsRange, annotate, show
+from gatekeeper.cli.common_options import is_verbose
+from gatekeeper.cli.options import AS_JSON, GRADE, LATEST, OUT, QUIET, SLO, CommandGroup, SecondsRange, annotate, show
 from gatekeeper.core.errors import ExitCode, InputError, NoProofError
 from gatekeeper.core.reasons import Reason
 
 if TYPE_CHECKING:
+    from gatekeeper.report.data.decision import Decision
     from gatekeeper.run.remote.download import RemoteResult
     from gatekeeper.run.remote.remote_run import RemoteHost, RemoteRunner
 
@@ -115,14 +117,16 @@ def remote() -> None:
 @SLO
 @_starts_run
 @click.option("--resume", is_flag=True, help="Continue the unfinished run of this command on the remote host.")
-def certify(slo: Path, *, as_json: bool, **options: Any) -> int:
+@GRADE
+def certify(slo: Path, *, grade: str, as_json: bool, **options: Any) -> int:
     """Certify an SLO file on the remote host, download the run and judge it again locally."""
     result = _run(("certify",), slo, **options)
-    if result.verdict is not None:
-        annotate(result.verdict, result.path, slo)
-    _show_verdict(result, as_json=as_json)
-    assert result.verdict is not None
-    return result.verdict.exit_code
+    decision = _decision(result, grade)
+    if decision is not None:
+        annotate(decision, result.path, slo)
+    _show_verdict(result, slo, grade, as_json=as_json)
+    assert decision is not None
+    return decision.exit_code
 
 
 @remote.command()
@@ -131,9 +135,8 @@ def certify(slo: Path, *, as_json: bool, **options: Any) -> int:
 @_starts_run
 def soak(slo: Path, knobs: Sequence[str], *, as_json: bool, **options: Any) -> None:
     """Soak one setting on the remote host. Exits 0 once finished, whatever the result."""
-    _show_verdict(
-        _run(("soak", *(word for knob in knobs for word in ("--set", knob))), slo, **options), as_json=as_json
-    )
+    result = _run(("soak", *(word for knob in knobs for word in ("--set", knob))), slo, **options)
+    _show_verdict(result, slo, as_json=as_json)
 
 
 @remote.command()
@@ -309,15 +312,26 @@ def _fetch(run_id: str | None, *, running: bool, out: Path | None, as_json: bool
     raise error
 
 
-def _show_verdict(result: "RemoteResult", *, as_json: bool) -> None:
+def _decision(result: "RemoteResult", grade: str = "demo") -> "Decision | None":
+    from gatekeeper.report.data.decision import decide  # noqa: PLC0415
+
+    if result.verdict is None:
+        return None
+    text = (result.path / "policy.toml").read_text(errors="replace") if result.promoted else None
+    decision = decide(result.verdict, policy=text)
+    return decision.requiring_certificate() if grade == "certification" else decision
+
+
+def _show_verdict(result: "RemoteResult", slo: object = "SLO.toml", grade: str = "demo", *, as_json: bool) -> None:
     """Print the verdict, if there is one; then raise the error, if there is one."""
     from gatekeeper.report.terminal import summary  # noqa: PLC0415
 
-    if result.verdict is not None:
+    decision = _decision(result, grade)
+    if decision is not None:
         if as_json:
             sys.stdout.write(result.text)
         else:
-            summary.show(result.verdict, run=result.path, promoted=result.promoted)
+            summary.show(decision, run=result.path, slo=slo, verbose=is_verbose())
     _raise_error(result)
 
 

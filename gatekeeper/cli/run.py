@@ -1,8 +1,10 @@
 """The commands that create or read a run: certify, plan, sweep, soak, probe, judge, report, export, host, metrics."""
 
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ import click
 from gatekeeper.cli.common_options import is_verbose
 from gatekeeper.cli.options import (
     AS_JSON,
+    GRADE,
     OUT,
     QUIET,
     RUN_DIR,
@@ -22,42 +25,61 @@ from gatekeeper.cli.options import (
     parse_quantity,
     show,
 )
-from gatekeeper.core.errors import InputError
+from gatekeeper.core.errors import InputError, InterruptedRun
 from gatekeeper.report import FORMATS
 
 if TYPE_CHECKING:
     from gatekeeper.core.interfaces import Observer
+    from gatekeeper.core.records import Event
     from gatekeeper.run.certify import Finished
 
-KEPT = "all measurements are kept"
-CERTIFY = "gatekeeper certify SLO.toml --resume --out RUN_DIR"
 AFTER_INTERRUPT = {
-    "certify": f"{KEPT}; to continue: {CERTIFY}",
-    "sweep": f"{KEPT}; to continue to a verdict: {CERTIFY}",
-    "soak": f"{KEPT}; to continue this soak: {CERTIFY}",
     "try": "it keeps nothing: run it again, with a lower --seconds if it took too long",
     "probe": "a probe cannot be resumed: run it again, with a lower --seconds if it took too long",
 }
-"""What to do after Ctrl-C, by command; the other commands here keep nothing."""
+"""What to do after Ctrl-C, by command; a run says itself how it is continued, the other commands here keep nothing."""
 
 
 @contextmanager
-def _observers(*, quiet: bool, serve: int | None = None) -> "Iterator[list[Observer]]":
-    """Show progress on stderr, and on a page at the port *serve*; yield the observers of the run."""
+def _observers(
+    slo: Path | None = None, *, quiet: bool, serve: int | None = None
+) -> "Iterator[list[Observer]]":
+    """Show progress on stderr, and on a page at the port *serve*; yield the observers of the run.
+
+    An interrupt of a run of *slo* says how to continue it.
+    """
     from gatekeeper.report.terminal import live  # noqa: PLC0415
     from gatekeeper.run import events, live_page  # noqa: PLC0415
 
-    with ExitStack() as stack:
-        found = [events.relay_observer()]
-        if serve is not None:
-            tell, address = stack.enter_context(live_page.served(serve))
-            click.echo(f"page: {address}", err=True)
-            found.append(tell)
-        found.append(stack.enter_context(live.progress(quiet=quiet)))
-        yield [observer for observer in found if observer is not None]
+    run: list[str] = []
+
+    def note_run(event: "Event") -> None:
+        if event.kind == "begin" and not run:
+            run.append(str(event.detail["run"]))
+
+    try:
+        with ExitStack() as stack:
+            found = [note_run, events.relay_observer()]
+            if serve is not None:
+                tell, address = stack.enter_context(live_page.served(serve))
+                click.echo(f"page: {address}", err=True)
+                found.append(tell)
+            found.append(stack.enter_context(live.progress(quiet=quiet)))
+            yield [observer for observer in found if observer is not None]
+    except KeyboardInterrupt as error:
+        if slo is None:
+            raise
+        raise InterruptedRun(_after_interrupt(slo, run)) from error
 
 
-def _show_finished(finished: "Finished", *, as_json: bool) -> None:
+def _after_interrupt(slo: Path, run: Sequence[str]) -> str:
+    if not run:
+        return "nothing was measured yet: run the same command again"
+    command = shlex.join(["gatekeeper", "certify", str(slo), "--resume", "--output", run[0]])
+    return f"all measurements are kept; to continue: {command}"
+
+
+def _show_finished(finished: "Finished", slo: Path, *, as_json: bool) -> None:
     """Print the verdict of a run; on stderr, even with --quiet, report telemetry that was not delivered."""
     from gatekeeper.report.terminal import summary  # noqa: PLC0415
 
@@ -67,7 +89,7 @@ def _show_finished(finished: "Finished", *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(finished.text)
     else:
-        summary.show(finished.verdict, run=finished.path, promoted=finished.promoted)
+        summary.show(finished.decision, run=finished.path, slo=slo, verbose=is_verbose())
 
 
 @click.command()
@@ -83,6 +105,7 @@ def _show_finished(finished: "Finished", *, as_json: bool) -> None:
     metavar="[PORT]",
     help="Show the page of the run on 127.0.0.1 while it goes on [default port: 8765; 0: any].",
 )
+@GRADE
 @AS_JSON
 @QUIET
 def certify(
@@ -92,6 +115,7 @@ def certify(
     *,
     serve: int | None,
     resume: bool,
+    grade: str,
     as_json: bool,
     quiet: bool,
 ) -> int:
@@ -99,12 +123,14 @@ def certify(
     from gatekeeper.run.certify import certify as do  # noqa: PLC0415
 
     out = RunPath().convert(out, None, None) if out is not None and (resume or extend) else out
-    with _observers(quiet=quiet, serve=serve) as observers:
+    with _observers(slo, quiet=quiet, serve=serve) as observers:
         more = parse_duration(extend, "--extend", "30m")
         finished = do(slo, out, resume=resume, extend=more, observers=observers)
-    annotate(finished.verdict, finished.path, slo)
-    _show_finished(finished, as_json=as_json)
-    return finished.verdict.exit_code
+    if grade == "certification":
+        finished = replace(finished, decision=finished.decision.requiring_certificate())
+    annotate(finished.decision, finished.path, slo)
+    _show_finished(finished, slo, as_json=as_json)
+    return finished.decision.exit_code
 
 
 @click.command()
@@ -134,7 +160,7 @@ def sweep(slo: Path, out: Path | None, *, as_json: bool, quiet: bool) -> None:
     from gatekeeper.report import command_text  # noqa: PLC0415
     from gatekeeper.run.certify import sweep_alone  # noqa: PLC0415
 
-    with _observers(quiet=quiet) as observers:
+    with _observers(slo, quiet=quiet) as observers:
         document = sweep_alone(slo, out, observers=observers)
     show(document, command_text.choices(document), as_json=as_json)
 
@@ -149,9 +175,9 @@ def soak(slo: Path, knobs: Sequence[str], out: Path | None, *, as_json: bool, qu
     """Soak one setting alone and print its checks. Exits 0 once finished, whatever the result."""
     from gatekeeper.run.certify import soak_alone  # noqa: PLC0415
 
-    with _observers(quiet=quiet) as observers:
+    with _observers(slo, quiet=quiet) as observers:
         finished = soak_alone(slo, out, knobs=_parse_knobs(knobs), observers=observers)
-    _show_finished(finished, as_json=as_json)
+    _show_finished(finished, slo, as_json=as_json)
 
 
 @click.command()
@@ -247,7 +273,7 @@ def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
     from gatekeeper.run.load import load_decision  # noqa: PLC0415
 
     decision = load_decision(run_dir, slo)
-    annotate(decision.verdict, run_dir, slo)
+    annotate(decision, run_dir, slo)
     sys.stdout.write(verdict_json.render(decision.verdict) if as_json else plain_text.render(decision))
     return decision.verdict.exit_code
 
@@ -263,7 +289,7 @@ def report(run_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG001 
     chosen = FORMATS[form]
     page = load.load_page_data(run_dir) if chosen.whole else None
     decision = page.decision if page is not None else load.load_decision(run_dir)
-    annotate(decision.verdict, run_dir, None)
+    annotate(decision, run_dir, None)
     content = chosen.load()(page or (decision if chosen.decided else decision.verdict))
     if form == "text" and (policy := load.stored_policy(run_dir)) is not None:
         from gatekeeper.report import plain_text  # noqa: PLC0415

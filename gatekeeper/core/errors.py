@@ -83,6 +83,14 @@ class NoProofError(GatekeeperError):
         return self.hint.replace("{slo}", str(slo or "SLO.toml")).replace("{run}", str(run or "RUN_DIR"))
 
 
+class InterruptedRun(KeyboardInterrupt):
+    """An interrupt of a run; `hint` says how to continue it."""
+
+    def __init__(self, hint: str) -> None:
+        super().__init__(hint)
+        self.hint = hint
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a hint for an unknown *word*: the nearest known one, or all that are allowed."""
     from difflib import get_close_matches  # noqa: PLC0415 (most commands need no hint)

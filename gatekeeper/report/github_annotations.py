@@ -5,20 +5,24 @@ from collections.abc import Sequence
 from gatekeeper.core import toml_file
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.text import describe_setting
-from gatekeeper.core.verdict import Check, Outcome, Verdict, rounded
-from gatekeeper.report.data.decision import ObjectiveRow, decide
+from gatekeeper.core.verdict import Check, Outcome, rounded
+from gatekeeper.report.data.decision import Decision, ObjectiveRow
 from gatekeeper.report.phrases import advised, spaced
 
 
-def render(verdict: Verdict, slo: Slo, text: str, file: str) -> str:
+def render(decision: Decision, slo: Slo, text: str, file: str) -> str:
     """Return one command per line, the worst first; an objective that did not pass has the line it has in *file*.
 
     *text* is the content of *file*.
     """
     found: list[tuple[int, str]] = []
+    verdict = decision.verdict
+    if decision.exit_code != verdict.exit_code:
+        line = toml_file.line_of(text, ("soak", "duration"))
+        found.append((0, command("error", decision.reason or "", file, line, f"{verdict.slo}: a demo")))
     if verdict.incomplete:
         found.append((1, command("error", verdict.incomplete, file, 1, f"{verdict.slo}: not proven")))
-    rows = decide(verdict).rows
+    rows = decision.rows
     found += [(_rank(row), _row_command(row, slo, text, file)) for row in rows]
     named = {row.about for row in rows if row.blocking}
     for workload in verdict.workloads:
@@ -29,9 +33,10 @@ def render(verdict: Verdict, slo: Slo, text: str, file: str) -> str:
             found.append((1, command("error", workload.because, file, _workload_line(slo, text, workload.name), title)))
         if workload.outcome == "graded_back":
             kind, rank = ("error", 0) if workload.required else ("notice", 3)
-            line = _ratio_line(slo, text, workload.name) if workload.required else None
             title = f"{workload.name}: graded back to plain decoding"
-            line = line or _workload_line(slo, text, workload.name)
+            line = _workload_line(slo, text, workload.name)
+            if workload.required:
+                line = _ratio_line(slo, text, workload.name) or line
             found.append((rank, command(kind, workload.because, file, line, title)))
     for finding in verdict.findings:
         found.append((2, command("warning", advised(finding), file, 1, f"{spaced(finding.kind)}, {finding.about}")))

@@ -31,10 +31,9 @@ def passed(checks: Sequence[Check]) -> int:
 
 
 def bound(check: Check) -> str:
-    """Write an objective's bound: ≥ 1.16."""
-    limit = (
-        BY_NAME[check.metric].show(check.threshold) if check.metric in BY_NAME else show(check.threshold, check.unit)
-    )
+    """Write an objective's bound: ≥ 1.16x."""
+    metric = BY_NAME.get(check.metric)
+    limit = metric.show(check.threshold) if metric is not None else show(check.threshold, check.unit)
     return f"{'≥' if check.bound == 'at_least' else '≤'} {limit}"
 
 

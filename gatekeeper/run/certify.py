@@ -33,6 +33,7 @@ from gatekeeper.core.text import json_text
 from gatekeeper.core.verdict import Verdict
 from gatekeeper.report import junit, verdict_json
 from gatekeeper.report.certificate import CERTIFICATE
+from gatekeeper.report.data.decision import Decision, decide
 from gatekeeper.report.data.page import page_data
 from gatekeeper.report.html import page
 from gatekeeper.run import verify
@@ -55,7 +56,7 @@ NOT_GIVEN = frozenset({Reason.OTHER_SLO, Reason.OTHER_INPUTS, Reason.OTHER_ARTIF
 class Finished:
     """The result of a run."""
 
-    verdict: Verdict
+    decision: Decision
     text: str
     """The content of verdict.json."""
     path: Path
@@ -63,6 +64,11 @@ class Finished:
     """Whether policy.toml was written."""
     telemetry: str | None = None
     """Why the collector does not have all telemetry of the run; None where it has, or none is configured."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return the verdict that was decided."""
+        return self.decision.verdict
 
 
 def certify(
@@ -123,7 +129,8 @@ def _finished(slo_path: Path, out: Path) -> Finished:
             hint = "give what the run was made of, or start a new run: remove --resume and choose another --out"
             raise InputError(message, hint=hint) from error
         raise NoProofError(error.reason, message, hint=error.next(slo_path, out)) from error
-    return Finished(run.verdict, verdict_json.render(run.verdict), out, promoted)
+    policy = (out / POLICY).read_text(encoding="utf-8", errors="replace") if promoted else None
+    return Finished(decide(run.verdict, policy=policy), verdict_json.render(run.verdict), out, promoted)
 
 
 def _verified(given: inputs.Inputs, directory: run_directory.RunDirectory) -> tuple[verify.VerifiedRun, bool]:
@@ -184,6 +191,8 @@ def _open(
     run_directory.check_writable(path)
     resume = resume and not run_directory.RunDirectory.nothing_measured(path)
     directory = _directory(stack, path, resume=True) if resume else None
+    if directory is not None:
+        fixed = fixed_in(directory)  # a soak alone is continued as one
     # A run that measures real time locks the host until it has ended.
     hold = host.hold_host(path.absolute().name) if takes_real_time(given) else None
     remark = stack.enter_context(hold) if hold is not None else None
@@ -380,4 +389,4 @@ def _publish(run: ActiveRun) -> Finished:
     directory.write_checksums()
     for observer in run.observers:
         observer(Event(stamp(now), "verdict", {"outcome": verdict.outcome, "exit_code": verdict.exit_code}))
-    return Finished(verdict, text, directory.path, wrote, run.telemetry.trouble)
+    return Finished(shown.decision, text, directory.path, wrote, run.telemetry.trouble)

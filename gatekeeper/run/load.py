@@ -198,7 +198,7 @@ def load_decision(path: Path, slo_path: Path | None = None) -> Decision:
     case, _, events = _stored(directory, slo_path)
     verdict, unfinished = _concluded(case, path), events.trouble is not None
     extend = None if unfinished else extension(case, verdict)
-    return decide(verdict, policy=_policy_text(directory), extend=extend)
+    return decide(verdict, policy=_policy_text(directory), extend=extend, alone=case.plan.fixed is not None)
 
 
 def _policy_text(directory: run_directory.RunDirectory) -> str | None:

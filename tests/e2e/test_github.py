@@ -164,7 +164,7 @@ def runner(scripted: Callable[..., Place]) -> Callable[..., Runner]:
         path = put_on_path(place.path / "bin", place.environment["PATH"], gatekeeper=program or GATEKEEPER)
         (place.path / "runner").mkdir(exist_ok=True)
         given = {name: one.get("default", "") for name, one in document(ACTION)["inputs"].items()}
-        given |= {"slo": "slo.toml", "install": "false", **(inputs or {})}
+        given |= {"slo": "slo.toml", "install": "false", "grade": "demo", **(inputs or {})}
         values = {f"inputs.{name}": value for name, value in given.items()}
         values |= {f"steps.gate.outputs.{name}": "" for name in ("run", "exit-code", "outcome", "policy")}
         values |= {"runner.temp": str(place.path / "runner"), "github.action_path": str(ROOT)}
@@ -279,6 +279,19 @@ def test_the_summary_says_what_became_better_or_worse(runner: Callable[..., Runn
     assert "B against A: no difference shown" in done.summary
 
 
+def test_a_demo_is_no_certificate(runner: Callable[..., Runner]) -> None:
+    """
+    By default a soak under 600 s ends the job with code 3, although it was promoted; the soak's line says why.
+    """
+    assert "certification" == document(ACTION)["inputs"]["grade"]["default"]
+
+    done = runner(inputs={"grade": "certification"}).run()
+
+    assert (3, "3", "promoted") == (done.code, done.outputs["exit-code"], done.outputs["outcome"])
+    assert "title=scripted%3A a demo::a demo is no certificate" in done.log
+    assert "Demo, do not deploy" in done.summary
+
+
 def test_an_old_run_is_not_taken_for_a_new_one(runner: Callable[..., Runner]) -> None:
     """
     A run directory that exists already is exit code 2, and neither its policy nor its verdict is passed on.
@@ -333,10 +346,10 @@ def test_a_dead_gate_is_no_pass(runner: Callable[..., Runner]) -> None:
 @pytest.mark.parametrize(
     ("inputs", "words"),
     [
-        ({}, ["admit", "slo.toml", "--run", "gatekeeper-run"]),
-        ({"run": "a run", "max-age": "7d"}, ["admit", "slo.toml", "--run", "a run", "--max-age", "7d"]),
-        ({"runs": "all runs", "grade": "demo"}, ["admit", "slo.toml", "--runs", "all runs", "--grade", "demo"]),
-        ({"signed-by": "who may"}, ["admit", "slo.toml", "--run", "gatekeeper-run", "--signed-by", "who may"]),
+        ({}, ["--run", "gatekeeper-run", "--grade", "demo"]),
+        ({"run": "a run", "max-age": "7d"}, ["--run", "a run", "--max-age", "7d", "--grade", "demo"]),
+        ({"runs": "all runs", "grade": ""}, ["--runs", "all runs", "--grade", "certification"]),
+        ({"signed-by": "who may"}, ["--run", "gatekeeper-run", "--grade", "demo", "--signed-by", "who may"]),
     ],
 )
 @pytest.mark.parametrize("code", [0, 1, 3])
@@ -350,7 +363,7 @@ def test_admission_runs_as_it_is_documented(
 
     assert code == done.code
     assert {"exit-code": str(code)} == done.outputs
-    assert "".join(f"<{word}>" for word in words) in done.summary
+    assert "".join(f"<{word}>" for word in ("admit", "slo.toml", *words)) in done.summary
     assert done.uploaded is None
 
 

@@ -56,7 +56,9 @@ def test_a_promotion_is_one_line(night: Callable[..., Night]) -> None:
     line = the_line(done)
     assert (0, "") == (done.code, done.err)
     (run,) = made.written()
-    assert line.startswith("scripted: promoted (exit code 0, demo): easy ")
+    assert line.startswith(
+        "scripted: promoted (exit code 0, demo): Demo, do not deploy: turn drafting on for easy (2.7x"
+    )
     assert line.endswith(f"; on {os.uname().nodename}; {made.runs}/{run}")
     assert made.last() == done.out
     assert run.endswith("Z-slo")
@@ -69,10 +71,10 @@ def test_a_promotion_is_one_line(night: Callable[..., Night]) -> None:
 @pytest.mark.parametrize(
     ("bound", "code", "line"),
     [
-        (9.0, 1, "graded back (exit code 1, demo): easy graded back: "),
+        (9.0, 1, "graded back (exit code 1, demo): Demo: do not deploy: drafting must stay off for easy"),
         # 4.1 tokens in a round of 150 ms against one in 100 ms: 2.73x. The same canaries differ alike every night: of
         # 14, either end lay six deviations or more from the bound.
-        (2.73, 3, "unproven (exit code 3, demo): easy unproven: "),
+        (2.73, 3, "unproven (exit code 3, demo): Demo: change nothing: easy is not proven; easy: throughput_ratio 2."),
     ],
 )
 def test_other_verdicts_are_one_line_too(night: Callable[..., Night], bound: float, code: int, line: str) -> None:

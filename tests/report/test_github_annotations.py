@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gatekeeper.core.verdict import AbandonedStep, Check, Finding, Outcome, Verdict, WorkloadVerdict
 from gatekeeper.report import github_annotations
+from gatekeeper.report.data.decision import decide
 from tests.builders.page_data import like_golden
 from tests.builders.slo import objective, slo
 
@@ -57,7 +58,7 @@ def verdict(outcome: str = "failed", *, required: bool = True) -> Verdict:
 
 def shown(made: Verdict) -> list[tuple[str, int]]:
     """Return the kind and the line of each command."""
-    text = github_annotations.render(made, SLO, TEXT, "slos/made.toml")
+    text = github_annotations.render(decide(made), SLO, TEXT, "slos/made.toml")
     found = [re.match(r"::(\w+) file=slos/made.toml,line=(\d+),title=[^:]*::", line) for line in text.splitlines()]
     return [(one.group(1), int(one.group(2))) for one in found if one is not None]
 
@@ -76,7 +77,7 @@ def test_a_passed_check_has_no_annotation() -> None:
     whole = replace(verdict("promoted"), host_checks=(), findings=())
     kept = replace(whole, workloads=(replace(whole.workloads[0], checks=CHECKS[:1]),))
 
-    assert "" == github_annotations.render(kept, SLO, TEXT, "slos/made.toml")
+    assert "" == github_annotations.render(decide(kept), SLO, TEXT, "slos/made.toml")
 
 
 def test_an_optional_workload_that_steps_back_is_a_notice() -> None:
@@ -103,7 +104,7 @@ def test_an_objective_that_settings_given_up_broke_has_its_line(kind: str, *, re
     made = verdict("graded_back", required=required)
     given_up = replace(made, workloads=(replace(made.workloads[0], checks=(), steps=(step,)),), host_checks=())
 
-    text = github_annotations.render(given_up, SLO, TEXT, "slos/made.toml")
+    text = github_annotations.render(decide(given_up), SLO, TEXT, "slos/made.toml")
 
     assert (kind, 13) in shown(given_up)
     assert "title=easy%3A ttft failed while drafting::heavy, draft length 4: ttft says 50%25" in text
@@ -126,7 +127,9 @@ def test_the_commands_are_as_they_were() -> None:
     """
     Compared with a stored file: percent signs, line ends, colons and commas are escaped where they must be.
     """
-    like_golden("annotations.txt", github_annotations.render(verdict("graded_back"), SLO, TEXT, "slos/made.toml"))
+    like_golden(
+        "annotations.txt", github_annotations.render(decide(verdict("graded_back")), SLO, TEXT, "slos/made.toml")
+    )
 
 
 @given(st.text(max_size=60), st.text(max_size=60))

@@ -5,7 +5,7 @@ It is computed from the verdict alone, once; the terminal, Markdown, the line an
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gatekeeper.analysis.verdict.remedies import passes_at, remedy
@@ -17,6 +17,7 @@ from gatekeeper.core.verdict import AbandonedStep, Check, Outcome, Verdict, Work
 
 RATIOS = ("throughput_ratio", "answer_throughput_ratio", "system_throughput_ratio")
 """The speed against plain decoding, the one that counts first."""
+NO_CERTIFICATE = "a demo is no certificate, and --grade certification asks for one: soak for 600 s or more"
 FAILED = "change the draft, the setting or the bound"
 TENTHS = 10.0
 """Below this many tokens a second, a speed is written with a tenth."""
@@ -119,6 +120,20 @@ class Decision:
     """What to do next; `{slo}` and `{run}` stand for the paths."""
     unfinished: str | None = None
     """Where the run was interrupted; None for a finished one."""
+    certificate_required: bool = False
+    """A demo ends in exit code 3, whatever it shows."""
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Return the exit code of the command: the verdict's, or 3 for a demo where a certificate is required."""
+        if self.certificate_required and self.demo and self.verdict.exit_code == ExitCode.OK:
+            return ExitCode.UNPROVEN
+        return self.verdict.exit_code
+
+    def requiring_certificate(self) -> "Decision":
+        """Return the decision where a demo is not enough."""
+        strict = replace(self, certificate_required=True)
+        return strict if strict.exit_code == self.verdict.exit_code else replace(strict, reason=NO_CERTIFICATE)
 
     @property
     def demo(self) -> bool:
@@ -131,19 +146,27 @@ class Decision:
 
 
 def decide(
-    verdict: Verdict, *, policy: str | None = None, unfinished: str | None = None, extend: float | None = None
+    verdict: Verdict,
+    *,
+    policy: str | None = None,
+    unfinished: str | None = None,
+    extend: float | None = None,
+    alone: bool = False,
 ) -> Decision:
-    """Return the decision of *verdict*; *policy* is the text of policy.toml, *extend* the soak that is missing in s."""
+    """Return the decision of *verdict*; *policy* is the text of policy.toml, *extend* the soak that is missing in s.
+
+    A soak *alone*, without a sweep, decides nothing.
+    """
     workloads = tuple(map(_summary, verdict.workloads))
     rows = tuple(_rows(verdict))
     return Decision(
         verdict,
-        _headline(verdict, workloads, rows, unfinished),
+        _headline(verdict, workloads, rows, unfinished, alone=alone),
         None if unfinished else _reason(verdict, rows),
         workloads,
         rows,
         _expiry(policy),
-        _next(verdict, unfinished, extend),
+        "gatekeeper certify {slo}" if alone and not unfinished else _next(verdict, unfinished, extend),
         unfinished,
     )
 
@@ -300,15 +323,22 @@ def _gain(one: WorkloadSummary) -> str:
 
 
 def _headline(
-    verdict: Verdict, workloads: Sequence[WorkloadSummary], rows: Sequence[ObjectiveRow], unfinished: str | None
+    verdict: Verdict,
+    workloads: Sequence[WorkloadSummary],
+    rows: Sequence[ObjectiveRow],
+    unfinished: str | None,
+    *,
+    alone: bool,
 ) -> str:
     if unfinished:
         return f"No decision yet: the run was interrupted {unfinished}"
     said = _decision(verdict, workloads, rows)
-    if verdict.grade != "demo":
-        return said
-    demo = "Demo, do not deploy" if verdict.exit_code == ExitCode.OK else "Demo"
-    return f"{demo}: {said[:1].lower()}{said[1:]}"
+    warning = ""
+    if verdict.grade == "demo":
+        warning = "Demo, do not deploy: " if verdict.exit_code == ExitCode.OK else "Demo: "
+    if alone:
+        warning = "A soak alone writes no policy: "
+    return f"{warning}{said[:1].lower()}{said[1:]}" if warning else said
 
 
 def _decision(verdict: Verdict, workloads: Sequence[WorkloadSummary], rows: Sequence[ObjectiveRow]) -> str:

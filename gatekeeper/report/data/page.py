@@ -62,7 +62,13 @@ def page_data(
         distributions=distributions(case, verdict.workloads),
         timelines=timelines(case, verdict.transitions, happened),
         gaps=gaps(case.slo, verdict, resumable=not finished),
-        decision=decide(verdict, policy=policy, unfinished=unfinished, extend=extension(case, verdict)),
+        decision=decide(
+            verdict,
+            policy=policy,
+            unfinished=unfinished,
+            extend=extension(case, verdict),
+            alone=case.plan.fixed is not None,
+        ),
         run=next((str(one.detail["run"]) for one in happened if one.kind == "begin" and "run" in one.detail), ""),
     )
 

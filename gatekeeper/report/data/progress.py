@@ -3,6 +3,7 @@
 Times are those of the events, so a remote run, or one whose events arrive late, looks the same as a local one.
 """
 
+import math
 import threading
 import time
 from collections import deque
@@ -17,9 +18,17 @@ from gatekeeper.core.clock import wall_seconds
 from gatekeeper.core.records import Event, Generation, Reading, Role
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import show_bytes
+from gatekeeper.core.verdict import Estimate
 
 RECENT = 20
 """Answers over which the current speed and acceptance are averaged."""
+LEAST_CANARIES = 5
+"""With fewer canaries than this in both arms no ratio is shown."""
+LIVE_LEVEL = 0.95
+"""Confidence of each bound of the ratio."""
+DONE = "done"
+PHASES = ("freeze", "sweep", "soak", "judge")
+"""The stages that a person is shown; passes after a soak belong to it."""
 FEW = 3
 """With fewer answers than this no remaining time is estimated: the first ones are the slowest."""
 FORECAST_PARTS = {
@@ -48,6 +57,8 @@ class WorkloadRow:
     drafting: float | None
     acceptance: float | None
     answered: int
+    ratio: tuple[float, float, float] | None = None
+    """Drafting over plain decoding in this stage, by the speed of whole answers: centre and 95 % bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +89,42 @@ class Snapshot:
     faults: int
     rows: tuple[WorkloadRow, ...]
     host: tuple[Gauge, ...]
+    elapsed: float = 0.0
+    """Time since the command started, or continued the run."""
+    before: tuple[str, ...] = ()
+    """The stages that are over."""
+    after: tuple[str, ...] = ()
+    """The stages that follow, if no step down the ladder is needed."""
+
+    @property
+    def done(self) -> float | None:
+        """Return the share of the run that is done, or of its part; None where nothing says how much is left."""
+        if self.stage == DONE:
+            return 1.0
+        if self.over is not None:
+            return None
+        if self.run_left is not None and self.elapsed > 0:
+            return self.elapsed / (self.elapsed + self.run_left)
+        return self.share
+
+
+@dataclass(slots=True)
+class _Logs:
+    """The log speeds of one trial, as sums by canary, so that a soak of a day takes no memory."""
+
+    sums: dict[str, tuple[float, int]] = field(default_factory=dict)
+
+    def add(self, canary: str, speed: float) -> None:
+        total, count = self.sums.get(canary, (0.0, 0))
+        self.sums[canary] = total + math.log(speed), count + 1
+
+    def ratios(self, plain: "_Logs") -> dict[str, list[float]]:
+        """Return the ratio to plain decoding of each canary that both have answered."""
+        return {
+            canary: [math.exp(total / count - plain.sums[canary][0] / plain.sums[canary][1])]
+            for canary, (total, count) in self.sums.items()
+            if canary in plain.sums
+        }
 
 
 @dataclass(slots=True)
@@ -91,6 +138,10 @@ class _Recent:
     speeds: dict[str | None, deque[float]] = field(default_factory=dict)
     """By trial; plain decoding's under None."""
     rates: dict[str | None, deque[float]] = field(default_factory=dict)
+    logs: dict[str | None, _Logs] = field(default_factory=dict)
+    ratio: tuple[float, float, float] | None = None
+    stale: bool = False
+    """More answers came since the ratio was computed."""
 
     def take(self, made: Generation) -> None:
         trial = None if made.arm == "plain" else made.trial
@@ -103,6 +154,8 @@ class _Recent:
         if answer.output_tokens and answer.ended_ns > answer.sent_ns:
             speed = answer.output_tokens / (answer.ended_ns - answer.sent_ns) * 1e9
             self.speeds.setdefault(trial, deque(maxlen=RECENT)).append(speed)
+            self.logs.setdefault(trial, _Logs()).add(made.canary, speed)
+            self.stale = True
         seen = answer.rounds or answer.claims
         if seen.drafted and seen.accepted is not None:
             self.rates.setdefault(trial, deque(maxlen=RECENT)).append(seen.accepted / seen.drafted)
@@ -111,7 +164,19 @@ class _Recent:
         trial = self.drafting or ""
         recent = (self.speeds.get(None), self.speeds.get(trial), self.rates.get(trial))
         plain, drafting, acceptance = (fmean(one) if one else None for one in recent)
-        return WorkloadRow(name, self.setting, plain, drafting, acceptance, self.answered)
+        if self.stale:
+            self.ratio, self.stale = self._ratio(trial), False
+        return WorkloadRow(name, self.setting, plain, drafting, acceptance, self.answered, self.ratio)
+
+    def _ratio(self, trial: str) -> tuple[float, float, float] | None:
+        arms = self.logs.get(trial), self.logs.get(None)
+        pairs = arms[0].ratios(arms[1]) if arms[0] is not None and arms[1] is not None else {}
+        if len(pairs) < LEAST_CANARIES:
+            return None
+        from gatekeeper.analysis.stats.intervals import geometric_mean_ratio  # noqa: PLC0415 (numpy, for a live ratio)
+
+        seen = geometric_mean_ratio(pairs, LIVE_LEVEL)
+        return (seen.center, seen.lo, seen.hi) if isinstance(seen, Estimate) else None
 
 
 @dataclass(slots=True)
@@ -152,6 +217,9 @@ class Progress:
         self._lock = threading.Lock()
         self._at, self._seen, self._ticking = 0.0, clock(), True
         self._slo = ""
+        self._made, self._begun, self._before_begin = clock(), 0.0, 0.0
+        self._ahead: frozenset[str] = frozenset()
+        """The stages of the whole run, as its begin forecast them."""
         self._expected: Mapping[str, float] = {}
         self._pace: float | None = None
         """The measured time per answer over the forecast one."""
@@ -188,7 +256,7 @@ class Progress:
                 case "sample":
                     self._host = tuple(_gauges(detail["values"]))
                 case "verdict":
-                    self._enter({"stage": "done"})
+                    self._enter({"stage": DONE})
 
     def snapshot(self) -> Snapshot:
         """Return what to show now."""
@@ -209,7 +277,18 @@ class Progress:
                 faults=self._faults,
                 rows=tuple(one.row(name) for name, one in self._workloads.items()),
                 host=self._host,
+                elapsed=self._before_begin + max(0.0, now - self._begun) if self._begun else self._clock() - self._made,
+                before=self._phases()[0],
+                after=self._phases()[1],
             )
+
+    def _phases(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the stages that are over and those that follow; a stage that is run alone has neither."""
+        whole = {"sweep", "soak"} <= self._ahead
+        if not whole or self._kind == "done":
+            return (), ()
+        here = PHASES.index(self._kind) if self._kind in PHASES else PHASES.index("soak")
+        return PHASES[:here], PHASES[here + 1 :]
 
     def _advance(self, at: str) -> None:
         instant = wall_seconds(at)
@@ -221,7 +300,10 @@ class Progress:
 
     def _begin(self, detail: Mapping[str, Any]) -> None:
         self._slo = str(detail.get("slo", ""))
+        if not self._begun:
+            self._begun, self._before_begin = self._at, self._clock() - self._made
         self._expected = _forecast(detail.get("expected", {}))
+        self._ahead = frozenset(self._expected)
         self._ticking = bool(detail.get("realtime", True))  # a virtual clock does not tick between its events
         self._workloads = {str(name): _Recent() for name in detail.get("workloads", ())}
         self._part = _Part("starting the system under test", self._at)

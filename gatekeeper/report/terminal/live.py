@@ -17,7 +17,7 @@ from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.records import Event
 from gatekeeper.core.text import counted, describe_setting, printable
 from gatekeeper.core.units import show_seconds
-from gatekeeper.report.data.progress import Progress, Snapshot, WorkloadRow
+from gatekeeper.report.data.progress import DONE, Progress, Snapshot, WorkloadRow
 
 REFRESH_S = 0.25
 HIDE, SHOW, CLEAR_LINE, CLEAR_BELOW = "\x1b[?25l", "\x1b[?25h", "\x1b[2K", "\x1b[J"
@@ -88,9 +88,18 @@ class LiveView:
 OFTEN_S, SELDOM_S, SETTLED_S = 5.0, 60.0, 60.0
 """Without a terminal, a progress line every 5 s for the first minute, then every minute: logs stay short."""
 NARROW = 72
-"""From this many columns on, the table also shows settings and plain decoding."""
-WIDE_COLUMNS = {"plain": 10, "drafting": 10, "acceptance": 10, "answers": 7}
-NARROW_COLUMNS = {"speed": 10, "acceptance": 10}
+"""From this many columns on, the table also shows settings, plain decoding and the interval of the ratio."""
+ROOMY = 100
+"""From this many columns on, it shows the acceptance too."""
+WIDE_COLUMNS = {"plain": 9, "drafting": 9, "against plain": 18, "answers": 7}
+WIDEST_COLUMNS = {"plain": 9, "drafting": 9, "against plain": 18, "acceptance": 10, "answers": 7}
+NARROW_COLUMNS = {"speed": 10, "ratio": 6}
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+FULL, EMPTY = "\N{BOX DRAWINGS HEAVY HORIZONTAL}", "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
+LONGEST_BAR = 46
+"""Columns of the bar: a longer one would take three rows, and leave one behind, where the terminal is halved."""
+MOVING = 6
+"""The part of the bar that moves where nothing says how much is left: a sixth."""
 HANG = 4
 """Columns by which the later lines of a paragraph are indented."""
 WIDEST = 120
@@ -121,7 +130,6 @@ def _line(event: Event) -> str | None:
         "sampler_died": lambda: f"host sampling stopped: {detail['because']}",
         "load_died": lambda: f"{detail['soak']}: the background load died: {detail['because']}",
         "artifact_changed": lambda: f"{detail['model']} changed on disk during the run",
-        "interrupted": lambda: "interrupted",
     }
     return printable(lines[event.kind]()) if event.kind in lines else None
 
@@ -152,7 +160,8 @@ def progress(*, quiet: bool) -> Iterator[Observer | None]:
         return
 
     def draw() -> list[str]:
-        return _drawn(console, view(state.snapshot(), console.width - 1, console.height - 1))
+        frame = int(time.monotonic() / REFRESH_S)
+        return _drawn(console, view(state.snapshot(), console.width - 1, console.height - 1, frame))
 
     with LiveView(sys.stderr, draw, lambda: console.width) as live:
 
@@ -206,12 +215,15 @@ def _in_one_line(now: Snapshot) -> list[str]:
         if row.answered:
             figures = [f"{_speed(row.drafting)} drafting"] if row.drafting is not None else []
             figures += [f"{_speed(row.plain)} plain"] if row.plain is not None else []
+            figures += ["{:.2f}x [{:.2f}, {:.2f}]".format(*row.ratio)] if row.ratio is not None else []
             figures += [f"acceptance {row.acceptance:.2f}"] if row.acceptance is not None else []
             words.append(f"{row.workload} {', '.join(figures)}")
     return [*words, ", ".join(gauge.text for gauge in now.host)] if now.host else words
 
 
 def _answers(now: Snapshot) -> str:
+    if now.rows and not now.answered and not any(row.answered for row in now.rows) and now.stage not in {"judge", DONE}:
+        return "waiting for the first answer"
     if now.of:
         return f"{now.answered}/{now.of} answers"
     return f"{now.answered} answers" if now.answered or now.share is not None else ""
@@ -220,7 +232,7 @@ def _answers(now: Snapshot) -> str:
 def _times(now: Snapshot) -> list[str]:
     words = [counted(now.faults, "fault")] if now.faults else []
     if now.over is not None:
-        return [*words, f"until every objective has enough answers, at most {_rounded_time(now.over)}"]
+        return [*words, f"until enough answers, at most {_rounded_time(now.over)}"]
     words += [f"about {_rounded_time(now.run_left)} left"] if now.run_left is not None else []
     if now.left is not None:
         words.append(
@@ -229,6 +241,13 @@ def _times(now: Snapshot) -> list[str]:
             else f"{_rounded_time(now.left)} left of this part"
         )
     return words
+
+
+def _clock(seconds: float) -> str:
+    """Write the time since the start, to the second: 3:07, 1:03:07."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02} elapsed" if hours else f"{minutes}:{rest:02} elapsed"
 
 
 def _rounded_time(seconds: float) -> str:
@@ -245,19 +264,11 @@ def _speed(speed: float | None) -> str:
     return f"{speed:.1f} tok/s" if speed < TENTHS else f"{speed:.0f} tok/s"
 
 
-def view(now: Snapshot, width: int, height: int) -> RenderableType:
-    """Draw a snapshot into at most *width* columns and *height* rows."""
+def view(now: Snapshot, width: int, height: int, frame: int = 0) -> RenderableType:
+    """Draw a snapshot into at most *width* columns and *height* rows; *frame* counts how often it was drawn."""
     width = max(1, min(width, WIDEST))
-    title = Text.assemble((printable(now.stage), "bold"), f": {printable(now.part)}" if now.part else "")
-    if now.slo:
-        title.append(f"  {printable(now.slo)}", style="dim")
-    done = round((now.share or 0.0) * width)
-    bar = Text.assemble(
-        ("\N{BOX DRAWINGS HEAVY HORIZONTAL}" * done, "green"),
-        ("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * (width - done), "dim"),
-    )
-    drawn: list[RenderableType] = [_cut(title, width), bar]
-    answers = [Text(word) for word in (_answers(now), *_times(now)) if word]
+    drawn: list[RenderableType] = [_title(now, width, frame), _bar(now, min(width, LONGEST_BAR), frame)]
+    answers = [Text(word) for word in (_answers(now), _clock(now.elapsed), *_times(now)) if word]
     seen = [Text(one.text, style="yellow" if one.alarming else "") for one in now.host]
     drawn += [_joined(words, width) for words in (answers, seen) if words]
     room = max(0, height - len(drawn) - 1)
@@ -266,10 +277,39 @@ def view(now: Snapshot, width: int, height: int) -> RenderableType:
     return Group(*drawn[: max(1, height)])
 
 
+def _title(now: Snapshot, width: int, frame: int) -> Text:
+    """Return the stages of the run, the current one with a spinner, and the name of the SLO."""
+    title = Text.assemble(*((f"{name} \N{CHECK MARK}  ", "green") for name in now.before))
+    title.append(f"{SPINNER[frame % len(SPINNER)]} " if now.stage != DONE else "", style="bold")
+    title.append(printable(now.stage), style="bold")
+    title.append(f": {printable(now.part)}" if now.part else "")
+    title.append("".join(f"  {name}" for name in now.after), style="dim")
+    title.append(f"  ({printable(now.slo)})" if now.slo else "", style="dim")
+    return _cut(title, width)
+
+
+def _bar(now: Snapshot, width: int, frame: int) -> Text:
+    """Return the done share of the run; where nothing says how much is left, a piece that only moves."""
+    spans: tuple[tuple[int, bool], ...]
+    if now.done is None:
+        piece = max(1, width // MOVING)
+        begin = frame % max(1, width - piece + 1)
+        spans = ((begin, False), (piece, True), (width - piece - begin, False))
+    else:
+        filled = round(now.done * width)
+        spans = ((filled, True), (width - filled, False))
+    bar = Text()
+    for length, full in spans:
+        bar.append((FULL if full else EMPTY) * max(0, length), style="green" if full else "dim")
+    if now.done is not None and now.done < 1:
+        bar.append(f" {now.done:.0%}")
+    return _cut(bar, width + 5)
+
+
 def _workload_table(rows: Sequence[WorkloadRow], width: int) -> Table:
     """Return the table of workloads, with fewer columns on a narrow terminal."""
     wide = width >= NARROW
-    columns = WIDE_COLUMNS if wide else NARROW_COLUMNS
+    columns = (WIDEST_COLUMNS if width >= ROOMY else WIDE_COLUMNS) if wide else NARROW_COLUMNS
     name = min(max(8, *(len(row.workload) for row in rows)), width // 3)
     rest = width - name - 2 - sum(column + 2 for column in columns.values())
     room = min(rest, max(8, *(len(row.setting) for row in rows)))
@@ -281,13 +321,18 @@ def _workload_table(rows: Sequence[WorkloadRow], width: int) -> Table:
         table.add_column(width=one, justify="right", no_wrap=True)
     table.add_row("workload", *(["setting"] if wide else []), *columns, style="dim")
     for row in rows:
-        rate = "-" if row.acceptance is None else f"{row.acceptance:.2f}"
         plain, drafting = _speed(row.plain), _speed(row.drafting)
-        now = plain if row.drafting is None else drafting
-        found = (
-            (_fitted(printable(row.setting), room), plain, drafting, rate, str(row.answered)) if wide else (now, rate)
-        )
-        table.add_row(*map(Text, (printable(row.workload), *found)))
+        cells = {
+            "plain": plain,
+            "drafting": drafting,
+            "against plain": "-" if row.ratio is None else "{:.2f}x [{:.2f}, {:.2f}]".format(*row.ratio),
+            "ratio": "-" if row.ratio is None else f"{row.ratio[0]:.2f}x",
+            "acceptance": "-" if row.acceptance is None else f"{row.acceptance:.2f}",
+            "answers": str(row.answered),
+            "speed": plain if row.drafting is None else drafting,
+        }
+        setting = [_fitted(printable(row.setting), room)] if wide else []
+        table.add_row(*map(Text, (printable(row.workload), *setting, *(cells[name] for name in columns))))
     return table
 
 

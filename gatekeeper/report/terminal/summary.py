@@ -1,24 +1,31 @@
-"""The summary of a run on a terminal: the verdict, and the checks that did not pass."""
+"""The summary of a run on a terminal: explanations first if they are wanted, the decision last and on one screen."""
 
+import shutil
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rich.console import Console, JustifyMethod
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
-from gatekeeper.core.text import describe_setting, printable
-from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.text import counted, describe_setting, printable
+from gatekeeper.core.verdict import Outcome
 from gatekeeper.report import phrases
-from gatekeeper.report.data.decision import speed_up
-from gatekeeper.report.plain_text import explanation
+from gatekeeper.report.data.decision import Decision, ObjectiveRow, WorkloadSummary, readable_time
 from gatekeeper.report.terminal.live import WIDEST, hanging_lines
 
-COLUMNS = ("workload", "outcome", "against plain", "acceptance", "TTFT delta", "checks")
-SPARE = ("TTFT delta", "acceptance", "checks")
+COLUMNS = ("workload", "drafting", "against plain", "plain", "with draft", "acceptance", "checks")
+SPARE = ("acceptance", "checks", "with draft", "plain")
 """Columns that a narrow terminal leaves out, in this order."""
+WORDS = 3
+"""Columns on the left that are words."""
+GAP = 2
+"""Spaces between two columns."""
 UNBROKEN = 100_000
 """The width of a file."""
+LEAST_WORKLOADS, KEPT_OBJECTIVES = 3, 2
+"""Rows of the table that stay, however low the terminal is, and objectives that go last."""
 COLOURS = {
     "promoted": "green",
     "graded_back": "yellow",
@@ -28,97 +35,197 @@ COLOURS = {
     Outcome.FAIL: "red",
     Outcome.UNPROVEN: "magenta",
 }
+SWITCH = {"promoted": "on", "graded_back": "off"}
+"""What the policy does with a workload, by its outcome."""
 
 
-def show(verdict: Verdict, *, run: Path, promoted: bool) -> None:
-    """Print the verdict on stdout: per workload the setting, the figures and the checks that did not pass."""
+def show(decision: Decision, *, run: Path, slo: object, verbose: bool = False) -> None:
+    """Print the decision on stdout, after its explanations where *verbose*; on a terminal it fits the screen."""
     console = Console(highlight=False, markup=False, emoji=False)
+    terminal = sys.stdout.isatty()
     # Lines are wrapped for a terminal only; a pipe gets them whole.
-    console.width = min(console.width, WIDEST) if sys.stdout.isatty() else UNBROKEN
-    show_on(console, verdict, run=run, promoted=promoted)
+    console.width = min(console.width, WIDEST) if terminal else UNBROKEN
+    height = shutil.get_terminal_size().lines - 1 if terminal else None  # the prompt has the last line
+    show_on(console, decision, run=run, slo=slo, height=height, verbose=verbose)
 
 
-def show_on(console: Console, verdict: Verdict, *, run: Path, promoted: bool) -> None:
-    """Print the summary on *console*, as wide as that is."""
+def show_on(
+    console: Console,
+    decision: Decision,
+    *,
+    run: Path,
+    slo: object,
+    height: int | None = None,
+    verbose: bool = False,
+) -> None:
+    """Print the summary on *console*, as wide as that is, and at most *height* rows high without the explanations."""
+    if verbose:
+        for line in _explanations(console, decision):
+            console.print(line, soft_wrap=True)
+        console.print()
+    for line in _fitted(console, decision, run, slo, height):
+        console.print(line, soft_wrap=True)  # a wrapped path cannot be copied
+
+
+def _fitted(console: Console, decision: Decision, run: Path, slo: object, height: int | None) -> list[Text]:
+    """Return the lines of the decision; what does not fit into *height* is left out, details first."""
+    rows, workloads = decision.rows, decision.workloads
+    blocking = [row for row in rows if row.blocking]
+    head = _head(console, decision, rows=bool(blocking))
+    foot = [*_remarks(console, decision), Text(), *_foot(decision, run, slo)]
+    # What would prove an incomplete run is always the rest of the run.
+    details = (0,) if decision.verdict.incomplete else (2, 1, 0)
+    described = {detail: [_row(console, row, detail) for row in blocking] for detail in details}
+    others = [line for row in rows if not row.blocking for line in _row(console, row, 0)]
+
+    def lines(most: int, parts: Sequence[Sequence[Text]], rest: Sequence[Text]) -> list[Text]:
+        left_out = len(blocking) - len(parts)
+        middle = [*(line for part in parts for line in part), *rest]
+        middle += [Text(f"… and {counted(left_out, 'more objective')} in the report", "dim")] if left_out else []
+        return [*head, *_table(workloads, most, console), *([Text(), *middle] if middle else []), *foot]
+
+    def fits(found: Sequence[Text]) -> bool:
+        return height is None or sum(max(1, -(-one.cell_len // max(1, console.width))) for one in found) <= height
+
+    tries = [(described[details[0]], others), *((described[detail], ()) for detail in details)]
+    for parts, rest in tries:
+        if fits(found := lines(len(workloads), parts, rest)):
+            return found
+    shortest = described[details[-1]]
+    most, kept = len(workloads), len(shortest)
+    while not fits(found) and (kept or most > LEAST_WORKLOADS):
+        # Objectives beyond the first two go before workloads, and these before the first objectives.
+        if kept > KEPT_OBJECTIVES or most <= LEAST_WORKLOADS:
+            kept -= 1
+        else:
+            most -= 1
+        found = lines(most, shortest[:kept], ())
+    return found
+
+
+def _head(console: Console, decision: Decision, *, rows: bool) -> list[Text]:
+    """Return the outcome and the headline; the reason of the exit code as well, where no row below says it."""
+    verdict = decision.verdict
     style = COLOURS.get(verdict.outcome, "")
-    console.print(
-        Text.assemble((printable(verdict.slo), "bold"), ": ", (phrases.spaced(verdict.outcome), f"bold {style}"))
-        + Text(f"  (exit code {verdict.exit_code}, grade {verdict.grade})")
+    demo = " (demo)" if decision.demo else ""
+    title = Text.assemble(
+        (printable(verdict.slo), "bold"),
+        ": ",
+        (
+            phrases.spaced(verdict.outcome) + demo,
+            "bold yellow" if demo and verdict.exit_code == ExitCode.OK else f"bold {style}",
+        ),
+        (f"  exit code {decision.exit_code}", "dim"),
     )
-    if verdict.incomplete:
-        _print(console, f"not proven: {verdict.incomplete}", style="magenta")
-    console.print(_table(verdict, console))
+    lines = [title, *_paragraph(console, f"{decision.headline}.", style="bold", hang=0)]
+    if decision.reason and (not rows or verdict.incomplete or decision.certificate_required):
+        lines += _paragraph(console, f"why exit code {decision.exit_code}: {decision.reason}", style=style)
+    return [*lines, Text()]
+
+
+def _row(console: Console, row: ObjectiveRow, detail: int) -> list[Text]:
+    """Return an objective that failed or is not proven: its figures; *detail* 1 adds the remedy, 2 the reason."""
+    check = row.check
+    mark = (f"{phrases.CHECK_GLYPHS[check.outcome]} ", COLOURS[check.outcome] if row.blocking else "dim")
+    said = f"{row.about}: {check.metric} {phrases.bound(check)}: {phrases.row_measured(row)}"
+    style = "" if row.blocking else "dim"
+    lines = list(hanging_lines(Text.assemble(mark, (printable(said), style)), console))
+    if detail and row.blocking:
+        bound = f"passes at {row.passes_at}; " if row.passes_at and check.outcome is Outcome.FAIL else ""
+        lines += _paragraph(console, f"{bound}what to do: {row.remedy}", style="dim", indent=4)
+    if detail > 1 and row.blocking and check.why:
+        lines += _paragraph(console, f"why it matters: {check.why}", style="dim", indent=4)
+    return lines
+
+
+def _remarks(console: Console, decision: Decision) -> list[Text]:
+    """Return one line for all findings: a reader of the verdict must know that there are some."""
+    kinds = list(dict.fromkeys(phrases.spaced(one.kind) for one in decision.verdict.findings))
+    if not kinds:
+        return []
+    return [Text(), *_paragraph(console, f"findings (in the report, or with -v): {', '.join(kinds)}", style="yellow")]
+
+
+def _foot(decision: Decision, run: Path, slo: object) -> Iterator[Text]:
+    """Yield where the results are, and what to do next."""
+    report, policy = run / "report.html", run / "policy.toml"
+    yield Text(f"report: {report}  (gatekeeper open)" if report.is_file() else f"run: {run}")
+    if decision.valid_until is not None:
+        yield Text(f"policy: {policy}, valid until {readable_time(decision.valid_until)}")
+    else:
+        yield Text("policy: none written, nothing changes")
+    yield Text(printable(f"next: {decision.next_step(slo, run)}"))
+
+
+def _explanations(console: Console, decision: Decision) -> Iterator[Text]:
+    """Yield why each workload has its setting, what the sweep showed, and every finding."""
+    verdict = decision.verdict
     for workload in verdict.workloads:
-        console.print()
-        _print(console, f": {describe_setting(workload.setting)}; {workload.because}", about=workload.name)
+        about = f": {describe_setting(workload.setting)}; {workload.because}"
+        yield from _paragraph(console, about, about=workload.name)
         for line in phrases.account(workload.choice):
-            _print(console, line, style="dim", indent=2)
-        _print_checks(console, workload.checks, incomplete=bool(verdict.incomplete))
+            yield from _paragraph(console, line, style="dim", indent=2)
+    for step in verdict.transitions:
+        yield from _paragraph(console, f": {phrases.step(step)} ({step.because})", about=step.workload)
     if blended := phrases.routing(verdict):
-        console.print()
-        _print(console, blended)
+        yield from _paragraph(console, blended)
     if verdict.host_checks:
-        console.print()
         passed = f": {phrases.passed(verdict.host_checks)}/{len(verdict.host_checks)} checks passed"
-        _print(console, passed, about="host")
-        _print_checks(console, verdict.host_checks, incomplete=bool(verdict.incomplete))
-    if verdict.findings:
-        console.print()
+        yield from _paragraph(console, passed, about="host")
     for finding in verdict.findings:
         found = f"{phrases.spaced(finding.kind)}, {finding.about}: {phrases.advised(finding)}"
-        _print(console, found, style="yellow")
-    console.print(f"\nrun: {run}", soft_wrap=True)  # a wrapped path cannot be copied
-    console.print(f"policy: {run / 'policy.toml'}" if promoted else "policy: none written", soft_wrap=True)
+        yield from _paragraph(console, found, style="yellow")
 
 
-def _print(console: Console, text: str, *, about: str = "", style: str = "", indent: int = 0) -> None:
-    """Print a paragraph whose later lines are indented like, or below, its first."""
-    paragraph = Text.assemble((printable(about), "bold"), (printable(text), style))
-    for line in hanging_lines(paragraph, console, indent=indent):
-        console.print(line, soft_wrap=True)
+def _paragraph(
+    console: Console, text: str, *, about: str = "", style: str = "", indent: int = 0, hang: int | None = None
+) -> list[Text]:
+    """Return the lines of a paragraph, the later ones indented like, or further than, the first."""
+    whole = Text.assemble((printable(about), "bold"), (printable(text), style))
+    if hang is None:
+        return list(hanging_lines(whole, console, indent=indent))
+    lines = list(whole.wrap(console, max(20, console.width)))
+    for line in lines:
+        line.rstrip()
+    return lines
 
 
-def _table(verdict: Verdict, console: Console) -> Table:
+def _table(workloads: Sequence[WorkloadSummary], most: int, console: Console) -> list[Text]:
     """Return a row for each workload; columns that do not fit are left out, because the report has them too."""
+    rows = [_cells(one) for one in workloads]
+    widths = {name: max(len(name), *(row[name].cell_len for row in rows)) if rows else len(name) for name in COLUMNS}
     shown = list(COLUMNS)
-    while True:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in shown:
-            side: JustifyMethod = "right" if name == shown[-1] else "left"  # no spaces at the ends of lines
-            table.add_column(name, no_wrap=True, overflow="ellipsis", justify=side)
-        for workload in verdict.workloads:
-            cells = _cells(workload)
-            table.add_row(*(cells[name] for name in shown))
-        spare = [name for name in SPARE if name in shown]
-        if not spare or console.measure(table, options=console.options.update(width=UNBROKEN)).maximum <= console.width:
-            return table
-        shown.remove(spare[0])
+    for name in SPARE:
+        if sum(widths[one] for one in shown) + GAP * (len(shown) - 1) > console.width:
+            shown.remove(name)
+    lines = [_line([Text(name, "bold") for name in shown], [widths[name] for name in shown])]
+    lines += [_line([row[name] for name in shown], [widths[name] for name in shown]) for row in rows[:most]]
+    for line in lines:
+        line.rstrip()
+        line.truncate(console.width, overflow="ellipsis")
+    more = len(workloads) - most
+    return [*lines, *([Text(f"… and {counted(more, 'more workload')} in the report", "dim")] if more > 0 else [])]
 
 
-def _cells(workload: WorkloadVerdict) -> dict[str, Text]:
-    def center(metric: str, form: str) -> str:
-        return form.format(workload.measured[metric]["center"]) if metric in workload.measured else "-"
+def _line(cells: Sequence[Text], widths: Sequence[int]) -> Text:
+    """Join cells; the first ones are words and stand on the left, the others are numbers and stand on the right."""
+    line = Text()
+    for number, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+        pad = " " * (width - cell.cell_len)
+        parts = (cell, pad) if number < WORDS else (pad, cell)
+        line = Text.assemble(line, *parts, " " * GAP)
+    return line
 
+
+def _cells(one: WorkloadSummary) -> dict[str, Text]:
+    glyph, word = phrases.GLYPHS[one.outcome], SWITCH.get(one.outcome, one.outcome)
     found = (
-        Text(printable(workload.name)),
-        Text(phrases.spaced(workload.outcome), style=COLOURS[workload.outcome]),
-        Text(phrases.against_plain(speed_up(workload))),
-        Text(center("acceptance_rate", "{:.2f}")),
-        Text(center("ttft_delta", "{:+.1%}")),
-        Text(f"{phrases.passed(workload.checks)}/{len(workload.checks)}"),
+        Text(printable(one.name)),
+        Text(f"{glyph} {word}", style=COLOURS[one.outcome]),
+        Text(phrases.against_plain(one.speed)),
+        Text(phrases.tokens_per_second(one.plain)),
+        Text(phrases.tokens_per_second(one.drafting)),
+        Text("-" if one.acceptance is None else f"{one.acceptance:.2f}"),
+        Text(f"{one.passed}/{one.checks}"),
     )
     return dict(zip(COLUMNS, found, strict=True))
-
-
-def _print_checks(console: Console, checks: tuple[Check, ...], *, incomplete: bool) -> None:
-    """Print the checks that do not pass, each with the reason for its objective."""
-    for check in checks:
-        if check.outcome is Outcome.PASS:
-            continue
-        mark = (f"  {phrases.MARKS[check.outcome]:<9}", COLOURS[check.outcome])
-        reason = Text.assemble(mark, printable(f"{check.metric}: {check.because}"))
-        for number, line in enumerate(reason.wrap(console, max(20, console.width - 11))):
-            line.rstrip()
-            console.print(Text(" " * 11 * (number > 0)) + line, soft_wrap=True)
-        for paragraph in explanation(check, incomplete=incomplete):
-            _print(console, paragraph, style="dim", indent=11)

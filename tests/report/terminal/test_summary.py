@@ -1,0 +1,151 @@
+"""The summary at the end of a run: the decision, whole on one screen, and its explanations before it."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from gatekeeper.core.verdict import AbandonedStep, Check, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.report.data.decision import Decision, decide
+from gatekeeper.report.terminal import summary
+from tests.builders.page_data import CHECKS, DRAFTED, VERDICT, check, like_golden
+
+POLICY = 'expires = "2026-12-22T15:00:00.000000Z"\n'
+SEEN = {
+    name: {"center": center, "lo": center * 0.9, "hi": center * 1.1, "n": 24}
+    for name, center in (
+        ("throughput_ratio", 1.9),
+        ("decode_throughput", 302.0),
+        ("plain_decode_throughput", 159.0),
+        ("acceptance_rate", 0.93),
+    )
+}
+JSON = WorkloadVerdict("json", "promoted", DRAFTED, CHECKS[:1], True, "it is faster", SEEN)
+LATE = check("ttft_delta", "at_most", 0.08, Outcome.FAIL, 0.146, 0.135, 0.158)
+EASY = WorkloadVerdict(
+    "easy",
+    "graded_back",
+    {"draft": None},
+    (),
+    True,
+    "drafting off",
+    {"decode_throughput": SEEN["plain_decode_throughput"]},
+    steps=(AbandonedStep("soak-1", DRAFTED, "failed", (LATE,), "too late", measured=SEEN),),
+)
+
+
+def shown(decision: Decision, width: int = 80, height: int | None = 23, *, verbose: bool = False) -> str:
+    console = Console(width=width, record=True, file=io.StringIO(), highlight=False, markup=False)
+    summary.show_on(console, decision, run=Path("runs/one"), slo="slos/a.toml", height=height, verbose=verbose)
+    return console.export_text()
+
+
+def test_the_summary_is_as_it_was() -> None:
+    """
+    With the explanations before it: no table row is broken, no word is cut, later lines of a paragraph are indented.
+    """
+    like_golden("summary.txt", shown(decide(VERDICT, policy=POLICY), height=None, verbose=True))
+
+
+def test_the_decision_comes_first_and_the_next_step_last() -> None:
+    """
+    What to turn on, by how much and from which speed to which; then the figures; then where things are.
+    """
+    lines = shown(decide(Verdict("made", "certification", "f", (JSON,)), policy=POLICY)).splitlines()
+
+    assert [
+        "made: promoted  exit code 0",
+        "Turn drafting on for json (1.9x, 159 → 302 tok/s).",
+        "",
+        "workload  drafting  against plain           plain  with draft  acceptance  checks",
+        "json      ✓ on      1.90x [1.71, 2.09]  159 tok/s   302 tok/s        0.93     1/1",
+    ] == lines[:5] or [line for line in lines if "acceptance" in line] == []
+    assert lines[-2] == "policy: runs/one/policy.toml, valid until 2026-12-22 15:00 UTC"
+    assert lines[-1] == "next: gatekeeper admit slos/a.toml --run runs/one"
+
+
+def test_the_broken_objective_of_a_workload_that_fell_back_is_shown() -> None:
+    """
+    Its figures with the setting that was given up, the bound that would have passed, and why it matters.
+    """
+    text = shown(decide(Verdict("made", "certification", "f", (EASY,)), policy=POLICY))
+
+    assert "Do not deploy: drafting must stay off for easy, which requires it." in text
+    assert "✕ easy: ttft_delta ≤ +8 %: ttft_delta is so; with heavy, draft length 4" in text
+    assert "passes at ≤ +16 %; what to do: " in text
+    assert "why it matters: ttft_delta matters" in text
+    assert "1.90x [1.71, 2.09] (given up)" in text
+
+
+def test_a_demo_is_no_promotion() -> None:
+    """
+    The title and the headline say that it is one.
+    """
+    lines = shown(decide(Verdict("made", "demo", "f", (JSON,)))).splitlines()
+
+    assert "made: promoted (demo)  exit code 0" == lines[0]
+    assert lines[1].startswith("Demo, do not deploy: turn drafting on for json")
+
+
+def crowded(workloads: int, objectives: int) -> Decision:
+    """Return a run of many workloads, each with many objectives that failed."""
+    many = tuple(
+        replace(LATE, metric=metric, threshold=0.01 * number, because="a reason of many words " * 5)
+        for number in range(objectives)
+        for metric in ("ttft_delta",)
+    )
+    made = tuple(replace(JSON, name=f"workload-{number}", outcome="failed", checks=many) for number in range(workloads))
+    return decide(Verdict("made", "certification", "f", made))
+
+
+@pytest.mark.parametrize(("workloads", "objectives"), [(1, 1), (1, 9), (3, 3), (5, 5), (12, 4)])
+@pytest.mark.parametrize(("width", "height"), [(80, 23), (200, 49), (60, 23)])
+def test_it_fits_on_one_screen(workloads: int, objectives: int, width: int, height: int) -> None:
+    """
+    Details go first, then objectives and workloads beyond the first ones, each counted; the next step always stays.
+    """
+    lines = shown(crowded(workloads, objectives), width, height).splitlines()
+
+    rows = sum(max(1, -(-len(line) // width)) for line in lines)
+    told = sum("workload-0: ttft_delta" in line for line in lines)
+    assert rows <= height
+    assert lines[-1].startswith("next: ")
+    assert told == objectives or any("more objective" in line for line in lines)
+    assert lines[0] == "made: failed  exit code 1"
+
+
+def test_without_a_terminal_nothing_is_left_out() -> None:
+    """
+    A log gets every objective in full.
+    """
+    text = shown(crowded(5, 5), summary.UNBROKEN, None)
+
+    assert (25, False) == (text.count("why it matters"), "more objective" in text)
+
+
+@pytest.mark.parametrize("width", [40, 55, 80, 120])
+def test_a_narrow_summary_leaves_out_columns_only(width: int) -> None:
+    """
+    No line is wider than the terminal, but for paths and commands, which can be copied; the text below never changes.
+    """
+    lines = shown(decide(VERDICT, policy=POLICY), width, None).splitlines()
+    copied = ("report: ", "run: ", "policy: ", "next: ")
+
+    heads = next(line for line in lines if line.startswith("workload")).split()
+    assert width >= max(len(line) for line in lines if not line.startswith(copied))
+    assert ["workload", "drafting", "against"] == heads[:3]
+    assert ("checks" in heads, "acceptance" in heads) == (width >= 80, width > 80)
+
+
+def test_a_summary_prints_hostile_text_as_it_is() -> None:
+    """
+    A reason with markup of the terminal library neither fails the command nor controls the terminal.
+    """
+    bad = Check("ttft", "at_most", 0.2, Outcome.FAIL, "s", "[/nothing] \x1b]0;mine\x07", "[bold]why[/]", 1, 1, 1, 5)
+    workload = WorkloadVerdict("a\x1b[2J", "failed", {"draft": None}, (bad,), required=True, because="[/]")
+
+    text = shown(decide(Verdict("made", "demo", "abc", (workload,))))
+
+    assert (True, True, False) == ("[/nothing]" in text, "[bold]why[/]" in text, "\x1b" in text)
