@@ -19,6 +19,7 @@ import click  # noqa: E402
 
 from gatekeeper.backends.dialects.dialect import Dialect  # noqa: E402
 from gatekeeper.cli.main import gatekeeper  # noqa: E402
+from gatekeeper.core import glossary  # noqa: E402
 from gatekeeper.core.backend_registry import SERVERS, backend_names  # noqa: E402
 from gatekeeper.core.errors import ExitCode  # noqa: E402
 from gatekeeper.core.metrics import ALL, Metric, Sight  # noqa: E402
@@ -198,12 +199,26 @@ def _attribute_docs(of: type) -> dict[str, str]:
     return found
 
 
+def words() -> str:
+    """Return the page of every word of a verdict, as `gatekeeper explain` prints it."""
+    parts = ["# Words\n\nWhat a verdict, a finding or a refusal says: `gatekeeper explain WORD` prints the same.\n"]
+    every = glossary.entries()
+    for kind in dict.fromkeys(one.kind for one in every):
+        mine = [one for one in every if one.kind == kind]
+        formula = any(one.formula for one in mine)
+        head = ("word", "means", *(["formula"] if formula else []), "what to do")
+        rows = [(f"`{one.word}`", one.means, *([f"`{one.formula}`"] if formula else []), one.remedy) for one in mine]
+        parts.append(f"## {kind.capitalize()}s\n\n{table(head, rows)}")
+    return "\n".join(parts)
+
+
 PAGES = {
     "commands.md": commands,
     "slo-keys.md": slo_keys,
     "metrics.md": metrics,
     "backends.md": backends,
     "exit-codes.md": exit_codes,
+    "words.md": words,
 }
 
 

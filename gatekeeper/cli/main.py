@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from gatekeeper.cli import deploy, setup
+from gatekeeper.cli import deploy, read, setup
 from gatekeeper.cli import run as run_commands
 from gatekeeper.cli.common_options import add_common, add_display, apply_color, wants_json
 from gatekeeper.cli.options import CommandGroup, LazyCommand
@@ -56,13 +56,13 @@ REMOTE = LazyCommand(
 )
 SECTIONS = {
     "Measure": ("try", "certify", "plan", "probe", "sweep", "soak", "remote", "fleet"),
-    "Decide": ("judge", "report", "history", "compare", "admit", "sign"),
+    "Decide": ("judge", "report", "open", "explain", "history", "compare", "admit", "sign"),
     "Operate": ("watch", "export", "prune"),
     "Machine": ("init", "doctor", "host", "metrics", "completion", "help", "version"),
 }
 """The commands as `--help` groups them."""
 FLEET = LazyCommand("fleet", "gatekeeper.cli.fleet", "Certify many SLOs on many hosts, each by `gatekeeper remote`.")
-_ALL = (*run_commands.COMMANDS, *setup.COMMANDS, *deploy.COMMANDS, REMOTE, FLEET)
+_ALL = (*run_commands.COMMANDS, *read.COMMANDS, *setup.COMMANDS, *deploy.COMMANDS, REMOTE, FLEET)
 gatekeeper.sections = SECTIONS
 add_display(gatekeeper)
 for _command in _ALL:

@@ -1,8 +1,9 @@
 """What the commands print for people: plan, sweep, probe, doctor, init, history, prune, admit, metrics."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gatekeeper.core.glossary import Entry
 from gatekeeper.core.metrics import ALL, Metric, Sight
 from gatekeeper.core.text import aligned, counted, describe_setting
 from gatekeeper.core.units import show, show_bytes, show_memory, show_seconds
@@ -81,7 +82,7 @@ def probe(document: dict[str, Any]) -> str:
         lines.append(f"{name}: {one['answer']}; {one['because']}")
         accepted, needed = one["acceptance_rate"], one["break_even_acceptance"]
         if accepted is not None and needed is not None:
-            lines.append(f"    acceptance {accepted:.2f}, break-even {max(0.0, needed):.2f}")
+            lines.append(f"    acceptance {accepted:.2f}, break-even {needed:.2f}")
         lines += [f"    why: {one['model']['because']}", f"    next: {one['next']}"]
     lines += [f"note: {note}" for note in document["notes"]]
     lines += [f"run: {document['run']}"] if document["run"] else []
@@ -280,3 +281,21 @@ def metrics() -> str:
         facts = f"{metric.unit}; {better} is better; per {metric.per.value}; needs {needs}"
         out.append(f"{metric.name}\n    {metric.description}\n    {facts}")
     return "\n".join(out) + "\n"
+
+
+def glossary(entries: Sequence[Entry]) -> str:
+    """Return what a word means, how it is computed and what to do."""
+    parts = []
+    for one in entries:
+        rows = [("means", one.means), ("formula", one.formula), ("what to do", one.remedy)]
+        parts.append("\n".join([f"{one.word} ({one.kind})", *(f"  {name}: {text}" for name, text in rows if text)]))
+    return "\n\n".join(parts) + "\n"
+
+
+def glossary_list(entries: Sequence[Entry]) -> str:
+    """Return every word with its meaning, by kind."""
+    lines = []
+    for kind in dict.fromkeys(one.kind for one in entries):
+        rows = [(one.word, one.means) for one in entries if one.kind == kind]
+        lines += [f"{kind}s", *(f"  {row}" for row in aligned(rows)), ""]
+    return "\n".join(lines)

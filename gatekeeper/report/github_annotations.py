@@ -6,7 +6,8 @@ from gatekeeper.core import toml_file
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.verdict import Check, Outcome, rounded
-from gatekeeper.report.data.decision import Decision, ObjectiveRow
+from gatekeeper.report.data.decision import Decision
+from gatekeeper.report.data.objective_rows import ObjectiveRow
 from gatekeeper.report.phrases import advised, spaced
 
 

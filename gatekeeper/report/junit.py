@@ -7,7 +7,8 @@ from xml.etree import ElementTree as ET
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import show
 from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
-from gatekeeper.report.data.decision import ObjectiveRow, decide
+from gatekeeper.report.data.decision import decide
+from gatekeeper.report.data.objective_rows import ObjectiveRow
 
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 cannot hold (production `Char`, fifth edition, 2.2): control characters, surrogates, U+FFFE, U+FFFF."""

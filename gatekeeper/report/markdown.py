@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from gatekeeper.core.text import counted, describe_setting, one_line
 from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report import phrases
-from gatekeeper.report.data.decision import ObjectiveRow, WorkloadSummary, readable_time
+from gatekeeper.report.data.decision import WorkloadSummary, readable_time
+from gatekeeper.report.data.objective_rows import ObjectiveRow
 from gatekeeper.report.data.page import PageData
 
 MOST_BYTES = 1_000_000

@@ -8,7 +8,8 @@ from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.text import KNOB_NAMES, counted, describe_setting, last_part, listed
 from gatekeeper.core.units import show, show_seconds, show_span
 from gatekeeper.core.verdict import Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict
-from gatekeeper.report.data.decision import ObjectiveRow, SpeedUp, rate, speed_up
+from gatekeeper.report.data.decision import SpeedUp, rate, speed_up
+from gatekeeper.report.data.objective_rows import ObjectiveRow
 
 if TYPE_CHECKING:  # so that a command which prints a line does without numpy
     from gatekeeper.report.data.page import PageData

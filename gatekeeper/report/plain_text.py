@@ -8,7 +8,8 @@ from gatekeeper.analysis.verdict.remedies import remedy
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.text import counted, describe_setting, one_line, printable
 from gatekeeper.core.verdict import Check, Outcome
-from gatekeeper.report.data.decision import Decision, ObjectiveRow, readable_time
+from gatekeeper.report.data.decision import Decision, readable_time
+from gatekeeper.report.data.objective_rows import ObjectiveRow
 from gatekeeper.report.phrases import MARKS, account, interval, routing, spaced, step
 
 FIGURES = {

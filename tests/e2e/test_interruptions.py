@@ -2,6 +2,8 @@
 
 import json
 import random
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -60,7 +62,8 @@ def test_an_interrupted_stage_continues_as_its_hint_says(
     scripted: Scripted, until: Until, ended: Ended, words: tuple[str, ...], file: str, outcome: str
 ) -> None:
     """
-    Ctrl-C in a single stage names the command that continues it, and that command reaches a verdict.
+    Ctrl-C in a single stage prints the command that continues it, and that command reaches a verdict; a soak alone
+    stays one, and is not swept.
     """
     place = scripted()
     process = place.held(f"run/{file}", after=5).start(*words, "--out", "run")
@@ -68,11 +71,14 @@ def test_an_interrupted_stage_continues_as_its_hint_says(
 
     process.send_signal(signal.SIGINT)
     interrupted = ended(process)
-    place.run("certify", "slo.toml", "--resume", "--out", "run")
+    (command,) = re.findall(r"to continue: gatekeeper (.*)$", interrupted.err, flags=re.MULTILINE)
+    resumed = place.run(*shlex.split(command))
 
     assert 130 == interrupted.code
-    assert "gatekeeper certify SLO.toml --resume --out RUN_DIR" in interrupted.err
+    assert "certify slo.toml --resume --output run" == command
     assert outcome == place.verdict()["outcome"]
+    assert (words[0] == "sweep") == (place.path / "run" / "baseline.jsonl").exists()
+    assert ("A soak alone writes no policy" in resumed.out) == (words[0] == "soak")
 
 
 @pytest.mark.parametrize("stage", ["baseline.jsonl", "soak-1.jsonl"])

@@ -195,7 +195,7 @@ def explain(
     yields = expected_tokens(one.chances)
     modelled = yields / relative
     best, gain = _best(cost, plain_token, longest)
-    chance = break_even_chance(relative, one.length)
+    chance = break_even_chance(relative, one.length) if relative > 1 else None
     return {
         "acceptance_by_position": [rounded(chance) for chance in one.chances],
         "tokens_per_round": {"modelled": rounded(yields), "measured": rounded(one.tokens)},
@@ -209,7 +209,7 @@ def explain(
         "rounds_from": "claims" if one.claimed else "ours",
         "misfit": rounded(cost.misfit) if cost.misfit is not None else None,
         "ratio": {"modelled": rounded(modelled), "measured": rounded(ratio) if ratio is not None else None},
-        "break_even_acceptance": rounded((relative - 1) / one.length),
+        "break_even_acceptance": rounded((relative - 1) / one.length) if relative > 1 else None,
         "break_even_chance": rounded(chance) if chance is not None else None,
         "best_length": {"length": best, "modelled": rounded(gain)},
         "because": _because(one, cost, plain_token, (modelled, ratio), (best, gain)),
@@ -232,17 +232,21 @@ def _because(
     best: tuple[int, float],
 ) -> str:
     modelled, measured = ratios
-    relative = cost.round(one.length) / plain_token
+    relative, verify = cost.round(one.length) / plain_token, cost.verify / plain_token
+    yields = expected_tokens(one.chances)
+    text = f"one round takes the time of {relative:.2f} plain tokens"
+    if round(verify, 2) < 1:  # a verify pass reads the same weights as a plain token, so it cannot take less time
+        return f"{text} and yields {yields:.2f}; the times are too noisy to say what a draft costs here"
     needed = (relative - 1) / one.length
     side = "above" if one.acceptance > needed else "below"
-    yields = expected_tokens(one.chances)
     assumed = " (assumed)" if cost.assumed else ""
-    text = (
-        f"one round takes the time of {relative:.2f} plain tokens ({cost.verify / plain_token:.2f} to verify{assumed}, "
-        f"{one.length} x {cost.step / plain_token:.3f} to draft) and yields {yields:.2f}: {modelled:.2f}x expected; "
-        f"acceptance {one.acceptance:.2f} is {side} the break-even of {_share(needed)}; "
-        f"{_advice(one, cost, plain_token, modelled, best)}"
+    text += (
+        f" ({verify:.2f} to verify{assumed}, {one.length} x {cost.step / plain_token:.3f} to draft) and yields "
+        f"{yields:.2f}: {modelled:.2f}x expected"
     )
+    if relative > 1:
+        text += f"; acceptance {one.acceptance:.2f} is {side} the break-even of {_share(needed)}"
+    text += f"; {_advice(one, cost, plain_token, modelled, best)}"
     if measured is not None and abs(modelled / measured - 1) > MISFIT:
         text += f"; measured {measured:.2f}x, so the model misses a cost or a saving"
     return text
@@ -251,7 +255,7 @@ def _because(
 def _share(needed: float) -> str:
     if needed > 1:
         return f"{needed:.2f}, which no draft can reach"
-    return f"{max(0.0, needed):.2f}"
+    return f"{needed:.2f}"
 
 
 def _advice(one: MeasuredRounds, cost: RoundCost, plain_token: float, modelled: float, best: tuple[int, float]) -> str:

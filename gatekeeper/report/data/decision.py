@@ -4,21 +4,19 @@ It is computed from the verdict alone, once; the terminal, Markdown, the line an
 """
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gatekeeper.analysis.verdict.remedies import passes_at, remedy
 from gatekeeper.core.errors import ExitCode
-from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.text import describe_setting, listed
 from gatekeeper.core.units import show_seconds
-from gatekeeper.core.verdict import AbandonedStep, Check, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.core.verdict import Outcome, Verdict, WorkloadVerdict
+from gatekeeper.report.data.objective_rows import ObjectiveRow, objective_rows, states
 
 RATIOS = ("throughput_ratio", "answer_throughput_ratio", "system_throughput_ratio")
 """The speed against plain decoding, the one that counts first."""
 NO_CERTIFICATE = "a demo is no certificate, and --grade certification asks for one: soak for 600 s or more"
-FAILED = "change the draft, the setting or the bound"
 TENTHS = 10.0
 """Below this many tokens a second, a speed is written with a tenth."""
 TWO_DIGITS = 0.1
@@ -68,38 +66,6 @@ class WorkloadSummary:
     def on(self) -> bool:
         """Return whether the policy turns drafting on for it."""
         return self.outcome == "promoted"
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectiveRow:
-    """An objective that failed or is not proven, with every setting that it was checked with, the closest first."""
-
-    about: str
-    """A workload, or `host`."""
-    tried: tuple[tuple[Mapping[str, Any], Check], ...]
-    blocking: bool
-    """The exit code follows from it."""
-    abandoned: bool
-    """Every setting of it was given up for the next step of the fallback ladder."""
-    remedy: str
-
-    @property
-    def check(self) -> Check:
-        """Return the check that came closest to passing."""
-        return self.tried[0][1]
-
-    @property
-    def setting(self) -> Mapping[str, Any]:
-        """Return the setting of that check."""
-        return self.tried[0][0]
-
-    @property
-    def passes_at(self) -> str | None:
-        """Write the bound at which the objective would have passed: ≤ 0.16; None for one that was not measured."""
-        limit = passes_at(self.check)
-        if limit is None:
-            return None
-        return f"{'≥' if self.check.bound == 'at_least' else '≤'} {BY_NAME[self.check.metric].show(limit)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +124,7 @@ def decide(
     A soak *alone*, without a sweep, decides nothing.
     """
     workloads = tuple(map(_summary, verdict.workloads))
-    rows = tuple(_rows(verdict))
+    rows = tuple(objective_rows(verdict))
     return Decision(
         verdict,
         _headline(verdict, workloads, rows, unfinished, alone=alone),
@@ -239,68 +205,6 @@ def _quality(one: WorkloadVerdict) -> str | None:
     if (rate := one.measured.get("canary_pass_rate")) and rate["center"] is not None:
         return f"{rate['center']:.0%} of canaries passed"
     return None
-
-
-def _rows(verdict: Verdict) -> Iterable[ObjectiveRow]:
-    """Return the failed objectives, those the exit code follows from first, and then those that are not proven."""
-    tried: dict[tuple[str, str, str, float], list[tuple[Mapping[str, Any], Check, bool, bool]]] = {}
-
-    def note(about: str, setting: Mapping[str, Any], checks: Sequence[Check], *, over: bool, blocking: bool) -> None:
-        for check in checks:
-            key = about, check.metric, check.bound, check.threshold
-            tried.setdefault(key, []).append((setting, check, over, blocking))
-
-    for one in verdict.workloads:
-        back = one.outcome == "graded_back" and one.required
-        for step in one.steps:
-            note(one.name, step.setting, _standing(step), over=True, blocking=back)
-            failed = [check for check in step.host_checks if check.outcome is Outcome.FAIL]
-            note("host", step.setting, failed, over=True, blocking=back)
-        bad = [check for check in one.checks if check.outcome is not Outcome.PASS]
-        note(one.name, one.setting, bad, over=False, blocking=True)
-    note("host", {}, [one for one in verdict.host_checks if one.outcome is not Outcome.PASS], over=False, blocking=True)
-    rows = []
-    for (about, *_), many in tried.items():
-        worst = max(check.outcome for _, check, _, _ in many)
-        kept = sorted(
-            ((s, check) for s, check, _, _ in many if check.outcome is worst), key=lambda one: -_nearness(one[1])
-        )
-        rows.append(
-            ObjectiveRow(
-                about,
-                tuple(kept),
-                any(blocking for *_, blocking in many),
-                all(over for _, _, over, _ in many),
-                FAILED if worst is Outcome.FAIL else remedy(kept[0][1]),
-            )
-        )
-    return sorted(rows, key=lambda row: (not row.blocking, -row.check.outcome))
-
-
-def _standing(step: AbandonedStep) -> list[Check]:
-    """Return the checks that a setting was given up for."""
-    failed = [check for check in step.checks if check.outcome is Outcome.FAIL]
-    if failed or step.host_checks:
-        return failed
-    return [check for check in step.checks if check.outcome is Outcome.UNPROVEN and BY_NAME[check.metric].speed_ratio]
-
-
-def _nearness(check: Check) -> float:
-    """Order checks of one objective by the end of the interval that decides, the closest to passing highest."""
-    end = check.lo if check.bound == "at_least" else check.hi
-    if end is None:
-        return float("-inf")
-    return end if check.bound == "at_least" else -end
-
-
-def states(check: Check) -> str:
-    """Write what was measured against the bound: +13 % to +16 %, at most +8 % allowed."""
-    metric = BY_NAME[check.metric]
-    limit = metric.show(check.threshold)
-    rule = f"at least {limit} required" if check.bound == "at_least" else f"at most {limit} allowed"
-    if check.lo is None or check.hi is None:
-        return f"not measured, {rule}"
-    return f"{metric.show_range(check.lo, check.hi)}, {rule}"
 
 
 def short_ratio(center: float) -> str:

@@ -3,13 +3,10 @@
 Times are those of the events, so a remote run, or one whose events arrive late, looks the same as a local one.
 """
 
-import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from statistics import fmean
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -18,14 +15,8 @@ from gatekeeper.core.clock import wall_seconds
 from gatekeeper.core.records import Event, Generation, Reading, Role
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import show_bytes
-from gatekeeper.core.verdict import Estimate
+from gatekeeper.report.data.recent_answers import RecentAnswers, WorkloadRow
 
-RECENT = 20
-"""Answers over which the current speed and acceptance are averaged."""
-LEAST_CANARIES = 5
-"""With fewer canaries than this in both arms no ratio is shown."""
-LIVE_LEVEL = 0.95
-"""Confidence of each bound of the ratio."""
 DONE = "done"
 PHASES = ("freeze", "sweep", "soak", "judge")
 """The stages that a person is shown; passes after a soak belong to it."""
@@ -44,21 +35,6 @@ PRESSURE = {1: "normal", 2: "warning", 4: "critical"}
 
 _GENERATION: TypeAdapter[Generation] = TypeAdapter(Generation)
 _READING: TypeAdapter[Reading] = TypeAdapter(Reading)
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadRow:
-    """One workload now: its setting and its latest figures."""
-
-    workload: str
-    setting: str
-    plain: float | None
-    """Tokens per second of whole answers, in one stream."""
-    drafting: float | None
-    acceptance: float | None
-    answered: int
-    ratio: tuple[float, float, float] | None = None
-    """Drafting over plain decoding in this stage, by the speed of whole answers: centre and 95 % bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,77 +82,6 @@ class Snapshot:
         if self.run_left is not None and self.elapsed > 0:
             return self.elapsed / (self.elapsed + self.run_left)
         return self.share
-
-
-@dataclass(slots=True)
-class _Logs:
-    """The log speeds of one trial, as sums by canary, so that a soak of a day takes no memory."""
-
-    sums: dict[str, tuple[float, int]] = field(default_factory=dict)
-
-    def add(self, canary: str, speed: float) -> None:
-        total, count = self.sums.get(canary, (0.0, 0))
-        self.sums[canary] = total + math.log(speed), count + 1
-
-    def ratios(self, plain: "_Logs") -> dict[str, list[float]]:
-        """Return the ratio to plain decoding of each canary that both have answered."""
-        return {
-            canary: [math.exp(total / count - plain.sums[canary][0] / plain.sums[canary][1])]
-            for canary, (total, count) in self.sums.items()
-            if canary in plain.sums
-        }
-
-
-@dataclass(slots=True)
-class _Recent:
-    """The latest answers of one workload in this stage."""
-
-    setting: str = ""
-    answered: int = 0
-    drafting: str | None = None
-    """The trial that drafted last."""
-    speeds: dict[str | None, deque[float]] = field(default_factory=dict)
-    """By trial; plain decoding's under None."""
-    rates: dict[str | None, deque[float]] = field(default_factory=dict)
-    logs: dict[str | None, _Logs] = field(default_factory=dict)
-    ratio: tuple[float, float, float] | None = None
-    stale: bool = False
-    """More answers came since the ratio was computed."""
-
-    def take(self, made: Generation) -> None:
-        trial = None if made.arm == "plain" else made.trial
-        answer = made.answer
-        if trial is not None:
-            self.drafting, self.setting = trial, describe_setting(dict(made.setting))
-        if made.role is Role.WARMUP:
-            return
-        self.answered += 1
-        if answer.output_tokens and answer.ended_ns > answer.sent_ns:
-            speed = answer.output_tokens / (answer.ended_ns - answer.sent_ns) * 1e9
-            self.speeds.setdefault(trial, deque(maxlen=RECENT)).append(speed)
-            self.logs.setdefault(trial, _Logs()).add(made.canary, speed)
-            self.stale = True
-        seen = answer.rounds or answer.claims
-        if seen.drafted and seen.accepted is not None:
-            self.rates.setdefault(trial, deque(maxlen=RECENT)).append(seen.accepted / seen.drafted)
-
-    def row(self, name: str) -> WorkloadRow:
-        trial = self.drafting or ""
-        recent = (self.speeds.get(None), self.speeds.get(trial), self.rates.get(trial))
-        plain, drafting, acceptance = (fmean(one) if one else None for one in recent)
-        if self.stale:
-            self.ratio, self.stale = self._ratio(trial), False
-        return WorkloadRow(name, self.setting, plain, drafting, acceptance, self.answered, self.ratio)
-
-    def _ratio(self, trial: str) -> tuple[float, float, float] | None:
-        arms = self.logs.get(trial), self.logs.get(None)
-        pairs = arms[0].ratios(arms[1]) if arms[0] is not None and arms[1] is not None else {}
-        if len(pairs) < LEAST_CANARIES:
-            return None
-        from gatekeeper.analysis.stats.intervals import geometric_mean_ratio  # noqa: PLC0415 (numpy, for a live ratio)
-
-        seen = geometric_mean_ratio(pairs, LIVE_LEVEL)
-        return (seen.center, seen.lo, seen.hi) if isinstance(seen, Estimate) else None
 
 
 @dataclass(slots=True)
@@ -229,7 +134,7 @@ class Progress:
         self._part = _Part("hashing the models, checking what the backend reports", 0.0)
         self._counted = 0.0
         """When the last answer came."""
-        self._workloads: dict[str, _Recent] = {}
+        self._workloads: dict[str, RecentAnswers] = {}
         self._host: tuple[Gauge, ...] = ()
         self._faults = 0
 
@@ -305,7 +210,7 @@ class Progress:
         self._expected = _forecast(detail.get("expected", {}))
         self._ahead = frozenset(self._expected)
         self._ticking = bool(detail.get("realtime", True))  # a virtual clock does not tick between its events
-        self._workloads = {str(name): _Recent() for name in detail.get("workloads", ())}
+        self._workloads = {str(name): RecentAnswers() for name in detail.get("workloads", ())}
         self._part = _Part("starting the system under test", self._at)
 
     def _enter(self, detail: Mapping[str, Any]) -> None:
@@ -315,7 +220,7 @@ class Progress:
         chosen = settings if isinstance(settings, Mapping) else {}
         kept = self._workloads if stage in FORECAST_PARTS else {}
         self._workloads = {
-            name: _Recent(describe_setting(chosen[name]) if name in chosen else "" if chosen else one.setting)
+            name: RecentAnswers(describe_setting(chosen[name]) if name in chosen else "" if chosen else one.setting)
             for name, one in kept.items()
         }
         self._stage = str(detail.get("soak", "")) if stage == "soak" else stage
@@ -338,7 +243,7 @@ class Progress:
         made = detail["generation"]
         if not isinstance(made, Generation):
             made = _GENERATION.validate_python(made)
-        self._workloads.setdefault(made.workload, _Recent()).take(made)
+        self._workloads.setdefault(made.workload, RecentAnswers()).take(made)
         self._faults += made.answer.fault is not None
         self._count(detail, warmup=made.role is Role.WARMUP)
 

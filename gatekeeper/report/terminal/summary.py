@@ -12,7 +12,8 @@ from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.text import counted, describe_setting, printable
 from gatekeeper.core.verdict import Outcome
 from gatekeeper.report import phrases
-from gatekeeper.report.data.decision import Decision, ObjectiveRow, WorkloadSummary, readable_time
+from gatekeeper.report.data.decision import Decision, WorkloadSummary, readable_time
+from gatekeeper.report.data.objective_rows import ObjectiveRow
 from gatekeeper.report.terminal.live import WIDEST, hanging_lines
 
 COLUMNS = ("workload", "drafting", "against plain", "plain", "with draft", "acceptance", "checks")

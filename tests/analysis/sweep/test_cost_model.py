@@ -143,7 +143,7 @@ def test_a_shorter_draft_is_advised_where_proposals_are_refused() -> None:
     """
     Where each proposal costs much and few are accepted, the model names the length it expects more of.
     """
-    long, _ = explained(seen(6, 40, chance=0.5), seen(2, 24, chance=0.5))
+    long, _ = explained(seen(6, 44, chance=0.5), seen(2, 28, chance=0.5))
 
     assert "num_draft_tokens = " in str(long["because"])
     assert "num_draft_tokens = 6" not in str(long["because"])
@@ -158,6 +158,27 @@ def test_a_dear_draft_is_told_from_a_dear_verify_pass() -> None:
 
     assert "a lighter draft could help" in str(dear_draft["because"])
     assert "no draft can help" in str(dear_verify["because"])
+
+
+def test_times_that_cannot_be_give_no_advice() -> None:
+    """
+    A verify pass reads the weights that a plain token reads: where it seems to take less time, the times are noise.
+    """
+    found = explained(seen(1, 18.4, chance=0.02), seen(2, 24, chance=0.02))[0]
+
+    assert "too noisy" in str(found["because"])
+    assert (False, False) == ("expected" in str(found["because"]), "break-even" in str(found["because"]))
+    assert (None, None) == (found["break_even_acceptance"], found["break_even_chance"])
+
+
+def test_a_round_as_short_as_a_plain_token_has_no_break_even() -> None:
+    """
+    Where a round costs no more than one token, any acceptance pays, and 0.00 would say nothing.
+    """
+    found = explained(seen(4, 20))[0]
+
+    assert "break-even" not in str(found["because"])
+    assert None is found["break_even_acceptance"]
 
 
 def test_a_measurement_far_from_the_model_is_said() -> None:

@@ -38,7 +38,7 @@ def test_a_night_attaches_to_the_run_of_the_one_before(night: Callable[..., tupl
     (line,) = second.out.splitlines()
     (run,) = made.written()
     assert line.startswith(
-        "scripted: promoted (exit code 0, demo): Demo, do not deploy: turn drafting on for easy (2.7x"
+        "scripted: promoted (exit code 0, demo): Demo, do not deploy: turn drafting on for easy ("
     )
     assert line.endswith(f"; on mini; {made.runs}/{run}")
     assert 1 == len(list(pair.jobs.iterdir()))

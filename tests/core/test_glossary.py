@@ -1,0 +1,47 @@
+"""The table of words that `explain`, the reports and the docs use."""
+
+import ast
+from pathlib import Path
+
+from gatekeeper.core import glossary
+from gatekeeper.core.metrics import ALL
+from gatekeeper.core.reasons import Reason
+
+PACKAGE = Path(glossary.__file__).parents[1]
+
+
+def kinds_of_findings() -> set[str]:
+    """Return the first argument of every `Finding(...)` in the program that is a plain word."""
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding":
+                first = node.args[0] if node.args else None
+                found |= {first.value} if isinstance(first, ast.Constant) and isinstance(first.value, str) else set()
+    return found
+
+
+def test_every_word_that_a_run_can_say_is_explained() -> None:
+    """
+    Each metric with its formula, each finding the program can make, each reason of the deploy gate.
+    """
+    assert {one.name for one in ALL} == glossary.METRICS.keys()
+    assert set(Reason) == glossary.REASONS.keys()
+    assert set() == kinds_of_findings() - glossary.FINDINGS.keys()
+    assert {"pass", "fail", "unproven", "promoted", "graded_back", "failed"} <= glossary.OUTCOMES.keys()
+
+
+def test_every_metric_has_a_formula_and_a_remedy() -> None:
+    """
+    What an objective on it failed by, and what to try.
+    """
+    assert [] == [name for name, (formula, remedy) in glossary.METRICS.items() if not formula or not remedy]
+
+
+def test_words_are_found_as_people_write_them() -> None:
+    """
+    Capitals, spaces and hyphens do not matter; a word of two kinds has two entries.
+    """
+    assert ["counter_lie"] == [one.word for one in glossary.explained("Counter lie")]
+    assert ["outcome", "reason"] == [one.kind for one in glossary.explained("UNPROVEN")]
+    assert [] == glossary.explained("nothing")
