@@ -176,6 +176,10 @@ REASONS: dict[Reason, tuple[str, str]] = {
     Reason.OTHER_INPUTS: ("canaries or profile changed since the run", "gatekeeper certify SLO"),
     Reason.OTHER_ARTIFACTS: ("the models here are not the certified ones", "gatekeeper certify SLO"),
     Reason.OTHER_HOST: ("the run's host is not the one of [host]", "certify on a host that matches"),
+    Reason.OTHER_SERVER: (
+        "the running server does not meet the conditions of the policy",
+        "start it as the policy's launch line says",
+    ),
     Reason.UNSIGNED: ("no allowed signer signed the certificate", "gatekeeper sign RUN --key KEY"),
     Reason.NO_ARTIFACTS: ("the models are not on this machine to hash", "download them, or run admit where they are"),
     Reason.CANCELLED: ("the remote run was cancelled", "start it again"),

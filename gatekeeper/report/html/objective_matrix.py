@@ -9,7 +9,7 @@ from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import show
 from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report import phrases
-from gatekeeper.report.data.decision import ObjectiveRow, states
+from gatekeeper.report.data.objective_rows import ObjectiveRow, states
 from gatekeeper.report.data.page import PageData
 from gatekeeper.report.html import charts
 from gatekeeper.report.html.markup import Markup, breakable, el, note, section

@@ -37,9 +37,7 @@ def test_a_night_attaches_to_the_run_of_the_one_before(night: Callable[..., tupl
     assert 0 == second.code, second.out
     (line,) = second.out.splitlines()
     (run,) = made.written()
-    assert line.startswith(
-        "scripted: promoted (exit code 0, demo): Demo, do not deploy: turn drafting on for easy ("
-    )
+    assert line.startswith("scripted: promoted (exit code 0, demo): Demo, do not deploy: turn drafting on for easy (")
     assert line.endswith(f"; on mini; {made.runs}/{run}")
     assert 1 == len(list(pair.jobs.iterdir()))
     assert "mini: removed 0 runs that were downloaded" in (made.runs / f"nightly-{run}.log").read_text()
