@@ -98,6 +98,7 @@ def test_help_imports_the_commands_alone(words: list[str], further: set[str]) ->
         "cli.common_options",
         "cli.main",
         "cli.options",
+        "cli.read",
         "cli.run",
         "cli.setup",
         "cli.deploy",

@@ -19,11 +19,11 @@ import click  # noqa: E402
 
 from gatekeeper.backends.dialects.dialect import Dialect  # noqa: E402
 from gatekeeper.cli.main import gatekeeper  # noqa: E402
-from gatekeeper.core import glossary  # noqa: E402
 from gatekeeper.core.backend_registry import SERVERS, backend_names  # noqa: E402
 from gatekeeper.core.errors import ExitCode  # noqa: E402
 from gatekeeper.core.metrics import ALL, Metric, Sight  # noqa: E402
 from gatekeeper.core.reasons import Reason  # noqa: E402
+from gatekeeper.report.data import glossary  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
 PROGRAMS = {

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from gatekeeper.cli.options import AS_JSON, LATEST, RunPath, show
 from gatekeeper.core.errors import GatekeeperError, InputError, did_you_mean
 
 if TYPE_CHECKING:
-    from gatekeeper.core.glossary import Entry
+    from gatekeeper.report.data.glossary import GlossaryEntry
 
 PAGE = "report.html"
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
@@ -47,6 +46,8 @@ def _open(page: Path) -> bool:
         import webbrowser  # noqa: PLC0415 (seldom needed)
 
         return webbrowser.open(page.as_uri())
+    import subprocess  # noqa: PLC0415
+
     ran = subprocess.run((program, str(page)), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if ran.returncode:
         said = ran.stderr.strip().splitlines()[-1:] or [f"exit code {ran.returncode}"]
@@ -62,8 +63,8 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
 
     Without WORD: list every word.
     """
-    from gatekeeper.core import glossary  # noqa: PLC0415
     from gatekeeper.report import command_text  # noqa: PLC0415
+    from gatekeeper.report.data import glossary  # noqa: PLC0415
 
     if not words:
         every = glossary.entries()
@@ -76,7 +77,7 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
     show([one.document() for one in found], command_text.glossary(found), as_json=as_json)
 
 
-def _nearest(word: str, entries: "Sequence[Entry]") -> str:
+def _nearest(word: str, entries: "Sequence[GlossaryEntry]") -> str:
     hint = did_you_mean(word, {one.word for one in entries})
     return hint if hint.startswith("did you mean") else "gatekeeper explain lists every word"
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gatekeeper.core.glossary import Entry
 from gatekeeper.core.metrics import ALL, Metric, Sight
 from gatekeeper.core.text import aligned, counted, describe_setting
 from gatekeeper.core.units import show, show_bytes, show_memory, show_seconds
 from gatekeeper.report.comparison import change, figure
+from gatekeeper.report.data.glossary import GlossaryEntry
 from gatekeeper.report.phrases import ratio, spaced
 
 WEIGHTS = {"never": "cannot be proven", "not-here": "not on this host", "weak": "note"}
@@ -283,7 +283,7 @@ def metrics() -> str:
     return "\n".join(out) + "\n"
 
 
-def glossary(entries: Sequence[Entry]) -> str:
+def glossary(entries: Sequence[GlossaryEntry]) -> str:
     """Return what a word means, how it is computed and what to do."""
     parts = []
     for one in entries:
@@ -292,7 +292,7 @@ def glossary(entries: Sequence[Entry]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def glossary_list(entries: Sequence[Entry]) -> str:
+def glossary_list(entries: Sequence[GlossaryEntry]) -> str:
     """Return every word with its meaning, by kind."""
     lines = []
     for kind in dict.fromkeys(one.kind for one in entries):

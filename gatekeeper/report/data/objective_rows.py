@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatekeeper.analysis.verdict.remedies import passes_at, remedy
-from gatekeeper.core import glossary
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.verdict import AbandonedStep, Check, Outcome, Verdict
+from gatekeeper.report.data import glossary
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from gatekeeper.core.clock import wall_seconds
 from gatekeeper.core.records import Event, Generation, Reading, Role
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import show_bytes
-from gatekeeper.report.data.recent_answers import RecentAnswers, WorkloadRow
+from gatekeeper.report.data.workload_progress import WorkloadProgress, WorkloadRow
 
 DONE = "done"
 PHASES = ("freeze", "sweep", "soak", "judge")
@@ -134,7 +134,7 @@ class Progress:
         self._part = _Part("hashing the models, checking what the backend reports", 0.0)
         self._counted = 0.0
         """When the last answer came."""
-        self._workloads: dict[str, RecentAnswers] = {}
+        self._workloads: dict[str, WorkloadProgress] = {}
         self._host: tuple[Gauge, ...] = ()
         self._faults = 0
 
@@ -210,7 +210,7 @@ class Progress:
         self._expected = _forecast(detail.get("expected", {}))
         self._ahead = frozenset(self._expected)
         self._ticking = bool(detail.get("realtime", True))  # a virtual clock does not tick between its events
-        self._workloads = {str(name): RecentAnswers() for name in detail.get("workloads", ())}
+        self._workloads = {str(name): WorkloadProgress() for name in detail.get("workloads", ())}
         self._part = _Part("starting the system under test", self._at)
 
     def _enter(self, detail: Mapping[str, Any]) -> None:
@@ -220,7 +220,7 @@ class Progress:
         chosen = settings if isinstance(settings, Mapping) else {}
         kept = self._workloads if stage in FORECAST_PARTS else {}
         self._workloads = {
-            name: RecentAnswers(describe_setting(chosen[name]) if name in chosen else "" if chosen else one.setting)
+            name: WorkloadProgress(describe_setting(chosen[name]) if name in chosen else "" if chosen else one.setting)
             for name, one in kept.items()
         }
         self._stage = str(detail.get("soak", "")) if stage == "soak" else stage
@@ -243,7 +243,7 @@ class Progress:
         made = detail["generation"]
         if not isinstance(made, Generation):
             made = _GENERATION.validate_python(made)
-        self._workloads.setdefault(made.workload, RecentAnswers()).take(made)
+        self._workloads.setdefault(made.workload, WorkloadProgress()).take(made)
         self._faults += made.answer.fault is not None
         self._count(detail, warmup=made.role is Role.WARMUP)
 

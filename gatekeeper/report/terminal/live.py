@@ -18,7 +18,7 @@ from gatekeeper.core.records import Event
 from gatekeeper.core.text import counted, describe_setting, printable
 from gatekeeper.core.units import show_seconds
 from gatekeeper.report.data.progress import DONE, Progress, Snapshot
-from gatekeeper.report.data.recent_answers import WorkloadRow
+from gatekeeper.report.data.workload_progress import WorkloadRow
 
 REFRESH_S = 0.25
 HIDE, SHOW, CLEAR_LINE, CLEAR_BELOW = "\x1b[?25l", "\x1b[?25h", "\x1b[2K", "\x1b[J"

@@ -3,11 +3,11 @@
 import ast
 from pathlib import Path
 
-from gatekeeper.core import glossary
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.reasons import Reason
+from gatekeeper.report.data import glossary
 
-PACKAGE = Path(glossary.__file__).parents[1]
+PACKAGE = Path(glossary.__file__).parents[2]
 
 
 def kinds_of_findings() -> set[str]:

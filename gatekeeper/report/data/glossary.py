@@ -10,7 +10,7 @@ from gatekeeper.core.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class GlossaryEntry:
     """One word."""
 
     word: str
@@ -196,17 +196,17 @@ REASONS: dict[Reason, tuple[str, str]] = {
 """By the reason word of `admit` and of remote runs: the meaning, and what to do."""
 
 
-def entries() -> tuple[Entry, ...]:
+def entries() -> tuple[GlossaryEntry, ...]:
     """Return every word, by kind."""
     return (
-        *(Entry(one.name, "metric", one.description, *METRICS[one.name]) for one in ALL),
-        *(Entry(word, "outcome", means, "", remedy) for word, (means, remedy) in OUTCOMES.items()),
-        *(Entry(word, "finding", means, "", remedy) for word, (means, remedy) in FINDINGS.items()),
-        *(Entry(reason.value, "reason", means, "", remedy) for reason, (means, remedy) in REASONS.items()),
+        *(GlossaryEntry(one.name, "metric", one.description, *METRICS[one.name]) for one in ALL),
+        *(GlossaryEntry(word, "outcome", means, "", remedy) for word, (means, remedy) in OUTCOMES.items()),
+        *(GlossaryEntry(word, "finding", means, "", remedy) for word, (means, remedy) in FINDINGS.items()),
+        *(GlossaryEntry(reason.value, "reason", means, "", remedy) for reason, (means, remedy) in REASONS.items()),
     )
 
 
-def explained(word: str) -> list[Entry]:
+def explained(word: str) -> list[GlossaryEntry]:
     """Return the entries of *word*, as people write it: with spaces, hyphens or capitals."""
     wanted = word.strip().lower().replace(" ", "_").replace("-", "_")
     return [one for one in entries() if one.word == wanted]

@@ -52,7 +52,7 @@ class _Logs:
 
 
 @dataclass(slots=True)
-class RecentAnswers:
+class WorkloadProgress:
     """The latest answers of one workload in this stage."""
 
     setting: str = ""
