@@ -41,9 +41,7 @@ AFTER_INTERRUPT = {
 
 
 @contextmanager
-def _observers(
-    slo: Path | None = None, *, quiet: bool, serve: int | None = None
-) -> "Iterator[list[Observer]]":
+def _observers(slo: Path | None = None, *, quiet: bool, serve: int | None = None) -> "Iterator[list[Observer]]":
     """Show progress on stderr, and on a page at the port *serve*; yield the observers of the run.
 
     An interrupt of a run of *slo* says how to continue it.
