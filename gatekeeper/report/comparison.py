@@ -176,7 +176,7 @@ def _cell(one: Mapping[str, Any] | None) -> str:
     sign = f"{SIGNS[says]} " if says in SIGNS else ""
     moved = f"{change(one)}, " if one["change"] is not None else ""
     proven = ", proven" if one["proven"] else f" ({because})" if because else ""
-    return f"{figure(one['b'], one['metric'])}  {sign}{moved}{says}{proven}"
+    return f"{figure(one['b'], one['metric'])}; {sign}{moved}{says}{proven}"
 
 
 def figure(seen: Mapping[str, Any] | None, metric: str) -> str:

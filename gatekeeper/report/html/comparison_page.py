@@ -42,10 +42,10 @@ def render(pairs: Sequence[comparison.Pair]) -> str:
 def _runs(pairs: Sequence[comparison.Pair]) -> Markup:
     heads = ("", *comparison.RUN_HEADS, "Run")
     remarks = [el("li", one) for one in comparison.remarks(pairs)]
-    return section("Runs", table(heads, comparison.runs(pairs), "plain"), el("ul", *remarks) if remarks else None)
+    return section("Runs", table(heads, comparison.runs(pairs), "plainly"), el("ul", *remarks) if remarks else None)
 
 
 def _workload(one: comparison.WorkloadTable) -> Markup:
     refusals = [el("p", f"Not compared: {refusal}", class_="dim") for refusal in one.refusals]
-    rows = table(("Metric", *one.heads), one.rows, "plain") if one.rows else None
+    rows = table(("Metric", *one.heads), one.rows, "plainly") if one.rows else None
     return section(one.name, *refusals, rows)
