@@ -71,6 +71,10 @@ def choices(document: dict[str, Any]) -> str:
             accepted = one["acceptance_rate"]
             rate = "" if accepted is None else f", acceptance {accepted:.2f}"
             lines.append(f"    {one['trial']:<28} {seen}{rate}, {one['n']} canaries")
+    lines += [
+        f"{spaced(one['kind'])}, {one['about']}: {one['detail']}; {one['advice']}"
+        for one in document.get("findings", ())
+    ]
     lines.append(f"run: {document['run']}")
     return "\n".join(lines) + "\n"
 

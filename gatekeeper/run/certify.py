@@ -14,11 +14,10 @@ from gatekeeper.analysis.metrics.exactness import Divergence
 from gatekeeper.analysis.plan import sweep_plan
 from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, defaults
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
-from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.case import compared_in_sweep, forbidden_divergences
 from gatekeeper.analysis.verdict.conclude import conclude
-from gatekeeper.analysis.verdict.sweep_result import sweep_choices
+from gatekeeper.analysis.verdict.sweep_result import sweep_conclusion
 from gatekeeper.analysis.verdict.warm_up import late_first_tokens
 from gatekeeper.core import toml_file
 from gatekeeper.core.clock import SystemClock, stamp
@@ -160,9 +159,7 @@ def sweep_alone(slo_path: Path, out: Path | None, *, observers: Sequence[Observe
             _sweep(run, client)
         run.telemetry.close()
         run.events.finish()
-        choices: Mapping[str, Choice] = sweep_choices(run.case(live=True))[0]
-        found = {name: choice.document() for name, choice in choices.items()}
-        return {"schema": 1, "slo": run.slo.name, "run": str(run.directory.path), "workloads": found}
+        return sweep_conclusion(run.case(live=True)) | {"run": str(run.directory.path)}
 
 
 def soak_alone(

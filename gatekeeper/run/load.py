@@ -14,7 +14,7 @@ from gatekeeper.analysis.sweep.routing import ROUTING
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.extension import extension
-from gatekeeper.analysis.verdict.sweep_result import sweep_choices
+from gatekeeper.analysis.verdict.sweep_result import sweep_conclusion
 from gatekeeper.core import policy as policies
 from gatekeeper.core.errors import InputError, NoProofError
 from gatekeeper.core.manifest import Manifest, seed_of, sha256
@@ -212,9 +212,8 @@ def sweep_document(path: Path) -> dict[str, Any]:
         text = directory.text("manifest.json")
         manifest = load_manifest(text.encode())
         given, _ = stored_inputs(directory, manifest)
-        choices, *_ = sweep_choices(load_case(directory, given, manifest, text, live=True))
-    found = {name: choice.document() for name, choice in choices.items()}
-    return {"schema": 1, "slo": given.slo.name, "run": str(path), "workloads": found}
+        found = sweep_conclusion(load_case(directory, given, manifest, text, live=True))
+    return found | {"run": str(path)}
 
 
 def stored_policy(path: Path) -> Policy | None:

@@ -75,6 +75,18 @@ def test_what_routing_wins_is_told_of_combined_knobs_too(scripted: Scripted) -> 
     assert place.run("judge", "run", "--json", code=0).out == (place.path / "run" / "verdict.json").read_text()
 
 
+def test_a_sweep_alone_names_a_lying_server(scripted: Scripted) -> None:
+    """
+    Counters that do not add up are a finding of `sweep`, in its text and its document.
+    """
+    place = scripted({"claims": {"accepted": 9.0}})
+
+    found = place.run("sweep", "slo.toml", "--out", "run", "--json", code=0).document["findings"]
+
+    assert {"counter_lie"} == {one["kind"] for one in found}
+    assert {"easy", "hard"} == {one["about"].partition(",")[0] for one in found}
+
+
 def test_a_swept_concurrency_shows_where_the_sign_turns(scripted: Scripted) -> None:
     """
     Plain decoding that batches overtakes a draft that queues between one stream and eight, and the report shows it.

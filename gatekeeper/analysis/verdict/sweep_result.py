@@ -1,6 +1,7 @@
 """The result of a sweep: the setting it chooses for each workload, and findings about the system under test."""
 
 from dataclasses import replace
+from typing import Any
 
 from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.plan.settings import with_conditions
@@ -47,6 +48,19 @@ def negative_controls(case: Case) -> tuple[Finding, ...]:
     canaries = {(name, one.id): one for name, many in case.canaries.items() for one in many}
     finding = negative_control(case.sweep[default].records, canaries)
     return (finding,) if finding is not None else ()
+
+
+def sweep_conclusion(case: Case) -> dict[str, Any]:
+    """Return what a sweep alone would choose for each workload, and what is wrong with the system under test."""
+    choices, _ = sweep_choices(case)
+    findings = dict.fromkeys(one for choice in choices.values() for one in choice.findings)
+    findings |= dict.fromkeys((*sweep_lies(case).values(), *negative_controls(case)))
+    return {
+        "schema": 1,
+        "slo": case.slo.name,
+        "workloads": {name: choice.document() for name, choice in choices.items()},
+        "findings": [one.document() for one in findings],
+    }
 
 
 def sweep_lies(case: Case) -> dict[str, Finding]:
