@@ -50,3 +50,13 @@ def test_an_interval_says_which_prompts_it_is_about() -> None:
     assert "on these canaries" == about(replace(these, population={"lo": None, "hi": 1.41}))
     assert "for prompts like these" == about(replace(bare, scope="population"))
     assert "" == about(bare)
+
+
+def test_token_latencies_are_written_as_far_as_they_are_bounded() -> None:
+    """
+    Median, 95 % and 99 % of the time per token, each with its interval; what the answers cannot bound is left out.
+    """
+    figures = {"itl_p50": {"center": 0.02, "lo": 0.019, "hi": 0.021}, "itl_p99": {"center": 0.1, "lo": 0.09, "hi": 0.2}}
+
+    assert "time per token: median 20 [19, 21] ms, 99 % 100 [90, 200] ms" == phrases.token_latency(figures)
+    assert "" == phrases.token_latency({"ttft": {"center": 1, "lo": 1, "hi": 1}})
