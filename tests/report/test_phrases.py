@@ -5,7 +5,7 @@ from typing import Any
 
 from gatekeeper.core.verdict import Check, Outcome, WorkloadVerdict
 from gatekeeper.report.data.decision import speed_up
-from gatekeeper.report.phrases import about, against_plain, measured
+from gatekeeper.report.phrases import about, against_plain, measured, token_latency
 from tests.builders.page_data import DRAFTED, RATIO
 
 
@@ -58,5 +58,5 @@ def test_token_latencies_are_written_as_far_as_they_are_bounded() -> None:
     """
     figures = {"itl_p50": {"center": 0.02, "lo": 0.019, "hi": 0.021}, "itl_p99": {"center": 0.1, "lo": 0.09, "hi": 0.2}}
 
-    assert "time per token: median 20 [19, 21] ms, 99 % 100 [90, 200] ms" == phrases.token_latency(figures)
-    assert "" == phrases.token_latency({"ttft": {"center": 1, "lo": 1, "hi": 1}})
+    assert "time per token: median 20 [19, 21] ms, 99 % 100 [90, 200] ms" == token_latency(figures)
+    assert "" == token_latency({"ttft": {"center": 1, "lo": 1, "hi": 1}})
