@@ -207,6 +207,20 @@ def test_itl_of_uncounted_chunks_is_unknown() -> None:
     assert "does not report" in because(estimate("itl_p50", seen))
 
 
+def test_a_character_of_two_tokens_leaves_the_itl_known_and_no_shorter() -> None:
+    """
+    Where one chunk holds two of twenty tokens, each chunk counts as one: the gap before it reads longer, never shorter.
+    """
+    times = [0.1 * number for number in range(1, 20)]
+    some = spread(60, lambda at: answer(times, tokens=[None] * 19, output_tokens=20) if at % 2 else answer(times))
+
+    found = known(estimate("itl_p95", evidence(some)))
+
+    assert pytest.approx(0.1) == found.center
+    assert 60 == found.n
+    assert "in 30 of 60 answers some tokens came without a chunk" in found.notes[0]
+
+
 def test_faulty_answers_have_no_latency() -> None:
     """
     An answer that failed is counted as an error, and its times are not mixed with sound ones.
