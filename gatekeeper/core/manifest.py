@@ -55,6 +55,8 @@ class File(_Frozen):
     name: str
     sha256: str
     count: int | None = None
+    context: int | None = None
+    """Tokens that each prompt of a canary file was lengthened to."""
 
 
 class Manifest(_Frozen):
@@ -139,5 +141,5 @@ def _parts(manifest: Manifest) -> dict[str, Any]:
         "profile": manifest.profile.sha256,
         "target": manifest.target and manifest.target.digest,
         "drafts": [draft.digest for draft in manifest.drafts],
-        "canaries": {name: (file.sha256, file.count) for name, file in manifest.canaries.items()},
+        "canaries": {name: (file.sha256, file.count, file.context) for name, file in manifest.canaries.items()},
     }

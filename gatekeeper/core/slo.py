@@ -72,6 +72,12 @@ class Workload(InputTable):
     tier: Tier = "short"
     canaries: str = Field(min_length=1, description="name of a canary set, e.g. json, or a file relative to this one")
     first: int | None = Field(default=None, ge=1, description="use only the first N canaries of the file")
+    context: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="lengthen each prompt to about this many tokens, with text made from a seed",
+    )
     speculation: Literal["required", "optional"] = "required"
 
 

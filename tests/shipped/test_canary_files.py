@@ -22,6 +22,7 @@ COUNTS = {
     "code": 96,
     "instruction": 96,
     "json": 128,
+    "languages": 48,
     "list": 96,
     "long": 96,
     "math": 96,
@@ -29,11 +30,12 @@ COUNTS = {
     "prose": 96,
     "qa": 96,
     "random": 96,
+    "reasoning": 48,
     "tools": 128,
 }
 DRAWN = "mixed"
 """It holds canaries of other sets, so a workload has one or the other."""
-CHECKED_THROUGHOUT = ("json", "list", "long", "math", "qa", "tools")
+CHECKED_THROUGHOUT = ("json", "languages", "list", "long", "math", "qa", "reasoning", "tools")
 NO_ANSWERS = ("", " ", "I do not know.", "Sorry, I cannot help with that.")
 SHARED_CHARACTERS = (
     100  # a prompt cache works in blocks of tokens; a shorter common beginning saves nothing worth having
@@ -69,10 +71,11 @@ def test_canary_has_the_keys_of_the_contract(name: str) -> None:
     """
     for canary in load(name):
         assert {"id", "category", "tier", "messages", "max_tokens"} <= set(canary), canary["id"]
-        assert set(canary) <= {"id", "category", "tier", "messages", "max_tokens", "tools", "expect"}, canary["id"]
+        known = {"id", "category", "tier", "messages", "max_tokens", "thinking", "tools", "expect"}
+        assert set(canary) <= known, canary["id"]
         assert name in {canary["category"], DRAWN}
         assert canary["tier"] in {"short", "medium", "long"}
-        assert 48 <= canary["max_tokens"] <= 512, canary["id"]
+        assert 48 <= canary["max_tokens"] <= (2000 if canary.get("thinking") else 512), canary["id"]
         roles = [message["role"] for message in canary["messages"]]
         turns = roles[1:] if roles[0] == "system" else roles
         assert (["user", "assistant"] * len(turns))[: len(turns)] == turns, canary["id"]
@@ -159,6 +162,32 @@ def test_long_answers_stand_in_the_prompt(name: str) -> None:
         assert 900 <= len(text.split()) <= 2000, canary["id"]
         assert canary["tier"] == "long"
         assert re.search(canary["expect"]["regex"], text), canary["id"]
+
+
+def test_reasoning_is_done_in_the_open() -> None:
+    """
+    Each puzzle thinks, has 2,000 tokens for it, and its own text does not hold what passes; the answer line does.
+    """
+    for canary in load("reasoning"):
+        regex = canary["expect"]["regex"]
+        assert (True, 2000) == (canary["thinking"], canary["max_tokens"])
+        assert not re.search(regex, prompt(canary)), canary["id"]
+        assert not re.search(regex, "Answer: 7654321 Nobody")
+
+
+def test_a_mixed_language_chat_has_its_number() -> None:
+    """
+    Facts in one language, the question in another: the right count passes inside a sentence, its neighbours do not.
+    """
+    for canary in load("languages"):
+        many, each, broken = (int(one) for one in re.findall(r"\d+", prompt(canary).split(": ", 1)[1])[:3])
+        right = many * each - broken
+        shown = [
+            text
+            for text in (f"{right}", f"Es sind {right}.", f"{right + 1}", f"1{right}", f"{right}5")
+            if re.search(canary["expect"]["regex"], text)
+        ]
+        assert [f"{right}", f"Es sind {right}."] == shown, canary["id"]
 
 
 def test_long_file_stays_small() -> None:

@@ -101,6 +101,7 @@ name = "tools"
 tier = "medium"
 canaries = "../canaries/tools.jsonl"
 first = 32
+context = 4000
 speculation = "optional"
 
 [[workload]]
@@ -358,9 +359,14 @@ def test_no_model_thinks_its_answer_away(name: str) -> None:
 
 def test_source_a_is_asked_workload_by_workload() -> None:
     """
-    Lengths 3 to 6 are swept for reasoning and for tool calls, and only reasoning has to speculate.
+    Lengths 3 to 6 are swept for reasoning of 2,000 tokens with thinking on, and for prose and tool calls after 20,000
+    tokens; only reasoning has to speculate.
     """
-    slo = inputs.read(SLOS / "m3-ultra-512gb.toml").slo
+    given = inputs.read(SLOS / "m3-ultra-512gb.toml")
+    slo = given.slo
+    asked = [sampling_for(slo, one, PLAIN, 1) for one in given.canaries["reasoning"]]
+    assert {(True, 2000)} == {(one.thinking, one.max_tokens) for one in asked}
+    assert {"long-prose": 20_000, "tools": 20_000} == {one.name: one.context for one in slo.workload if one.context}
 
     assert (3, 4, 5, 6) == slo.sweep.num_draft_tokens
     assert ["reasoning"] == [one.name for one in slo.workload if one.speculation == "required"]

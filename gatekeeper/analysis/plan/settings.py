@@ -60,7 +60,7 @@ def sampling_for(slo: Slo, canary: Canary, knobs: Setting, concurrency: int) -> 
         min_p=slo.sampling.min_p,
         seed=slo.sampling.seed if temperature > 0 and concurrency == 1 else None,
         max_tokens=int(turned.get("max_tokens") or canary.max_tokens or slo.sampling.max_tokens),
-        thinking=turned.get("thinking", slo.sampling.thinking),
+        thinking=turned.get("thinking", slo.sampling.thinking if canary.thinking is None else canary.thinking),
     )
 
 

@@ -75,6 +75,8 @@ class Canary(BaseModel):
     id: str = Field(min_length=1)
     messages: tuple[dict[str, Any], ...] = Field(min_length=1)
     max_tokens: int | None = Field(default=None, ge=1)
+    thinking: bool | None = None
+    """Reason before the answer; None: as the SLO says."""
     tools: tuple[dict[str, Any], ...] = ()
     expect: Expect | None = None
     tier: Tier | None = None
@@ -114,7 +116,7 @@ def _lines(text: str, name: str) -> Iterator[Canary]:
             hint = "each line must hold one complete JSON object; was the file cut off?"
             raise InputError(f"{where}: {error}", hint=hint) from error
         except ValidationError as error:
-            hint = "a canary has id and messages, and optionally max_tokens, tools, expect, tier, category"
+            hint = "a canary has id and messages, and optionally max_tokens, thinking, tools, expect, tier, category"
             raise InputError(f"{where}: {_problems(error)}", hint=hint) from error
         if canary.id in seen:
             hint = "give each canary an id of its own: records name canaries by it"

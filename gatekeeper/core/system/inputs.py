@@ -11,9 +11,10 @@ from pydantic import ValidationError
 
 from gatekeeper.core import canary, toml_file
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.canary.filler import with_context
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.manifest import File, Manifest, sha256
-from gatekeeper.core.slo import Profile, Slo
+from gatekeeper.core.slo import Profile, Slo, Workload
 from gatekeeper.core.slo import parse as parse_slo
 from gatekeeper.core.subject import hide_keys
 from gatekeeper.core.system import run_directory
@@ -95,10 +96,12 @@ def read(path: Path) -> Inputs:
             line = toml_file.line_of(text, ("workload", number, "canaries"))
             where = f"{path}: line {line}: workload[{number + 1}].canaries"
             raise InputError(f"{where}: {error.message}", hint=error.hint) from error
-        canaries[workload.name] = canary.parse(content, str(source))[: workload.first]
+        canaries[workload.name] = _prompts(workload, content, str(source))
         texts[canary_name(workload.name)] = content
         count = len(canaries[workload.name])
-        files[f"workload {workload.name}"] = File(name=_file_name(source), sha256=sha256(content), count=count)
+        files[f"workload {workload.name}"] = File(
+            name=_file_name(source), sha256=sha256(content), count=count, context=workload.context
+        )
     try:
         source = find_profile(slo.soak.profile, base)
         content = read_text(source, "soak profile")
@@ -110,6 +113,11 @@ def read(path: Path) -> Inputs:
     profile = toml_file.parse(content, str(source), Profile, strict=True)
     _check_mix(profile, slo, source)
     return Inputs(slo, canaries, profile, base, texts, files)
+
+
+def _prompts(workload: Workload, text: str, name: str) -> tuple[Canary, ...]:
+    """Return a workload's canaries, as many and as long as the SLO says."""
+    return with_context(canary.parse(text, name)[: workload.first], workload.context)
 
 
 def _without_keys(slo: Slo, text: str, name: str) -> str:
@@ -224,7 +232,7 @@ def stored_inputs(directory: run_directory.RunDirectory, manifest: Manifest) -> 
     canaries = {}
     for workload in slo.workload:
         name = canary_name(workload.name)
-        canaries[workload.name] = canary.parse(texts[name], name)[: workload.first]
+        canaries[workload.name] = _prompts(workload, texts[name], name)
         frozen[name] = manifest.canaries[workload.name]
     changed = [name for name, text in texts.items() if name not in frozen or sha256(text) != frozen[name].sha256]
     profile = toml_file.parse(texts[PROFILE_NAME], PROFILE_NAME, Profile)
