@@ -6,8 +6,9 @@
 
 A run is one route: a canary paired with a baseline request at intervals, and after each the guards that `certify`
 writes, at the error of a look. Simulated are a pair's ratio, an answer's acceptance and whether it failed; how these
-are read from an answer is tested elsewhere. The bounds are the package's own, applied to whole months with rolling
-sums; `tests/deploy/watch/test_watch_bench.py` holds every look of a run against `deploy.watch.guards`.
+are read from an answer is tested elsewhere, and how soon a fall of the acceptance is seen is in `bench/watch_falls.py`.
+The bounds are the package's own, applied to whole months with rolling sums; `tests/deploy/watch/test_watch_bench.py`
+holds every look of a run against `deploy.watch.guards`.
 """
 
 import argparse
@@ -99,8 +100,6 @@ LOSSES = (
     Truth("10% below the bound", ratio=1.16 * 0.90),
     Truth("20% below the bound", ratio=1.16 * 0.80),
     Truth("half of plain decoding", ratio=0.5),
-    Truth("acceptance 0.8 to 0.5", acceptance=0.5),
-    Truth("acceptance 0.8 to 0.1", acceptance=0.1),
     Truth("every fifth answer fails", errors=0.2),
     Truth("no answer comes", errors=1.0),
 )

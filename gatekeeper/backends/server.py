@@ -144,7 +144,7 @@ class Server(RunningSystem):
 
     def counters(self) -> Counters | None:
         """Return its cumulative counters as they are now; None where it has none, or does not answer."""
-        read = self._requests.dialect.counters
+        read = self._requests.dialect.traffic or self._requests.dialect.counters
         return None if read is None else read(self._get)
 
     def pids(self) -> tuple[int, ...]:

@@ -110,3 +110,25 @@ def wall_seconds(at: str) -> float | None:
         return datetime.fromisoformat(at).timestamp()
     except (ValueError, OverflowError):
         return None
+
+
+CLOCK_STEP_S = 2.0
+"""Smaller corrections of the time of day are normal for a time server."""
+
+
+def clock_gap(before: Instant, now: Instant, *, expected: float, interval: float) -> str | None:
+    """Return what happened if the time passed differs from *expected* seconds; None if it does not.
+
+    Durations are those of the monotonic clock, which stands still while a host sleeps. If the time of day advanced
+    further, the host slept or its clock was set. The two cannot be distinguished, and earlier evidence is dropped.
+    """
+    passed = (now.now_ns - before.now_ns) / 1e9
+    by_wall = (now.wall - before.wall).total_seconds()
+    limit = max(2 * interval, CLOCK_STEP_S)
+    if by_wall - passed > limit:
+        return f"the host slept, or its clock was set {by_wall - passed:.0f} s forward"
+    if passed - by_wall > limit:
+        return f"the clock was set {passed - by_wall:.0f} s back"
+    if passed - expected > limit:
+        return f"the watch was delayed by {passed - expected:.0f} s"
+    return None

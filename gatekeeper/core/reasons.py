@@ -23,6 +23,8 @@ class Reason(StrEnum):
     """The run ended without enough evidence."""
     EXPIRED = "expired"
     """The certificate is older than its validity, or than `--max-age`."""
+    NOT_YET_VALID = "not_yet_valid"
+    """The certificate was issued in the future: a clock is wrong."""
     DEMO = "demo"
     """The soak was shorter than 600 s; `--grade demo` accepts it."""
     OTHER_SLO = "other_slo"

@@ -33,8 +33,8 @@ LAUNCH = """\
 # deployed server in the same way."""
 ROUTE = """\
 # One workload: whether it may speculate, and with which setting. `ladder` lists the settings to try before plain
-# decoding when a guard is violated; they were not soaked. Without a ladder, plain decoding is next. `measured` is what
-# the soak measured: the reference where plain decoding cannot be measured."""
+# decoding, one after another, when a guard is violated; they were not soaked. Without a ladder, plain decoding is next.
+# `measured` is what the soak measured: the reference where plain decoding cannot be measured."""
 WARM_UP = """\
 # An obligation of whoever serves: the first token kept its bound only where a short request, whose answer is thrown
 # away, went before the user's. Send one after each start, and before a user's request (when the user begins to type)

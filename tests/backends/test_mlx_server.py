@@ -1,17 +1,22 @@
 """The mlx-server backend: the real mlx_lm.server in both arms, and servers that fail as real ones do."""
 
+import json
 import os
 import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gatekeeper.backends.dialects.dialect import Counters
+from gatekeeper.backends.server import Server
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.backends.workers import mlx_server_tap
 from gatekeeper.core.errors import InputError
@@ -42,6 +47,36 @@ def test_the_tap_counts_what_the_worker_counts(
 
     assert None not in counted[0]
     assert counted[0] == counted[1]
+
+
+def test_the_tap_sums_the_whole_traffic(shared: SharedBackend) -> None:
+    """
+    The server's counters grow by every answer's rounds, also of clients that ask for no usage; plain ones have none.
+    """
+    system = shared.system(DRAFTING)
+    assert isinstance(system, Server)
+    before = system.counters()
+    assert before is not None
+
+    def gained(drafted: int) -> Counters:
+        """Wait until so many draft tokens are counted: a request is, once its last byte was sent."""
+        deadline = time.monotonic() + 60
+        while True:
+            now = system.counters()
+            assert now is not None
+            if (now.since(before).drafted or 0) >= drafted or time.monotonic() > deadline:
+                return now.since(before)
+
+    rounds = system.answer(make_request("json", DRAFTING)).rounds
+    assert rounds is not None
+    mine = gained(rounds.drafted)
+    body = json.dumps({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 8})
+    client = HTTPConnection(system.root.removeprefix("http://"), timeout=60)
+    client.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+    client.getresponse().read()
+
+    assert (rounds.rounds, rounds.drafted, rounds.accepted) == (mine.rounds, mine.drafted, mine.accepted)
+    assert (gained(rounds.drafted + 1).drafted or 0) > rounds.drafted
 
 
 @pytest.mark.parametrize("which", [PLAIN, DRAFTING])

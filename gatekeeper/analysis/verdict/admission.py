@@ -98,7 +98,7 @@ def in_time(until: datetime, issued: datetime, now: datetime) -> None:
     """Refuse a run that has expired, or was issued in the future."""
     if (issued - now).total_seconds() > CLOCKS_APART_S:
         raise NoProofError(
-            Reason.EXPIRED,
+            Reason.NOT_YET_VALID,
             f"issued in the future, at {stamp(issued)}",
             hint="set the clock of this machine, or of the one that certified",
         )

@@ -75,16 +75,20 @@ def route(slo: Slo, workload: WorkloadVerdict, *, host_failed: bool) -> dict[str
     if on and any(check.passed_with == WARM_UP for check in workload.checks):
         out |= {"warm_up": True, "warm_up_after": PAUSE_S}
     if on and (below := _below(slo, tuple(sorted(setting.items())))):
-        out["ladder"] = [below]
+        out["ladder"] = below
     if on and (figures := _figures(workload)):
         out["measured"] = figures
     return out
 
 
-def _below(slo: Slo, knobs: Setting) -> dict[str, Any] | None:
-    """Return the one step to try before plain decoding: the next one that the run would have soaked."""
-    down = next_step(slo, knobs)
-    return {"rung": down[0], **dict(down[1])} if down and speculates(down[1]) else None
+def _below(slo: Slo, knobs: Setting) -> list[dict[str, Any]]:
+    """Return the steps to try before plain decoding: those that the run would have soaked, one after another."""
+    found: list[dict[str, Any]] = []
+    last: str | None = None
+    while (down := next_step(slo, knobs, last)) is not None and speculates(down[1]):
+        last, knobs = down
+        found.append({"rung": last, **dict(knobs)})
+    return found
 
 
 def _figures(workload: WorkloadVerdict) -> dict[str, Any]:

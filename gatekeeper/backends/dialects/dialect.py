@@ -132,6 +132,8 @@ class Dialect:
     """Adds the server's claims."""
     counters: Callable[[Get], Counters | None] | None = None
     """Reads its cumulative counters, before and after an answer, where requests run one at a time."""
+    traffic: Callable[[Get], Counters | None] | None = None
+    """Reads cumulative counters of its whole traffic, where they are not read with every answer; else `counters`."""
     after_answer: Callable[[Get, ServerRequest, Answer], Answer] | None = None
     """Adds what it reports about its last answer elsewhere, where requests run one at a time."""
     tokens_of: Callable[[Mapping[str, Any]], int | None] | None = None

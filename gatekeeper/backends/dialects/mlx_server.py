@@ -5,10 +5,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gatekeeper.backends.dialects.counters import count, counts
-from gatekeeper.backends.dialects.dialect import STREAMED, Dialect, ServerRequest, Start, option, thinking
+from gatekeeper.backends.dialects.counters import count, counts, spec_decode
+from gatekeeper.backends.dialects.dialect import (
+    STREAMED,
+    Counters,
+    Dialect,
+    Get,
+    ServerRequest,
+    Start,
+    option,
+    thinking,
+)
 from gatekeeper.backends.http.chat import ChatResponse, request_fields
 from gatekeeper.backends.process import installed
+from gatekeeper.backends.workers.mlx_server_tap import METRICS, PREFIX
 from gatekeeper.backends.workers.rounds import rounds_from
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
@@ -48,6 +58,11 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
     return replace(answer, rounds=rounds_from(counted))
 
 
+def traffic(get: Get) -> Counters | None:
+    """Return the sums of our tap over all requests; None without it."""
+    return spec_decode(get(METRICS), PREFIX)
+
+
 def versions(subject: Subject) -> dict[str, str]:
     """Return the versions of this environment, which serves both arms unless the SLO names another's program."""
     return installed("mlx", "mlx-lm", "transformers") if subject.program is None else {}
@@ -65,4 +80,5 @@ DIALECT = Dialect(
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     caches="start",
     version=versions,
+    traffic=traffic,
 )

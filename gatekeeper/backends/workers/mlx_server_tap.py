@@ -2,7 +2,8 @@
 
 Runs as `python -m gatekeeper.backends.mlx_tap`, with the arguments of `mlx_lm.server`. For every token mlx-lm knows
 whether the draft proposed it, and its server drops that; the tap records it and adds the counts to the usage chunk as
-`usage.speculative`. It changes nothing else, and exits where it does not fit the installed mlx-lm.
+`usage.speculative`; `/metrics` has their sums over all requests. It changes nothing else, and exits where it does not
+fit the installed mlx-lm.
 """
 
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from importlib import import_module
 from inspect import signature
+from threading import Lock
 from typing import Any
 
 from gatekeeper.backends.workers.rounds import count_rounds
@@ -19,9 +21,29 @@ _HOOKS = (
     ("mlx_lm.server", "stream_generate", ("draft_model", "max_tokens")),
     ("mlx_lm.server", "APIHandler.handle_completion", ("request", "stop_words")),
     ("mlx_lm.server", "APIHandler.completion_usage_response", ()),
+    ("mlx_lm.server", "APIHandler.do_GET", ()),
     ("mlx_lm.generate", "speculative_generate_step", ("num_draft_tokens", "max_tokens")),
 )
 """What the tap needs: module, name, and required parameters."""
+
+
+PREFIX = "mlx_tap:"
+METRICS = "/metrics"
+_totals = {"draft_tokens": 0, "accepted_tokens": 0, "drafts": 0}
+_totals_lock = Lock()
+
+
+def add_totals(drafted: int, accepted: int, rounds: int) -> None:
+    """Add one answer to the sums, which hold every request of this server."""
+    with _totals_lock:
+        for name, count in (("draft_tokens", drafted), ("accepted_tokens", accepted), ("drafts", rounds)):
+            _totals[name] += count
+
+
+def metrics() -> str:
+    """Return the sums as Prometheus text, with the names that vLLM and llama-server have for them."""
+    with _totals_lock:
+        return "".join(f"{PREFIX}spec_decode_num_{name}_total {count}\n" for name, count in _totals.items())
 
 
 class Tally(int):
@@ -81,10 +103,16 @@ def install() -> None:
     server: Any = import_module("mlx_lm.server")
     handler = server.APIHandler
     handle_completion, usage_response = handler.handle_completion, handler.completion_usage_response
+    do_get = handler.do_GET
 
     def tallying(self: Any, request: Any, stop_words: Any) -> Any:
-        self.num_draft_tokens = Tally.of(self.num_draft_tokens)
-        return handle_completion(self, request, stop_words)
+        self.num_draft_tokens = tally = Tally.of(self.num_draft_tokens)
+        try:
+            return handle_completion(self, request, stop_words)
+        finally:  # also for a client that asks for no usage, or hangs up
+            if tally.speculating and tally.flags:
+                rounds = count_rounds(tally.flags, draft_tokens=int(tally), max_tokens=tally.max_tokens)
+                add_totals(rounds.drafted, rounds.accepted, rounds.rounds)
 
     def usage_with_rounds(self: Any, *args: Any, **kwargs: Any) -> Any:
         response, tally = usage_response(self, *args, **kwargs), self.num_draft_tokens
@@ -93,9 +121,21 @@ def install() -> None:
             response["usage"]["speculative"] = {**asdict(rounds), "tokens": len(tally.flags)}
         return response
 
+    def get_with_metrics(self: Any) -> None:
+        if self.path != METRICS:
+            do_get(self)
+            return
+        content = metrics().encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
     server.stream_generate = tapped(server.stream_generate)
     handler.handle_completion = tallying
     handler.completion_usage_response = usage_with_rounds
+    handler.do_GET = get_with_metrics
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer, Setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.subject import Address
+from gatekeeper.core.system.own_limits import OwnLimitError
 from gatekeeper.deploy.watch.guard_samples import CounterGain
 
 SERVED_AS = {"mlx": "mlx-server"}
@@ -79,6 +80,8 @@ class DeployedServer:
         sent_ns = self._backend.clock.now_ns()
         try:
             subject = self._subject(request)
+        except OwnLimitError:
+            raise  # ours, and no fault of the server
         except GatekeeperError as error:
             return Answer(sent_ns, self._backend.clock.now_ns(), fault=f"no connection: {error.message}")
         return subject.answer(request)
@@ -106,7 +109,7 @@ class DeployedServer:
         gain = self._counters.since(before)
         if gain.drafted is None or gain.accepted is None:
             return None
-        return CounterGain(self._backend.clock.now_ns(), gain.drafted, gain.accepted)
+        return CounterGain(self._backend.clock.now_ns(), gain.drafted, gain.accepted, gain.rounds)
 
     def fetch(self, path: str) -> str | None:
         """Return the text of one of the server's own paths; None where there is none, or nothing answered yet."""

@@ -6,12 +6,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from statistics import NormalDist
 
 from gatekeeper.analysis.metrics.answer_grading import grade
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, paired_ratios, successful, too_many_lost
 from gatekeeper.analysis.metrics.server_claims import CLAIMS_NOTE, counted_or_claimed
 from gatekeeper.analysis.metrics.timing import acceptance_rate, decode_rate
 from gatekeeper.analysis.stats import intervals, sequential
+from gatekeeper.analysis.stats.falls import WeightedValue
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.policy import MeasuredRoute, MeasuredValue
 from gatekeeper.core.records import Answer, Generation, HostSample
@@ -35,6 +37,7 @@ class CounterGain:
     at_ns: int
     drafted: int
     accepted: int
+    rounds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +212,41 @@ def acceptance_series(evidence: PairedAnswers) -> GuardSeries:
     return _median_series(_read(answers, acceptance_rate), *((CLAIMS_NOTE,) if claimed else ()))
 
 
-def counter_series(shares: Iterable[tuple[int, float]]) -> GuardSeries:
-    """Return acceptance by the server's own counters, round by round."""
-    return _median_series(shares, "by the server's counters")
+MOST_DRAFTED = 16
+"""Draft tokens of a round, at most: a server that counts no rounds had at least so many fewer."""
+LEAST_SPREAD = 0.15
+"""Least deviation of one answer's acceptance: real prompts differ more than canaries do."""
+
+
+def acceptance_spread(certified: MeasuredValue | None) -> float:
+    """Return the deviation of one answer's acceptance, by the certified interval of their median."""
+    if certified is None or certified.n < 2:
+        return LEAST_SPREAD
+    median_error = math.sqrt(math.pi / 2) * NormalDist().inv_cdf(CONFIDENCE)
+    return max(LEAST_SPREAD, (certified.hi - certified.lo) / 2 * math.sqrt(certified.n) / median_error)
+
+
+def acceptance_units(evidence: PairedAnswers) -> tuple[list[WeightedValue], tuple[str, ...]]:
+    """Return acceptance answer by answer, the oldest first, for the detection of a fall, and the notes about it."""
+    answers, claimed = counted_or_claimed(evidence.answers)
+    units = [WeightedValue(at, value) for at, value in sorted(_read(answers, acceptance_rate))]
+    return units, (CLAIMS_NOTE,) if claimed else ()
+
+
+def counter_units(gains: Iterable[CounterGain], answer_tokens: int) -> list[WeightedValue]:
+    """Return acceptance by the server's own counters, joined until each value holds the tokens of a whole answer.
+
+    *answer_tokens* are those of the longest certified answer, so no value counts for more answers than it has.
+    """
+    found: list[WeightedValue] = []
+    drafted = accepted = tokens = 0
+    for one in gains:
+        drafted, accepted = drafted + one.drafted, accepted + one.accepted
+        tokens += one.accepted + (one.drafted // MOST_DRAFTED if one.rounds is None else one.rounds)
+        if drafted and tokens >= answer_tokens:
+            found.append(WeightedValue(one.at_ns, accepted / drafted, tokens // answer_tokens))
+            drafted = accepted = tokens = 0
+    return found
 
 
 def fault_series(evidence: PairedAnswers) -> GuardSeries:

@@ -14,6 +14,7 @@ from gatekeeper.analysis.metrics.host_series import HostSamples
 from gatekeeper.analysis.metrics.host_throttling import throttle_time_by_sensors
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.analysis.plan.settings import setting_document, speculates
+from gatekeeper.analysis.stats import falls
 from gatekeeper.analysis.verdict.checks import check_bound
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import PASS_RATES, PassRate
@@ -26,7 +27,9 @@ from gatekeeper.deploy.watch.guard_samples import (
     GuardEvidence,
     GuardSeries,
     acceptance_series,
-    counter_series,
+    acceptance_spread,
+    acceptance_units,
+    counter_units,
     fault_series,
     pass_rate_of_whole_set,
     pass_series,
@@ -37,6 +40,8 @@ from gatekeeper.deploy.watch.guard_samples import (
 SECOND = 1_000_000_000
 STRETCHES = 6
 """Number of stretches in which a crossing is searched for, each twice as long as the one before."""
+ANSWER_TOKENS = 512
+"""Tokens of the longest answer, for a policy without conditions."""
 JUDGED_WHILE_PLAIN = frozenset({"error_rate", "canary_pass_rate"})
 """Metrics that are also judged for plain answers."""
 
@@ -67,6 +72,8 @@ class GuardResult:
     """Time of the newest usable evidence; None: there is none."""
     asleep: bool = False
     """It guards speculation, which is off and not on trial, so it is not judged."""
+    crossed_ns: int | None = None
+    """Since when the bound is crossed, where the evidence shows it; None: since the round that first saw it."""
 
     @property
     def outcome(self) -> Outcome:
@@ -95,10 +102,11 @@ def judge_guard(
         check, newest = crossed_or_kept(guard, series, error, context.confidence), series.newest_ns
         newest = None if series.missing else newest
         check = _by_census(guard, route.measured, evidence, check)
-    if guard.metric == "acceptance_rate" and check.outcome is not Outcome.FAIL:
-        check = _by_counters(guard, recent, context, error) or check
+    since = None
+    if guard.metric == "acceptance_rate" and (fall := _fall(guard, route, recent, evidence, context)) is not None:
+        check, since = fall
     thin = check.center is None and recent.now_ns - recent.since_ns >= _over(guard, context) * SECOND
-    return GuardResult(guard, route.workload, check, None if thin else newest)
+    return GuardResult(guard, route.workload, check, None if thin else newest, crossed_ns=since)
 
 
 def judge_guards(
@@ -115,10 +123,14 @@ def round_error(context: GuardContext, workload: str) -> float:
     The error is split over all rounds, guards and stretches (Bonferroni). They overlap, so they spend less in total.
     """
     policy = context.policy
-    sampled = [guard for guard in policy.guards_of(workload) if not guard.of.host]
-    sharing = len(sampled) + any(guard.metric == "acceptance_rate" for guard in sampled)
     rounds = max(1.0, policy.lifetime / policy.watch.interval)
-    return policy.watch.false_alarms / (rounds * max(1, sharing) * STRETCHES)
+    return policy.watch.false_alarms / (rounds * _sharing(context, workload) * STRETCHES)
+
+
+def _sharing(context: GuardContext, workload: str) -> int:
+    """Return how many shares a route's error has: one a guard, and one for both detections of a fall of acceptance."""
+    sampled = [guard for guard in context.policy.guards_of(workload) if not guard.of.host]
+    return max(1, len(sampled) + any(guard.metric == "acceptance_rate" for guard in sampled))
 
 
 def _evidence(
@@ -205,19 +217,32 @@ def _paired_passes(guard: Guard, evidence: PairedAnswers, error: float, confiden
     return _not_yet(check), newest
 
 
-def _by_counters(guard: Guard, recent: GuardEvidence, context: GuardContext, error: float) -> Check | None:
-    """Return a crossing by the server's own counters, which count the real prompts, but of all routes together.
+def _fall(
+    guard: Guard, route: Route, recent: GuardEvidence, evidence: PairedAnswers, context: GuardContext
+) -> tuple[Check, int] | None:
+    """Return a fall of the acceptance and its begin, by the canaries or by the server's own counters.
 
-    If all routes together are below the lowest of their bounds, at least one route is. They never show a bound kept.
+    The counters see the real prompts, but of all routes together: if these are below the lowest of their bounds, at
+    least one route is. They never show a bound kept.
     """
-    floors = [one.threshold for one in context.policy.guard if one.metric == guard.metric]
+    policy, spread = context.policy, acceptance_spread(route.measured.acceptance_rate)
+    rounds = max(1.0, policy.lifetime / policy.watch.interval)
+    error = policy.watch.false_alarms / _sharing(context, route.workload) / 2
     oldest = recent.now_ns - _over(guard, context) * SECOND
-    moved = [one for one in recent.counter_gains if one.drafted > 0 and one.at_ns >= oldest]
-    if guard.threshold > min(floors) or not moved:
-        return None
-    series = counter_series((one.at_ns, one.accepted / one.drafted) for one in moved)
-    check = crossed_or_kept(guard, series, error, context.confidence)
-    return check if check.outcome is Outcome.FAIL else None
+    longest = policy.conditions.max_tokens if policy.conditions is not None else ANSWER_TOKENS
+    lowest = min(one.threshold for one in policy.guard if one.metric == guard.metric)
+    gains = [one for one in recent.counter_gains if one.at_ns >= oldest] if guard.threshold <= lowest else []
+    answered, claimed = acceptance_units(evidence)
+    for units, looks, by in (
+        (answered, rounds * policy.watch.canaries, claimed),
+        (counter_units(gains, longest), rounds, ("by the server's counters",)),
+    ):
+        found = falls.detect(units, guard.threshold, spread, falls.needed(looks, error))
+        if found is not None:
+            notes = (f"last {found.values} values", *by)
+            below = Estimate(found.mean, 0.0, found.highest, found.values, notes=notes, confidence=1 - error)
+            return _check(guard, below), found.since_ns
+    return None
 
 
 def _of_host(guard: Guard, workload: str, recent: GuardEvidence, context: GuardContext) -> GuardResult:

@@ -1,6 +1,6 @@
 """Messages of a watch on the terminal: when it starts, after each round, for each change and each alert."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,10 @@ def position(standing: Standing, rules: RouteRules) -> str:
     return f"{'on trial with' if standing.trying else 'down to'} {where}"
 
 
+def _setting_words(standing: Standing, rules: RouteRules) -> str:
+    return describe_setting(dict(rules.ladder[standing.step]), whole=True)
+
+
 def started(url: str, slo: str, standings: Mapping[str, Standing], rules: Mapping[str, RouteRules]) -> str:
     """Describe what is watched, and why a route is not as certified."""
     parts = []
@@ -77,13 +81,18 @@ def canary_load(document: Mapping[str, Any]) -> str:
 
 
 def round_result(
-    at: str, routes: Sequence[tuple[Standing, RouteRules, Sequence[GuardResult]]], cost: Mapping[str, Any]
+    at: str,
+    routes: Sequence[tuple[Standing, RouteRules, Sequence[GuardResult]]],
+    cost: Mapping[str, Any],
+    answered: Collection[str],
 ) -> str:
-    """Describe the state of every route, and the guards that are not kept."""
+    """Describe the state of every route, and the guards that are not kept; *answered* are the routes with an answer."""
     parts = []
     for standing, rules, results in routes:
         not_kept = "".join(f", {text}" for one in results if (text := _not_kept(one)) is not None)
-        parts.append(f"{standing.workload}: {position(standing, rules)}{not_kept}")
+        silent = standing.step < rules.plain and standing.workload not in answered
+        where = f"no answer yet; set to {_setting_words(standing, rules)}" if silent else position(standing, rules)
+        parts.append(f"{standing.workload}: {where}{not_kept}")
     return f"{at[11:19]}Z {'; '.join(parts)}; {canary_load(cost)}"
 
 

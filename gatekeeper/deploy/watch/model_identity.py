@@ -16,6 +16,7 @@ from gatekeeper.backends.models.artifacts import Hashes
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.subject import Address
+from gatekeeper.core.system.own_limits import check_own_limit
 from gatekeeper.core.text import quote
 
 _NAMELESS = frozenset({"default_model", "default", ""})
@@ -49,7 +50,12 @@ def find_process(url: str, known: ListeningProcess | None = None) -> ListeningPr
         return None
     if known is not None and (still := _listener(known.pid, port)) is not None and still.start == known.start:
         return still
-    for pid in psutil.pids():
+    try:
+        pids = psutil.pids()
+    except OSError as error:
+        check_own_limit(error)
+        return None
+    for pid in pids:
         if (found := _listener(pid, port)) is not None:
             return found
     return None
@@ -68,7 +74,8 @@ def _listener(pid: int, port: int) -> ListeningProcess | None:
         ):
             return None
         argv, begun = tuple(process.cmdline()), process.create_time()
-    except (psutil.Error, OSError, RuntimeError):  # of another user, just ended, or not supported by psutil
+    except (psutil.Error, OSError, RuntimeError) as error:  # of another user, just ended, or not supported by psutil
+        check_own_limit(error)
         return None
     try:
         folder: Path | None = Path(process.cwd())
@@ -88,9 +95,16 @@ def models_on_command_line(process: ListeningProcess, hashes: Hashes) -> dict[st
         if path is not None:
             try:
                 found[word] = artifacts.freeze(word, path, hashes).digest
-            except (InputError, OSError):
+            except (InputError, OSError) as error:
+                _check_own_limit_behind(error)
                 found[word] = ""
     return found
+
+
+def _check_own_limit_behind(error: Exception) -> None:
+    """Raise OwnLimitError where a model cannot be read for a limit of ours: then the server is not to blame."""
+    for one in filter(None, (error, error.__cause__, error.__context__)):
+        check_own_limit(one)
 
 
 def _words(argv: Sequence[str]) -> Iterable[str]:
@@ -138,6 +152,7 @@ def changed_on_disk(manifest: Manifest, paths: Mapping[str, Path], hashes: Hashe
         try:
             digest = artifacts.freeze(model.name, paths[model.name], hashes).digest
         except (InputError, OSError) as error:
+            _check_own_limit_behind(error)
             return f"'{model.name}' cannot be read: {getattr(error, 'message', error)}"
         if digest != model.digest:
             return f"'{model.name}' changed on disk: digest {digest[:12]}, certified {model.digest[:12]}"

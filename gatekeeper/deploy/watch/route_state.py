@@ -198,7 +198,7 @@ def _run_timers(state: RouteState, results: Sequence[GuardResult], rules: RouteR
     for one in results:
         key = one.guard.name
         if one.outcome is Outcome.FAIL:
-            failing.setdefault(key, now_ns)
+            failing.setdefault(key, max(state.since_ns, one.crossed_ns or now_ns))
         elif one.check.center is not None:  # missing evidence neither starts nor ends a crossing
             failing.pop(key, None)
         if one.fresh_ns is not None:

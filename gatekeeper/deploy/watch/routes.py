@@ -25,7 +25,8 @@ class Routes:
         """Start as certified; *switched* says whether the server accepts the setting per request."""
         self.policy, self._switched = policy, switched
         self.results: dict[str, tuple[GuardResult, ...]] = {}
-        self._answered: set[str] = set()
+        self.answered: set[str] = set()
+        """The routes that answered without a fault at least once."""
         self.restore(Logged(), Shown(), now)
 
     def restore(self, logged: Logged, shown: Shown, now: Instant) -> None:
@@ -101,7 +102,7 @@ class Routes:
         if counts:
             self._answers[one.workload].add(one)
         if one.answer.fault is None:
-            self._answered.add(one.workload)
+            self.answered.add(one.workload)
 
     def judge(self, name: str, host: RecentHost, context: GuardContext, now: Instant) -> tuple[Change, ...]:
         """Judge one route by its recent evidence; return the changes."""
@@ -162,4 +163,4 @@ class Routes:
         crossed = any(one.outcome is Outcome.FAIL for name in names for one in self.results.get(name, ()))
         if crossed or any(self.states[name].standing.step or self.states[name].standing.barred for name in names):
             return ExitCode.OBJECTIVE_FAILED
-        return ExitCode.OK if self._answered.issuperset(names) else ExitCode.UNPROVEN
+        return ExitCode.OK if self.answered.issuperset(names) else ExitCode.UNPROVEN

@@ -11,9 +11,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from gatekeeper import host
-from gatekeeper.core.clock import Clock, Instant, stamp
+from gatekeeper.core.clock import Clock, Instant, clock_gap, stamp
 from gatekeeper.core.errors import ExitCode, GatekeeperError
 from gatekeeper.core.system import files
+from gatekeeper.core.system.own_limits import OwnLimitError
 from gatekeeper.deploy.running_server import seen_process
 from gatekeeper.deploy.server_check import ServerConditions
 from gatekeeper.deploy.watch import certified_run, messages
@@ -36,8 +37,6 @@ SLACK_S = 15.0
 """An overlay is valid for two intervals, twice the last round, the commands' limits, and this for a slow collector."""
 UNISSUED = timedelta(days=1)
 """With a clock so far before the policy's issue, its expiry cannot be determined."""
-CLOCK_STEP_S = 2.0
-"""Smaller corrections of the time of day are normal for a time server."""
 
 
 class Session:
@@ -128,8 +127,13 @@ class Session:
         expected, interval = self._rested, self.routes.policy.watch.interval
         self._take_gap(clock_gap(self._last, begun, expected=expected, interval=interval))
         self._reread_policy()
-        why = self._invalid(begun) or self._identify() or self._request_canaries(begun)
-        held = None if why is not None else self._contradiction()
+        why, held = self._invalid(begun), None
+        try:
+            why = why or self._identify() or self._request_canaries(begun)
+            held = None if why is not None else self._contradiction()
+        except OwnLimitError as error:  # no fault of the server: without evidence for long the routes are turned off
+            self._outputs.note("own_limit", because=error.message)
+            self._outputs.say(f"no evidence in this round: {error.message}", messages.WARNING)
         if why is None and held is None:
             self._keep_sampling()
             context = self._context()
@@ -301,7 +305,7 @@ class Session:
             },
         )
         rows = [(one, routes.rules[name], routes.results.get(name, ())) for name, one in routes.standings.items()]
-        self._outputs.say(messages.round_result(stamp(self._last.wall), rows, load))
+        self._outputs.say(messages.round_result(stamp(self._last.wall), rows, load, routes.answered))
 
     def _snapshot(self) -> dict[str, Any]:
         return self.routes.snapshot(self._certified.verdict_sha256)
@@ -312,24 +316,6 @@ def _figures(one: GuardResult) -> list[Any]:
     check = one.check
     word = "asleep" if one.asleep else check.outcome.word
     return [word, check.center, check.lo, check.hi, check.n]
-
-
-def clock_gap(before: Instant, now: Instant, *, expected: float, interval: float) -> str | None:
-    """Return what happened if the time passed differs from *expected* seconds; None if it does not.
-
-    Durations are those of the monotonic clock, which stands still while a host sleeps. If the time of day advanced
-    further, the host slept or its clock was set. The two cannot be distinguished, and earlier evidence is dropped.
-    """
-    passed = (now.now_ns - before.now_ns) / 1e9
-    by_wall = (now.wall - before.wall).total_seconds()
-    limit = max(2 * interval, CLOCK_STEP_S)
-    if by_wall - passed > limit:
-        return f"the host slept, or its clock was set {by_wall - passed:.0f} s forward"
-    if passed - by_wall > limit:
-        return f"the clock was set {passed - by_wall:.0f} s back"
-    if passed - expected > limit:
-        return f"the watch was delayed by {passed - expected:.0f} s"
-    return None
 
 
 @contextmanager

@@ -53,7 +53,7 @@ def test_a_validity_beyond_the_calendar_is_no_crash() -> None:
         (NOW + timedelta(seconds=1), NOW - timedelta(days=1), None),
         (NOW, NOW - timedelta(days=1), "expired"),
         (NOW + timedelta(days=9), NOW + timedelta(minutes=4), None),
-        (NOW + timedelta(days=9), NOW + timedelta(minutes=6), "expired"),
+        (NOW + timedelta(days=9), NOW + timedelta(minutes=6), "not_yet_valid"),
     ],
 )
 def test_the_last_moment_is_too_late(until: datetime, issued: datetime, expected: str | None) -> None:

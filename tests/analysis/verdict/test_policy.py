@@ -214,14 +214,15 @@ def test_a_bound_of_the_other_side_guards_nothing() -> None:
     assert ["error_rate"] == [one["metric"] for one in found["guard"]]
 
 
-def test_each_route_knows_the_rung_below_and_what_was_measured() -> None:
+def test_each_route_knows_the_steps_below_and_what_was_measured() -> None:
     """
-    The next swept draft length stands between the certified setting and plain decoding, beside the soak's figures.
+    The next swept draft length and then the lighter draft stand between the certified setting and plain decoding.
     """
     found = written(ended("easy", "promoted", measured=SOAKED), ended("hard", "graded_back", measured=SOAKED))
 
     easy, hard = found["route"]
-    assert [{"rung": "shrink-draft", "draft": "heavy", "num_draft_tokens": 2}] == easy["ladder"]
+    shorter = {"rung": "shrink-draft", "draft": "heavy", "num_draft_tokens": 2}
+    assert [shorter, {"rung": "lighter-draft", "draft": "light", "num_draft_tokens": 2}] == easy["ladder"]
     assert {"throughput_ratio", "decode_throughput", "acceptance_rate", "canary_pass_rate"} == easy["measured"].keys()
     assert not {"ladder", "measured"} & hard.keys()
 
@@ -245,7 +246,7 @@ def test_the_text_is_the_policy_and_can_be_read_back(outcome: str) -> None:
     text = render(found)
 
     assert found == tomllib.loads(text)
-    assert (3 if outcome == "promoted" else 1) == len(parse(text, "policy.toml").route_of("easy").steps)
+    assert (4 if outcome == "promoted" else 1) == len(parse(text, "policy.toml").route_of("easy").steps)
 
 
 def test_the_text_is_laid_out_for_people() -> None:

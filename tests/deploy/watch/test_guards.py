@@ -213,6 +213,26 @@ def test_the_servers_counters_see_prompts_that_canaries_do_not() -> None:
     assert "by the server's counters" in found.check.because
 
 
+def test_a_collapse_to_half_crosses_within_two_windows() -> None:
+    """
+    Real traffic of a few answers a minute, then half of its acceptance: crossed within ten minutes, since it began.
+    """
+
+    def crossed_after(minutes: int) -> Any:
+        shares = [0.8] * 60 + [0.4] * minutes
+        gains = [
+            CounterGain(number * 60 * SECOND, 1000, round(1000 * share), rounds=1500)
+            for number, share in enumerate(shares, 1)
+        ]
+        known = context(guard("acceptance_rate", at_least=0.6))
+        return judged(known, evidence(accepting([0.8] * 8), counter_gains=gains))
+
+    first = next(minutes for minutes in range(1, 30) if crossed_after(minutes).outcome is Outcome.FAIL)
+
+    assert 3 <= first <= 10
+    assert 61 * 60 * SECOND == crossed_after(first).crossed_ns
+
+
 def test_the_servers_counters_never_speak_for_a_route() -> None:
     """
     They are of all routes together: good ones are no evidence, and a route without canaries stays unproven.
@@ -505,9 +525,9 @@ def test_the_error_of_a_look_is_a_share_of_a_whole_life() -> None:
     assert near(0.05 / (43_200 * 2 * STRETCHES)) == round_error(context(RATIO, ERRORS, HEADROOM), "easy")
 
 
-def test_acceptance_spends_on_canaries_and_on_counters() -> None:
+def test_acceptance_spends_on_an_interval_and_on_falls() -> None:
     """
-    Two ways to be crossed by chance are two shares.
+    An interval has one share of the error, and a fall of the canaries' or of the counters' acceptance another.
     """
     assert near(0.05 / (43_200 * 2 * STRETCHES)) == round_error(context(ACCEPTANCE), "easy")
 

@@ -10,9 +10,8 @@ from typing import Any, Self
 
 import pytest
 
-from gatekeeper.core.clock import Instant, VirtualClock
+from gatekeeper.core.clock import Instant, VirtualClock, clock_gap
 from gatekeeper.deploy.watch import log
-from gatekeeper.deploy.watch.session import clock_gap
 from tests.builders.deployment import GUARDS, SETTING, Deployed, WatchOutput
 
 BAD_DRAFT = {"drift": [{"of": "acceptance", "by": -0.95, "over": "1 s", "after": "600 s"}]}

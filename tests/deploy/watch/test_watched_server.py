@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.builders.deployment import GUARDS, Answering, Deployed, WatchOutput
+from tests.builders.descriptors import few_descriptors
 from tests.builders.place import ROOT
 
 AT_ONCE = {"interval": 0.1, "duty": 0.5, "canaries": 12, "window": 3600.0, "missing_for": 3600.0}
@@ -209,8 +210,8 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, server: Answering, number: sig
 
     assert (130, True) == (process.returncode, "continues from watch.jsonl" in err), err
     assert "interrupted" == tomllib.loads(made.overlay)["ended"]
-    kinds = [json.loads(line)["kind"] for line in out.splitlines()]
-    assert ("begun", "ended") == (kinds[0], kinds[-1])
+    kinds = [json.loads(line).get("kind") for line in out.splitlines()]
+    assert ("begun", "ended", None) == (kinds[0], *kinds[-2:])  # the last line is the error
     assert made.watch(1)[0] == 0
 
 
@@ -332,3 +333,34 @@ def test_a_server_that_contradicts_the_conditions_is_off_while_it_does(tmp_path:
     assert "4 of 5 prompt tokens from its cache" in output.of("change")[0]["because"]
     assert "try 2>1" in output.changes
     assert any("not checked: " in one and "launch line" in one for one in output.messages)
+
+
+def test_our_own_limits_are_no_fault_of_the_server(tmp_path: Path, server: Answering) -> None:
+    """
+    Without a free descriptor nothing is requested: that is said as ours, and no answer counts as failed.
+    """
+    made, output = deployed(tmp_path, server), WatchOutput()
+    with made.session(output) as session:
+        session.run(1)
+        with few_descriptors(0):
+            session.run(1)
+        code = session.run(1)
+
+    assert 0 == code
+    assert "may not open more files" in output.of("own_limit")[0]["because"]
+    assert [] == output.of("fault")
+    assert [] == output.changes
+
+
+def test_a_route_without_an_answer_is_not_as_certified(tmp_path: Path) -> None:
+    """
+    Where nothing answered, a round does not say that a route is as certified.
+    """
+    with Answering() as server:
+        made = deployed(tmp_path, server)
+
+    code, output = made.watch(1)
+
+    assert 3 == code
+    assert "no answer yet; set to" in output.messages[-1]
+    assert "as certified" not in output.messages[-1]
