@@ -267,8 +267,8 @@ def print_whole(found: Sequence[Whole]) -> None:
 
 # The looks of a soak
 
-PAIRS = (20, 40, 60, 80, 120, 200)
-LOOKS = (1, 2, 3, 4, 5)
+LOOKS = ((1 / 6, 40), (1 / 3, 80), (2 / 3, 160), (1.0, 240), (1.5, 360))
+"""The time of each as a share of the longest duration, and its pairs; the last is an extension."""
 AIMED_AT = 40
 """Pairs at which the anytime-valid interval is narrowest."""
 
@@ -291,13 +291,14 @@ def anytime_quantile(pairs: int, error: float, aimed_at: int = AIMED_AT) -> floa
 
 
 def print_widths(error: float) -> None:
-    """Print how much wider than a single look's each interval is: the looks of a soak, and one valid at any time."""
-    print(f"{'pairs':>6}" + "".join(f"{f'look {look}':>9}" for look in LOOKS) + f"{'any time':>10}")
-    for pairs in PAIRS:
+    """Print how much wider than a single look's the interval of each look at a soak is, and one valid at any time."""
+    spent = tuple(sequential.error_spent_by(share, error) for share, _ in LOOKS)
+    nominal = sequential.spending_errors(tuple(pairs / LOOKS[-1][1] for _, pairs in LOOKS), spent)
+    print(f"{'time':>6}{'pairs':>7}{'error':>8}{'look':>7}{'any time':>10}")
+    for (share, pairs), own in zip(LOOKS, nominal, strict=True):
         once = intervals.student_quantile(1 - error, pairs - 1)
-        looks = (intervals.student_quantile(1 - error * 2.0**-look, pairs - 1) / once for look in LOOKS)
-        cells = "".join(f"{wider:>9.2f}" for wider in looks)
-        print(f"{pairs:>6}{cells}{anytime_quantile(pairs, error) / once:>10.2f}")
+        wider = intervals.student_quantile(1 - own, pairs - 1) / once
+        print(f"{share:>6.2f}{pairs:>7}{own:>8.2%}{wider:>7.2f}{anytime_quantile(pairs, error) / once:>10.2f}")
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from gatekeeper import __version__
 from gatekeeper.cli.main import gatekeeper
+from tools import write_experiment
 from tools.build_site import stage
 from tools.write_reference import FOLDER, HEAD, PAGES
 
@@ -202,6 +203,13 @@ def test_the_site_holds_every_document(tmp_path: Path) -> None:
     assert named <= written
     assert {name for name in written if name.startswith("docs/")} <= named
     assert (tmp_path / "slos" / "m4-24gb.toml").exists()
+
+
+def test_the_timeline_is_what_its_script_draws() -> None:
+    """
+    The figure of a run shows the stages that `tools/write_experiment.py` names.
+    """
+    assert write_experiment.WHERE.read_text() == write_experiment.drawing()
 
 
 def test_the_changelog_begins_with_this_version() -> None:

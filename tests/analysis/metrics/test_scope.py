@@ -97,6 +97,19 @@ def test_canaries_without_a_pair_keep_the_spread_in() -> None:
     assert width(wide) > 2 * width(narrow)
 
 
+@pytest.mark.parametrize(("count", "level", "scope"), [(64, 0.99, "frozen"), (64, 0.95, "frozen"), (56, 0.95, None)])
+def test_a_look_may_be_surer_than_the_canaries_show_of_others(count: int, level: float, scope: str | None) -> None:
+    """
+    A p95 of prompts like them takes 59 canaries at 95 % and 90 at 99 %; for these canaries their repeats bound it, as
+    long as there are those 59.
+    """
+    found = estimate("tpot_p95", evidence(*unlike(8, count=count), level=level))
+
+    others = found.population if isinstance(found, Estimate) else None
+    assert scope == (found.scope if isinstance(found, Estimate) else None)
+    assert (others is not None) is (level == 0.95 and count == 64)
+
+
 def test_ttft_delta_is_paired_by_canary() -> None:
     """
     Prompts from 0.1 s to 0.7 s: a change of 4 % in each is 4 %, however far apart they are.

@@ -1,0 +1,127 @@
+"""How likely a soak proves a gain, by its size: what its looks decide at each noise, simulated in numpy.
+
+    python -m bench.power                                 # prints a table
+    python -m bench.power --runs 2000 -o docs/power.svg   # and draws it; needs `pip install ".[bench]"`
+
+Pairs of a soak of 600 s at eight seconds an answer, which may continue to 3600 s: 40 of them at its first look, then
+80, 160 and 240, each look at the confidence that `certify` takes it at, with the error split over two fallback steps.
+Canaries differ by 12 %, the noise is on every answer, and the sweep answered each canary once in both arms. The gain is
+the distance of the true ratio from its bound. What lies left of 0 should never be proven.
+"""
+
+import argparse
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.coverage import DIFFER, SHIFT
+from bench.rehearsal import slo
+from gatekeeper.analysis.plan.ladder import look_levels
+from gatekeeper.analysis.stats import fixed_canaries, intervals
+from gatekeeper.core.verdict import Estimate
+
+NOISES = (0.02, 0.05, 0.10, 0.15)
+CANARIES = (24, 96)
+GAINS = (-0.03, 0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.10, 0.15, 0.20)
+LOOKS = ((600.0, 40), (1200.0, 80), (2400.0, 160), (3600.0, 240))
+"""Seconds of the soak, and its pairs."""
+PROMISED = slo(
+    workload=[{"name": "work", "canaries": "work.jsonl"}],
+    sweep={"num_draft_tokens": [2, 4]},
+    soak={"duration": LOOKS[0][0], "max_duration": LOOKS[-1][0]},
+    objective=[{"metric": "throughput_ratio", "at_least": 1.0, "why": "it must pay"}],
+)
+
+
+def proven(gain: float, noise: float, canaries: int, random: np.random.Generator) -> int:
+    """Simulate one soak; return how many looks it takes to prove the gain, 0 if none does."""
+    heights = DIFFER * random.standard_normal(canaries)
+    heights += math.log1p(gain) - heights.mean()
+    names = [f"c-{number}" for number in range(canaries)]
+    pair = math.sqrt(2) * noise
+    swept = heights + SHIFT + pair * random.standard_normal(canaries)
+    before = {name: [math.exp(log)] for name, log in zip(names, swept, strict=True)}
+    rounds = math.ceil(LOOKS[-1][1] / canaries)
+    order = np.concatenate([random.permutation(canaries) for _ in range(rounds)])
+    logs = heights[order] + pair * random.standard_normal(len(order))
+    seen = [(names[one], math.exp(log)) for one, log in zip(order, logs, strict=True)]
+    levels = look_levels(PROMISED, LOOKS)
+    for look, ((_, pairs), level) in enumerate(zip(LOOKS, levels, strict=True), start=1):
+        found: Any = fixed_canaries.geometric_mean(seen[:pairs], level, canaries, before)
+        if found is None:
+            values = {name: [value for one, value in seen[:pairs] if one == name] for name in names}
+            found = intervals.geometric_mean_ratio(values, level)
+        if isinstance(found, Estimate) and found.lo >= 1:
+            return look
+    return 0
+
+
+def rows(runs: int, seed: int) -> list[dict[str, Any]]:
+    """Return the share of soaks that prove each gain, at the first look and at any."""
+    found = []
+    for canaries in CANARIES:
+        for noise in NOISES:
+            for number, gain in enumerate(GAINS):
+                random = np.random.default_rng([seed, canaries, round(1000 * noise), number])
+                looks = [proven(gain, noise, canaries, random) for _ in range(runs)]
+                row = {"canaries": canaries, "noise": noise, "gain": gain}
+                found.append(row | {"first": looks.count(1) / runs, "any": 1 - looks.count(0) / runs})
+    return found
+
+
+def spec(seen: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the Vega-Lite spec: a panel for each number of canaries and end of the soak, a line for each noise."""
+    ends = {"first": "after 600 s", "any": "after 3600 s at most"}
+    panels = [
+        {
+            "title": f"{canaries} canaries, {words}",
+            "width": 260,
+            "height": 150,
+            "data": {
+                "values": [
+                    {"gain": row["gain"], "noise": f"{row['noise']:.0%}", "share": row[end], "at": row["noise"]}
+                    for row in seen
+                    if row["canaries"] == canaries
+                ]
+            },
+            "mark": {"type": "line", "point": {"size": 18}},
+            "encoding": {
+                "x": {"field": "gain", "type": "quantitative", "title": "true gain", "axis": {"format": "+%"}},
+                "y": {"field": "share", "type": "quantitative", "title": "proven", "axis": {"format": "%"}},
+                "color": {
+                    "field": "noise",
+                    "type": "nominal",
+                    "sort": [f"{noise:.0%}" for noise in NOISES],
+                    "title": "noise of an answer",
+                    "scale": {"range": ["#3b7dba", "#57a773", "#e0a33c", "#c8553d"]},
+                },
+            },
+        }
+        for canaries in CANARIES
+        for end, words in ends.items()
+    ]
+    grid = [{"hconcat": panels[at : at + 2]} for at in range(0, len(panels), 2)]
+    return {"vconcat": grid, "config": {"title": {"fontSize": 11, "anchor": "start"}, "background": "white"}}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=400, help="per gain, noise and number of canaries")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("-o", "--output", type=Path, help="draw it in this SVG file")
+    given = parser.parse_args()
+    found = rows(given.runs, given.seed)
+    print(f"{'canaries':>8} {'noise':>6} {'gain':>6} {'600 s':>7} {'3600 s':>7}")
+    for row in found:
+        print(f"{row['canaries']:>8} {row['noise']:>6.0%} {row['gain']:>+6.1%} {row['first']:>7.1%} {row['any']:>7.1%}")
+    if given.output is not None:
+        import vl_convert  # noqa: PLC0415  the table needs no drawing library
+
+        given.output.write_text(vl_convert.vegalite_to_svg(spec(found)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
