@@ -396,6 +396,8 @@ def main() -> None:
         far = [one for one in rows if not one["leaks"] and least <= abs(one["effect"]) < most]
         gates = [one["gate"] for one in far if not one["scenario"].startswith(NO_STEADY_RATIO)]
         runs, left = (sum(one[name] for one in gates) for name in ("runs", "unproven"))
+        if not runs:
+            continue
         print(
             f"unproven where the truth lies {words} from the bound, without bimodal and decaying: {left} of {runs}",
             share(left, runs),
