@@ -32,8 +32,8 @@ SHORT_CHARACTERS, MEDIUM_CHARACTERS = 600, 4000  # messages and tools together: 
 PLAIN_SETS = ("code", "instruction", "list", "prose", "qa", "chat")
 LONG_WORDS = (900, 1900)
 MIXED_SETS = ("chat", "code", "instruction", "json", "list", "math", "prose", "qa")
-MIXED_EACH = 64
-"""Eight times 64 canaries bound a 99 % quantile at 95 % confidence, even split over the looks and a fallback ladder."""
+MIXED_EACH = 72
+"""Eight times 72 canaries bound a 99 % quantile at 95 % confidence, even split over the looks and a fallback ladder."""
 
 
 @dataclass(frozen=True, slots=True)

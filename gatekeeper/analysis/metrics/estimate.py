@@ -118,8 +118,7 @@ def _over_canaries(
         return Missing("no answer has a value for it")
     medians = [median(seen) for seen in by_canary(values).values()]
     others = intervals.quantile(medians, quantile, paired.level)
-    too_few = isinstance(others, Missing) and len(medians) < intervals.samples_needed(quantile, LEAST_CONFIDENCE)
-    if too_few or not paired.frozen:
+    if not paired.frozen or _too_few(others, len(medians), quantile):
         return others
     answers = [(canary, [(value, 1.0)]) for canary, value in values]
     these = fixed_canaries.quantile(answers, quantile, paired.level, len(paired.canaries))
@@ -157,15 +156,20 @@ def _pooled_gaps(paired: PairedAnswers, quantile: float, *, per_token: bool) -> 
     canaries = [one.canary for one, size in zip(whole, sizes, strict=True) if size]
     pooled = intervals.WeightedValues(canaries, sizes[sizes > 0], values, weights)
     others = intervals.pooled_quantile(pooled, quantile, paired.level)
-    if isinstance(others, Missing):
-        return others
-    if uncounted:
-        about = f"in {uncounted} of {len(whole)} answers some tokens came without a chunk: there a chunk counts as one"
-        others = replace(others, notes=(about,))
-    if not paired.frozen:
-        return others
-    seen = _beside(others, fixed_canaries.quantile(pooled, quantile, paired.level, len(paired.canaries)))
-    return replace(seen, notes=others.notes)
+    seen = others
+    if paired.frozen and not _too_few(others, len(set(canaries)), quantile):
+        these = fixed_canaries.quantile(pooled, quantile, paired.level, len(paired.canaries))
+        # Missing is of a look whose bounds are further out than the plan counted with.
+        seen = (these or others) if isinstance(others, Missing) else _beside(others, these)
+    if isinstance(seen, Missing) or not uncounted:
+        return seen
+    about = f"in {uncounted} of {len(whole)} answers some tokens came without a chunk: there a chunk counts as one"
+    return replace(seen, notes=(about,))
+
+
+def _too_few(others: Estimate | Missing, canaries: int, quantile: float) -> bool:
+    """Return whether a quantile is not bounded for prompts like these, and has too few canaries for any bound."""
+    return isinstance(others, Missing) and canaries < intervals.samples_needed(quantile, LEAST_CONFIDENCE)
 
 
 def _a_token_a_chunk(answer: Answer) -> Answer:

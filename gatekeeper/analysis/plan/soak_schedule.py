@@ -116,6 +116,11 @@ class SoakRequest:
     pair: str
 
 
+TAIL = 0.99
+"""From this quantile on a set has hundreds of canaries, so each is answered once: without repeats only the bound for
+prompts like these is left, and it must hold at the first look."""
+
+
 @dataclass(frozen=True, slots=True)
 class CanaryNeeds:
     """How many distinct canaries a workload's objectives need answered."""
@@ -136,7 +141,7 @@ def canaries_needed(slo: Slo, workload: str, knobs: Setting, canaries: Sequence[
         metric = objective.of
         for_all = objective.scope == "population"
         if metric.quantile is not None:
-            level = first_look_level(slo) if for_all else bound_level(slo)
+            level = first_look_level(slo) if for_all or metric.quantile >= TAIL else bound_level(slo)
             answered = max(answered, intervals.samples_needed(metric.quantile, level))
         # An implicit agreement is judged on the canaries that are paired anyway: a census is for those who name it.
         census = metric.every_canary and not isinstance(objective, Implicit)
