@@ -326,7 +326,7 @@ def test_a_run_is_not_made_younger_by_its_policy(scripted: Scripted) -> None:
     (run / "certificate.intoto.json").write_text(json.dumps(certificate, indent=1, ensure_ascii=False) + "\n")
     rewrite_checksums(run)
 
-    assert (3, "expired") == admit(place)[:2]
+    assert (3, "not_yet_valid") == admit(place)[:2]
 
 
 @pytest.mark.parametrize(("change", "refused"), [({}, False), ({"speculation": False}, True)])
