@@ -127,7 +127,9 @@ def open_mlx(subject: Subject, *, models: Mapping[str, Path], base: Path, logs: 
     if find_spec("mlx_lm") is None:
         message = "the mlx backend needs mlx-lm, which is not installed here"
         raise InputError(message, hint='pip install "gatekeeper[mlx]"')
-    command = (sys.executable, "-P", "-m", "gatekeeper.backends.workers.mlx_lm", "{target}", "{draft}")
+    options = (("--prefill-chunk", subject.prefill_chunk), ("--kv-bits", subject.kv_bits))
+    words = (word for flag, value in options if value is not None for word in (flag, str(value)))
+    command = (sys.executable, "-P", "-m", "gatekeeper.backends.workers.mlx_lm", "{target}", "{draft}", *words)
     return MlxBackend(subject, Commands(command, None, models, Path.cwd()), logs, ours=True)
 
 

@@ -73,6 +73,8 @@ class Manifest(_Frozen):
     target: Model | None
     drafts: tuple[Model, ...] = ()
     sampling: dict[str, Any]
+    reading: dict[str, int] = {}
+    """How prompts are read and cached, where [subject] sets it: prefill_chunk, kv_bits."""
     canaries: dict[str, File]
     profile: File
     versions: dict[str, str]
@@ -115,7 +117,18 @@ def seed_of(manifest_sha256: str) -> int:
 
 VOLATILE_FACTS = frozenset({"booted_at", "uptime_s", "load_average", "heavy_processes"})
 """Facts of a host that differ between any two runs, even on one machine."""
-COMPARED_PARTS = ("slo", "backend", "target", "drafts", "sampling", "canaries", "profile", "versions", "host")
+COMPARED_PARTS = (
+    "slo",
+    "backend",
+    "target",
+    "drafts",
+    "sampling",
+    "reading",
+    "canaries",
+    "profile",
+    "versions",
+    "host",
+)
 
 
 def differences(mine: Manifest, other: Manifest) -> list[str]:

@@ -19,6 +19,8 @@ _ROUNDS = 200_000
 _HIDDEN = re.compile(r"hidden-[0-9a-f]{8}")
 _WRITTEN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>`\\]+")
 _PARTS = re.compile(r"(?s)([A-Za-z][A-Za-z0-9+.-]*://|)(.*)")
+READING_OPTIONS = ("mlx", "mlx-server", "llama-server")
+"""Backends whose prefill chunk and cache width gatekeeper can set: those that it starts with options for them."""
 _LLAMA = {"llama.cpp", "llamacpp", "llama_cpp", "gguf", "ggml"}
 """Names for llama-server that are not like it."""
 SECRET_NAME = re.compile(r"(?i).*(?:key|token|secret|passw|pwd|auth|sig|cred)")
@@ -136,6 +138,15 @@ class Subject(InputTable):
     )
     prompt_cache: Literal["off", "as-deployed"] = "off"
     args: tuple[str, ...] = Field(default=(), description="appended to the server's command")
+    prefill_chunk: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="tokens of a prompt read at once, in both arms; unset: the system's own number",
+    )
+    kv_bits: Literal[4, 8] | None = Field(
+        default=None, description="bits of a cached key or value of the target; unset: as wide as the model's numbers"
+    )
     url: Address | None = Field(default=None, description="address of a running server to attach to")
     plain_url: Address | None = None
     served_model_name: str | None = Field(default=None, description="the target's name in requests")
@@ -179,6 +190,11 @@ class Subject(InputTable):
             raise ValueError("a draft is listed twice\nremove one of them")
         if self.backend == "scripted" and self.script is None:
             raise ValueError('the scripted backend needs a script\nset script = "truth.json"')
+        for key in ("prefill_chunk", "kv_bits"):
+            able = READING_OPTIONS if self.url is None and self.command is None else ()
+            if getattr(self, key) is not None and self.backend not in able:
+                hint = f"remove it; it is set where gatekeeper starts {', '.join(READING_OPTIONS)}"
+                raise ValueError(f"{key} cannot be set for this backend '{self.backend}'\n{hint}")
         started = [name for name in ("command", "plain_command", "program") if getattr(self, name) is not None]
         if self.url is not None and started:
             raise ValueError(f"url attaches to a running server, {started[0]} starts one\nremove one of the two")

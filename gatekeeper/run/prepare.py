@@ -44,6 +44,7 @@ PART_NAMES = {
     "versions": "the versions",
     "backend": "the backend",
     "sampling": "the sampling",
+    "reading": "how prompts are read",
 }
 """Parts of a manifest, with their names in messages."""
 

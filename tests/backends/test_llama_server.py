@@ -275,6 +275,18 @@ def test_the_command_line_of_a_new_build(fake: Open, models: dict[str, Path]) ->
     assert "--cache-ram" not in backend.command(PLAIN, 81, cache=True)
 
 
+def test_prefill_and_cache_are_set_in_both_arms(fake: Open) -> None:
+    """
+    The chunk of a prompt and the width of the cache are the same plainly and drafting.
+    """
+    backend = fake(prefill_chunk=1024, kv_bits=8)
+
+    for which in (PLAIN, DRAFTING):
+        line = " ".join(backend.command(which, 81, cache=False))
+        assert "--batch-size 1024 --ubatch-size 1024" in line
+        assert "--cache-type-k q8_0 --cache-type-v q8_0 --flash-attn on" in line
+
+
 def test_a_flag_that_was_removed_is_no_flag() -> None:
     """
     A flag that a --help lists as removed is not used.

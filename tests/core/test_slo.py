@@ -122,6 +122,7 @@ WRONG = {
     ),
     "certain": ('name = "made"', 'name = "made"\nconfidence = 1.0', "confidence", ""),
     "meaningless when": ("at_least = 1.16", 'at_least = 1.16\nwhen = "always"', "not defined for plain", "remove"),
+    "no way to set it": ('target = "t"', 'target = "t"\nkv_bits = 8', "kv_bits cannot be set for this backend", "mlx"),
     "a path as name": ('name = "made"', 'name = "../made"', "name", ""),
 }
 

@@ -44,13 +44,16 @@ COMMANDS = """command = ["serve", "{target}", "{draft}", "{port}"]
 plain_command = ["serve", "{target}", "{port}"]
 """
 INSTEAD = (
+    """prefill_chunk = 1024
+kv_bits = 8
+""",
     """url = "http://127.0.0.1:8080/v1"
 plain_url = "http://127.0.0.1:8081/v1"
 """,
     """program = ["/opt/bin/serve"]
 """,
 )
-"""How a server is reached is written in one way of three."""
+"""How a server is reached is written in one way of three; how it reads is set where gatekeeper starts it."""
 
 EVERY_KEY = """
 #:schema ./slo.schema.json
@@ -495,7 +498,7 @@ def test_every_key_of_the_format_is_read() -> None:
     written = written_keys(slo).union(*(written_keys(parse(text, "every-key.toml")) for text in others))
     assert every_key(Slo, set()) - {"Objective.at_most"} <= written
     validator = jsonschema.Draft202012Validator(schema())
-    assert [[], [], []] == [list(validator.iter_errors(tomllib.loads(text))) for text in (EVERY_KEY, *others)]
+    assert [[], [], [], []] == [list(validator.iter_errors(tomllib.loads(text))) for text in (EVERY_KEY, *others)]
     assert (1200.0, 5400.0, 240.0) == (slo.soak.duration, slo.soak.max_duration, slo.soak.window_s)
     assert [0.55, -0.005] == [one.threshold for one in slo.objective[:2]]
     assert pytest.approx(1e6 / 60) == slo.objective[2].threshold

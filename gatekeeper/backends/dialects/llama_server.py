@@ -92,6 +92,7 @@ def argv(start: Start) -> Iterator[str]:
     yield from (flag for flag in ("--metrics", "--jinja", "--offline") if flag in known)
     if not start.cache and "--cache-ram" in known:
         yield from ("--cache-ram", "0")
+    yield from _reading(start)
     if start.draft is None:
         yield from ("--spec-type", "none") if "--spec-type" in known else ()
         return
@@ -106,6 +107,14 @@ def argv(start: Start) -> Iterator[str]:
         yield from ("--model-draft", start.draft)
     for knob, flags in _KNOBS.items():
         yield from option(_flag(knob, flags, method, known), start.knob(knob)) if start.knob(knob) is not None else ()
+
+
+def _reading(start: Start) -> Iterator[str]:
+    """Yield how prompts are read and cached; a quantised cache of values needs flash attention."""
+    if (chunk := start.subject.prefill_chunk) is not None:
+        yield from ("--batch-size", str(chunk), "--ubatch-size", str(chunk))
+    if (bits := start.subject.kv_bits) is not None:
+        yield from ("--cache-type-k", f"q{bits}_0", "--cache-type-v", f"q{bits}_0", "--flash-attn", "on")
 
 
 def drafting_method(start: Start) -> str:

@@ -34,6 +34,9 @@ def argv(start: Start) -> Iterator[str]:
         yield from (sys.executable, "-P", "-m", *module)
     yield from ("--model", start.target, *start.address)
     yield from option("--draft-model", start.draft)
+    yield from option("--prefill-step-size", start.subject.prefill_chunk)
+    # From the first token on: mlx-lm would begin at the 5,000th.
+    yield from ("--kv-bits", str(start.subject.kv_bits), "--quantized-kv-start", "0") if start.subject.kv_bits else ()
     if not start.cache:
         yield from ("--prompt-cache-size", "0")
 

@@ -10,8 +10,8 @@ import inspect
 import json
 import math
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
@@ -69,12 +69,14 @@ class MlxLm:
     max_tokens: int
     draft: Any = None
     draft_tokens: int = 0
+    reading: Mapping[str, int] = field(default_factory=dict)
+    """Options of mlx-lm for reading prompts and for the cache, in both arms."""
 
     def pieces(self, prompt: list[int]) -> Iterable[Any]:
         """Generate pieces of one token each."""
         more = {} if self.draft is None else {"draft_model": self.draft, "num_draft_tokens": self.draft_tokens}
         pieces: Iterable[Any] = generation.stream_generate(
-            self.model, self.tokenizer, prompt, max_tokens=self.max_tokens, sampler=self.sampler, **more
+            self.model, self.tokenizer, prompt, max_tokens=self.max_tokens, sampler=self.sampler, **more, **self.reading
         )
         return pieces
 
@@ -114,8 +116,16 @@ def sampler_for(request: dict[str, Any]) -> Any:
 class MlxWorker:
     """A loaded target, with or without a draft."""
 
-    def __init__(self, target: str, draft: str | None, beat: memoryview, loading: list[str]) -> None:
+    def __init__(
+        self,
+        target: str,
+        draft: str | None,
+        beat: memoryview,
+        loading: list[str],
+        reading: Mapping[str, int] | None = None,
+    ) -> None:
         self._beat = beat
+        self._reading = reading or {}
         loading[:] = [target]
         self.model, self.tokenizer = load(target)[:2]
         self._draft = None
@@ -147,9 +157,9 @@ class MlxWorker:
         """Return mlx-lm's decoding for a request."""
         sampler, most = sampler_for(request), request["max_tokens"]
         if not speculating:
-            return MlxLm(self.model, self.tokenizer, sampler, most)
+            return MlxLm(self.model, self.tokenizer, sampler, most, reading=self._reading)
         draft_tokens = request["setting"].get("num_draft_tokens", self._draft_tokens)
-        return MlxLm(self.model, self.tokenizer, sampler, most, self._draft, draft_tokens)
+        return MlxLm(self.model, self.tokenizer, sampler, most, self._draft, draft_tokens, self._reading)
 
     def reply(self, request: dict[str, Any], decoding: Decoding) -> dict[str, Any]:
         """Answer with *decoding*; what goes wrong while generating is the answer's fault."""
@@ -272,7 +282,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("target")
     parser.add_argument("draft", nargs="?")
+    parser.add_argument("--prefill-chunk", type=int)
+    parser.add_argument("--kv-bits", type=int)
     arguments = parser.parse_args()
+    reading = {} if arguments.prefill_chunk is None else {"prefill_step_size": arguments.prefill_chunk}
+    if arguments.kv_bits is not None:  # from the first token on: mlx-lm would begin at the 5,000th
+        reading |= {"kv_bits": arguments.kv_bits, "quantized_kv_start": 0}
     channel = WorkerChannel()
     channel.serve(
         {
@@ -282,7 +297,7 @@ def main() -> None:
             "shares_process": True,
             "versions": installed("mlx", "mlx-lm", "transformers", "numpy"),
         },
-        lambda loading: MlxWorker(arguments.target, arguments.draft, channel.beat, loading),
+        lambda loading: MlxWorker(arguments.target, arguments.draft, channel.beat, loading, reading),
     )
 
 

@@ -81,6 +81,7 @@ def freeze(
         target=models.target,
         drafts=models.drafts,
         sampling=slo.sampling.model_dump(mode="json"),
+        reading=slo.subject.model_dump(include={"prefill_chunk", "kv_bits"}, exclude_none=True),
         canaries={workload.name: files[f"workload {workload.name}"] for workload in slo.workload},
         profile=files["profile"],
         versions=dict(sorted(versions.items())),
