@@ -103,8 +103,16 @@ def sign(run_dir: Path, key: Path, *, as_json: bool) -> None:
 
 @click.command()
 @click.argument("runs_dir", type=click.Path(path_type=Path), default="runs")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "html"]),
+    default="text",
+    show_default=True,
+    help="Output format; html is a page with charts.",
+)
 @AS_JSON
-def history(runs_dir: Path, *, as_json: bool) -> None:
+def history(runs_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG001 (--json sets the format)
     """List the runs of a folder by SLO, oldest first, with the trend of speed-up, acceptance and memory.
 
     Stored verdicts are shown if the run's checksums match; `gatekeeper judge` derives a verdict again.
@@ -113,7 +121,12 @@ def history(runs_dir: Path, *, as_json: bool) -> None:
     from gatekeeper.report import command_text  # noqa: PLC0415
 
     document = stored.history(runs_dir)
-    show(document, command_text.history(document), as_json=as_json)
+    if form == "html":
+        from gatekeeper.report.html import history_page  # noqa: PLC0415
+
+        click.echo(history_page.render(document), nl=False)
+        return
+    show(document, command_text.history(document), as_json=form == "json")
 
 
 @click.command()

@@ -1,7 +1,7 @@
 """Stored runs over time, with the trend of the newest ones."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,13 +9,17 @@ from typing import Any
 from gatekeeper.analysis.metrics.host_series import host_numbers
 from gatekeeper.core.errors import GatekeeperError, NoProofError
 from gatekeeper.core.host_columns import HostColumns
-from gatekeeper.core.manifest import Manifest
+from gatekeeper.core.manifest import Manifest, differences
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import record_files, run_directory
 from gatekeeper.core.system.run_directory import RunDirectory
+from gatekeeper.core.text import describe_setting
+from gatekeeper.core.units import sold_gigabytes
 from gatekeeper.deploy.compare import compare_inputs, contrast, read_inputs
 from gatekeeper.run import verify
 
+LONGEST = 16
+"""Characters of a version, which may be a checksum."""
 TREND = ("throughput_ratio", "acceptance_rate")
 
 
@@ -43,6 +47,7 @@ def history(folder: Path) -> dict[str, Any]:
     slos = []
     for name, runs in sorted(by_slo.items()):
         runs.sort(key=lambda one: (one.manifest.frozen_at, Path(one.shown["run"]).name))
+        _note_changes(runs)
         slos.append({"slo": name, "runs": [one.shown for one in runs], "trend": _trend(runs)})
     return {"schema": 1, "slos": slos, "unreadable": unreadable}
 
@@ -64,16 +69,79 @@ def _read(path: Path) -> _StoredRun:
         "grade": verdict.get("grade"),
         "trouble": trouble,
         "footprint_peak": _footprint(path),
+        "host": _host(manifest),
+        "changed": [],
+        "failed": list(_failed(verdict)),
         "workloads": {
             one["name"]: {
                 "outcome": one["outcome"],
                 "setting": one["setting"],
                 **{metric: one["measured"].get(metric) for metric in TREND},
+                **_speed(one),
             }
             for one in verdict.get("workloads", ())
         },
     }
     return _StoredRun(manifest, slo, shown)
+
+
+def _host(manifest: Manifest) -> str:
+    """Return a host's name for people: its chip and its memory."""
+    chip, memory = (manifest.host.get(name) for name in ("chip", "memory_bytes"))
+    sold = f"{sold_gigabytes(memory):.0f} GB" if isinstance(memory, int | float) else None
+    return ", ".join(str(part) for part in (chip, sold) if part) or "unknown host"
+
+
+def _checks(workload: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the checks of the final setting, then those of the settings that were given up, the last one first."""
+    yield from workload["checks"]
+    for step in reversed(workload.get("steps", ())):
+        yield from step["checks"]
+
+
+def _speed(workload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the speed against plain decoding of the last setting that was soaked with a draft, and its bound."""
+    for one in _checks(workload):
+        if one["metric"] == "throughput_ratio" and one["bound"] == "at_least":
+            known = None not in {one["center"], one["lo"], one["hi"]}
+            return {
+                "speed": {end: one[end] for end in ("center", "lo", "hi")} if known else None,
+                "bound": one["threshold"],
+            }
+    return {"speed": workload["measured"].get("throughput_ratio"), "bound": None}
+
+
+def _failed(verdict: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Yield the checks that failed or are open; those of the last setting that was given up only where they failed."""
+    for one in verdict.get("workloads", ()):
+        yield from _standing(one["name"], one["checks"])
+        for step in one.get("steps", ())[-1:]:
+            about = f"{one['name']}, {describe_setting(step['setting'])}, given up"
+            yield from _standing(about, (check for check in step["checks"] if check["outcome"] == "fail"))
+    yield from _standing("host", verdict.get("host_checks", ()))
+
+
+def _standing(about: str, checks: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
+    for one in checks:
+        if one["outcome"] != "pass":
+            yield {"about": about, "metric": one["metric"], "because": one["because"]}
+
+
+def _note_changes(runs: Sequence[_StoredRun]) -> None:
+    """Note in each run what differs from the one before it on the same host, versions with both their values."""
+    before: dict[str, Manifest] = {}
+    for run in runs:
+        if (last := before.get(run.shown["host"])) is not None:
+            run.shown["changed"] = [_change(name, last, run.manifest) for name in differences(last, run.manifest)]
+        before[run.shown["host"]] = run.manifest
+
+
+def _change(name: str, before: Manifest, after: Manifest) -> str:
+    part, _, key = name.partition(".")
+    if part not in {"versions", "host"}:
+        return name
+    old, new = (str(getattr(one, part).get(key))[:LONGEST] for one in (before, after))
+    return f"{key if part == 'versions' else name}: {old} → {new}"
 
 
 def _footprint(path: Path) -> float | None:

@@ -172,7 +172,7 @@ def history(document: Mapping[str, Any]) -> str:
     """Return each SLO's runs, oldest first, and its trend."""
     lines: list[str] = []
     for slo in document["slos"]:
-        lines += [f"{slo['slo']}: {counted(len(slo['runs']), 'run')}"]
+        lines += [f"{slo['slo']}: {counted(len(slo['runs']), 'run')}", *_sparklines(slo["runs"])]
         for run in slo["runs"]:
             grade = f", {run['grade']}" if run["grade"] else ""
             memory = f", footprint {show_bytes(run['footprint_peak'])}" if run["footprint_peak"] else ""
@@ -186,6 +186,35 @@ def history(document: Mapping[str, Any]) -> str:
         lines += _trend(slo["trend"])
     lines += [f"cannot be read: {one['run']}: {one['because']}" for one in document["unreadable"]]
     return "\n".join(lines or ["no runs found"]) + "\n"
+
+
+BARS = "▁▂▃▄▅▆▇█"
+NIGHTS = 30
+"""Runs of a sparkline."""
+
+
+def _sparklines(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a row for each workload and host: the speed of its last runs, the latest one, its bound, the outcomes."""
+    rows = []
+    for host in dict.fromkeys(run["host"] for run in runs):
+        mine = [run for run in runs if run["host"] == host][-NIGHTS:]
+        for name in dict.fromkeys(name for run in mine for name in run["workloads"]):
+            seen = [run["workloads"][name] for run in mine if name in run["workloads"]]
+            speeds = [one["speed"]["center"] if one["speed"] else None for one in seen]
+            known = [one for one in seen if one["speed"]]
+            latest = ratio(known[-1]["speed"], "center") if known else "not measured"
+            bound = f"bound {known[-1]['bound']:g}x" if known and known[-1]["bound"] is not None else ""
+            count = f"{sum(one['outcome'] == 'promoted' for one in seen)} of {len(seen)} promoted"
+            rows.append((name, _sparkline(speeds), latest, bound, count, host))
+    return [f"  {row}" for row in aligned(rows)] if rows else []
+
+
+def _sparkline(values: Sequence[float | None]) -> str:
+    """Draw values between the least and the largest of them; a dot is a run without one."""
+    known = [value for value in values if value is not None]
+    least, most = min(known, default=0.0), max(known, default=0.0)
+    step = (most - least) / (len(BARS) - 1) or 1.0
+    return "".join("·" if value is None else BARS[round((value - least) / step)] for value in values)
 
 
 def _trend(trend: Mapping[str, Any] | None) -> list[str]:

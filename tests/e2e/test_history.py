@@ -56,6 +56,42 @@ def test_history_groups_runs_by_slo(place: Place) -> None:
     assert {"worse"} == {one["says"] for one in slo["trend"]["workloads"]["easy"]}
 
 
+def test_history_says_what_changed_and_draws_a_line_of_each_workload(place: Place) -> None:
+    """
+    Each run names its host and what differs from the run before; the terminal has a sparkline with the bound.
+    """
+    (slo,) = place.run("history", "--json", code=0).document["slos"]
+    shown = place.run("history", code=0).out.splitlines()
+
+    changed = [run["changed"] for run in slo["runs"]]
+    assert [] == changed[0] == changed[1]
+    assert changed[2][0].startswith("script: ")
+    assert 1 == len({run["host"] for run in slo["runs"]})
+    assert {1.16} == {run["workloads"]["easy"]["bound"] for run in slo["runs"]}
+    words = shown[1].split()
+    assert "easy" == words[0]
+    assert "▁" == words[1][2]
+    assert "bound 1.16x  3 of 3 promoted" in shown[1]
+
+
+def test_history_is_a_page(place: Place) -> None:
+    """
+    `-o history.html` writes a page that loads nothing: a mark a run with its interval, and why a check failed.
+    """
+    failing = {"metric": "ttft_delta", "at_most": -0.5, "why": "as fast as that"}
+    slo = tomllib.loads((place.path / "slo.toml").read_text())
+    place.write_slo({**slo, "objective": [*slo["objective"], failing], "fallback": {"ladder": ["autoregressive"]}})
+    place.run("certify", "slo.toml", "--out", "runs/d-late", "--quiet", code=1)
+
+    place.run("history", "-o", "history.html", code=0)
+    page = (place.path / "history.html").read_text()
+
+    assert 4 == page.count('class="center ')
+    assert "default-src &#x27;none&#x27;" in page
+    assert "4 runs, 3 promoted." in page
+    assert "given up: ttft_delta: " in page
+
+
 def test_history_hides_nothing(place: Place) -> None:
     """
     An unfinished, a changed and an unreadable run are all listed, and none of them is part of a trend.

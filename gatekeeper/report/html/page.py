@@ -21,20 +21,6 @@ from gatekeeper.report.html.markup import Markup, el, embedded, facts, join, not
 
 def render(page: PageData) -> str:
     """Return the document; it loads nothing, and its Content-Security-Policy forbids any loading."""
-    style, script = _file("page.css"), _file("page.js")
-    live = page.progress is not None
-    if live:
-        script += _file("live.js")
-    head = el(
-        "head",
-        el("meta", charset="utf-8"),
-        el("meta", http_equiv="Content-Security-Policy", content=_rules(style, script, live=live)),
-        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        el("meta", name="color-scheme", content="light dark"),
-        el("meta", name="referrer", content="no-referrer"),
-        el("title", f"{page.verdict.slo}: {phrases.spaced(phrases.state(page))}"),
-        el("style", Markup(style)),
-    )
     parts = [
         one
         for one in (
@@ -46,16 +32,26 @@ def render(page: PageData) -> str:
         )
         if one
     ]
-    body = el(
-        "body",
-        _hero(page),
-        _contents(parts),
-        el("main", *parts),
-        _foot(page),
-        el("div", id="tip", role="status", hidden="hidden"),
-        embedded(sections.sweep_document(page), "sweep-data"),
-        el("script", Markup(script)),
+    title = f"{page.verdict.slo}: {phrases.spaced(phrases.state(page))}"
+    data = embedded(sections.sweep_document(page), "sweep-data")
+    return document(title, _hero(page), parts, _foot(page), data, live=page.progress is not None)
+
+
+def document(title: str, hero: Markup, parts: Sequence[Markup], *after: Markup, live: bool = False) -> str:
+    """Return a page with this beginning and these sections, in our style; *live* asks its server for the next one."""
+    style, script = _file("page.css"), _file("page.js") + (_file("live.js") if live else "")
+    head = el(
+        "head",
+        el("meta", charset="utf-8"),
+        el("meta", http_equiv="Content-Security-Policy", content=_rules(style, script, live=live)),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        el("meta", name="color-scheme", content="light dark"),
+        el("meta", name="referrer", content="no-referrer"),
+        el("title", title),
+        el("style", Markup(style)),
     )
+    tip = el("div", id="tip", role="status", hidden="hidden")
+    body = el("body", hero, _contents(parts), el("main", *parts), *after, tip, el("script", Markup(script)))
     return f"<!doctype html>\n{el('html', head, body, lang='en')}\n"
 
 

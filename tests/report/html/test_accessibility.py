@@ -8,14 +8,31 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.report.html import page
+from gatekeeper.report.html import history_page, page
 from tests.builders.browser import Tab, browser, found
-from tests.builders.page_data import PAGE, page_of, whole_case
+from tests.builders.page_data import DRAFTED, PAGE, RATIO, page_of, whole_case
 
 PROGRAM, NPM = found(), shutil.which("npm")
 AXE = "axe-core@4.14.1"
 """Newer versions may have new rules: they come in with a commit, not by themselves."""
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+NIGHT = {
+    "run": "runs/night",
+    "at": "2026-01-01T00:00:00Z",
+    "outcome": "graded_back",
+    "grade": "demo",
+    "trouble": None,
+    "host": "Apple M4, 24 GB",
+    "changed": ["mlx: 0.1 → 0.2"],
+    "failed": [{"about": "easy", "metric": "ttft_delta", "because": "too late"}],
+    "workloads": {"easy": {"outcome": "promoted", "setting": DRAFTED, "speed": RATIO, "bound": 1.16}},
+}
+HISTORY = {"slos": [{"slo": "made", "runs": [NIGHT, NIGHT]}], "unreadable": [{"run": "x", "because": "damaged"}]}
+PAGES = {
+    "promoted": lambda: page.render(page_of(whole_case())),
+    "failed": lambda: page.render(PAGE),
+    "history": lambda: history_page.render(HISTORY),
+}
 pytestmark = [
     pytest.mark.skipif(PROGRAM is None, reason="no Chromium on PATH (on Debian: apt-get install chromium)"),
     pytest.mark.skipif(NPM is None, reason="no npm on PATH, which fetches axe-core (on Debian: apt-get install npm)"),
@@ -45,13 +62,13 @@ def tab() -> Iterator[Tab]:
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 320])
-@pytest.mark.parametrize("kind", ["promoted", "failed"])
+@pytest.mark.parametrize("kind", PAGES)
 def test_no_rule_is_broken(tab: Tab, axe: str, tmp_path: Path, kind: str, width: int, *, dark: bool) -> None:
     """
     Colours have contrast, controls have names, regions can be reached, also in what is folded away.
     """
     path = tmp_path / "report.html"
-    path.write_text(page.render(page_of(whole_case()) if kind == "promoted" else PAGE), encoding="utf-8")
+    path.write_text(PAGES[kind](), encoding="utf-8")
     tab.open(path, width=width, dark=dark)
     tab.run(axe)
 

@@ -24,7 +24,10 @@ def test_every_report_of_a_damaged_run_is_made(name: str, data: st.DataObject) -
     lost = hurt.sweep != case.sweep or hurt.soaks != case.soaks or bool(hurt.doubts)
 
     seen = page_of(hurt, finished=data.draw(st.booleans()), policy=None)
-    made = {form: one.load()(seen if one.whole else seen.verdict) for form, one in FORMATS.items()}
+    made = {
+        form: one.load()(seen if one.whole else seen.decision if one.decided else seen.verdict)
+        for form, one in FORMATS.items()
+    }
 
     assert all(made.values())
     assert not lost or ">Turn drafting on" not in made["html"]

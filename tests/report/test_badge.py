@@ -1,0 +1,36 @@
+"""The badge of a verdict: an SVG and the JSON of shields.io."""
+
+import json
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from gatekeeper.core.verdict import Verdict
+from gatekeeper.report import badge
+from tests.builders.page_data import VERDICT
+
+PROMOTED = replace(VERDICT.workloads[0], outcome="promoted", name="easy <b>", checks=())
+GOOD = Verdict("made", "certification", "f" * 64, (PROMOTED,))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "says", "colour"),
+    [
+        (GOOD, "easy <b> 1.3x", "#0b7a58"),
+        (replace(GOOD, grade="demo"), "demo: easy <b> 1.3x", "#856000"),
+        (VERDICT, "failed", "#b4380a"),
+        (replace(GOOD, incomplete="cut off"), "unproven", "#7347ad"),
+        (replace(GOOD, workloads=(PROMOTED,) * 9), "drafting on for 9 workloads", "#0b7a58"),
+    ],
+)
+def test_a_badge_says_the_speed_or_the_outcome(verdict: Verdict, says: str, colour: str) -> None:
+    """
+    What is promoted has its speed, a demo says so and is amber; anything else is the outcome, in its own colour.
+    """
+    document = json.loads(badge.render_shields(verdict))
+    drawing = ET.fromstring(badge.render(verdict))  # noqa: S314
+
+    assert {"schemaVersion": 1, "label": "made", "message": says, "color": colour} == document
+    assert f"made: {says}" == drawing.attrib["aria-label"]
+    assert colour in {one.attrib.get("fill") for one in drawing}
