@@ -255,7 +255,7 @@ def main() -> None:
                 script_of(given.machine, read.slo, read.canaries, truth, given.fault),
                 given.seed,
                 profile=read.profile,
-                host=host_of(given.fault),
+                host=host_of(read.slo, given.fault),
             ),
         )
         for truth in given.truth or TRUTHS

@@ -14,6 +14,7 @@ from gatekeeper.analysis.metrics.answer_grading import grade
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.scripted.expected_texts import text_for
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
 from gatekeeper.core.slo import Slo
@@ -25,7 +26,6 @@ ACCEPTANCE = 0.7
 WRITTEN = 0.6
 """Of the tokens a canary allows, so many are written where its expectation does not set the answer: an assumption."""
 CALM = {
-    "memory_headroom": 12e9,
     "memory_pressure_level": 1.0,
     "swapin_bytes": 0.0,
     "swapout_bytes": 0.0,
@@ -79,9 +79,11 @@ def _best_ratio(slo: Slo, rates: Mapping[str, Any]) -> float:
     ratios = []
     for draft in slo.subject.drafts:
         for length in slo.sweep.num_draft_tokens:
-            if str(length) in verify:
-                cost = _seconds(verify[str(length)]) + length * _seconds(rates["draft_token"][draft])
-                ratios.append(sum(ACCEPTANCE**position for position in range(length + 1)) * token / cost)
+            if str(length) not in verify:
+                message = f"the machine has no verify time at a draft length of {length}"
+                raise InputError(message, hint="add it to [rates.verify], with its derivation")
+            cost = _seconds(verify[str(length)]) + length * _seconds(rates["draft_token"][draft])
+            ratios.append(sum(ACCEPTANCE**position for position in range(length + 1)) * token / cost)
     return max(ratios)
 
 
@@ -98,17 +100,17 @@ def _at_length(canary: Canary) -> str | None:
     return next((long for long in around if grade(canary, Answer(0, 1, text=long)) is not False), None)
 
 
-def host_of(fault: str) -> Host:
+def host_of(slo: Slo, fault: str = "none") -> Host:
     """Return what the host shows in the soak: calm; throttled for a minute; short of memory in its second half; blind.
 
-    A blind host has no reading of its GPU, so that nothing confirms its thermal sensors.
+    Half of its memory is free. A blind host has no reading of its GPU, so that nothing confirms its thermal sensors.
     """
-    blind = fault == "blind"
+    blind, memory = fault == "blind", 1e9 * (slo.host.memory_gb or 24)
     shown = {name: value for name, value in CALM.items() if not (blind and name.startswith("gpu_"))}
 
     def values(at: float) -> Mapping[str, float]:
         throttled = fault == "throttle" and 200 <= at < 260
         squeezed = fault == "squeeze" and at >= 300
-        return shown | {"thermal_level": 2.0 * throttled} | ({"memory_headroom": 4e9} if squeezed else {})
+        return shown | {"thermal_level": 2.0 * throttled, "memory_headroom": memory / (6 if squeezed else 2)}
 
     return values

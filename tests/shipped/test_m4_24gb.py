@@ -119,7 +119,7 @@ def test_windows_below_the_bound_can_fire() -> None:
 def rehearsed(name: str, truth: float | None, fault: str = "none") -> Rehearsed:
     given = inputs.read(SLOS / f"{name}.toml")
     script = script_of("m4", given.slo, given.canaries, truth, fault)
-    return rehearse(given.slo, given.canaries, script, 1, profile=given.profile, host=host_of(fault))
+    return rehearse(given.slo, given.canaries, script, 1, profile=given.profile, host=host_of(given.slo, fault))
 
 
 def minutes(run: Rehearsed) -> float:
@@ -172,7 +172,7 @@ def test_without_the_cost_of_a_pause_the_late_first_token_is_not_excused() -> No
     given = inputs.read(SLOS / "m4-24gb.toml")
     script = script_of("m4", given.slo, given.canaries, None) | {"cold": {}}
 
-    run = rehearse(given.slo, given.canaries, script, 1, profile=given.profile, host=host_of("none"))
+    run = rehearse(given.slo, given.canaries, script, 1, profile=given.profile, host=host_of(given.slo))
 
     assert {"json": "promoted", "code": "graded_back", "tools": "promoted"} == outcomes(run.verdict)
     assert "ttft_delta: " in run.verdict.transitions[-1].because
