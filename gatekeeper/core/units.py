@@ -113,7 +113,12 @@ def show(value: float, unit: str) -> str:
 
 
 def show_range(lo: str, hi: str) -> str:
-    """Print the bounds of an interval, the unit once where both have the same: 111 to 189 tok/s, 1.66x to 3.65x."""
+    """Print the bounds of an interval, the unit once where both have the same: 111 to 189 tok/s, 1.66x to 3.65x.
+
+    Bounds that print alike are one value.
+    """
+    if lo == hi:
+        return lo
     number, _, unit = lo.partition(" ")
     return f"{number} to {hi}" if unit == hi.partition(" ")[2] else f"{lo} to {hi}"
 

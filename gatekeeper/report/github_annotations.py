@@ -39,7 +39,9 @@ def render(decision: Decision, slo: Slo, text: str, file: str) -> str:
             if workload.required:
                 line = _ratio_line(slo, text, workload.name) or line
             found.append((rank, command(kind, workload.because, file, line, title)))
-    for finding in verdict.findings:
+    # One soak after another finds the same: GitHub shows ten annotations.
+    once = {(one.kind, one.about.rpartition(", ")[2]): one for one in reversed(verdict.findings)}
+    for finding in reversed(once.values()):
         found.append((2, command("warning", advised(finding), file, 1, f"{spaced(finding.kind)}, {finding.about}")))
     return "".join(f"{line}\n" for _, line in sorted(found, key=lambda one: one[0]))
 

@@ -199,12 +199,19 @@ def account(choice: Mapping[str, Any]) -> list[str]:
     mine = [one for one in explained if chosen and chosen.items() <= one["setting"].items()]
     about = (mine or sorted(explained, key=lambda one: -(one["ratio"] or 0.0)))[:1]
     label = "why" if mine else "".join(f"best draft setting, {describe_setting(one['setting'])}" for one in about)
-    lines = [f"{label}: {one['model']['because']}" for one in about]
+    lines = [f"{label}{_doubt(one)}: {one['model']['because']}" for one in about]
     if effects := choice.get("effects"):
         lines.append("knobs: " + "; ".join(_effect(one) for one in effects))
     if turned := choice.get("concurrency"):
         lines.append(f"concurrency: {turned['says']}")
     return lines
+
+
+def _doubt(one: Mapping[str, Any]) -> str:
+    """Say that a ratio is not decided, so that its explanation is none either; nothing where it is."""
+    if one["ratio"] is None or not one["lo"] <= 1 <= one["hi"]:
+        return ""
+    return f" (not decided: {one['lo']:.2f}x to {one['hi']:.2f}x)"
 
 
 def _effect(one: Mapping[str, Any]) -> str:

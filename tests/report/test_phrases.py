@@ -3,9 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from gatekeeper.core.verdict import Check, Outcome, WorkloadVerdict
 from gatekeeper.report.data.decision import speed_up
-from gatekeeper.report.phrases import about, against_plain, measured, token_latency
+from gatekeeper.report.phrases import about, account, against_plain, measured, token_latency
 from tests.builders.page_data import DRAFTED, RATIO
 
 
@@ -60,3 +62,16 @@ def test_token_latencies_are_written_as_far_as_they_are_bounded() -> None:
 
     assert "time per token: median 20 [19, 21] ms, 99 % 100 [90, 200] ms" == token_latency(figures)
     assert "" == token_latency({"ttft": {"center": 1, "lo": 1, "hi": 1}})
+
+
+@pytest.mark.parametrize(("lo", "hi", "doubt"), [(1.2, 1.4, ""), (0.95, 1.1, " (not decided: 0.95x to 1.10x)")])
+def test_an_explanation_carries_the_doubt_of_its_figures(lo: float, hi: float, doubt: str) -> None:
+    """
+    Where the ratio's interval holds 1, what the model says of it is not decided either.
+    """
+    model = {"because": "one round takes the time of 1.50 plain tokens"}
+    one = {"setting": DRAFTED, "ratio": 1.05, "lo": lo, "hi": hi, "model": model}
+
+    (line,) = account({"setting": DRAFTED, "settings": [one]})
+
+    assert f"why{doubt}: one round takes the time of 1.50 plain tokens" == line

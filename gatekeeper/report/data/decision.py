@@ -11,7 +11,7 @@ from typing import Any
 from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.text import describe_setting, listed
 from gatekeeper.core.units import show_seconds
-from gatekeeper.core.verdict import Outcome, Verdict, WorkloadVerdict
+from gatekeeper.core.verdict import AbandonedStep, Outcome, Verdict, WorkloadVerdict
 from gatekeeper.report.data.objective_rows import ObjectiveRow, objective_rows, states
 
 RATIOS = ("throughput_ratio", "answer_throughput_ratio", "system_throughput_ratio")
@@ -151,7 +151,7 @@ def readable_time(stamp: str) -> str:
 
 def _summary(one: WorkloadVerdict) -> WorkloadSummary:
     speed, seen = speed_up(one), one.measured
-    given_up = one.steps[-1].measured if one.steps and not _drafts(one.setting) else {}
+    given_up = best.measured if (best := _best_step(one)) is not None and not _drafts(one.setting) else {}
     drafting = seen if _drafts(one.setting) else given_up
     plain = seen.get("plain_decode_throughput") if _drafts(one.setting) else seen.get("decode_throughput")
     return WorkloadSummary(
@@ -180,21 +180,31 @@ def _center(figure: Mapping[str, Any] | None) -> float | None:
 
 
 def speed_up(one: WorkloadVerdict) -> SpeedUp | None:
-    """Return the speed against plain decoding: of the soak, else of the last setting given up, else of the sweep.
+    """Return the speed against plain decoding: of the soak, else of the best setting given up, else of the sweep.
 
     Where an objective is about it, its interval is the one of the check.
     """
-    soaked = [("soak", one.setting, one.measured, one.checks)]
-    soaked += [("abandoned", step.setting, step.measured, step.checks) for step in reversed(one.steps)]
-    for source, setting, measured, checks in soaked:
-        judged = {check.metric: check.document() for check in checks if None not in {check.lo, check.hi}}
-        for metric in RATIOS:
-            seen = judged.get(metric, measured.get(metric))
-            if _drafts(setting) and seen and seen["center"] is not None:
-                return SpeedUp(seen["center"], seen["lo"], seen["hi"], source, setting)
+    step = _best_step(one)
+    soaked: list[tuple[str, WorkloadVerdict | AbandonedStep]] = [("soak", one)]
+    soaked += [("abandoned", step)] if step is not None else []
+    for source, part in soaked:
+        if _drafts(part.setting) and (seen := _ratio(part)) is not None:
+            return SpeedUp(seen["center"], seen["lo"], seen["hi"], source, part.setting)
     tried = [swept for swept in one.choice.get("settings", ()) if swept["ratio"]]
     best = max(tried, key=lambda swept: float(swept["ratio"]), default=None)
     return SpeedUp(best["ratio"], best["lo"], best["hi"], "sweep", best["setting"]) if best else None
+
+
+def _ratio(part: WorkloadVerdict | AbandonedStep) -> Mapping[str, Any] | None:
+    judged = {check.metric: check.document() for check in part.checks if None not in {check.lo, check.hi}}
+    found = (judged.get(metric, part.measured.get(metric)) for metric in RATIOS)
+    return next((seen for seen in found if seen and seen["center"] is not None), None)
+
+
+def _best_step(one: WorkloadVerdict) -> AbandonedStep | None:
+    """Return the fastest setting that was given up; None where the ratio of none was measured."""
+    known = [(float(seen["center"]), number) for number, step in enumerate(one.steps) if (seen := _ratio(step))]
+    return one.steps[max(known)[1]] if known else None
 
 
 def _quality(one: WorkloadVerdict) -> str | None:
@@ -214,7 +224,7 @@ def short_ratio(center: float) -> str:
 
 def rate(speed: float) -> str:
     """Write tokens per second as a person reads them: 302, and 7.3 where a tenth counts."""
-    return f"{speed:.0f}" if speed >= TENTHS else f"{speed:.1f}"
+    return f"{speed:.0f}" if round(speed, 1) >= TENTHS else f"{speed:.1f}"
 
 
 def _gain(one: WorkloadSummary) -> str:

@@ -1,5 +1,6 @@
 """The summary of a run on a terminal: explanations first if they are wanted, the decision last and on one screen."""
 
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.system.run_directory import RUNS
 from gatekeeper.core.text import counted, describe_setting, printable
 from gatekeeper.core.verdict import Outcome
 from gatekeeper.report import phrases
@@ -150,7 +152,8 @@ def _remarks(console: Console, decision: Decision) -> list[Text]:
 def _foot(decision: Decision, run: Path, slo: object) -> Iterator[Text]:
     """Yield where the results are, and what to do next."""
     report, policy = run / "report.html", run / "policy.toml"
-    yield Text(f"report: {report}  (gatekeeper open)" if report.is_file() else f"run: {run}")
+    opens = "gatekeeper open" if run.parent == RUNS else shlex.join(["gatekeeper", "open", str(run)])
+    yield Text(f"report: {report}  ({opens})" if report.is_file() else f"run: {run}")
     if decision.valid_until is not None:
         yield Text(f"policy: {policy}, valid until {readable_time(decision.valid_until)}")
     else:

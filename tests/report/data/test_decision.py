@@ -68,7 +68,7 @@ def test_the_broken_objective_of_every_step_is_a_row() -> None:
     assert found.reason.startswith("easy: throughput_ratio 0.898x to 0.905x, at least 1.1x required")
 
 
-def test_the_figures_of_a_plain_route_are_those_of_the_last_setting_given_up() -> None:
+def test_the_figures_of_a_plain_route_are_those_of_the_best_setting_given_up() -> None:
     """
     The speed of the soak counts, not the better one of the sweep; without a soak the sweep's best is named.
     """
