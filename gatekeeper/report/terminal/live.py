@@ -22,6 +22,8 @@ from gatekeeper.report.data.workload_progress import WorkloadRow
 
 REFRESH_S = 0.25
 HIDE, SHOW, CLEAR_LINE, CLEAR_BELOW = "\x1b[?25l", "\x1b[?25h", "\x1b[2K", "\x1b[J"
+WRAP, NO_WRAP = "\x1b[?7h", "\x1b[?7l"
+"""A terminal such as tmux is narrower for a moment before it says so: meanwhile a line must not take two rows."""
 CLOSED = (OSError, ValueError)
 """Errors of writing to a terminal that was closed."""
 
@@ -68,9 +70,9 @@ class LiveView:
     def _redraw(self, above: Sequence[str] = (), first: str = "") -> None:
         """Write the lines *above* and then the view, in one write so that nothing flickers."""
         lines = self._draw()
-        sent = "".join(f"{CLEAR_LINE}{line}\n" for line in (*above, *lines))
+        kept, shown = ("".join(f"{CLEAR_LINE}{line}\n" for line in part) for part in (above, lines))
         back, self._drawn = self._back(), lines
-        self._send(back + first + sent + CLEAR_BELOW)
+        self._send(f"{back}{first}{kept}{NO_WRAP}{shown}{WRAP}{CLEAR_BELOW}")
 
     def _back(self) -> str:
         """Return the codes for the view's first line; a terminal that was made narrower has wrapped its lines."""

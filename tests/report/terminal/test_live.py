@@ -19,7 +19,7 @@ from rich.console import Console
 
 from gatekeeper.core.records import Event, Reading, setting
 from gatekeeper.report.data.progress import Progress
-from gatekeeper.report.terminal.live import CLEAR_BELOW, HIDE, SHOW, LiveView, plain_lines, view
+from gatekeeper.report.terminal.live import CLEAR_BELOW, HIDE, SHOW, WRAP, LiveView, plain_lines, view
 from tests.builders.page_data import like_golden
 from tests.builders.place import ROOT, canary_lines
 from tests.report.data.test_progress import DRAFTING, begin, event, generation, swept
@@ -52,7 +52,7 @@ def test_the_region_is_drawn_in_one_piece_and_wiped_at_the_end() -> None:
         begun = file.getvalue()
 
     assert begun.startswith(f"\r{HIDE}")
-    assert begun.endswith(f"speed\n{CLEAR_BELOW}")
+    assert begun.endswith(f"speed\n{WRAP}{CLEAR_BELOW}")
     assert file.getvalue().endswith(f"\r\x1b[2A{CLEAR_BELOW}{SHOW}")
 
 
@@ -285,9 +285,8 @@ def read_until(ours: int, screen: Screen, enough: Callable[[], bool]) -> None:
         screen.take(piece.decode())
 
 
-@pytest.fixture
-def slow(tmp_path: Path) -> Path:
-    """An SLO whose scripted subject takes real time, and whose soak would take a minute."""
+def slow_slo(folder: Path, soak: str = "60 s") -> None:
+    """Write an SLO whose scripted subject takes real time."""
     truth = {
         "time": "real",
         "token": "2 ms",
@@ -295,14 +294,20 @@ def slow(tmp_path: Path) -> Path:
         "draft_token": {"heavy": "0.2 ms"},
         "canaries": {"easy-": {"acceptance": 0.9}},
     }
-    (tmp_path / "truth.json").write_text(json.dumps(truth))
-    (tmp_path / "easy.jsonl").write_text(canary_lines("easy", 6))
-    (tmp_path / "slo.toml").write_text(
+    (folder / "truth.json").write_text(json.dumps(truth))
+    (folder / "easy.jsonl").write_text(canary_lines("easy", 6))
+    (folder / "slo.toml").write_text(
         'schema = 1\nname = "slow"\n[subject]\nbackend = "scripted"\ntarget = "t"\ndrafts = ["heavy"]\n'
         'script = "truth.json"\n[[workload]]\nname = "easy"\ncanaries = "easy.jsonl"\n'
-        '[sweep]\nrepeats = 1\nnum_draft_tokens = [4]\n[soak]\nduration = "60 s"\n'
+        f'[sweep]\nrepeats = 1\nnum_draft_tokens = [4]\n[soak]\nduration = "{soak}"\nmax_duration = "60 s"\n'
         '[[objective]]\nmetric = "token_agreement"\nat_least = 1\nwhy = "lossless"\n'
     )
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Path:
+    """An SLO whose scripted subject takes real time, and whose soak would take a minute."""
+    slow_slo(tmp_path)
     return tmp_path
 
 
