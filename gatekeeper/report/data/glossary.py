@@ -171,6 +171,10 @@ REASONS: dict[Reason, tuple[str, str]] = {
     Reason.UNREADABLE: ("the run cannot be read", "restore the run, or update gatekeeper"),
     Reason.UNPROVEN: ("the run did not decide every objective", "gatekeeper judge RUN, then certify again"),
     Reason.EXPIRED: ("the certificate has ended", "gatekeeper certify SLO"),
+    Reason.NOT_YET_VALID: (
+        "the certificate was issued in the future",
+        "set the clock of this machine, or of the one that certified",
+    ),
     Reason.DEMO: ("the soak was shorter than 600 s", "certify with a longer soak, or accept it with --grade demo"),
     Reason.OTHER_SLO: ("the run is of another SLO, or of another version of it", "gatekeeper certify SLO"),
     Reason.OTHER_INPUTS: ("canaries or profile changed since the run", "gatekeeper certify SLO"),
