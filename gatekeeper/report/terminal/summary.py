@@ -121,7 +121,7 @@ def _head(console: Console, decision: Decision, *, rows: bool) -> list[Text]:
         (f"  exit code {decision.exit_code}", "dim"),
     )
     lines = [title, *_paragraph(console, f"{decision.headline}.", style="bold", hang=0)]
-    if decision.reason and (not rows or verdict.incomplete or decision.certificate_required):
+    if decision.reason and (not rows or verdict.incomplete or decision.exit_code != verdict.exit_code):
         lines += _paragraph(console, f"why exit code {decision.exit_code}: {decision.reason}", style=style)
     return [*lines, Text()]
 
