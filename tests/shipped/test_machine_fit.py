@@ -87,3 +87,14 @@ def test_the_duration_a_file_speaks_of_is_what_plan_says(name: str) -> None:
     document, _ = forecast(ROOT / "slos" / f"{name}.toml", float(said[2]) if said[2] else None)
 
     assert pytest.approx(document["expected_total_seconds"], rel=0.05) == parse(said[1], SECONDS)
+
+
+@pytest.mark.parametrize("name", ["dflash-mlx", "llama-server", "llama-server-mtp", "m2-ultra-64gb-gguf", "ollama"])
+def test_no_soak_waits_for_what_cannot_come(name: str) -> None:
+    """
+    Where plain decoding has a process of its own, canaries of its last block count: no soak lasts until max_duration.
+    """
+    given = inputs.read(ROOT / "slos" / f"{name}.toml")
+    document, _ = forecast(ROOT / "slos" / f"{name}.toml", 60.0)
+
+    assert document["expected_seconds"]["soak"] < given.slo.soak.max_duration
