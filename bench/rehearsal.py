@@ -21,10 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from bench.simulated_mac import FAULTS, MACHINES, Host, host_of, script_of
-from gatekeeper.analysis.plan.objectives import Terms
+from gatekeeper.analysis.plan.objectives import Terms, forced_workloads
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
-from gatekeeper.analysis.verdict.case import Case, compared_in_sweep, forbidden_divergences
+from gatekeeper.analysis.verdict.case import (
+    Case,
+    canaries_without_plain,
+    compared_in_sweep,
+    forbidden_divergences,
+    wanted_passes,
+)
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.host_checks import host_segment
 from gatekeeper.analysis.verdict.warm_up import late_first_tokens
@@ -38,6 +44,7 @@ from gatekeeper.core.system import inputs
 from gatekeeper.core.verdict import Outcome, Verdict
 from gatekeeper.run.requests import Client, SoakTask
 from gatekeeper.run.stages.after_pauses import send_after_pauses
+from gatekeeper.run.stages.forced import decode_plainly, force_answers
 from gatekeeper.run.stages.near_ties import read_ties
 from gatekeeper.run.stages.soak import soak
 from gatekeeper.run.stages.sweep import sweep
@@ -54,7 +61,7 @@ class Rehearsed:
     case: Case
     verdict: Verdict
     seconds: Mapping[str, float]
-    """The virtual time of each stage."""
+    """The virtual time of each stage, that of a soak with its passes."""
 
     @property
     def answers(self) -> int:
@@ -120,7 +127,8 @@ def rehearse(
             begun_ns = backend.clock.now_ns()
             if soak_plan.part > 1 or soak_plan.name not in case.soaks:
                 case = _with_soak(case, soak_plan, backend, profile, host)
-            case = _with_pauses(_with_ties(case, soak_plan, backend), soak_plan, backend)
+            case = _with_ties(_with_words(case, soak_plan, backend), soak_plan, backend)
+            case = _with_pauses(case, soak_plan, backend)
             name = soak_plan.file.removesuffix(".jsonl")
             seconds[name] = seconds.get(name, 0.0) + (backend.clock.now_ns() - begun_ns) / 1e9
     return Rehearsed(case, concluded.verdict, seconds)
@@ -146,6 +154,32 @@ def _with_pauses(case: Case, soak_plan: SoakPlan, backend: ScriptedBackend) -> C
     return replace(case, after_soak={**case.after_soak, soak_plan.pauses_file: StoredRecords(tuple(made))})
 
 
+def _with_words(case: Case, soak_plan: SoakPlan, backend: ScriptedBackend) -> Case:
+    """Return the case with the words of a soak compared by teacher forcing, and decoded plainly where that is open."""
+    task, whole = _task(case, soak_plan), soak_plan.whole
+    if wanted := wanted_passes(case, soak_plan):
+        seen = case.forced[whole.forced_file].records if whole.forced_file in case.forced else ()
+        made = list(seen)
+        force_answers(
+            task,
+            wanted,
+            lambda: Client(backend, _ignore),
+            backend.clock,
+            before=seen,
+            record=made.append,
+            observe=_ignore,
+        )
+        case = replace(case, forced={**case.forced, whole.forced_file: StoredRecords(tuple(made))})
+    if lacking := canaries_without_plain(case, soak_plan):
+        plain: list[Generation] = []
+        part = replace(task, before=())
+        decode_plainly(part, lacking, lambda: Client(backend, _ignore), record=plain.append, observe=_ignore)
+        seen_words = case.after_soak[whole.words_file].records if whole.words_file in case.after_soak else ()
+        words = StoredRecords((*seen_words, *plain))
+        case = replace(case, after_soak={**case.after_soak, whole.words_file: words})
+    return case
+
+
 def _with_ties(case: Case, soak_plan: SoakPlan, backend: ScriptedBackend) -> Case:
     """Return the case with the target's logits read where the answers of a soak diverge."""
     if not (divergences := forbidden_divergences(case, soak_plan)):
@@ -154,7 +188,7 @@ def _with_ties(case: Case, soak_plan: SoakPlan, backend: ScriptedBackend) -> Cas
     client = (lambda: Client(backend, _ignore)) if Sight.LOGITS in backend.sight else None
     task = _task(case, soak_plan)
     read_ties(task, divergences, client, backend.clock, before=(), record=made.append, observe=_ignore)
-    return replace(case, ties={**case.ties, soak_plan.ties_file: StoredRecords(tuple(made))})
+    return replace(case, ties={**case.ties, soak_plan.whole.ties_file: StoredRecords(tuple(made))})
 
 
 def _task(case: Case, soak_plan: SoakPlan) -> SoakTask:
@@ -170,6 +204,7 @@ def _task(case: Case, soak_plan: SoakPlan) -> SoakTask:
         before,
         soak_plan.seconds,
         compared_in_sweep(case, soak_plan),
+        forced_workloads(case.slo, soak_plan.settings, case.plan.terms),
     )
 
 

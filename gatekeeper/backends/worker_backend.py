@@ -24,6 +24,7 @@ from gatekeeper.backends.worker_protocol import (
     Greeting,
     WorkerFault,
     answer_from,
+    forced_from,
     gap_from,
     greeting_from,
     is_number,
@@ -33,7 +34,7 @@ from gatekeeper.backends.worker_protocol import (
 from gatekeeper.core.backend_registry import ADAPTERS
 from gatekeeper.core.clock import Clock, SystemClock
 from gatekeeper.core.errors import GatekeeperError, InputError
-from gatekeeper.core.interfaces import DecodeRequest, RunningSystem
+from gatekeeper.core.interfaces import DecodeRequest, ForcedPass, RunningSystem
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import TIMEOUT, Answer, Setting
 from gatekeeper.core.slo import CONDITIONS
@@ -45,9 +46,11 @@ _UNUSED = ("url", "plain_url", "served_model_name", "draft_method", "api_key_env
 _PLACEHOLDER = re.compile(r"\{(target|draft)\}")
 _SEEN_IN_ANSWERS = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.TOKEN_IDS | Sight.COLD
 """Parts of an answer that count only where both arms show them."""
+_READS_TARGET = Sight.LOGITS | Sight.FORCED
+"""What untimed passes of the target show: the plain arm's."""
 _MLX_GREETING = Greeting(
     "mlx-lm",
-    _SEEN_IN_ANSWERS | Sight.ROUNDS | Sight.PLAIN | Sight.LOGITS,
+    _SEEN_IN_ANSWERS | Sight.ROUNDS | Sight.PLAIN | _READS_TARGET,
     frozenset({"draft", "num_draft_tokens", "temperature", "max_tokens", "thinking"}),
     shares_process=True,
 )
@@ -232,7 +235,7 @@ def _of_both(drafting: Greeting, plain: Greeting, *, separate: bool) -> tuple[Si
     if not separate:
         return drafting.sight | Sight.MEMORY, drafting.knobs
     sight = drafting.sight & plain.sight & _SEEN_IN_ANSWERS
-    sight |= (drafting.sight & Sight.ROUNDS) | (plain.sight & Sight.LOGITS) | Sight.MEMORY | Sight.PLAIN
+    sight |= (drafting.sight & Sight.ROUNDS) | (plain.sight & _READS_TARGET) | Sight.MEMORY | Sight.PLAIN
     return sight, drafting.knobs - (frozenset(CONDITIONS) - plain.knobs)
 
 
@@ -316,8 +319,14 @@ class Worker(RunningSystem):
         An untimed pass that explains near-ties; None where the worker has no logits.
         """
         with self._lock:
-            message, _ = self._exchange(request, tokens)
+            message, _ = self._exchange(request, gap_after=tokens)
         return None if message is None else gap_from(message)
+
+    def force(self, request: DecodeRequest, tokens: tuple[int, ...]) -> ForcedPass | None:
+        """Let the target read the prompt and *tokens* in one pass; None where the worker could not."""
+        with self._lock:
+            message, _ = self._exchange(request, forced=tokens)
+        return None if message is None else forced_from(message, tokens)
 
     def pids(self) -> tuple[int, ...]:
         """Return the worker's process."""
@@ -335,14 +344,12 @@ class Worker(RunningSystem):
         """End the worker and wait for it."""
         self._process.close()
 
-    def _exchange(
-        self, request: DecodeRequest, gap_after: tuple[int, ...] | None = None
-    ) -> tuple[dict[str, Any] | None, str]:
+    def _exchange(self, request: DecodeRequest, **reading: tuple[int, ...]) -> tuple[dict[str, Any] | None, str]:
         """Return the worker's answer, or None and its fault; a worker out of step is ended."""
         number, begun, resolved = next(self._numbers), False, resolve(request)
         until = time.monotonic() + self._limits.seconds(resolved.max_tokens)
         try:
-            self._process.send(request_line(number, resolved, request.setting, gap_after), self._timeout, until)
+            self._process.send(request_line(number, resolved, request.setting, **reading), self._timeout, until)
             while True:
                 message = read_line(self._process.receive(self._timeout, until))
                 if is_number(message.get("answer"), number):

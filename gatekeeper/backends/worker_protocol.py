@@ -8,9 +8,10 @@ from typing import Any
 
 from gatekeeper.backends.http.chat import ResolvedRequest
 from gatekeeper.core.errors import InputError, did_you_mean
+from gatekeeper.core.interfaces import ForcedPass
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.parse import COUNTS, ParseError, json_object
-from gatekeeper.core.records import Answer, Arrival, Rounds, Setting
+from gatekeeper.core.records import Answer, Arrival, Parting, Rounds, Setting
 from gatekeeper.core.slo import CHOSEN, CONDITIONS
 from gatekeeper.core.text import quote
 
@@ -28,6 +29,7 @@ SEES = {
     "plain": Sight.PLAIN,
     "logits": Sight.LOGITS,
     "cold": Sight.COLD,
+    "forced": Sight.FORCED,
 }
 """What a worker may declare that its answers show. Memory is missing here: we always measure it ourselves."""
 KNOBS = frozenset({*CHOSEN, *CONDITIONS} - {"concurrency"})
@@ -98,9 +100,14 @@ def _words(greeting: Mapping[str, Any], key: str, allowed: Any, command: str) ->
 
 
 def request_line(
-    number: int, request: ResolvedRequest, setting: Setting, gap_after: tuple[int, ...] | None = None
+    number: int,
+    request: ResolvedRequest,
+    setting: Setting,
+    *,
+    gap_after: tuple[int, ...] | None = None,
+    forced: tuple[int, ...] | None = None,
 ) -> bytes:
-    """Return the line that requests an answer or, with *gap_after*, the target's logits after those tokens."""
+    """Return the line that requests an answer, the target's logits after *gap_after*, or a pass over *forced*."""
     chosen = {knob: value for knob, value in setting if knob in CHOSEN and value is not None}
     line: dict[str, Any] = {
         "ask": number,
@@ -117,6 +124,8 @@ def request_line(
     }
     if gap_after is not None:
         line["gap_after"] = gap_after
+    if forced is not None:
+        line["forced"] = forced
     return json.dumps(line).encode() + b"\n"
 
 
@@ -163,6 +172,26 @@ def gap_from(message: Mapping[str, Any]) -> float | None:
     if not isinstance(gap, int | float) or isinstance(gap, bool):
         return None
     return float(gap) if math.isfinite(gap) and gap >= 0 else None
+
+
+def forced_from(message: Mapping[str, Any], tokens: tuple[int, ...]) -> ForcedPass | None:
+    """Return what a forced pass over *tokens* showed; None where the line is invalid or contradicts itself."""
+    parted, ended = message.get("parted"), message.get("ended")
+    if not isinstance(parted, list) or type(ended) is not bool:
+        return None
+    found = []
+    for place in parted:
+        if not isinstance(place, list) or len(place) != 3:
+            return None
+        position, token, gap = place
+        if not all(type(one) is int and one in COUNTS for one in (position, token)) or position >= len(tokens):
+            return None
+        if token == tokens[position]:
+            return None
+        found.append(Parting(position, token, gap_from({"gap": gap})))
+    if len({one.position for one in found}) < len(found):
+        return None
+    return ForcedPass(tuple(sorted(found)), ended)
 
 
 def _arrivals(value: object) -> tuple[Arrival, ...]:

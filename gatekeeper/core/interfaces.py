@@ -7,7 +7,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock
 from gatekeeper.core.metrics import Sight
-from gatekeeper.core.records import Answer, Event, Setting
+from gatekeeper.core.records import Answer, Event, Parting, Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,24 @@ class ReadsLogits(Protocol):
 
     def logit_gap(self, request: DecodeRequest, tokens: tuple[int, ...]) -> float | None:
         """Return the target's best logit less its second after the prompt and *tokens*; None where it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForcedPass:
+    """What one pass of the target over a prompt and given tokens shows."""
+
+    parted: tuple[Parting, ...]
+    """Where its own greedy token is another one."""
+    ended: bool
+    """Plain decoding that wrote these tokens would end after the last one, and not before."""
+
+
+@runtime_checkable
+class ForcesTokens(Protocol):
+    """A running system of a backend whose sight has FORCED."""
+
+    def force(self, request: DecodeRequest, tokens: tuple[int, ...]) -> ForcedPass | None:
+        """Let the target read the prompt and *tokens* in one pass; None where it could not."""
 
 
 @runtime_checkable

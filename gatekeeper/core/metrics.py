@@ -31,6 +31,8 @@ class Sight(Flag):
     """The target's logits can be read, in a pass that is not timed."""
     COLD = auto()
     """There is no prompt cache, or each answer reports how many of its prompt's tokens were cached."""
+    FORCED = auto()
+    """One untimed pass of the target over given tokens shows its own greedy token at each position."""
 
 
 class Per(Enum):

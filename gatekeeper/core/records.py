@@ -1,4 +1,4 @@
-"""The raw records of a run: answers, near-ties, host samples and events, one JSON line each."""
+"""The raw records of a run: answers, forced passes, near-ties, host samples and events, one JSON line each."""
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -306,6 +306,33 @@ class Tie:
     at: str = ""
 
 
+class Parting(NamedTuple):
+    """Where the target's greedy token is another than the one it was forced to read."""
+
+    position: int
+    target_id: int
+    gap: float | None
+    """The target's best logit less that of the forced token; None: unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """One pass of the target over given tokens (teacher forcing): where plain decoding would write another one."""
+
+    workload: str
+    canary: str
+    tokens: tuple[int, ...]
+    parted: tuple[Parting, ...] = ()
+    ended: bool = False
+    """Plain decoding that wrote these tokens would end after the last one, and not before."""
+    altered: int | None = None
+    """Of a control: the position of a token that was replaced, so that the target has to part from it."""
+    fault: str | None = None
+    """Why nothing is known."""
+    segment: int = 0
+    at: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """One value of the host in base units; missing is a status, never zero."""
@@ -344,10 +371,14 @@ class Event:
     detail: dict[str, Any]
 
 
-RECORDED_ELSEWHERE = frozenset({"answer", "sample", "tie"})
+RECORDED_ELSEWHERE = frozenset({"answer", "sample", "tie", "forced"})
 """Kinds of events that have record files of their own, so events.jsonl does not hold them."""
 
-Kind = TypeVar("Kind", Generation, HostSample, Event, Tie)
+Kind = TypeVar("Kind", Generation, HostSample, Event, Tie, Forced)
+
+
+MISSING = "missing"
+"""The trouble of a record file that is not there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ STAGES = {
     "soak": "soak",
     "plain_blocks": "plain blocks before, midway through and after the soak",
     "closing": "closing pass over the quality canaries",
+    "forced_check": "forced passes of the target over answers",
     "near_ties": "near-ties, if every canary diverges",
     "warm_cache": "warm cache",
     "pauses": "warm-up pass, if the first tokens come too late",

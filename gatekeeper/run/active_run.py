@@ -10,6 +10,7 @@ from typing import Any, Self
 from pydantic import TypeAdapter
 
 from gatekeeper import host
+from gatekeeper.analysis.plan.objectives import forced_workloads
 from gatekeeper.analysis.plan.settings import PLAIN, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case, soaked_seconds
@@ -25,7 +26,7 @@ from gatekeeper.core.system.run_directory import EVENTS_FILE
 from gatekeeper.core.text import counted
 from gatekeeper.report.otel import LiveExport
 from gatekeeper.run.events import EventRecorder
-from gatekeeper.run.load import load_case
+from gatekeeper.run.load import load_case, terms_of
 from gatekeeper.run.plan import outlook
 from gatekeeper.run.prepare import Prepared
 from gatekeeper.run.requests import Client, SoakTask
@@ -102,6 +103,7 @@ class ActiveRun:
             self.segment,
             tuple(before),
             soak_plan.seconds,
+            forced=forced_workloads(self.slo, soak_plan.settings, terms_of(self.prepared.manifest)),
         )
 
     @contextmanager

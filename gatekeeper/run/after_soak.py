@@ -1,4 +1,4 @@
-"""The passes after a soak, each with its own file: near-ties, a warm cache, pauses, first tokens; then routing."""
+"""The passes after a soak, each with its own file: words, near-ties, a warm cache, first tokens …; then routing."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -8,29 +8,29 @@ from gatekeeper.analysis.metrics.exactness import Divergence
 from gatekeeper.analysis.plan.objectives import first_token_workloads, warm_cache_workloads
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.sweep.routing import ROUTING
+from gatekeeper.analysis.verdict.case import canaries_without_plain, forbidden_divergences, wanted_passes
 from gatekeeper.analysis.verdict.conclude import lacking_for_routing
+from gatekeeper.analysis.verdict.warm_up import late_first_tokens
 from gatekeeper.core.errors import InputError, UnresponsiveError
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Generation, Kind
-from gatekeeper.core.system.record_files import ANSWERS, TIES, RecordWriter
+from gatekeeper.core.system.record_files import ANSWERS, FORCED, TIES, RecordWriter
 from gatekeeper.run.active_run import ActiveRun
 from gatekeeper.run.requests import Client, SoakTask
 from gatekeeper.run.stages.after_pauses import send_after_pauses
 from gatekeeper.run.stages.first_tokens import sample_first_tokens
+from gatekeeper.run.stages.forced import decode_plainly, force_answers
 from gatekeeper.run.stages.near_ties import read_ties
 from gatekeeper.run.stages.routing_pass import send_routing_requests
 from gatekeeper.run.stages.warm_cache import warm
 
 
-def after_soak(
-    run: ActiveRun, soak_plan: SoakPlan, divergences: Mapping[str, Sequence[Divergence]], late: tuple[str, ...]
-) -> None:
-    """Do the missing passes after the soak of *soak_plan*; a finished file stays as it is.
-
-    *divergences* are the forbidden ones of the soak, by workload. The first tokens of the workloads *late* came too
-    late, and a warm-up may help.
-    """
+def after_soak(run: ActiveRun, soak_plan: SoakPlan) -> None:
+    """Do the missing passes after the soak of *soak_plan*; a finished file stays as it is."""
     task, backend = run.task(soak_plan), run.backend
+    if task.forced:
+        _compare_words(run, soak_plan, task)
+    divergences, late = _needed_after(run, soak_plan)
     if divergences:
         with _pass(run, run.writer(soak_plan.ties_file, TIES), "near-ties", soak_plan) as ties:
             if ties is not None:
@@ -80,6 +80,28 @@ def compare_routes(run: ActiveRun, client: Client) -> None:
         run.observe("warning", {"about": "the comparison of the routes", "because": error.message})
     file.finish()
     run.stage_done("routing")
+
+
+def _needed_after(run: ActiveRun, soak_plan: SoakPlan) -> tuple[Mapping[str, Sequence[Divergence]], tuple[str, ...]]:
+    """Return the forbidden divergences of a soak, and the workloads whose first tokens came too late."""
+    case = run.case(live=True)
+    return forbidden_divergences(case, soak_plan), late_first_tokens(case, soak_plan)
+
+
+def _compare_words(run: ActiveRun, soak_plan: SoakPlan, task: SoakTask) -> None:
+    """Let the target read the answers, then decode plainly what that leaves open."""
+    if wanted := wanted_passes(run.case(live=True), soak_plan):
+        with _pass(run, run.writer(soak_plan.forced_file, FORCED), "forced check", soak_plan) as file:
+            if file is not None:
+                before = (*run.recorded((part.forced_file for part in soak_plan.earlier), FORCED), *file.release())
+                force_answers(
+                    task, wanted, run.client, run.backend.clock, before=before, record=file, observe=run.observe
+                )
+    if lacking := canaries_without_plain(run.case(live=True), soak_plan):
+        with _pass(run, run.writer(soak_plan.words_file, ANSWERS), "plain words", soak_plan) as words:
+            if words is not None:
+                part = replace(task, before=tuple(words.records))
+                decode_plainly(part, lacking, run.client, record=words, observe=run.observe)
 
 
 @contextmanager

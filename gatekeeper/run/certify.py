@@ -10,15 +10,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from gatekeeper import host
-from gatekeeper.analysis.metrics.exactness import Divergence
 from gatekeeper.analysis.plan import sweep_plan
 from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, defaults
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict import admission
-from gatekeeper.analysis.verdict.case import compared_in_sweep, forbidden_divergences
+from gatekeeper.analysis.verdict.case import compared_in_sweep
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.sweep_result import sweep_conclusion
-from gatekeeper.analysis.verdict.warm_up import late_first_tokens
 from gatekeeper.core import toml_file
 from gatekeeper.core.clock import SystemClock, stamp
 from gatekeeper.core.errors import ExitCode, InputError, NoProofError, did_you_mean
@@ -252,7 +250,7 @@ def _measure(run: ActiveRun) -> None:
         while due := _due(run):
             for soak_plan, expected, compared in due:
                 _soak(run, soak_plan, client, expected, compared)
-                after_soak(run, soak_plan, *_needed_after(run, soak_plan))
+                after_soak(run, soak_plan)
                 run.stage_done(soak_plan.name)
         compare_routes(run, client)
         client.close()
@@ -268,12 +266,6 @@ def _due(run: ActiveRun) -> list[tuple[SoakPlan, Mapping[str, float], Mapping[st
     return [
         (one, soak_outlook(run.prepared, one, answered), compared_in_sweep(case, one)) for one in conclude(case).needs
     ]
-
-
-def _needed_after(run: ActiveRun, soak_plan: SoakPlan) -> tuple[Mapping[str, Sequence[Divergence]], tuple[str, ...]]:
-    """Return the forbidden divergences of a soak, and the workloads whose first tokens came too late."""
-    case = run.case(live=True)
-    return forbidden_divergences(case, soak_plan), late_first_tokens(case, soak_plan)
 
 
 def _sweep(run: ActiveRun, client: Client) -> None:

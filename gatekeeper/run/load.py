@@ -7,6 +7,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.soak_schedule import PART, file_after
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
@@ -77,14 +79,19 @@ def load_case(
     if live:
         parts = {name: found for name, found in parts.items() if found.trouble is None}
     soaks, looks = _joined(parts)
-    ties, _ = _joined(
-        {
-            file.removesuffix(".jsonl"): record_files.read_records(directory.path / file, record_files.TIES)
-            for file in (file_after("ties", name) for name in parts)
-            if PART not in file or (directory.path / file).exists()
-        }
-    )
-    ties = {f"{name}.jsonl": found for name, found in ties.items()}
+
+    def after_parts(what: str, kind: TypeAdapter[Kind]) -> dict[str, StoredRecords[Kind]]:
+        """Read the files named *what* after each part of a soak, joined; those of no use while the run is live."""
+        files = (file_after(what, name) for name in parts)
+        found, _ = _joined(
+            {
+                file.removesuffix(".jsonl"): record_files.read_records(directory.path / file, kind)
+                for file in files
+                if PART not in file or (directory.path / file).exists()
+            }
+        )
+        return {f"{name}.jsonl": one for name, one in found.items() if not (live and one.trouble)}
+
     passes = ("warm", "pauses", "draws")
     after = {file: answers(file) for name in soaks for file in (file_after(what, name) for what in passes)}
     asked: StoredRecords[Generation] = answers(ROUTING) if (directory.path / ROUTING).exists() else StoredRecords(())
@@ -104,8 +111,10 @@ def load_case(
         soaks=soaks,
         looks=looks,
         extended=max((one.detail["soak_seconds"] for one in events.records if one.kind == "extended"), default=0.0),
-        ties={file: one for file, one in ties.items() if not (live and one.trouble)},
-        after_soak={file: one for file, one in after.items() if not (live and one.trouble)},
+        ties=after_parts("ties", record_files.TIES),
+        forced=after_parts("forced", record_files.FORCED),
+        after_soak=after_parts("words", record_files.ANSWERS)
+        | {file: one for file, one in after.items() if not (live and one.trouble)},
         routing=StoredRecords(()) if live and asked.trouble else asked,
         host_samples=samples.records,
         host_trouble=None if live else samples.trouble,

@@ -257,6 +257,8 @@ class SoakTask:
     """The duration of a further part of a soak."""
     compared: Mapping[str, Collection[str]] = field(default_factory=dict)
     """By workload, the canaries that the sweep answered in both arms at this setting."""
+    forced: Collection[str] = ()
+    """The workloads whose words are compared by teacher forcing."""
 
 
 def send_missing(

@@ -135,6 +135,7 @@ def recorded(made: Answer) -> Answer:
 def worker_line(raw: bytes) -> Any:
     message = worker_protocol.read_line(raw)
     worker_protocol.gap_from(message)
+    worker_protocol.forced_from(message, (1, 2, 3))
     return worker_protocol.answer_from(message, sent_ns=0, received_ns=100, drafting=True)
 
 

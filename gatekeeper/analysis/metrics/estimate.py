@@ -204,7 +204,7 @@ def _pass_delta(paired: PairedAnswers, kind: str | None) -> Estimate | Missing:
         return Missing("no canary of this workload has an expectation of this kind")
     # A failed plain answer is not counted as wrong; a candidate's is.
     marks = [_marks(paired, answers) for answers in (paired.answers, successful(paired.plain))]
-    if (missing := _unanswered(wanted, marks[0].keys() & marks[1].keys())) is not None:
+    if (missing := _unanswered(wanted, marks[0].keys() & marks[1].keys(), paired)) is not None:
         return missing
     both = {name: (fmean(marks[0][name]), fmean(marks[1][name])) for name in wanted}
     steady = all(len(set(seen[name])) == 1 for seen in marks for name in wanted)
@@ -237,11 +237,12 @@ def _marks(paired: PairedAnswers, answers: Iterable[Generation]) -> dict[str, li
     return marks
 
 
-def _unanswered(wanted: Collection[str], answered: Collection[str]) -> Missing | None:
+def _unanswered(wanted: Collection[str], answered: Collection[str], paired: PairedAnswers) -> Missing | None:
     unseen = len(set(wanted) - set(answered))
     if not unseen:
         return None
-    return Missing(f"{unseen} of {len(wanted)} canaries were not answered in both arms", len(wanted) - unseen)
+    why = f"; {paired.not_forced}" if paired.not_forced else ""
+    return Missing(f"{unseen} of {len(wanted)} canaries were not answered in both arms{why}", len(wanted) - unseen)
 
 
 def _agreement(paired: PairedAnswers) -> Estimate | Missing:
@@ -249,7 +250,7 @@ def _agreement(paired: PairedAnswers) -> Estimate | Missing:
         return Missing("tokens can only be compared at temperature 0")
     paired = paired.words
     compared = exactness.compare(paired.answers, paired.plain, paired.ties)
-    if (missing := _unanswered(paired.canaries, compared.agree)) is not None:
+    if (missing := _unanswered(paired.canaries, compared.agree, paired)) is not None:
         return missing
     return _share_of_canaries(compared.agree, paired, *compared.notes())
 
@@ -324,7 +325,7 @@ def _truncation(paired: PairedAnswers) -> Estimate | Missing:
     }
     if not cut:
         return Missing("no canary was answered in both arms")
-    if not paired.frozen and (missing := _unanswered(paired.canaries, cut)) is not None:
+    if not paired.frozen and (missing := _unanswered(paired.canaries, cut, paired)) is not None:
         return missing
     return _share_of_canaries(cut, paired)
 

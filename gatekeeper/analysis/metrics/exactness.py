@@ -43,6 +43,11 @@ def _ids(answer: Answer) -> bytes:
     return column if _is_known(column) else b""
 
 
+def known_tokens(answer: Answer) -> tuple[int, ...]:
+    """Return the tokens of an answer; none where one is unknown."""
+    return tuple(memoryview(_ids(answer)).cast("q"))
+
+
 @lru_cache(maxsize=4096)
 def _is_known(column: bytes) -> bool:
     return UNKNOWN not in memoryview(column).cast("q").tolist()
@@ -95,12 +100,12 @@ def divergences(answers: Iterable[Generation], plain: Iterable[Generation]) -> t
 def _distinct_pairs(answers: Iterable[Generation], plain: Iterable[Generation]) -> Iterable[tuple[Generation, Answer]]:
     """Pair every answer with every plain answer to its canary; a repeated output would change no comparison."""
     by_canary: dict[str, list[Answer]] = defaultdict(list)
-    for one in _distinct(plain):
+    for one in distinct_outputs(plain):
         by_canary[one.canary].append(one.answer)
-    return ((one, baseline) for one in _distinct(answers) for baseline in by_canary[one.canary])
+    return ((one, baseline) for one in distinct_outputs(answers) for baseline in by_canary[one.canary])
 
 
-def _distinct(answers: Iterable[Generation]) -> Iterable[Generation]:
+def distinct_outputs(answers: Iterable[Generation]) -> Iterable[Generation]:
     """Return, in order, the first of the answers to a canary with the same output; failed answers are left out."""
     found: dict[tuple[object, ...], Generation] = {}
     for one in answers:

@@ -50,6 +50,10 @@ class PairedAnswers:
     """The two answers of a pair follow each other, so that noise of the host which lasts longer hits both."""
     swept: "tuple[tuple[Generation, ...], tuple[Generation, ...]]" = ((), ())
     """Answers of the sweep at the same setting, and their plain ones: greedy words need no clock."""
+    untimed: tuple[Generation, ...] = ()
+    """Plain answers after the soak, decoded or shown by a forced pass: they count for words alone."""
+    not_forced: str = ""
+    """Why forced passes show no plain answers, where they were made."""
     pairs: tuple[Pair, ...] = field(default=())
     before: tuple[Pair, ...] = ()
     """Pairs of the sweep at the same setting, or the nearest one: with the soak's they show the noise of a canary."""
@@ -66,9 +70,10 @@ class PairedAnswers:
 
     @property
     def words(self) -> "PairedAnswers":
-        """Return these with the sweep's answers at the same setting, for metrics of words and never of time."""
+        """Return these with untimed answers and the sweep's at the same setting, for metrics of words, not of time."""
         mine, plain = self.swept
-        return replace(self, answers=(*mine, *self.answers), plain=(*plain, *self.plain), swept=((), ()))
+        plain = (*plain, *self.plain, *self.untimed)
+        return replace(self, answers=(*mine, *self.answers), plain=plain, swept=((), ()), untimed=())
 
     @property
     def burst_gap(self) -> float:

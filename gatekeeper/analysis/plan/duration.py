@@ -8,10 +8,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gatekeeper.analysis.metrics import first_tokens, pauses
+from gatekeeper.analysis.metrics import first_tokens, forced, pauses
 from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.memory_fit import prompt_tokens
-from gatekeeper.analysis.plan.objectives import first_token_workloads, warm_cache_workloads, workloads_with
+from gatekeeper.analysis.plan.objectives import (
+    first_token_workloads,
+    forced_workloads,
+    warm_cache_workloads,
+    workloads_with,
+)
 from gatekeeper.analysis.plan.settings import PLAIN, plain_of, sampling_for, speculates
 from gatekeeper.analysis.plan.soak_schedule import (
     PLAIN_BLOCKS,
@@ -111,6 +116,7 @@ class Forecast:
                 self._soak(soak),
                 self._whole("plain_blocks", soak, self._plain_blocks(soak)),
                 self._whole("closing", soak, closing_requests(soak.settings, self.canaries)),
+                self._forced_check(soak),
                 self._near_ties(soak),
                 self._warm(soak),
                 self._pauses(soak),
@@ -145,8 +151,12 @@ class Forecast:
         weights = {name: profile.weight(name, tiers[name]) for name in soak.settings}
         swept = swept_canaries(slo, self.canaries)
         tried = {one.setting for one in self.plan.candidates}
+        forces = forced_workloads(slo, soak.settings, self.plan.terms)
         coverage = Coverage(
-            {name: canaries_needed(slo, name, knobs, self.canaries[name]) for name, knobs in soak.settings.items()},
+            {
+                name: canaries_needed(slo, name, knobs, self.canaries[name], forced=name in forces)
+                for name, knobs in soak.settings.items()
+            },
             {name: swept[name] for name, knobs in soak.settings.items() if knobs in tried},
         )
         for plain in () if woven else [one for number in range(PLAIN_BLOCKS) for one in self._block(soak, number)]:
@@ -183,6 +193,13 @@ class Forecast:
         return StageForecast(
             name, len(requests), sum(self._of(soak, one) for one in requests) / self.slo.soak.concurrency
         )
+
+    def _forced_check(self, soak: SoakPlan) -> StageForecast:
+        """Count one pass per canary, the cross-checks and the controls; none of them leads to a plain answer."""
+        names = forced_workloads(self.slo, soak.settings, self.plan.terms)
+        some = [[self._read(canary) for canary in self.canaries[name]] for name in names]
+        seconds = [sum(reads) + sum(reads[: forced.CROSS_CHECKS]) + sum(reads[: forced.CONTROLS]) for reads in some]
+        return StageForecast("forced_check", sum(map(len, some)), sum(seconds))
 
     def _near_ties(self, soak: SoakPlan) -> StageForecast:
         """Count one pass per canary, as if each diverged once: the target reads the prompt and the shared tokens."""

@@ -114,6 +114,24 @@ def workloads_with(slo: Slo, settings: Mapping[str, Setting], metric: str, terms
     )
 
 
+def needs_every_canary(objective: Objective) -> bool:
+    """Return whether an objective is about every canary; an implicit one takes those that are paired anyway."""
+    return objective.of.every_canary and not isinstance(objective, Implicit)
+
+
+def forced_workloads(slo: Slo, settings: Mapping[str, Setting], terms: Terms) -> tuple[str, ...]:
+    """Return the greedy workloads whose words are compared with plain decoding's by teacher forcing."""
+    if (Sight.FORCED | Sight.TOKEN_IDS) & ~terms.sight:
+        return ()
+    return tuple(
+        name
+        for name, knobs in settings.items()
+        if speculates(knobs)
+        and dict(knobs).get("temperature", slo.sampling.temperature) == 0
+        and any(map(needs_every_canary, slo.objectives_for(name, speculating=True)))
+    )
+
+
 def warm_cache_workloads(slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:
     """Return the workloads that are measured again with the prompt cache on."""
     return workloads_with(slo, settings, "warm_cache_agreement") if slo.subject.prompt_cache == "as-deployed" else ()

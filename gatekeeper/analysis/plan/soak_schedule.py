@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from gatekeeper.analysis.plan.ladder import bound_level, first_look_level
-from gatekeeper.analysis.plan.objectives import Implicit, all_objectives
+from gatekeeper.analysis.plan.objectives import all_objectives, needs_every_canary
 from gatekeeper.analysis.plan.settings import PLAIN, speculates
 from gatekeeper.analysis.plan.shuffled_rounds import endless_rounds, shuffled
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, share_of_budget, sweep_canaries
@@ -57,6 +57,21 @@ class SoakPlan:
     def ties_file(self) -> str:
         """Return the name of the file with its near-ties."""
         return file_after("ties", f"{self.name}{self._suffix}")
+
+    @property
+    def forced_file(self) -> str:
+        """Return the name of the file with what forced passes of the target show."""
+        return file_after("forced", f"{self.name}{self._suffix}")
+
+    @property
+    def words_file(self) -> str:
+        """Return the name of the file with the plain answers that are decoded after it, for their words."""
+        return file_after("words", f"{self.name}{self._suffix}")
+
+    @property
+    def whole(self) -> "SoakPlan":
+        """Return the soak whose files are those of all its parts, which are loaded together."""
+        return replace(self, part=1, seconds=None)
 
     @property
     def earlier(self) -> "tuple[SoakPlan, ...]":
@@ -131,10 +146,14 @@ class CanaryNeeds:
     """In both arms of the soak."""
     compared: int = 0
     """In both arms of sweep and soak together, for their words: those need no clock."""
+    forced: bool = False
+    """Teacher forcing compares the words: the candidate's answer to a canary is enough."""
 
 
-def canaries_needed(slo: Slo, workload: str, knobs: Setting, canaries: Sequence[Canary]) -> CanaryNeeds:
-    """Return what the objectives of *workload* need before the soak may end."""
+def canaries_needed(
+    slo: Slo, workload: str, knobs: Setting, canaries: Sequence[Canary], *, forced: bool = False
+) -> CanaryNeeds:
+    """Return what the objectives of *workload* need before the soak may end; *forced*: words by teacher forcing."""
     speculating = speculates(knobs)
     answered, paired, compared = 1, min(len(canaries), ENOUGH_PAIRS) if speculating else 0, 0
     for objective in all_objectives(slo, workload, speculating=speculating):
@@ -143,15 +162,13 @@ def canaries_needed(slo: Slo, workload: str, knobs: Setting, canaries: Sequence[
         if metric.quantile is not None:
             level = first_look_level(slo) if for_all or metric.quantile >= TAIL else bound_level(slo)
             answered = max(answered, intervals.samples_needed(metric.quantile, level))
-        # An implicit agreement is judged on the canaries that are paired anyway: a census is for those who name it.
-        census = metric.every_canary and not isinstance(objective, Implicit)
         if for_all and metric.against_plain:
             paired = len(canaries)
-        elif census:
+        elif needs_every_canary(objective):
             compared = len(canaries)
         elif for_all:
             answered = len(canaries)
-    return CanaryNeeds(min(answered, len(canaries)), paired, compared)
+    return CanaryNeeds(min(answered, len(canaries)), paired, compared, forced)
 
 
 class Coverage:
@@ -183,7 +200,8 @@ class Coverage:
         for workload, need in self._wanted.items():
             candidate, plain = self._answered[workload, "candidate"], self._answered[workload, "plain"]
             both = candidate & self._paired[workload]
-            compared = len(both.union(self._compared.get(workload, ())))
+            worded = candidate if need.forced else both
+            compared = len(worded.union(self._compared.get(workload, ())))
             if len(candidate or plain) < need.answered or len(both) < need.paired or compared < need.compared:
                 found.append(workload)
         return found

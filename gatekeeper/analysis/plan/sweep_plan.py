@@ -330,6 +330,8 @@ def plan_document(slo: Slo, plan: SweepPlan) -> dict[str, Any]:
         "records": [
             *(trial.file for trial in plan.trials),
             "soak-1*.jsonl",
+            "forced-1*.jsonl",
+            "words-1*.jsonl",
             "ties-1*.jsonl",
             "warm-1*.jsonl",
             "pauses-1*.jsonl",

@@ -1,23 +1,29 @@
 """The case: everything a verdict is derived from, and what was recorded of one soak."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
 from gatekeeper.analysis.metrics.exactness import Divergence, divergences
+from gatekeeper.analysis.metrics.forced import passes_wanted, stand_ins
 from gatekeeper.analysis.metrics.paired_answers import Pair, PairedAnswers, pair_answers
 from gatekeeper.analysis.plan.ladder import bound_level, look_levels
-from gatekeeper.analysis.plan.objectives import first_token_workloads, warm_cache_workloads, workloads_with
+from gatekeeper.analysis.plan.objectives import (
+    first_token_workloads,
+    forced_workloads,
+    warm_cache_workloads,
+    workloads_with,
+)
 from gatekeeper.analysis.plan.settings import concurrency_of, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers, sweep_answers
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.records import Answer, Generation, HostSample, Role, Setting, StoredRecords, Tie
+from gatekeeper.core.records import MISSING, Answer, Forced, Generation, HostSample, Role, Setting, StoredRecords, Tie
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.text import counted
-from gatekeeper.core.verdict import Finding
+from gatekeeper.core.verdict import Finding, Missing
 
 SOAK_ROLES = frozenset({Role.MEASURED, Role.SENTINEL})
 """Roles of answers given while the soak's clock runs; blocks and the closing pass are outside of it."""
@@ -41,8 +47,10 @@ class Case:
     """Seconds that a soak may last beyond max_duration, all in all; 0 without `--extend`."""
     ties: Mapping[str, StoredRecords[Tie]] = field(default_factory=dict)
     """By the name of the file."""
+    forced: Mapping[str, StoredRecords[Forced]] = field(default_factory=dict)
+    """Passes of the target over tokens of answers, by the name of the file."""
     after_soak: Mapping[str, StoredRecords[Generation]] = field(default_factory=dict)
-    """Answers from a warm prompt cache and sampled first tokens, by the name of the file."""
+    """Untimed plain answers, answers from a warm prompt cache, sampled first tokens, by the name of the file."""
     routing: StoredRecords[Generation] = field(default_factory=lambda: StoredRecords(()))
     """What was asked at the end of the run to compare the routes; nothing where the sweep sufficed."""
     host_samples: Sequence[HostSample] = ()
@@ -91,20 +99,24 @@ def soak_answers(case: Case, soak: SoakPlan, workload: str, end: int | None = No
     answers = [one for one in case.soaks[soak.name].records[:end] if one.workload == workload]
     plain = tuple(one for one in answers if one.arm == "plain")
     candidate = tuple(one for one in answers if one.arm == "candidate")
-    ties = case.ties[soak.ties_file].records if soak.ties_file in case.ties else ()
+    whole = soak.whole
+    ties = case.ties[whole.ties_file].records if whole.ties_file in case.ties else ()
+    words = case.after_soak[whole.words_file].records if whole.words_file in case.after_soak else ()
+    forced = case.forced[whole.forced_file].records if whole.forced_file in case.forced else ()
+    speculating = speculates(knobs)
 
     def recorded_after(file: str) -> tuple[Generation, ...] | str:
-        found = case.after_soak.get(file, StoredRecords((), "missing"))
+        found = case.after_soak.get(file, StoredRecords((), MISSING))
         if found.trouble is not None:
             return f"{file}: {found.trouble}"
         return tuple(one for one in found.records if one.workload == workload)
 
-    return pair_answers(
+    paired = pair_answers(
         PairedAnswers(
             workload,
             {canary.id: canary for canary in case.canaries[workload]},
-            candidate if speculates(knobs) else plain,
-            plain if speculates(knobs) else (),
+            candidate if speculating else plain,
+            plain if speculating else (),
             bound_level(case.slo),
             case.plan.seed,
             greedy=dict(knobs).get("temperature", case.slo.sampling.temperature) == 0,
@@ -112,14 +124,22 @@ def soak_answers(case: Case, soak: SoakPlan, workload: str, end: int | None = No
             drift_limit=case.slo.soak.sentinel_drift,
             decays=case.plan.terms.rules > 1,
             interleaved=not any(one.role is Role.BLOCK for one in plain),
-            before=_pairs_before(case, workload, knobs) if speculates(knobs) else (),
-            swept=_swept(case, workload, knobs) if speculates(knobs) else ((), ()),
+            before=_pairs_before(case, workload, knobs) if speculating else (),
+            swept=_swept(case, workload, knobs) if speculating else ((), ()),
+            untimed=tuple(one for one in words if one.workload == workload) if speculating else (),
             ties=tuple(tie for tie in ties if tie.workload == workload),
             warm_cache=recorded_after(soak.warm_file),
             pauses=recorded_after(soak.pauses_file),
             first_tokens=recorded_after(soak.draws_file),
         )
     )
+    made = [one for one in forced if one.workload == workload]
+    if not made or not paired.greedy or not speculating:
+        return paired
+    shown = stand_ins(paired, made)
+    if isinstance(shown, Missing):
+        return replace(paired, not_forced=shown.because)
+    return replace(paired, untimed=(*paired.untimed, *shown))
 
 
 def _pairs_before(case: Case, workload: str, knobs: Setting) -> tuple[Pair, ...]:
@@ -168,6 +188,26 @@ def forbidden_divergences(case: Case, soak: SoakPlan) -> dict[str, tuple[Diverge
     return found
 
 
+def wanted_passes(case: Case, soak: SoakPlan) -> tuple[Forced, ...]:
+    """Return the passes of the target that compare a soak's words with plain decoding's, without their results."""
+    found: list[Forced] = []
+    for name in forced_workloads(case.slo, soak.settings, case.plan.terms) if soak.name in case.soaks else ():
+        found += passes_wanted(replace(soak_answers(case, soak, name), untimed=()))
+    return tuple(found)
+
+
+def canaries_without_plain(case: Case, soak: SoakPlan) -> dict[str, tuple[str, ...]]:
+    """Return, by workload, the canaries that need a plain answer: no forced pass shows what it would be."""
+    found = {}
+    for name in forced_workloads(case.slo, soak.settings, case.plan.terms) if soak.name in case.soaks else ():
+        seen = soak_answers(case, soak, name).words
+        answered = {one.canary for one in seen.plain}
+        lacking = dict.fromkeys(one.canary for one in seen.answers if one.canary not in answered)
+        if lacking:
+            found[name] = tuple(lacking)
+    return found
+
+
 def _files_after(case: Case, soak: SoakPlan) -> list[str]:
     """Name the answer files that objectives need recorded after a soak."""
     warm = [soak.warm_file] if warm_cache_workloads(case.slo, soak.settings) else []
@@ -178,6 +218,10 @@ def is_due(case: Case, soak: SoakPlan) -> bool:
     """Return whether a soak, or a stage after it, has not run yet."""
     if soak.name not in case.soaks or any(file not in case.after_soak for file in _files_after(case, soak)):
         return True
+    if soak.forced_file not in case.forced and wanted_passes(case, soak):
+        return True
+    if soak.words_file not in case.after_soak and canaries_without_plain(case, soak):
+        return True
     return soak.ties_file not in case.ties and bool(forbidden_divergences(case, soak))
 
 
@@ -186,6 +230,11 @@ def damage_after_soak(case: Case, soak: SoakPlan) -> list[str]:
     files = [(file, case.after_soak[file].trouble) for file in _files_after(case, soak) if file in case.after_soak]
     if soak.ties_file in case.ties and forbidden_divergences(case, soak):
         files.insert(0, (soak.ties_file, case.ties[soak.ties_file].trouble))
+    words = case.after_soak.get(soak.words_file, StoredRecords())
+    if words.trouble not in {None, MISSING} or canaries_without_plain(case, soak):
+        files.insert(0, (soak.words_file, words.trouble))
+    if soak.forced_file in case.forced and wanted_passes(case, soak):
+        files.insert(0, (soak.forced_file, case.forced[soak.forced_file].trouble))
     return [f"{file}: {trouble}" for file, trouble in files if trouble is not None]
 
 

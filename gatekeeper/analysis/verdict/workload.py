@@ -97,6 +97,8 @@ def _unseen(case: Case, evidence: PairedAnswers) -> PairedAnswers:
         answers=tuple(one for one in evidence.answers if one.canary not in swept),
         plain=tuple(one for one in evidence.plain if one.canary not in swept),
         pairs=tuple(pair for pair in evidence.pairs if pair[0].canary not in swept),
+        untimed=tuple(one for one in evidence.untimed if one.canary not in swept),
+        swept=((), ()),
     )
 
 

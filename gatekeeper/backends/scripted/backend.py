@@ -14,9 +14,9 @@ from gatekeeper.backends.scripted.script import Arm, Script, read_script
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock, SystemClock, VirtualClock
 from gatekeeper.core.errors import GatekeeperError, InputError
-from gatekeeper.core.interfaces import DecodeRequest, RunningSystem
+from gatekeeper.core.interfaces import DecodeRequest, ForcedPass, RunningSystem
 from gatekeeper.core.metrics import Sight
-from gatekeeper.core.records import TIMEOUT, Answer, Arrival, Claims, Rounds, Setting
+from gatekeeper.core.records import TIMEOUT, Answer, Arrival, Claims, Parting, Rounds, Setting
 from gatekeeper.core.subject import Subject
 
 
@@ -149,6 +149,21 @@ class ScriptedSystem(RunningSystem):
         del tokens
         return self._script.behaviour(request.canary).gap if Sight.LOGITS in self._backend.sight else None
 
+    def force(self, request: DecodeRequest, tokens: tuple[int, ...]) -> ForcedPass | None:
+        """Compare *tokens* with plain decoding's; reading them takes as long as reading a prompt."""
+        if Sight.FORCED not in self._backend.sight:
+            return None
+        backend = self._backend
+        with backend.lock:
+            context = backend.context(request, number=0, pace=1.0, seconds=0.0)
+            behaviour = context.behaviour
+            read_s = behaviour.prefill_token * (prompt_tokens(request.canary) + len(tokens))
+            backend.clock.sleep(behaviour.prefill + read_s)
+            plain = tuple(token_id(token) for token in plan_answer(context).tokens)
+        pairs = enumerate(zip(tokens, plain, strict=False))
+        parted = tuple(Parting(at, own, behaviour.gap) for at, (forced, own) in pairs if forced != own)
+        return ForcedPass(parted, len(tokens) == len(plain))
+
     def pids(self) -> tuple[int, ...]:
         """Return none: no process answers here."""
         return ()
@@ -280,7 +295,7 @@ class ScriptedSystem(RunningSystem):
                 times[last],
                 size if counted else None,
                 planned.drafted[first] if by_token and flagged else None,
-                crc32(planned.tokens[first].encode()) if by_token and named else None,
+                token_id(planned.tokens[first]) if by_token and named else None,
             )
             arrivals.append(arrival)
             first += size
@@ -297,6 +312,11 @@ class ScriptedSystem(RunningSystem):
             return Claims()
         drafted, accepted = (claims.drafted, claims.accepted) if claims else (1.0, 1.0)
         return Claims(round(rounds.drafted * drafted), round(rounds.accepted * accepted), rounds.rounds)
+
+
+def token_id(token: str) -> int:
+    """Return the id of a token."""
+    return crc32(token.encode())
 
 
 def readings(script: Script, seconds: Sequence[float], process: str = "") -> list[float]:

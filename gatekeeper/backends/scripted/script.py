@@ -7,7 +7,7 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
       "time": "virtual",            "virtual": ten minutes pass in milliseconds | "real": it waits
       "start": "2 s",               until a started system answers
       "sight": ["arrivals", "token_count", "text", "token_ids", "rounds", "memory", "plain",
-                "logits"],
+                "logits"],           "forced": the target can also read an answer in one pass
       "arrivals": "token",          "token" | "round": one piece a round, as a coalescing server sends it
       "shares_process": true,
       "caches": false,              true: it has a prompt cache that can be switched on

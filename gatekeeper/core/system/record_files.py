@@ -16,7 +16,7 @@ from gatekeeper.core.errors import GatekeeperError, NoProofError
 from gatekeeper.core.host_columns import HostColumns
 from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.reasons import Reason
-from gatekeeper.core.records import Event, Generation, HostSample, Kind, StoredRecords, Tie
+from gatekeeper.core.records import MISSING, Event, Forced, Generation, HostSample, Kind, StoredRecords, Tie
 from gatekeeper.core.system.files import (
     NotRegularError,
     open_folder,
@@ -34,6 +34,7 @@ ANSWERS: TypeAdapter[Generation] = TypeAdapter(Generation)
 SAMPLES: TypeAdapter[HostSample] = TypeAdapter(HostSample)
 EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
 TIES: TypeAdapter[Tie] = TypeAdapter(Tie)
+FORCED: TypeAdapter[Forced] = TypeAdapter(Forced)
 DAMAGED = ".damaged"
 """Ends the name under which --resume keeps a damaged record file."""
 
@@ -44,7 +45,7 @@ def read_records(path: Path, kind: TypeAdapter[Kind]) -> StoredRecords[Kind]:
         with os.fdopen(open_regular(path, os.O_RDONLY), "rb", buffering=READ_BYTES) as file, _no_search_for_cycles():
             return _read_lines(file, kind)
     except FileNotFoundError:
-        return StoredRecords((), "missing")
+        return StoredRecords((), MISSING)
     except NotRegularError as error:
         return StoredRecords((), error.strerror, damaged=True)
     except OSError as error:

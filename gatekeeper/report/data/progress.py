@@ -25,6 +25,8 @@ FEW = 3
 FORECAST_PARTS = {
     "sweep": ("sweep",),
     "soak": ("plain_blocks", "closing"),
+    "forced check": ("forced_check",),
+    "plain words": (),
     "near-ties": ("near_ties",),
     "warm cache": ("warm_cache",),
     "warm-up": ("pauses",),
@@ -156,7 +158,7 @@ class Progress:
                     self._next(_Part("closing pass", self._at, of=_count(detail, "answers")))
                 case "answer":
                     self._answer(detail)
-                case "tie":
+                case "tie" | "forced":
                     self._count(detail)
                 case "sample":
                     self._host = tuple(_gauges(detail["values"]))

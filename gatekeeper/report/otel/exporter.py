@@ -121,7 +121,7 @@ def _answers(path: Path, part: RunPart) -> tuple[list[tuple[str, Generation]], t
     answers: list[tuple[str, Generation]] = []
     files = []
     for file in sorted(path.glob("*.jsonl")):
-        if file.name in part.without or file.name in NOT_ANSWERS or file.name.startswith("ties-"):
+        if file.name in part.without or file.name in NOT_ANSWERS or file.name.startswith(("ties-", "forced-")):
             continue
         loaded = record_files.read_records(file, record_files.ANSWERS)
         if loaded.trouble is None or not part.finished_only:

@@ -49,7 +49,8 @@ def soak(
     clock starts over.
     """
     wanted = {
-        name: canaries_needed(task.slo, name, knobs, task.canaries[name]) for name, knobs in task.settings.items()
+        name: canaries_needed(task.slo, name, knobs, task.canaries[name], forced=name in task.forced)
+        for name, knobs in task.settings.items()
     }
     run = _Soak(task, profile, client, clock, woven, record, observe, Coverage(wanted, task.compared))
     # The last block is sent after the soak, which need not wait for the canaries that it will answer.

@@ -1,0 +1,140 @@
+"""Which plain answers forced passes stand in for, and when they are not trusted."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gatekeeper.analysis.metrics.forced import CROSS_CHECKS, passes_wanted, stand_ins
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.records import Answer, Arrival, Forced, Generation, Parting, Role, setting
+from gatekeeper.core.verdict import Missing
+
+WRITTEN = (7, 8, 9, 10)
+
+
+def made(arm: str, canary: str, tokens: Iterable[int] = WRITTEN, fault: str | None = None) -> Generation:
+    arrivals = tuple(Arrival(at, 1, None, token) for at, token in enumerate(tokens, start=1))
+    knobs = setting(draft=None if arm == "plain" else "d")
+    answer = Answer(0, 99, arrivals=arrivals, fault=fault)
+    return Generation("soak-1", f"{arm}/{canary}", "w", canary, arm, knobs, Role.MEASURED, 0, "", 1, answer)
+
+
+def paired(plain: int = 14, of: int = 20, **changes: Any) -> PairedAnswers:
+    """The draft answered all canaries, plain decoding the first ones, and both wrote the same."""
+    names = [f"c-{number:02}" for number in range(of)]
+    canaries = {name: Canary(id=name, messages=({"role": "user", "content": "?"},)) for name in names}
+    answers = tuple(made("candidate", name) for name in names)
+    twins = tuple(made("plain", name) for name in names[:plain])
+    known: dict[str, Any] = {"answers": answers, "plain": twins} | changes
+    return PairedAnswers("w", canaries, level=0.95, seed=1, greedy=True, **known)
+
+
+def passed(one: Forced, **truth: Any) -> Forced:
+    """Return the pass as a target shows it that wrote WRITTEN."""
+    pairs = enumerate(zip(one.tokens, WRITTEN, strict=False))
+    parted = tuple(Parting(at, own, 5.0) for at, (token, own) in pairs if token != own)
+    return replace(one, parted=parted, ended=len(one.tokens) == len(WRITTEN), **truth)
+
+
+def shown(evidence: PairedAnswers, changed: Mapping[str, Any] | None = None, where: str = "") -> Any:
+    """Return what the wanted passes stand in for; *changed* is what all passes of the canary *where* show instead."""
+    passes = [passed(one) for one in passes_wanted(evidence)]
+    passes = [replace(one, **changed) if changed and where in {"", one.canary} else one for one in passes]
+    return stand_ins(evidence, passes)
+
+
+def test_each_canary_without_a_plain_answer_is_forced() -> None:
+    """
+    A pass is made for each output without a plain answer, for the cross-checks, and for three controls.
+    """
+    passes = passes_wanted(paired())
+
+    assert [f"c-{number}" for number in range(14, 20)] == [one.canary for one in passes[:6]]
+    assert CROSS_CHECKS == len([one for one in passes[6:] if one.altered is None])
+    assert [2, 2, 2] == [one.altered for one in passes if one.altered is not None]
+    assert passes_wanted(paired(plain=20)) == ()
+
+
+def test_an_exact_answer_stands_in_for_plain_decodings() -> None:
+    """
+    Where the target wrote every token, the candidate's answer is the plain one.
+    """
+    found = shown(paired())
+
+    assert [("plain", f"c-{number}", WRITTEN) for number in range(14, 20)] == [
+        (one.arm, one.canary, tuple(arrival.token_id for arrival in one.answer.arrivals)) for one in found
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"parted": (Parting(3, 11, 0.01),)},
+        {"parted": (Parting(3, 11, None),)},
+        {"ended": False},
+        {"fault": "the target could not read the tokens"},
+    ],
+    ids=["near-tie", "unknown gap", "ends early", "fault"],
+)
+def test_an_answer_that_parts_needs_a_plain_one(change: Mapping[str, Any]) -> None:
+    """
+    No other answer stands in: not one that parts, at a near-tie too, ends early or could not be read.
+    """
+    found = shown(paired(), change, where="c-17")
+
+    assert ["c-14", "c-15", "c-16", "c-18", "c-19"] == [one.canary for one in found]
+
+
+def test_of_two_outputs_only_the_targets_own_stands_in() -> None:
+    """
+    A canary that the candidate answered in two ways gets the one that the target wrote.
+    """
+    evidence = paired()
+    found = shown(replace(evidence, answers=(made("candidate", "c-19", (7, 8, 3, 10)), *evidence.answers)))
+
+    assert [WRITTEN] == [tuple(a.token_id for a in one.answer.arrivals) for one in found if one.canary == "c-19"]
+
+
+@pytest.mark.parametrize(
+    ("change", "because"),
+    [
+        ({"parted": (Parting(1, 3, 2.0),)}, "contradicts 1 plain answer of 12, first c-03"),
+        ({"parted": (Parting(1, 3, None),)}, "contradicts 1 plain answer of 12"),
+        ({"ended": False}, "contradicts 1 plain answer of 12"),
+        ({"fault": "died"}, "contradicts 1 plain answer of 12"),
+    ],
+)
+def test_a_pass_that_contradicts_plain_decoding_voids_all(change: Mapping[str, Any], because: str) -> None:
+    """
+    Where the target does not read a plain answer as its own, no forced pass stands in for anything.
+    """
+    found = shown(paired(), change, where="c-03")
+
+    assert isinstance(found, Missing)
+    assert because in found.because
+
+
+def test_a_near_tie_in_a_plain_answer_contradicts_nothing() -> None:
+    """
+    One pass over many tokens may round otherwise than plain decoding, which near-ties show.
+    """
+    assert 6 == len(shown(paired(), {"parted": (Parting(1, 3, 0.125),)}, where="c-03"))
+
+
+def test_a_pass_that_agrees_with_everything_shows_nothing() -> None:
+    """
+    The replaced tokens of the controls must be seen.
+    """
+    found = shown(paired(), {"parted": (), "ended": True})
+
+    assert found == Missing("a forced pass does not show a replaced token (c-00)")
+
+
+def test_too_few_cross_checks_show_nothing() -> None:
+    """
+    With fewer plain answers than cross-checks nothing shows that the passes are right.
+    """
+    assert shown(paired(plain=5)) == Missing("only 5 of 12 plain answers were compared with a forced pass")

@@ -1,0 +1,195 @@
+"""Whole runs whose words are compared by teacher forcing: fewer plain answers and the same verdict."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gatekeeper.core.records import Forced
+from gatekeeper.core.system.record_files import FORCED, read_records
+from gatekeeper.core.system.run_directory import RunDirectory
+from tests.builders.place import ROOT, Place, canary_lines
+
+Scripted = Callable[..., Place]
+
+SIGHT = ["arrivals", "token_count", "text", "token_ids", "rounds", "memory", "plain", "logits", "forced"]
+EASY = [{"name": "easy", "canaries": "easy.jsonl", "speculation": "optional"}]
+WORDS = [
+    {"metric": "token_agreement", "at_least": 1.0, "why": "no other word"},
+    {"metric": "task_pass_delta", "at_least": 0.0, "why": "no worse answer"},
+]
+
+
+def forcing(scripted: Scripted, truth: dict[str, Any], *, sight: list[str] = SIGHT) -> Place:
+    """Write an SLO about the words of forty canaries, of which the sweep sends eight and the soak pairs a fifth."""
+    place = scripted(
+        {**truth, "sight": sight},
+        workload=EASY,
+        objective=WORDS,
+        sweep={"repeats": 1, "budget": 8, "num_draft_tokens": [4]},
+        soak={"duration": "150 s", "max_duration": "1 h"},
+    )
+    (place.path / "easy.jsonl").write_text(canary_lines("easy", 40))
+    return place
+
+
+def workload(place: Place) -> Any:
+    return place.verdict()["workloads"][0]
+
+
+def checks(place: Place) -> dict[str, tuple[str, float | None]]:
+    return {one["metric"]: (one["outcome"], one["center"]) for one in workload(place)["checks"]}
+
+
+def passes(place: Place, run: str = "run") -> list[Forced]:
+    return list(read_records(place.path / run / "forced-1.jsonl", FORCED).records)
+
+
+def plain_answers(place: Place) -> int:
+    lines = (place.path / "run" / "soak-1.jsonl").read_text().splitlines()
+    return sum(json.loads(line).get("arm") == "plain" for line in lines)
+
+
+def test_forced_passes_stand_in_for_plain_answers(scripted: Scripted) -> None:
+    """
+    Where the target can be forced, far fewer canaries are decoded plainly, and the same objectives pass on all of them.
+    """
+    forced = forcing(scripted, {})
+    forced.run("certify", "slo.toml", "--out", "run", code=0)
+    fewer, made, judged = plain_answers(forced), passes(forced), checks(forced)
+    again = forced.run("judge", "run", "--json", code=0).document
+    assert forced.verdict() == again
+    shutil.rmtree(forced.path / "run")
+    plainly = forcing(scripted, {}, sight=SIGHT[:-1])
+
+    plainly.run("certify", "slo.toml", "--out", "run", code=0)
+
+    assert ("promoted", ("pass", 1.0)) == (workload(plainly)["outcome"], judged["token_agreement"])
+    assert checks(plainly)["token_agreement"] == judged["token_agreement"]
+    assert checks(plainly)["task_pass_delta"] == judged["task_pass_delta"] == ("pass", 0.0)
+    assert fewer < 0.8 * plain_answers(plainly)
+    assert not any(one.parted for one in made if one.altered is None)
+    assert 3 == sum(one.altered is not None for one in made)
+    assert not (forced.path / "run" / "words-1.jsonl").exists()
+
+
+@pytest.mark.parametrize(("gap", "outcome"), [(0.01, "promoted"), (3.0, "graded_back")])
+def test_answers_that_part_are_decoded_plainly(scripted: Scripted, gap: float, outcome: str) -> None:
+    """
+    Each canary at which the target parts from the draft gets a plain answer; a near-tie agrees, anything else does not.
+    """
+    place = forcing(scripted, {"agreement": 0.7, "gap": gap})
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    parted = {one.canary for one in passes(place) if one.parted and one.altered is None}
+    words = [json.loads(line) for line in (place.path / "run" / "words-1.jsonl").read_text().splitlines()]
+    assert outcome == workload(place)["outcome"]
+    assert parted
+    assert parted == {one["canary"] for one in words[:-1]}
+
+
+def test_a_run_without_its_forced_passes_proves_nothing(scripted: Scripted) -> None:
+    """
+    Where the file with the passes is lost, the canaries that only they compared are not answered in both arms: code 3.
+    """
+    place = forcing(scripted, {})
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+    (place.path / "run" / "forced-1.jsonl").unlink()
+    RunDirectory(place.path / "run").write_checksums()
+
+    judged = place.run("judge", "run", "--json", code=3).document
+
+    assert "forced-1.jsonl: missing" in judged["incomplete"]
+    assert "canaries were not answered in both arms" in judged["workloads"][0]["because"]
+
+
+def test_an_interrupted_check_continues(scripted: Scripted) -> None:
+    """
+    A run that was killed amid its forced passes makes the missing ones and gives the same verdict.
+    """
+    place = forcing(scripted, {"agreement": 0.7, "gap": 0.01})
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+    before, made = place.verdict(), passes(place)
+    run = place.path / "run"
+    lines = (run / "forced-1.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "forced-1.jsonl").write_bytes(b"".join(lines[:5]))
+    events = (run / "events.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "events.jsonl").write_bytes(b"".join(events[:-1]))
+    for name in ("words-1.jsonl", "ties-1.jsonl", "verdict.json", "SHA256SUMS"):
+        (run / name).unlink()
+
+    place.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
+
+    assert [(one.canary, one.parted) for one in made] == [(one.canary, one.parted) for one in passes(place)]
+    assert before["workloads"][0]["checks"] == place.verdict()["workloads"][0]["checks"]
+
+
+RIGGED = '''\
+"""The mlx worker with caches that are not rewound far enough after four hundred rewinds."""
+import importlib
+import runpy
+import sys
+
+sys.path.insert(0, {root!r})
+generation = importlib.import_module("mlx_lm.generate")
+right, calls = generation.trim_prompt_cache, [0]
+
+
+def wrong(cache, count):
+    calls[0] += 1
+    return right(cache, count - 1 if count > 1 and calls[0] > 400 else count)
+
+
+generation.trim_prompt_cache = wrong
+runpy.run_module("gatekeeper.backends.workers.mlx_lm", run_name="__main__", alter_sys=True)
+'''
+"""After four hundred rewinds the caches keep one rejected token."""
+
+
+@pytest.mark.mlx
+@pytest.mark.parametrize("rigged", [False, True], ids=["sound", "rigged"])
+def test_a_cache_that_corrupts_later_answers_is_found(place: Place, rigged: bool) -> None:
+    """
+    The real mlx-lm agrees with itself by forced passes; with a cache that is rewound wrongly after some answers it does
+    not, although few canaries are decoded plainly.
+    """
+    worker = RIGGED if rigged else RIGGED.replace("generation.trim_prompt_cache = wrong\n", "")
+    (place.path / "worker.py").write_text(worker.format(root=str(ROOT)))
+    lines = (ROOT / "canaries" / "little" / "json.jsonl").read_text().splitlines(keepends=True)[:24]
+    (place.path / "json.jsonl").write_text("".join(lines))
+    models = ROOT / "models"
+    place.write_slo(
+        {
+            "schema": 1,
+            "name": "forced",
+            "subject": {
+                "backend": "worker",
+                "target": str(models / "little-target"),
+                "drafts": [str(models / "little-draft")],
+                "command": [sys.executable, "worker.py", "{target}", "{draft}"],
+            },
+            "workload": [{"name": "json", "canaries": "json.jsonl"}],
+            "sweep": {"repeats": 1, "budget": 4, "num_draft_tokens": [4]},
+            "soak": {"duration": "3 s", "max_duration": "120 s", "sentinel_drift": 0.9},
+            "fallback": {"ladder": ["autoregressive"]},
+            "objective": [
+                *WORDS,
+                {"metric": "throughput_ratio", "at_least": 0.01, "why": "this test is about words"},
+                {"metric": "error_rate", "at_most": 1.0, "why": "this test is about words"},
+                {"metric": "truncation_rate", "at_most": 1.0, "why": "this test is about words"},
+                {"metric": "speculation_engaged", "at_least": 0.0, "why": "this test is about words"},
+            ],
+        }
+    )
+
+    place.run("certify", "slo.toml", "--out", "run", code=1 if rigged else 0)
+
+    made = [one for one in passes(place) if one.altered is None]
+    parted = [one for one in made if one.parted and (one.parted[0].gap or 0) > 1]
+    because = str(place.verdict()["transitions"]) if rigged else ""
+    assert (rigged, rigged) == (bool(parted), "token_agreement" in because)
+    assert len({one.canary for one in made}) > 12
