@@ -44,7 +44,7 @@ from gatekeeper.core.text import quote
 
 _UNUSED = ("url", "plain_url", "served_model_name", "draft_method", "api_key_env", "knobs")
 _PLACEHOLDER = re.compile(r"\{(target|draft)\}")
-_SEEN_IN_ANSWERS = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.TOKEN_IDS | Sight.COLD
+_SEEN_IN_ANSWERS = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.TOKEN_IDS | Sight.COLD | Sight.PROMPT_TIME
 """Parts of an answer that count only where both arms show them."""
 _READS_TARGET = Sight.LOGITS | Sight.FORCED
 """What untimed passes of the target show: the plain arm's."""

@@ -11,7 +11,7 @@ from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.interfaces import ForcedPass
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.parse import COUNTS, ParseError, json_object
-from gatekeeper.core.records import Answer, Arrival, Parting, Rounds, Setting
+from gatekeeper.core.records import Answer, Arrival, Claims, Parting, Rounds, Setting
 from gatekeeper.core.slo import CHOSEN, CONDITIONS
 from gatekeeper.core.text import quote
 
@@ -30,6 +30,7 @@ SEES = {
     "logits": Sight.LOGITS,
     "cold": Sight.COLD,
     "forced": Sight.FORCED,
+    "prompt_time": Sight.PROMPT_TIME,
 }
 """What a worker may declare that its answers show. Memory is missing here: we always measure it ourselves."""
 KNOBS = frozenset({*CHOSEN, *CONDITIONS} - {"concurrency"})
@@ -160,10 +161,21 @@ def answer_from(message: Mapping[str, Any], *, sent_ns: int, received_ns: int, d
         prompt_tokens=_count(message, "prompt_tokens", least=1),
         output_tokens=_output(message, arrivals) if fault is None else None,
         rounds=rounds if drafting and fault is None else None,
+        claims=_prompt_read(message, ended - sent),
         memory_active=_count(message, "memory_active"),
         memory_peak=_count(message, "memory_peak"),
         fault=fault and quote(fault),
     )
+
+
+def _prompt_read(message: Mapping[str, Any], whole_ns: int) -> Claims:
+    """Return how many tokens of the prompt the worker says to have read, in how many seconds."""
+    seconds, tokens = message.get("prompt_seconds"), _count(message, "prompt_read", least=1)
+    if seconds is None:
+        return Claims()
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds * 1e9 <= whole_ns + 1:
+        raise WorkerFault(f"prompt_seconds is {seconds!r}; allowed: from 0 to the time of the answer")
+    return Claims(prompt_tokens=tokens, prompt_seconds=float(seconds))
 
 
 def gap_from(message: Mapping[str, Any]) -> float | None:

@@ -33,6 +33,8 @@ class Sight(Flag):
     """There is no prompt cache, or each answer reports how many of its prompt's tokens were cached."""
     FORCED = auto()
     """One untimed pass of the target over given tokens shows its own greedy token at each position."""
+    PROMPT_TIME = auto()
+    """Each answer says how long its prompt was read, apart from the first token."""
 
 
 class Per(Enum):
@@ -194,7 +196,12 @@ ALL: tuple[Metric, ...] = (
     ),
     _speed_ratio("system_throughput_ratio", _WHOLE, "tokens over wall time at soak.concurrency, candidate over plain"),
     _median("decode_throughput", "tok/s", _SPEED, "tokens after the first arrival over the time since it"),
-    _median("prefill_throughput", "tok/s", _SPEED | Sight.COLD, "prompt tokens over the time to first token"),
+    _median(
+        "prefill_throughput",
+        "tok/s",
+        Sight.PROMPT_TIME | Sight.TOKEN_COUNT | Sight.COLD,
+        "prompt tokens over the time to read them, by the server's own clock",
+    ),
     _median("ttft", "s", _TIMES | Sight.COLD, "time from the request to its first non-empty content", higher=False),
     Metric(
         "ttft_delta",

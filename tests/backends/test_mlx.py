@@ -279,3 +279,15 @@ def test_memory_is_reported(shared: SharedBackend) -> None:
     assert answer.memory_peak is not None
     weights = (MODELS["little-target"] / "model.safetensors").stat().st_size
     assert weights <= answer.memory_active <= answer.memory_peak
+
+
+@pytest.mark.parametrize("arm", [PLAIN, DRAFTING], ids=["plain", "drafting"])
+def test_the_prompt_has_a_time_of_its_own(shared: SharedBackend, arm: Any) -> None:
+    """
+    All tokens of the prompt but the last are read before the first token is sampled, and that is not the first token.
+    """
+    answer = shared.system(DRAFTING).answer(make_request("json", arm))
+
+    read, first = answer.claims, (answer.arrivals[0].at_ns - answer.sent_ns) / 1e9
+    assert (answer.prompt_tokens or 0) - 1 == read.prompt_tokens
+    assert 0 < (read.prompt_seconds or 0) < first

@@ -30,6 +30,7 @@ from gatekeeper.analysis.metrics.timing import (
     decode_rate,
     gather_bursts,
     prefill_rate,
+    prompt_rate_until_first,
     ttft,
 )
 from gatekeeper.analysis.stats import fixed_canaries, intervals
@@ -125,6 +126,14 @@ def _over_canaries(
     if isinstance(others, Missing):  # of a look whose bounds are further out than the plan counted with
         return these or others
     return _beside(others, these)
+
+
+def _prefill(paired: PairedAnswers, quantile: float) -> Estimate | Missing:
+    if paired.rules < 2:
+        return _over_canaries(prompt_rate_until_first, paired, quantile)
+    if all(prefill_rate(one.answer) is None for one in paired.answers):
+        return Missing("no answer says how long its prompt was read, and the time to first token holds more than that")
+    return _over_canaries(prefill_rate, paired, quantile)
 
 
 def _time_per_token(answer: Answer) -> float | None:
@@ -366,7 +375,7 @@ def _noted(found: Estimate | Missing, *notes: str) -> Estimate | Missing:
 
 _QUANTILES: dict[str, Callable[[PairedAnswers, float], Estimate | Missing]] = {
     "decode_throughput": partial(_over_canaries, decode_rate),
-    "prefill_throughput": partial(_over_canaries, prefill_rate),
+    "prefill_throughput": _prefill,
     "ttft": partial(_over_canaries, ttft),
     "acceptance_rate": partial(_over_canaries, acceptance_rate),
     "acceptance_length": partial(_over_canaries, acceptance_length),

@@ -9,6 +9,7 @@ import numpy as np
 
 from gatekeeper.analysis.metrics.timing import decode_rate
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.manifest import RULES
 from gatekeeper.core.records import Answer, Generation, Role, Tie
 from gatekeeper.core.units import percent
 
@@ -43,6 +44,8 @@ class PairedAnswers:
     drift_limit: float = 0.05
     decays: bool = True
     """The change of the ratio itself is examined; runs of older rules were judged without."""
+    rules: int = RULES
+    """Version of the rules: those of stored runs keep their values."""
     lost_limit: float = MAX_LOST_SHARE
     frozen: bool = True
     """False for an objective on the population of prompts that the canaries stand for."""

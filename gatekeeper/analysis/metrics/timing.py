@@ -64,7 +64,19 @@ def decode_or_answer_rate(answer: Answer) -> float | None:
 
 
 def prefill_rate(answer: Answer) -> float | None:
-    """Return prompt tokens per second until the first arrival."""
+    """Return prompt tokens per second of reading them, as the server says; None where it says nothing believable.
+
+    The time to first token holds more: queueing, templates, and with a draft its first round.
+    """
+    seconds, until_first = answer.claims.prompt_seconds, ttft(answer)
+    tokens = answer.claims.prompt_tokens or answer.prompt_tokens
+    if not tokens or seconds is None or seconds <= 0 or (until_first is not None and seconds > until_first):
+        return None
+    return tokens / seconds
+
+
+def prompt_rate_until_first(answer: Answer) -> float | None:
+    """Return prompt tokens per second until the first arrival: the prefill throughput of rules 1."""
     seconds = ttft(answer)
     return answer.prompt_tokens / seconds if answer.prompt_tokens and seconds else None
 

@@ -48,6 +48,8 @@ def confirmed_sight(glance: ProbeAnswers, forecast: Sight, *, uncached: bool) ->
         seen &= ~Sight.ARRIVALS
     if not uncached and any(answer.claims.cached_tokens is None for answer in glance.sound):
         seen &= ~Sight.COLD
+    if any(answer.claims.prompt_seconds is None for answer in glance.sound):
+        seen &= ~Sight.PROMPT_TIME
     drafted = glance.drafted
     if drafted is not None and drafted.fault is None and (drafted.output_tokens or 2) > 1:
         if drafted.rounds is None:

@@ -123,6 +123,7 @@ def soak_answers(case: Case, soak: SoakPlan, workload: str, end: int | None = No
             window_s=case.slo.soak.window_s,
             drift_limit=case.slo.soak.sentinel_drift,
             decays=case.plan.terms.rules > 1,
+            rules=case.plan.terms.rules,
             interleaved=not any(one.role is Role.BLOCK for one in plain),
             before=_pairs_before(case, workload, knobs) if speculating else (),
             swept=_swept(case, workload, knobs) if speculating else ((), ()),

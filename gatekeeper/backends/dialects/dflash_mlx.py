@@ -60,5 +60,5 @@ DIALECT = Dialect(
     restart_knobs=("draft", "block_size", "window"),
     caches="start",
     streams=1,
-    sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,
+    sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD | Sight.PROMPT_TIME,
 )

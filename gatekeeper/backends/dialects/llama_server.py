@@ -188,6 +188,7 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
         drafted=count(timings.get("draft_n", 0)),
         accepted=count(timings.get("draft_n_accepted", 0)),
         cached_tokens=count(timings.get("cache_n")),
+        prompt_tokens=count(timings.get("prompt_n")),
         prompt_seconds=seconds(timings.get("prompt_ms")),
         decode_seconds=seconds(timings.get("predicted_ms")),
     )
@@ -225,7 +226,7 @@ DIALECT = Dialect(
     counters=counters,
     after_answer=with_all_rounds,
     tokens_of=tokens_of,
-    sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,
+    sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD | Sight.PROMPT_TIME,
     knobs=frozenset({*_KNOBS, "thinking"}),
     restart_knobs=("draft", *_KNOBS),
     caches="request",

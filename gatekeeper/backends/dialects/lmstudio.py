@@ -27,7 +27,6 @@ DIALECT = Dialect(
         drafted="total_draft_tokens_count",
         accepted="accepted_draft_tokens_count",
         decode_seconds="generation_time",
-        prompt_seconds="time_to_first_token",
     ),
     path="/api/v0/chat/completions",
     health="/v1/models",

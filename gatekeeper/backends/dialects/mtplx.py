@@ -67,5 +67,5 @@ DIALECT = Dialect(
     restart_knobs=(),
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     own_drafts=frozenset({"mtp"}),
-    sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,
+    sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD | Sight.PROMPT_TIME,
 )

@@ -78,6 +78,8 @@ class PlannedAnswer:
     """Which tokens the draft proposed."""
     bursts: tuple[Burst, ...]
     rounds: Rounds | None
+    prefill: float
+    """Seconds to read the prompt."""
 
 
 def plan_answer(context: AnswerContext) -> PlannedAnswer:
@@ -108,7 +110,7 @@ def plan_answer(context: AnswerContext) -> PlannedAnswer:
         bursts[where] = (bursts[where][0] + script.noise.stall, bursts[where][1])
     finish = "length" if len(whole) >= limit else "tool_calls" if calls else "stop"
     text, calls = "" if calls else "".join(tokens), calls if len(whole) <= limit else ()
-    return PlannedAnswer(tokens, text, calls, finish, tuple(drafted), tuple(bursts), rounds)
+    return PlannedAnswer(tokens, text, calls, finish, tuple(drafted), tuple(bursts), rounds, prefill * context.pace)
 
 
 def prompt_tokens(canary: Canary) -> int:

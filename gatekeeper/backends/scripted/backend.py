@@ -307,11 +307,13 @@ class ScriptedSystem(RunningSystem):
         return planned.rounds if self._script.counters == "honest" else Rounds(len(planned.tokens), 0, 0)
 
     def _claimed(self, planned: PlannedAnswer) -> Claims:
-        rounds, claims = planned.rounds, self._script.claims
-        if rounds is None or (claims is None and Sight.CLAIMED_ROUNDS not in self._backend.sight):
-            return Claims()
+        rounds, claims, sight = planned.rounds, self._script.claims, self._backend.sight
+        read_s = planned.prefill if Sight.PROMPT_TIME in sight else None
+        if rounds is None or (claims is None and Sight.CLAIMED_ROUNDS not in sight):
+            return Claims(prompt_seconds=read_s)
         drafted, accepted = (claims.drafted, claims.accepted) if claims else (1.0, 1.0)
-        return Claims(round(rounds.drafted * drafted), round(rounds.accepted * accepted), rounds.rounds)
+        numbers = round(rounds.drafted * drafted), round(rounds.accepted * accepted), rounds.rounds
+        return Claims(*numbers, prompt_seconds=read_s)
 
 
 def token_id(token: str) -> int:

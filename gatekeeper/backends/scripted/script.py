@@ -7,7 +7,7 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
       "time": "virtual",            "virtual": ten minutes pass in milliseconds | "real": it waits
       "start": "2 s",               until a started system answers
       "sight": ["arrivals", "token_count", "text", "token_ids", "rounds", "memory", "plain",
-                "logits"],           "forced": the target can also read an answer in one pass
+                "logits", "prompt_time"],    "forced": the target can also read an answer in one pass
       "arrivals": "token",          "token" | "round": one piece a round, as a coalescing server sends it
       "shares_process": true,
       "caches": false,              true: it has a prompt cache that can be switched on
@@ -256,7 +256,17 @@ class Script(Behaviour):
     seed: int = 1
     time: Literal["virtual", "real"] = "virtual"
     start: Seconds = Field(default=0.0, ge=0)
-    sight: tuple[str, ...] = ("arrivals", "token_count", "text", "token_ids", "rounds", "memory", "plain", "logits")
+    sight: tuple[str, ...] = (
+        "arrivals",
+        "token_count",
+        "text",
+        "token_ids",
+        "rounds",
+        "memory",
+        "plain",
+        "logits",
+        "prompt_time",
+    )
     arrivals: Literal["token", "round"] = "token"
     shares_process: bool = True
     caches: bool = False

@@ -63,6 +63,9 @@ class Decoding(Protocol):
     def rounds(self, drafted: list[bool]) -> Rounds | None:
         """Count the rounds from the flags of drafted tokens; None for plain decoding."""
 
+    def prompt_read_at(self) -> int | None:
+        """Return when the prompt had been read, but for its last token; None where that is not known."""
+
 
 @dataclass(frozen=True)
 class MlxLm:
@@ -76,14 +79,25 @@ class MlxLm:
     draft_tokens: int = 0
     reading: Mapping[str, int] = field(default_factory=dict)
     """Options of mlx-lm for reading prompts and for the cache, in both arms."""
+    begun: list[int] = field(default_factory=list)
+    """When the first token was sampled, of target or draft: then all of the prompt but its last token was read."""
 
     def pieces(self, prompt: list[int]) -> Iterable[Any]:
         """Generate pieces of one token each."""
         more = {} if self.draft is None else {"draft_model": self.draft, "num_draft_tokens": self.draft_tokens}
         pieces: Iterable[Any] = generation.stream_generate(
-            self.model, self.tokenizer, prompt, max_tokens=self.max_tokens, sampler=self.sampler, **more, **self.reading
+            self.model, self.tokenizer, prompt, max_tokens=self.max_tokens, sampler=self._sampled, **more, **self.reading
         )
         return pieces
+
+    def _sampled(self, logprobs: Any) -> Any:
+        if not self.begun:
+            self.begun.append(time.monotonic_ns())
+        return self.sampler(logprobs)
+
+    def prompt_read_at(self) -> int | None:
+        """Return when the prompt had been read, but for its last token."""
+        return self.begun[0] if self.begun else None
 
     def keep(self, piece: Any) -> Token:
         """Keep a token without its log-probabilities, which would hold a vocabulary-sized array each."""
@@ -177,9 +191,10 @@ class MlxWorker:
         if request["seed"] is not None:
             mx.random.seed(request["seed"])
         mx.reset_peak_memory()
-        sent = now()
+        sent = reading = now()
         try:
             prompt = self.prompt(request)
+            reading = now()
             observe(decoding.pieces(prompt), decoding.keep, timed, self._beat)
         except Exception as error:  # noqa: BLE001  whatever generation raises is a result
             fault = f"{type(error).__name__}: {error}"
@@ -192,6 +207,7 @@ class MlxWorker:
         except Exception as error:  # noqa: BLE001  a tool parser may fail on any text
             text, calls, fault = "", [], fault or f"unreadable answer: {type(error).__name__}: {error}"
         finish = seen[-1].finish if seen else None
+        read_at = decoding.prompt_read_at() if len(prompt) > 1 else None
         return {
             "sent_ns": sent,
             "ended_ns": ended,
@@ -201,6 +217,8 @@ class MlxWorker:
             "tool_calls": calls,
             "finish": "tool_calls" if calls and finish == "stop" else finish,
             "prompt_tokens": len(prompt) or None,
+            "prompt_read": len(prompt) - 1 if read_at is not None else None,
+            "prompt_seconds": (read_at - reading) / 1e9 if read_at is not None else None,
             "rounds": rounds and asdict(rounds),
             "memory_active": mx.get_active_memory(),
             "memory_peak": mx.get_peak_memory(),
@@ -337,7 +355,7 @@ def main() -> None:
     channel.serve(
         {
             "name": "mlx-lm",
-            "sees": [*SEES, "logits", "forced"],
+            "sees": [*SEES, "logits", "forced", "prompt_time"],
             "knobs": ["draft", "num_draft_tokens", *CONDITIONS],
             "shares_process": True,
             "versions": installed("mlx", "mlx-lm", "transformers", "numpy"),

@@ -77,6 +77,9 @@ class Dflash:
             found.append((at, self.mlx.Token(token, drafted, detokenizer.last_segment, ended if last else None)))
         return found
 
+    def prompt_read_at(self) -> None:
+        """Return that it is not known: the package yields only whole rounds."""
+
     def rounds(self, drafted: list[bool]) -> Rounds:
         """Count the rounds: each proposes `min(block_size, what the limit leaves + 1) - 1` tokens."""
         rest = drafted[1:]
@@ -158,7 +161,7 @@ def main() -> None:
     channel.serve(
         {
             "name": "zlab-dflash",
-            "sees": ["arrivals", "token_count", "text", "token_ids", "rounds", "plain", "logits", "cold"],
+            "sees": ["arrivals", "token_count", "text", "token_ids", "rounds", "plain", "logits", "forced", "cold"],
             "knobs": ["draft", "block_size", "temperature", "max_tokens", "thinking"],
             "shares_process": True,
             "versions": installed("dflash", "mlx", "mlx-lm", "transformers", "numpy"),

@@ -12,7 +12,7 @@ from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE
 from gatekeeper.analysis.metrics.timing import bursts
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.metrics import ALL
-from gatekeeper.core.records import Answer, Generation, Role, Tie
+from gatekeeper.core.records import Answer, Claims, Generation, Role, Tie
 from gatekeeper.core.verdict import Estimate, Missing
 from tests.builders.slo import (
     Twins,
@@ -112,11 +112,24 @@ def test_a_ratio_needs_plain_answers(metric: str) -> None:
 # Quantiles over canaries
 
 
+READ = Claims(prompt_seconds=0.1)
+
+
+def test_prefill_is_never_the_time_to_first_token() -> None:
+    """
+    Without the server's prompt time the metric is unproven with its reason; runs of older rules keep their value.
+    """
+    silent = evidence(spread(60, lambda _: answer([0.1], prompt_tokens=50)))
+
+    assert "no answer says how long its prompt was read" in because(estimate("prefill_throughput", silent))
+    assert pytest.approx(500.0) == known(estimate("prefill_throughput", replace(silent, rules=1))).center
+
+
 @pytest.mark.parametrize(
     ("metric", "make", "value"),
     [
         ("decode_throughput", lambda _: steady(0.05), 20.0),
-        ("prefill_throughput", lambda _: answer([0.1], prompt_tokens=50), 500.0),
+        ("prefill_throughput", lambda _: replace(answer([0.4], prompt_tokens=50), claims=READ), 500.0),
         ("ttft", lambda _: answer([0.25]), 0.25),
         ("acceptance_rate", lambda _: answer(rounds=counted(2, 8, 6)), 0.75),
         ("acceptance_length", lambda _: answer(rounds=counted(2, 8, 6)), 4.0),

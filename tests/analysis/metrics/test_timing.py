@@ -1,5 +1,7 @@
 """The timing of one answer, on answers whose figures can be worked out on paper."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,9 +14,10 @@ from gatekeeper.analysis.metrics.timing import (
     came_in_bursts,
     decode_rate,
     prefill_rate,
+    prompt_rate_until_first,
     ttft,
 )
-from gatekeeper.core.records import Answer
+from gatekeeper.core.records import Answer, Claims
 from tests.builders.slo import answer, claimed, counted, near
 
 
@@ -89,12 +92,35 @@ def test_answer_rate_counts_from_the_request_to_the_end() -> None:
     assert answer_rate(answer([], ended_s=0.0, output_tokens=3)) is None
 
 
-def test_prefill_rate() -> None:
+def test_prefill_rate_is_by_the_servers_clock() -> None:
     """
-    Fifty prompt tokens in 0.1 s are 500 tok/s; an unknown prompt has no rate.
+    Fifty prompt tokens in 0.1 s are 500 tok/s, however late the first token; only the tokens that were read count.
     """
-    assert pytest.approx(500.0) == prefill_rate(answer([0.1], prompt_tokens=50))
-    assert prefill_rate(answer([0.1])) is None
+    cached = replace(answer([0.4], prompt_tokens=50), claims=Claims(prompt_tokens=20, prompt_seconds=0.1))
+
+    assert pytest.approx(500.0) == prefill_rate(prompted(0.1))
+    assert pytest.approx(200.0) == prefill_rate(cached)
+
+
+@pytest.mark.parametrize("seconds", [None, 0.0, -0.1, 0.5])
+def test_a_prompt_time_that_is_missing_or_impossible_gives_no_rate(seconds: float | None) -> None:
+    """
+    A prompt that took no time, or longer than until the first token, and one of unknown length have no rate.
+    """
+    assert prefill_rate(prompted(seconds)) is None
+    assert prefill_rate(replace(answer([0.4]), claims=Claims(prompt_seconds=0.1))) is None
+
+
+def test_older_runs_count_the_time_to_first_token() -> None:
+    """
+    Runs of rules 1 are judged as they were: fifty prompt tokens until a first token at 0.1 s are 500 tok/s.
+    """
+    assert pytest.approx(500.0) == prompt_rate_until_first(answer([0.1], prompt_tokens=50))
+    assert prompt_rate_until_first(answer([0.1])) is None
+
+
+def prompted(seconds: float | None) -> Answer:
+    return replace(answer([0.4], prompt_tokens=50), claims=Claims(prompt_seconds=seconds))
 
 
 def test_acceptance_in_the_fields_terms() -> None:
@@ -176,7 +202,12 @@ def test_times_are_seconds_of_our_clock_to_the_nanosecond() -> None:
     """
     one = answer([0.25, 0.5, 1.0], sent_s=1000.0, prompt_tokens=8)
 
-    assert (0.25, 32.0, 2 / 0.75, 3.0) == (ttft(one), prefill_rate(one), decode_rate(one), answer_rate(one))
+    assert (0.25, 32.0, 2 / 0.75, 3.0) == (
+        ttft(one),
+        prompt_rate_until_first(one),
+        decode_rate(one),
+        answer_rate(one),
+    )
     assert [(0.25, 1), (0.5, 1)] == bursts(one, 0.0)
 
 
