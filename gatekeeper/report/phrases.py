@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # so that a command which prints a line does without numpy
 GLYPHS = {"promoted": "✓", "graded_back": "↓", "failed": "✕", "unproven": "?", "interrupted": "‖", "running": "▸"}
 """A sign with every colour: the outcome can be read without either one."""
 CHECK_GLYPHS = {Outcome.PASS: "✓", Outcome.FAIL: "✕", Outcome.UNPROVEN: "?"}
+TESTS = frozenset({"first_tokens_p_value"})
+"""Metrics of a statistical test: their power is shown where they pass, too."""
 MARKS = {Outcome.PASS: "pass", Outcome.FAIL: "FAIL", Outcome.UNPROVEN: "unproven"}
 
 

@@ -264,7 +264,10 @@ def test_an_honest_sampler_passes_the_distribution_check(scripted: Scripted) -> 
     drawn = records(place.path / "run" / "draws-1.jsonl")
     assert "promoted" == outcome(place)
     assert "90 % power" in because(place, "first_tokens_p_value")
-    assert 2 * 3 * 120 == len(drawn) == len({one["key"] for one in drawn})
+    scouts = [one for one in drawn if one["pair"] == "scout"]
+    assert 12 * 8 == len(scouts)
+    assert 2 * 3 * 120 == len(drawn) - len(scouts)
+    assert len(drawn) == len({one["key"] for one in drawn})
     assert {3} == {one["answer"]["output_tokens"] for one in drawn}
     assert foreseen["expected_answers"]["first_tokens"] == len(drawn)
     assert place.verdict() == place.run("judge", "run", "--json", code=0).document
@@ -281,6 +284,24 @@ def test_a_greedy_shortcut_is_caught(scripted: Scripted) -> None:
     steps = [step["because"] for step in place.verdict()["transitions"]]
     assert "graded_back" == outcome(place)
     assert steps == [one for one in steps if "first_tokens_p_value" in one] != []
+
+
+def test_starts_that_are_all_alike_are_unproven(scripted: Scripted) -> None:
+    """
+    Where the answers to every prompt start with the same tokens, equal arms prove nothing: code 3, with the power.
+    """
+    place = sampled(scripted)
+    lines = [json.loads(line) | {"expect": {"regex": "now"}} for line in (place.path / "open.jsonl").open()]
+    (place.path / "open.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    truth = json.loads((place.path / "truth.json").read_text())
+    truth["answers"] = {one["id"]: f"{one['id']} says: all is well for now. " * 4 for one in lines}
+    (place.path / "truth.json").write_text(json.dumps(truth))
+
+    ran = place.run("certify", "slo.toml", "--out", "run", code=3)
+
+    assert "unproven" == outcome(place)
+    assert "not even a draft that always takes it would be seen" in because(place, "first_tokens_p_value")
+    assert "90 % power" in " ".join(ran.out.split())
 
 
 def test_a_distribution_needs_a_temperature(scripted: Scripted) -> None:

@@ -274,7 +274,8 @@ def _warm_cache_agreement(paired: PairedAnswers) -> Estimate | Missing:
 def _first_tokens(paired: PairedAnswers) -> Estimate | Missing:
     if isinstance(paired.first_tokens, str):
         return Missing(paired.first_tokens)
-    return first_tokens.distribution_test(paired.first_tokens, len(paired.canaries), paired.seed)
+    entropy = paired.rules > 1
+    return first_tokens.distribution_test(paired.first_tokens, len(paired.canaries), paired.seed, entropy=entropy)
 
 
 def _error_rate(paired: PairedAnswers) -> Estimate | Missing:

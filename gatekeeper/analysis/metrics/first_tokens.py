@@ -1,7 +1,7 @@
 """First tokens, sampled many times in both arms: a test whether both have the same distribution."""
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from math import sqrt
 from statistics import NormalDist
 
@@ -14,7 +14,12 @@ from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
 PROMPTS = 3
-"""Prompts per workload: its shortest, because every sample reads the whole prompt."""
+"""Prompts per workload whose answers start in the most different ways, of those with the shortest prompts."""
+SCOUTED, SCOUTS = 12, 8
+"""Prompts that plain decoding starts to answer, and how often each, to choose those; the samples of the test are
+others. Every sample reads the whole prompt, so the shortest are scouted."""
+SCOUT = "scout"
+"""The `pair` of such a sample."""
 SAMPLES = 120
 """Samples per arm and prompt: enough to see the share of the commonest first token change by 30 points."""
 TOKENS = 3
@@ -30,11 +35,32 @@ MAX_LOST_SHARE = 0.05
 FirstTokens = tuple[Hashable, ...]
 
 
-def shortest_prompts(canaries: Sequence[Canary]) -> list[Canary]:
-    """Return the canaries with the shortest prompts, by the letters of their messages."""
-    return sorted(canaries, key=lambda one: (sum(len(str(turn.get("content"))) for turn in one.messages), one.id))[
-        :PROMPTS
-    ]
+def scouted_prompts(canaries: Sequence[Canary]) -> list[Canary]:
+    """Return the canaries with the shortest prompts, by the letters of their messages; none where all are taken."""
+    shortest = sorted(canaries, key=lambda one: (sum(len(str(turn.get("content"))) for turn in one.messages), one.id))
+    return shortest[:SCOUTED] if len(shortest) > PROMPTS else []
+
+
+def chosen_prompts(canaries: Sequence[Canary], scouts: Iterable[Generation]) -> list[Canary]:
+    """Return the canaries whose *scouts* start in the most different ways; of equals, the shorter prompts."""
+    seen: dict[str, list[FirstTokens]] = defaultdict(list)
+    for one in scouts:
+        if one.answer.fault is None:
+            seen[one.canary].append(first_tokens_of(one.answer))
+    shortest = scouted_prompts(canaries) or list(canaries)
+    return sorted(shortest, key=lambda one: -_diversity(seen[one.id]))[:PROMPTS]
+
+
+def _diversity(samples: Sequence[FirstTokens]) -> float:
+    """Return the chance that two samples differ at a position (Gini-Simpson index), averaged over the positions."""
+    return sum(1 - sum(share**2 for share in shares) for shares in _shares(samples)) / TOKENS
+
+
+def _shares(samples: Sequence[FirstTokens]) -> list[list[float]]:
+    """Return, for each position, the shares of its tokens, the commonest first."""
+    positions = max(map(len, samples), default=0)
+    counts = [Counter(one[at] if at < len(one) else None for one in samples) for at in range(positions)]
+    return [[count / len(samples) for _, count in one.most_common()] for one in counts]
 
 
 def first_tokens_of(answer: Answer) -> FirstTokens:
@@ -91,8 +117,15 @@ def detectable_change(share: float, samples: int) -> float:
     return z * sqrt(2 * share * (1 - share) / samples)
 
 
-def distribution_test(records: Sequence[Generation], prompts: int, seed: int) -> Estimate | Missing:
-    """Return the p-value that both arms sample from one distribution; Missing where samples are lost."""
+def distribution_test(
+    records: Sequence[Generation], prompts: int, seed: int, *, entropy: bool = True
+) -> Estimate | Missing:
+    """Return the p-value that both arms sample from one distribution; Missing where samples are lost.
+
+    *entropy*: also where plain decoding starts its answers so much alike that no difference could be seen. A difference
+    that is seen counts all the same.
+    """
+    records = [one for one in records if one.pair != SCOUT]
     arms: dict[str, dict[str, list[FirstTokens]]] = defaultdict(lambda: {"plain": [], "candidate": []})
     for one in records:
         if one.answer.fault is None:
@@ -102,14 +135,17 @@ def distribution_test(records: Sequence[Generation], prompts: int, seed: int) ->
     if len(arms) < wanted or not wanted or fewest < (1 - MAX_LOST_SHARE) * SAMPLES:
         return Missing(f"only {fewest} of {SAMPLES} samples of a prompt succeeded in one of the arms", fewest)
     pairs = [(arms[name]["candidate"], arms[name]["plain"]) for name in sorted(arms)]
-    return fact(p_value(pairs, seed), len(records), _power([plain for _, plain in pairs], fewest))
-
-
-def _power(plain: Sequence[Sequence[FirstTokens]], samples: int) -> str:
-    common = [Counter(one[0] for one in arm).most_common(1)[0][1] / len(arm) for arm in plain]
+    chance = p_value(pairs, seed)
+    common = [shares[0] for _, plain in pairs for shares in _shares(plain)]
     share = max(common, key=lambda one: one * (1 - one))
-    moved = detectable_change(share, samples)
-    return (
-        f"p-value of {len(plain)} prompts, {samples} samples per arm; for a first token with a share of "
+    moved = detectable_change(share, fewest)
+    power = (
+        f"p-value of {len(pairs)} prompts, {fewest} samples per arm; for a first token with a share of "
         f"{percent(share, '.0f')} a change of {percent(moved, '.0f')} is detected with {percent(POWER, '.0f')} power"
     )
+    if entropy and chance >= FALSE_ALARM and all(1 - one <= detectable_change(one, fewest) for one in common):
+        least = percent(min(common), ".0f")
+        why = f"the commonest first token of plain decoding has a share of {least} or more at each place"
+        blind = "not even a draft that always takes it would be seen: add canaries whose answers can start in many ways"
+        return Missing(f"{why}, so {blind}; {power}", len(records))
+    return fact(chance, len(records), power)

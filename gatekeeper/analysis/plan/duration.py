@@ -238,12 +238,15 @@ class Forecast:
         return StageForecast("pauses", 4 * len(sent), 4 * sum(seconds) + 2 * len(sent) * pauses.PAUSE_S)
 
     def _first_tokens(self, soak: SoakPlan) -> StageForecast:
-        """Count the samples of both arms: a few first tokens, each with the whole prompt."""
+        """Count the samples of both arms and the scouts: a few first tokens, each with the whole prompt."""
         seconds = [
             self.assumed.seconds(canary, first_tokens.TOKENS)
             for name in first_token_workloads(self.slo, soak.settings)
-            for canary in first_tokens.shortest_prompts(self.canaries[name])
-            for _ in range(2 * first_tokens.SAMPLES)
+            for canary, times in (
+                *((one, first_tokens.SCOUTS) for one in first_tokens.scouted_prompts(self.canaries[name])),
+                *((one, 2 * first_tokens.SAMPLES) for one in first_tokens.chosen_prompts(self.canaries[name], ())),
+            )
+            for _ in range(times)
         ]
         return StageForecast("first_tokens", len(seconds), sum(seconds))
 

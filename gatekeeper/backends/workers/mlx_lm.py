@@ -250,6 +250,7 @@ class MlxWorker:
                 wanted = mx.array(tokens[position : position + FORCED_STEP])
                 step = mx.array(read[position : position + FORCED_STEP])
                 logits = self.model(step[None], cache=cache)[0]
+                self._quantise(cache)
                 logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
                 best = mx.argmax(logprobs, axis=-1)
                 pairs = mx.stack([best.astype(wanted.dtype), wanted], axis=-1)
@@ -269,10 +270,17 @@ class MlxWorker:
 
     def _read(self, tokens: list[int], cache: list[Any]) -> None:
         """Let the target read *tokens* into *cache*, in the steps that mlx-lm takes for a prompt."""
-        for begun in range(0, len(tokens), PREFILL_STEP):
-            self.model(mx.array(tokens[begun : begun + PREFILL_STEP])[None], cache=cache)
+        most = self._reading.get("prefill_step_size", PREFILL_STEP)
+        for begun in range(0, len(tokens), most):
+            self.model(mx.array(tokens[begun : begun + most])[None], cache=cache)
+            self._quantise(cache)
             mx.eval([one.state for one in cache])
             self._beat[0] += 1
+
+    def _quantise(self, cache: list[Any]) -> None:
+        """Quantise the cache as both arms do, where kv_bits is set."""
+        if bits := self._reading.get("kv_bits"):
+            generation.maybe_quantize_kv_cache(cache, quantized_kv_start=0, kv_group_size=64, kv_bits=bits)
 
     def _parts(
         self, prompt: list[int], seen: list[Token], tools: list[dict[str, Any]]

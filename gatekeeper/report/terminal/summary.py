@@ -142,11 +142,18 @@ def _row(console: Console, row: ObjectiveRow, detail: int) -> list[Text]:
 
 
 def _remarks(console: Console, decision: Decision) -> list[Text]:
-    """Return one line for all findings: a reader of the verdict must know that there are some."""
+    """Return the power of each test that passed, and one line for all findings: a reader must know that there are some."""
+    lines = [
+        line
+        for workload in decision.verdict.workloads
+        for check in workload.checks
+        if check.metric in phrases.TESTS and check.outcome is Outcome.PASS
+        for line in _paragraph(console, f"{workload.name}, {check.metric}: {check.because}", style="dim")
+    ]
     kinds = list(dict.fromkeys(phrases.spaced(one.kind) for one in decision.verdict.findings))
-    if not kinds:
-        return []
-    return [Text(), *_paragraph(console, f"findings (in the report, or with -v): {', '.join(kinds)}", style="yellow")]
+    if kinds:
+        lines += _paragraph(console, f"findings (in the report, or with -v): {', '.join(kinds)}", style="yellow")
+    return [Text(), *lines] if lines else []
 
 
 def _foot(decision: Decision, run: Path, slo: object) -> Iterator[Text]:

@@ -717,15 +717,15 @@ def test_a_warm_cache_is_judged_by_its_own_records() -> None:
 
 
 def _draws(shares: int) -> tuple[Generation, ...]:
-    """Return the first tokens of one prompt: one kind in plain decoding, *shares* kinds in the candidate's."""
+    """Return the first tokens of one prompt: two kinds in plain decoding, *shares* kinds in the candidate's."""
     return tuple(
         generation(answer([0.1], ids=[at % kinds]), arm=arm, role=Role.DRAW, repeat=at)
-        for arm, kinds in (("plain", 1), ("candidate", shares))
+        for arm, kinds in (("plain", 2), ("candidate", shares))
         for at in range(SAMPLES)
     )
 
 
-@pytest.mark.parametrize(("shares", "alike"), [(1, True), (2, False)])
+@pytest.mark.parametrize(("shares", "alike"), [(2, True), (4, False)])
 def test_first_tokens_are_judged_by_their_own_records(shares: int, *, alike: bool) -> None:
     """
     Draws of one distribution have a p-value of 1, those of another nearly none; the seed settles it.

@@ -1,5 +1,7 @@
 """Whether one distribution can have given the first tokens of both arms."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -7,13 +9,19 @@ from scipy import stats
 from gatekeeper.analysis.metrics.first_tokens import (
     FALSE_ALARM,
     SAMPLES,
+    SCOUT,
+    SCOUTED,
+    SCOUTS,
     FirstTokens,
     chi_square,
+    chosen_prompts,
     detectable_change,
     distribution_test,
     first_tokens_of,
     p_value,
+    scouted_prompts,
 )
+from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Arrival, Generation, Role, setting
 from gatekeeper.core.verdict import Estimate, Missing
 
@@ -101,6 +109,72 @@ def test_lost_draws_prove_nothing() -> None:
     assert isinstance(distribution_test([*plain, *faulty], 1, 1), Missing)
     assert isinstance(distribution_test([*plain, *whole], 2, 1), Missing)
     assert isinstance(distribution_test([*plain, *whole], 1, 1), Estimate)
+
+
+def starts(share: float, of: str = "a", arm: str = "plain") -> list[Generation]:
+    """Samples of which this share begins with the token 0, the others with 1."""
+    return [record(arm, int(at >= share * SAMPLES), of) for at in range(SAMPLES)]
+
+
+@pytest.mark.parametrize(("share", "proves"), [(1.0, False), (0.8, False), (0.6, True)])
+def test_starts_without_entropy_prove_nothing(share: float, proves: bool) -> None:
+    """
+    Where plain decoding starts alike, equal arms are unproven: a draft that always takes that start would be unseen.
+    """
+    found = distribution_test([*starts(share), *starts(share, arm="candidate")], 1, 1)
+
+    assert proves == isinstance(found, Estimate)
+    assert proves or "not even a draft that always takes it would be seen" in getattr(found, "because", "")
+
+
+def test_one_prompt_with_entropy_is_enough() -> None:
+    """
+    Two prompts that start alike take nothing from a third that does not.
+    """
+    both = [
+        starts(share, of, arm) for share, of in ((1.0, "a"), (1.0, "b"), (0.5, "c")) for arm in ("plain", "candidate")
+    ]
+
+    assert isinstance(distribution_test([one for some in both for one in some], 3, 1), Estimate)
+
+
+def test_a_difference_counts_without_entropy() -> None:
+    """
+    A draft that samples where plain decoding does not is refused.
+    """
+    found = distribution_test([*starts(1.0), *starts(0.5, arm="candidate")], 1, 1)
+
+    assert isinstance(found, Estimate)
+    assert found.hi < FALSE_ALARM
+
+
+def test_runs_of_older_rules_keep_their_p_value() -> None:
+    """
+    Without the demand for entropy, equal arms that start alike have a p-value of 1, as runs of rules 1 were judged.
+    """
+    found = distribution_test([*starts(1.0), *starts(1.0, arm="candidate")], 1, 1, entropy=False)
+
+    assert isinstance(found, Estimate)
+    assert found.center == 1.0
+
+
+def test_prompts_are_chosen_for_entropy() -> None:
+    """
+    Of the shortest prompts those are taken whose answers start in the most ways; scouts are no samples of the test.
+    """
+    canaries = [Canary(id=f"c-{at:02}", messages=({"role": "user", "content": "?" * at},)) for at in range(20)]
+    kinds = {3: 8, 7: 4, 11: 2}
+    scouts = [
+        replace(record("plain", at % kinds.get(number, 1), f"c-{number:02}"), pair=SCOUT)
+        for number in range(SCOUTED)
+        for at in range(SCOUTS)
+    ]
+
+    assert [f"c-{number:02}" for number in range(12)] == [one.id for one in scouted_prompts(canaries)]
+    assert ["c-03", "c-07", "c-11"] == [one.id for one in chosen_prompts(canaries, scouts)]
+    assert ["c-00", "c-01", "c-02"] == [one.id for one in chosen_prompts(canaries, ())]
+    assert [] == scouted_prompts(canaries[:3])
+    assert isinstance(distribution_test(scouts, 3, 1), Missing)
 
 
 def test_the_power_is_said() -> None:

@@ -90,12 +90,12 @@ def test_a_warm_cache_is_asked_six_times_a_canary() -> None:
 
 def test_first_tokens_are_drawn_from_three_prompts() -> None:
     """
-    Three prompts, two arms, 120 draws of three tokens, and the whole prompt every time.
+    Three prompts, two arms, 120 draws of three tokens, eight scouts a prompt, and the whole prompt every time.
     """
     found = forecast(slo(RATIO, sampling={"temperature": 0.7, "distribution_check": True}))["first_tokens"]
 
-    assert found.answers == 720
-    assert found.seconds == pytest.approx(720 * (PROMPT + 3 / SPEED))
+    assert found.answers == 720 + 10 * 8
+    assert found.seconds == pytest.approx(800 * (PROMPT + 3 / SPEED))
 
 
 def test_a_soak_lasts_until_every_canary_is_answered_in_both_arms() -> None:
