@@ -173,6 +173,7 @@ SAME_THING = {
     "capability_probe": "two short requests before a run: sent by a stage, read by the analysis",
     "files": "locks and whole files; the remote agent runs on old Pythons and has its own",
     "first_tokens": "the distribution check: its statistics, and the stage that draws",
+    "forced": "teacher forcing: what its passes show, and the stage that makes them",
     "metrics": "the table of metrics, and the same metrics over OpenTelemetry",
     "page": "the page of a run: its data, and its HTML",
     "policy": "policy.toml: the file, and how a verdict becomes one",

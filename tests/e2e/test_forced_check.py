@@ -173,7 +173,7 @@ def test_a_cache_that_corrupts_later_answers_is_found(place: Place, rigged: bool
                 "command": [sys.executable, "worker.py", "{target}", "{draft}"],
             },
             "workload": [{"name": "json", "canaries": "json.jsonl"}],
-            "sweep": {"repeats": 1, "budget": 4, "num_draft_tokens": [4]},
+            "sweep": {"repeats": 1, "budget": 5, "num_draft_tokens": [4]},
             "soak": {"duration": "3 s", "max_duration": "120 s", "sentinel_drift": 0.9},
             "fallback": {"ladder": ["autoregressive"]},
             "objective": [

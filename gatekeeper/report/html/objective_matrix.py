@@ -119,7 +119,7 @@ def _cell(check: Check, setting: Mapping[str, Any] | None) -> Markup:
         charts.interval(check),
         note(f"{phrases.measured(check)}, n = {check.n}"),
         *map(note, phrases.scopes(check)),
-        note(check.because) if check.outcome is not Outcome.PASS else None,
+        note(check.because) if check.outcome is not Outcome.PASS or check.metric in phrases.TESTS else None,
         note(f"Measured: {BY_NAME[check.metric].description}") if check.metric in BY_NAME else None,
         note(f"Why: {check.why}"),
         class_=f"cell {word}{' given-up' if given_up else ''}",

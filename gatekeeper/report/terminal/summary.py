@@ -142,7 +142,7 @@ def _row(console: Console, row: ObjectiveRow, detail: int) -> list[Text]:
 
 
 def _remarks(console: Console, decision: Decision) -> list[Text]:
-    """Return the power of each test that passed, and one line for all findings: a reader must know that there are some."""
+    """Return the power of each test that passed, and one line for all findings, so that a reader knows of them."""
     lines = [
         line
         for workload in decision.verdict.workloads
