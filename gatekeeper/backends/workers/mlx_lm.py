@@ -86,7 +86,13 @@ class MlxLm:
         """Generate pieces of one token each."""
         more = {} if self.draft is None else {"draft_model": self.draft, "num_draft_tokens": self.draft_tokens}
         pieces: Iterable[Any] = generation.stream_generate(
-            self.model, self.tokenizer, prompt, max_tokens=self.max_tokens, sampler=self._sampled, **more, **self.reading
+            self.model,
+            self.tokenizer,
+            prompt,
+            max_tokens=self.max_tokens,
+            sampler=self._sampled,
+            **more,
+            **self.reading,
         )
         return pieces
 
