@@ -204,7 +204,9 @@ class Forecast:
     def _near_ties(self, soak: SoakPlan) -> StageForecast:
         """Count one pass per canary, as if each diverged once: the target reads the prompt and the shared tokens."""
         logits = self.assumed.logits and self.slo.sampling.temperature == 0
-        names = workloads_with(self.slo, soak.settings, "token_agreement", self.plan.terms) if logits else ()
+        found = workloads_with(self.slo, soak.settings, "token_agreement", self.plan.terms) if logits else ()
+        forces = forced_workloads(self.slo, soak.settings, self.plan.terms)  # reads every canary already
+        names = [name for name in found if name not in forces]
         read = [self._read(canary) for name in names for canary in self.canaries[name]]
         return StageForecast("near_ties", len(read), sum(read))
 

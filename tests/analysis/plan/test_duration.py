@@ -63,16 +63,18 @@ def test_quality_canaries_come_once_more() -> None:
     assert forecast(slo(RATIO), expect=True)["closing"].answers == 10
 
 
-def test_near_ties_are_read_where_tokens_must_agree_and_logits_are_told() -> None:
+def test_answers_are_forced_where_tokens_must_agree() -> None:
     """
-    A reading takes the prompt and the answer at the speed of prompts; without logits, or above temperature 0, none is.
+    A pass takes the prompt and the answer at the speed of prompts, ten more are cross-checks and three are controls;
+    near-ties are not counted beside them. Above temperature 0 there is none.
     """
     promised = (RATIO, objective("token_agreement", at_least=1.0))
-    found = forecast(slo(*promised))["near_ties"]
+    found = forecast(slo(*promised))["forced_check"]
 
     assert found.answers == 10
-    assert found.seconds == pytest.approx(10 * (PROMPT + 100 / PREFILL / SPEED))
-    assert "near_ties" not in forecast(slo(*promised), logits=False)
+    assert found.seconds == pytest.approx(23 * (PROMPT + 100 / PREFILL / SPEED))
+    assert "near_ties" not in forecast(slo(*promised))
+    assert "forced_check" not in forecast(slo(*promised, sampling={"temperature": 0.7}))
     assert "near_ties" not in forecast(slo(*promised, sampling={"temperature": 0.7}))
 
 
