@@ -13,7 +13,7 @@ WIDTH, HEIGHT, TOP, BAND = 960, 290, 66, 74
 PLAIN, DRAFT, EDGE, TEXT, PALE = "#7a828e", "#3b7dba", "#c9ccd1", "#24292f", "#f3f5f7"
 STAGES = (
     ("freeze", 20, 104, "hashes of models,", "canaries, SLO, host"),
-    ("sweep", 132, 326, "every setting and plain decoding", "answer the same canaries, in random order"),
+    ("sweep", 132, 326, "every setting, and plain decoding,", "on the same canaries"),
     ("choose", 334, 396, "the shortest", "near the best"),
     ("soak", 418, 756, "the chosen setting under load, 600 s or more,", "with paired baseline requests"),
     ("passes", 764, 850, "near-ties, cache,", "first tokens"),
