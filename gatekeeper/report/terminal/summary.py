@@ -75,7 +75,7 @@ def _fitted(console: Console, decision: Decision, run: Path, slo: object, height
     rows, workloads = decision.rows, decision.workloads
     blocking = [row for row in rows if row.blocking]
     head = _head(console, decision, rows=bool(blocking))
-    foot = [*_remarks(console, decision), Text(), *_foot(console, decision, run, slo)]
+    foot = [*_remarks(console, decision), Text(), *_foot(decision, run, slo)]
     # What would prove an incomplete run is always the rest of the run.
     details = (0,) if decision.verdict.incomplete else (2, 1, 0)
     described = {detail: [_row(console, row, detail) for row in blocking] for detail in details}
@@ -156,7 +156,7 @@ def _remarks(console: Console, decision: Decision) -> list[Text]:
     return [Text(), *lines] if lines else []
 
 
-def _foot(console: Console, decision: Decision, run: Path, slo: object) -> Iterator[Text]:
+def _foot(decision: Decision, run: Path, slo: object) -> Iterator[Text]:
     """Yield where the results are, and what to do next."""
     report, policy = run / "report.html", run / "policy.toml"
     opens = "gatekeeper open" if run.parent == RUNS else shlex.join(["gatekeeper", "open", str(run)])
@@ -165,9 +165,7 @@ def _foot(console: Console, decision: Decision, run: Path, slo: object) -> Itera
         yield Text(f"policy: {policy}, valid until {readable_time(decision.valid_until)}")
     else:
         yield Text("policy: none written, nothing changes")
-    following = printable(f"next: {decision.next_step(slo, run)}")
-    # A command is copied whole; a sentence is read.
-    yield from [Text(following)] if following.startswith("next: gatekeeper ") else _paragraph(console, following)
+    yield Text(printable(f"next: {decision.next_step(slo, run)}"))
 
 
 def _explanations(console: Console, decision: Decision) -> Iterator[Text]:
