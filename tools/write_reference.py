@@ -51,7 +51,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def commands() -> str:
     """Return the page of every command with its options, as `--help` prints them."""
     parts = ["# Commands\n\nEvery command with its options, as `--help` prints them.\n"]
-    context = click.Context(gatekeeper, info_name="gatekeeper", terminal_width=100, max_content_width=100)
+    context = click.Context(gatekeeper, info_name="gatekeeper", help_option_names=["-h", "--help"])
     for path, command, above in _walk(gatekeeper, context, ()):
         of_command = click.Context(command, info_name=path[-1], parent=above, max_content_width=100)
         of_command.terminal_width = 100

@@ -499,8 +499,10 @@ def test_a_missing_program_says_how_to_get_it(models: dict[str, Path], tmp_path:
     """
     Without llama-server nothing is started, and the error says what to install.
     """
+    backend = opened(models, tmp_path, program=["no-such-llama-server"])
+
     with pytest.raises(InputError, match="not on PATH") as caught:
-        opened(models, tmp_path, program=["no-such-llama-server"])
+        backend.versions()
 
     assert "llama.cpp" in caught.value.hint
 

@@ -1,5 +1,6 @@
 """The run directory: records are appended line by line, every other file is replaced atomically."""
 
+import errno
 import os
 import re
 import secrets
@@ -64,7 +65,10 @@ def is_taken(path: Path) -> bool:
 
 def check_writable(path: Path) -> None:
     """Raise GatekeeperError if the folder *path* could not be made or written; nothing is made."""
-    there = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
+    with write_errors(path):
+        there = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
+        if os.statvfs(there).f_flag & os.ST_RDONLY:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
     effective = os.access in os.supports_effective_ids
     if there.is_dir() and not os.access(there, os.W_OK | os.X_OK, effective_ids=effective):
         message = f"cannot write {path}: no permission to write in the folder {there}"

@@ -3,12 +3,12 @@
 It is computed from the verdict alone, once; the terminal, Markdown, the line and the page show the same figures.
 """
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.parse import ParseError, toml_table
 from gatekeeper.core.text import describe_setting, listed
 from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import AbandonedStep, Outcome, Verdict, WorkloadVerdict
@@ -139,8 +139,8 @@ def decide(
 
 def _expiry(policy: str | None) -> str | None:
     try:
-        return str(tomllib.loads(policy)["expires"]) if policy else None
-    except (tomllib.TOMLDecodeError, KeyError):  # a stored policy that was edited
+        return str(toml_table(policy)["expires"]) if policy else None
+    except (ParseError, KeyError):  # a stored policy that was edited
         return None
 
 

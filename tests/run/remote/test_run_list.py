@@ -29,7 +29,7 @@ def test_a_run_is_listed_and_fetched(pair: Make, until: Until, ended: Ended) -> 
     assert fetched.document == made.verdict(fetched, f"runs/{made.job().name}")
     assert "no finished run is left to fetch" in nothing.err
     assert f"did you mean '{made.job().name}'?" in unknown.err
-    assert "run: copy" in again.out
+    assert "report: copy/report.html" in again.out
 
 
 def test_a_run_of_another_owner_is_cancelled_only_by_name(pair: Make, until: Until, ended: Ended) -> None:
