@@ -19,7 +19,7 @@ PAGE = "report.html"
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 """Variables of an X11 or a Wayland session."""
 REMOTE_SESSION = ("SSH_CONNECTION", "SSH_TTY")
-"""Variables of an ssh session: a browser would open where nobody sits."""
+"""Variables of an ssh session: a browser would open on the remote machine."""
 
 
 @click.command(name="open")

@@ -21,7 +21,7 @@ from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.records import Event
 
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
-"""Names in a Host header that are this machine; any other is a page of somebody else that was led here."""
+"""Names in a Host header that are this machine; any other comes from a page of another site."""
 LEAST_S, DUTY = 5.0, 0.1
 """At least this long from one rendering to the next, and at most this share of a core."""
 WATCHED_S = 30.0
