@@ -244,12 +244,11 @@ def _because(
         f" ({verify:.2f} to verify{assumed}, {one.length} x {cost.step / plain_token:.3f} to draft) and yields "
         f"{yields:.2f}: {modelled:.2f}x expected"
     )
+    if measured is not None and abs(modelled / measured - 1) > MISFIT:
+        text += f", {measured:.2f}x measured (the estimate leaves out a cost or a saving)"
     if relative > 1:
         text += f"; acceptance {one.acceptance:.2f} is {side} the break-even of {_share(needed)}"
-    text += f"; {_advice(one, cost, plain_token, modelled, best)}"
-    if measured is not None and abs(modelled / measured - 1) > MISFIT:
-        text += f"; measured {measured:.2f}x, so the model misses a cost or a saving"
-    return text
+    return f"{text}; {_advice(one, cost, plain_token, modelled, best)}"
 
 
 def _share(needed: float) -> str:

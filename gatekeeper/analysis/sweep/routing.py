@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gatekeeper.analysis.plan.settings import chosen_of, concurrency_of, conditions_of, speculates
-from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, Trial
+from gatekeeper.analysis.plan.sweep_plan import ASKED, BASELINE, NULL, SweepPlan, Trial
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Generation, Role, Setting, setting
 from gatekeeper.core.slo import Slo
@@ -18,8 +18,6 @@ ROUTING = "routing.jsonl"
 """What is asked at the end of a run to compare the routes."""
 LEAST = 5
 """Canaries that every setting must have answered, per workload: fewer are too few to resample."""
-ASKED = 8
-"""Canaries per workload that every compared setting is asked at the end of a run, where the sweep has too few."""
 OTHERS = 3
 """Settings that are no route and are still compared then: the best of the others, by what the sweep has of them."""
 

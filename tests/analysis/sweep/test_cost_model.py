@@ -187,7 +187,7 @@ def test_a_measurement_far_from_the_model_is_said() -> None:
     """
     found = explained(seen(4, 28), seen(2, 24), measured=0.5)[0]
 
-    assert "the model misses" in str(found["because"])
+    assert "the estimate leaves out" in str(found["because"])
 
 
 def test_what_can_not_be_explained_says_why() -> None:

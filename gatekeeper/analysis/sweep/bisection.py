@@ -1,0 +1,39 @@
+"""The order of a bisection: which version to test next, and what is known once nothing is left to test."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Word = Literal["good", "bad", "unclear"]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """What is known of an ordered list of versions, of which the first is good and the last is bad."""
+
+    last_good: int
+    first_bad: int
+    unclear: tuple[int, ...]
+    """Between the two: tested, and skipped."""
+
+    @property
+    def found(self) -> bool:
+        """Return whether the first bad version is known."""
+        return self.first_bad == self.last_good + 1
+
+
+def interval(words: Mapping[int, Word]) -> Interval:
+    """Return the last good version before the first bad one, by what was tested so far; raise ValueError without."""
+    bad = min(at for at, word in words.items() if word == "bad")
+    good = max(at for at, word in words.items() if word == "good" and at < bad)
+    return Interval(good, bad, tuple(sorted(at for at in words if good < at < bad)))
+
+
+def next_version(words: Mapping[int, Word]) -> int | None:
+    """Return the untested version nearest to the middle between good and bad, or None where none is left.
+
+    As `git bisect skip` does: an unclear version is passed over for its nearest neighbour.
+    """
+    known = interval(words)
+    left = [at for at in range(known.last_good + 1, known.first_bad) if at not in words]
+    return min(left, key=lambda at: abs(2 * at - known.last_good - known.first_bad), default=None)

@@ -1,0 +1,128 @@
+"""The symptom of a bad version: one metric of a short probe, with the interval that holds at every look."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import fmean
+
+from gatekeeper.analysis.metrics import exactness
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, pair_ratios, successful
+from gatekeeper.analysis.metrics.timing import acceptance_length, acceptance_rate, answer_rate, decode_rate, ttft
+from gatekeeper.analysis.stats import sequential
+from gatekeeper.analysis.stats.intervals import student_quantile
+from gatekeeper.analysis.sweep.bisection import Word
+from gatekeeper.core.records import Answer
+from gatekeeper.core.verdict import Estimate, Missing, fact
+
+PAIRED = ("throughput_ratio", "answer_throughput_ratio", "ttft_delta")
+"""Ratios to plain decoding of the same version."""
+ABSOLUTE = ("acceptance_rate", "acceptance_length", "decode_throughput", "ttft")
+"""Read from the answers of the draft alone; times hold the state of the machine as well."""
+SHARES = ("token_agreement", "warm_cache_agreement")
+"""Counted on the canaries: they are known as soon as the rest cannot change the answer."""
+MEMORY = "footprint_peak"
+SYMPTOMS = (*PAIRED, *ABSOLUTE, *SHARES, MEMORY)
+BOTH_ARMS = frozenset({*PAIRED, "token_agreement"})
+_LINEAR = frozenset({"acceptance_rate"})
+"""It may be zero, so its mean is bounded and not the mean of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a probe saw of one version."""
+
+    value: Estimate | Missing
+    looks: tuple[int, ...]
+    most: int
+    """Canaries in all."""
+
+
+def measured(metric: str, seen: PairedAnswers, counts: tuple[int, ...], most: int, level: float) -> Estimate | Missing:
+    """Return the value of *metric* after the last of the looks *counts*; its bounds hold at all looks together."""
+    if metric == "token_agreement":
+        compared = exactness.compare(successful(seen.answers), successful(seen.plain), ())
+        return _share(compared.agree, most)
+    values = _values(metric, seen)
+    if isinstance(values, Missing):
+        return values
+    error = sequential.nominal_errors(counts, most, 1 - level)[-1]
+    means = [fmean(many) for many in by_canary(values).values()]
+    if metric not in _LINEAR:
+        found = sequential.interval(means, error)
+        if isinstance(found, Missing) or metric != "ttft_delta":
+            return found
+        return Estimate(found.center - 1, found.lo - 1, found.hi - 1, found.n, confidence=found.confidence)
+    n = len(means)
+    if n < sequential.MIN_CANARIES:
+        return Missing(f"{n} canaries were answered, {sequential.MIN_CANARIES} are needed to decide", n)
+    center = fmean(means)
+    spread = math.sqrt(math.fsum((one - center) ** 2 for one in means) / (n - 1))
+    half = student_quantile(1 - error, n - 1) * spread / math.sqrt(n)
+    return Estimate(center, max(0.0, center - half), min(1.0, center + half), n, confidence=1 - error)
+
+
+def _values(metric: str, seen: PairedAnswers) -> Sequence[tuple[str, float]] | Missing:
+    readers: Mapping[str, Callable[[Answer], float | None]] = {
+        "throughput_ratio": partial(decode_rate, together_s=seen.burst_gap),
+        "answer_throughput_ratio": answer_rate,
+        "ttft_delta": ttft,
+        "acceptance_rate": acceptance_rate,
+        "acceptance_length": acceptance_length,
+        "decode_throughput": partial(decode_rate, together_s=seen.burst_gap),
+        "ttft": ttft,
+    }
+    read = readers[metric]
+    if metric in PAIRED:
+        ratios, lost = pair_ratios(seen.pairs, read, greedy=None if metric == "ttft_delta" else seen.greedy)
+        if lost > seen.lost_limit * len(seen.pairs):
+            return Missing(f"{lost} of {len(seen.pairs)} pairs are lost to faults or missing values", len(seen.pairs))
+        return [(canary, math.log(ratio)) for canary, ratio in ratios if ratio > 0]
+    whole = successful(seen.answers)
+    if len(whole) < (1 - seen.lost_limit) * len(seen.answers):
+        failed = next(one.answer.fault for one in seen.answers if one.answer.fault is not None)
+        return Missing(f"{len(seen.answers) - len(whole)} of {len(seen.answers)} requests failed: {failed}")
+    values = [(one.canary, value) for one in whole if (value := read(one.answer)) is not None]
+    if not values:
+        return Missing("no answer has a value for it")
+    return values if metric in _LINEAR else [(canary, math.log(value)) for canary, value in values if value > 0]
+
+
+def _share(holds: Mapping[str, bool], most: int) -> Estimate | Missing:
+    """Return the share of all *most* canaries, between none and all of those that were not answered yet."""
+    if not holds:
+        return Missing("no canary was answered in both arms")
+    agree, left = sum(holds.values()), most - len(holds)
+    return Estimate(agree / len(holds), agree / most, (agree + left) / most, len(holds))
+
+
+def warm_share(holds: Mapping[str, bool], most: int) -> Estimate | Missing:
+    """Return the share of canaries whose answers a warm cache leaves unchanged, as far as it is known."""
+    return _share(holds, most)
+
+
+def peak(bytes_: int | None) -> Estimate | Missing:
+    """Return the largest memory footprint."""
+    return fact(float(bytes_), 1) if bytes_ else Missing("the memory of the system cannot be measured")
+
+
+def judged(value: Estimate | Missing, bound: str, threshold: float) -> tuple[Word, str]:
+    """Say whether a version is good: its whole interval keeps the bound; bad: all of it misses the bound."""
+    if isinstance(value, Missing):
+        return "unclear", value.because
+    floor = bound == "at_least"
+    if value.lo >= threshold if floor else value.hi <= threshold:
+        return "good", ""
+    if value.hi < threshold if floor else value.lo > threshold:
+        return "bad", ""
+    return "unclear", f"the limit of {threshold:.4g} lies inside its interval"
+
+
+def between(good: Estimate, bad: Estimate, *, higher_is_better: bool, logs: bool) -> float | None:
+    """Return the value halfway between a good and a bad version; None where their intervals do not show a loss."""
+    worse = bad.hi < good.lo if higher_is_better else bad.lo > good.hi
+    if not worse:
+        return None
+    if logs and min(good.center, bad.center) > 0:
+        return math.sqrt(good.center * bad.center)
+    return (good.center + bad.center) / 2

@@ -1,0 +1,156 @@
+"""The commands on regressions: versus, bisect."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gatekeeper.cli.options import AS_JSON, OUT, QUIET, SLO, SecondsRange, show
+from gatekeeper.cli.run import observers
+from gatekeeper.core.errors import InputError
+
+if TYPE_CHECKING:
+    from gatekeeper.run.regression.bisect import Version
+
+AFTER_INTERRUPT = {
+    "versus": "a comparison cannot be resumed: run it again, with a lower --seconds if it took too long",
+    "bisect": "tested versions are kept: the same command with --resume continues",
+}
+SYMPTOMS = (
+    "throughput_ratio",
+    "answer_throughput_ratio",
+    "ttft_delta",
+    "acceptance_rate",
+    "acceptance_length",
+    "decode_throughput",
+    "ttft",
+    "token_agreement",
+    "warm_cache_agreement",
+    "footprint_peak",
+)
+_SHARES = ("token_agreement", "warm_cache_agreement")
+WORKLOAD = click.option("--workload", metavar="NAME", help="The workload to measure [default: the first].")
+
+
+@click.command()
+@click.argument("a")
+@click.argument("b")
+@click.option("--slo", type=click.Path(path_type=Path), help="The SLO of both, where A and B are no SLO files.")
+@WORKLOAD
+@click.option("--seconds", type=SecondsRange(1), default="60s", show_default=True, help="Approximate duration.")
+@click.option("--fail-on", type=click.Choice(["worse"]), help="Exit 1 where B is proven worse.")
+@OUT
+@AS_JSON
+@QUIET
+def versus(
+    a: str,
+    b: str,
+    slo: Path | None,
+    workload: str | None,
+    *,
+    seconds: float,
+    fail_on: str | None,
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Compare two systems in one run, their requests interleaved: B over A, with intervals.
+
+    A and B are SLO files, or with --slo two environments (folders of venv), two drafts of the SLO, two programs or the
+    addresses of two servers. Exits 0 once finished; with --fail-on worse 1 where B is worse.
+    """
+    from gatekeeper.report.terminal import regression_text  # noqa: PLC0415
+    from gatekeeper.run.regression.versus import versus as compare  # noqa: PLC0415
+
+    with observers(quiet=quiet) as watching:
+        document = compare((a, b), slo, workload, out, seconds=seconds, observers=watching)
+    show(document, regression_text.versus(document), as_json=as_json)
+    worse = any(one["says"] == "worse" for one in document["metrics"])
+    return 1 if fail_on and worse else 0
+
+
+@click.command()
+@SLO
+@click.option("--package", help="The package whose versions are searched; with --good and --bad.")
+@click.option("--good", metavar="VERSION", help="A version without the symptom.")
+@click.option("--bad", metavar="VERSION", help="A version with it.")
+@click.option("--versions", help="The versions in their order, separated by commas [default: those of the index].")
+@click.option("--with", "also", multiple=True, metavar="REQUIREMENT", help="Installed beside it; repeatable.")
+@click.option("--step", "steps", multiple=True, metavar="REQUIREMENTS", help="Packages of one version; in order.")
+@click.option("--program", "programs", multiple=True, help="A program, such as a release of llama-server; in order.")
+@click.option("--draft", "drafts", multiple=True, help="A draft, such as a revision's folder; in order.")
+@click.option("--pip", multiple=True, metavar="OPTION", help="An option of the installer, such as --find-links=DIR.")
+@click.option(
+    "--metric", type=click.Choice(SYMPTOMS), default="throughput_ratio", show_default=True, help="The symptom."
+)
+@click.option("--at-least", type=float, help="A good version shows at least this [default: halfway between both].")
+@click.option("--at-most", type=float, help="A good version shows at most this.")
+@WORKLOAD
+@click.option("--resume", is_flag=True, help="Continue the search in --output.")
+@OUT
+@AS_JSON
+@QUIET
+def bisect(slo: Path, *, resume: bool, out: Path | None, as_json: bool, quiet: bool, **options: Any) -> int:
+    """Find the first version with a symptom: each step is a short probe in an environment of its own.
+
+    A version is good, bad or unclear, and unclear ones are skipped. Environments are made with uv or pip, and kept.
+
+    \b
+    Exit codes:
+      0    the first bad version is known
+      3    it is not: no difference between the ends, or unclear versions
+    """  # noqa: D301 (click reads the \b)
+    from gatekeeper.report.terminal import regression_text  # noqa: PLC0415
+    from gatekeeper.run.regression.bisect import Search  # noqa: PLC0415
+    from gatekeeper.run.regression.bisect import bisect as find  # noqa: PLC0415
+
+    bound, threshold = _bound(options["metric"], options["at_least"], options["at_most"])
+    versions = _versions(options)
+    search = Search(
+        slo, versions, options["metric"], bound, threshold, options["workload"], options["also"], options["pip"]
+    )
+    with observers(quiet=quiet) as watching:
+        document = find(search, out or Path("runs") / f"bisect-{slo.stem}", resume=resume, observers=watching)
+    show(document, regression_text.bisect(document), as_json=as_json)
+    return int(document["exit_code"])
+
+
+def _bound(metric: str, at_least: float | None, at_most: float | None) -> tuple[str, float | None]:
+    from gatekeeper.core.metrics import BY_NAME  # noqa: PLC0415
+
+    if at_least is not None and at_most is not None:
+        raise InputError("--at-least and --at-most are both set", hint="remove one of them")
+    if at_most is not None:
+        return "at_most", at_most
+    if at_least is not None or metric in _SHARES:
+        return "at_least", 1.0 if at_least is None else at_least
+    return ("at_least" if BY_NAME[metric].higher_is_better else "at_most"), None
+
+
+def _versions(options: dict[str, Any]) -> "tuple[Version, ...]":
+    """Return the versions to search, the good one first."""
+    from gatekeeper.run.regression.bisect import Version  # noqa: PLC0415
+    from gatekeeper.run.regression.package_environments import released  # noqa: PLC0415
+
+    lists: dict[str, Sequence[str]] = {name: options[name] for name in ("steps", "programs", "drafts")}
+    package, good, bad = options["package"], options["good"], options["bad"]
+    given = [name for name, many in lists.items() if many] + (["package"] if package else [])
+    if len(given) != 1:
+        raise InputError("bisect needs one list of versions", hint="--package with --good and --bad, or --step …")
+    if not package:
+        return (
+            *(Version(requirements=tuple(text.split())) for text in lists["steps"]),
+            *(Version(program=text) for text in lists["programs"]),
+            *(Version(draft=text) for text in lists["drafts"]),
+        )
+    if options["versions"]:
+        found = [one.strip() for one in options["versions"].split(",") if one.strip()]
+    elif good and bad:
+        found = released(package, good, bad, options["pip"])
+    else:
+        raise InputError("--package needs --good and --bad", hint="or --versions 0.31.2,0.31.3,0.32.0")
+    return tuple(Version(requirements=(f"{package}=={version}",)) for version in found)
+
+
+COMMANDS = (versus, bisect)

@@ -1,0 +1,57 @@
+"""What `versus` and `bisect` print."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.units import show, show_seconds
+
+_RATIO = BY_NAME["throughput_ratio"]
+
+
+def versus(document: Mapping[str, Any]) -> str:
+    """Return B over A, metric by metric, with what differs between them."""
+    lines = [f"{document['slo']}, {document['workload']}: {show_seconds(document['seconds'])}, B over A"]
+    for key in ("a", "b"):
+        side = document[key]
+        versions = ", ".join(f"{name} {version}" for name, version in side["versions"].items())
+        lines.append(f"{side['side']}: {side['name']}{f' ({versions})' if versions else ''}")
+    for row in document["metrics"]:
+        if row["center"] is None:
+            lines.append(f"{row['metric']}: {row['says']}: {row['because']}")
+            continue
+        metric = BY_NAME[row["metric"]]
+        shown = metric if metric.relative or metric.name == "token_agreement" else _RATIO
+        span = shown.show_range(row["lo"], row["hi"])
+        says = f": {row['says']}" if row["says"] else " of the canaries have equal answers"
+        lines.append(f"{row['metric']}: {span}{says}")
+    if document["differences"]:
+        lines.append(f"differs: {', '.join(document['differences'])}")
+    lines += [f"run: {document['run']}"] if document["run"] else []
+    return "\n".join(lines) + "\n"
+
+
+def bisect(document: Mapping[str, Any]) -> str:
+    """Return each tested version with its answer, and the first bad one."""
+    metric = BY_NAME[document["metric"]]
+    limit = metric.show(document["threshold"]) if document["threshold"] is not None else "not known"
+    bound = document["bound"].replace("_", " ")
+    lines = [f"{document['slo']}, {document['workload']}: {metric.name}, good: {bound} {limit}"]
+    for step in document["steps"]:
+        seen = "not measured" if step["center"] is None else metric.show_range(step["lo"], step["hi"])
+        took = f", {show_seconds(step['seconds'])}" if step.get("seconds") else ""
+        why = f": {step['because']}" if step["because"] else ""
+        lines.append(f"  {step['name']}: {step['answer'] or 'tested'}, {seen} on {step['n']} canaries{took}{why}")
+    if document["first_bad"]:
+        lines.append(f"first bad: {document['first_bad']}; last good: {document['last_good']}")
+    if document["because"]:
+        lines.append(f"not found: {document['because']}")
+    if document["reproduce"]:
+        lines.append(f"again: {document['reproduce']}")
+    if document["environments"]:
+        place = document["environments"]
+        lines.append(
+            f"environments: {show(place['bytes'], 'B')} in {place['folder']}; to free it: rm -r {place['folder']}"
+        )
+    lines.append(f"run: {document['run']}")
+    return "\n".join(lines) + "\n"

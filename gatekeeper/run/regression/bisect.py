@@ -1,0 +1,253 @@
+"""`gatekeeper bisect`: find the first of an ordered list of versions that shows a symptom."""
+
+import json
+import shlex
+import shutil
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from gatekeeper import host
+from gatekeeper.analysis.sweep import symptom
+from gatekeeper.analysis.sweep.bisection import Word, interval, next_version
+from gatekeeper.core.errors import ExitCode, HostLacksError, InputError, UnresponsiveError
+from gatekeeper.core.interfaces import Observer
+from gatekeeper.core.manifest import sha256
+from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.parse import json_object
+from gatekeeper.core.records import Event
+from gatekeeper.core.system import inputs
+from gatekeeper.core.system.files import write_atomically
+from gatekeeper.core.system.inputs import Inputs
+from gatekeeper.core.verdict import Estimate
+from gatekeeper.run.prepare import takes_real_time
+from gatekeeper.run.regression import package_environments as environments
+from gatekeeper.run.regression.package_environments import PackageEnvironment, environment
+from gatekeeper.run.regression.version_probe import Wanted, one_workload, probe_version
+
+STATE = "bisect.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version to test: packages that are installed together, a program, or a draft."""
+
+    requirements: tuple[str, ...] = ()
+    program: str | None = None
+    draft: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Return how it is shown."""
+        return " ".join(self.requirements) or self.program or str(self.draft)
+
+    @property
+    def option(self) -> list[str]:
+        """Return the options of the command line that name it."""
+        if self.requirements:
+            return ["--step", " ".join(self.requirements)]
+        return ["--program", self.program] if self.program is not None else ["--draft", str(self.draft)]
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What is searched, and how a version is judged."""
+
+    slo: Path
+    versions: tuple[Version, ...]
+    metric: str
+    bound: str
+    threshold: float | None
+    """None: halfway between what the good and the bad version show."""
+    workload: str | None = None
+    also: tuple[str, ...] = ()
+    """Requirements of every environment."""
+    pip: tuple[str, ...] = ()
+    """Options of the installer."""
+
+    def fixed(self) -> dict[str, Any]:
+        """Return what a resumed search must have in common with the interrupted one."""
+        return {
+            "slo_sha256": sha256(self.slo.read_bytes()),
+            "versions": [one.name for one in self.versions],
+            "metric": self.metric,
+            "bound": self.bound,
+            "given": self.threshold,
+            "workload": self.workload,
+            "also": list(self.also),
+        }
+
+
+def bisect(search: Search, out: Path, *, resume: bool, observers: Sequence[Observer]) -> dict[str, Any]:
+    """Test the ends, then halve what lies between them; return what is known. *out* keeps every step's records."""
+    if len(search.versions) < 2:
+        raise InputError("bisect needs two versions or more", hint="name --good and --bad, or --step twice or more")
+    given, workload = one_workload(inputs.read(search.slo), search.workload)
+    state = _state(search, out, resume=resume)
+    hold = host.hold_host(out.absolute().name) if takes_real_time(given) else nullcontext()
+    with hold:
+        return _Bisection(search, given, workload, out, state, observers).run()
+
+
+def _state(search: Search, out: Path, *, resume: bool) -> dict[str, Any]:
+    """Return the steps so far: none, or those of the interrupted search in *out*."""
+    file, fixed = out / STATE, search.fixed()
+    if file.is_file() and not resume:
+        raise InputError(f"{out} holds a search", hint="continue it with --resume, or choose another --out")
+    if not file.is_file():
+        out.mkdir(parents=True, exist_ok=True)
+        return {"search": fixed, "steps": {}}
+    stored = json_object(file.read_bytes())
+    if stored.get("search") != fixed:
+        raise InputError(f"{out} holds another search", hint="give the same SLO, versions and metric, or another --out")
+    return {"search": fixed, "steps": dict(stored["steps"])}
+
+
+@dataclass(slots=True)
+class _Bisection:
+    search: Search
+    given: Inputs
+    workload: str
+    out: Path
+    state: dict[str, Any]
+    observers: Sequence[Observer]
+    threshold: float | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.threshold = self.search.threshold
+
+    def run(self) -> dict[str, Any]:
+        last = len(self.search.versions) - 1
+        ends = self._test(0), self._test(last)
+        if unmeasured := [f"{one['name']} was not measured: {one['because']}" for one in ends if one["center"] is None]:
+            return self._document("; ".join(unmeasured))
+        if self.threshold is None:
+            self.threshold = self._halfway(*ends)
+        if self.threshold is None:
+            return self._document(f"{self.search.metric} shows no difference between the good and the bad version")
+        words = self._words()
+        if words[0] != "good" or words[last] != "bad":
+            wrong = [f"{self.search.versions[at].name} is {words[at]}" for at in (0, last)]
+            return self._document(f"the first version must be good and the last one bad: {', '.join(wrong)}")
+        while (at := next_version(self._words())) is not None:
+            self._test(at)
+        return self._document("")
+
+    def _words(self) -> dict[int, Word]:
+        assert self.threshold is not None
+        found: dict[int, Word] = {}
+        for key, step in self.state["steps"].items():
+            word: Word = "unclear"
+            if (seen := _estimate(step)) is not None:
+                word = symptom.judged(seen, self.search.bound, self.threshold)[0]
+            found[int(key)] = word
+        return found
+
+    def _test(self, at: int) -> dict[str, Any]:
+        """Return what is known of a version; one that cannot be installed or started is unclear."""
+        steps: dict[str, Any] = self.state["steps"]
+        if str(at) in steps:
+            return dict(steps[str(at)])
+        version, folder = self.search.versions[at], self.out / f"step-{at:03}"
+        shutil.rmtree(folder, ignore_errors=True)  # of an interrupted step
+        wanted = Wanted(self.search.metric, self.workload, self.search.bound, self.threshold)
+        try:
+            given = self._with(version)
+            found = probe_version(given, folder, wanted, self.observers, version.name)
+        except (InputError, UnresponsiveError, HostLacksError) as error:
+            if at in {0, len(self.search.versions) - 1}:
+                raise
+            found = {"center": None, "lo": None, "hi": None, "n": 0, "because": error.message, "versions": {}}
+        steps[str(at)] = {"name": version.name, **found}
+        write_atomically(self.out / STATE, json.dumps(self.state, indent=1).encode())
+        return dict(steps[str(at)])
+
+    def _with(self, version: Version) -> Inputs:
+        """Return the inputs with the system under test of this version."""
+        subject = self.given.slo.subject
+        if version.requirements:
+            made = self._environment(version)
+            subject = made.subject(subject)
+        elif version.program is not None:
+            words = shlex.split(version.program)
+            key = "command" if subject.command is not None else "program"
+            rest = subject.command[1:] if subject.command is not None else ()
+            subject = subject.model_copy(update={key: (*words, *rest)})
+        else:
+            subject = subject.model_copy(update={"drafts": (str(version.draft),)})
+        slo = self.given.slo.model_copy(update={"subject": subject})
+        if version.draft is not None:
+            knobs = slo.sweep.default.model_copy(update={"draft": None})
+            slo = slo.model_copy(update={"sweep": slo.sweep.model_copy(update={"default": knobs})})
+        return replace(self.given, slo=slo)
+
+    def _environment(self, version: Version) -> PackageEnvironment:
+        def note(what: str) -> None:
+            for observer in self.observers:
+                observer(Event("", "stage", {"stage": what}))
+
+        return environment((*version.requirements, *self.search.also), self.search.pip, note)
+
+    def _halfway(self, good: dict[str, Any], bad: dict[str, Any]) -> float | None:
+        first, last = _estimate(good), _estimate(bad)
+        if first is None or last is None:
+            return None
+        metric = BY_NAME[self.search.metric]
+        logs = metric.speed_ratio or metric.unit != "1"
+        return symptom.between(first, last, higher_is_better=metric.higher_is_better, logs=logs)
+
+    def _document(self, trouble: str) -> dict[str, Any]:
+        versions, steps = self.search.versions, self.state["steps"]
+        words = self._words() if self.threshold is not None else {}
+        known = interval(words) if not trouble else None
+        tested = [{**steps[key], "answer": words.get(int(key))} for key in sorted(steps, key=int)]
+        found: dict[str, Any] = {
+            "schema": 1,
+            "slo": self.given.slo.name,
+            "workload": self.workload,
+            "metric": self.search.metric,
+            "bound": self.search.bound,
+            "threshold": self.threshold,
+            "versions": len(versions),
+            "steps": tested,
+            "last_good": None,
+            "first_bad": None,
+            "unclear": [],
+            "because": trouble,
+            "reproduce": None,
+            "environments": None,
+            "run": str(self.out),
+            "exit_code": int(ExitCode.UNPROVEN),
+        }
+        if known is not None:
+            between = range(known.last_good + 1, known.first_bad)
+            found |= {
+                "last_good": versions[known.last_good].name,
+                "first_bad": versions[known.first_bad].name if known.found else None,
+                "unclear": [versions[at].name for at in between],
+                "reproduce": self._command(versions[known.last_good], versions[known.first_bad]),
+                "exit_code": int(ExitCode.OK if known.found else ExitCode.UNPROVEN),
+            }
+            if not known.found:
+                among = [versions[at].name for at in (*between, known.first_bad)]
+                found["because"] = f"the first bad version is one of: {', '.join(among)}"
+        if any(one.requirements for one in versions):
+            place = environments.folder()
+            found["environments"] = {"folder": str(place), "bytes": environments.size_of(place)}
+        return found
+
+    def _command(self, good: Version, bad: Version) -> str:
+        """Return the command that tests the two versions on both sides of the change again."""
+        bound = [f"--{self.search.bound.replace('_', '-')}", f"{self.threshold:.6g}"]
+        more = [word for one in self.search.also for word in ("--with", one)]
+        more += [f"--pip={word}" for word in self.search.pip]
+        words = [*good.option, *bad.option, "--metric", self.search.metric, *bound, "--workload", self.workload]
+        return shlex.join(["gatekeeper", "bisect", str(self.search.slo), *words, *more])
+
+
+def _estimate(step: dict[str, Any]) -> Estimate | None:
+    if step["center"] is None:
+        return None
+    return Estimate(step["center"], step["lo"], step["hi"], step["n"])

@@ -1,0 +1,121 @@
+"""The certified run to compare with: found among stored runs, verified as the deploy gate does, and summarised."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gatekeeper import host
+from gatekeeper.analysis.plan.settings import setting_document, speculates
+from gatekeeper.analysis.plan.soak_schedule import SoakPlan
+from gatekeeper.analysis.verdict.against_certified import summary
+from gatekeeper.analysis.verdict.case import Case, soak_answers
+from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, NoProofError, UnprovableError
+from gatekeeper.core.manifest import CertifiedBaseline, sha256
+from gatekeeper.core.slo import Slo
+from gatekeeper.core.system import inputs
+from gatekeeper.core.system.run_directory import RunDirectory, runs_in
+from gatekeeper.core.text import json_text
+from gatekeeper.core.verdict import WorkloadVerdict
+from gatekeeper.run import verify
+from gatekeeper.run.load import load_case
+
+NONE = "none"
+"""In the place of a run: there is no certified run yet."""
+_HERE = ("platform", "chip", "memory_bytes")
+"""Facts of a host that tell this machine from another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The certified run, as the manifest names it, and the copy of its figures."""
+
+    entry: CertifiedBaseline
+    text: str | None
+    """The copy; None where there is no certified run yet."""
+
+
+def find_baseline(slo: Slo, named: str | None, runs: Path) -> Baseline | None:
+    """Return the certified run that the objectives of *slo* compare with; None where none of them does.
+
+    It is the one that is *named* (`none`: there is none yet), else the newest one of the same SLO on this host in the
+    folder *runs* that the deploy gate would have admitted.
+    """
+    wanted = [one for one in slo.objective if one.against is not None]
+    if not wanted:
+        if named is not None:
+            hint = 'add against = "certified" to an objective, or remove --baseline'
+            raise InputError("--baseline: no objective of this SLO compares with a certified run", hint=hint)
+        return None
+    if named == NONE:
+        return Baseline(CertifiedBaseline(run=None), None)
+    if named is not None:
+        return _summarised(_verified(Path(named)))
+    passed_over = []
+    for path in _newest_first(slo, runs):
+        try:
+            return _summarised(_verified(path))
+        except (InputError, NoProofError) as error:
+            passed_over.append(f"{path}: {error.message}")
+    because = f"no certified run of the SLO '{slo.name}' on this host in {runs}"
+    raise UnprovableError(
+        f'objective {wanted[0].metric}, against = "certified": ' + "; ".join([because, *passed_over[:3]]),
+        hint="name the run with --baseline RUN_DIR; certify the first one with --baseline none",
+    )
+
+
+def _newest_first(slo: Slo, runs: Path) -> list[Path]:
+    """Return the runs of this SLO on this host, the newest first; a run that cannot be read is none of them."""
+    here, found = host.conditions(), []
+    for path in runs_in(runs) if runs.is_dir() else ():
+        try:
+            manifest, frozen = verify.read_frozen(RunDirectory(path))
+        except GatekeeperError:
+            continue
+        if frozen.name == slo.name and all(manifest.host.get(fact) == here.get(fact) for fact in _HERE):
+            found.append((manifest.frozen_at, path))
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def _verified(path: Path) -> verify.VerifiedRun:
+    """Verify a run as the deploy gate does, whenever it expired; refuse one that would not have been admitted."""
+    directory = RunDirectory(path)
+    try:
+        manifest, _ = verify.read_frozen(directory)
+        verify.check_sums(directory)
+        run = verify.judge_again(directory, manifest)
+        if run.verdict.exit_code != ExitCode.OK:
+            hint = "name a run that gatekeeper admit accepts"
+            raise InputError(f"{path} is no certified run: its outcome is '{run.verdict.outcome}'", hint=hint)
+        verify.check_published(run)
+    except NoProofError as error:
+        hint = "name a run that gatekeeper admit accepts"
+        raise InputError(f"{path} is no certified run: {error.message}", hint=hint) from error
+    return run
+
+
+def _summarised(run: verify.VerifiedRun) -> Baseline:
+    directory, text = run.directory, run.directory.text("manifest.json")
+    given, _ = inputs.stored_inputs(directory, run.manifest)
+    case = load_case(directory, given, run.manifest, text)
+    promoted = [one for one in run.verdict.workloads if one.outcome == "promoted"]
+    document: dict[str, Any] = {
+        "schema": 1,
+        "run": str(directory.path),
+        "manifest_sha256": sha256(text),
+        "manifest": run.manifest.model_dump(mode="json", by_alias=True),
+        "slo": directory.text(inputs.SLO_NAME),
+        "workloads": {one.name: _figures(case, one) for one in promoted},
+    }
+    content = json_text(document)
+    entry = CertifiedBaseline(run=str(directory.path), manifest_sha256=sha256(text), sha256=sha256(content))
+    return Baseline(entry, content)
+
+
+def _figures(case: Case, workload: WorkloadVerdict) -> dict[str, list[list[Any]]]:
+    """Return what the soak that certified a workload showed of it."""
+    for name in reversed(list(case.soaks)):
+        made = [one for one in case.soaks[name].records if one.workload == workload.name and speculates(one.setting)]
+        if made and setting_document(made[0].setting) == workload.setting:
+            soak = SoakPlan(name, {workload.name: made[0].setting}, made[0].setting)
+            return summary(soak_answers(case, soak, workload.name))
+    return {}

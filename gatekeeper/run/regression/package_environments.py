@@ -1,0 +1,149 @@
+"""Environments with given versions of packages: made with uv or pip, kept in the user's cache, used again."""
+
+import json
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from gatekeeper.backends.dialects import dialect_of
+from gatekeeper.backends.process import tail
+from gatekeeper.core.backend_registry import SERVERS
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.manifest import sha256
+from gatekeeper.core.subject import Subject
+from gatekeeper.core.system.files import FileLock, LockHeldError, user_hash_cache
+from gatekeeper.core.text import quote_lines
+
+MADE = "gatekeeper.json"
+"""Written last: an environment without it is incomplete, and is made again."""
+_LONGEST_S = 3600.0
+"""Seconds to wait for an installer: wheels of a framework are large."""
+_SCRIPTS = {"mlx-server": "mlx_lm.server"}
+"""The console script of a server that gatekeeper otherwise starts as a module."""
+
+
+class InstallError(InputError):
+    """An environment cannot be made: this version cannot be tested."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackageEnvironment:
+    """A virtual environment with the versions that were asked for."""
+
+    folder: Path
+
+    @property
+    def python(self) -> str:
+        """Return its interpreter."""
+        return str(self.folder / "bin" / "python")
+
+    def subject(self, subject: Subject) -> Subject:
+        """Return the system under test, started from this environment."""
+        words = subject.command or subject.program
+        if words is None and subject.backend in SERVERS and subject.backend not in _SCRIPTS:
+            words = dialect_of(subject.backend).program or None
+        if words is not None:
+            there = self.folder / "bin" / Path(words[0]).name
+            if not there.exists():
+                hint = "name a program that the package installs, such as python"
+                raise InputError(f"{words[0]} is not in the environment {self.folder}", hint=hint)
+            return subject.model_copy(
+                update={"command" if subject.command is not None else "program": (str(there), *words[1:])}
+            )
+        script = self.folder / "bin" / _SCRIPTS.get(subject.backend, "python")
+        return subject.model_copy(update={"program": (str(script),)})
+
+
+def folder() -> Path:
+    """Return the folder of all environments in the user's cache."""
+    return user_hash_cache().parent / "environments"
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a folder."""
+    return sum(one.lstat().st_size for one in path.rglob("*") if one.is_file() and not one.is_symlink())
+
+
+def environment(requirements: Sequence[str], options: Sequence[str], note: Callable[[str], None]) -> PackageEnvironment:
+    """Return an environment with *requirements*, installed with the *options* of pip; raise InstallError if it fails.
+
+    *note* takes what is being done. The environment is made once; two processes never make the same one.
+    """
+    wanted = {"python": platform.python_version(), "requirements": list(requirements), "options": list(options)}
+    path = folder() / sha256(json.dumps(wanted, sort_keys=True))[:16]
+    if _is_made(path, wanted):
+        return PackageEnvironment(path)
+    folder().mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path.with_suffix(".lock"), remove=True)
+    try:
+        lock.acquire("")
+    except LockHeldError:
+        hint = "wait until it is done, then run this again"
+        raise InputError(f"another gatekeeper is installing {' '.join(requirements)}", hint=hint) from None
+    try:
+        if not _is_made(path, wanted):
+            shutil.rmtree(path, ignore_errors=True)
+            note(f"installing {' '.join(requirements)}")
+            _make(path, requirements, options)
+            (path / MADE).write_text(json.dumps(wanted, sort_keys=True) + "\n", encoding="utf-8")
+    finally:
+        lock.release()
+    return PackageEnvironment(path)
+
+
+def _is_made(path: Path, wanted: object) -> bool:
+    try:
+        return bool(json.loads((path / MADE).read_text(encoding="utf-8")) == wanted)
+    except (OSError, ValueError):
+        return False
+
+
+def _make(path: Path, requirements: Sequence[str], options: Sequence[str]) -> None:
+    uv, log = shutil.which("uv"), path.with_suffix(".log")
+    python = str(path / "bin" / "python")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    if uv is not None:
+        steps = [
+            [uv, "venv", "--quiet", "--python", sys.executable, str(path)],
+            [uv, "pip", "install", "--quiet", "--python", python, *options, *requirements],
+        ]
+    else:
+        steps = [
+            [sys.executable, "-m", "venv", "--without-pip", str(path)],
+            [*pip, "--python", python, "install", "--quiet", *options, *requirements],
+        ]
+    with log.open("wb") as output:
+        for step in steps:
+            if not _succeeds(step, output):
+                shutil.rmtree(path, ignore_errors=True)
+                raise InstallError(
+                    f"cannot install {' '.join(requirements)}",
+                    hint=f"pin what it needs with --with, or leave it out.\n{quote_lines(tail(log))}",
+                )
+
+
+def _succeeds(step: Sequence[str], output: IO[bytes]) -> bool:
+    try:
+        return not subprocess.run(step, stdout=output, stderr=output, timeout=_LONGEST_S, check=False).returncode
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def released(package: str, good: str, bad: str, options: Sequence[str]) -> list[str]:
+    """Return the versions of *package* from *good* to *bad* that the package index offers, in their order."""
+    program = [sys.executable, "-m", "pip", "index", "versions", "--disable-pip-version-check", *options, package]
+    ran = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False)
+    line = next((one for one in ran.stdout.splitlines() if one.startswith("Available versions:")), "")
+    found = [one.strip() for one in line.partition(":")[2].split(",") if one.strip()]
+    for version in (good, bad):
+        if version not in found:
+            known = f"it has {', '.join(found[:12])}" if found else quote_lines(ran.stderr) or "check its name"
+            raise InputError(f"the package index has no {package} {version}", hint=known)
+    found.reverse()  # pip lists the newest first
+    first, last = found.index(good), found.index(bad)
+    return found[first : last + 1] if first <= last else found[last : first + 1][::-1]

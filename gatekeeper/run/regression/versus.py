@@ -1,0 +1,176 @@
+"""`gatekeeper versus`: two environments, drafts, programs or servers in one run, their requests interleaved."""
+
+import json
+import random
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gatekeeper import host
+from gatekeeper.analysis.metrics.estimate import estimate
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
+from gatekeeper.analysis.plan.settings import setting_document
+from gatekeeper.analysis.stats import run_to_run
+from gatekeeper.analysis.verdict.against_certified import values
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.interfaces import Observer
+from gatekeeper.core.manifest import differences
+from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.records import Role
+from gatekeeper.core.subject import Address
+from gatekeeper.core.system import inputs
+from gatekeeper.core.system.inputs import Inputs
+from gatekeeper.core.verdict import Estimate, Missing, figures
+from gatekeeper.run.prepare import takes_real_time
+from gatekeeper.run.regression.package_environments import MADE, PackageEnvironment
+from gatekeeper.run.regression.version_probe import VersionUnderTest, one_workload, paired_answers
+
+PAIRED = ("throughput_ratio", "answer_throughput_ratio", "ttft_delta")
+COUNTED = ("acceptance_rate", "acceptance_length")
+LEAST_ROUNDS = 2
+"""Each canary is answered at least so often: repeats show the noise."""
+
+
+def versus(
+    sides: tuple[str, str],
+    slo_path: Path | None,
+    workload: str | None,
+    out: Path | None,
+    *,
+    seconds: float,
+    observers: Sequence[Observer],
+) -> dict[str, Any]:
+    """Send the canaries of one workload to both *sides* in turns for *seconds*; return B over A."""
+    given = [_side(side, slo_path, workload) for side in sides]
+    (first, name), (second, other) = given
+    if [one.model_dump() for one in first.canaries[name]] != [one.model_dump() for one in second.canaries[other]]:
+        raise InputError("the two SLO files have other canaries", hint="compare two systems on the same canaries")
+    if first.slo.sampling != second.slo.sampling:
+        raise InputError("the two SLO files have other [sampling]", hint="compare two systems at the same sampling")
+    with ExitStack() as stack:
+        path = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gatekeeper-")))
+        if (path / "versus.json").exists():
+            raise InputError(f"{path} holds a comparison", hint="choose another --out")
+        if takes_real_time(first):
+            stack.enter_context(host.hold_host(path.absolute().name))
+        stack.enter_context(host.keep_awake())
+        made = [
+            stack.enter_context(VersionUnderTest(one, path / label, observers if label == "a" else (), label))
+            for label, (one, _) in zip("ab", given, strict=True)
+        ]
+        a, b = made
+        took, rounds = _measure(a, b, first, name, seconds)
+        document = _document(a, b, first, name, sides) | {"seconds": round(took, 1), "rounds": rounds}
+        document["run"] = str(out) if out is not None else None
+        (path / "versus.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        return document
+
+
+def _side(side: str, slo_path: Path | None, workload: str | None) -> tuple[Inputs, str]:
+    """Return the inputs of one side: an SLO file, or the SLO with another environment, draft, program or server."""
+    if side.endswith(".toml"):
+        return one_workload(inputs.read(Path(side)), workload, most=None)
+    if slo_path is None:
+        raise InputError(f"'{side}' is no SLO file", hint="name the SLO of both sides with --slo SLO.toml")
+    given, name = one_workload(inputs.read(slo_path), workload, most=None)
+    subject, path = given.slo.subject, Path(side).expanduser().absolute()
+    sweep = given.slo.sweep
+    if side in subject.drafts:
+        subject = subject.model_copy(update={"drafts": (side,)})
+        sweep = sweep.model_copy(update={"default": sweep.default.model_copy(update={"draft": side})})
+    elif "://" in side:
+        none = {"command": None, "program": None, "plain_command": None, "plain_url": None}
+        subject = subject.model_copy(update={"url": Address(side), **none})
+    elif (path / "bin" / "python").exists() or (path / MADE).exists():
+        subject = PackageEnvironment(path).subject(subject)
+    elif path.is_file():
+        key, rest = ("program", ()) if subject.command is None else ("command", subject.command[1:])
+        subject = subject.model_copy(update={key: (str(path), *rest)})
+    else:
+        raise InputError(
+            f"'{side}' is no SLO file, environment, program or address, and no draft of the SLO",
+            hint="for example a folder made by python -m venv, http://127.0.0.1:8080, or one of subject.drafts",
+        )
+    return replace(given, slo=given.slo.model_copy(update={"subject": subject, "sweep": sweep})), name
+
+
+def _measure(a: VersionUnderTest, b: VersionUnderTest, given: Inputs, name: str, seconds: float) -> tuple[float, int]:
+    """Send each canary to both sides, one right after the other, in whole rounds until the time is over.
+
+    It ends by the clock alone, never by what was measured, so each interval keeps its confidence.
+    """
+    canaries, begun, number = given.canaries[name], time.monotonic(), 0
+    arm = "candidate" if dict(a.setting).get("draft") is not None else "plain"
+    for side in (a, b):
+        side.send(arm, name, canaries[0], "warmup", Role.WARMUP)
+    a.observe("stage", {"stage": "versus", "settings": {name: dict(a.setting)}, "seconds": seconds})
+    while number < LEAST_ROUNDS or (time.monotonic() - begun) * (number + 1) / number <= seconds:
+        order = random.Random(f"{a.seed}|{number}").sample(canaries, len(canaries))
+        for at, canary in enumerate(order):
+            for side in (a, b) if (at + number) % 2 == 0 else (b, a):
+                made = side.send(arm, name, canary, str(number))
+                answered = {"answered": number * len(canaries) + at + 1, "of": 0}
+                a.observe("answer", {"generation": made, **answered})
+        number += 1
+    return time.monotonic() - begun, number
+
+
+def _document(
+    a: VersionUnderTest, b: VersionUnderTest, given: Inputs, name: str, sides: tuple[str, str]
+) -> dict[str, Any]:
+    canaries = given.canaries[name]
+    mine, other = (tuple(one for one in side.answers if one.role is Role.MEASURED) for side in (b, a))
+    both = pair_answers(paired_answers(given.slo, name, canaries, mine, other, a.seed, a.setting))
+    rows = [_row(metric, estimate(metric, both), metric) for metric in PAIRED]
+    alone = [replace(both, answers=many, plain=(), pairs=()) for many in (other, mine)]
+    rows += [_row(metric, _counted(metric, alone, len(canaries)), metric) for metric in COUNTED]
+    if both.greedy:
+        rows.append(_row("token_agreement", estimate("token_agreement", both), "token_agreement") | {"says": ""})
+    shown = []
+    for label, text, side, seen in zip("AB", sides, (a, b), alone, strict=True):
+        speed = {
+            one: figures("center", estimate(one, seen)) for one in ("decode_throughput", "ttft", "acceptance_rate")
+        }
+        shown.append(
+            {
+                "side": label,
+                "name": text,
+                "versions": dict(side.versions()),
+                "setting": setting_document(side.setting),
+                "measured": speed,
+                "memory_peak": side.peak,
+            }
+        )
+    differing = differences(a.prepared.manifest, b.prepared.manifest)
+    return {
+        "schema": 1,
+        "slo": given.slo.name,
+        "workload": name,
+        "confidence": given.slo.confidence,
+        "a": shown[0],
+        "b": shown[1],
+        "differences": [one for one in differing if one != "slo"],
+        "metrics": rows,
+    }
+
+
+def _counted(metric: str, alone: Sequence[PairedAnswers], size: int) -> Estimate | Missing:
+    then, now = (values(metric, one) for one in alone)
+    if isinstance(then, Missing) or isinstance(now, Missing):
+        return then if isinstance(then, Missing) else Missing("no answer of B has a value for it")
+    return run_to_run.ratio(now, then, alone[0].level, size, logs=False)
+
+
+def _row(name: str, seen: Estimate | Missing, metric: str) -> dict[str, Any]:
+    """Return one metric of B over A: better or worse where its interval says so."""
+    row = {"metric": name, **figures("center", seen)}
+    if isinstance(seen, Missing):
+        return row | {"says": "not measured"}
+    none = 0.0 if BY_NAME[metric].relative else 1.0
+    if row["lo"] <= none <= row["hi"]:
+        return row | {"says": "no difference shown"}
+    return row | {"says": "better" if (row["lo"] > none) == BY_NAME[metric].higher_is_better else "worse"}

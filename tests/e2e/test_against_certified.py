@@ -1,0 +1,108 @@
+"""Objectives with `against = "certified"`: no worse than the last certified run, or unproven."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders.place import Place
+from tests.e2e.conftest import place as place_in
+from tests.e2e.conftest import scripted as scripted_in
+
+ONE = [{"name": "easy", "canaries": "easy.jsonl"}]
+OBJECTIVES = [
+    {"metric": "throughput_ratio", "at_least": 1.05, "why": "it must pay"},
+    {"metric": "throughput_ratio", "at_least": 0.95, "against": "certified", "why": "no slower than certified"},
+    {"metric": "acceptance_rate", "at_least": 0.97, "against": "certified", "why": "the draft fits as well"},
+]
+SLOWER = {"canaries": {"easy-": {"acceptance": 0.75}}}
+
+
+def write(place: Place, truth: Mapping[str, Any] | None = None, **changes: Any) -> None:
+    scripted_in.__wrapped__(place)(truth, **{"workload": ONE, "objective": OBJECTIVES, **changes})  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A folder with the first certified run; made once, copied by each test."""
+    place: Place = place_in.__wrapped__(tmp_path_factory.mktemp("certified"))  # type: ignore[attr-defined]
+    write(place)
+    place.run("certify", "slo.toml", "--out", "runs/first", "--baseline", "none", "--quiet", code=0)
+    return place
+
+
+@pytest.fixture
+def place(made: Place, tmp_path: Path) -> Place:
+    folder = tmp_path / "copy"
+    shutil.copytree(made.path, folder)
+    return Place(folder, made.environment)
+
+
+def against(place: Place, run: str) -> dict[str, dict[str, Any]]:
+    (workload,) = place.verdict(run)["workloads"]
+    checks = [*(step for one in workload["steps"] for step in one["checks"]), *workload["checks"]]
+    return {one["metric"]: one for one in reversed(checks) if one.get("against") == "certified"}
+
+
+def test_the_same_version_again_is_no_worse(place: Place) -> None:
+    """
+    The newest certified run beside the output is found, verified, frozen by digest, and judged again byte for byte.
+    """
+    place.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=0)
+
+    checks = against(place, "runs/second")
+    assert {"pass"} == {one["outcome"] for one in checks.values()}
+    assert checks["throughput_ratio"]["lo"] < 1 < checks["throughput_ratio"]["hi"]
+    frozen = json.loads((place.path / "runs/second/manifest.json").read_text())["certified"]
+    assert ("runs/first", 64) == (frozen["run"], len(frozen["sha256"]))
+    shutil.rmtree(place.path / "runs/first")
+    again = place.run("judge", "runs/second", "--json", code=0).out
+    assert (place.path / "runs/second/verdict.json").read_text() == again
+
+
+def test_a_slower_version_fails_although_it_still_beats_plain_decoding(place: Place) -> None:
+    """
+    A draft that fits worse than when it was certified is graded back, with the change and what differs.
+    """
+    write(place, SLOWER)
+
+    place.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=1)
+
+    checks = against(place, "runs/second")
+    assert ("fail", "fail") == (checks["throughput_ratio"]["outcome"], checks["acceptance_rate"]["outcome"])
+    assert checks["acceptance_rate"]["hi"] < 0.97
+    assert "against the certified run: " in checks["throughput_ratio"]["because"]
+
+
+def test_without_a_certified_run_nothing_is_measured(place: Place) -> None:
+    """
+    No certified run, or one that did not pass, is refused before the first token, with the way out.
+    """
+    shutil.move(place.path / "runs/first", place.path / "elsewhere")
+
+    refused = place.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=2)
+    unknown = place.run("certify", "slo.toml", "--out", "runs/second", "--baseline", "canaries", "--quiet", code=2)
+
+    assert "--baseline none" in refused.err
+    assert "is no certified run" in unknown.err
+    assert not (place.path / "runs/second").exists()
+
+
+def test_another_sampling_or_a_changed_copy_leaves_it_unproven(place: Place) -> None:
+    """
+    A run at other conditions is not comparable, and a copy of the figures that was changed proves nothing.
+    """
+    write(place, sampling={"max_tokens": 48})
+    place.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=3)
+    (place.path / "runs/third").mkdir()
+    write(place)
+    place.run("certify", "slo.toml", "--out", "runs/third", "--baseline", "runs/first", "--quiet", code=0)
+    copy = place.path / "runs/third/inputs/certified.json"
+    copy.write_text(copy.read_text().replace('"acceptance_rate"', '"acceptance_late"'))
+
+    assert "not comparable: sampling.max_tokens differ" in against(place, "runs/second")["throughput_ratio"]["because"]
+    assert "certified.json was changed" in place.run("judge", "runs/third", "--json", code=3).out
+    assert "tampered" in place.run("admit", "slo.toml", "--run", "runs/third", "--grade", "demo", code=3).out
