@@ -26,11 +26,16 @@ _LEAST = 6
 
 def shown_command(words: Sequence[str], models: Mapping[str, Path]) -> list[str]:
     """Return a command with the *models* by name and its keys hidden."""
+    return without_keys([_named(word, models) for word in words])
+
+
+def without_keys(words: Sequence[str]) -> list[str]:
+    """Return a command with its keys hidden."""
     shown: list[str] = []
     after_secret = False
     for word in words:
         hide = after_secret and not word.startswith("--")
-        shown.append(HIDDEN if hide else _without_keys(_named(word, models)))
+        shown.append(HIDDEN if hide else _without_keys(word))
         after_secret = word.startswith("-") and "=" not in word and _is_secret(word)
     return shown
 
@@ -56,7 +61,7 @@ def _named(word: str, models: Mapping[str, Path]) -> str:
 def _without_keys(word: str) -> str:
     """Return *word* without the values of its own options, variables, headers and JSON fields that hold a key."""
     for name, value in os.environ.items():
-        if len(value) >= _LEAST and _is_secret(name):
+        if len(value) >= _LEAST and _is_secret(name) and name != "PWD":  # the shell's name for the working folder
             word = word.replace(value, HIDDEN)
     if (header := _HEADER.match(word)) is not None and _is_secret(header[1]):
         return f"{header[1]}: {HIDDEN}"

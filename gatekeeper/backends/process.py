@@ -1,5 +1,6 @@
 """A server's process: find the program, start it under a guard, wait until it is ready, quote its log, end it."""
 
+import atexit
 import contextlib
 import os
 import re
@@ -7,9 +8,12 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import IO
 
@@ -42,9 +46,24 @@ def environment(*, ours: bool) -> dict[str, str]:
     quiet |= {"DO_NOT_TRACK": "1"}
     if not ours:
         return {**os.environ, **quiet}
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(_package_alone())
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
     return {**os.environ, **quiet, "PYTHONPATH": path}
+
+
+@cache
+def _package_alone() -> Path:
+    """Return a folder that holds our package and nothing else.
+
+    Beside an installed package lie all others: on the path of another environment they would replace its own.
+    """
+    package = Path(__file__).resolve().parents[1]
+    if not any(package.parent.glob("*.dist-info")):
+        return package.parent
+    folder = Path(tempfile.mkdtemp(prefix="gatekeeper-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / package.name).symlink_to(package, target_is_directory=True)
+    return folder
 
 
 def tail(log: Path) -> str:
@@ -69,11 +88,19 @@ def new_log(log: Path) -> IO[bytes]:
         ) from error
 
 
+def program_path(name: str) -> str | None:
+    """Return the path of a program: on PATH, or beside the running Python, or the path itself; None if it is missing.
+
+    A virtual environment that is not activated has its programs beside its Python, and not on PATH.
+    """
+    return shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
+
+
 def find_program(name: str, *, install: str) -> str:
-    """Return the path of a program on PATH (or the path itself); raise InputError with how to install it."""
-    found = shutil.which(name)
+    """Return the path of a program; raise InputError with how to install it."""
+    found = program_path(name)
     if found is None:
-        raise InputError(f"program '{name}' is not on PATH", hint=install)
+        raise InputError(f"program '{name}' is not on PATH, nor beside {sys.executable}", hint=install)
     return found
 
 
@@ -87,7 +114,7 @@ def installed_beside(program: str, names: Sequence[str]) -> dict[str, str]:
 
     Few servers have --version, and a server's own version does not identify the mlx it decodes with.
     """
-    python = _python_of(shutil.which(program))
+    python = _python_of(program_path(program))
     if python is None:
         return {}
     script = (

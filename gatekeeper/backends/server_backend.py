@@ -16,7 +16,7 @@ from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.dialects.dialect import CONDITIONS, Dialect, Start
 from gatekeeper.backends.http import control
 from gatekeeper.backends.http.chat import PLAIN
-from gatekeeper.backends.launch_line import shown_command, shown_environment
+from gatekeeper.backends.launch_line import shown_command, shown_environment, without_keys
 from gatekeeper.backends.models.artifacts import local_path
 from gatekeeper.backends.process import (
     HOST,
@@ -26,6 +26,7 @@ from gatekeeper.backends.process import (
     installed_beside,
     launch,
     listens,
+    program_path,
     quoted_log,
 )
 from gatekeeper.backends.server import RequestFormat, Server, shortest_request
@@ -238,7 +239,7 @@ class ServerBackend:
         """Return the versions of the server, and the SLO's own commands that start it; raise InputError without it."""
         subject, dialect = self._subject, self._dialect
         named = {"program": subject.program, "command": subject.command, "plain_command": subject.plain_command}
-        found = {name: " ".join(words) for name, words in named.items() if words is not None}
+        found = {name: " ".join(without_keys(words)) for name, words in named.items() if words is not None}
         if subject.url is not None:
             found |= {"url": subject.url} | ({"plain_url": subject.plain_url} if subject.plain_url else {})
             path = dialect.version_path
@@ -313,7 +314,7 @@ def _output_of(command: Sequence[str]) -> str:
     """Return a program's output; empty where it cannot be started or does not end in time."""
     try:
         done = subprocess.run(
-            command,
+            (program_path(command[0]) or command[0], *command[1:]),
             capture_output=True,
             stdin=subprocess.DEVNULL,
             timeout=_COMMAND_S,

@@ -16,8 +16,9 @@ from typing import Any
 
 from gatekeeper.backends.answer_limits import AnswerLimits
 from gatekeeper.backends.http.chat import PLAIN, resolve
+from gatekeeper.backends.launch_line import without_keys
 from gatekeeper.backends.models.artifacts import local_path
-from gatekeeper.backends.process import find_program, installed
+from gatekeeper.backends.process import find_program, installed, installed_beside
 from gatekeeper.backends.worker_process import WorkerProcess
 from gatekeeper.backends.worker_protocol import (
     MANUAL,
@@ -91,9 +92,9 @@ class Commands:
 
     def for_manifest(self) -> dict[str, str]:
         """Return the command lines as written and the digests of the files they name."""
-        entries = {"command": " ".join(self.drafting)}
+        entries = {"command": " ".join(without_keys(self.drafting))}
         if self.plain is not None:
-            entries["plain_command"] = " ".join(self.plain)
+            entries["plain_command"] = " ".join(without_keys(self.plain))
         for word in (*self.drafting, *(self.plain or ())):
             if not _PLACEHOLDER.search(word) and (path := self.folder / word).is_file():
                 entries[f"file {word}"] = file_sha256(path)
@@ -127,12 +128,13 @@ def open_worker(subject: Subject, *, models: Mapping[str, Path], base: Path, log
 def open_mlx(subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path) -> "MlxBackend":
     """Return the mlx backend; raise InputError where mlx-lm is not installed."""
     del base
-    if find_spec("mlx_lm") is None:
+    if subject.program is None and find_spec("mlx_lm") is None:
         message = "the mlx backend needs mlx-lm, which is not installed here"
-        raise InputError(message, hint='pip install "gatekeeper[mlx]"')
+        raise InputError(message, hint='pip install "gatekeeper-slo[mlx]"')
     options = (("--prefill-chunk", subject.prefill_chunk), ("--kv-bits", subject.kv_bits))
     words = (word for flag, value in options if value is not None for word in (flag, str(value)))
-    command = (sys.executable, "-P", "-m", "gatekeeper.backends.workers.mlx_lm", "{target}", "{draft}", *words)
+    program = subject.program or (sys.executable, "-P")
+    command = (*program, "-m", "gatekeeper.backends.workers.mlx_lm", "{target}", "{draft}", *words)
     return MlxBackend(subject, Commands(command, None, models, Path.cwd()), logs, ours=True)
 
 
@@ -215,7 +217,9 @@ class MlxBackend(WorkerBackend):
     draft_hint = "check num_draft_tokens, and the vocabularies of target and draft"
 
     def versions(self) -> Mapping[str, str]:
-        """Return the versions of the environment this process and its workers share."""
+        """Return the versions of the environment of the workers: this process's, or that of the SLO's program."""
+        if self._subject.program is not None:
+            return installed_beside(self._subject.program[0], ("mlx", "mlx-lm", "transformers", "numpy"))
         return {"python": platform.python_version(), **installed("mlx", "mlx-lm", "transformers", "numpy")}
 
     def _first_greeting(self, draft: str | None) -> Greeting:

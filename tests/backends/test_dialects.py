@@ -3,6 +3,7 @@
 import shlex
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import pytest
 
 from gatekeeper.analysis.metrics.server_claims import claimed_rounds
 from gatekeeper.backends import open_backend, own_drafts
-from gatekeeper.backends.dialects import dialect_of
+from gatekeeper.backends.dialects import dialect_of, sglang, vllm
 from gatekeeper.backends.dialects.counters import by_position, total
-from gatekeeper.backends.dialects.dialect import Counters
+from gatekeeper.backends.dialects.dialect import Counters, Start
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.errors import InputError
@@ -96,8 +97,8 @@ def test_claims_come_in_the_fields_terms(servers: Servers) -> None:
     Under any name and definition of acceptance, drafted, accepted and rounds are the same.
     """
     name = servers[0]
-    reports_rounds = {"mtplx", "dflash-mlx", "mlx-vlm", "rapid-mlx", "vllm", "ddtree"}
-    reports_drafted = {"lmstudio", "mtplx", "dflash-mlx", "mlx-vlm", "vllm-mlx", "rapid-mlx", "vllm"}
+    reports_rounds = {"mtplx", "dflash-mlx", "mlx-vlm", "rapid-mlx", "vllm", "sglang", "ddtree"}
+    reports_drafted = {"lmstudio", "mtplx", "dflash-mlx", "mlx-vlm", "vllm-mlx", "rapid-mlx", "vllm", "sglang"}
 
     fast, plain = both(servers)
 
@@ -120,7 +121,7 @@ def test_only_what_carries_text_arrives(servers: Servers) -> None:
     """
     A role, a comment and a usage chunk are no arrival; a round written at once is one.
     """
-    coalesced = {"mtplx", "dflash-mlx", "rapid-mlx", "vllm"}
+    coalesced = {"mtplx", "dflash-mlx", "rapid-mlx", "vllm", "sglang"}
     expected = {"ddtree": 1, "mlx-omni": OUTPUT - 1}.get(servers[0], VERIFIED if servers[0] in coalesced else OUTPUT)
 
     fast, _ = both(servers)
@@ -256,6 +257,40 @@ def test_the_command_lines_of_each_server(name: str) -> None:
     assert "1.2.3" == backend.versions()[name]
 
 
+def test_vllm_is_asked_for_the_counts_of_each_request_where_its_help_lists_that() -> None:
+    """
+    A version whose --help has --per-request-spec-decode-metrics is started with it; plain decoding has no counts.
+    """
+    flag = "--per-request-spec-decode-metrics"
+    start = partial(Start, Subject.model_validate({"backend": "vllm", "target": BIG}), BIG)
+    rest: dict[str, Any] = {"cache": False, "program": ("vllm", "serve"), "place": str}
+
+    lines = [
+        [*vllm.argv(start(draft, {}, 1, help=partial(str, help_text), **rest))]
+        for draft, help_text in (("mtp", f"  {flag}\n"), ("mtp", "  --model\n"), (None, f"  {flag}\n"))
+    ]
+
+    assert [True, False, False] == [flag in line for line in lines]
+
+
+def test_the_command_lines_of_sglang() -> None:
+    """
+    A chain of 4 tokens is 5 a round with the target's own; a look-up has no steps, and no file.
+    """
+    start = partial(Start, Subject.model_validate({"backend": "sglang", "target": BIG}), BIG)
+    rest: dict[str, Any] = {"cache": False, "program": ("python",), "help": str, "place": str}
+
+    plain, model, look_up = (
+        " ".join(sglang.argv(start(draft, {"num_draft_tokens": 4}, 8123, **rest))) for draft in (None, SMALL, "ngram")
+    )
+
+    assert "--speculative" not in plain
+    assert all(one.endswith("--disable-radix-cache") for one in (plain, model, look_up))
+    chain = "--speculative-num-steps 4 --speculative-eagle-topk 1 --speculative-num-draft-tokens 5"
+    assert f"--speculative-algorithm STANDALONE --speculative-draft-model-path {SMALL} {chain}" in model
+    assert "--speculative-algorithm NGRAM --speculative-num-draft-tokens 5" in look_up
+
+
 @pytest.mark.usefixtures("programs")
 @pytest.mark.parametrize(
     ("name", "args"),
@@ -350,6 +385,18 @@ def test_a_key_comes_from_the_environment_alone(monkeypatch: pytest.MonkeyPatch)
 
     assert f"Bearer {secret}" == server.requests[-1][1]["Authorization"]
     assert secret not in repr((answer, backend.versions()))
+
+
+def test_a_key_in_a_command_is_not_stored() -> None:
+    """
+    The manifest's copy of a command hides its keys, as the launch line in the policy does.
+    """
+    command = (sys.executable, "-m", "http.server", "{port}", "--api-key", "sk-very-secret-0123456789")
+
+    versions = opened("openai", command=command, plain_command=command).versions()
+
+    assert "sk-very-secret" not in repr(versions)
+    assert {"--api-key hidden"} == {versions[name][-16:] for name in ("command", "plain_command")}
 
 
 def test_nothing_listens() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import gatekeeper
 from gatekeeper.backends.http import control
-from gatekeeper.backends.process import ServerProcess, free_port, installed_beside, launch
+from gatekeeper.backends.process import ServerProcess, find_program, free_port, installed_beside, launch
 from gatekeeper.core.errors import InputError
 from tests.backends.conftest import ROOT
 
@@ -80,6 +80,15 @@ def test_a_missing_program_is_named(tmp_path: Path) -> None:
 
     expected = (2, "brew it")
     assert expected == (caught.value.exit_code, caught.value.hint)
+
+
+def test_a_program_beside_the_running_python_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A virtual environment that is not activated has its programs, though PATH does not hold them.
+    """
+    monkeypatch.setenv("PATH", "")
+
+    assert sys.executable == find_program(Path(sys.executable).name, install="brew it")
 
 
 def test_an_early_end_is_quoted(tmp_path: Path) -> None:

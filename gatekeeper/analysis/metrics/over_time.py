@@ -100,7 +100,7 @@ def last_third(paired: PairedAnswers) -> PairedAnswers:
     times = [mine.answer.sent_ns for mine, _ in pairs]
     begins = max(times, default=0) - (max(times, default=0) - min(times, default=0)) / 3
     late = tuple(pair for pair in pairs if pair[0].answer.sent_ns >= begins)
-    return replace(paired, pairs=late, drift_limit=math.inf)
+    return replace(paired, pairs=late, drift_limit=math.inf, falls=True)
 
 
 def excessive_drift(paired: PairedAnswers) -> str | None:

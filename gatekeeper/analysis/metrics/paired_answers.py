@@ -46,6 +46,8 @@ class PairedAnswers:
     """The change of the ratio itself is examined; runs of older rules were judged without."""
     rules: int = RULES
     """Version of the rules: those of stored runs keep their values."""
+    falls: bool = False
+    """The ratio is known to fall: a straight fall is no noise of it."""
     lost_limit: float = MAX_LOST_SHARE
     frozen: bool = True
     """False for an objective on the population of prompts that the canaries stand for."""
@@ -155,14 +157,22 @@ def pair_ratios(
 
     Pairs of different lengths are lost as well, unless *greedy* is None: then lengths do not matter.
     """
-    out: list[tuple[str, float]] = []
+    values, lost = pair_values(pairs, read, greedy=greedy)
+    return [(name, mine / plain) for name, mine, plain in values], lost
+
+
+def pair_values(
+    pairs: Iterable[Pair], read: Callable[[Answer], float | None], *, greedy: bool | None
+) -> tuple[list[tuple[str, float, float]], int]:
+    """Return the canary and both values of each pair, and how many pairs are lost, as `pair_ratios` does."""
+    out: list[tuple[str, float, float]] = []
     lost = 0
     for pair in pairs:
         mine, plain = (read(one.answer) if one.answer.fault is None else None for one in pair)
         if mine is None or not plain or (greedy is not None and not similar_lengths(pair, greedy=greedy)):
             lost += 1
         else:
-            out.append((pair[0].canary, mine / plain))
+            out.append((pair[0].canary, mine, plain))
     return out, lost
 
 

@@ -73,7 +73,7 @@ def versions(subject: Subject) -> dict[str, str]:
 
 DIALECT = Dialect(
     name="mlx-server",
-    install='pip install "gatekeeper[mlx]" (or name a server of another environment in subject.program)',
+    install='pip install "gatekeeper-slo[mlx]" (or name a server of another environment in subject.program)',
     module="mlx_lm",
     draft_hint="pass --draft-model to mlx_lm.server, and a num_draft_tokens above 0",
     argv=argv,

@@ -12,6 +12,8 @@ from gatekeeper.backends.dialects.dialect import STREAMED, Counters, Dialect, Ge
 from gatekeeper.core.metrics import Sight
 
 _OWN = frozenset({"ngram", "mtp", "suffix"})
+_PER_REQUEST = "--per-request-spec-decode-metrics"
+"""Reports the counts of each request with its answer, in versions whose --help lists it."""
 
 
 def argv(start: Start) -> Iterator[str]:
@@ -19,6 +21,8 @@ def argv(start: Start) -> Iterator[str]:
     yield from (*start.program, start.target, *start.address)
     if start.draft is not None:
         yield from ("--speculative-config", json.dumps(drafting(start)))
+        if _PER_REQUEST in start.help():
+            yield _PER_REQUEST
     if not start.cache:
         yield "--no-enable-prefix-caching"
 
@@ -45,7 +49,7 @@ DIALECT = Dialect(
     draft_hint="look for `speculative_config` in its log: an unknown config is ignored",
     program=("vllm", "serve"),
     argv=argv,
-    # Only where it was started with --per-request-spec-decode-metrics.
+    # Only where it reports them per request; else `counters`.
     read=claims_at(
         "metrics",
         "speculative_decoding",

@@ -102,7 +102,9 @@ def plan_answer(context: AnswerContext) -> PlannedAnswer:
         if (ratio := behaviour.exact_ratio(context.draft_tokens)) is not None:
             pace = (fmean(plain[1:]) if plain[1:] else 0.0) / ratio
             bursts = _paced(bursts, pace, by_round=script.arrivals == "round")
-        rounds = count_rounds(drafted, draft_tokens=context.draft_tokens, max_tokens=context.request.max_tokens)
+        alone = behaviour.first == "prefill"
+        most = context.request.max_tokens - alone
+        rounds = count_rounds(drafted[alone:], draft_tokens=context.draft_tokens, max_tokens=most)
     bursts[0] = (bursts[0][0] + prefill * context.pace, bursts[0][1])
     stall = script.draw("stall", number)
     if stall.random() < script.noise.stall_share and len(bursts) > 1:
@@ -172,6 +174,8 @@ def _speculate(context: AnswerContext, length: int, jitter: random.Random) -> tu
             chance *= drift.factor(context.seconds)
     drafted: list[bool] = []
     bursts: list[Burst] = []
+    if behaviour.first == "prefill":
+        drafted, bursts = [False], [(behaviour.token * _lognormal(jitter, script.noise.token) * context.pace, 1)]
     while len(drafted) < length:
         width = min(k, context.request.max_tokens - len(drafted))
         draws = [draw.random() for _ in range(k)]

@@ -14,6 +14,7 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
 
       "prefill": "40 ms", "prefill_token": 0, "draft_prefill": 0, "draft_prefill_token": 0,
                                     until the first token; a prompt word is a token
+      "first": "round",             the first token of a draft comes with its first "round", or from the "prefill"
       "token": "20 ms",             plain decoding
       "verify": "22 ms",            one verify pass; default: `token`; or {"2": "23 ms", "4": "30 ms"} by draft length
       "draft_token": {"heavy": "2 ms", "light": "1 ms"},               one proposed token; or one value for every draft
@@ -95,6 +96,7 @@ class Behaviour(InputTable):
     prefill_token: Seconds = Field(default=0.0, ge=0)
     draft_prefill: Seconds = Field(default=0.0, ge=0)
     draft_prefill_token: Seconds = Field(default=0.0, ge=0)
+    first: Literal["round", "prefill"] = "round"
     token: Seconds = Field(default=0.02, gt=0)
     verify: Seconds | dict[str, Seconds] | None = None
     draft_token: Seconds | dict[str, Seconds] = 0.002

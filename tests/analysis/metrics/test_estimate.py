@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.analysis.metrics.estimate import estimate, pass_rate
+from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.first_tokens import SAMPLES
 from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE
+from gatekeeper.analysis.metrics.shares import pass_rate
 from gatekeeper.analysis.metrics.timing import bursts
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.metrics import ALL

@@ -1,0 +1,199 @@
+"""Estimates that count: pass rates, agreement, faults, drafting and endings, as shares of answers or of canaries."""
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from gatekeeper.analysis.metrics import exactness
+from gatekeeper.analysis.metrics.answer_grading import grade
+from gatekeeper.analysis.metrics.first_tokens import distribution_test
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, per_canary, successful
+from gatekeeper.analysis.metrics.timing import came_in_bursts
+from gatekeeper.analysis.stats import intervals
+from gatekeeper.core.records import Answer, Generation
+from gatekeeper.core.verdict import Estimate, Missing, fact
+
+CUT_SHORT = 0.5
+"""A greedy answer under half of plain decoding's length, on the same canary, was cut short."""
+BURSTY_LENGTH = 16
+"""Shorter answers have too few bursts to tell drafting from a stall."""
+BURSTS_SHOWN, BURSTS_STRAY = 0.2, 0.05
+"""At least this share of the drafting arm's answers must come in bursts, and at most this share of the plain arm's."""
+COMPLETE = frozenset({"stop", "tool_calls"})
+"""Finish reasons of an answer that is not cut short."""
+
+
+def pass_delta(paired: PairedAnswers, kind: str | None) -> Estimate | Missing:
+    """Compare the pass rates of both arms over the canaries with an expectation of a *kind*; None is any kind."""
+    paired = paired.words
+    wanted = _expecting(paired, kind)
+    if not wanted:
+        return Missing("no canary of this workload has an expectation of this kind")
+    # A failed plain answer is not counted as wrong; a candidate's is.
+    marks = [_marks(paired, answers) for answers in (paired.answers, successful(paired.plain))]
+    if (missing := _unanswered(wanted, marks[0].keys() & marks[1].keys(), paired)) is not None:
+        return missing
+    both = {name: (fmean(marks[0][name]), fmean(marks[1][name])) for name in wanted}
+    steady = all(len(set(seen[name])) == 1 for seen in marks for name in wanted)
+    if paired.greedy and steady and paired.frozen:
+        return fact(math.fsum(mine - plain for mine, plain in both.values()) / len(both), len(both))
+    return intervals.paired_pass_delta(both, paired.level)
+
+
+def pass_rate(paired: PairedAnswers, kind: str | None) -> Estimate | None:
+    """Return the mean pass rate of the canaries with an expectation of a *kind*; of any kind where it is None."""
+    wanted = _expecting(paired, kind)
+    marks = [seen for name, seen in _marks(paired, paired.answers).items() if name in wanted]
+    if not marks:
+        return None
+    passed = math.fsum(map(fmean, marks))
+    lo, hi = intervals.proportion_bounds(round(passed), len(marks), paired.level)
+    center = passed / len(marks)
+    return Estimate(center, min(center, lo), max(center, hi), len(marks), confidence=paired.level)
+
+
+def _expecting(paired: PairedAnswers, kind: str | None) -> set[str]:
+    return {name for name, one in paired.canaries.items() if one.expect and kind in {None, one.expect.kind}}
+
+
+def _marks(paired: PairedAnswers, answers: Iterable[Generation]) -> dict[str, list[bool]]:
+    marks: dict[str, list[bool]] = defaultdict(list)
+    for one in answers:
+        if (right := grade(paired.canaries[one.canary], one.answer)) is not None:
+            marks[one.canary].append(right)
+    return marks
+
+
+def _unanswered(wanted: Collection[str], answered: Collection[str], paired: PairedAnswers) -> Missing | None:
+    unseen = len(set(wanted) - set(answered))
+    if not unseen:
+        return None
+    why = f"; {paired.not_forced}" if paired.not_forced else ""
+    return Missing(f"{unseen} of {len(wanted)} canaries were not answered in both arms{why}", len(wanted) - unseen)
+
+
+def agreement(paired: PairedAnswers) -> Estimate | Missing:
+    """Return the share of canaries whose greedy answers have the words of plain decoding."""
+    if not paired.greedy:
+        return Missing("tokens can only be compared at temperature 0")
+    paired = paired.words
+    compared = exactness.compare(paired.answers, paired.plain, paired.ties)
+    if (missing := _unanswered(paired.canaries, compared.agree, paired)) is not None:
+        return missing
+    return _share_of_canaries(compared.agree, paired, *compared.notes())
+
+
+def warm_cache_agreement(paired: PairedAnswers) -> Estimate | Missing:
+    """Return the share of canaries whose words the prompt cache leaves alone."""
+    if isinstance(paired.warm_cache, str):
+        return Missing(paired.warm_cache)
+    compared = exactness.warm_cache_agreement(paired.warm_cache, paired.canaries.keys())
+    return compared if isinstance(compared, Missing) else _share_of_canaries(compared[0], paired, *compared[1])
+
+
+def first_tokens(paired: PairedAnswers) -> Estimate | Missing:
+    """Test whether first tokens above temperature 0 are distributed as plain decoding's."""
+    if isinstance(paired.first_tokens, str):
+        return Missing(paired.first_tokens)
+    entropy = paired.rules > 1
+    return distribution_test(paired.first_tokens, len(paired.canaries), paired.seed, entropy=entropy)
+
+
+def error_rate(paired: PairedAnswers) -> Estimate | Missing:
+    """Return the share of answers that failed."""
+    failed = per_canary(paired.answers, lambda answer: answer.fault is not None)
+    return _share_of_answers(failed, paired, "had an answer that failed")
+
+
+def engaged(paired: PairedAnswers) -> Estimate | Missing:
+    """Return the share of answers with drafted tokens; an answer of one token leaves nothing to draft."""
+    whole = successful(paired.answers)
+    long_enough = [one for one in whole if (one.answer.output_tokens or 0) > 1]
+    if all(_proposed(one.answer) is None for one in long_enough):
+        return _seen_in_bursts(paired)
+    failed = {one.canary for one in paired.answers} - {one.canary for one in whole}
+    if failed and not paired.frozen:  # such a canary could be either
+        return Missing(f"all answers of {len(failed)} canaries failed", len(long_enough))
+    proposed = per_canary(long_enough, lambda answer: _proposed(answer) is True)
+    return _share_of_answers(proposed, paired, "had an answer with drafted tokens")
+
+
+def _proposed(answer: Answer) -> bool | None:
+    """Return whether a draft proposed tokens, by our counters or else the server's; None where neither counts."""
+    drafted = answer.rounds.drafted if answer.rounds else answer.claims.drafted
+    return None if drafted is None else drafted > 0
+
+
+def _seen_in_bursts(paired: PairedAnswers) -> Estimate | Missing:
+    """Show without counters that a draft was used: its answers come in bursts, and plain decoding's do not.
+
+    That shows whether the draft was used at all, not how often.
+    """
+    together = paired.burst_gap
+    mine, plain = (
+        [
+            came_in_bursts(one.answer, together)
+            for one in successful(arm)
+            if (one.answer.output_tokens or 0) >= BURSTY_LENGTH
+        ]
+        for arm in (paired.answers, paired.plain)
+    )
+    counts = f"{sum(mine)} of {len(mine)} answers came in bursts, {sum(plain)} of {len(plain)} plain ones did"
+    if not mine or not plain or sum(mine) < BURSTS_SHOWN * len(mine) or sum(plain) > BURSTS_STRAY * len(plain):
+        return Missing(f"cannot determine whether the draft was used: no counters, {counts}")
+    if not paired.frozen:
+        return Missing("cannot determine in which answers the draft was used: no counters", len(mine))
+    return fact(1.0, len(mine), f"without counters: {counts}")
+
+
+def truncation(paired: PairedAnswers) -> Estimate | Missing:
+    """Return the share of canaries that the draft cut short."""
+    mine, plain = (per_canary(successful(arm), _ending) for arm in (paired.answers, paired.plain))
+    cut = {
+        canary: any(
+            _cut_short(one, baseline, greedy=paired.greedy) for one in set(endings) for baseline in set(plain[canary])
+        )
+        for canary, endings in mine.items()
+        if canary in plain
+    }
+    if not cut:
+        return Missing("no canary was answered in both arms")
+    if not paired.frozen and (missing := _unanswered(paired.canaries, cut, paired)) is not None:
+        return missing
+    return _share_of_canaries(cut, paired)
+
+
+def _ending(answer: Answer) -> tuple[bool, int | None]:
+    """Return whether an answer is complete, and its tokens."""
+    return answer.finish in COMPLETE, answer.output_tokens
+
+
+def _cut_short(mine: tuple[bool, int | None], baseline: tuple[bool, int | None], *, greedy: bool) -> bool:
+    (complete, tokens), (baseline_complete, baseline_tokens) = mine, baseline
+    if baseline_complete and not complete:
+        return True
+    if not greedy or tokens is None or baseline_tokens is None:
+        return False
+    return tokens < CUT_SHORT * baseline_tokens
+
+
+def _share_of_canaries(holds: Mapping[str, bool], paired: PairedAnswers, *notes: str) -> Estimate | Missing:
+    """Return the share of canaries for which something *holds*: counted, or bounded for all prompts like them."""
+    if paired.frozen:
+        return fact(fmean(holds.values()), len(holds), *notes)
+    return _noted(intervals.clustered_share({name: [held] for name, held in holds.items()}, paired.level), *notes)
+
+
+def _share_of_answers(marks: Mapping[str, Sequence[bool]], paired: PairedAnswers, what: str) -> Estimate | Missing:
+    """Return the share of marked answers: counted, or bounded for all prompts like them; *what* describes a mark."""
+    if paired.frozen:
+        count = sum(map(len, marks.values()))
+        return fact(sum(map(sum, marks.values())) / count, count)
+    some = sum(any(seen) for seen in marks.values())
+    return _noted(intervals.clustered_share(marks, paired.level), f"{some} of {len(marks)} canaries {what}")
+
+
+def _noted(found: Estimate | Missing, *notes: str) -> Estimate | Missing:
+    return replace(found, notes=notes) if isinstance(found, Estimate) else found
