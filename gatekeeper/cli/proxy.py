@@ -1,0 +1,87 @@
+"""The command `proxy`: route live requests by the certificate."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gatekeeper.cli.options import QUIET, RunPath, parse_duration
+from gatekeeper.core.errors import InputError
+
+MISSING = "gatekeeper proxy needs the extra `proxy`"
+
+
+@click.command()
+@click.argument("policy", type=click.Path(path_type=Path))
+@click.option("--url", required=True, help="Address of the server that speculates.")
+@click.option("--plain-url", help="Address of the same server without a draft; needed unless requests switch drafting.")
+@click.option("--listen", default="127.0.0.1:8089", show_default=True, help="Address to serve on.")
+@click.option("--host-name", "hosts", multiple=True, metavar="NAME", help="Accept this Host header too; repeatable.")
+@click.option("--run", type=RunPath(), help="The run that certified it [default: the policy's folder].")
+@click.option("--slo", type=click.Path(path_type=Path), help="The SLO file, if its models are not found otherwise.")
+@click.option("--interval", metavar="60s", help="Time from round to round of the watch [default: the policy's].")
+@click.option("--duty", type=float, help="Largest share of the server's time for canaries [default: the policy's].")
+@click.option("--host/--no-host", default=None, help="Sample this host [default: if the policy guards it].")
+@click.option(
+    "--overlay", type=click.Path(path_type=Path), help="Overlay file [default: policy.live.toml next to the policy]."
+)
+@click.option(
+    "--journal", "log", type=click.Path(path_type=Path), help="Log of the watch [default: watch.jsonl next to it]."
+)
+@click.option("--records", type=click.Path(path_type=Path), help="Records [default: live.jsonl next to the policy].")
+@click.option("--keep-prompts", type=click.Path(path_type=Path), help="Also keep requests and answers, with mode 600.")
+@click.option("--drain", default="60s", show_default=True, metavar="60s", help="Longest wait for requests at the end.")
+@QUIET
+def proxy(
+    policy: Path,
+    *,
+    listen: str,
+    hosts: tuple[str, ...],
+    records: Path | None,
+    keep_prompts: Path | None,
+    drain: str,
+    quiet: bool,
+    **given: Any,
+) -> None:
+    """Route live requests by the certificate: speculate where it holds, else decode plainly.
+
+    An OpenAI-compatible reverse proxy with `gatekeeper watch` built in. A random holdout of the requests is decoded
+    plainly, so that the benefit is proven on live traffic: see /, /metrics and live.jsonl. SIGTERM lets requests end.
+
+    \b
+    Exit codes:
+      0    stopped by SIGTERM or Ctrl-C
+      2    wrong command line or input file
+      3    a watch or another proxy uses this policy
+      4    a file cannot be written
+    """  # noqa: D301 (click reads the \b)
+    from gatekeeper.core.text import printable  # noqa: PLC0415
+    from gatekeeper.deploy.watch.config import WatchConfig  # noqa: PLC0415
+
+    try:
+        from gatekeeper.proxy import serve  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise InputError(f"{MISSING}: no module {error.name}", hint='pip install "gatekeeper-slo[proxy]"') from error
+
+    given["interval"] = parse_duration(given["interval"], "--interval", "60s")
+    host, port = _address(listen)
+
+    def say(text: str, style: Mapping[str, Any]) -> None:
+        if style or not quiet:
+            click.echo(click.style(printable(text.replace("\n", " ")), **style), err=True)
+
+    def listening(address: str) -> None:
+        click.echo(f"proxy: listening on {address}", err=True)
+
+    config = serve.ProxyConfig(
+        WatchConfig(policy, **given), host, port, keep_prompts, records, hosts, parse_duration(drain, "--drain") or 0.0
+    )
+    serve.run(config, say=say, listening=listening)
+
+
+def _address(listen: str) -> tuple[str, int]:
+    host, _, port = listen.rpartition(":")
+    if not port.isdecimal() or not 0 <= int(port) < 65536 or not host:
+        raise InputError(f"--listen {listen} is not HOST:PORT", hint="for example --listen 127.0.0.1:8089")
+    return host.strip("[]"), int(port)

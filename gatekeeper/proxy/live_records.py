@@ -1,0 +1,108 @@
+"""Records of live requests: `live.jsonl` without prompts, and on request a private file with them."""
+
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.system.files import open_regular, write_all
+from gatekeeper.deploy.watch.log import Log
+
+LIMIT = 64_000_000
+"""Bytes after which live.jsonl is renamed to live.jsonl.1: about 100,000 requests a file."""
+REPLIES = ("content", "text")
+REASONING = ("reasoning_content", "reasoning")
+
+
+class LiveRecords:
+    """Appends records; a disk that is full ends no request, it is reported once."""
+
+    def __init__(
+        self, path: Path, prompts: Path | None, wall: Callable[[], datetime], say: Callable[[str], None]
+    ) -> None:
+        """Open *path*, and *prompts* where prompts are kept; raise for a file that cannot be written."""
+        self._say, self.trouble, self._lock = say, "", threading.Lock()
+        self._log = Log(path, wall=wall, state=dict, limit=LIMIT)
+        self._log.__enter__()
+        self._prompts = None if prompts is None else _private(prompts)
+
+    def write(self, kind: str, **record: Any) -> None:
+        """Append one record."""
+        try:
+            with self._lock:
+                self._log.write(kind, schema=1, **record)
+            self.trouble = ""
+        except GatekeeperError as error:
+            self._fail(error.message)
+
+    def keep(self, record: Mapping[str, Any]) -> None:
+        """Append a request and its answer to the private file."""
+        if self._prompts is None:
+            return
+        try:
+            write_all(self._prompts, json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+        except OSError as error:
+            self._fail(f"prompts are not kept: {error.strerror}")
+
+    @property
+    def keeps_prompts(self) -> bool:
+        """Return whether requests and answers are kept."""
+        return self._prompts is not None
+
+    def _fail(self, message: str) -> None:
+        if message != self.trouble:
+            self._say(f"{message}: requests are still answered")
+        self.trouble = message
+
+    def close(self) -> None:
+        """Close both files."""
+        self._log.__exit__(None, None, None)
+        if self._prompts is not None:
+            os.close(self._prompts)
+
+
+def _private(path: Path) -> int:
+    """Open a file that only its owner may read."""
+    try:
+        opened = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode=0o600)
+        os.fchmod(opened, 0o600)
+    except OSError as error:
+        hint = "name a file in a folder that you may write to"
+        raise InputError(f"--keep-prompts {path}: {error.strerror}", hint=hint) from error
+    return opened
+
+
+def answer_of(content: bytes, *, streamed: bool) -> dict[str, Any]:
+    """Return the text, reasoning, tool calls and end of an answer, as its server wrote them."""
+    pieces = (_parsed(line[5:]) for line in content.splitlines() if line.startswith(b"data:"))
+    documents = [one for one in pieces if isinstance(one, dict)] if streamed else [_parsed(content)]
+    texts: dict[str, list[str]] = {"text": [], "reasoning": []}
+    calls: dict[int, dict[str, str]] = {}
+    finish = None
+    for document in documents:
+        choices = document.get("choices") if isinstance(document, dict) else None
+        choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+        finish = choice.get("finish_reason") or finish
+        part = choice.get("delta") or choice.get("message") or choice
+        if not isinstance(part, dict):
+            continue
+        for name, keys in (("text", REPLIES), ("reasoning", REASONING)):
+            texts[name] += [part[key] for key in keys if isinstance(part.get(key), str)]
+        for number, call in enumerate(part.get("tool_calls") or ()):
+            if isinstance(call, dict) and isinstance(function := call.get("function"), dict):
+                seen = calls.setdefault(call.get("index", number), {"name": "", "arguments": ""})
+                for key in seen:
+                    seen[key] += str(function.get(key) or "")
+    found: dict[str, Any] = {name: "".join(parts) for name, parts in texts.items()}
+    return {**found, "tool_calls": [calls[number] for number in sorted(calls)], "finish_reason": finish}
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,107 @@
+"""A request as the proxy sorts it: what its path, headers and body say, never what a prompt says."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from gatekeeper.core.policy import RESPONSE_FORMATS, Proxy, ProxyRule, digest
+
+WORKLOAD_HEADER = "x-gatekeeper-workload"
+GENERATING = ("/completions", "/responses", "/messages", "/api/chat", "/api/generate")
+"""Ends of the paths whose requests make a model write; any other request is passed through."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRequest:
+    """The properties by which a request is sorted, and its body where it is a JSON object."""
+
+    path: str
+    workload: str | None = None
+    """Named by the header."""
+    model: str = ""
+    api_key_sha256: str = ""
+    tools: bool = False
+    response_format: str = "text"
+    prompt_chars: int = 0
+    system_sha256: str = ""
+    body: Mapping[str, Any] | None = field(default=None, repr=False)
+
+
+def generates(method: str, path: str) -> bool:
+    """Return whether a request makes a model write."""
+    return method == "POST" and path.rstrip("/").endswith(GENERATING)
+
+
+def read(path: str, headers: Mapping[str, str], content: bytes) -> LiveRequest:
+    """Read a generating request; a body that is no JSON object has no properties, and the server will refuse it."""
+    named = headers.get(WORKLOAD_HEADER)
+    key = headers.get("Authorization", "").removeprefix("Bearer ").strip() or headers.get("x-api-key", "")
+    hidden = digest(key) if key else ""
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, dict):
+        return LiveRequest(path, named, api_key_sha256=hidden)
+    messages = [one for one in _listed(body.get("messages")) if isinstance(one, dict)]
+    system = next((_text(one.get("content")) for one in messages if one.get("role") in {"system", "developer"}), None)
+    prompts = [one.get("content") for one in messages] + [body.get(name) for name in ("prompt", "input", "system")]
+    wanted = body.get("response_format")
+    kind = wanted.get("type") if isinstance(wanted, dict) else None
+    return LiveRequest(
+        path,
+        named,
+        model=str(body.get("model") or ""),
+        api_key_sha256=hidden,
+        tools=bool(body.get("tools")),
+        response_format=kind if kind in RESPONSE_FORMATS else "text",
+        prompt_chars=sum(len(_text(one)) for one in prompts),
+        system_sha256="" if system is None else digest(system),
+        body=body,
+    )
+
+
+def _listed(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, list) else ()
+
+
+def _text(content: Any) -> str:
+    """Return the text of a message's content, which may be a list of parts."""
+    if isinstance(content, str):
+        return content
+    parts = (one.get("text") if isinstance(one, dict) else one for one in _listed(content))
+    return "".join(part for part in parts if isinstance(part, str))
+
+
+def sort(request: LiveRequest, proxy: Proxy, workloads: Iterable[str]) -> tuple[str, str]:
+    """Return the workload of a request and what chose it; an unknown name in the header is a workload without a route.
+
+    The header decides first, then the first rule that fits, then the default.
+    """
+    if request.workload is not None:
+        known = request.workload in set(workloads)
+        return (request.workload, "header") if known else ("unknown", "header")
+    for number, rule in enumerate(proxy.rule, start=1):
+        if fits(request, rule):
+            return rule.workload, f"rule {number}"
+    return proxy.default or "default", "default"
+
+
+def fits(request: LiveRequest, rule: ProxyRule) -> bool:
+    """Return whether a request has every property that a rule names."""
+    return (
+        (rule.path is None or fnmatchcase(request.path, rule.path))
+        and (rule.model is None or fnmatchcase(request.model, rule.model))
+        and _begins(request.api_key_sha256, rule.api_key_sha256)
+        and (rule.tools is None or rule.tools == request.tools)
+        and (rule.response_format is None or rule.response_format == request.response_format)
+        and (rule.prompt_chars_at_least is None or request.prompt_chars >= rule.prompt_chars_at_least)
+        and (rule.prompt_chars_at_most is None or request.prompt_chars <= rule.prompt_chars_at_most)
+        and _begins(request.system_sha256, rule.system_sha256)
+    )
+
+
+def _begins(digest_of: str, wanted: str | None) -> bool:
+    return wanted is None or digest_of.startswith(wanted)

@@ -1,0 +1,85 @@
+"""What the holdout shows, once a minute: a record in live.jsonl, and gauges for an OpenTelemetry collector."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gatekeeper.core.clock import SystemClock
+from gatekeeper.core.verdict import Estimate, Missing, figures
+from gatekeeper.deploy.watch import certified_run
+from gatekeeper.proxy.live_evidence import Benefit
+from gatekeeper.proxy.live_records import LiveRecords
+from gatekeeper.proxy.request_routes import RequestRoutes
+from gatekeeper.report import otel
+
+EVERY_S = 60.0
+
+Point = tuple[str, str, float, Mapping[str, str]]
+"""Name, unit, value and attributes of a gauge."""
+
+
+class LiveTelemetry:
+    """A thread that reports until it is stopped; a collector that fails is reported once."""
+
+    def __init__(self, run: Path, routes: RequestRoutes, records: LiveRecords, tell: Callable[[str], None]) -> None:
+        certified = certified_run.load(run)
+        self._config, self._digest = certified.given.slo.telemetry, certified.manifest_sha256
+        self._routes, self._records, self._tell, self._trouble = routes, records, tell, ""
+        self._stopped, self._clock = threading.Event(), SystemClock()
+        self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
+
+    def start(self) -> None:
+        """Begin to report."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Report once more, and end."""
+        self._stopped.set()
+        self._thread.join(2 * EVERY_S)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(EVERY_S):
+            self.report()
+        self.report()
+
+    def report(self) -> None:
+        """Write what is known now, and send it."""
+        benefits = [found for name in self._routes.routes if (found := self._routes.evidence.benefit(name))]
+        for benefit in benefits:
+            self._records.write("holdout", **document(benefit))
+        points = [point for benefit in benefits for point in _points(benefit)]
+        points.append(("gatekeeper.proxy.in_flight", "{request}", float(self._routes.in_flight), {}))
+        at_ns = round(self._clock.wall().timestamp() * 1e9)
+        trouble = otel.live(self._config, points, at_ns, self._digest) or ""
+        if trouble and trouble != self._trouble:
+            self._tell(f"telemetry was not delivered: {trouble}")
+        self._trouble = trouble
+
+
+def document(benefit: Benefit) -> dict[str, Any]:
+    """Return what the holdout shows of a workload, as live.jsonl has it."""
+    lo, hi = benefit.error_ratio
+    return {
+        "workload": benefit.workload,
+        "answers": benefit.answers,
+        "decode_speed": _figures(benefit.speed),
+        "ttft": _figures(benefit.ttft),
+        "error_rate": {"lo": lo, "hi": hi},
+        "error_share": {arm: {"lo": ends[0], "hi": ends[1]} for arm, ends in benefit.error_share.items()},
+    }
+
+
+def _figures(seen: Estimate | Missing) -> dict[str, Any]:
+    return figures("ratio", seen)
+
+
+def _points(benefit: Benefit) -> Iterator[Point]:
+    shared = {"gatekeeper.workload": benefit.workload}
+    for arm, count in benefit.answers.items():
+        yield "gatekeeper.proxy.drawn", "{request}", float(count), {**shared, "gatekeeper.arm": arm}
+    for of, seen in (("decode_speed", benefit.speed), ("ttft", benefit.ttft)):
+        if isinstance(seen, Estimate):
+            for end in ("lo", "center", "hi"):
+                about = {**shared, "gatekeeper.of": of, "gatekeeper.end": end}
+                yield "gatekeeper.proxy.ratio", "1", float(getattr(seen, end)), about

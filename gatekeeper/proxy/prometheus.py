@@ -1,0 +1,99 @@
+"""The proxy's metrics as Prometheus text: requests, times, routes and the benefit as it is bounded now."""
+
+from collections.abc import Iterator
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from gatekeeper.core.verdict import Estimate
+from gatekeeper.proxy.request_routes import RequestDecision, RequestRoutes
+from gatekeeper.report.otel.metric_names import FIRST_TOKEN_SECONDS, SECONDS
+
+
+class Exposition:
+    """Counts what has ended; gauges are read when the text is fetched."""
+
+    def __init__(self, routes: RequestRoutes) -> None:
+        self._registry = CollectorRegistry()
+        labels = ("workload", "route")
+        name = "gatekeeper_proxy"
+        self._requests = Counter(
+            f"{name}_requests", "Requests that have ended", (*labels, "rule", "status"), registry=self._registry
+        )
+        self._faults = Counter(f"{name}_faults", "Requests that failed", labels, registry=self._registry)
+        self._tokens = Counter(
+            f"{name}_completion_tokens", "Tokens that servers reported", labels, registry=self._registry
+        )
+        self._ttft = Histogram(
+            f"{name}_ttft_seconds",
+            "From a request's arrival to its first text",
+            labels,
+            buckets=FIRST_TOKEN_SECONDS,
+            registry=self._registry,
+        )
+        self._duration = Histogram(
+            f"{name}_duration_seconds",
+            "From a request's arrival to its end",
+            labels,
+            buckets=SECONDS,
+            registry=self._registry,
+        )
+        self._registry.register(_Gauges(routes))
+
+    def ended(
+        self,
+        decision: RequestDecision,
+        target: str,
+        status: int | None,
+        fault: str | None,
+        ttft: float | None,
+        seconds: float,
+        tokens: int | None,
+    ) -> None:
+        """Count a request that has ended."""
+        labels = (decision.workload, target)
+        self._requests.labels(*labels, decision.rule, str(status or "none")).inc()
+        self._duration.labels(*labels).observe(seconds)
+        if fault is not None:
+            self._faults.labels(*labels).inc()
+        if tokens:
+            self._tokens.labels(*labels).inc(tokens)
+        if ttft is not None:
+            self._ttft.labels(*labels).observe(ttft)
+
+    def text(self) -> tuple[bytes, str]:
+        """Return the text and its media type."""
+        return generate_latest(self._registry), CONTENT_TYPE_LATEST
+
+
+class _Gauges(Collector):
+    def __init__(self, routes: RequestRoutes) -> None:
+        self._routes = routes
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the gauges of this moment; a ratio that is not bounded yet has no value."""
+        name, routes = "gatekeeper_proxy", self._routes
+        yield GaugeMetricFamily(f"{name}_in_flight", "Generating requests in flight", routes.in_flight)
+        on = GaugeMetricFamily(f"{name}_speculates", "1 where the route may speculate now", labels=["workload"])
+        ratio = GaugeMetricFamily(
+            f"{name}_ratio",
+            "Speculative over holdout, with the ends of an interval that holds at every moment",
+            labels=["workload", "of", "end"],
+        )
+        answers = GaugeMetricFamily(f"{name}_drawn", "Answers of each arm in the window", labels=["workload", "arm"])
+        for workload, route in routes.routes.items():
+            on.add_metric([workload], float(route.speculation and not routes.is_stale))
+            benefit = routes.evidence.benefit(workload)
+            if benefit is None:
+                continue
+            for arm, count in benefit.answers.items():
+                answers.add_metric([workload, arm], count)
+            for of, seen in (("decode_speed", benefit.speed), ("ttft", benefit.ttft)):
+                if isinstance(seen, Estimate):
+                    for end in ("lo", "center", "hi"):
+                        ratio.add_metric([workload, of, end], getattr(seen, end))
+            for end, value in zip(("lo", "hi"), benefit.error_ratio, strict=True):
+                if value is not None:
+                    ratio.add_metric([workload, "error_rate", end], value)
+        yield from (on, answers, ratio)

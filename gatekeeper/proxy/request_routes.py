@@ -1,0 +1,153 @@
+"""The route of a live request: its workload, the policy as it is watched, the load, and the draw of the holdout."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gatekeeper.core.clock import Instant
+from gatekeeper.core.policy import Policy, Proxy
+from gatekeeper.deploy.watch.guards import GuardResult
+from gatekeeper.deploy.watch.overlay import OverlayRoute
+from gatekeeper.proxy.live_evidence import LiveEvidence
+from gatekeeper.proxy.live_request import LiveRequest, sort
+
+Fields = Mapping[str, Any]
+_random = random.SystemRandom()
+
+
+@dataclass(frozen=True, slots=True)
+class RequestDecision:
+    """How one request is decoded, and why."""
+
+    workload: str
+    rule: str
+    speculative: bool
+    because: str
+    arm: str | None = None
+    """`speculative` or `holdout` where the draw decided; None where something else did."""
+    epoch: int = 0
+    fields: Fields = field(default_factory=dict)
+    """Request fields for speculation; empty where the server takes none."""
+    plain_fields: Fields = field(default_factory=dict)
+    may_speculate: bool = False
+    """The policy allows it now: then a failing plain server may be replaced by the speculative one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    policy: Policy
+    routes: Mapping[str, OverlayRoute]
+    plain: Mapping[str, Fields]
+    until_ns: int
+
+
+class ConcurrencyLimit:
+    """Whether too many requests are in flight to speculate; it goes back only after some time of less load."""
+
+    def __init__(self) -> None:
+        self.crowded = False
+        self._low_ns: int | None = None
+
+    def update(self, in_flight: int, most: int, proxy: Proxy, now_ns: int) -> bool:
+        """Return whether it is crowded with *in_flight* requests, at most *most* of them speculating."""
+        if in_flight > most:
+            self.crowded, self._low_ns = True, None
+        elif in_flight > max(1, int(most * proxy.resume_at)):
+            self._low_ns = None
+        elif self.crowded:
+            self._low_ns = now_ns if self._low_ns is None else self._low_ns
+            self.crowded = now_ns - self._low_ns < proxy.resume_after * 1e9
+        return self.crowded
+
+
+class RequestRoutes:
+    """Decides request by request; the watch publishes the routes from its own thread."""
+
+    def __init__(
+        self,
+        evidence: LiveEvidence,
+        draw: Callable[[], float] = _random.random,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.evidence, self._draw, self._now_ns = evidence, draw, now_ns
+        self._published: _Published | None = None
+        self._limits: dict[str, ConcurrencyLimit] = {}
+        self.in_flight = 0
+        self.ready = threading.Event()
+        """Set once the watch has published for the first time."""
+
+    def publish(
+        self, policy: Policy, routes: Sequence[OverlayRoute], plain: Mapping[str, Fields], until_ns: int
+    ) -> None:
+        """Take the routes of a round; a changed setting drops the evidence of the one before."""
+        before = self._published.routes if self._published is not None else {}
+        new = {one.workload: one for one in routes}
+        for name, route in new.items():
+            was = before.get(name)
+            if was is None or (was.speculation, was.setting) != (route.speculation, route.setting):
+                self.evidence.restart(name, policy.watch.window, self._now_ns())
+        self._published = _Published(policy, new, plain, until_ns)
+        self.ready.set()
+
+    def judge(self, workload: str, policy: Policy, now: Instant) -> Sequence[GuardResult]:
+        """Return what live requests prove against the workload's speculation."""
+        known = self._published
+        if known is None or workload not in known.routes or not known.routes[workload].speculation:
+            return ()
+        return self.evidence.judge(workload, policy, now)
+
+    @property
+    def policy(self) -> Policy | None:
+        """Return the policy in force; None before the first round of the watch."""
+        return self._published.policy if self._published is not None else None
+
+    @property
+    def routes(self) -> Mapping[str, OverlayRoute]:
+        """Return the routes as published last."""
+        return self._published.routes if self._published is not None else {}
+
+    @property
+    def is_stale(self) -> bool:
+        """Return whether the next round of the watch is overdue, so that nothing may speculate."""
+        return self._published is None or self._now_ns() >= self._published.until_ns
+
+    def begin(self) -> None:
+        """Count a generating request that has arrived."""
+        self._count(1)
+
+    def end(self) -> None:
+        """Count a generating request that has ended."""
+        self._count(-1)
+
+    def _count(self, more: int) -> None:
+        self.in_flight += more
+        if (known := self._published) is not None:
+            now_ns = self._now_ns()
+            for name, limit in self._limits.items():
+                limit.update(self.in_flight, known.policy.max_concurrency(name), known.policy.proxy, now_ns)
+
+    def decide(self, request: LiveRequest) -> RequestDecision:
+        """Return the route of a request that was counted already."""
+        known, now_ns = self._published, self._now_ns()
+        if known is None:
+            return RequestDecision("unknown", "none", False, "the watch has not finished its first round")
+        proxy = known.policy.proxy
+        workload, rule = sort(request, proxy, known.routes)
+        found = known.routes.get(workload)
+        route = found or OverlayRoute(workload, False, "no route in the policy")
+        plain = known.plain.get(workload) or next((one for one in known.plain.values() if one), {})
+        off = RequestDecision(workload, rule, False, route.because, plain_fields=plain)
+        if now_ns >= known.until_ns:
+            return replace(off, because="the next round of the watch is overdue")
+        if not route.speculation:
+            return off
+        on = replace(off, fields=route.request, may_speculate=True, epoch=self.evidence.epoch(workload))
+        limit, most = self._limits.setdefault(workload, ConcurrencyLimit()), known.policy.max_concurrency(workload)
+        if limit.update(self.in_flight, most, proxy, now_ns):
+            return replace(on, because=f"{self.in_flight} requests in flight, certified up to {most}")
+        if self._draw() < proxy.holdout:
+            return replace(on, because="holdout", arm="holdout")
+        return replace(on, speculative=True, arm="speculative")

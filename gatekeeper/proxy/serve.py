@@ -1,0 +1,107 @@
+"""One proxy from its start to its end: the watch, the server, the records and the signals."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from gatekeeper.core.clock import SystemClock
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.subject import Address
+from gatekeeper.deploy.watch.config import WatchConfig
+from gatekeeper.deploy.watch.outputs import Say
+from gatekeeper.proxy.live_evidence import LiveEvidence
+from gatekeeper.proxy.live_records import LiveRecords
+from gatekeeper.proxy.live_telemetry import LiveTelemetry
+from gatekeeper.proxy.proxy_server import ProxyServer
+from gatekeeper.proxy.request_routes import RequestRoutes
+from gatekeeper.proxy.watch_thread import WatchThread
+
+RECORDS = "live.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyConfig:
+    """The arguments and options of `gatekeeper proxy`."""
+
+    watch: WatchConfig
+    host: str
+    port: int
+    keep_prompts: Path | None = None
+    records: Path | None = None
+    hosts: tuple[str, ...] = ()
+    drain_s: float = 60.0
+
+
+def run(config: ProxyConfig, *, say: Say, listening: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT, then let requests end; *listening* gets the address."""
+    watch = config.watch
+    if watch.url is None:
+        raise InputError("the proxy needs --url, the address of the server", hint="--url http://127.0.0.1:8080")
+    watch.check()
+    logging.getLogger("aiohttp").setLevel(logging.CRITICAL + 1)  # it would quote requests
+    routes = RequestRoutes(LiveEvidence())
+
+    def tell(text: str) -> None:
+        say(text, {})
+
+    with ExitStack() as stack:
+        thread = WatchThread(watch, routes, say)
+        stack.callback(thread.stop)
+        thread.start()
+        path = config.records or watch.policy.with_name(RECORDS)
+        records = LiveRecords(path, config.keep_prompts, SystemClock().wall, tell)
+        stack.callback(records.close)
+        server = ProxyServer(
+            routes, records, url=watch.url, plain_url=watch.plain_url, hosts=(*config.hosts, config.host), say=tell
+        )
+        telemetry = LiveTelemetry(watch.run or watch.policy.parent, routes, records, tell)
+        stack.callback(telemetry.stop)
+        telemetry.start()
+        _loop(_serve(config, server, records, tell, listening))
+
+
+def _loop(main: Coroutine[None, None, None]) -> None:
+    import uvloop  # noqa: PLC0415 (the extra `proxy`)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main)
+
+
+async def _serve(
+    config: ProxyConfig,
+    server: ProxyServer,
+    records: LiveRecords,
+    tell: Callable[[str], None],
+    listening: Callable[[str], None],
+) -> None:
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    try:
+        port = await server.start(config.host, config.port, drain_s=config.drain_s)
+    except OSError as error:
+        raise InputError(
+            f"cannot listen on {config.host}:{config.port}: {error.strerror or error}", hint="choose another --listen"
+        ) from error
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    address = Address(f"http://{host}:{port}")
+    records.write("begun", url=str(address))
+    listening(str(address))
+    await ended.wait()
+    waiting = server.routes.in_flight
+    tell(f"stopping: {waiting} requests in flight have up to {config.drain_s:g} s to end; once more stops at once")
+    stopping = asyncio.ensure_future(server.stop())
+    ended.clear()
+    again = asyncio.ensure_future(ended.wait())
+    await asyncio.wait((stopping, again), return_when=asyncio.FIRST_COMPLETED)
+    again.cancel()
+    if not stopping.done():
+        stopping.cancel()
+        await asyncio.gather(stopping, return_exceptions=True)
+    records.write("ended", because="stopped by a signal")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)

@@ -1,0 +1,80 @@
+"""The watch, in a thread of the proxy: the same rounds, guards, log and overlay as `gatekeeper watch`."""
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from gatekeeper.core.clock import SystemClock
+from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.deploy.watch.config import WatchConfig
+from gatekeeper.deploy.watch.outputs import Say
+from gatekeeper.deploy.watch.routes import LiveTraffic
+from gatekeeper.deploy.watch.session import open_session
+
+JOIN_S = 10.0
+"""Longest wait for a round to end: one that takes longer leaves an overlay that expires as it says."""
+OPEN_S = 120.0
+"""Longest wait for the locks and the digests of the models."""
+
+
+class _Clock(SystemClock):
+    """The machine's clock, whose waits end when the proxy does."""
+
+    def __init__(self) -> None:
+        self.stopped = threading.Event()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait; end the watch where the proxy ends."""
+        if self.stopped.wait(max(0.0, seconds)):
+            raise KeyboardInterrupt
+
+
+class WatchThread:
+    """Runs a watch until it is stopped. If it fails, its last overlay expires and every request decodes plainly."""
+
+    def __init__(self, config: WatchConfig, traffic: LiveTraffic, say: Say) -> None:
+        self._config, self._traffic, self._say, self._clock = config, traffic, say, _Clock()
+        self._opened = threading.Event()
+        self._failed: BaseException | None = None
+        self._both_arms = False
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def start(self) -> None:
+        """Take the locks and begin; raise what keeps the watch from beginning."""
+        self._thread.start()
+        until = time.monotonic() + OPEN_S
+        while not self._opened.wait(0.05) and self._thread.is_alive() and time.monotonic() < until:
+            pass
+        if not self._opened.is_set():
+            raise self._failed or GatekeeperError("the watch does not begin", hint="start the server, then the proxy")
+        if not self._both_arms:
+            self.stop()
+            raise InputError(
+                "this server cannot switch drafting with each request, and no plain server is named",
+                hint="start the same server without a draft and name it: --plain-url URL",
+            )
+
+    def stop(self) -> None:
+        """End the watch; its overlay says why."""
+        self._clock.stopped.set()
+        self._thread.join(JOIN_S)
+
+    def _run(self) -> None:
+        try:
+            with open_session(
+                self._config, say=self._say, write=_nothing, clock=self._clock, traffic=self._traffic
+            ) as session:
+                self._both_arms = session.both_arms
+                self._opened.set()
+                session.run(None)
+        except KeyboardInterrupt:
+            pass
+        except BaseException as error:  # noqa: BLE001 (the proxy goes on, plainly)
+            self._failed = error
+            if self._opened.is_set():
+                self._say(f"the watch has failed, requests will be decoded plainly: {error}", {"fg": "red"})
+
+
+def _nothing(_: Mapping[str, Any]) -> None:
+    """Print no entry of the log."""

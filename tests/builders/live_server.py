@@ -1,0 +1,153 @@
+"""A server and a proxy in one event loop, for tests of what passes between a client, the proxy and its servers."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from aiohttp import ClientSession, web
+
+from gatekeeper.core.policy import Policy
+from gatekeeper.core.subject import Address
+from gatekeeper.deploy.watch.overlay import OverlayRoute
+from gatekeeper.proxy.live_evidence import LiveEvidence
+from gatekeeper.proxy.live_records import LiveRecords
+from gatekeeper.proxy.proxy_server import ProxyServer
+from gatekeeper.proxy.request_routes import RequestRoutes
+from tests.builders.watch import policy
+
+CHAT = "/v1/chat/completions"
+NEVER = 10**20
+WORDS = tuple(b'data: {"choices":[{"delta":{"content":"word%d "}}]}\n\n' % number for number in range(6))
+END = b'data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":6}}\n\ndata: [DONE]\n\n'
+
+
+@dataclass
+class LiveServer:
+    """Streams words; each part of its behaviour can be set, and what it received is kept."""
+
+    pieces: tuple[bytes, ...] = (*WORDS, END)
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=lambda: {"Content-Type": "text/event-stream"})
+    breaks_after: int | None = None
+    """Pieces after which it closes the connection."""
+    waits: bool = False
+    """Waits before its second piece until `go` is set."""
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when its client hangs up."""
+    requests: list[tuple[str, Mapping[str, str], bytes]] = field(default_factory=list)
+    sent: int = 0
+    url: str = ""
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append((request.raw_path, dict(request.headers), await request.read()))
+        response = web.StreamResponse(status=self.status, headers=self.headers)
+        try:
+            await response.prepare(request)
+            for number, piece in enumerate(self.pieces):
+                if number == self.breaks_after and request.transport is not None:
+                    request.transport.close()
+                if number == 1 and self.waits:
+                    await self.go.wait()
+                await response.write(piece)
+                self.sent += len(piece)
+        except (asyncio.CancelledError, ConnectionResetError):
+            self.left.set()
+            raise
+        return response
+
+    @property
+    def bodies(self) -> list[dict[str, Any]]:
+        return [json.loads(body) for _, _, body in self.requests]
+
+
+@asynccontextmanager
+async def listening(server: LiveServer, ssl: Any = None) -> AsyncIterator[LiveServer]:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server.answer)
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=ssl).start()
+    server.url = f"http{'s' if ssl else ''}://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield server
+    finally:
+        server.go.set()
+        await runner.cleanup()
+
+
+def published(
+    routes: RequestRoutes,
+    *,
+    on: bool = True,
+    fields: Mapping[str, Any] | None = None,
+    plain: Mapping[str, Any] | None = None,
+    until_ns: int = NEVER,
+    of: Policy | None = None,
+) -> None:
+    """Publish one route `easy` as a watch does."""
+    setting = (("draft", "heavy"), ("num_draft_tokens", 4)) if on else ()
+    route = OverlayRoute("easy", on, "as certified" if on else "a guard was violated", setting, fields or {})
+    routes.publish(of or live_policy(), [route], {"easy": plain or {}}, until_ns)
+
+
+def live_policy(concurrency: int = 64, **proxy: Any) -> Policy:
+    certified = {"backend": "openai", "target": "t", "prompt_cache": "off", "concurrency": concurrency, "max_tokens": 9}
+    return policy(conditions=certified, proxy={"default": "easy", **proxy})
+
+
+@dataclass
+class LiveProxy:
+    """A proxy that listens, a client for it, and what it recorded."""
+
+    routes: RequestRoutes
+    session: ClientSession
+    port: int
+    path: Path
+    said: list[str]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        found = map(json.loads, (self.path / "live.jsonl").read_text().splitlines())
+        return [one for one in found if one["kind"] == "request"]
+
+    async def chat(self, body: Any = None, **headers: str) -> tuple[int, bytes, Mapping[str, str]]:
+        given = {"messages": [{"role": "user", "content": "hello"}], "stream": True} if body is None else body
+        async with self.session.post(self.url + CHAT, json=given, headers=headers) as got:
+            return got.status, await got.read(), got.headers
+
+
+@asynccontextmanager
+async def proxied(
+    path: Path,
+    server: LiveServer,
+    plain: LiveServer | None = None,
+    *,
+    draw: Callable[[], float] = lambda: 1.0,
+    publish: bool = True,
+    prompts: Path | None = None,
+) -> AsyncIterator[LiveProxy]:
+    """Run a proxy before one or two servers; its requests speculate, if not *publish* is False."""
+    said: list[str] = []
+    routes = RequestRoutes(LiveEvidence(), draw)
+    if publish:
+        published(routes)
+    records = LiveRecords(path / "live.jsonl", prompts, lambda: datetime.now(UTC), said.append)
+    addresses = Address(server.url), Address(plain.url) if plain is not None else None
+    made = ProxyServer(routes, records, url=addresses[0], plain_url=addresses[1], say=said.append)
+    port = await made.start("127.0.0.1", 0, drain_s=1.0)
+    try:
+        async with ClientSession() as session:
+            yield LiveProxy(routes, session, port, path, said)
+    finally:
+        await made.stop()
+        records.close()

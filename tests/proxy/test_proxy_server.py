@@ -1,0 +1,385 @@
+# ruff: noqa: SIM117 (a server, then its proxy, then a request: one line each)
+"""What passes between a client, the proxy and its servers, over real sockets."""
+
+import asyncio
+import hashlib
+import json
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientError
+from yarl import URL
+
+from gatekeeper.proxy.request_routes import RequestRoutes
+from tests.builders.live_server import CHAT, END, WORDS, LiveProxy, LiveServer, listening, proxied, published
+from tests.builders.servers import PROTOCOLS
+from tests.builders.tls import self_signed
+
+pytestmark = pytest.mark.timeout(120)
+WHOLE = b"".join((*WORDS, END))
+PLAIN_REQUEST = {"generation_mode": "ar", "options": {"draft_num_predict": 0}, "return_spec_tokens_details": True}
+
+
+def pieces_of(name: str) -> tuple[bytes, ...]:
+    return tuple(PROTOCOLS[name].pieces({**PLAIN_REQUEST, "stream": name != "ddtree"}, False))
+
+
+def test_no_byte_of_any_protocol_is_changed(tmp_path: Path) -> None:
+    """
+    The answers of every recorded protocol reach the client byte by byte, and the record has their digest and a count.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+            for name in PROTOCOLS:
+                server.pieces = pieces_of(name)
+                server.headers = {"Content-Type": "application/json" if name == "ddtree" else "text/event-stream"}
+                whole = b"".join(server.pieces)
+                _, received, _ = await proxy.chat()
+                record = proxy.records[-1]
+
+                assert whole == received, name
+                assert (hashlib.sha256(whole).hexdigest(), len(whole)) == (record["digest"], record["bytes"])
+                assert record["answer_chars"] > 0, name
+
+    asyncio.run(main())
+
+
+def test_a_request_is_passed_on_unchanged_where_the_server_takes_no_fields(tmp_path: Path) -> None:
+    """
+    Body, path and query arrive as they were sent; what belongs to the connection, or to the proxy, does not.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+            body = b'{ "stream":true,  "messages": [] }'
+            hop = {"Connection": "x-mine", "X-Mine": "1", "TE": "trailers", "Proxy-Authorization": "secret"}
+            sent = {**hop, "Authorization": "Bearer k", "x-gatekeeper-workload": "easy", "X-Other": "kept"}
+            async with proxy.session.post(
+                URL(f"{proxy.url}{CHAT}?a=%2F&b", encoded=True), data=body, headers=sent
+            ) as got:
+                await got.read()
+            path, headers, received = server.requests[0]
+
+            assert (f"{CHAT}?a=%2F&b", body) == (path, received)
+            assert ("Bearer k", "kept") == (headers["Authorization"], headers["X-Other"])
+            assert server.url.removeprefix("http://") == headers["Host"]
+            lowered = {name.lower() for name in headers}
+            assert not lowered & {"x-mine", "te", "proxy-authorization", "x-gatekeeper-workload"}
+
+    asyncio.run(main())
+
+
+def test_the_fields_of_the_route_are_in_the_request(tmp_path: Path) -> None:
+    """
+    A server that switches drafting per request gets the setting's fields, and those of plain decoding in the holdout.
+    """
+
+    async def main() -> None:
+        draws = iter([1.0, 0.0])
+        async with listening(LiveServer()) as server, proxied(tmp_path, server, draw=lambda: next(draws)) as proxy:
+            published(proxy.routes, fields={"mode": "mtp", "opts": {"n": 4}}, plain={"mode": "ar"})
+            given = {"stream": True, "messages": [], "opts": {"k": 1}}
+            await proxy.chat(given)
+            await proxy.chat(given)
+
+            assert [{**given, "mode": "mtp", "opts": {"k": 1, "n": 4}}, {**given, "mode": "ar"}] == server.bodies
+            assert ["speculative", "holdout"] == [one["arm"] for one in proxy.records]
+
+    asyncio.run(main())
+
+
+def test_a_piece_reaches_the_client_before_the_next_is_sent(tmp_path: Path) -> None:
+    """
+    Bytes are passed on as they come: the first word is there while the server still waits.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer(waits=True)) as server, proxied(tmp_path, server) as proxy:
+            async with proxy.session.post(proxy.url + CHAT, json={"stream": True}) as got:
+                assert WORDS[0] == await got.content.readany()
+                server.go.set()
+                assert WHOLE == WORDS[0] + await got.read()
+
+    asyncio.run(main())
+
+
+def test_a_client_that_hangs_up_ends_the_request_at_the_server(tmp_path: Path) -> None:
+    """
+    The server sees the connection close in mid-answer, and the record says that the client left.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer(waits=True)) as server, proxied(tmp_path, server) as proxy:
+            got = await proxy.session.post(proxy.url + CHAT, json={"stream": True})
+            await got.content.readany()
+            got.close()
+            await asyncio.wait_for(server.left.wait(), 30)
+            await until(lambda: bool(proxy.records))
+
+            assert ("client left", 0) == (proxy.records[0]["fault"], proxy.routes.in_flight)
+
+    asyncio.run(main())
+
+
+def test_a_client_that_does_not_read_slows_the_server_down(tmp_path: Path) -> None:
+    """
+    Of an endless answer the proxy takes no more than its buffers hold.
+    """
+
+    async def main() -> None:
+        size = 1 << 16
+        server = LiveServer(pieces=(b"data: " + b"x" * size + b"\n\n",) * 1000)
+        async with listening(server), proxied(tmp_path, server) as proxy:
+            got = await proxy.session.post(proxy.url + CHAT, json={"stream": True})
+            before = -1
+            while before != server.sent:
+                before = server.sent
+                await asyncio.sleep(0.3)
+
+            assert server.sent < 500 * size
+            got.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("holdout", [False, True])
+def test_a_failing_server_is_replaced_before_anything_was_sent(tmp_path: Path, holdout: bool) -> None:
+    """
+    A server that answers with 503, or not at all, is replaced by the other; the client sees one whole answer.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
+            draw = 0.0 if holdout else 1.0
+            failing, used = (plain, "speculative") if holdout else (server, "plain")
+            async with proxied(tmp_path, server, plain, draw=lambda: draw) as proxy:
+                failing.status = 503
+                status, body, headers = await proxy.chat()
+
+            assert (200, WHOLE, used) == (status, body, headers["x-gatekeeper-route"])
+            assert "status 503" in proxy.records[0]["because"]
+
+    asyncio.run(main())
+
+
+def test_a_server_that_is_gone_is_replaced(tmp_path: Path) -> None:
+    """
+    A refused connection leads to the other server; where both are gone the client gets 502, and a record says why.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer()) as plain:
+            async with listening(LiveServer()) as server:
+                pass
+            async with proxied(tmp_path, server, plain) as proxy:
+                assert 200 == (await proxy.chat())[0]
+        async with proxied(tmp_path, server, plain) as proxy:
+            assert 502 == (await proxy.chat())[0]
+            assert "ClientConnectorError" in proxy.records[-1]["fault"]
+
+    asyncio.run(main())
+
+
+def test_a_route_that_is_off_never_speculates_not_even_for_a_failing_server(tmp_path: Path) -> None:
+    """
+    Where a guard turned speculation off, a failing plain server is an error for the client.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer()) as server, listening(LiveServer(status=503)) as plain:
+            async with proxied(tmp_path, server, plain) as proxy:
+                published(proxy.routes, on=False)
+
+                assert 503 == (await proxy.chat())[0]
+                assert [] == server.requests
+
+    asyncio.run(main())
+
+
+def test_a_server_killed_in_mid_stream_is_no_whole_answer(tmp_path: Path) -> None:
+    """
+    The client's connection breaks too, nothing is repeated, and the record names the fault.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer(breaks_after=2)) as server, listening(LiveServer()) as plain:
+            async with proxied(tmp_path, server, plain) as proxy:
+                with pytest.raises(ClientError):
+                    await proxy.chat()
+                await until(lambda: bool(proxy.records))
+
+                assert "broke off" in proxy.records[0]["fault"]
+                assert [] == plain.requests
+
+    asyncio.run(main())
+
+
+def test_whatever_fails_in_the_proxy_decodes_plainly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A bug in the decision costs speculation, not the answer; it is said once.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer()) as server, listening(LiveServer()) as plain:
+            async with proxied(tmp_path, server, plain) as proxy:
+                monkeypatch.setattr(RequestRoutes, "decide", lambda *_: int("no number"))
+                answers = [(await proxy.chat())[:2] for _ in range(2)]
+
+                assert [(200, WHOLE)] * 2 == answers
+                assert (2, 0, 1) == (len(plain.requests), len(server.requests), len(proxy.said))
+
+    asyncio.run(main())
+
+
+def test_everything_else_is_passed_through(tmp_path: Path) -> None:
+    """
+    Other paths and methods reach the server with their bodies, and are not recorded.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer(headers={"Content-Type": "text/plain", "X-Twice": "1"})) as server:
+            async with proxied(tmp_path, server) as proxy:
+                async with proxy.session.put(proxy.url + "/v1/files/a%20b?x=1", data=b"\x00" * 70000) as got:
+                    assert (WHOLE, "1") == (await got.read(), got.headers["X-Twice"])
+
+            assert ("/v1/files/a%20b?x=1", 70000) == (server.requests[0][0], len(server.requests[0][2]))
+            assert [] == proxy.records
+
+    asyncio.run(main())
+
+
+HEAD = b"Host: 127.0.0.1\r\n"
+ATTACKS = {
+    "both lengths": (
+        HEAD + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /x HTTP/1.1\r\n\r\n",
+        b"400",
+    ),
+    "two lengths": (HEAD + b"Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcde", b"400"),
+    "hidden encoding": (HEAD + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", b"400"),
+    "space before colon": (HEAD + b"Content-Length : 4\r\n\r\nabcd", b"400"),
+    "folded header": (HEAD + b"X: a\r\n b\r\nContent-Length: 0\r\n\r\n", b"400"),
+    "header too large": (HEAD + b"X: " + b"a" * 20000 + b"\r\n\r\n", b"400"),
+    "other host": (b"Host: evil.example\r\nContent-Length: 0\r\n\r\n", b"403"),
+    "rebound host": (b"Host: 127.0.0.1.evil.example:8089\r\nContent-Length: 0\r\n\r\n", b"403"),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_attackers_headers_never_reach_the_server(tmp_path: Path, attack: str) -> None:
+    """
+    Smuggled, oversized or foreign requests are refused by the proxy, and the server sees none of them.
+    """
+    headers, status = ATTACKS[attack]
+
+    async def main() -> None:
+        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+            answer = await raw(proxy, b"POST " + CHAT.encode() + b" HTTP/1.1\r\n" + headers)
+
+            assert [] == server.requests
+            assert status == answer.split(b" ")[1]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("target", [b"http://elsewhere.example/v1/models", b"*", b"elsewhere.example:443"])
+def test_the_target_of_a_request_is_a_path(tmp_path: Path, target: bytes) -> None:
+    """
+    The proxy is no forward proxy: a target on another host is refused.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+            method = b"CONNECT" if target.endswith(b":443") else b"OPTIONS"
+            answer = await raw(
+                proxy, method + b" " + target + b" HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+            )
+
+            assert b"4" == answer.split(b" ")[1][:1]
+            assert [] == server.requests
+
+    asyncio.run(main())
+
+
+def test_prompts_and_keys_are_recorded_nowhere(tmp_path: Path) -> None:
+    """
+    Without --keep-prompts no record, metric or page holds the prompt, the answer or the key.
+    """
+
+    async def main() -> str:
+        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+            await proxy.chat({"messages": [{"role": "user", "content": "my secret"}]}, Authorization="Bearer sk-1")
+            texts = [(tmp_path / "live.jsonl").read_text(), *proxy.said]
+            for path in ("/metrics", "/"):
+                async with proxy.session.get(proxy.url + path) as got:
+                    texts.append(await got.text())
+            return "".join(texts)
+
+    seen = asyncio.run(main())
+
+    assert [] == [one for one in ("my secret", "sk-1", "word1") if one in seen]
+
+
+def test_kept_prompts_are_private_and_hold_both_sides(tmp_path: Path) -> None:
+    """
+    --keep-prompts writes the request and the answer's text and tool calls, to a file that only its owner may read.
+    """
+    call = {"index": 0, "function": {"name": "get", "arguments": '{"a"'}}
+    more = {"index": 0, "function": {"arguments": ": 1}"}}
+    deltas: list[dict[str, Any]] = [{"content": "Sure"}, {"tool_calls": [call]}, {"tool_calls": [more]}]
+    events = tuple(b"data: " + json.dumps({"choices": [{"delta": one}]}).encode() + b"\n\n" for one in deltas)
+    kept = tmp_path / "kept.jsonl"
+
+    async def main() -> None:
+        async with listening(LiveServer(pieces=events)) as server:
+            async with proxied(tmp_path, server, prompts=kept) as proxy:
+                await proxy.chat({"messages": [], "stream": True})
+
+    asyncio.run(main())
+    line = json.loads(kept.read_text())
+
+    assert 0o600 == kept.stat().st_mode & 0o777
+    assert {"messages": [], "stream": True} == line["request"]
+    assert ("Sure", [{"name": "get", "arguments": '{"a": 1}'}]) == (
+        line["response"]["text"],
+        line["response"]["tool_calls"],
+    )
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_server_behind_tls_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, trusted: bool) -> None:
+    """
+    A server with a certificate of the trust store answers; one that is not trusted gets no request.
+    """
+    certificate = self_signed(tmp_path / "tls")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+
+    async def main() -> int:
+        async with listening(LiveServer(), context) as server, proxied(tmp_path, server) as proxy:
+            status, _, _ = await proxy.chat()
+            assert trusted == bool(server.requests)
+            return status
+
+    assert (200 if trusted else 502) == asyncio.run(main())
+
+
+async def raw(proxy: LiveProxy, request: bytes) -> bytes:
+    """Send bytes as they are; return what comes back until the proxy closes the connection, or is silent."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    writer.write(request)
+    try:
+        return await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
+    finally:
+        writer.close()
+
+
+async def until(condition: Any) -> None:
+    """Wait for a condition of the outside world."""
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 (the world sets no event)
+            await asyncio.sleep(0.01)
