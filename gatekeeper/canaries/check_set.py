@@ -1,0 +1,195 @@
+"""What is wrong with a canary set: repeats, answers in the prompts, sizes, and too few for the objectives."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from gatekeeper.analysis.metrics.answer_grading import grade
+from gatekeeper.analysis.plan.preflight import BackendTraits, complaints
+from gatekeeper.analysis.stats.intervals import samples_needed
+from gatekeeper.canaries.near_duplicates import TextIndex
+from gatekeeper.core import canary
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.canary.filler import CHARACTERS
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.parse import json_value
+from gatekeeper.core.records import Answer
+from gatekeeper.core.slo import CHOSEN, CONDITIONS, CONFIDENCE, Slo
+from gatekeeper.core.slo import parse as parse_slo
+from gatekeeper.core.system.inputs import find_canaries, read_text, shipped_folder
+
+Json = dict[str, Any]
+
+LEAST_TOKENS = 16
+"""A shorter answer has too few bursts for a decode speed."""
+SAME_BEGIN = 100
+"""Characters. Prompts that begin with the same ones are read from the prompt cache of the one before."""
+LEAST_EQUAL = 8
+"""Characters; a shorter expected answer stands in many a prompt by chance."""
+OVERLAP = 0.5
+"""Jaccard similarity of word triples from which a prompt counts as taken from another set."""
+_QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+
+
+@dataclass(frozen=True, slots=True)
+class SetProblem:
+    """One problem: `error` makes figures wrong or unprovable, `note` is good to know."""
+
+    weight: Literal["error", "note"]
+    kind: str
+    where: str
+    message: str
+
+
+def check(paths: Sequence[Path], *, limit: int, slo: Path | None = None) -> Json:
+    """Return every problem of the canary files in *paths*, which may be folders; *limit* is the context in tokens."""
+    files = [one for path in paths for one in _files(path)]
+    sets = {file: canary.parse(read_text(file, "canary file"), str(file)) for file in files}
+    problems = [problem for file, canaries in sets.items() for problem in _problems(file, canaries, limit)]
+    problems += _overlap(sets)
+    if slo is not None:
+        problems += _too_few(slo, sets)
+    return {
+        "schema": 1,
+        "sets": [
+            {
+                "file": str(file),
+                "canaries": len(canaries),
+                "expect": sum(one.expect is not None for one in canaries),
+                "quantiles": [
+                    name for name, at in _QUANTILES.items() if samples_needed(at, CONFIDENCE) <= len(canaries)
+                ],
+            }
+            for file, canaries in sets.items()
+        ],
+        "problems": [asdict(one) for one in sorted(problems, key=lambda one: (one.weight, one.where))],
+        "errors": sum(one.weight == "error" for one in problems),
+    }
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [find_canaries(str(path), Path()) if not path.exists() and not path.suffix else path]
+    files = sorted(path.glob("*.jsonl"))
+    if not files:
+        raise InputError(f"{path} holds no canary file", hint="name a .jsonl file, or a folder of them")
+    return files
+
+
+def _problems(file: Path, canaries: Sequence[Canary], limit: int) -> Iterator[SetProblem]:
+    yield from _repeats(file, canaries)
+    for one in canaries:
+        where = f"{file.name} {one.id}"
+        if (why := _contaminated(one)) is not None:
+            yield SetProblem("error", "contaminated", where, why)
+        tokens = -(-_size(one) // CHARACTERS) + (one.max_tokens or 0)
+        if tokens > limit:
+            message = f"prompt and answer take about {tokens} tokens, and the limit is {limit}"
+            yield SetProblem("error", "too long", where, message)
+        if one.max_tokens is not None and one.max_tokens < LEAST_TOKENS:
+            message = f"max_tokens = {one.max_tokens}: an answer under {LEAST_TOKENS} tokens shows no decode speed"
+            yield SetProblem("note", "too short", where, message)
+    if len(canaries) < samples_needed(0.5, CONFIDENCE):
+        need = samples_needed(0.5, CONFIDENCE)
+        message = f"{len(canaries)} canaries: a bound on a median needs {need}"
+        yield SetProblem("error", "too few", file.name, message)
+
+
+def _repeats(file: Path, canaries: Sequence[Canary]) -> Iterator[SetProblem]:
+    index, seen = TextIndex(), list[Canary]()
+    begins: dict[str, list[str]] = defaultdict(list)
+    for one in canaries:
+        words = _words(one.messages)
+        at = index.add(words + json.dumps([tool.get("function") for tool in one.tools]) if one.tools else words)
+        if at is None:
+            seen.append(one)
+        else:
+            message = f"nearly the same prompt as {seen[at].id}: both count as one, so the set is smaller than it looks"
+            yield SetProblem("error", "repeats", f"{file.name} {one.id}", message)
+        if len(words) >= SAME_BEGIN:
+            begins[words[:SAME_BEGIN]].append(one.id)
+    for names in begins.values():
+        if len(names) > 1:
+            message = (
+                f"begins like {len(names) - 1} more (such as {names[1]}): with a prompt cache the first characters "
+                "are read once"
+            )
+            yield SetProblem("note", "same begin", f"{file.name} {names[0]}", message)
+
+
+def _contaminated(one: Canary) -> str | None:
+    """Return where the prompt itself shows an answer that passes; None where it does not."""
+    if one.expect is None:
+        return None
+    wanted = (one.expect.equals or "").strip()
+    if len(wanted) >= LEAST_EQUAL and any(wanted in (_content(message)) for message in one.messages):
+        return "the expected answer stands in the prompt: copying it passes"
+    for message in one.messages:
+        if message["role"] == "assistant":
+            said = Answer(0, 0, text=_content(message), tool_calls=tuple(message.get("tool_calls") or ()))
+            if grade(one, said):
+                return "an earlier answer in the prompt passes already: repeating it is enough"
+    return None
+
+
+def _overlap(sets: dict[Path, tuple[Canary, ...]]) -> Iterator[SetProblem]:
+    """Yield prompts that stand in a shipped set as well: what was tuned on those looks better here, too."""
+    shipped = shipped_folder("canaries").resolve()
+    mine = {file: canaries for file, canaries in sets.items() if shipped not in file.resolve().parents[:2]}
+    if not mine:
+        return
+    index, names = _shipped(shipped)
+    for file, canaries in mine.items():
+        for one in canaries:
+            if (at := index.nearest(_words(one.messages))) is not None:
+                message = f"overlaps with {names[at]} of the shipped sets"
+                yield SetProblem("error", "contaminated", f"{file.name} {one.id}", message)
+
+
+@cache
+def _shipped(folder: Path) -> tuple[TextIndex, tuple[str, ...]]:
+    """Return the prompts of the shipped sets, and the name of each."""
+    index, names = TextIndex(OVERLAP), list[str]()
+    for file in sorted([*folder.glob("*.jsonl"), *(folder / "little").glob("*.jsonl")]):
+        for line in read_text(file, "canary file").strip().split("\n") if file.stem != "mixed" else ():
+            one = json_value(line)  # its schemas are not checked here: that takes longer than all the rest
+            if index.add(_words(one["messages"])) is None:
+                names.append(f"{file.stem} {one['id']}")
+    return index, tuple(names)
+
+
+def _too_few(path: Path, sets: dict[Path, tuple[Canary, ...]]) -> Iterator[SetProblem]:
+    """Yield what the objectives of an SLO cannot prove with these sets."""
+    slo: Slo = parse_slo(read_text(path, "SLO file"), str(path))
+    used = {one.name: find_canaries(one.canaries, path.parent) for one in slo.workload}
+    files = {file.resolve(): canaries for file, canaries in sets.items()}
+    mine = [one for one in slo.workload if used[one.name].resolve() in files]
+    if not mine:
+        raise InputError(
+            f"no workload of {path} uses {', '.join(map(str, sets))}",
+            hint=f"it uses {', '.join(dict.fromkeys(map(str, used.values())))}",
+        )
+    canaries = {one.name: files[used[one.name].resolve()][: one.first] for one in mine}
+    every = BackendTraits(slo.subject.backend, ~Sight(0), 64, frozenset((*CHOSEN, *CONDITIONS)), caches=True)
+    only = slo.model_copy(update={"workload": tuple(mine)})
+    for one in complaints(only, canaries, every, {}):
+        if one.weight == "never" and ", workload " in one.about:
+            yield SetProblem("error", "too few", f"{path.name} {one.about}", f"{one.message}; {one.hint}")
+
+
+def _content(message: Json) -> str:
+    content = message.get("content")
+    return content if isinstance(content, str) else "" if content is None else json.dumps(content)
+
+
+def _words(messages: Sequence[Json]) -> str:
+    return "\n".join(_content(message) for message in messages if message["role"] != "system")
+
+
+def _size(one: Canary) -> int:
+    return sum(len(_content(message)) for message in one.messages) + len(json.dumps(one.tools) if one.tools else "")

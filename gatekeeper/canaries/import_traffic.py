@@ -1,0 +1,218 @@
+"""From logs of real requests to canary sets, a soak profile with their mix, and a list of what was replaced."""
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+import tomli_w
+
+from gatekeeper.canaries.conversation import Conversation, UnusableError
+from gatekeeper.canaries.expectations import in_words, propose, wanted_schema
+from gatekeeper.canaries.log_formats import conversations
+from gatekeeper.canaries.near_duplicates import TextIndex
+from gatekeeper.canaries.personal_data import Replacer
+from gatekeeper.canaries.stratified_sample import LengthPair, compare, draw
+from gatekeeper.canaries.traffic_log import records
+from gatekeeper.core import canary
+from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.system.files import write_atomically
+
+Json = dict[str, Any]
+By = Literal["workload", "model", "file", "none"]
+
+TIERS = (("short", 600), ("medium", 4000))
+"""Each with the characters of messages and tools that it ends below; longer prompts are `long`."""
+ROOM = 1.25
+"""The limit of a canary without one of its own is this much over the recorded answer."""
+STEP, LEAST_LIMIT = 16, 64
+"""Limits are whole multiples of the one, and none is under the other: another model may use more words."""
+REVIEW, REPORT, PROFILE = "review.json", "import.json", "profile.toml"
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+@dataclass(slots=True)
+class _Group:
+    """The requests of one workload: those that differ, and how many were like each."""
+
+    distinct: list[Conversation] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    index: TextIndex = field(default_factory=TextIndex)
+
+    def add(self, one: Conversation) -> None:
+        at = self.index.add(one.words)
+        if at is None:
+            self.distinct.append(one)
+            self.counts.append(1)
+        else:
+            self.counts[at] += 1
+
+    def lengths(self) -> list[LengthPair]:
+        return [
+            LengthPair(one.length, None if one.answer is None else one.answer.length, count)
+            for one, count in zip(self.distinct, self.counts, strict=True)
+        ]
+
+
+def import_logs(
+    logs: Sequence[Path], out: Path, *, by: By = "workload", most: int = 128, replace_personal: bool = True,
+    force: bool = False,
+) -> Json:  # fmt: skip
+    """Write the canaries of *logs* into the folder *out*, and return what was done; *most* canaries a workload."""
+    if not force and out.is_dir() and (there := sorted(out.glob("*.jsonl"))):
+        raise InputError(
+            f"{out} holds canaries already: {there[0].name}",
+            hint="a frozen set must not change under a run: choose another -o, or --force to replace it",
+        )
+    unusable: Counter[str] = Counter()
+    examples: dict[str, str] = {}
+    groups: dict[str, _Group] = defaultdict(_Group)
+    for one, source in _read(logs):
+        if isinstance(one, UnusableError):
+            unusable[str(one)] += 1
+            examples.setdefault(str(one), source)
+        else:
+            groups[_workload(one, by, source)].add(replace(one, source=source))
+    if not groups:
+        why = "; ".join(f"{reason} ({examples[reason]})" for reason, _ in unusable.most_common(3))
+        raise InputError(
+            f"no request in {', '.join(map(str, logs))} can become a canary: {why or 'there is no record'}",
+            hint="docs/your-canaries.md lists the formats",
+        )
+    requests = {name: sum(group.counts) for name, group in groups.items()}
+    mix = {name: requests[name] / sum(requests.values()) for name in sorted(groups)}
+    replacer = Replacer() if replace_personal else None
+    texts, lengths, sampled, workloads = {}, {}, {}, []
+    for name, share in mix.items():
+        lengths[name] = groups[name].lengths()
+        places = draw(lengths[name], most, name)
+        sampled[name] = [lengths[name][place] for place in places]
+        made = [_canary(groups[name].distinct[place], f"{name}-{number:03d}", name, replacer)
+                for number, place in enumerate(places, start=1)]  # fmt: skip
+        texts[f"{name}.jsonl"] = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in made)
+        canary.parse(texts[f"{name}.jsonl"], f"{name}.jsonl")
+        workloads.append(_summary(name, made, requests[name], share, len(groups[name].distinct)))
+    document: Json = {
+        "schema": 1,
+        "output": str(out),
+        "logs": [str(one) for one in logs],
+        "requests": sum(requests.values()),
+        "unusable": [{"why": why, "count": count, "first": examples[why]} for why, count in unusable.most_common()],
+        "repeated": sum(requests.values()) - sum(len(group.distinct) for group in groups.values()),
+        "workloads": workloads,
+        "mirror": asdict(compare(lengths, sampled, mix)),
+        "personal_data": None if replacer is None else dict(Counter(one.kind for one in replacer.found.values())),
+        "profile": str(out / PROFILE),
+        "review": None if replacer is None else str(out / REVIEW),
+    }
+    texts[PROFILE] = _profile(out, document, mix)
+    texts[REPORT] = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    _write(out, texts, None if replacer is None else [asdict(one) for one in replacer.found.values()])
+    return document
+
+
+def _read(logs: Sequence[Path]) -> Iterator[tuple[Conversation | UnusableError, str]]:
+    for path in logs:
+        for line, record in records(path):
+            source = f"{path.name}:{line}"
+            if isinstance(record, UnusableError):
+                yield record, source
+            else:
+                yield from ((one, source) for one in conversations(record))
+
+
+def _workload(one: Conversation, by: By, source: str) -> str:
+    """Return the name of a request's workload: what the log calls it, or else what kind of request it is."""
+    named: str | None = None
+    if by == "workload":
+        named = one.workload or ("tools" if one.tools else "json" if wanted_schema(one) is not None else "chat")
+    elif by == "model":
+        named = (one.model or "unknown").rpartition("/")[2]
+    elif by == "file":
+        named = source.partition(".")[0]
+    name = _NOT_IN_NAMES.sub("-", named or "all").strip("-._").lower()
+    return name[:60] or "all"
+
+
+def _canary(one: Conversation, name: str, workload: str, replacer: Replacer | None) -> Json:
+    messages = [dict(message) for message in one.messages]
+    if words := in_words(one):
+        last = next(message for message in reversed(messages) if message["role"] == "user")
+        last["content"] = f"{last['content'] or ''}{words}"
+    size = sum(len(message["content"] or "") for message in messages) + len(json.dumps(one.tools) if one.tools else "")
+    made: Json = {
+        "id": name,
+        "category": workload,
+        "tier": next((tier for tier, end in TIERS if size < end), "long"),
+        "messages": messages,
+        "max_tokens": _limit(one),
+        "tools": list(one.tools) or None,
+        "expect": propose(one),
+    }
+    made = {key: value for key, value in made.items() if value is not None}
+    if replacer is not None:
+        made |= {key: replacer.clean(made[key], name) for key in ("messages", "tools", "expect") if key in made}
+    return made
+
+
+def _limit(one: Conversation) -> int | None:
+    """Return the most tokens of the answer: as requested, or a little over what was answered."""
+    answered = None if one.answer is None else STEP * -(-int(one.answer.length * ROOM) // STEP)
+    if one.max_tokens is not None and answered is not None:
+        return min(one.max_tokens, max(answered, LEAST_LIMIT))
+    return one.max_tokens or (None if answered is None else max(answered, LEAST_LIMIT))
+
+
+def _summary(name: str, made: Sequence[Json], requests: int, share: float, distinct: int) -> Json:
+    kinds = Counter(next(iter(one["expect"])) if "expect" in one else "speed only" for one in made)
+    sizes = [sum(len(message["content"] or "") for message in one["messages"]) for one in made]
+    return {
+        "name": name,
+        "file": f"{name}.jsonl",
+        "requests": requests,
+        "share": round(share, 4),
+        "distinct": distinct,
+        "canaries": len(made),
+        "expect": dict(kinds.most_common()),
+        "tier": next((tier for tier, end in TIERS if median(sizes) < end), "long"),
+    }
+
+
+def _profile(out: Path, document: Json, mix: dict[str, float]) -> str:
+    name = _NOT_IN_NAMES.sub("-", out.resolve().name)
+    files = ", ".join(Path(one).name for one in document["logs"][:5])
+    return tomli_w.dumps(
+        {
+            "schema": 1,
+            "name": name,
+            "why": f"The mix of {document['requests']} requests imported from {files}.",
+            "mix": {workload: round(100 * share, 2) or 0.01 for workload, share in mix.items()},
+            "arrival": "closed",
+            "idle": "0 s",
+            "background": {"memory": "0 GB", "cpu": 0.0, "disk_read": "0 MB/s"},
+        }
+    )
+
+
+def _write(out: Path, texts: dict[str, str], found: list[Json] | None) -> None:
+    """Write the files; what names people is readable by its owner alone, and git leaves it out."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for old in out.glob("*.jsonl"):
+            old.unlink()
+        if found is not None:
+            write_atomically(out / REVIEW, "")
+            (out / REVIEW).chmod(0o600)
+            review = {"note": "holds the original values: delete it after the review", "replaced": found}
+            (out / REVIEW).write_text(json.dumps(review, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            write_atomically(out / ".gitignore", f"{REVIEW}\n")
+        for name, text in texts.items():
+            write_atomically(out / name, text)
+    except OSError as error:
+        raise GatekeeperError(
+            f"cannot write {error.filename or out}: {error.strerror}", hint="choose another -o"
+        ) from (error)

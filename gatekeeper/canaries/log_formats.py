@@ -1,0 +1,137 @@
+"""Which format one record of a log has, and the conversations in it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gatekeeper.canaries.conversation import Conversation, RecordedAnswer, UnusableError, from_request
+from gatekeeper.canaries.otel_spans import spans
+from gatekeeper.core.parse import ParseError, json_value
+
+Json = dict[str, Any]
+
+WORKLOAD_HEADER = "x-gatekeeper-workload"
+"""The header that names a request's workload."""
+
+
+def conversations(record: object) -> Iterator[Conversation | UnusableError]:
+    """Yield each conversation of one record, and an error for each that cannot become a canary."""
+    if not isinstance(record, dict):
+        yield UnusableError("a record that is no object")
+    elif "resourceSpans" in record:
+        yield from spans(record)
+    else:
+        try:
+            yield _one(record)
+        except UnusableError as error:
+            yield error
+
+
+def _one(record: Json) -> Conversation:
+    if isinstance(inner := record.get("standard_logging_object"), dict):
+        record = inner
+    if "call_type" in record or "model_parameters" in record:
+        return _litellm(record)
+    if isinstance(turns := record.get("conversations", record.get("conversation")), list):
+        return _turns(record, turns)
+    if "custom_id" in record and "body" not in record and "request" not in record:
+        raise UnusableError("a response without its request: import the input file of the batch")
+    for name in ("request", "body"):
+        if name in record:
+            return _exchange(record, _object(record[name]))
+    if "digest" in record and "rule" in record:
+        raise UnusableError("a record without its prompt: start the proxy with --keep-prompts, and import that file")
+    return _instruction(record) if "instruction" in record else _flat(record)
+
+
+def _flat(record: Json) -> Conversation:
+    """Return the conversation of a record that holds prompt and answer beside each other."""
+    if isinstance(prompt := record.get("prompt"), list):
+        record = {**record, "messages": prompt}
+    response = record if isinstance(record.get("choices"), list) else record.get("response", record.get("completion"))
+    if isinstance(response, list):  # a preference or prompt-completion data set: messages of the answer
+        asked = record.get("messages")
+        return from_request({**record, "messages": [*(asked if isinstance(asked, list) else ()), *response]})
+    return from_request(record, response, workload=_workload(record))
+
+
+def _exchange(record: Json, request: Json) -> Conversation:
+    """Return the conversation of a record with a request, and maybe its response: our proxy's, a batch, a gateway's."""
+    body = _object(request["body"]) if "body" in request else request
+    response = record.get("response")
+    if isinstance(response, dict) and "body" in response:
+        response = response["body"]
+    if isinstance(response, str) and response.lstrip().startswith("{"):
+        response = _object(response)
+    headers = next((one for one in (request.get("headers"), record.get("headers")) if isinstance(one, dict)), {})
+    named = {str(name).lower(): value for name, value in headers.items()}.get(WORKLOAD_HEADER)
+    named = _workload(record) or named or _workload(body)
+    return from_request(body, response, workload=named, answer_tokens=record.get("completion_tokens"))
+
+
+def _litellm(record: Json) -> Conversation:
+    parameters = record.get("model_parameters")
+    request = {**(parameters if isinstance(parameters, dict) else {}), "messages": record.get("messages")}
+    request["model"] = record.get("model_group") or record.get("model")
+    if record.get("status") == "failure":
+        raise UnusableError("a request that failed")
+    if isinstance(request["messages"], str):  # a data base writes it as text
+        request["messages"] = _value(request["messages"])
+    metadata = record.get("metadata")
+    inner = metadata.get("requester_metadata") if isinstance(metadata, dict) else None
+    tags = record.get("request_tags")
+    named = _workload(inner if isinstance(inner, dict) else {}) or _workload(record)
+    if named is None and isinstance(tags, list):
+        named = next((tag[9:] for tag in tags if isinstance(tag, str) and tag.startswith("workload:")), None)
+    return from_request(
+        request, record.get("response"), workload=named, answer_tokens=record.get("completion_tokens") or None
+    )
+
+
+def _turns(record: Json, turns: list[Any]) -> Conversation:
+    system = record.get("system")
+    first = [{"role": "system", "content": system}] if isinstance(system, str) and system.strip() else []
+    while turns and not _is_answer(turns[-1]):
+        turns = turns[:-1]  # a question without an answer was not followed up
+    if not turns:
+        raise UnusableError("a conversation without an answer")
+    tools = record.get("tools")
+    if isinstance(tools, str):
+        tools = _value(tools)
+    return from_request({"messages": [*first, *turns], "tools": tools, "model": record.get("model")})
+
+
+def _is_answer(turn: object) -> bool:
+    role = turn.get("from", turn.get("role")) if isinstance(turn, dict) else None
+    return isinstance(role, str) and role.strip().lower() in {"gpt", "assistant", "model", "ai", "chatgpt", "bing"}
+
+
+def _instruction(record: Json) -> Conversation:
+    text, more, output = (record.get(name) for name in ("instruction", "input", "output"))
+    if not isinstance(text, str):
+        raise UnusableError("an instruction that is not text")
+    content = f"{text}\n\n{more}" if isinstance(more, str) and more.strip() else text
+    answer = RecordedAnswer(output) if isinstance(output, str) and output.strip() else None
+    return from_request({"messages": [{"role": "user", "content": content}]}, answer.text if answer else None)
+
+
+def _workload(record: Mapping[str, Any]) -> str | None:
+    """Return the name of the workload in a record or its metadata."""
+    metadata = record.get("metadata")
+    for place in (record, metadata if isinstance(metadata, dict) else {}):
+        if isinstance(name := place.get("workload"), str) and name.strip():
+            return name
+    return None
+
+
+def _object(value: object) -> Json:
+    found = _value(value) if isinstance(value, str) else value
+    if not isinstance(found, dict):
+        raise UnusableError("a request whose body is no object")
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return json_value(text, from_server=True)
+    except ParseError:
+        raise UnusableError("a request that is not JSON") from None

@@ -1,0 +1,82 @@
+"""The commands of `gatekeeper canaries`: sets of canary prompts from your own traffic."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gatekeeper.cli.common_options import add_common
+from gatekeeper.cli.options import AS_JSON, CommandGroup, show
+from gatekeeper.core.errors import ExitCode
+
+CONTEXT = 8192
+"""Tokens of prompt and answer that `check` allows where no --limit is given."""
+
+
+@click.group(cls=CommandGroup)
+def canaries() -> None:
+    """Make canary prompts from logs of your own requests, and check sets of them.
+
+    \b
+    gatekeeper canaries import requests.jsonl -o canaries/NAME
+    gatekeeper canaries check canaries/NAME --slo slos/this-host.toml
+    """  # noqa: D301 (click reads the \b)
+
+
+@canaries.command(name="import")
+@click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="LOG...")
+@click.option(
+    "-o", "--output", "--out", "out", type=click.Path(path_type=Path, file_okay=False), required=True,
+    help="Folder for the canaries, the profile and the list of what was replaced.",
+)  # fmt: skip
+@click.option(
+    "--by",
+    type=click.Choice(["workload", "model", "file", "none"]),
+    default="workload",
+    show_default=True,
+    help="What separates workloads; workload: as the log names them, else tools, json and chat.",
+)
+@click.option(
+    "-n", "most", type=click.IntRange(1, 100_000), default=128, show_default=True, help="At most N canaries a workload."
+)
+@click.option("--keep-personal-data", is_flag=True, help="Replace nothing.")
+@click.option("--force", is_flag=True, help="Replace the canaries in the folder.")
+@AS_JSON
+def import_(
+    logs: Sequence[Path],
+    out: Path,
+    *,
+    by: Any,
+    most: int,
+    keep_personal_data: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Write canaries from logs of requests: distinct prompts in the mix of the traffic, without personal data."""
+    from gatekeeper.canaries.canary_text import imported  # noqa: PLC0415
+    from gatekeeper.canaries.import_traffic import import_logs  # noqa: PLC0415
+
+    document = import_logs(logs, out, by=by, most=most, replace_personal=not keep_personal_data, force=force)
+    show(document, imported(document), as_json=as_json)
+
+
+@canaries.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATH...")
+@click.option("--slo", type=click.Path(path_type=Path), help="Check also whether they suffice for its objectives.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=CONTEXT, show_default=True,
+    help="Tokens that prompt and answer may take together.",
+)  # fmt: skip
+@AS_JSON
+def check(paths: Sequence[Path], *, slo: Path | None, limit: int, as_json: bool) -> int:
+    """Say what is wrong with canary files: repeats, answers in prompts, sizes, too few. Exits 2 if anything is."""
+    from gatekeeper.canaries.canary_text import checked  # noqa: PLC0415
+    from gatekeeper.canaries.check_set import check as check_sets  # noqa: PLC0415
+
+    document = check_sets(paths, limit=limit, slo=slo)
+    show(document, checked(document), as_json=as_json)
+    return ExitCode.BAD_INPUT if document["errors"] else ExitCode.OK
+
+
+add_common(canaries)

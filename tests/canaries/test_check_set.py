@@ -1,0 +1,135 @@
+"""What `canaries check` finds in a set."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatekeeper.canaries.check_set import check
+from gatekeeper.core.errors import InputError
+
+TOPICS = [
+    "river",
+    "mountain",
+    "harbour",
+    "engine",
+    "bakery",
+    "orchard",
+    "library",
+    "market",
+    "island",
+    "garden",
+    "castle",
+    "tunnel",
+]
+
+
+def one(name: str, text: str, **fields: Any) -> dict[str, Any]:
+    return {"id": name, "messages": [{"role": "user", "content": text}], "max_tokens": 64, **fields}
+
+
+def write(folder: Path, lines: list[dict[str, Any]], name: str = "mine") -> Path:
+    path = folder / f"{name}.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def good(count: int = 12) -> list[dict[str, Any]]:
+    return [one(f"g{at}", f"Explain the {topic} of our town, {at}.") for at, topic in enumerate(TOPICS[:count])]
+
+
+def kinds(document: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(found["weight"], found["kind"]) for found in document["problems"]]
+
+
+def test_a_good_set_has_no_problem(tmp_path: Path) -> None:
+    """
+    Distinct prompts of a usual size: nothing to say, and for which quantiles they suffice.
+    """
+    found = check([write(tmp_path, good())], limit=8192)
+
+    assert ([], 0, ["p50"]) == (found["problems"], found["errors"], found["sets"][0]["quantiles"])
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (one("x", "Explain the river of our town, 0."), ("error", "repeats")),
+        (one("x", "Repeat this: the blue lantern", expect={"equals": "the blue lantern"}), ("error", "contaminated")),
+        (one("x", "word " * 9000), ("error", "too long")),
+        (one("x", "Say yes.", max_tokens=4), ("note", "too short")),
+        (
+            {
+                **one("x", ""),
+                "messages": [
+                    {"role": "user", "content": "An object with a."},
+                    {"role": "assistant", "content": '{"a": 1}'},
+                    {"role": "user", "content": "Another one, please."},
+                ],
+                "expect": {"json_schema": {"type": "object", "required": ["a"]}},
+            },
+            ("error", "contaminated"),
+        ),
+    ],
+    ids=["repeat", "equals", "long", "short", "earlier answer"],
+)
+def test_each_problem_is_found(tmp_path: Path, line: dict[str, Any], kind: tuple[str, str]) -> None:
+    """
+    One bad canary among good ones is named with what is wrong.
+    """
+    found = check([write(tmp_path, [*good(), line])], limit=8192)
+
+    assert [kind] == kinds(found)
+    assert "mine.jsonl x" == found["problems"][0]["where"]
+
+
+def test_prompts_of_shipped_sets_are_found(tmp_path: Path) -> None:
+    """
+    A prompt that stands in a shipped set, with a word changed, is not one of your own.
+    """
+    shipped = Path(__file__).parents[2] / "canaries" / "qa.jsonl"
+    text = json.loads(shipped.read_text().splitlines()[3])["messages"][0]["content"]
+
+    found = check([write(tmp_path, [*good(), one("x", f"{text} Thanks.")])], limit=8192)
+
+    assert [("error", "contaminated")] == kinds(found)
+    assert "qa qa-004" in found["problems"][0]["message"]
+
+
+def test_a_cached_beginning_is_noted(tmp_path: Path) -> None:
+    """
+    Prompts with the same first hundred characters are read from the cache of the one before.
+    """
+    begin = "Our house rules for every answer: be brief, be polite, name the source, and never promise a date. " * 2
+    lines = [one(f"s{at}", f"{begin}{' '.join(TOPICS[at:] * 9)}") for at in range(3)]
+
+    assert ("note", "same begin") in kinds(check([write(tmp_path, [*good(), *lines])], limit=8192))
+
+
+def test_too_few_for_an_objective(tmp_path: Path) -> None:
+    """
+    With an SLO file, what its objectives cannot prove with this set is said as `plan` says it.
+    """
+    write(tmp_path, good())
+    slo = tmp_path / "slo.toml"
+    slo.write_text(
+        'schema = 1\nname = "s"\n[subject]\nbackend = "openai"\ntarget = "t"\ndrafts = ["d"]\nurl = "http://127.0.0.1:9"\n'
+        '[[workload]]\nname = "w"\ncanaries = "mine"\n'
+        '[[objective]]\nmetric = "tpot_p95"\nat_most = "200 ms"\nwhy = "fast"\n'
+    )
+
+    found = check([tmp_path], limit=8192, slo=slo)
+
+    assert [("error", "too few")] == kinds(found)
+    assert "the workload has 12" in found["problems"][0]["message"]
+    with pytest.raises(InputError, match="no workload of"):
+        check([write(tmp_path, good(), "other")], limit=8192, slo=slo)
+
+
+def test_a_folder_without_canaries_is_an_error(tmp_path: Path) -> None:
+    """
+    An empty folder is a mistake on the command line, never a good set.
+    """
+    with pytest.raises(InputError, match="holds no canary file"):
+        check([tmp_path], limit=8192)

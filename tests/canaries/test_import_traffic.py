@@ -1,0 +1,281 @@
+"""Canaries from logs of requests: every format, repeats, the mix, personal data, expectations."""
+
+import json
+import random
+import stat
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatekeeper.canaries.conversation import UnusableError
+from gatekeeper.canaries.import_traffic import import_logs
+from gatekeeper.canaries.log_formats import conversations
+from gatekeeper.canaries.traffic_log import records
+from gatekeeper.core import canary, toml_file
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.slo import Profile
+from tests.builders.place import ROOT
+
+LOGS = ROOT / "tests" / "faults" / "corpus" / "traffic"
+SHIPPED = ("chat", "code", "prose", "qa")
+
+
+def request(text: str, **fields: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}], **fields}
+
+
+def answered(text: str, tokens: int = 40) -> dict[str, Any]:
+    return {"choices": [{"message": {"role": "assistant", "content": text}}], "usage": {"completion_tokens": tokens}}
+
+
+def write_log(folder: Path, lines: list[Any]) -> Path:
+    path = folder / "log.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines), encoding="utf-8")
+    return path
+
+
+def made(out: Path, name: str) -> tuple[canary.Canary, ...]:
+    return canary.parse((out / f"{name}.jsonl").read_text(encoding="utf-8"), name)
+
+
+def read(name: str) -> list[Any]:
+    found = []
+    for _, record in records(LOGS / name):
+        found += list(conversations(record))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "prompts", "answers"),
+    [
+        ("proxy.jsonl", ["Weather in Oslo?", "Name three gods."], ["", "Odin, Thor, Frigg"]),
+        (
+            "gateway.jsonl",
+            ["Write to ann.lee@corp.io that her order is late.", "Weather in Porto?", "An order as JSON with an id."],
+            ["Dear Ann, your order is late, and we are sorry for it.", "", '{"id": 7}'],
+        ),
+        ("batch.jsonl", ["Name three rivers.", "Name three lakes."], [None, "Garda, Como, Iseo"]),
+        ("llama-server.log", ["Name three seas.", "Name three capes."], ["Baltic, Black, Red", None]),
+        ("litellm.jsonl", ["Name three moons."], ["Io, Europa, Titan"]),
+        (
+            "spans.json",
+            ["Name three winds.", "sunny", "Name three islands.", "Name three hills."],
+            ["Bora, Foehn, Mistral", None, "Rhodes, Elba, Skye", "Etna"],
+        ),
+        ("sharegpt.json", ["Shorter.", "Name three metals."], ["Oak", "Iron, tin, lead"]),
+        (
+            "hugging-face.jsonl",
+            ["Name three birds.", "Sort the words.\n\npear, apple", "Once upon a time", "Name three fish."],
+            ["Crow, wren, owl", "apple, pear", " there was a mill.", "Carp, eel, pike"],
+        ),
+    ],
+)
+def test_each_format_is_read(name: str, prompts: list[str], answers: list[str | None]) -> None:
+    """
+    The last message of each prompt and the recorded answer come out of every format, without being told which it is.
+    """
+    found = [one for one in read(name) if not isinstance(one, UnusableError)]
+
+    assert prompts == [one.messages[-1]["content"] for one in found]
+    assert answers == [None if one.answer is None else one.answer.text for one in found]
+
+
+def test_what_a_log_says_of_a_request_is_kept() -> None:
+    """
+    Workloads, limits, tools, system prompts and counted tokens come from where each format has them.
+    """
+    (sky,) = read("litellm.jsonl")
+    winds = read("spans.json")[0]
+    support, tools, _ = read("gateway.jsonl")
+
+    assert ("astronomy", 64, 9) == (sky.workload, sky.max_tokens, sky.answer.tokens)
+    assert ("system", 80, 8) == (winds.messages[0]["role"], winds.max_tokens, winds.answer.tokens)
+    assert ("support", "get_weather") == (support.workload, tools.tools[0]["function"]["name"])
+
+
+def test_the_proxys_kept_prompts_become_canaries(tmp_path: Path) -> None:
+    """
+    Workload, call and counted tokens come from the line of `--keep-prompts`; a line of live.jsonl says what it lacks.
+    """
+    done = import_logs([LOGS / "proxy.jsonl"], tmp_path / "mine")
+
+    (call,) = made(tmp_path / "mine", "tools")
+    assert call.expect is not None
+    assert call.expect.tool_call is not None
+    assert {"city": ["Oslo"]} == call.expect.tool_call.arguments
+    assert ["chat", "tools"] == [one["name"] for one in done["workloads"]]
+    assert "--keep-prompts" in done["unusable"][0]["why"]
+
+
+def test_a_sample_mirrors_the_traffic(tmp_path: Path) -> None:
+    """
+    A fifth of 1,500 requests over four workloads: the mix of workloads and lengths is kept, and the figure says it.
+    """
+    rng = random.Random(5)
+    known = {name: [json.loads(line) for line in (ROOT / "canaries" / f"{name}.jsonl").open()] for name in SHIPPED}
+    lines = []
+    for name, count in zip(SHIPPED, (800, 400, 200, 100), strict=True):
+        for _ in range(count):
+            size = rng.choice([20, 200, 900])
+            text = f"{rng.choice(known[name])['messages'][0]['content']} {rng.randrange(10**9)} " + " ".join(
+                str(rng.randrange(10**6)) for _ in range(size // 4)
+            )
+            lines.append({"workload": name, "request": request(text), "response": answered("word " * size, size)})
+
+    done = import_logs([write_log(tmp_path, lines)], tmp_path / "mine", most=75)
+
+    assert {"chat": 75, "code": 75, "prose": 75, "qa": 75} == {
+        one["name"]: one["canaries"] for one in done["workloads"]
+    }
+    assert done["mirror"]["overlap"] > 0.95
+    assert done["mirror"]["prompt_difference"] < 0.05
+    assert done["mirror"]["answer_difference"] < 0.05
+    profile = toml_file.parse((tmp_path / "mine" / "profile.toml").read_text(), "profile.toml", Profile, strict=True)
+    assert [53.33, 26.67, 13.33, 6.67] == [profile.weight(name, "short") for name in SHIPPED]
+
+
+def test_near_repeats_count_as_one_prompt_and_keep_their_weight(tmp_path: Path) -> None:
+    """
+    The same long question with another number in it is one canary; its requests still weigh in the mix.
+    """
+    long = "Summarise the report on the repair of the northern harbour wall for the council, in three sentences: part "
+    lines = [{"workload": "a", "request": request(f"{long * 3}{number}")} for number in range(30)]
+    lines += [
+        {"workload": "b", "request": request(f"What is {number} times {number * 7 + 3}?")} for number in range(10)
+    ]
+
+    done = import_logs([write_log(tmp_path, lines)], tmp_path / "mine")
+
+    assert [(1, 0.75), (10, 0.25)] == [(one["canaries"], one["share"]) for one in done["workloads"]]
+    assert 29 == done["repeated"]
+
+
+def test_personal_data_is_replaced_alike_everywhere(tmp_path: Path) -> None:
+    """
+    An address gets the same invented one in prompt, tool call and expectation; the list of them is the owner's alone.
+    """
+    tool = {"type": "function", "function": {"name": "mail", "parameters": {"type": "object"}}}
+    call = {"function": {"name": "mail", "arguments": '{"to": "ann@corp.io", "key": 1}'}}
+    reply = {"choices": [{"message": {"content": None, "tool_calls": [call]}}]}
+    secrets = "Mail ann@corp.io from 10.1.2.3 with ghp_abcdefghijklmnopqrstuvwxyz0123456789, or bob@corp.io."
+    path = write_log(tmp_path, [{"request": request(secrets, tools=[tool]), "response": reply}])
+
+    done = import_logs([path], tmp_path / "mine")
+
+    (one,) = made(tmp_path / "mine", "tools")
+    assert (
+        "Mail person1@example.com from 192.0.2.1 with removed-api-key-1, or person2@example.com."
+        == (one.messages[0]["content"])
+    )
+    assert one.expect is not None
+    assert one.expect.tool_call is not None
+    assert {"to": ["person1@example.com"], "key": [1]} == one.expect.tool_call.arguments
+    assert {"API_KEY": 1, "EMAIL": 2, "IP_ADDRESS": 1} == done["personal_data"]
+    review = tmp_path / "mine" / "review.json"
+    assert 0o600 == stat.S_IMODE(review.stat().st_mode)
+    assert "ann@corp.io" in review.read_text()
+    assert "review.json\n" == (tmp_path / "mine" / ".gitignore").read_text()
+
+
+@pytest.mark.parametrize(
+    ("fields", "reply", "kind"),
+    [
+        ({"response_format": {"type": "json_object"}}, answered('{"a": 1}'), "json_schema"),
+        ({"response_format": {"type": "json_object"}}, answered("no object"), "speed only"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "x"}}}}, None, "speed only"),
+        ({}, answered("a text"), "speed only"),
+        ({"tools": [{"function": {"name": "f"}}]}, {"f": {"a": 1}}, "tool_call"),
+        ({"tools": [{"function": {"name": "f"}}]}, {"f": {"a": 1}, "g": {}}, "speed only"),
+    ],
+    ids=["object", "broken object", "broken schema", "text", "call", "unknown tool"],
+)
+def test_expectations_come_from_what_was_answered(
+    tmp_path: Path, fields: dict[str, Any], reply: Any, kind: str
+) -> None:
+    """
+    A schema that the answer kept and a call of an offered tool are expected; anything else is judged by speed alone.
+    """
+    if reply is not None and "choices" not in reply:
+        calls = [{"function": {"name": name, "arguments": json.dumps(value)}} for name, value in reply.items()]
+        reply = {"choices": [{"message": {"content": None, "tool_calls": calls}}]}
+    path = write_log(tmp_path, [{"request": request("Give me one.", **fields), "response": reply}])
+
+    done = import_logs([path], tmp_path / "mine", by="none")
+
+    assert {kind: 1} == done["workloads"][0]["expect"]
+
+
+def test_a_log_without_prompts_says_what_it_holds(tmp_path: Path) -> None:
+    """
+    Where nothing can be used, the reasons and the first places are in the error; a set is not overwritten by accident.
+    """
+    path = write_log(tmp_path, [{"custom_id": "a", "response": {}}, {"workload": "w", "ttft": 1}])
+
+    with pytest.raises(InputError, match=r"a response without its request.*log.jsonl:1.*without messages.*log.jsonl:2"):
+        import_logs([path], tmp_path / "mine")
+
+    good = write_log(tmp_path, [request("Say one.")])
+    import_logs([good], tmp_path / "mine")
+    with pytest.raises(InputError, match="holds canaries already"):
+        import_logs([good], tmp_path / "mine")
+    assert 1 == import_logs([good], tmp_path / "mine", force=True)["requests"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"PAR1....", "Parquet"),
+        (b"[1, 2", "not JSON"),
+        (b"\x1f\x8b\x08broken", "cannot read"),
+        (None, "does not exist"),
+    ],
+)
+def test_a_file_that_is_no_log_is_named(tmp_path: Path, content: bytes | None, message: str) -> None:
+    """
+    Parquet, a broken document, a broken archive and no file at all end with one line and a hint.
+    """
+    path = tmp_path / "log"
+    if content is not None:
+        path.write_bytes(content)
+
+    with pytest.raises(InputError, match=message) as raised:
+        import_logs([path], tmp_path / "mine")
+
+    assert raised.value.hint
+
+
+def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Without the extra the command says which package is missing and how to install it.
+    """
+    path = write_log(tmp_path, [request("Say one.")])
+    monkeypatch.setitem(sys.modules, "datafog_core", None)
+
+    with pytest.raises(InputError, match="datafog-core") as raised:
+        import_logs([path], tmp_path / "mine")
+    assert "gatekeeper-slo[canaries]" in raised.value.hint
+    assert 1 == import_logs([path], tmp_path / "mine", replace_personal=False)["requests"]
+
+    monkeypatch.setitem(sys.modules, "datasketch", None)
+    with pytest.raises(InputError, match="datasketch"):
+        import_logs([path], tmp_path / "other")
+
+
+@pytest.mark.parametrize("by", ["workload", "model", "file", "none"])
+def test_workloads_are_separated_as_asked(tmp_path: Path, by: Any) -> None:
+    """
+    By the name in the log, else the kind of request; by model; by file; or all in one.
+    """
+    lines = [
+        request("Say one.", model="org/a", workload="My Load!"),
+        request("Say two.", model="b", tools=[{"function": {"name": "f"}}]),
+    ]
+
+    done = import_logs([write_log(tmp_path, lines)], tmp_path / "mine", by=by)
+
+    names = {"workload": ["my-load", "tools"], "model": ["a", "b"], "file": ["log"], "none": ["all"]}
+    assert names[by] == [one["name"] for one in done["workloads"]]
+    assert Counter({2: 1}) == Counter([done["requests"]])
