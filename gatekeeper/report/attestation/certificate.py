@@ -1,0 +1,129 @@
+"""The certificate: a verdict as an in-toto Statement, which other tools can read and sign.
+
+Format: in-toto Statement v1 with the predicate Test Result v0.1 (github.com/in-toto/attestation, spec/v1 and
+spec/predicates/test-result.md).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.manifest import Manifest, Model
+from gatekeeper.core.verdict import Check, Outcome, Verdict
+from gatekeeper.report import phrases
+
+CERTIFICATE = "certificate.intoto.json"
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
+
+
+def statement(
+    manifest: Manifest,
+    verdict: Verdict,
+    *,
+    files: Mapping[str, str],
+    inputs: Mapping[str, str],
+    policy: Mapping[str, Any],
+    url: str | None = None,
+) -> dict[str, Any]:
+    """Return the statement that the models and *files* (name to sha256) were tested with *inputs*, and how it ended.
+
+    *url* is the page of the CI job that ran it.
+    """
+    models = [model for model in (manifest.target, *manifest.drafts) if model is not None]
+    passed, warned, failed = _tests(verdict)
+    return {
+        "_type": STATEMENT_TYPE,
+        "subject": [*subjects(models), *described(files)],
+        "predicateType": PREDICATE_TYPE,
+        "predicate": {
+            "result": result(verdict),
+            "configuration": described(inputs),
+            **({"url": url} if url is not None else {}),
+            "passedTests": passed,
+            "warnedTests": warned,
+            "failedTests": failed,
+            # An extension field; a consumer that ignores it still has the whole `result`.
+            "gatekeeper": {
+                "schema": 1,
+                "slo": verdict.slo,
+                "grade": verdict.grade,
+                "outcome": verdict.outcome,
+                "exit_code": verdict.exit_code,
+                "issued": policy["issued"],
+                "expires": policy["expires"],
+                "unproven": unproven(verdict),
+                "host": host_of(manifest),
+                "versions": manifest.versions,
+            },
+        },
+    }
+
+
+def result(verdict: Verdict) -> str:
+    """Return the predicate's result: WARNED for a demo, or where a workload was graded back to plain decoding.
+
+    Both are safe to deploy, but prove less than PASSED.
+    """
+    if verdict.exit_code != ExitCode.OK:
+        return "FAILED"
+    whole = verdict.grade == "certification" and all(one.outcome == "promoted" for one in verdict.workloads)
+    return "PASSED" if whole else "WARNED"
+
+
+def _tests(verdict: Verdict) -> tuple[list[str], list[str], list[str]]:
+    """Sort every check and every workload into passed, warned and failed; unproven is never passed."""
+    passed, warned, failed = [], [], []
+    checks = [(one.name, check) for one in verdict.workloads for check in one.checks]
+    for name, check in (*checks, *(("host", check) for check in verdict.host_checks)):
+        test = f"{name}: {check.metric} {check.bound} {check.threshold:g}{phrases.against(check)}"
+        if check.outcome is Outcome.PASS:
+            passed.append(test)
+        else:
+            failed.append(test)  # unproven ones too; the extension field says which
+    for one in verdict.workloads:
+        test = f"{one.name}: outcome"
+        if one.outcome == "promoted":
+            passed.append(test)
+        elif one.outcome == "graded_back" and not one.required:
+            warned.append(test)
+        else:
+            failed.append(test)
+    if verdict.grade != "certification":
+        warned.append("grade")
+    return passed, warned, failed
+
+
+def unproven(verdict: Verdict) -> list[str]:
+    """Return the tests that the evidence does not decide."""
+    open_ones = [test for test, check in _named(verdict) if check.outcome is Outcome.UNPROVEN]
+    return open_ones + [f"{one.name}: outcome" for one in verdict.workloads if one.outcome == "unproven"]
+
+
+def _named(verdict: Verdict) -> list[tuple[str, Check]]:
+    """Return every check with the name of its test, which no result changes."""
+    checks = [(one.name, check) for one in verdict.workloads for check in one.checks]
+    checks += [("host", check) for check in verdict.host_checks]
+    return [(f"{about}: {check.metric} {check.bound} {check.threshold:g}", check) for about, check in checks]
+
+
+def host_of(manifest: Manifest) -> dict[str, Any]:
+    """Return what is said of the host."""
+    return {key: manifest.host.get(key) for key in ("chip", "memory_bytes", "os", "power_source")}
+
+
+def subjects(models: Sequence[Model]) -> list[dict[str, Any]]:
+    """Name each model by its digest, a `dirHash`; a model of one file also by the sha256 of that file."""
+    return [
+        {
+            "name": model.name,
+            "digest": {"dirHash": model.digest}
+            | ({"sha256": next(iter(model.files.values()))} if len(model.files) == 1 else {}),
+        }
+        for model in models
+    ]
+
+
+def described(digests: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Name each file by its digest."""
+    return [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(digests.items())]

@@ -1,0 +1,82 @@
+"""The chain of a run: each step as an in-toto link, with what it took, what it made, who made it and on which host.
+
+Format: in-toto Statement v1 with the predicate Link v0.3 (github.com/in-toto/attestation, spec/predicates/link.md).
+The certificate names the digest of the chain, so one signature covers both.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gatekeeper.core.manifest import Manifest
+from gatekeeper.core.records import Event
+from gatekeeper.report.attestation.certificate import STATEMENT_TYPE, described, host_of, subjects
+
+CHAIN = "chain.intoto.json"
+PREDICATE_TYPE = "https://in-toto.io/attestation/link/v0.3"
+RECORDS = ".jsonl"
+
+
+def build_url() -> str | None:
+    """Return the page of the CI job that runs this, where there is one: GitHub, GitLab or Buildkite."""
+    seen = os.environ
+    if seen.get("GITHUB_ACTIONS") == "true" and "GITHUB_RUN_ID" in seen:
+        return f"{seen.get('GITHUB_SERVER_URL')}/{seen.get('GITHUB_REPOSITORY')}/actions/runs/{seen['GITHUB_RUN_ID']}"
+    return seen.get("CI_JOB_URL") or seen.get("BUILDKITE_BUILD_URL")
+
+
+def build_of(events: Iterable[Event]) -> str | None:
+    """Return the page of the CI job that ended the run; None: there was none."""
+    built = [one.detail.get("build") for one in events if one.kind == "begin"]
+    return str(built[-1]) if built and built[-1] else None
+
+
+def document(manifest: Manifest, events: Sequence[Event], digests: Mapping[str, str]) -> dict[str, Any]:
+    """Return the chain of a run with these files: freeze, measure, judge, promote."""
+    begun = [one for one in events if one.kind == "begin"]
+    records = [name for name in digests if name.endswith(RECORDS)]
+    models = [model for model in (manifest.target, *manifest.drafts) if model is not None]
+    inputs = {"slo": manifest.slo, "profile": manifest.profile, **manifest.canaries}
+    frozen = {name: file.sha256 for name, file in inputs.items()}
+    ended = events[-1].at if events else manifest.frozen_at
+    first, last = begun[:1], begun[-1:]
+
+    def link(name: str, made: Sequence[str], materials: Any, at: str, who: Sequence[Event]) -> dict[str, Any]:
+        return {
+            "_type": STATEMENT_TYPE,
+            "subject": described({one: digests[one] for one in made}),
+            "predicateType": PREDICATE_TYPE,
+            "predicate": {
+                "name": name,
+                "materials": materials,
+                "environment": {
+                    "by": list(dict.fromkeys(str(one.detail["by"]) for one in who if "by" in one.detail)),
+                    "at": at,
+                    "host": host_of(manifest),
+                    "gatekeeper": manifest.versions.get("gatekeeper"),
+                    **({"build": built} if (built := build_of(who)) else {}),
+                },
+            },
+        }
+
+    def taken(*names: str) -> list[dict[str, Any]]:
+        return described({name: digests[name] for name in names})
+
+    plan = [name for name in ("manifest.json", "plan.json") if name in digests]
+    links = [
+        link("freeze", plan, [*subjects(models), *described(frozen)], manifest.frozen_at, first),
+        link("measure", records, taken(*plan), ended, begun),
+        link("judge", ["verdict.json"], taken(*plan, *records), ended, last),
+        link("promote", ["policy.toml"], taken("verdict.json"), ended, last),
+    ]
+    return {"schema": 1, "links": links}
+
+
+def steps(chain: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return who made each step, when and on which host."""
+    found = []
+    for one in chain["links"]:
+        predicate = one["predicate"]
+        seen = predicate["environment"]
+        found.append({"step": predicate["name"], "by": seen["by"], "at": seen["at"], "host": seen["host"]})
+    return found
