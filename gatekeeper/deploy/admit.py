@@ -14,7 +14,7 @@ from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.subject import Address
-from gatekeeper.core.system import inputs, run_directory
+from gatekeeper.core.system import inputs, run_directory, signatures
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.deploy.running_server import check_server
@@ -81,7 +81,7 @@ def admit(
     given = inputs.read(slo_path)
     paths = _directories(run, runs)
     if required.signers is not None:
-        verify.check_signers_file(required.signers)
+        signatures.check_signers_file(required.signers)
     decision = Admission(given.slo.name)
     try:
         present = verify.present_now(given)
@@ -106,7 +106,9 @@ def _check_server(run: Path, slo_path: Path, url: Address, decision: Admission) 
         hint = f"start it as [[launch]] and [conditions] of {run / POLICY} say, or certify it as it is"
         raise NoProofError(Reason.OTHER_SERVER, because, hint=hint)
     same = [one.part for one in found if one.outcome == "as certified"]
-    decision.checks.append(("server", f"as certified: {', '.join(same)}" if same else "it told nothing"))
+    decision.checks.append(
+        ("server", f"as certified: {', '.join(same)}" if same else "it reports nothing that could be compared")
+    )
 
 
 def _directories(run: Path | None, runs: Path | None) -> list[Path]:
@@ -187,6 +189,8 @@ def _examine(
     admission.proven(run.verdict)
     published = verify.check_published(run)
     passed(("papers", "policy and certificate match the verdict"))
+    if steps := verify.check_chain(run):
+        facts["chain"] = steps
     if required.signers is not None:
         facts["signed_by"] = verify.signed_by(run, published, required.signers)
         passed(("signature", f"by {facts['signed_by']}"))

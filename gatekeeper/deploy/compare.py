@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gatekeeper.analysis.verdict.run_differences import compare_inputs, concerns
 from gatekeeper.core import slo as slo_file
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.errors import ExitCode, InputError, did_you_mean
-from gatekeeper.core.manifest import Manifest, Model, differences
+from gatekeeper.core.manifest import Manifest, Model
 from gatekeeper.core.metrics import BY_NAME, MEASURED
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import inputs
@@ -17,32 +18,8 @@ from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.core.verdict import rounded
 from gatekeeper.run import load
 
-CAUSES = ("drafts", "slo", "versions.", "host.os", "host.os_build", "host.kernel")
-"""Differences that may explain a change and still allow a comparison; any other makes the runs not comparable."""
 OF_BACKENDS = ("backend", "target", "slo.subject.args")
 """Differences that two backends have of necessity: they are named, and the target must be of one family."""
-
-
-def compare_inputs(mine: Manifest, other: Manifest, mine_slo: Slo, other_slo: Slo) -> tuple[list[str], list[str]]:
-    """Return the differences that make two runs not comparable, and those that may explain a change."""
-    found = differences(mine, other)
-    conditions = {
-        "slo.soak.concurrency": (mine_slo.soak.concurrency, other_slo.soak.concurrency),
-        "slo.subject.prompt_cache": (mine_slo.subject.prompt_cache, other_slo.subject.prompt_cache),
-        "slo.subject.args": (mine_slo.subject.args, other_slo.subject.args),
-    }
-    matter = [name for name in found if not _is_cause(name)]
-    matter += [name for name, (before, after) in conditions.items() if before != after]
-    return matter, [name for name in found if _is_cause(name)]
-
-
-def _is_cause(name: str) -> bool:
-    return any(name == cause or (cause.endswith(".") and name.startswith(cause)) for cause in CAUSES)
-
-
-def concerns(name: str, workload: str) -> bool:
-    """Return whether a difference concerns a workload; other canaries of another workload do not."""
-    return not name.startswith("canaries.") or name == f"canaries.{workload}"
 
 
 def same_family(mine: Model | None, other: Model | None) -> bool:

@@ -16,7 +16,11 @@ from gatekeeper.core.text import quote
 
 Fetch = Callable[[str], str | None]
 """Fetches a path of the server: its text, or None where there is none."""
-CACHE_OPTION = {"mlx-server": "start it with --prompt-cache-size 0", "vllm": "start it with --no-enable-prefix-caching"}
+CACHE_OPTION = {
+    "mlx-server": "start it with --prompt-cache-size 0",
+    "vllm": "start it with --no-enable-prefix-caching",
+    "sglang": "start it with --disable-radix-cache",
+}
 """By backend: how to switch its prompt cache off."""
 _ADDRESSES = frozenset(
     {"--host", "--port", "-p", "--alias", "-a", "--served-model-name", "--api-key", "--api-key-file"}

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gatekeeper.analysis.verdict.run_differences import compare_inputs, concerns
 from gatekeeper.core.manifest import File
-from gatekeeper.deploy.compare import compare_inputs, concerns, contrast
+from gatekeeper.deploy.compare import contrast
 from tests.builders.manifest import manifest, model
 from tests.builders.slo import slo
 

@@ -74,6 +74,9 @@ class CertifiedRun:
         for route in policy.route:
             if route.workload not in self.given.canaries:
                 return f"route '{route.workload}': the run has no such workload", "use the workloads of the SLO"
+            most = None if self.policy is None else self.policy.max_concurrency(route.workload)
+            if most is not None and policy.max_concurrency(route.workload) > most:
+                return f"route '{route.workload}': max_concurrency is above {most}, the certified one", again
             if route.speculation and (beyond := self._beyond_certified(route)) is not None:
                 return f"route '{route.workload}': {beyond}", f"an edit may turn a route off, not on; {again}"
         return None

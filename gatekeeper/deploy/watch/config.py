@@ -42,6 +42,8 @@ class WatchConfig:
     commands: tuple[tuple[str, ...], ...] = ()
     """Commands to run on a change, in addition to the policy's."""
     limit: float = HOOK_LIMIT_S
+    textfile: Path | None = None
+    """Folder of the node exporter's textfile collector."""
 
     def __post_init__(self) -> None:
         """Hide the keys of the addresses, before one is printed or stored."""
@@ -64,6 +66,9 @@ class WatchConfig:
         if self.policy.is_dir():
             hint = f"name the policy in it: gatekeeper watch {self.policy / 'policy.toml'}"
             raise InputError(f"{self.policy} is a folder", hint=hint)
+        if self.textfile is not None and not self.textfile.is_dir():
+            hint = "create it, and start the node exporter with --collector.textfile.directory"
+            raise InputError(f"--textfile {self.textfile} is not a folder", hint=hint)
         inputs.read_text(self.policy, "policy")  # first, so that an error names a mistyped path and not its folder
         for option, address in (("--url", self.url), ("--plain-url", self.plain_url)):
             if address is not None and urlsplit(address).scheme not in {"http", "https"}:

@@ -124,12 +124,17 @@ def round_error(context: GuardContext, workload: str) -> float:
     """
     policy = context.policy
     rounds = max(1.0, policy.lifetime / policy.watch.interval)
-    return policy.watch.false_alarms / (rounds * _sharing(context, workload) * STRETCHES)
+    return policy.watch.false_alarms / (rounds * _sharing(policy, workload) * STRETCHES)
 
 
-def _sharing(context: GuardContext, workload: str) -> int:
+def fall_error(policy: Policy, workload: str) -> float:
+    """Return the error of one detection of a fall of acceptance over the policy's life: by canaries, or by counters."""
+    return policy.watch.false_alarms / _sharing(policy, workload) / 2
+
+
+def _sharing(policy: Policy, workload: str) -> int:
     """Return how many shares a route's error has: one a guard, and one for both detections of a fall of acceptance."""
-    sampled = [guard for guard in context.policy.guards_of(workload) if not guard.of.host]
+    sampled = [guard for guard in policy.guards_of(workload) if not guard.of.host]
     return max(1, len(sampled) + any(guard.metric == "acceptance_rate" for guard in sampled))
 
 
@@ -227,7 +232,7 @@ def _fall(
     """
     policy, spread = context.policy, acceptance_spread(route.measured.acceptance_rate)
     rounds = max(1.0, policy.lifetime / policy.watch.interval)
-    error = policy.watch.false_alarms / _sharing(context, route.workload) / 2
+    error = fall_error(policy, route.workload)
     oldest = recent.now_ns - _over(guard, context) * SECOND
     longest = policy.conditions.max_tokens if policy.conditions is not None else ANSWER_TOKENS
     lowest = min(one.threshold for one in policy.guard if one.metric == guard.metric)

@@ -1,5 +1,6 @@
 """Messages of a watch on the terminal: when it starts, after each round, for each change and each alert."""
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,10 @@ WARNING: Style = {"fg": "yellow"}
 BAD: Style = {"fg": "red", "bold": True}
 GOOD: Style = {"fg": "green"}
 QUIET: Style = {}
+SOON_S = 600.0
+"""Two windows of five minutes."""
+MOST_DUTY = 0.5
+"""The highest duty that a policy may have."""
 
 
 def position(standing: Standing, rules: RouteRules) -> str:
@@ -71,6 +76,23 @@ def canary_cost(duty: float, interval: float) -> str:
     hour = show_seconds(duty * 3600)
     most = f"canary prompts use at most {100 * duty:g} % of the server's time ({hour} per hour)"
     return f"{most}; one round every {show_seconds(interval)}"
+
+
+def time_to_half(seconds: Mapping[str, float], duty: float) -> str | None:
+    """Describe how soon canaries show that acceptance fell to half, by the *seconds* of canaries each route needs."""
+    if not seconds:
+        return None
+    all_routes = max(seconds.values()) * len(seconds)  # each has an equal part of the duty
+    enough = all_routes / SOON_S
+    sooner = f"within {show_seconds(SOON_S)} with --duty {math.ceil(100 * enough) / 100:g}"
+    if enough > MOST_DUTY:
+        sooner = f"no sooner than after {show_seconds(all_routes / MOST_DUTY)} at the highest duty, {MOST_DUTY:g}"
+    if enough <= duty:
+        sooner = "soon enough"
+    return (
+        f"if acceptance falls to half, canaries show it after about {show_seconds(max(SOON_S / 2, all_routes / duty))}"
+        f" ({', '.join(seconds)}); {sooner}; a server that counts its draft tokens shows it within minutes of traffic"
+    )
 
 
 def canary_load(document: Mapping[str, Any]) -> str:

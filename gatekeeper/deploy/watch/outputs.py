@@ -15,7 +15,7 @@ from typing import IO, Any, Self
 from gatekeeper.core.clock import Clock, stamp
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.system import child_process
-from gatekeeper.deploy.watch import messages, restore
+from gatekeeper.deploy.watch import messages, restore, textfile
 from gatekeeper.deploy.watch import overlay as overlay_file
 from gatekeeper.deploy.watch.certified_run import CertifiedRun
 from gatekeeper.deploy.watch.config import HOOK_LIMIT_S, WatchConfig
@@ -136,6 +136,8 @@ class Outputs:
         self._say, self._write, self._state = say, write, state
         self._stack = ExitStack()
         self._overlay: Overlay | None = None
+        self._expires: datetime | None = None
+        self._textfile_fault: str | None = None
         self.overlay_fault: str | None = None
         """Why the last overlay could not be written; None if it was."""
 
@@ -166,7 +168,7 @@ class Outputs:
 
     def publish(self, policy: Policy, policy_sha256: str, routes: Sequence[OverlayRoute], seconds: float) -> None:
         """Write an overlay that is valid for *seconds*; if it allows speculation, not longer than the policy is."""
-        now = self._clock.wall()
+        now, self._expires = self._clock.wall(), policy.expires
         until = now + timedelta(seconds=seconds)
         if any(route.speculation for route in routes):
             until = min(until, policy.expires)
@@ -187,6 +189,19 @@ class Outputs:
         elif fault is None and before is not None:
             self.note("overlay_back")
             self.say(f"{path} can be written again", messages.GOOD)
+        self._write_textfile(overlay)
+
+    def _write_textfile(self, overlay: Overlay) -> None:
+        """Write the node exporter's file, if one is wanted; that it fails is said once, and changes no route."""
+        if self._config.textfile is None or self._expires is None:
+            return
+        before, self._textfile_fault = (
+            self._textfile_fault,
+            textfile.write(self._config.textfile, overlay, self._expires),
+        )
+        if self._textfile_fault is not None and before is None:
+            self.note("textfile_failed", because=self._textfile_fault)
+            self.say(self._textfile_fault, messages.WARNING)
 
     def changed(self, change: Change) -> None:
         """Log and show a change, before acting on it."""

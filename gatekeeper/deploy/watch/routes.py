@@ -1,7 +1,7 @@
 """The routes under watch: their rules, states, recent answers and guard results."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.core.clock import Instant, stamp
@@ -16,6 +16,18 @@ from gatekeeper.deploy.watch.guards import GuardContext, GuardResult
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.deploy.watch.restore import Logged, Shown
 from gatekeeper.deploy.watch.route_state import Change, RouteRules, RouteState, Standing
+
+
+class LiveTraffic(Protocol):
+    """Real requests, of a proxy: they give evidence beside the canaries, and follow what is published."""
+
+    def judge(self, workload: str, policy: Policy, now: Instant) -> Sequence[GuardResult]:
+        """Return what the requests show of one workload."""
+
+    def publish(
+        self, policy: Policy, routes: Sequence[OverlayRoute], plain: Mapping[str, Mapping[str, Any]], until_ns: int
+    ) -> None:
+        """Take the routes as they are until *until_ns*, and by workload the request fields for plain decoding."""
 
 
 class Routes:
@@ -104,8 +116,10 @@ class Routes:
         if one.answer.fault is None:
             self.answered.add(one.workload)
 
-    def judge(self, name: str, host: RecentHost, context: GuardContext, now: Instant) -> tuple[Change, ...]:
-        """Judge one route by its recent evidence; return the changes."""
+    def judge(
+        self, name: str, host: RecentHost, context: GuardContext, now: Instant, live: Sequence[GuardResult] = ()
+    ) -> tuple[Change, ...]:
+        """Judge one route by its recent evidence and by what *live* requests show; return the changes."""
         rules, state, answers = self.rules[name], self.states[name], self._answers[name]
         window, host_window = self._windows()
         evidence = GuardEvidence(
@@ -115,7 +129,8 @@ class Routes:
             host.samples(now.now_ns, host_window),
             host.counter_gains(now.now_ns, window),
         )
-        results = guards.judge_guards(name, evidence, context, route_state.judged_setting(state, rules))
+        canaries = guards.judge_guards(name, evidence, context, route_state.judged_setting(state, rules))
+        results = (*canaries, *live)
         self.results[name] = results
         return self._become(name, *route_state.after_round(state, results, rules, now))
 

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from gatekeeper import host
+from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.core.clock import Clock, Instant, clock_gap, stamp
 from gatekeeper.core.errors import ExitCode, GatekeeperError
 from gatekeeper.core.system import files
@@ -22,6 +23,7 @@ from gatekeeper.deploy.watch.canary_round import CanaryRound, DutyBudget
 from gatekeeper.deploy.watch.certified_run import CertifiedRun, PolicyFile
 from gatekeeper.deploy.watch.config import WatchConfig, host_interval
 from gatekeeper.deploy.watch.deployed_server import DeployedServer, attach
+from gatekeeper.deploy.watch.detection_time import server_seconds
 from gatekeeper.deploy.watch.guard_samples import RecentHost
 from gatekeeper.deploy.watch.guards import GuardContext, GuardResult
 from gatekeeper.deploy.watch.log import entries
@@ -31,7 +33,7 @@ from gatekeeper.deploy.watch.outputs import Outputs, Say, Write
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.deploy.watch.restore import Logged, Shown, read_log, read_overlay
 from gatekeeper.deploy.watch.route_state import Change
-from gatekeeper.deploy.watch.routes import Routes
+from gatekeeper.deploy.watch.routes import LiveTraffic, Routes
 
 SLACK_S = 15.0
 """An overlay is valid for two intervals, twice the last round, the commands' limits, and this for a slow collector."""
@@ -53,9 +55,11 @@ class Session:
         *,
         say: Say,
         write: Write,
+        traffic: LiveTraffic | None = None,
     ) -> None:
-        """Watch the server of *config*; *say* and *write* show messages and log entries."""
+        """Watch the server of *config*; *say* and *write* show messages and log entries; *traffic* is real requests."""
         self._config, self._certified, self._policy_file = config, certified, policy_file
+        self._traffic = traffic
         self._server, self._identity, self._clock = server, identity, clock
         policy, now, slo = config.apply(policy_file.policy), Instant.of(clock), certified.given.slo
         url = config.url or slo.subject.url
@@ -85,8 +89,10 @@ class Session:
             watch = routes.policy.watch
             self._outputs.say(messages.started(self._url, routes.policy.slo, routes.standings, routes.rules))
             self._outputs.say(messages.canary_cost(watch.duty, watch.interval))
-            if (needed := messages.warm_ups(routes.policy.route)) is not None:
-                self._outputs.say(needed)
+            seconds = server_seconds(routes.policy, both_arms=self.both_arms)
+            for line in (messages.time_to_half(seconds, watch.duty), messages.warm_ups(routes.policy.route)):
+                if line is not None:
+                    self._outputs.say(line)
             digest = self._policy_file.sha256
             self._outputs.note("begun", policy_sha256=digest, url=self._url, duty=watch.duty, **self._snapshot())
             self._stack = stack.pop_all()
@@ -113,6 +119,11 @@ class Session:
             self._outputs.say(f"{because}: what it may have turned off stays off", messages.WARNING)
         return logged, shown
 
+    @property
+    def both_arms(self) -> bool:
+        """Return whether plain decoding can be requested: by a field of the request, or at another address."""
+        return self._server.both_arms
+
     def run(self, rounds: int | None) -> int:
         """Run *rounds* rounds, without end if None; return the exit code: 4 where the last overlay was not written."""
         for number in count() if rounds is None else range(rounds):
@@ -136,10 +147,11 @@ class Session:
             self._outputs.say(f"no evidence in this round: {error.message}", messages.WARNING)
         if why is None and held is None:
             self._keep_sampling()
-            context = self._context()
+            context, policy = self._context(), self.routes.policy
             for name in self.routes.watched:
                 now = Instant.of(self._clock)
-                changes = self.routes.judge(name, self._host, context, now)
+                live = () if self._traffic is None else self._traffic.judge(name, policy, now)
+                changes = self.routes.judge(name, self._host, context, now, live)
                 self._alert(name, self._alerts.without_evidence(*self.routes.last_round(name), now.now_ns))
                 self._apply(changes)
         for name in self.routes.rules if why is not None else ():
@@ -286,6 +298,9 @@ class Session:
         seconds = 2 * watch.interval + 2 * self._took + len(watch.on_change) * self._config.limit + SLACK_S
         routes = [self._overlay_route(route.workload) for route in policy.route]
         self._outputs.publish(policy, self._policy_file.sha256, routes, seconds)
+        if self._traffic is not None:
+            plain = {one.workload: self._server.request_fields(plain_of(one.steps[0])) for one in policy.route}
+            self._traffic.publish(policy, routes, plain, Instant.of(self._clock).now_ns + round(seconds * 1e9))
 
     def _report(self) -> None:
         """Log and show the result of a round."""
@@ -319,7 +334,9 @@ def _figures(one: GuardResult) -> list[Any]:
 
 
 @contextmanager
-def open_session(config: WatchConfig, *, say: Say, write: Write, clock: Clock | None = None) -> Iterator[Session]:
+def open_session(
+    config: WatchConfig, *, say: Say, write: Write, clock: Clock | None = None, traffic: LiveTraffic | None = None
+) -> Iterator[Session]:
     """Open the session of *config*, by the backend's own clock or another *clock*."""
     config.check()
     certified = certified_run.load(config.run or config.policy.parent)
@@ -338,5 +355,7 @@ def open_session(config: WatchConfig, *, say: Say, write: Write, clock: Clock | 
         )
         server = DeployedServer(backend, slo.subject.drafts)
         clock = clock or backend.clock
-        with Session(config, certified, policy_file, server, identity, clock, say=say, write=write) as session:
+        with Session(
+            config, certified, policy_file, server, identity, clock, say=say, write=write, traffic=traffic
+        ) as session:
             yield session

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from gatekeeper.cli.deploy import watch
+from gatekeeper.cli.main import gatekeeper
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.policy import Policy
 from gatekeeper.deploy.watch.config import host_interval
@@ -38,7 +38,7 @@ def test_wrong_options_are_refused(
     """
     made = Deployed.served(tmp_path, "http://127.0.0.1:9")
     monkeypatch.chdir(made.path)
-    ran = CliRunner().invoke(watch, ["policy.toml", "--run", "run", *words])
+    ran = CliRunner().invoke(gatekeeper, ["watch", "policy.toml", "--run", "run", *words])
 
     assert isinstance(ran.exception, InputError), ran.output
     assert message in ran.exception.message
@@ -51,7 +51,7 @@ def test_a_folder_in_place_of_a_policy_is_refused(tmp_path: Path, monkeypatch: p
     """
     made = Deployed.served(tmp_path, "http://127.0.0.1:9")
     monkeypatch.chdir(made.path)
-    folder, bare = (CliRunner().invoke(watch, words).exception for words in (["run"], ["policy.toml"]))
+    folder, bare = (CliRunner().invoke(gatekeeper, ["watch", *words]).exception for words in (["run"], ["policy.toml"]))
 
     assert isinstance(folder, InputError)
     assert isinstance(bare, InputError)
