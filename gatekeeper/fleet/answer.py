@@ -2,13 +2,15 @@
 
 Two hosts are compared by the logs of their ratios, workload by workload: the difference over its standard error, which
 follows from the two intervals (each bound one-sided at the run's confidence), against the normal distribution; the
-allowed error is split over the pairs (Bonferroni). Settings that differ are named and not compared.
+allowed error is split over the pairs (Bonferroni). Settings that differ are named and not compared. Of many hosts each
+is compared with the one in the middle: their pairs would be too many to read, and their bounds too wide.
 """
 
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from statistics import NormalDist
@@ -24,13 +26,15 @@ from gatekeeper.fleet.task import Done
 
 FILE = "fleet.json"
 RATIOS = ("throughput_ratio", "answer_throughput_ratio")
+SHOWN_MOST = 100
+"""Characters of a difference that is shown with both values."""
 NOT_COMPARED = ("host.booted_at", "host.uptime_s", "host.load_average", "host.heavy_processes")
 WORST_FIRST = (ExitCode.INTERNAL_ERROR, ExitCode.BAD_INPUT, ExitCode.OBJECTIVE_FAILED, ExitCode.UNPROVEN, ExitCode.OK)
 """How bad an exit code is for the fleet: an error of ours first, then a failed objective, then no proof."""
 ERROR = 0.05
 """Allowed chance of calling any two hosts of a fleet different that are not."""
-CONFIDENCE = 0.95
-"""Of a bound whose run does not tell its confidence."""
+PAIRED_MOST = 6
+"""Hosts of one chip that are compared pair by pair."""
 
 
 def exit_code(codes: Iterable[int]) -> int:
@@ -49,11 +53,11 @@ def cell_document(cell: Cell, done: Done | None) -> dict[str, Any]:
     found = known | {"state": "done", **{key: value for key, value in done.document().items() if key != "cell"}}
     if done.run:
         with suppress(OSError, ParseError, InputError):
-            found |= _measured(Path(done.run))
+            found |= _measured(Path(done.run), cell.confidence)
     return found
 
 
-def _measured(run: Path) -> dict[str, Any]:
+def _measured(run: Path, confidence: float) -> dict[str, Any]:
     verdict = json_object((run / "verdict.json").read_bytes())
     manifest = load_manifest((run / "manifest.json").read_bytes())
     host = {key: manifest.host.get(key) for key in ("chip", "memory_bytes", "os", "os_build", "power_source")}
@@ -67,6 +71,7 @@ def _measured(run: Path) -> dict[str, Any]:
                 "required": one["speculation"] == "required",
                 "because": one["because"],
                 "ratio": next((ratio for name in RATIOS if (ratio := one["measured"].get(name))), None),
+                "confidence": confidence,
             }
             for one in verdict["workloads"]
         },
@@ -74,7 +79,7 @@ def _measured(run: Path) -> dict[str, Any]:
 
 
 def document(cells: Sequence[Mapping[str, Any]], started: str, ended: str | None) -> dict[str, Any]:
-    """Return fleet.json."""
+    """Return fleet.json; hosts of one chip are compared once the fleet has ended."""
     finished = [one for one in cells if one["state"] == "done"]
     taken = [one for one in cells if one["state"] != "excluded"]
     codes = [one["exit_code"] for one in finished]
@@ -86,24 +91,25 @@ def document(cells: Sequence[Mapping[str, Any]], started: str, ended: str | None
         "ended": ended,
         "exit_code": exit_code(codes),
         "cells": list(cells),
-        "alike": alike(finished),
+        "alike": alike(finished) if ended is not None else [],
     }
 
 
 def alike(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Compare the hosts of one chip that certified the same SLO: what differs between them, and whether results do."""
-    pairs = [
-        (a, b)
-        for a, b in combinations([one for one in cells if one.get("host_facts")], 2)
-        if a["slo"] == b["slo"] and a["host_facts"]["chip"] == b["host_facts"]["chip"] is not None
-    ]
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for one in cells:
+        if one.get("host_facts") and one["host_facts"]["chip"] is not None:
+            groups.setdefault((one["slo"], one["host_facts"]["chip"]), []).append(one)
+    pairs = [pair for group in groups.values() for pair in _pairs(group)]
+    manifests = cache(_manifest)
     count = sum(len(a["workloads"].keys() & b["workloads"].keys()) for a, b in pairs)
     return [
         {
             "slo": a["slo"],
             "chip": a["host_facts"]["chip"],
             "hosts": [a["host"], b["host"]],
-            "differences": _differences(Path(a["run"]), Path(b["run"])),
+            "differences": _differences(manifests(a["run"]), manifests(b["run"])),
             "workloads": {
                 name: contrast(a["workloads"][name], b["workloads"][name], count)
                 for name in a["workloads"]
@@ -114,10 +120,31 @@ def alike(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _differences(mine: Path, other: Path) -> list[str]:
+def _pairs(group: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Return which hosts are compared: all pairs of a few, or each of many with the host in the middle."""
+    if len(group) <= PAIRED_MOST:
+        return list(combinations(group, 2))
+    ranked = sorted((one for one in group if _level(one) is not None), key=lambda one: _level(one) or 0.0)
+    middle = ranked[len(ranked) // 2] if ranked else group[0]
+    return [(middle, one) for one in group if one is not middle]
+
+
+def _level(cell: Mapping[str, Any]) -> float | None:
+    """Return the mean of the logs of a cell's ratios; None where one is missing."""
+    ratios = [one["ratio"] for one in cell["workloads"].values()]
+    known = [math.log(one["center"]) for one in ratios if _usable(one)]
+    return sum(known) / len(known) if known and len(known) == len(ratios) else None
+
+
+def _manifest(run: str) -> Manifest | None:
     try:
-        first, second = (load_manifest((run / "manifest.json").read_bytes()) for run in (mine, other))
+        return load_manifest((Path(run) / "manifest.json").read_bytes())
     except (OSError, GatekeeperError):
+        return None
+
+
+def _differences(first: Manifest | None, second: Manifest | None) -> list[str]:
+    if first is None or second is None:
         return ["a manifest cannot be read"]
     return [_words(name, first, second) for name in differences(first, second) if name not in NOT_COMPARED]
 
@@ -125,7 +152,9 @@ def _differences(mine: Path, other: Path) -> list[str]:
 def _words(name: str, mine: Manifest, other: Manifest) -> str:
     part, _, key = name.partition(".")
     before, after = ((getattr(one, part) or {}).get(key) if key else None for one in (mine, other))
-    return f"{name}: {before} and {after}" if key else name
+    shown = bool(key) and all(isinstance(one, str | int | float | None) for one in (before, after))
+    words = f"{name}: {before} and {after}"
+    return words if shown and len(words) <= SHOWN_MOST else name  # digests tell a reader nothing
 
 
 def contrast(mine: Mapping[str, Any], other: Mapping[str, Any], count: int) -> dict[str, Any]:
@@ -138,7 +167,7 @@ def contrast(mine: Mapping[str, Any], other: Mapping[str, Any], count: int) -> d
     assert first is not None
     assert second is not None
     apart = math.log(second["center"] / first["center"])
-    error = math.hypot(_standard_error(first), _standard_error(second))
+    error = math.hypot(_standard_error(first, mine["confidence"]), _standard_error(second, other["confidence"]))
     limit = NormalDist().inv_cdf(1 - ERROR / (2 * max(1, count)))
     differ = abs(apart) > limit * error
     return {
@@ -153,17 +182,17 @@ def _usable(ratio: Mapping[str, Any] | None) -> bool:
     return ratio is not None and ratio.get("center") is not None and 0 < ratio["lo"] <= ratio["hi"]
 
 
-def _standard_error(ratio: Mapping[str, Any]) -> float:
-    two_sided = 2 * NormalDist().inv_cdf(float(ratio.get("confidence") or CONFIDENCE))
-    return math.log(ratio["hi"] / ratio["lo"]) / two_sided
+def _standard_error(ratio: Mapping[str, Any], confidence: float) -> float:
+    return float(math.log(ratio["hi"] / ratio["lo"])) / (2 * NormalDist().inv_cdf(confidence))
 
 
 def write(folder: Path, found: Mapping[str, Any]) -> None:
-    """Write fleet.json whole, or not at all."""
+    """Write fleet.json whole, or not at all; while the fleet runs in one line, which takes a sixth of the time."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
-        write_atomically(folder / FILE, text, sync=True)
+        ended = found["ended"] is not None
+        text = json.dumps(found, indent=1 if ended else None, ensure_ascii=False) + "\n"
+        write_atomically(folder / FILE, text, sync=ended)
     except OSError as error:
         message = f"cannot write {folder / FILE}: {error.strerror}"
         raise GatekeeperError(message, hint="free some disk space, or use another --runs") from error

@@ -11,8 +11,10 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gatekeeper
 from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError
 from gatekeeper.fleet.cells import Cell
 from gatekeeper.fleet.task import Done, Task, certify
@@ -25,6 +27,8 @@ THREADS_MOST = 256
 """Tasks at once on this machine; each waits for its host."""
 PAUSE_S = (10.0, 300.0)
 """Before the first retry of a cell, and the longest pause; each is twice the one before."""
+CONNECT_S = 20.0
+"""For a scheduler to answer."""
 Report = Callable[[str, str, Mapping[str, Any]], None]
 """Takes the name of a cell, what happened (queued, running, event, retry, done) and the detail."""
 
@@ -46,10 +50,12 @@ def run(
     scheduler: str | None = None,
     body: Callable[[Task], Done] | None = None,
     pause_s: tuple[float, float] = PAUSE_S,
+    mark: str = "",
 ) -> dict[str, Done]:
     """Run *cells*, which are sorted by falling duration; return how each ended, by its name.
 
-    *body* is what a worker does for a task; other bodies than `remote certify` are for simulations.
+    *body* is what a worker does for a task; other bodies than `remote certify` are for simulations. *mark* is a file
+    that each worker of *scheduler* has to see.
     """
     queues: dict[str, _Queue] = {}
     by_host: dict[str, list[Cell]] = defaultdict(list)
@@ -59,6 +65,8 @@ def run(
         queues[host] = _Queue(deque(own))
     with ExitStack() as stack:
         client = stack.enter_context(_client(scheduler, len(queues), report))
+        if scheduler is not None:
+            check_workers(client, scheduler, mark)
         client.subscribe_topic(TOPIC, lambda event: report(event[1]["cell"], "event", event[1]))
         return _Loop(client, queues, task_of, report, retries, body or dispatch, pause_s).run()
 
@@ -129,11 +137,45 @@ def _result(future: "Future", cell: Cell) -> Done:
     return done
 
 
+def check_workers(client: "Client", scheduler: str, mark: str) -> None:
+    """Refuse a cluster without workers, or one whose workers lack this gatekeeper or the folder of runs."""
+    found = client.run(seen_by_worker, mark, on_error="return")
+    if not found:
+        hint = f"start one on a machine that reaches the hosts: dask worker {scheduler}"
+        raise HostLacksError(f"the Dask scheduler at {scheduler} has no worker", hint=hint)
+    for address, answer in sorted(found.items()):
+        if isinstance(answer, Exception):
+            message = f"Dask worker {address} cannot run gatekeeper: {type(answer).__name__}: {answer}"
+            raise HostLacksError(
+                message, hint="install this version of gatekeeper, with its extra fleet, for the worker"
+            )
+        version, sees = answer
+        if version != gatekeeper.__version__:
+            message = f"Dask worker {address} has gatekeeper {version}, this is {gatekeeper.__version__}"
+            raise HostLacksError(message, hint="install the same version on both machines")
+        if not sees:
+            raise HostLacksError(_unshared(address, Path(mark).parent), hint=SHARE)
+
+
+SHARE = "put --runs, the SLO files and the hosts file on a file system that is shared under the same path"
+
+
+def _unshared(worker: str, folder: Path) -> str:
+    return f"Dask worker {worker} does not see {folder}, or sees another folder there"
+
+
+def seen_by_worker(mark: str) -> tuple[str, bool]:
+    """Return this worker's version of gatekeeper, and whether it sees the file *mark*."""
+    return gatekeeper.__version__, not mark or Path(mark).is_file()
+
+
 def dispatch(task: Task) -> Done:
     """Certify a cell on a worker, and send its events to whoever subscribed."""
     from distributed import get_worker  # noqa: PLC0415
 
     worker = get_worker()
+    if task.mark and not Path(task.mark).is_file():  # a worker that came later than the check
+        return Done(task.cell, int(ExitCode.UNPROVEN), error=_unshared(worker.address, Path(task.runs)), hint=SHARE)
 
     def tell(kind: str, detail: dict[str, Any]) -> None:
         worker.log_event(TOPIC, {"cell": task.cell, "kind": kind, "detail": detail})
@@ -146,7 +188,7 @@ def _client(scheduler: str | None, hosts: int, report: Report) -> "AbstractConte
     try:
         from distributed import Client, LocalCluster  # noqa: PLC0415
     except ImportError as error:
-        raise HostLacksError("fleet needs Dask", hint="pip install 'gatekeeper[fleet]'") from error
+        raise HostLacksError("fleet needs Dask", hint="pip install 'gatekeeper-slo[fleet]'") from error
     stack = ExitStack()
     if scheduler is None:
         settings: dict[str, Any] = {
@@ -162,7 +204,7 @@ def _client(scheduler: str | None, hosts: int, report: Report) -> "AbstractConte
             report("", "dashboard", {"link": cluster.dashboard_link})
         scheduler = cluster.scheduler_address
     try:
-        client = stack.enter_context(Client(scheduler, timeout="20s"))
+        client = stack.enter_context(Client(scheduler, timeout=CONNECT_S))
     except (OSError, ValueError) as error:
         stack.close()
         raise GatekeeperError(f"no Dask scheduler at {scheduler}: {error}", hint="check --scheduler") from error

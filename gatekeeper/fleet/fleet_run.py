@@ -1,11 +1,14 @@
 """`gatekeeper fleet certify`: look, choose the cells, run them, and keep fleet.json true after each."""
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from gatekeeper.core.clock import SystemClock, stamp
-from gatekeeper.core.errors import HostLacksError, InputError
+from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError
 from gatekeeper.core.system.files import FileLock, LockHeldError
 from gatekeeper.core.system.run_directory import new_run_id
 from gatekeeper.fleet import answer, dispatch
@@ -15,6 +18,9 @@ from gatekeeper.report import fleet_report
 
 Report = Callable[[str, str, Mapping[str, Any]], None]
 LOCK = ".fleet.lock"
+MARK = ".fleet-mark-"
+RESTS = 19.0
+"""So many times as long as the last writing of fleet.json took, none follows."""
 
 
 def certify(
@@ -35,6 +41,7 @@ def certify(
     """
     entered = read_slos(slos)
     remotes = read_hosts(hosts, only)
+    report("", "looking", {"hosts": len(remotes)})
     lock = FileLock(runs / LOCK, remove=True)
     runs.mkdir(parents=True, exist_ok=True)
     try:
@@ -50,23 +57,17 @@ def certify(
         started, done = _continued(runs, found)
         begin(found)
 
-        def keep(ended: str | None) -> dict[str, Any]:
-            documents = [answer.cell_document(one, done.get(one.name)) for one in found]
-            fleet = answer.document(documents, started, ended)
-            answer.write(runs, fleet)
-            return fleet
+        kept = Kept(runs, found, started, done.values())
 
         def note(name: str, what: str, detail: Mapping[str, Any]) -> None:
             if what == "done":
-                done[name] = Done(**detail)
-                keep(None)
+                kept.take(Done(**detail))
             report(name, what, detail)
 
         for one in done.values():
             report(one.cell, "done", one.document())
-        keep(None)
         left = [one for one in taken(found) if one.name not in done]
-        given = options or {}
+        given = dict(options or {})
 
         def task_of(cell: Cell) -> Task:
             return Task(
@@ -80,13 +81,81 @@ def certify(
             )
 
         if left:
-            dispatch.run(left, task_of, note, retries=retries, scheduler=scheduler)
-        fleet = keep(stamp(SystemClock().wall()))
+            with _mark(runs) as mark:
+                given = given | ({"mark": str(mark)} if scheduler else {})
+                dispatch.run(left, task_of, note, retries=retries, scheduler=scheduler, mark=str(mark))
+        fleet = kept.end(stamp(SystemClock().wall()))
         (runs / "fleet.html").write_text(fleet_report.html(fleet), "utf-8")
         (runs / "fleet.md").write_text(fleet_report.markdown(fleet), "utf-8")
         return fleet
     finally:
         lock.release()
+
+
+@contextmanager
+def _mark(runs: Path) -> Iterator[Path]:
+    """Put a file of a new name into the folder, by which a worker elsewhere shows that it sees the same folder."""
+    for left in runs.glob(f"{MARK}*"):  # of a controller that was killed; this one has the lock
+        left.unlink(missing_ok=True)
+    mark = runs.resolve() / f"{MARK}{new_run_id('', SystemClock().wall()).strip('-')}"
+    mark.touch()
+    try:
+        yield mark
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+class Kept:
+    """fleet.json, written anew when a cell has ended; what was read of a run stays in memory.
+
+    Thousands of cells take a while to write: then a twentieth of the time goes into it, and the file is that much late.
+    What a killed controller had not written is found again by the runs that were downloaded.
+    """
+
+    def __init__(self, runs: Path, cells: Sequence[Cell], started: str, done: Iterable[Done]) -> None:
+        self._runs, self._started = runs, started
+        self._cells = {one.name: one for one in cells}
+        self._documents = {one.name: answer.cell_document(one, None) for one in cells}
+        for one in done:
+            self._documents[one.cell] = answer.cell_document(self._cells[one.cell], one)
+        self._lock, self._rest_until, self._ended = threading.Lock(), 0.0, False
+        self._later: threading.Timer | None = None
+        self._write(None)
+
+    def take(self, done: Done) -> None:
+        """Take in how a cell ended."""
+        document = answer.cell_document(self._cells[done.cell], done)
+        with self._lock:
+            self._documents[done.cell] = document
+            wait = self._rest_until - time.monotonic()
+            if self._later is not None:
+                return
+            if wait > 0:
+                self._later = threading.Timer(wait, self._write_late)
+                self._later.daemon = True
+                self._later.start()
+            else:
+                self._write(None)
+
+    def end(self, ended: str) -> dict[str, Any]:
+        """Return fleet.json, to which the comparison of hosts of one chip is added."""
+        with self._lock:
+            if self._later is not None:
+                self._later.cancel()
+            return self._write(ended)
+
+    def _write_late(self) -> None:
+        with self._lock, suppress(GatekeeperError):  # the next write raises it where it ends the fleet
+            if self._later is not None and not self._ended:
+                self._later = None
+                self._write(None)
+
+    def _write(self, ended: str | None) -> dict[str, Any]:
+        begun = time.monotonic()
+        fleet = answer.document(list(self._documents.values()), self._started, ended)
+        answer.write(self._runs, fleet)
+        self._rest_until, self._ended = time.monotonic() + RESTS * (time.monotonic() - begun), ended is not None
+        return fleet
 
 
 def _continued(runs: Path, found: Sequence[Cell]) -> tuple[str, dict[str, Done]]:

@@ -7,16 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError
+from gatekeeper.core.records import Event
+from gatekeeper.report.data.progress import Progress
 from gatekeeper.run import load
 from gatekeeper.run.remote import hosts_file
 from gatekeeper.run.remote.preflight import OccupiedError
 from gatekeeper.run.remote.reconnect import ReconnectingSession
 from gatekeeper.run.remote.remote_run import NewRun, RemoteCommand, RemoteHost, RemoteRunner
-from gatekeeper.run.remote.run_registry import CLOSED, RunRegistry
+from gatekeeper.run.remote.run_registry import CLOSED, FollowedError, RunRegistry
 from gatekeeper.run.remote.ssh_errors import SshError
 from gatekeeper.run.remote.upload import pack
 
 COMMAND = ("certify",)
+PROGRESS_EVERY_S = 2.0
+"""Of the events of a run, which come with every answer and host sample, so many reach the controller."""
+FOLLOWED_S = 5.0
+"""Between two looks whether another process still follows the run."""
 Tell = Callable[[str, dict[str, Any]], None]
 """Takes the kind and the detail of an event."""
 
@@ -39,6 +45,8 @@ class Task:
     """Wait so long before the try."""
     ship_models: bool = False
     send_env: tuple[str, ...] = ()
+    mark: str = ""
+    """A file of the controller in the folder of runs: a worker that does not see it shares no folder with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +70,20 @@ class Done:
 
 
 def certify(task: Task, tell: Tell = lambda _kind, _detail: None) -> Done:
-    """Certify the cell on its host, or attach to its run; whatever fails is in the answer."""
+    """Certify the cell on its host, or attach to its run; whatever fails is in the answer.
+
+    Dask starts a task again when it loses a worker. If that worker still follows the run, this waits for its end.
+    """
     time.sleep(task.pause_s)
+    while True:
+        try:
+            return _certify(task, tell)
+        except FollowedError as error:
+            tell("warning", {"about": "run", "because": f"waiting: {error.message}"})
+            time.sleep(FOLLOWED_S)
+
+
+def _certify(task: Task, tell: Tell) -> Done:
     try:
         address, settings = hosts_file.find(task.host, Path(task.hosts))
         remote = RemoteHost(task.host, address, settings)
@@ -71,12 +91,14 @@ def certify(task: Task, tell: Tell = lambda _kind, _detail: None) -> Done:
         if finished is not None:
             return finished
         with ReconnectingSession(remote.connect, patience_s=task.patience_s) as session:
-            runner = RemoteRunner(remote, session, [lambda event: tell(event.kind, dict(event.detail))])
+            runner = RemoteRunner(remote, session, [_Relay(tell)])
             session.say = runner.say
             command = RemoteCommand(
                 COMMAND, Path(task.slo), runs=Path(task.runs), ship_models=task.ship_models, send_env=task.send_env
             )
             result = NewRun(runner, command).run()
+    except FollowedError:
+        raise
     except (SshError, OccupiedError) as error:
         return Done(task.cell, int(error.exit_code), error=error.message, hint=error.hint, again=True)
     except GatekeeperError as error:
@@ -88,6 +110,24 @@ def certify(task: Task, tell: Tell = lambda _kind, _detail: None) -> Done:
         failed = result.error or HostLacksError("it ended without a verdict", hint=f"look into {result.path}")
         return Done(task.cell, int(failed.exit_code), "", str(result.path), failed.message, failed.hint)
     return Done(task.cell, int(result.verdict.exit_code), result.verdict.outcome, str(result.path))
+
+
+class _Relay:
+    """An observer that tells the stage of a run and the time it still takes, and passes its warnings on."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell, self._progress, self._told = tell, Progress(), 0.0
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "warning":
+            self._tell("warning", dict(event.detail))
+            return
+        self._progress.update(event)
+        now = time.monotonic()
+        if event.kind == "stage" or now - self._told >= PROGRESS_EVERY_S:
+            self._told = now
+            seen = self._progress.snapshot()
+            self._tell("progress", {"stage": seen.stage, "left": seen.run_left})
 
 
 def _finished(task: Task, models: Mapping[str, str]) -> Done | None:

@@ -1,7 +1,10 @@
-"""Several OpenSSH servers on this machine that act as the hosts of a fleet, each with its own home and lock."""
+"""Four OpenSSH servers on this machine that act as the hosts of a fleet, each with its own home, lock and address."""
 
 import json
+import platform
+import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -11,12 +14,74 @@ import pytest
 import tomli_w
 
 from gatekeeper.run.remote.environment import build_wheel
-from tests.builders.place import Place
+from tests.builders.network_namespace import NetworkNamespace
+from tests.builders.place import BRAKE, Place
 from tests.builders.ssh_server import Server, python_with
 from tests.e2e.conftest import ended, place, scripted, until
 from tests.run.remote.conftest import SMALL, need_sshd
 
 __all__ = ["ended", "place", "scripted", "until"]
+
+NAMES = "abcd"
+SOAK = "run/soak-1.jsonl"
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """The servers, what is installed on them, and the file that lets their runs pass a point of the soak."""
+
+    servers: Mapping[str, Server]
+    environment: Path
+    go: Path
+    namespaces: Mapping[str, NetworkNamespace]
+    """Empty where the kernel does not let us."""
+
+    def hold(self) -> None:
+        """Let the runs that begin now stand still in their soak."""
+        self.go.unlink(missing_ok=True)
+
+    def release(self) -> None:
+        self.go.touch()
+
+    def clean(self) -> None:
+        """Make every host what it was."""
+        self.release()
+        for one in self.servers.values():
+            for process in one.left():
+                process.kill()
+            shutil.rmtree(one.state / "jobs", ignore_errors=True)
+            shutil.copyfile(one.root / "user.pub", one.root / "authorized")
+            if one.process is None or one.process.poll() is not None:
+                one.start()
+
+
+@pytest.fixture(scope="session")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    """Start the servers once; in network namespaces where possible, or each at its own address of 127.0.0.0/8."""
+    need_sshd()
+    root = tmp_path_factory.mktemp("fleet")
+    environment = python_with(root / "environment", wheel=build_wheel().content)
+    site = next((environment / "lib").glob("python3*")) / "site-packages"
+    (site / "zz-brake.pth").write_text(f"import runpy; runpy.run_path({str(BRAKE / 'sitecustomize.py')!r})\n")
+    go = root / "go"
+    # The word is in each record once: five answers into the soak.
+    held = {"HOLD_FILE": SOAK, "HOLD_COUNT": "5", "HOLD_WORD": "concurrency", "HOLD_UNTIL": str(go)}
+    servers: dict[str, Server] = {}
+    namespaces: dict[str, NetworkNamespace] = {}
+    with ExitStack() as stack:
+        for number, name in enumerate(NAMES):
+            namespace = NetworkNamespace(number)
+            server = Server(root / f"host-{name}", dict(held), name=name)
+            if namespace.open():
+                namespaces[name] = namespace
+                stack.callback(namespace.close)
+                server.address, server.within = namespace.address, namespace.words
+            elif platform.system() == "Linux":
+                server.address = f"127.0.0.{2 + number}"
+            servers[name] = server
+            stack.callback(server.close)
+            server.start()
+        yield Hosts(servers, environment, go, namespaces)
 
 
 @dataclass(frozen=True)
@@ -24,53 +89,47 @@ class Fleet:
     """This machine with SLO files in a folder, and its hosts."""
 
     place: Place
+    hosts: Hosts
     servers: Mapping[str, Server]
 
     def answer(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((self.place.path / "runs/fleet/fleet.json").read_text())
         return found
 
+    def jobs(self, host: str) -> list[Path]:
+        return list((self.servers[host].state / "jobs").glob("*"))
+
+    def soaking(self, *hosts: str) -> bool:
+        """Return whether a run soaks on each of *hosts*."""
+        return all(any((job / SOAK).exists() for job in self.jobs(host)) for host in hosts)
+
     def spans(self, host: str) -> list[tuple[float, float]]:
         """Return when each measurement on a host began and ended, in seconds."""
-        found = []
-        for run in (self.servers[host].state / "jobs").glob("*/run"):
-            begun, over = run / "manifest.json", run / "SHA256SUMS"
-            found.append((begun.stat().st_mtime, over.stat().st_mtime))
-        return sorted(found)
-
-
-@pytest.fixture(scope="session")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return python_with(tmp_path_factory.mktemp("fleet") / "environment", wheel=build_wheel().content)
+        runs = [job / "run" for job in self.jobs(host)]
+        return sorted(((one / "manifest.json").stat().st_mtime, (one / "SHA256SUMS").stat().st_mtime) for one in runs)
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, installed: Path, scripted: Callable[..., Place]) -> Iterator[Callable[..., Fleet]]:
-    """Start hosts `a`, `b`, … and write SLO files `one.toml`, `two.toml`, …; *truth* and *changes* as of `scripted`."""
-    need_sshd()
-    servers: dict[str, Server] = {}
+def fleet(tmp_path: Path, hosts: Hosts, scripted: Callable[..., Place]) -> Iterator[Callable[..., Fleet]]:
+    """Write SLO files `one.toml`, `two.toml`, … and a hosts file of the first *count* hosts, clean afterwards."""
 
     def make(
-        hosts: int, slos: Mapping[str, Mapping[str, Any]], truth: Mapping[str, Any] | None = None, **changes: Any
+        count: int, slos: Mapping[str, Mapping[str, Any]], truth: Mapping[str, Any] | None = None, **changes: Any
     ) -> Fleet:
-        config = []
-        for name in "abcdefgh"[:hosts]:
-            servers[name] = Server(tmp_path / f"host-{name}")
-            servers[name].start()
-            config.append(servers[name].config.read_text().replace("Host mini", f"Host {name}"))
-        (tmp_path / "ssh_config").write_text("\n".join(config))
+        servers = {name: hosts.servers[name] for name in NAMES[:count]}
+        hosts.release()
+        (tmp_path / "ssh_config").write_text("\n".join(one.config.read_text() for one in servers.values()))
         for name, change in slos.items():
             place = scripted(truth, **{**SMALL, **changes, "name": name, **change})
             (place.path / "slo.toml").rename(place.path / f"{name}.toml")
         (place.path / "soak").mkdir(exist_ok=True)
-        table = {"host": {name: {"environment": str(installed)} for name in servers}}
+        table = {"host": {name: {"environment": str(hosts.environment)} for name in servers}}
         (place.path / "soak/hosts.toml").write_text(tomli_w.dumps(table))
         environment = {**place.environment, "GATEKEEPER_SSH": f"ssh -F {tmp_path / 'ssh_config'}"}
-        return Fleet(Place(place.path, environment), servers)
+        return Fleet(Place(place.path, environment), hosts, servers)
 
     yield make
-    for server in servers.values():
-        server.close()
+    hosts.clean()
 
 
 def overlap(spans: list[tuple[float, float]]) -> bool:

@@ -16,7 +16,8 @@ def workload(center: float, spread: float, **changes: Any) -> dict[str, Any]:
     """Return a workload whose ratio has a standard error of *spread* in logs."""
     half = spread * float(stats.norm.ppf(0.95))
     ratio = {"center": center, "lo": center * math.exp(-half), "hi": center * math.exp(half), "n": 40}
-    return {"outcome": "promoted", "setting": {"draft": "d", "num_draft_tokens": 4}, "ratio": ratio} | changes
+    setting = {"draft": "d", "num_draft_tokens": 4}
+    return {"outcome": "promoted", "setting": setting, "ratio": ratio, "confidence": 0.95} | changes
 
 
 @pytest.mark.parametrize(("codes", "worst"), [([0, 0], 0), ([0, 3], 3), ([3, 1], 1), ([1, 2], 2), ([2, 4], 4), ([], 3)])

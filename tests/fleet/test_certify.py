@@ -2,135 +2,156 @@
 
 import json
 import signal
+import subprocess
 import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import psutil
+
 from tests.fleet.conftest import Fleet, overlap
-from tests.run.remote.conftest import ENDLESS, REAL_TIME, UNHURRIED, Ended, Until
+from tests.run.remote.conftest import Ended, Until
 
 Make = Callable[..., Fleet]
-SLOS: Mapping[str, Mapping[str, Any]] = {"one": {}, "two": {}}
+NEVER: Mapping[str, Any] = {"objective": [{"metric": "ttft", "at_most": "1 ms", "when": "always", "why": "never"}]}
+ABSENT: Mapping[str, Any] = {
+    "subject": {"backend": "mlx", "target": "some/Little-2B-4bit", "drafts": ["./nowhere/draft"]},
+    "objective": [{"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}],
+}
 
 
-def test_every_slo_is_certified_on_every_host(fleet: Make) -> None:
+def test_trouble_on_one_host_is_not_that_of_another(fleet: Make, until: Until, ended: Ended) -> None:
     """
-    Two SLOs on two hosts give four verdicts. No two runs overlap on a host; the answer is written in three forms.
+    One host works, one loses its line, one dies in the middle of its run, and one refuses the key: the first two end
+    both their runs, each started once, one after the other; a failed objective is an answer, and is not tried again.
     """
-    made = fleet(2, SLOS)
+    made = fleet(4, {"never": NEVER, "one": {}})
+    (made.servers["d"].root / "authorized").write_text("")
+    made.hosts.hold()
 
-    done = made.place.run("fleet", "certify", "one.toml", "two.toml", "--json", code=0)
+    process = made.place.start("fleet", "certify", "never.toml", "one.toml", "--retries", "0", "--patience", "3 s")
+    until(lambda: made.soaking("a", "b", "c"))
+    made.servers["c"].close()
+    assert made.servers["b"].cut()
+    made.hosts.release()
+    done = ended(process)
 
-    found = made.answer()
-    assert found == done.document
-    assert {"one@a", "one@b", "two@a", "two@b"} == {one["name"] for one in found["cells"]}
-    assert {"promoted"} == {one["outcome"] for one in found["cells"]}
-    for host in made.servers:
+    found = {one["name"]: one for one in made.answer()["cells"]}
+    assert 1 == done.code, done.err  # a failed objective is worse than no proof
+    assert ["failed", "failed"] == [found[f"never@{host}"]["outcome"] for host in "ab"]
+    assert ["promoted", "promoted"] == [found[f"one@{host}"]["outcome"] for host in "ab"]
+    assert "reconnected" in done.err
+    for host in "ab":
         assert 2 == len(made.spans(host))
         assert not overlap(made.spans(host))
-    assert "4 runs: 4 promoted" in (made.place.path / "runs/fleet/fleet.md").read_text()
-    assert "4 promoted" in (made.place.path / "runs/fleet/fleet.html").read_text()
-    (contrast, *_) = [one["workloads"]["easy"] for one in found["alike"]]
-    assert "no difference shown" == contrast["says"]
+    assert overlap(sorted([made.spans("a")[0], made.spans("b")[0]]))
+    assert "c refuses ssh connections" in found["never@c"]["error"]
+    assert "ermission denied" in found["never@d"]["error"]
+    for name in ("never@c", "one@c", "never@d", "one@d"):
+        assert (3, "") == (found[name]["exit_code"], found[name]["outcome"])
+        assert found[name]["hint"]
+    _the_answer_is_a_gate_and_a_policy(made)
 
 
-def test_a_host_that_does_not_answer_leaves_its_runs_open(fleet: Make) -> None:
+def _the_answer_is_a_gate_and_a_policy(made: Fleet) -> None:
+    report = made.place.run("fleet", "report", code=1)
+    refused = made.place.run("fleet", "policy", "one", code=3)
+    policy = tomllib.loads(made.place.run("fleet", "policy", "one", "--only", "a", "--only", "b", code=0).out)
+    # A simulated run is of its own time: the gate finds each host's run, unchanged and expired.
+    admitted = made.place.run("admit", "one.toml", "--fleet", "runs/fleet", "--grade", "demo", code=3)
+
+    assert "8 runs: 2 failed, 4 no verdict, 2 promoted (exit code 1)" in report.out
+    assert "2 promoted" in (made.place.path / "runs/fleet/fleet.md").read_text()
+    assert "2 promoted" in (made.place.path / "runs/fleet/fleet.html").read_text()
+    contrasts = {one["slo"]: one["workloads"]["easy"]["says"] for one in made.answer()["alike"]}
+    assert "no difference shown" == contrasts["one"]
+    assert "one@c, one@d" in refused.err
+    assert ["a", "b"] == sorted(policy["hosts"])
+    (route,) = policy["route"]
+    assert (True, 4) == (route["speculation"], route["setting"]["num_draft_tokens"])
+    assert ["a: expired", "b: expired", "c: no_run", "d: no_run"] == [
+        line[:10].rstrip(":") for line in admitted.out.splitlines()
+    ]
+
+
+def test_a_plan_says_what_fits_and_what_each_host_needs(fleet: Make) -> None:
     """
-    A host that is down is named with its reason; the other host's runs end, and the exit code is that of no proof.
+    `[host]` decides before anything is installed; models that a host lacks are named with their size, from their name
+    or --assume, and count as disk space. A host that is down is named with its reason. The matrix has the same pairs.
     """
-    made = fleet(2, {"one": {}})
+    made = fleet(2, {"one": {}, "other": {"host": {"chip": "Apple M9"}}, "absent": ABSENT})
     made.servers["b"].stop()
+    slos = ("one.toml", "other.toml", "absent.toml")
 
-    plan = made.place.run("fleet", "plan", "one.toml", "--json", code=0).document
-    made.place.run("fleet", "certify", "one.toml", "--retries", "0", code=3)
+    plan = made.place.run("fleet", "plan", *slos, "--assume", "./nowhere/draft=1 GB", "--json", code=0).document
+    text = made.place.run("fleet", "plan", *slos, code=0).out
+    matrix = json.loads(made.place.run("fleet", "matrix", *slos, "--only", "a", code=0).out)
 
-    assert plan["cells"][1]["needs"][0].startswith("an answer: ")
-    up, down = made.answer()["cells"]
-    assert ("promoted", "") == (up["outcome"], down["outcome"])
-    assert "b" in down["error"]
-    assert down["hint"]
+    cells = {f"{one['slo']}@{one['host']}": one for one in plan["cells"]}
+    missing = {"some/Little-2B-4bit": 1_125_000_000, "./nowhere/draft": 1_000_000_000}
+    assert missing == cells["absent@a"]["missing"] == plan["hosts"]["a"]["missing_models"]
+    assert cells["one@b"]["needs"][0].startswith("an answer: ")
+    assert "needs model some/Little-2B-4bit (1.12 GB)" not in text  # the table has a column for it
+    assert "model some/Little-2B-4bit (1.12 GB), model ./nowhere/draft (of unknown size, " in text
+    assert plan["hosts"]["a"]["needs_bytes"] > sum(missing.values())
+    assert plan["hosts"]["a"]["enough_disk"]
+    assert "not on a: other: chip is" in text
+    assert [("absent.toml", "a"), ("one.toml", "a")] == sorted((one["slo"], one["host"]) for one in matrix["include"])
 
 
-def test_a_host_that_does_not_fit_takes_no_run(fleet: Make) -> None:
+def test_a_host_whose_models_are_missing_is_named_at_once(fleet: Make) -> None:
     """
-    `[host]` decides before anything is installed: the plan says what differs, and the matrix leaves the pair out.
+    The cell ends with the missing model and what to do, before anything is measured, and is not tried again.
     """
-    made = fleet(1, {"one": {}, "two": {"host": {"chip": "Apple M9"}}})
+    made = fleet(1, {"absent": ABSENT})
 
-    plan = made.place.run("fleet", "plan", "one.toml", "two.toml", code=0)
-    matrix = json.loads(made.place.run("fleet", "matrix", "one.toml", "two.toml", code=0).out)
-
-    assert "not on a: two: chip is" in plan.out
-    assert [("one.toml", "a")] == [(one["slo"], one["host"]) for one in matrix["include"]]
-
-
-def test_a_failed_objective_is_not_tried_again(fleet: Make) -> None:
-    """
-    A failed objective is an answer at the first try: the worst exit code is that of the fleet.
-    """
-    made = fleet(1, {"one": {"objective": [{"metric": "ttft", "at_most": "1 ms", "when": "always", "why": "never"}]}})
-
-    done = made.place.run("fleet", "certify", "one.toml", "--json")
+    made.place.run("fleet", "certify", "absent.toml", code=3)
 
     (cell,) = made.answer()["cells"]
-    assert (1, "failed") == (done.code, cell["outcome"])
-    assert 1 == len(made.spans("a"))
+    assert "model some/Little-2B-4bit: not on the remote host" in cell["error"]
+    assert "hf download" in cell["hint"]
+    assert [] == made.jobs("a")
 
 
-def test_a_killed_controller_attaches_to_what_runs(fleet: Make, until: Until, ended: Ended) -> None:
+def test_whatever_is_killed_the_runs_continue(fleet: Make, until: Until, ended: Ended) -> None:
     """
-    Kill -9 on the controller in the soak: the runs continue on their hosts, and the same command attaches to them.
+    Kill -9 on the Dask worker: another takes its place and attaches. Kill -9 on the controller: the same command
+    attaches. Ctrl-C leaves the runs alone and says so; `fleet cancel` then ends each on its host.
     """
-    made = fleet(2, {"one": {}}, REAL_TIME, soak=UNHURRIED)
-    process = made.place.start("fleet", "certify", "one.toml")
-    jobs = [server.state / "jobs" for server in made.servers.values()]
-    until(lambda: all(any(job.glob("*/run/baseline.jsonl")) for job in jobs))
+    made = fleet(2, {"one": {}})
+    made.hosts.hold()
+    first = made.place.start("fleet", "certify", "one.toml")
+    until(lambda: made.soaking("a", "b"))
 
-    process.send_signal(signal.SIGKILL)
-    process.wait(30)
-    done = ended(made.place.start("fleet", "certify", "one.toml"))
-
-    assert done.code in {0, 3}, done.err  # a busy machine may prove nothing; what counts is that nothing ran twice
-    assert [1, 1] == [len(list(job.iterdir())) for job in jobs]
-    assert ["done", "done"] == [one["state"] for one in made.answer()["cells"]]
-
-
-def test_cancel_ends_the_runs_of_the_fleet(fleet: Make, until: Until, ended: Ended) -> None:
-    """
-    Ctrl-C leaves the runs alone and says so; `fleet cancel` then ends each on its host.
-    """
-    made = fleet(2, {"one": {}}, REAL_TIME, soak=ENDLESS)
-    process = made.place.start("fleet", "certify", "one.toml")
-    jobs = [server.state / "jobs" for server in made.servers.values()]
-    until(lambda: all(any(job.glob("*/run/baseline.jsonl")) for job in jobs))
-
-    process.send_signal(signal.SIGINT)
-    done = ended(process)
+    _kill_worker(first)
+    _attached(first, 2)
+    first.send_signal(signal.SIGKILL)
+    first.wait(30)
+    second = made.place.start("fleet", "certify", "one.toml")
+    _attached(second, 2)
+    second.send_signal(signal.SIGINT)
+    done = ended(second)
     listed = [made.place.run("remote", "list", "--on", host, "--json").document["runs"] for host in made.servers]
     cancelled = made.place.run("fleet", "cancel", code=0)
 
     assert 130 == done.code
     assert "gatekeeper fleet cancel stops them" in done.err
-    assert ["running", "running"] == [runs[0]["state"] for runs in listed]
+    assert [["running"], ["running"]] == [[run["state"] for run in runs] for runs in listed]
     assert 2 == cancelled.out.count(": cancelled")
-    until(lambda: not any(one.left() for one in made.servers.values()))
+    assert ["open", "open"] == [one["state"] for one in made.answer()["cells"]]
 
 
-def test_the_answer_of_a_fleet_is_a_gate_and_a_policy(fleet: Make) -> None:
-    """
-    `fleet report` repeats the answer and its exit code, `fleet policy` writes the routes that hold on both hosts.
-    """
-    made = fleet(2, {"one": {}})
-    made.place.run("fleet", "certify", "one.toml", code=0)
+def _kill_worker(controller: subprocess.Popen[str]) -> None:
+    """Kill the Dask worker of a controller, with all that it follows."""
+    children = psutil.Process(controller.pid).children(recursive=True)
+    (worker,) = [one for one in children if "spawn_main" in " ".join(one.cmdline())]
+    worker.kill()
 
-    report = made.place.run("fleet", "report", code=0)
-    policy = tomllib.loads(made.place.run("fleet", "policy", "one", code=0).out)
 
-    assert "2 runs: 2 promoted (exit code 0)" in report.out
-    assert ["a", "b"] == sorted(policy["hosts"])
-    (route,) = policy["route"]
-    assert route["speculation"]
-    assert 4 == route["setting"]["num_draft_tokens"]
-    # A simulated run is of its own time: the gate finds each host's run, unchanged and expired.
-    admitted = made.place.run("admit", "one.toml", "--fleet", "runs/fleet", "--grade", "demo", code=3)
-    assert ["a: expired", "b: expired"] == [line[:10] for line in admitted.out.splitlines()]
+def _attached(controller: subprocess.Popen[str], count: int) -> None:
+    """Wait until a controller has said as often that it attached to a run."""
+    assert controller.stderr is not None
+    lines: list[str] = []
+    while sum(": attached to " in line for line in lines) < count:
+        lines.append(controller.stderr.readline())
+        assert lines[-1], lines

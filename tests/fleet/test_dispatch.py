@@ -1,17 +1,77 @@
-"""The queue of each host on a real Dask cluster, with bodies that only wait."""
+"""The queue of each host on a real Dask cluster in processes of its own, with bodies that only wait."""
 
 import os
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gatekeeper.core.errors import GatekeeperError
+from gatekeeper.fleet import dispatch
 from gatekeeper.fleet.cells import Cell, taken
-from gatekeeper.fleet.dispatch import run
 from gatekeeper.fleet.task import Done, Task
+from tests.builders.place import ROOT
+
+CLUSTER = """
+import sys
+from distributed import LocalCluster
+workers, without = int(sys.argv[1]), sys.argv[2]
+if without:
+    sys.modules[without] = None
+if __name__ == "__main__":
+    options = {"threads_per_worker": 4, "dashboard_address": None, "worker_dashboard_address": None, "memory_limit": 0}
+    with LocalCluster(n_workers=workers, processes=not without, protocol="tcp", **options) as cluster:
+        print(cluster.scheduler_address, flush=True)
+        sys.stdin.read()
+"""
+
+
+@contextmanager
+def cluster_of(folder: Path, workers: int, without: str = "") -> Iterator[str]:
+    """Start a scheduler and its workers in other processes; *without* is a package that the workers do not have."""
+    program = folder / "cluster.py"
+    program.write_text(CLUSTER)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [sys.executable, str(program), str(workers), without],
+        env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        address = process.stdout.readline().strip()
+        assert address.startswith("tcp://")
+        yield address
+    finally:
+        process.communicate("", timeout=60)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with cluster_of(tmp_path_factory.mktemp("cluster"), 2) as address:
+        yield address
+
+
+Run = Callable[..., dict[str, Done]]
+
+
+@pytest.fixture
+def carry_out(cluster: str, tmp_path: Path) -> Run:
+    """Run cells on the cluster; the first and only worker-visible folder is the test's own."""
+
+    def task_of(cell: Cell) -> Task:
+        return Task(cell.name, "", cell.host, "", str(tmp_path), "")
+
+    def carry_out(cells: list[Cell], **options: Any) -> dict[str, Done]:
+        given: dict[str, Any] = {"retries": 0, "pause_s": (0.0, 0.0), "scheduler": cluster} | options
+        return dispatch.run(taken(cells), task_of, lambda *_what: None, **given)
+
+    return carry_out
 
 
 def note(task: Task) -> Done:
@@ -40,24 +100,13 @@ def fail_twice(task: Task) -> Done:
     return Done(task.cell, 3, error="lost", again=True) if count < 2 else Done(task.cell, 0, "promoted")
 
 
-def carried_out(cells: list[Cell], folder: Path, **options: Any) -> dict[str, Done]:
-    def task_of(cell: Cell) -> Task:
-        return Task(cell.name, "", cell.host, "", str(folder), "")
-
-    def ignore(*_what: object) -> None:
-        pass
-
-    given: dict[str, Any] = {"retries": 0, "pause_s": (0.0, 0.0)} | options
-    return run(taken(cells), task_of, ignore, **given)
-
-
-def test_a_host_has_one_cell_at_a_time_and_the_longest_first(tmp_path: Path) -> None:
+def test_a_host_has_one_cell_at_a_time_and_the_longest_first(carry_out: Run, tmp_path: Path) -> None:
     """
     Three cells on each of three hosts: those of a host follow each other by falling duration, hosts overlap.
     """
     cells = [Cell(f"s{number}", Path(), host, float(number)) for number in range(3) for host in "abc"]
 
-    done = carried_out(cells, tmp_path, body=note)
+    done = carry_out(cells, body=note)
 
     assert {one.name for one in cells} == done.keys()
     spans = {
@@ -73,28 +122,57 @@ def test_a_host_has_one_cell_at_a_time_and_the_longest_first(tmp_path: Path) -> 
     assert max(spans[f"s2@{host}"][0] for host in "abc") < max(spans[f"s0@{host}"][1] for host in "abc")
 
 
-def test_a_killed_worker_repeats_its_cell(tmp_path: Path) -> None:
+def test_a_killed_worker_repeats_its_cell(carry_out: Run) -> None:
     """
-    Kill -9 on the Dask worker in the middle of a cell: another takes its place and the cell is carried out.
+    Kill -9 on a Dask worker in the middle of a cell: another takes its place and the cell is carried out.
     """
-    done = carried_out([Cell("s", Path(), "a")], tmp_path, body=die_once)
-
-    assert "promoted" == done["s@a"].outcome
+    assert "promoted" == carry_out([Cell("s", Path(), "a")], body=die_once)["s@a"].outcome
 
 
-def test_only_what_says_nothing_of_the_system_is_tried_again(tmp_path: Path) -> None:
+def test_only_what_says_nothing_of_the_system_is_tried_again(carry_out: Run, tmp_path: Path) -> None:
     """
     A lost connection is tried again as often as allowed; then the cell ends with its error.
     """
-    assert "promoted" == carried_out([Cell("s", Path(), "a")], tmp_path, body=fail_twice, retries=2)["s@a"].outcome
+    assert "promoted" == carry_out([Cell("s", Path(), "a")], body=fail_twice, retries=2)["s@a"].outcome
     (tmp_path / "tries").unlink()
-    assert "lost" == carried_out([Cell("s", Path(), "a")], tmp_path, body=fail_twice, retries=1)["s@a"].error
+    assert "lost" == carry_out([Cell("t", Path(), "a")], body=fail_twice, retries=1)["t@a"].error
 
 
-def test_a_scheduler_that_is_not_there_is_an_error_with_a_hint(tmp_path: Path) -> None:
+def test_a_worker_shares_the_folder_of_runs(carry_out: Run, tmp_path: Path) -> None:
+    """
+    A worker that does not see the controller's mark in the folder of runs is refused before anything runs, by name.
+    """
+    (tmp_path / "mark").touch()
+    carry_out([Cell("s", Path(), "a")], body=note, mark=str(tmp_path / "mark"))
+
+    with pytest.raises(GatekeeperError, match=r"worker tcp://\S+ does not see") as caught:
+        carry_out([Cell("t", Path(), "a")], body=note, mark=str(tmp_path / "elsewhere" / "mark"))
+    assert "shared under the same path" in caught.value.hint
+    assert not (tmp_path / "t@a.began").exists()
+
+
+@pytest.mark.parametrize(
+    ("workers", "without", "says"), [(0, "", "has no worker"), (1, "gatekeeper", "cannot run gatekeeper")]
+)
+def test_a_cluster_that_cannot_dispatch_is_refused(
+    carry_out: Run, tmp_path: Path, workers: int, without: str, says: str
+) -> None:
+    """
+    A scheduler without workers, or one whose workers do not have gatekeeper, would keep the fleet waiting for ever.
+    """
+    with (
+        cluster_of(tmp_path, workers, without) as address,
+        pytest.raises(GatekeeperError, match=says) as caught,
+    ):
+        carry_out([Cell("s", Path(), "a")], body=note, scheduler=address)
+    assert caught.value.hint
+
+
+def test_a_scheduler_that_is_not_there_is_an_error_with_a_hint(carry_out: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     --scheduler with a wrong address ends the command before anything runs.
     """
+    monkeypatch.setattr(dispatch, "CONNECT_S", 0.3)
     with pytest.raises(GatekeeperError, match="no Dask scheduler") as caught:
-        carried_out([Cell("s", Path(), "a")], tmp_path, body=note, scheduler="tcp://127.0.0.1:9")
+        carry_out([Cell("s", Path(), "a")], body=note, scheduler="tcp://127.0.0.1:9")
     assert "--scheduler" in caught.value.hint

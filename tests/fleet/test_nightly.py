@@ -4,30 +4,74 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from tests.builders.github import put_on_path
 from tests.fleet.conftest import Fleet
 
 NIGHTLY = Path(__file__).parents[2] / "soak" / "nightly.sh"
+GATEKEEPER = """{ printf '<%s>' "$@"; echo; } >> calls.txt
+case "$1 $2" in
+"fleet certify")
+  while [ "$1" != --runs ]; do shift; done
+  mkdir -p "$2" && echo '{}' > "$2/fleet.json"
+  exit 1
+  ;;
+"fleet report") printf 'a table\\n\\n2 runs: 1 promoted, 1 failed (exit code 1)\\n' ; exit 1 ;;
+esac
+"""
 
 
-def night(made: Fleet, *words: str) -> subprocess.CompletedProcess[str]:
-    program = made.place.path / "gatekeeper"
-    program.write_text(f'#!/bin/sh\nexec {" ".join(made.place.argv())} "$@"\n')
-    program.chmod(0o755)
-    environment = {**made.place.environment, "GATEKEEPER": str(program)}
+def night(folder: Path, environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
     argv = ["bash", str(NIGHTLY), *words]
-    return subprocess.run(
-        argv, cwd=made.place.path, env=environment, capture_output=True, text=True, timeout=240, check=False
-    )
+    return subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
 
-def test_a_night_certifies_the_fleet(fleet: Callable[..., Fleet]) -> None:
+def test_a_night_reports_prunes_and_keeps_the_exit_code(tmp_path: Path) -> None:
+    """
+    What gatekeeper is started with: the SLOs and the hosts file reach it, its last line is the night's, its exit code
+    that of the script; old runs are deleted here and on every host.
+    """
+    path = put_on_path(tmp_path / "bin", "/usr/bin:/bin", gatekeeper=GATEKEEPER)
+
+    done = night(tmp_path, {"PATH": path}, "--fleet", "--hosts", "my hosts.toml", "--keep", "3", "a b.toml", "c.toml")
+
+    runs = f"{tmp_path}/runs/fleet"
+    assert [
+        f"<fleet><certify><a b.toml><c.toml><--hosts><my hosts.toml><--runs><{runs}>",
+        f"<fleet><report><--runs><{runs}>",
+        f"<prune><{runs}><--keep><3><--within><1d><--unfinished><14d>",
+        "<fleet><prune><--hosts><my hosts.toml><--keep><3>",
+    ] == (tmp_path / "calls.txt").read_text().splitlines()
+    line = f"fleet: 2 runs: 1 promoted, 1 failed (exit code 1); on the hosts of my hosts.toml; {runs}\n"
+    assert (1, line) == (done.returncode, done.stdout)
+    assert line == (tmp_path / "runs/last.txt").read_text()
+
+
+def test_a_fleet_takes_its_hosts_from_the_file(tmp_path: Path) -> None:
+    """
+    --fleet and --on contradict each other, and a fleet needs an SLO: code 2, in the line.
+    """
+    path = put_on_path(tmp_path / "bin", "/usr/bin:/bin", gatekeeper=GATEKEEPER)
+
+    assert 2 == night(tmp_path, {"PATH": path}, "--fleet", "--on", "a", "one.toml").returncode
+    assert 2 == night(tmp_path, {"PATH": path}, "--fleet").returncode
+
+
+@pytest.mark.nightly
+def test_two_real_nights(fleet: Callable[..., Fleet]) -> None:
     """
     Two nights with --keep 1: each prints one line with the fleet's outcome, and each host keeps one run.
     """
     made = fleet(2, {"one": {}})
+    program = made.place.path / "gatekeeper"
+    program.write_text(f'#!/bin/sh\nexec {" ".join(made.place.argv())} "$@"\n')
+    program.chmod(0o755)
+    environment = {**made.place.environment, "GATEKEEPER": str(program)}
 
-    first = night(made, "--fleet", "--runs", "nights", "--keep", "1", "one.toml")
-    second = night(made, "--fleet", "--runs", "nights", "--keep", "1", "one.toml")
+    words = ("--fleet", "--runs", "nights", "--keep", "1", "one.toml")
+    first = night(made.place.path, environment, *words)
+    second = night(made.place.path, environment, *words)
 
     for one in (first, second):
         assert 0 == one.returncode, one.stdout + one.stderr
@@ -35,14 +79,4 @@ def test_a_night_certifies_the_fleet(fleet: Callable[..., Fleet]) -> None:
         assert 1 == one.stdout.count("\n")
     assert second.stdout == (made.place.path / "nights/last.txt").read_text()
     assert 1 == len(list((made.place.path / "nights/fleet").glob("fleet-*.json")))
-    assert [1, 1] == [len(list((server.state / "jobs").iterdir())) for server in made.servers.values()]
-
-
-def test_a_fleet_takes_its_hosts_from_the_file(fleet: Callable[..., Fleet]) -> None:
-    """
-    --fleet and --on contradict each other, and a fleet needs an SLO: code 2, in the line.
-    """
-    made = fleet(1, {"one": {}})
-
-    assert 2 == night(made, "--fleet", "--on", "a", "one.toml").returncode
-    assert 2 == night(made, "--fleet").returncode
+    assert [1, 1] == [len(made.jobs(host)) for host in made.servers]

@@ -13,10 +13,13 @@ from pathlib import Path
 import gatekeeper
 from gatekeeper.core.errors import HostLacksError
 from gatekeeper.run.remote.agent.agent import OLDEST_PYTHON
+from gatekeeper.run.remote.pylock import requirements
 from gatekeeper.run.remote.ssh import Connection
 from gatekeeper.run.remote.upload import upload_file
 
 PACKAGE = Path(gatekeeper.__file__).parent
+DISTRIBUTION = "gatekeeper_slo"
+"""What the package is called on an index, as file names write it: `gatekeeper` is another one there."""
 DATA = ("slos", "canaries", "soak/profiles")
 """Folders an installed gatekeeper keeps below `data`; in a checkout they are next to the package."""
 EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -43,8 +46,10 @@ def build_wheel() -> Wheel:
         inside = PACKAGE / "data" / folder
         root = inside if (PACKAGE / "data").is_dir() else PACKAGE.parent / folder
         files |= {f"gatekeeper/data/{folder}/{name}": content for name, content in _files(root)}
-    info = f"gatekeeper-{version}.dist-info"
-    metadata = f"Metadata-Version: 2.1\nName: gatekeeper\nVersion: {version}\nRequires-Python: >=3.11\n"
+    info = f"{DISTRIBUTION}-{version}.dist-info"
+    metadata = (
+        f"Metadata-Version: 2.1\nName: {DISTRIBUTION.replace('_', '-')}\nVersion: {version}\nRequires-Python: >=3.11\n"
+    )
     files[f"{info}/METADATA"] = metadata.encode()
     files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: gatekeeper\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     files[f"{info}/entry_points.txt"] = b"[console_scripts]\ngatekeeper = gatekeeper.__main__:main\n"
@@ -56,7 +61,7 @@ def build_wheel() -> Wheel:
     rows.writerow((f"{info}/RECORD", "", ""))
     files[f"{info}/RECORD"] = record.getvalue().encode()
     content = _zip(files)
-    name = f"gatekeeper-{version}-py3-none-any.whl"
+    name = f"{DISTRIBUTION}-{version}-py3-none-any.whl"
     return Wheel(name, content, hashlib.sha256(content).hexdigest(), package)
 
 
@@ -80,7 +85,8 @@ def _zip(files: dict[str, bytes]) -> bytes:
     return archive_bytes.getvalue()
 
 
-LOCK = "requirements.txt"
+LOCK = "pylock.toml"
+REQUIREMENTS = "requirements.txt"
 INSTALL_S = 7200.0
 """Time limit of an installation: half a gigabyte over a slow line."""
 
@@ -95,8 +101,8 @@ class Environment:
 
 
 def lock() -> bytes:
-    """Return the pinned requirements of a remote run."""
-    return resources.files("gatekeeper.run.remote").joinpath(LOCK).read_bytes()
+    """Return the requirements of a remote run, pinned by the lock file; the remote pip may not know such a file."""
+    return requirements(resources.files("gatekeeper.run.remote").joinpath(LOCK).read_bytes())
 
 
 def prepare_environment(
@@ -124,7 +130,7 @@ def _check(connection: Connection, path: str) -> Environment:
 def _install(connection: Connection, say: Callable[[str], None]) -> Environment:
     wheel, pinned, key = build_wheel(), lock(), _key(connection)
     pinned_sha256 = hashlib.sha256(pinned).hexdigest()
-    wheel_path, lock_path = f"parcels/{wheel.sha256}/{wheel.name}", f"parcels/{pinned_sha256}/{LOCK}"
+    wheel_path, lock_path = f"parcels/{wheel.sha256}/{wheel.name}", f"parcels/{pinned_sha256}/{REQUIREMENTS}"
     upload_file(connection, wheel_path, wheel.content, wheel.sha256)
     upload_file(connection, lock_path, pinned, pinned_sha256)
     for item in connection.stream("install", INSTALL_S, key=key, wheel=wheel_path, lock=lock_path):

@@ -1,6 +1,6 @@
 """Checks of a remote host before a run: what prevents it, and what the user should know."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -8,8 +8,10 @@ from typing import Any
 
 from gatekeeper import host
 from gatekeeper.backends.models import artifacts
+from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError
 from gatekeeper.core.manifest import Manifest, differences
+from gatekeeper.core.parse import moment
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import inputs
 from gatekeeper.core.system.files import HashCache, user_hash_cache
@@ -136,6 +138,24 @@ def _check_models(
         elif one.model is None and digest != before.get(one.name, digest):
             message = f"changed since the last run there, from {before[one.name][:12]} to {digest[:12]}"
             yield Remark(about, message, INCOMPARABLE, stops=False)
+
+
+def refuse_occupied(name: str, jobs: Iterable[Mapping[str, Any]]) -> None:
+    """Refuse a host where one of *jobs* is running: an installation would disturb its measurement."""
+    for job in jobs:
+        if job["state"] == "running":
+            raise occupied(name, job)
+
+
+def occupied(name: str, job: Mapping[str, Any]) -> OccupiedError:
+    """Return the error that names the run on the host."""
+    begun = moment(str(job["started"]))
+    age = show_seconds(max(0.0, (SystemClock().wall() - begun).total_seconds()))
+    return OccupiedError(
+        f"{name} is locked by {job['owner']}, run {job['run_id']}, for {age}",
+        hint="wait for that run or end it, two runs would disturb each other: "
+        f"gatekeeper remote cancel {job['run_id']} --on {name}",
+    )
 
 
 def inventory(slo_path: Path) -> dict[str, Any]:

@@ -1,10 +1,9 @@
 """Running a command on a remote host, from the checks before it to the local run directory."""
 
 import json
-import os
 import sys
 from codecs import getincrementaldecoder
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -16,17 +15,23 @@ from gatekeeper.core.clock import SystemClock, stamp
 from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError, InputError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import Manifest, sha256
-from gatekeeper.core.parse import ParseError, json_object, moment
+from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.records import Event
 from gatekeeper.core.system.inputs import load_manifest
 from gatekeeper.core.system.run_directory import RUNS, is_taken, new_run_id
 from gatekeeper.core.text import printable
-from gatekeeper.core.units import show_seconds
 from gatekeeper.run import events
 from gatekeeper.run.remote import download, replies, upload
 from gatekeeper.run.remote.environment import Environment, installing, is_installed, prepare_environment
 from gatekeeper.run.remote.hosts_file import HostSettings
-from gatekeeper.run.remote.preflight import OccupiedError, check_clock, check_disk, check_inventory, report
+from gatekeeper.run.remote.preflight import (
+    check_clock,
+    check_disk,
+    check_inventory,
+    occupied,
+    refuse_occupied,
+    report,
+)
 from gatekeeper.run.remote.reconnect import ReconnectingSession
 from gatekeeper.run.remote.run_registry import CLOSED, OPEN, Entry, RunRegistry
 from gatekeeper.run.remote.ssh import HEADER_MOST, Connection
@@ -143,7 +148,7 @@ class NewRun:
         self._runner, self._command = runner, command
         self._name, self._settings = runner.remote.name, runner.remote.settings
         self._bundle = upload.pack(command.slo, self._settings.models)
-        self._environ = _named_environment(self._bundle, command.send_env)
+        self._environ = upload.named_environment(self._bundle, command.send_env)
         self._registry = RunRegistry(command.out.parent if command.out is not None else command.runs)
 
     def run(self) -> download.RemoteResult:
@@ -293,7 +298,7 @@ class NewRun:
             )
         except AgentError as error:
             if error.kind == "busy" and "job" in error.more:
-                raise _occupied(self._name, error.more["job"]) from error
+                raise occupied(self._name, error.more["job"]) from error
             if error.kind != "exists":  # it runs: the response to the first try was lost with its connection
                 raise
 
@@ -301,39 +306,6 @@ class NewRun:
 def is_fetched(connection: Connection, job: Mapping[str, Any]) -> bool:
     """Return whether a run was downloaded."""
     return connection.digest(f"{upload.folder(str(job['run_id']))}/{FETCHED}") is not None
-
-
-def refuse_occupied(name: str, jobs: Iterable[Mapping[str, Any]]) -> None:
-    """Refuse a host where one of *jobs* is running: an installation would disturb its measurement."""
-    for job in jobs:
-        if job["state"] == "running":
-            raise _occupied(name, job)
-
-
-def _occupied(name: str, job: Mapping[str, Any]) -> OccupiedError:
-    begun = moment(str(job["started"]))
-    age = show_seconds(max(0.0, (_now() - begun).total_seconds()))
-    return OccupiedError(
-        f"{name} is locked by {job['owner']}, run {job['run_id']}, for {age}",
-        hint="wait for that run or end it, two runs would disturb each other: "
-        f"gatekeeper remote cancel {job['run_id']} --on {name}",
-    )
-
-
-def _named_environment(bundle: upload.Bundle, named: Sequence[str]) -> dict[str, str]:
-    """Return the variables that are sent; a key the SLO needs must be named, and a named one must be set."""
-    slo = bundle.given.slo
-    needed = {"subject.api_key_env": slo.subject.api_key_env, "telemetry.headers_env": slo.telemetry.headers_env}
-    for where, name in needed.items():
-        if name is not None and name not in named:
-            message = f"{where} = '{name}': no environment variable is sent unless you name it"
-            raise InputError(message, hint=f"add --send-env {name}")
-    for name in named:
-        if name not in os.environ:
-            raise InputError(
-                f"--send-env {name}: this variable is not set", hint=f"export {name}, or leave the option out"
-            )
-    return {name: os.environ[name] for name in named}
 
 
 def _is_free(out: Path, *, again: bool) -> None:

@@ -125,6 +125,8 @@ class Job(Reply):
     boot_id: Line = ""
     named: Annotated[list[Line], Field(max_length=1000)] = []
     """Names of the variables that were sent."""
+    fetched_by: Line = ""
+    """Who downloaded the run last; empty: no one, or it cannot be read."""
 
 
 class Denial(Reply):

@@ -32,6 +32,7 @@ def list_runs(remote: RemoteHost) -> dict[str, Any]:
                 "slo": (job.get("label") or {}).get("slo"),
                 "cancelled": job.get("cancelled"),
                 "fetched": is_fetched(connection, job),
+                "fetched_by": job.get("fetched_by") or None,
             }
             for job in _jobs(connection)
         ]
@@ -108,12 +109,15 @@ def render_cancelled(document: Mapping[str, Any]) -> str:
 
 
 def prune(remote: RemoteHost, keep: int, *, dry_run: bool) -> dict[str, Any]:
-    """Remove all but the newest *keep* of this owner's downloaded runs; every other run stays."""
+    """Remove all but the newest *keep* of the runs that this owner started and downloaded; every other run stays.
+
+    A run that only someone else downloaded stays, too: here it may exist nowhere else.
+    """
     owner = this_host.this_owner()
     fetched = [
         str(one["run"])
         for one in list_runs(remote)["runs"]
-        if one["owner"] == owner and one["fetched"] and one["state"] != "running"
+        if owner == one["owner"] == one["fetched_by"] and one["fetched"] and one["state"] != "running"
     ]
     removed = fetched[:-keep]
     if removed and not dry_run:

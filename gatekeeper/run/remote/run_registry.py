@@ -70,6 +70,10 @@ class Entry:
         return same and (out is None or Path(self.out) == out)
 
 
+class FollowedError(HostLacksError):
+    """Another local process follows the run."""
+
+
 _ENTRIES: TypeAdapter[Entry] = TypeAdapter(Entry)
 
 
@@ -133,9 +137,9 @@ def _unwritable(path: Path, error: OSError) -> GatekeeperError:
     return GatekeeperError(f"cannot write {path}: {error.strerror}", hint="free some disk space, or use another folder")
 
 
-def _followed(entry: Entry, pid: str) -> HostLacksError:
+def _followed(entry: Entry, pid: str) -> FollowedError:
     """Return the error that names the process which follows the run; it is no mistake in the command."""
-    return HostLacksError(
+    return FollowedError(
         f"another local gatekeeper{f' (process {pid})' if pid else ''} already follows {entry.run_id}",
         hint="watch that one; or end it and repeat the command, which attaches: the run continues meanwhile",
     )

@@ -169,6 +169,22 @@ def _read(path: Path, slo_path: Path) -> bytes:
         raise InputError(f"{slo_path}: cannot read {path}: {error.strerror}", hint="check the path") from error
 
 
+def named_environment(bundle: Bundle, named: Sequence[str]) -> dict[str, str]:
+    """Return the variables that are sent; a key the SLO needs must be named, and a named one must be set."""
+    slo = bundle.given.slo
+    needed = {"subject.api_key_env": slo.subject.api_key_env, "telemetry.headers_env": slo.telemetry.headers_env}
+    for where, name in needed.items():
+        if name is not None and name not in named:
+            message = f"{where} = '{name}': no environment variable is sent unless you name it"
+            raise InputError(message, hint=f"add --send-env {name}")
+    for name in named:
+        if name not in os.environ:
+            raise InputError(
+                f"--send-env {name}: this variable is not set", hint=f"export {name}, or leave the option out"
+            )
+    return {name: os.environ[name] for name in named}
+
+
 def folder(run_id: str) -> str:
     """Return the folder of a job below the state folder."""
     return f"jobs/{run_id}"

@@ -250,7 +250,7 @@ def test_pip_takes_it_and_what_it_holds_runs(tmp_path: Path) -> None:
 
     assert str(tmp_path / "site" / "gatekeeper" / "data" / "slos") == ran.stdout.strip()
     assert (tmp_path / "site" / "gatekeeper" / "data" / "soak" / "profiles" / "steady.toml").is_file()
-    assert (tmp_path / "site" / f"gatekeeper-{gatekeeper.__version__}.dist-info" / "entry_points.txt").is_file()
+    assert (tmp_path / "site" / f"gatekeeper_slo-{gatekeeper.__version__}.dist-info" / "entry_points.txt").is_file()
 
 
 def test_only_the_package_is_in_it() -> None:
@@ -261,4 +261,6 @@ def test_only_the_package_is_in_it() -> None:
         names = archive.namelist()
 
     assert [] == [name for name in names if "__pycache__" in name or "/." in name or ".." in name]
-    assert {"gatekeeper", f"gatekeeper-{gatekeeper.__version__}.dist-info"} == {name.split("/")[0] for name in names}
+    assert {"gatekeeper", f"gatekeeper_slo-{gatekeeper.__version__}.dist-info"} == {
+        name.split("/")[0] for name in names
+    }

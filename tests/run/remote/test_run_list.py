@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from typing import Any
 
 from tests.run.remote.conftest import CERTIFY, ENDLESS, ON, REAL_TIME, Ended, Make, Until
 
@@ -54,23 +55,25 @@ def test_a_run_of_another_owner_is_cancelled_only_by_name(pair: Make, until: Unt
 
 def test_prune_removes_only_downloaded_runs_of_this_owner(pair: Make) -> None:
     """
-    Runs of other owners, and runs that were not downloaded, always stay; a dry run removes nothing.
+    Runs of other owners, and runs that were not downloaded by this one, always stay; a dry run removes nothing.
     """
     made = pair()
     made.place.run(*CERTIFY, "--out", "run", code=0)
     newest = made.job()
     job = json.loads((newest / "job.json").read_text())
-    for name, changes in (("theirs", {"owner": "somebody@else"}), ("unfetched", {}), ("old", {}), ("older", {})):
+    others: Any = (("theirs", {"owner": "somebody@else"}), ("unfetched", {}), ("by-bob", {}))
+    for name, changes in (*others, ("old", {}), ("older", {})):
         shutil.copytree(newest, made.jobs / name)
         started = {"run_id": name, "started": f"2020-01-01T00:00:0{len(name)}.000000Z"}
         (made.jobs / name / "job.json").write_text(json.dumps(job | started | changes))
     (made.jobs / "unfetched" / "fetched.json").unlink()
+    (made.jobs / "by-bob" / "fetched.json").write_text(json.dumps({"by": "bob@desk"}))
 
     dry = made.place.run("remote", "prune", *ON, "--keep", "1", "--dry-run", "--json", code=0).document
     before = len(list(made.jobs.iterdir()))
     done = made.place.run("remote", "prune", *ON, "--keep", "1", code=0)
 
-    assert 5 == before
+    assert 6 == before
     assert ["old", "older"] == dry["removed"]
-    assert {newest.name, "theirs", "unfetched"} == {path.name for path in made.jobs.iterdir()}
+    assert {newest.name, "theirs", "unfetched", "by-bob"} == {path.name for path in made.jobs.iterdir()}
     assert "mini: removed 2 runs that were downloaded before; 1 run of those left" in done.out

@@ -125,7 +125,11 @@ class Jobs:
             state = "died" if same_boot else "rebooted"
         progress = folder / "progress.jsonl"
         size = progress.stat().st_size if progress.is_file() else 0
-        return dict(job, state=state, exit=ended or None, cancelled=cancelled or None, progress_bytes=size)
+        fetched_by = str(read(folder / "fetched.json").get("by", ""))
+        return dict(
+            job, state=state, exit=ended or None, cancelled=cancelled or None, progress_bytes=size,
+            fetched_by=fetched_by,
+        )  # fmt: skip
 
     def do_jobs(self) -> Header:
         """List every job."""

@@ -1,0 +1,35 @@
+"""A lock file (pylock.toml, PEP 751) as requirements with hashes, which every pip installs from its own index.
+
+`python gatekeeper/run/remote/pylock.py pylock.toml` prints them; it needs nothing but Python. uv, and pip from 26.1 on,
+install from the lock file itself.
+"""
+
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+
+def requirements(content: bytes) -> bytes:
+    """Return the requirements of a lock file: every package pinned, with the hash of each of its files."""
+    packages = tomllib.loads(content.decode())["packages"]
+    return "".join(f"{_pin(one)} \\\n    {_hashes(one)}\n" for one in packages).encode()
+
+
+def _pin(package: Mapping[str, Any]) -> str:
+    marker = f" ; {package['marker']}" if "marker" in package else ""
+    return f"{package['name']}=={package['version']}{marker}"
+
+
+def _hashes(package: Mapping[str, Any]) -> str:
+    return " \\\n    ".join(f"--hash=sha256:{digest}" for digest in sorted(set(_digests(package))))
+
+
+def _digests(package: Mapping[str, Any]) -> Iterator[str]:
+    for file in (*package.get("wheels", ()), *([package["sdist"]] if "sdist" in package else [])):
+        yield file["hashes"]["sha256"]
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(requirements(Path(sys.argv[1]).read_bytes()))

@@ -1,0 +1,63 @@
+"""The nightly workflow of a fleet: its shell steps, run in order, with a gatekeeper that records its arguments."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.builders.github import Runner, document, put_on_path
+from tests.builders.place import ROOT
+
+WORKFLOW = document(ROOT / ".github" / "workflows" / "nightly-fleet.yml")
+MATRIX = '{"include": [{"slo": "a.toml", "host": "mini", "name": "a@mini"}]}'
+GATEKEEPER = """{ printf '<%s>' "$@"; echo; } >> "$CALLS"
+case "$1 $2" in
+"fleet matrix") echo "$MATRIX" ;;
+"fleet certify") mkdir nightly-fleet; echo "a table" > nightly-fleet/fleet.md; exit "$CODE" ;;
+esac
+"""
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash to run the steps")
+
+
+def runner(job: str, folder: Path, **values: str) -> Runner:
+    known = {
+        "inputs.slos": "", "inputs.hosts": "", "vars.FLEET_SLOS": "a.toml b.toml", "vars.FLEET_HOSTS": "my hosts.toml",
+        "github.repository": "some/where", **values,
+    }  # fmt: skip
+    path = put_on_path(folder / "bin", os.environ["PATH"], gatekeeper=GATEKEEPER)
+    steps = [one for one in WORKFLOW["jobs"][job]["steps"] if one.get("name") != "Install gatekeeper"]
+    environment = {"PATH": path, "CALLS": str(folder / "calls.txt"), "MATRIX": MATRIX, "CODE": "1"}
+    made = Runner(steps, folder, folder, known, environment)
+    made.environment |= {name: made.fill(value) for name, value in WORKFLOW["env"].items()}
+    return made
+
+
+def test_the_cells_become_jobs(tmp_path: Path) -> None:
+    """
+    Each SLO and the hosts file reach `fleet matrix`; its JSON is the output that the jobs are made of.
+    """
+    done = runner("cells", tmp_path).run()
+
+    assert (0, {"matrix": MATRIX}) == (done.code, done.outputs)
+    calls = (tmp_path / "calls.txt").read_text().splitlines()
+    assert "<fleet><matrix><a.toml><b.toml><--hosts><my hosts.toml>" == calls[1]
+    jobs = WORKFLOW["jobs"]
+    assert "${{ steps.cells.outputs.matrix }}" == jobs["cells"]["outputs"]["matrix"]
+    assert "${{ fromJSON(needs.cells.outputs.matrix) }}" == jobs["certify"]["strategy"]["matrix"]
+
+
+def test_each_job_certifies_one_cell(tmp_path: Path) -> None:
+    """
+    One SLO on one host, tried again while another run has the host; the table stands on the job's page, the runs are
+    uploaded, and the exit code is the job's.
+    """
+    done = runner("certify", tmp_path, **{"matrix.slo": "a.toml", "matrix.host": "mini"}).run()
+
+    assert (1, "a table\n", "nightly-fleet") == (done.code, done.summary, done.uploaded)
+    calls = (tmp_path / "calls.txt").read_text().splitlines()
+    options = "<--hosts><my hosts.toml><--only><mini>"
+    assert [
+        f"<fleet><certify><a.toml>{options}<--runs><nightly-fleet><--retries><100>",
+        f"<fleet><prune>{options}<--keep><14>",
+    ] == calls

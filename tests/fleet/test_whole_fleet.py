@@ -1,0 +1,96 @@
+"""A whole fleet, which takes minutes: four hosts and three SLOs, a cluster of one's own, and the real quickstart."""
+
+import shutil
+import signal
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from tests.builders.place import ROOT
+from tests.fleet.conftest import Fleet, overlap
+from tests.fleet.test_dispatch import cluster_of
+from tests.run.remote.conftest import Ended, Until
+
+pytestmark = pytest.mark.nightly
+Make = Callable[..., Fleet]
+SLOS = ("one", "two", "three")
+
+
+def test_three_slos_are_certified_on_four_hosts(fleet: Make, until: Until, ended: Ended) -> None:
+    """
+    Twelve verdicts, though the cable of one host is pulled for a while and the controller is killed in the middle: no
+    two runs overlap on a host, all four hosts overlap, and nothing is measured twice.
+    """
+    made = fleet(4, {name: {} for name in SLOS})
+    files = [f"{name}.toml" for name in SLOS]
+    made.hosts.hold()
+    killed = made.place.start("fleet", "certify", *files, "-q")
+    until(lambda: made.soaking(*"abcd"))
+    killed.send_signal(signal.SIGKILL)
+    killed.wait(30)
+    process = made.place.start("fleet", "certify", *files, "--json", "-q")
+    if cable := made.hosts.namespaces.get("b"):
+        cable.pull_cable()
+    made.hosts.release()
+    until(lambda: len(made.jobs("a")) > 1)
+    if cable:
+        cable.plug_in()
+    done = ended(process)
+
+    assert 0 == done.code, done.err + done.out
+    assert 12 == [one["outcome"] for one in done.document["cells"]].count("promoted")
+    spans = {host: made.spans(host) for host in made.servers}
+    assert [3, 3, 3, 3] == [len(own) for own in spans.values()]
+    assert not any(map(overlap, spans.values()))
+    assert max(own[0][0] for own in spans.values()) < min(own[0][1] for own in spans.values())
+    assert 18 == len(done.document["alike"])  # six pairs of hosts, three SLOs
+
+
+def test_a_cluster_of_ones_own_dispatches(fleet: Make, tmp_path: Path, until: Until, ended: Ended) -> None:
+    """
+    --scheduler with a real cluster: the controller is killed, its tasks go on following on the workers, and the same
+    command gets their answers; no run is started twice.
+    """
+    made = fleet(2, {"one": {}})
+    made.hosts.hold()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("GATEKEEPER_SSH", "XDG_CACHE_HOME"):
+            patch.setenv(name, made.place.environment[name])
+        with cluster_of(tmp_path, 2) as address:
+            words = ("fleet", "certify", "one.toml", "--scheduler", address)
+            killed = made.place.start(*words, "-q")
+            until(lambda: made.soaking("a", "b"))
+            killed.send_signal(signal.SIGKILL)
+            killed.wait(30)
+            process = made.place.start(*words, "--json", "-q")
+            made.hosts.release()
+            done = ended(process)
+
+    assert 0 == done.code, done.err + done.out
+    assert [1, 1] == [len(made.jobs(host)) for host in made.servers]
+    assert not list((made.place.path / "runs/fleet").glob(".fleet-mark-*"))
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.mlx
+def test_the_quickstart_on_two_hosts(fleet: Make) -> None:
+    """
+    The shipped quickstart with the little pair of real models, by real mlx-lm on two hosts: two judged runs, and a
+    policy or a reason for each workload.
+    """
+    made = fleet(2, {"one": {}})
+    shutil.copytree(ROOT / "slos", made.place.path / "slos")
+    table = tomllib.loads((made.place.path / "soak/hosts.toml").read_text())
+    for host in table["host"].values():
+        host["models"] = {f"../models/{path.name}": str(path) for path in (ROOT / "models").glob("little-*")}
+    (made.place.path / "soak/hosts.toml").write_text(tomli_w.dumps(table))
+
+    done = made.place.run("fleet", "certify", "slos/quickstart.toml", "--json", "-q")
+
+    for cell in done.document["cells"]:
+        assert cell["outcome"], cell["error"]
+        assert {"json", "code", "random"} == cell["workloads"].keys()
+    assert done.code in {0, 1, 3}  # two hosts on one busy machine disturb each other
