@@ -6,6 +6,7 @@
 Canaries differ by 12 % (ratios) or 28 % (latencies). For these canaries the truth is their own mean or quantile, for
 prompts like them that of all from which they were drawn. Every bound is taken at 97.5 %, so 2.5 % of the runs may miss
 on each side. `proves` is the share of runs that prove a true gain of 5 % (of a latency: that it keeps 5 % of room).
+Bounds allow for noise that lasts (`lasting.widened`), as those of a verdict do.
 For comparison: these canaries with the noise of plain decoding against itself. It is not shipped, because it fails
 wherever the candidate is the noisier arm.
 """
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gatekeeper.analysis.stats import fixed_canaries, intervals
+from gatekeeper.analysis.stats import fixed_canaries, intervals, lasting
 from gatekeeper.core.verdict import Estimate, Missing
 
 Floats = NDArray[np.float64]
@@ -166,16 +167,21 @@ def ratios(noise: str, canaries: int, pairs: int, swept: int, runs: int, seed: i
         order = np.concatenate([random.permutation(canaries) for _ in range(pairs)])
         mine, plain = draw(random, len(order))
         logs = heights[order] + mine - plain
+        arms = [list(zip(order.tolist(), values.tolist(), strict=True)) for values in (heights[order] + mine, plain)]
         before: dict[str, list[float]] = {}
+        earlier: list[list[tuple[int, float]]] = [[], []]
         for _ in range(swept):
             mine, plain = draw(random, canaries)
             for name, log in zip(names, heights + mine - plain + SHIFT, strict=True):
                 before.setdefault(name, []).append(math.exp(log))
+            for rows, values in zip(earlier, (heights + mine + SHIFT, plain), strict=True):
+                rows.extend(enumerate(values.tolist()))
+        shown = lasting.of_both_arms(*(lasting.TimedLogs.of(*parts) for parts in zip(arms, earlier, strict=True)))
         seen = [(names[one], math.exp(log)) for one, log in zip(order, logs, strict=True)]
         truth = float(heights.mean())
-        found[0].count(fixed_canaries.geometric_mean(seen, LEVEL, canaries, before), truth)
+        found[0].count(_widened(fixed_canaries.geometric_mean(seen, LEVEL, canaries, before), shown), truth)
         by_name = {name: [value for one, value in seen if one == name] for name in names}
-        found[1].count(intervals.geometric_mean_ratio(by_name, LEVEL), 0.0)
+        found[1].count(_widened(intervals.geometric_mean_ratio(by_name, LEVEL), shown), 0.0)
         if noise not in NULL_ARM:
             continue
         null = np.diff([draw(random, canaries)[1], draw(random, canaries)[1]], axis=0)
@@ -184,6 +190,10 @@ def ratios(noise: str, canaries: int, pairs: int, swept: int, runs: int, seed: i
         bounds = math.exp(center - half), math.exp(center + half)
         found[2].count(Estimate(math.exp(center), *bounds, canaries, confidence=LEVEL), truth)
     return found
+
+
+def _widened(found: Estimate | Missing | None, shown: lasting.Lasting) -> Estimate | Missing | None:
+    return lasting.widened(found, shown) if isinstance(found, Estimate) else found
 
 
 def chosen(canaries: int, runs: int, seed: int) -> list[Misses]:
@@ -231,8 +241,8 @@ class Latency:
 
     def misses(self, runs: int, seed: int) -> list[Misses]:
         """Simulate it over the answers of these canaries, and over one answer each to prompts like them."""
-        lasting = f", lasting {1 / (1 - self.kept):.0f}" if self.kept else ""
-        noise = f"noise {100 * self.between_answers:.0f} %{lasting}" + (f", {self.gaps} gaps" if self.gaps > 1 else "")
+        how_long = f", lasting {1 / (1 - self.kept):.0f}" if self.kept else ""
+        noise = f"noise {100 * self.between_answers:.0f} %{how_long}" + (f", {self.gaps} gaps" if self.gaps > 1 else "")
         found = [
             Misses(f"{self.name}, {what}", noise, self.canaries, self.answers)
             for what in ("these canaries", "prompts like them")
@@ -247,14 +257,16 @@ class Latency:
             times = np.exp(logs + self.between_gaps * random.standard_normal((len(order), self.gaps)))
             seen = [(f"c-{one}", [(time, 1) for time in row]) for one, row in zip(order, times.tolist(), strict=True)]
             truth = _mixture_quantile(heights, within, self.q)
-            found[0].count(fixed_canaries.quantile(seen, self.q, LEVEL, self.canaries), truth)
+            answers = [(int(one), float(row.mean())) for one, row in zip(order, np.log(times), strict=True)]
+            shown = lasting.of_one_arm(lasting.TimedLogs.of(answers))
+            found[0].count(_widened(fixed_canaries.quantile(seen, self.q, LEVEL, self.canaries), shown), truth)
             once = dict(seen[: self.canaries])
             others = (
                 intervals.pooled_quantile(once, self.q, LEVEL)
                 if self.gaps > 1
                 else intervals.quantile([values[0][0] for values in once.values()], self.q, LEVEL)
             )
-            found[1].count(others, everywhere)
+            found[1].count(_widened(others, shown), everywhere)
         return found
 
 

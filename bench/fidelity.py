@@ -125,9 +125,9 @@ def together(streams: int, each: int, apart: float, ask: Callable[[int], One]) -
     return told, time.monotonic() - wall, time.process_time() - cpu
 
 
-def told(heard: RawResponse, tokens: int) -> Told:
+def told(received: RawResponse, tokens: int) -> Told:
     """Return what was understood; an answer with a fault ends the benchmark."""
-    answer, said = read_answer(heard)
+    answer, said = read_answer(received)
     if answer.fault is not None or len(answer.arrivals) != tokens:
         raise RuntimeError(f"{len(answer.arrivals)} of {tokens} tokens came: {answer.fault}")
     return answer, said

@@ -31,7 +31,7 @@ from gatekeeper.analysis.verdict.case import (
     forbidden_divergences,
     wanted_passes,
 )
-from gatekeeper.analysis.verdict.conclude import conclude
+from gatekeeper.analysis.verdict.conclude import conclude, lacking_for_routing
 from gatekeeper.analysis.verdict.host_checks import host_segment
 from gatekeeper.analysis.verdict.warm_up import late_first_tokens
 from gatekeeper.backends.scripted.backend import ScriptedBackend, readings
@@ -46,6 +46,7 @@ from gatekeeper.run.requests import Client, SoakTask
 from gatekeeper.run.stages.after_pauses import send_after_pauses
 from gatekeeper.run.stages.forced import decode_plainly, force_answers
 from gatekeeper.run.stages.near_ties import read_ties
+from gatekeeper.run.stages.routing_pass import send_routing_requests
 from gatekeeper.run.stages.soak import soak
 from gatekeeper.run.stages.sweep import sweep
 
@@ -108,8 +109,12 @@ def rehearse(
     *,
     profile: Profile = STEADY,
     host: Host | None = None,
+    routing: bool = False,
 ) -> Rehearsed:
-    """Run sweep, soaks and verdict; *truth* is the content of a script, *host* what the host shows in the soak."""
+    """Run sweep, soaks and verdict; *truth* is the content of a script, *host* what the host shows in the soak.
+
+    With *routing* it ends with the routing pass, which decides nothing and takes its time.
+    """
     backend = ScriptedBackend(Script.model_validate(dict(truth)))
     plan, made = _swept(promised, prompts, backend, seed)
     seconds = {"sweep": backend.seconds(backend.clock.now_ns())}
@@ -121,6 +126,7 @@ def rehearse(
         sweep={trial.name: StoredRecords(tuple(made[trial.name])) for trial in plan.trials},
         soaks={},
         interval=SAMPLE_S,
+        weights={one.name: profile.weight(one.name, one.tier) for one in promised.workload} if routing else {},
     )
     while needs := (concluded := conclude(case)).needs:
         for soak_plan in needs:
@@ -131,6 +137,20 @@ def rehearse(
             case = _with_pauses(case, soak_plan, backend)
             name = soak_plan.file.removesuffix(".jsonl")
             seconds[name] = seconds.get(name, 0.0) + (backend.clock.now_ns() - begun_ns) / 1e9
+    if lacking := lacking_for_routing(case):
+        begun_ns = backend.clock.now_ns()
+        with Client(backend, _ignore) as client:
+            send_routing_requests(
+                promised,
+                prompts,
+                lacking,
+                client,
+                shares_process=backend.shares_process,
+                done=(),
+                record=lambda _: None,
+                observe=_ignore,
+            )
+        seconds["routing"] = (backend.clock.now_ns() - begun_ns) / 1e9
     return Rehearsed(case, concluded.verdict, seconds)
 
 
@@ -277,10 +297,14 @@ def main() -> None:
         "--truth", type=_truth, action="append", help="natural, or a ratio of speeds; again for another"
     )
     parser.add_argument("--fault", default="none", choices=FAULTS)
+    parser.add_argument("--sentinel-share", type=float, help="instead of the file's")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     read = inputs.read(given.slo)
+    if given.sentinel_share is not None:
+        soak = read.slo.soak.model_copy(update={"sentinel_share": given.sentinel_share})
+        read = replace(read, slo=read.slo.model_copy(update={"soak": soak}))
     rows = [
         _row(
             truth,
@@ -291,6 +315,7 @@ def main() -> None:
                 given.seed,
                 profile=read.profile,
                 host=host_of(read.slo, given.fault),
+                routing=True,
             ),
         )
         for truth in given.truth or TRUTHS
@@ -317,7 +342,11 @@ def _row(truth: float | None, run: Rehearsed) -> dict[str, Any]:
         "outcome": verdict.outcome,
         "exit_code": verdict.exit_code,
         "workloads": {one.name: one.outcome for one in verdict.workloads},
-        "why": [*open_or_broken, *(f"{one.workload}: {one.because}" for one in verdict.transitions)],
+        "why": [
+            *(f"host: {one.metric}: {one.because}" for one in verdict.host_checks if one.outcome is not Outcome.PASS),
+            *open_or_broken,
+            *(f"{one.workload}: {one.because}" for one in verdict.transitions),
+        ],
     }
 
 

@@ -12,8 +12,9 @@ one does. At the bound itself it is the one for 5 %.
 
 Whole runs are compared with two fixed designs of the same knowledge that are right as often. Both prove the ratio in
 one soak. `same` first decides each setting against plain decoding for prompts like these, as the sweep does; `lean`
-proves nothing in its sweep: it takes the fastest setting. The soak of a certification has a least duration; `least`
-holds it for the fixed designs as well.
+proves nothing in its sweep: it takes the fastest setting. The soak of a certification has a least duration, which heat
+needs and the ratio often does not; `least` holds it for the fixed designs as well, so that both sides pay it. Requests
+are as many as fit into that time, whichever arm they go to: fewer baseline requests would save none.
 """
 
 import argparse
@@ -203,6 +204,8 @@ class Whole:
     """The same design, with a soak of the least duration."""
     lean: int
     lean_at_least: int
+    floor: int
+    """Requests of a soak of the least duration."""
 
     def shares(self) -> tuple[float, ...]:
         """Return the requests of a run as a share of each design's."""
@@ -237,7 +240,9 @@ def whole(noise: float, effect: float, runs: int, seed: int) -> Whole:
         for sweep in (decided, chosen)
         for pairs in (None, int(least))
     ]
-    return Whole(noise, effect, right / runs, fmean(sweeps), fmean(soaks), *designs)
+    same, same_at_least, lean, lean_at_least = designs
+    asked = right / runs, fmean(sweeps), fmean(soaks)
+    return Whole(noise, effect, *asked, same, same_at_least, lean, lean_at_least, int(least))
 
 
 def fewest(effect: float, error: float, right: float) -> int:
@@ -263,6 +268,8 @@ def print_whole(found: Sequence[Whole]) -> None:
     for size in (HARDEST, 0.10, 0.20):
         some = [one.shares() for one in found if math.isclose(abs(one.effect), size)]
         print(f"truths {size:.0%} from plain: " + ", ".join(f"{fmean(many):.2f}" for many in zip(*some, strict=True)))
+        alone = fmean(one.floor / one.same_at_least for one in found if math.isclose(abs(one.effect), size))
+        print(f"  the soak of the least duration alone is {alone:.2f} of the fixed design that holds it")
 
 
 # The looks of a soak

@@ -2,11 +2,13 @@
 
 The rates give each workload its own speed-up (`natural`). To rehearse a known truth instead, the times of draft tokens
 and verify passes are multiplied by one factor, so that the best swept setting decodes so many times as fast as plain
-decoding, with an acceptance of ACCEPTANCE a token in every workload.
+decoding, with an acceptance of ACCEPTANCE a token in every workload but random text.
 """
 
+import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,10 @@ from gatekeeper.core.units import UNITS_OF, parse
 
 MACHINES = Path(__file__).parent / "machines"
 ACCEPTANCE = 0.7
-"""A token, where the truth is given: of two drafted tokens 0.6 are kept, and a gain of 1.3x leaves a round 42 ms."""
+"""A token, where the truth is given: of two drafted tokens 0.6 are kept, and a gain of 1.3x leaves a round 42 ms.
+
+A machine's file gives another one (`truth_acceptance`) where its SLO's bound on acceptance asks for it.
+"""
 WRITTEN = 0.6
 """Of the tokens a canary allows, so many are written where its expectation does not set the answer: an assumption."""
 CALM = {
@@ -35,7 +40,7 @@ CALM = {
     "gpu_frequency": 1.47e9,
 }
 """What a host shows that has memory to spare and is cool, with a GPU that is busy at a steady frequency (as macmon)."""
-FAULTS = ("none", "leak", "throttle", "squeeze", "tools", "blind")
+FAULTS = ("none", "leak", "throttle", "squeeze", "tools", "blind", "unstable")
 Host = Callable[[float], Mapping[str, float]]
 """The values that a host shows, by the seconds since the first sample."""
 
@@ -46,44 +51,59 @@ def script_of(
     """Return the script of the subject of *slo* on *machine*, whose best setting decodes *truth* times as fast."""
     written = tomllib.loads((MACHINES / f"{machine}.toml").read_text())
     rates: dict[str, Any] = written["rates"]
-    backend = open_backend(slo.subject, models={}, base=Path(), logs=Path())
+    folders = {name: Path(name) for name in (slo.subject.target, *slo.subject.drafts)}
+    backend = open_backend(slo.subject, models=folders, base=Path(), logs=Path())
     rates["sight"] = [one.name.lower() for one in Sight if one.name and one in backend.sight]
     rates["shares_process"] = backend.shares_process
     by_name = rates["draft_token"]
-    rates["draft_token"] = {draft: by_name[_bits(draft, by_name)] for draft in slo.subject.drafts}
-    accepted = dict.fromkeys(canaries, ACCEPTANCE) if truth is not None else written["acceptance"]
+    if isinstance(by_name, dict):
+        rates["draft_token"] = {draft: by_name[_ending(draft, by_name)] for draft in slo.subject.drafts}
+    accepted, chance = written["acceptance"], written.get("truth_acceptance", ACCEPTANCE)
+    if truth is not None:  # random text stays as hard to predict as it is
+        accepted = dict.fromkeys(canaries, chance) | {"random": accepted.get("random", chance)}
     if truth is not None:
-        factor = _best_ratio(slo, rates) / truth
+        factor = _best_ratio(slo, rates, chance) / truth
         for name in ("verify", "draft_token"):
-            rates[name] = {key: factor * _seconds(value) for key, value in rates[name].items()}
-    rates["canaries"] = {f"{name}-": {"acceptance": chance} for name, chance in accepted.items()}
+            if isinstance(rates[name], dict):
+                rates[name] = {key: factor * _seconds(value) for key, value in rates[name].items()}
+    rates["canaries"] = {_prefix(canaries[name]): {"acceptance": accepted[name]} for name in canaries}
     rates["answers"] = {one.id: text for some in canaries.values() for one in some if (text := _at_length(one))}
     if fault == "leak":
         rates["memory"]["leak"] = "2 MB/s"
+    if fault == "unstable":
+        rates["modes"] = [{"share": 0.4, "slower": 6.0, "arm": "plain"}]
     if fault == "tools":
         rates["canaries"]["tools-"]["quality"] = {"plain": 1.0, "candidate": 0.9}
     return rates
 
 
-def _bits(draft: str, names: Mapping[str, Any]) -> str:
+def _ending(draft: str, names: Mapping[str, Any]) -> str:
     return next(name for name in names if draft.endswith(name))
+
+
+def _prefix(some: Sequence[Canary]) -> str:
+    """Return what the ids of a workload's canaries begin with."""
+    return some[0].id.rpartition("-")[0] + "-"
 
 
 def _seconds(written: str | float) -> float:
     return parse(written, UNITS_OF["s"]) if isinstance(written, str) else written
 
 
-def _best_ratio(slo: Slo, rates: Mapping[str, Any]) -> float:
+def _best_ratio(slo: Slo, rates: Mapping[str, Any], chance: float) -> float:
     """Return the decode ratio of the best combination of swept values, by the cost of its rounds."""
     token, verify = _seconds(rates["token"]), rates["verify"]
     ratios = []
+    lengths = slo.sweep.num_draft_tokens or slo.sweep.block_size or (rates["num_draft_tokens"],)
     for draft in slo.subject.drafts:
-        for length in slo.sweep.num_draft_tokens:
+        for length in lengths:
             if str(length) not in verify:
                 message = f"the machine has no verify time at a draft length of {length}"
                 raise InputError(message, hint="add it to [rates.verify], with its derivation")
-            cost = _seconds(verify[str(length)]) + length * _seconds(rates["draft_token"][draft])
-            ratios.append(sum(ACCEPTANCE**position for position in range(length + 1)) * token / cost)
+            costs = rates["draft_token"]
+            drafting = _seconds(costs[draft]) if isinstance(costs, dict) else costs
+            cost = _seconds(verify[str(length)]) + length * drafting
+            ratios.append(sum(chance**position for position in range(length + 1)) * token / cost)
     return max(ratios)
 
 
@@ -92,12 +112,30 @@ def _at_length(canary: Canary) -> str | None:
     expect, most = canary.expect, canary.max_tokens or 0
     if expect is not None and (expect.kind == "tool" or expect.json_schema is not None):
         return None
-    short = (text_for(canary) if expect is not None else None) or ""
+    short = _right(canary) if expect is not None else ""
     words = "".join(f" and step {number} of the plan" for number in range(most))[
         : round(4 * WRITTEN * most) - len(short)
     ]
     around = (f"{short}\n{words}", f"{words}\n{short}")
-    return next((long for long in around if grade(canary, Answer(0, 1, text=long)) is not False), None)
+    return next((long for long in around if grade(canary, Answer(0, 1, text=long)) is not False), short)
+
+
+def _right(canary: Canary) -> str:
+    """Return a short right answer: as the expectation says, or a guess from its pattern; else a wrong one."""
+    try:
+        return text_for(canary) or ""
+    except InputError:
+        return next((text for text in _guesses(canary) if grade(canary, Answer(0, 1, text=text))), "I do not know.")
+
+
+def _guesses(canary: Canary) -> Iterator[str]:
+    """Yield texts with the numbers and the words of a pattern, and numbered lists."""
+    pattern = (canary.expect and canary.expect.regex) or ""
+    numbers = re.findall(r"\d+", pattern)
+    joined = (f"{one}{mark}{other}" for one, other in pairwise(numbers) for mark in ("", "."))
+    yield from (f"The answer is {number}." for number in (*numbers, *joined))
+    yield from ("\n".join(f"{number}. a line" for number in range(1, count)) for count in range(2, 25))
+    yield from re.findall(r"[A-Za-z]{3,}", pattern)
 
 
 def host_of(slo: Slo, fault: str = "none") -> Host:

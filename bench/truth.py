@@ -229,6 +229,8 @@ class Run:
     """Of the setting that was promoted, or else of the best one; relative to the bound."""
     naive_truth: float
     because: str
+    replayed: bool = False
+    """An arm was found to replay answers, which none does here."""
 
 
 def run(scenario: Scenario, seed: int) -> Run:
@@ -244,7 +246,8 @@ def run(scenario: Scenario, seed: int) -> Run:
     if scenario.leaks:
         return Run(gate, *_naive_of_memory(ran), min(truth, scenario.effect), scenario.effect, verdict.because)
     means, best_of_two = (_naive(ran, scenario.bound, rule) for rule in (_mean_of_all, _best_of_two))
-    return Run(gate, means, best_of_two, truth, naive_truth, verdict.because)
+    replayed = any(one.kind == "replayed" for one in ran.verdict.findings)
+    return Run(gate, means, best_of_two, truth, naive_truth, verdict.because, replayed)
 
 
 def _naive(ran: Rehearsed, bound: float, rule: Any) -> Outcome:
@@ -292,8 +295,10 @@ class Tally:
     """Runs whose truth lies clearly above it."""
     false_promotions: int = 0
     false_blocks: int = 0
+    replayed: int = 0
+    """Runs in which an arm was found to replay answers."""
 
-    def plus(self, outcome: Outcome, truth: float, best: float, margin: float) -> "Tally":
+    def plus(self, outcome: Outcome, truth: float, best: float, margin: float, *, replayed: bool = False) -> "Tally":
         """Count one more run."""
         wrong, right = truth <= -margin + ON_THE_EDGE, best >= RIGHT - ON_THE_EDGE
         return replace(
@@ -306,6 +311,7 @@ class Tally:
             right=self.right + right,
             false_promotions=self.false_promotions + (wrong and outcome == "promoted"),
             false_blocks=self.false_blocks + (right and outcome == "blocked"),
+            replayed=self.replayed + replayed,
         )
 
     def together(self, other: "Tally") -> "Tally":
@@ -335,7 +341,8 @@ def tally(scenario: Scenario, runs: int, seed: int, processes: Executor | None =
         for rule in RULES:
             truth = made.truth if rule == "gate" else made.naive_truth
             best = scenario.effect if rule == "gate" else made.naive_truth
-            tallies[rule] = tallies[rule].plus(getattr(made, rule), truth, best, scenario.margin)
+            outcome, replayed = getattr(made, rule), rule == "gate" and made.replayed
+            tallies[rule] = tallies[rule].plus(outcome, truth, best, scenario.margin, replayed=replayed)
     return tallies
 
 
@@ -403,6 +410,7 @@ def main() -> None:
             share(left, runs),
         )
     runs = total["gate"].runs
+    print(f"found to replay answers, though none does: {total['gate'].replayed} of {runs}")
     print(f"{runs} runs in {time.perf_counter() - begun:.0f} s; goals: false promotions 0.5 %, false blocks 1 %")
     if given.save is not None:
         document = {"runs": given.runs, "seed": given.seed, "scenarios": rows}

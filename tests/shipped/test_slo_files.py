@@ -188,6 +188,12 @@ metric = "ttft_delta"
 at_most = 0.08
 or_with = "warm-up"
 why = "A bound that a warm-up may keep."
+
+[[objective]]
+metric = "throughput_ratio"
+at_least = 0.97
+against = "certified"
+why = "No slower than the certified run."
 """
 
 

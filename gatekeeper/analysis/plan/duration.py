@@ -17,7 +17,7 @@ from gatekeeper.analysis.plan.objectives import (
     warm_cache_workloads,
     workloads_with,
 )
-from gatekeeper.analysis.plan.settings import PLAIN, plain_of, sampling_for, speculates
+from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, plain_of, sampling_for, speculates
 from gatekeeper.analysis.plan.soak_schedule import (
     PLAIN_BLOCKS,
     WARM_REPEATS,
@@ -32,13 +32,15 @@ from gatekeeper.analysis.plan.soak_schedule import (
     soak_requests,
     swept_canaries,
 )
-from gatekeeper.analysis.plan.sweep_plan import SweepPlan
+from gatekeeper.analysis.plan.sweep_plan import ASKED, SweepPlan
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Profile, Slo
 
 PREFILL = 10.0
-"""Prompt tokens are read this many times faster than answer tokens are written; a low value for a GPU."""
+"""Prompt tokens are read this many times faster than answer tokens are written; a low value for a GPU.
+
+By bench/machines 12 for a dense model on a base M4, and 6 for a large mixture of experts on an M3 Ultra."""
 
 
 _TYPICAL = 200
@@ -84,7 +86,8 @@ class Forecast:
     def stages(self) -> tuple[StageForecast, ...]:
         """Return the stages in their order, if the sweep sends all its requests and chooses the default everywhere."""
         sweep = [self._answer(one.workload, one.canary, one.trial.setting) for one in self.plan.requests]
-        found = (StageForecast("sweep", len(sweep), sum(sweep)), *self.soaks(self._first_soaks()))
+        soaks = self.soaks(self._first_soaks())
+        found = (StageForecast("sweep", len(sweep), sum(sweep)), *soaks, self._routing())
         return tuple(stage for stage in found if stage.seconds > 0)
 
     def shortest_sweep(self) -> float:
@@ -181,6 +184,25 @@ class Forecast:
     def _woven(self) -> bool:
         return self.plan.shares_process and self.slo.soak.concurrency == 1
 
+    def _routing(self) -> StageForecast:
+        """Count what a whole sweep leaves to the routing pass: plain answers again, and the best of two knobs together.
+
+        What else it asks, a sweep that stopped early has saved.
+        """
+        weights = [self.profile.weight(one.name, one.tier) for one in self.slo.workload]
+        if len([weight for weight in weights if weight]) < 2 or self.slo.soak.concurrency != 1 or self.plan.fixed:
+            return StageForecast("routing", 0, 0.0)
+        chosen = {knob for trial in self.plan.candidates for knob in dict(chosen_of(trial.setting)).items()}
+        knobs = {name for name, _ in chosen if len({value for knob, value in chosen if knob == name}) > 1}
+        settings = [PLAIN] * bool(knobs) + [self.plan.candidates[0].setting] * (len(knobs) > 1)
+        asked = [
+            self._answer(one.name, canary, setting)
+            for one, weight in zip(self.slo.workload, weights, strict=True)
+            for canary in (self.canaries[one.name][:ASKED] if weight else ())
+            for setting in settings
+        ]
+        return StageForecast("routing", len(asked), sum(asked))
+
     def _block(self, soak: SoakPlan, number: int) -> list[SoakRequest]:
         return plain_block(soak.settings, self.canaries, number)
 
@@ -258,16 +280,30 @@ _ACTIVE = re.compile(r"-a(\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)
 _BITS = re.compile(r"(\d+)-?bit|q(\d)(?=_)", re.IGNORECASE)
 
 
+def bytes_by_name(name: str) -> float | None:
+    """Return the size of the model *name* that a name such as `Qwen3-8B-4bit` tells; None where it tells none.
+
+    Half a bit per parameter is added for the scales of quantisation, and 16 bits are assumed where it names none.
+    """
+    billions, bits = _BILLIONS.search(name), _BITS.search(name)
+    if billions is None:
+        return None
+    width = int(bits[1] or bits[2]) + 0.5 if bits is not None else 16.0
+    return float(billions[1]) * 1e9 * width / 8
+
+
+def has_experts(name: str) -> bool:
+    """Tell whether a name such as `30B-A3B` is one of a mixture of experts."""
+    return _ACTIVE.search(name) is not None
+
+
 def bytes_read(name: str, size: float | None) -> float | None:
     """Return the bytes of weights read for each token of the model *name*; None where nothing tells.
 
-    Without its *size*, a name such as `Qwen3-8B-4bit` tells it: half a bit per parameter is added for the scales of
-    quantisation, and 16 bits are assumed where it names none. Of a mixture of experts, `30B-A3B`, only a part is read.
+    Without its *size*, its name may tell it. Of a mixture of experts, `30B-A3B`, only a part is read.
     """
-    billions, active, bits = _BILLIONS.search(name), _ACTIVE.search(name), _BITS.search(name)
-    if size is None and billions is not None:
-        width = int(bits[1] or bits[2]) + 0.5 if bits is not None else 16.0
-        size = float(billions[1]) * 1e9 * width / 8
+    billions, active = _BILLIONS.search(name), _ACTIVE.search(name)
+    size = bytes_by_name(name) if size is None else size
     if size is None or billions is None or active is None:
         return size
     return size * min(1.0, float(active[1]) / float(billions[1]))

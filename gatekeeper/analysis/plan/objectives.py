@@ -69,7 +69,7 @@ _FIRST_TOKENS = Implicit(
 def implicit_objectives(slo: Slo, workload: str, terms: Terms = NEWEST) -> tuple[Implicit, ...]:
     """Return the implicit objectives of *workload*: those on metrics on which the SLO has none for it."""
     since_2 = terms.rules > 1  # before, an objective relaxed an implicit one for workloads that it does not name, too
-    own = [one for one in slo.objective if one.applies_to(workload) or not since_2]
+    own = [one for one in slo.objective if one.against is None and (one.applies_to(workload) or not since_2)]
     named = {one.metric for one in own}
     warm = (_WARM_CACHE,) if slo.subject.prompt_cache == "as-deployed" else ()
     drawn = (_FIRST_TOKENS,) if slo.sampling.distribution_check else ()

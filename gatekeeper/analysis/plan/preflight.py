@@ -51,9 +51,10 @@ def complaints(
     """Return every complaint about the plan, `never` first, `weak` last."""
     found = [*_backend(slo, kind), *_contradictions(slo)]
     for workload in slo.workload:
-        for objective in all_objectives(
+        applying = all_objectives(
             slo, workload.name, speculating=bool(slo.subject.drafts), terms=Terms(sight=kind.sight)
-        ):
+        )
+        for objective in (*applying, *slo.against_certified(workload.name)):
             found += _objective(slo, workload, objective, canaries[workload.name], kind)
     for objective in slo.host_objectives:
         if objective.metric in host_lacks:
@@ -83,10 +84,12 @@ def missing_capabilities(slo: Slo, kind: BackendTraits, shown: Sight, silent: st
 
 
 def _unseen(objective: Objective, sight: Sight) -> Sight:
-    """Return what *objective* needs and *sight* lacks; with from = "claims" the server's own counters suffice."""
+    """Return what *objective* needs and *sight* lacks, by where its count of rounds comes from."""
     unseen = objective.of.needs & ~sight
     if Sight.ROUNDS in objective.of.needs and objective.source == "claims":
         unseen = (unseen & ~Sight.ROUNDS) | (Sight.CLAIMED_ROUNDS & ~sight)
+    if objective.source == "timing":
+        unseen = (unseen & ~Sight.ROUNDS) | ((Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.PLAIN) & ~sight)
     return unseen
 
 
@@ -124,7 +127,8 @@ def _contradictions(slo: Slo) -> list[Complaint]:
     found = []
     bounds: dict[str, list[Objective]] = defaultdict(list)
     for objective in slo.objective:
-        bounds[objective.metric].append(objective)
+        if objective.against is None:
+            bounds[objective.metric].append(objective)
     for metric, same in bounds.items():
         for floor in same:
             for roof in same:
@@ -147,6 +151,8 @@ def _objective(
         hint = "remove the objective, or use another backend"
         if Sight.ROUNDS in unseen:
             hint += ", such as mlx or mlx-server"
+        if unseen == Sight.ROUNDS and metric.name.startswith("acceptance_"):
+            hint = 'infer it with from = "timing", or remove the objective'
         if unseen == Sight.ROUNDS and Sight.CLAIMED_ROUNDS in kind.sight:
             hint = 'use the server\'s own counters with from = "claims", or remove the objective'
         return [Complaint("never", about, f"backend {kind.name} does not show: {_names(unseen)}", hint)]
@@ -293,7 +299,7 @@ def latency_complaints(slo: Slo) -> list[Complaint]:
 
 def _implied(objective: Objective) -> tuple[str, str] | None:
     base, bound, share = objective.of.base, objective.threshold, percent(objective.of.quantile or 0.0)
-    if bound <= 0:
+    if bound <= 0 or objective.against is not None:
         return None
     if base == "itl" and objective.bound == "at_most":
         tokens = f"{show_seconds(bound)} per token for {share} of the tokens"

@@ -133,6 +133,24 @@ def test_each_fallback_step_adds_a_soak_and_its_passes() -> None:
     assert steps["autoregressive"] < first
 
 
+def test_the_routing_pass_is_counted_where_there_is_something_to_route() -> None:
+    """
+    Two workloads: eight plain answers of each again, and with two swept knobs as many at their best values together.
+    """
+    written = slo(RATIO, sweep={"num_draft_tokens": [2, 4], "draft": ["heavy", "light"]})
+    two = written.model_copy(
+        update={"workload": (written.workload[0], written.workload[0].model_copy(update={"name": "b"}))}
+    )
+    mine = {"easy": canaries(10, max_tokens=100), "b": canaries(10, max_tokens=100)}
+    plan = sweep_plan(two, mine, shares_process=True, restart_knobs=("draft",), seed=1)
+    assumed = Assumptions(SPEED, None, logits=False)
+
+    found = Forecast(two, plan, mine, Profile(schema_=1, name="steady"), assumed).stages()[-1]
+
+    assert ("routing", 2 * 8 * 2) == (found.name, found.answers)
+    assert "routing" not in forecast(written)
+
+
 def test_known_answer_times_replace_the_assumed_ones() -> None:
     """
     Where the time of an answer is known, its length and speed are not assumed.

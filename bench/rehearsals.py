@@ -1,0 +1,161 @@
+"""Every shipped SLO file on a simulated machine of its kind: promoted, graded back and unproven, as one table.
+
+    python -m bench.rehearsals                       # all of them: a few minutes on two cores
+    python -m bench.rehearsals m3-ultra-512gb mtplx  # some
+    python -m bench.rehearsals --write               # also into docs/rehearsals.md
+
+A row is a whole run of the real pipeline on the rates of `bench/machines`: on its own rates, or with times of drafting
+that are scaled so that the best swept setting decodes so many times as fast as plain decoding. Nothing ran on a Mac.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.rehearsal import Rehearsed, rehearse
+from bench.simulated_mac import host_of, script_of
+from gatekeeper.core.system import inputs
+from gatekeeper.core.verdict import Outcome
+
+ROOT = Path(__file__).resolve().parents[1]
+SLOS = ROOT / "slos"
+PAGE = ROOT / "docs" / "rehearsals.md"
+BEGIN, END = "<!-- python -m bench.rehearsals --write -->", "<!-- end -->"
+MACHINE_OF = {
+    "m4-24gb": "m4",
+    "m4-24gb-inprocess": "m4",
+    "m4-24gb-nightly": "m4",
+    "m4-16gb": "m4",
+    "m5-pro-48gb": "m5-pro-8b-dflash",
+    "m2-ultra-64gb": "m2-ultra-30b",
+    "m2-ultra-64gb-4b": "m2-ultra-4b",
+    "m2-ultra-64gb-gguf": "m2-ultra-30b-gguf",
+    "m3-ultra-512gb": "m3-ultra-235b",
+    "llama-server": "m4-8b-gguf",
+    "llama-server-mtp": "m4-9b-mtp",
+    "dflash-mlx": "m5-pro-8b-dflash",
+    "mtplx": "m4-pro-27b-mtplx",
+    "lmstudio": "m4-8b",
+    "ollama": "m4-8b",
+}
+"""The machine, of `bench/machines`, on which each SLO file is rehearsed."""
+GAIN = 1.4
+"""An honest gain: a fifth above the bound of 1.16x that most files have, for the noise of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """One SLO file on one machine."""
+
+    slo: str
+    truth: float | None
+    """None: the machine's own rates."""
+    fault: str = "none"
+
+    @property
+    def told(self) -> str:
+        """Return what is true of the simulated machine, in words."""
+        rates = "its own rates" if self.truth is None else f"{self.truth:g}x"
+        return rates if self.fault == "none" else f"{rates}, {WORDS[self.fault]}"
+
+    def run(self) -> Rehearsed:
+        """Make the whole run."""
+        given = inputs.read(SLOS / f"{self.slo}.toml")
+        script = script_of(MACHINE_OF[self.slo], given.slo, given.canaries, self.truth, self.fault)
+        host = host_of(given.slo, self.fault)
+        return rehearse(given.slo, given.canaries, script, 1, profile=given.profile, host=host, routing=True)
+
+    def row(self) -> tuple[str, ...]:
+        """Return the row of the table."""
+        run = self.run()
+        minutes, verdict = sum(run.seconds.values()) / 60, run.verdict
+        by_outcome = {
+            outcome: ", ".join(one.name for one in verdict.workloads if one.outcome == outcome)
+            for outcome in ("promoted", "graded_back", "unproven", "failed")
+        }
+        host = "host" * (verdict.outcome in {"unproven", "failed"} and bool(host_reasons(run)))
+        open_or_failed = ", ".join(filter(None, (by_outcome["unproven"], by_outcome["failed"], host)))
+        some = (by_outcome["promoted"], by_outcome["graded_back"], open_or_failed)
+        return (self.slo, self.told, str(int(verdict.exit_code)), *some, reason(run), f"{minutes:.0f} min")
+
+
+WORDS = {
+    "blind": "GPU not visible",
+    "unstable": "plain answers of two speeds",
+    "leak": "a leak of 2 MB/s",
+    "throttle": "throttled for a minute",
+    "squeeze": "short of memory",
+    "tools": "wrong tool calls",
+}
+
+
+def rehearsals(names: Iterable[str] = MACHINE_OF) -> Iterator[Rehearsal]:
+    """Yield the rehearsals of the files *names*: its own rates, a gain, no gain, and one that cannot be proven."""
+    for name in names:
+        yield from (Rehearsal(name, truth) for truth in (None, GAIN, 0.9))
+        yield Rehearsal(name, GAIN, "unstable")
+        if name == "m4-24gb":
+            yield from (Rehearsal(name, GAIN, fault) for fault in ("blind", "leak", "throttle", "squeeze", "tools"))
+
+
+_NAMED = re.compile(r"\b[a-z]+(?:_[a-z0-9]+)+(?=:)")
+"""The metrics and findings that a reason names."""
+
+
+def host_reasons(run: Rehearsed) -> list[str]:
+    """Return the metrics of the host checks that did not pass."""
+    return [check.metric for check in run.verdict.host_checks if check.outcome is not Outcome.PASS]
+
+
+def reason(run: Rehearsed) -> str:
+    """Return why not everything was promoted: the metrics of checks, findings, or what the sweep found."""
+    found = dict.fromkeys(host_reasons(run))
+    for step in run.verdict.transitions:
+        slower = "no draft setting is faster" in step.because
+        found |= dict.fromkeys(["slower in the sweep"] if slower else _NAMED.findall(step.because))
+    for workload in run.verdict.workloads:
+        if workload.outcome in {"unproven", "failed"}:
+            checks = [one.metric for one in workload.checks if one.outcome is not Outcome.PASS]
+            found |= dict.fromkeys(_NAMED.findall(workload.because) or checks)
+    return ", ".join(found)
+
+
+def table(rows: Iterable[tuple[str, ...]]) -> str:
+    """Return the rows as a Markdown table."""
+    head = (
+        "SLO file",
+        "truth",
+        "exit code",
+        "promoted",
+        "plain decoding",
+        "unproven or failed",
+        "because of",
+        "virtual time",
+    )
+    return "\n".join("| " + " | ".join(row) + " |" for row in (head, ("---",) * len(head), *rows))
+
+
+def main() -> None:
+    """Rehearse and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("slo", nargs="*", choices=[*MACHINE_OF, []], help="names of shipped files; default: all")
+    parser.add_argument("--write", action="store_true", help="also write the table into docs/rehearsals.md")
+    parser.add_argument("--jobs", type=int, default=2)
+    given = parser.parse_args()
+    with ProcessPoolExecutor(given.jobs) as pool:
+        rows = []
+        for row in pool.map(Rehearsal.row, rehearsals(given.slo or MACHINE_OF)):
+            rows.append(row)
+            print("\t".join(row), file=sys.stderr, flush=True)
+    print(text := table(rows))
+    if given.write:
+        before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
+        PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
