@@ -15,6 +15,7 @@ from gatekeeper.run.remote import hosts_file
 
 SOAK = Path(__file__).parents[2] / "soak"
 PLISTS = sorted((SOAK / "launchd").glob("*.plist"))
+NIGHTLY = [path for path in PLISTS if "nightly" in path.stem]
 UNITS = sorted((SOAK / "systemd").iterdir())
 README = (SOAK / "README.md").read_text()
 
@@ -30,6 +31,8 @@ LAUNCHD: dict[str, type | tuple[type, ...]] = {
     "LowPriorityBackgroundIO": bool,
     "Nice": int,
     "RunAtLoad": bool,
+    "KeepAlive": bool,
+    "ThrottleInterval": int,
     "ExitTimeOut": int,
     "StandardOutPath": str,
     "StandardErrorPath": str,
@@ -60,11 +63,12 @@ def test_launchd_knows_every_key(path: Path) -> None:
     assert [] == [key for key, value in read.items() if not isinstance(value, LAUNCHD[key])]
     for key in ("WorkingDirectory", "StandardOutPath", "StandardErrorPath"):
         assert read[key].startswith("/Users/YOU/")
-    assert read["ProgramArguments"][0] == "/Users/YOU/gatekeeper/soak/nightly.sh"
+    program = "gatekeeper/soak/nightly.sh" if path in NIGHTLY else ".local/bin/gatekeeper"
+    assert read["ProgramArguments"][0] == f"/Users/YOU/{program}"
     assert all(isinstance(word, str) for word in read["ProgramArguments"])
 
 
-@pytest.mark.parametrize("path", PLISTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NIGHTLY, ids=lambda path: path.stem)
 def test_launchd_runs_it_once_a_night(path: Path) -> None:
     """
     At a time of day and at no other, never again because it failed, with time to end its servers.
@@ -110,7 +114,7 @@ def test_the_plist_is_put_in_place_as_the_readme_says(path: Path, tmp_path: Path
     read = plist(placed)
     assert "YOU" not in placed.read_text()
     assert str(home / "gatekeeper") == read["WorkingDirectory"]
-    assert os.access(read["ProgramArguments"][0], os.X_OK)
+    assert path not in NIGHTLY or os.access(read["ProgramArguments"][0], os.X_OK)
     assert Path(read["StandardOutPath"]).parent == home / "Library" / "Logs"
     assert f"<bootstrap><gui/{os.getuid()}><{placed}>" in called.read_text()
 
@@ -146,13 +150,26 @@ def test_systemd_reads_every_unit(tmp_path: Path) -> None:
         assert (0, []) == (ran.returncode, [line for line in ran.stderr.splitlines() if "gatekeeper" in line]), unit
 
 
-def test_systemd_tells_the_script_alone() -> None:
+def test_the_proxy_has_time_to_drain() -> None:
+    """
+    Both units start the proxy again, and wait longer for its end than it waits for its requests.
+    """
+    launchd = plist(SOAK / "launchd" / "gatekeeper.proxy.plist")
+    systemd = (SOAK / "systemd" / "gatekeeper-proxy.service").read_text()
+
+    assert (True, True) == (launchd["KeepAlive"], launchd["RunAtLoad"])
+    assert launchd["ExitTimeOut"] > 60
+    assert {"Restart=on-failure", "TimeoutStopSec=90"} <= set(systemd.splitlines())
+
+
+@pytest.mark.parametrize("unit", ["gatekeeper-nightly", "gatekeeper-nightly-fleet"])
+def test_systemd_tells_the_script_alone(unit: str) -> None:
     """
     The script passes the one signal on; a second one from systemd would break into the ending of the servers.
     """
-    text = (SOAK / "systemd" / "gatekeeper-nightly.service").read_text()
+    text = (SOAK / "systemd" / f"{unit}.service").read_text()
 
-    assert {"KillMode=mixed", "Type=oneshot", "OnFailure=gatekeeper-nightly-failed.service"} <= set(text.splitlines())
+    assert {"KillMode=mixed", "Type=oneshot", f"OnFailure={unit}-failed.service"} <= set(text.splitlines())
     assert "Restart=" not in text
 
 
@@ -180,6 +197,33 @@ def test_a_failed_night_is_mailed(tmp_path: Path) -> None:
 
     assert f"<-s><gatekeeper: the night on {host} failed><ann>m4: failed\n" == ran.stdout
     assert not (tmp_path / "hacked").exists()
+
+
+def test_the_unit_of_a_fleet_gives_the_script_words_it_knows(tmp_path: Path) -> None:
+    """
+    Its command line, as systemd splits it, is one that the script accepts, as far as to look for gatekeeper.
+    """
+    text = (SOAK / "systemd" / "gatekeeper-nightly-fleet.service").read_text()
+    settings = dict(re.findall(r'^Environment="?(\w+)=(.*?)"?$', text, re.MULTILINE))
+    (command,) = re.findall(r"^ExecStart=%h/gatekeeper/(.*)$", text, re.MULTILINE)
+    words: list[str] = []
+    for word in command.split():
+        whole = re.fullmatch(r"\$\{(\w+)\}", word)
+        words += [settings[whole[1]]] if whole else settings[word[1:]].split() if word.startswith("$") else [word]
+
+    ran = subprocess.run(
+        ["bash", SOAK.parent / words[0], *words[1:]],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "GATEKEEPER": "/nowhere/gatekeeper"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert "fleet: no gatekeeper on PATH; set GATEKEEPER=/path/to/gatekeeper (exit code 2)\n" == ran.stdout
+    assert ["slos/m4-24gb.toml", "slos/m4-16gb.toml"] == words[-2:]
+    assert (tmp_path / "runs/nightly-fleet/last.txt").is_file()
 
 
 def test_the_hosts_example_is_a_hosts_file() -> None:

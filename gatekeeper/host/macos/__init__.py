@@ -14,6 +14,7 @@ from gatekeeper.host.macos import (
     ps,
     sysctl,
     vm_stat,
+    zeus,
 )
 from gatekeeper.host.sources import Source
 
@@ -29,6 +30,7 @@ def sources(pids: Callable[[], Sequence[int]]) -> list[Source]:
         powermetrics.STREAM,
         ioreg.TOOL,
         macmon.STREAM,
+        *zeus.sources(),
         pmset.SUPPLY,
         pmset.MODE,
         pmset.THERM,
