@@ -23,7 +23,7 @@ AFTER_INTERRUPT = {
 @click.option("--run", "run_dir", type=RunPath(), help="The run to admit.")
 @click.option("--runs", type=click.Path(path_type=Path), help="A folder of runs; the newest matching run decides.")
 @click.option(
-    "--fleet", type=click.Path(path_type=Path), metavar="DIR", help="A folder of `fleet certify`: asks for every host."
+    "--fleet", type=click.Path(path_type=Path), metavar="DIR", help="A folder of `fleet certify`: checks every host."
 )
 @click.option("--max-age", metavar="7d", help="Refuse a run older than this; never extends its validity.")
 @click.option(
@@ -34,7 +34,9 @@ AFTER_INTERRUPT = {
     help="The lowest grade to admit; demo: the soak was shorter than 600 s.",
 )
 @click.option(
-    "--signed-by", type=click.Path(path_type=Path), help="An allowed-signers file; one of its signers must have signed."
+    "--signed-by",
+    type=click.Path(path_type=Path),
+    help="An allowed-signers file, or public keys as PEM; one of them must have signed.",
 )
 @click.option("--url", help="The running server to deploy: it must not differ from what was certified.")
 @AS_JSON
@@ -53,7 +55,7 @@ def admit(
     """Admit a deploy only with a passing, unexpired, unchanged run of exactly these artifacts.
 
     With --url the running server is compared with the policy's [conditions] and [[launch]]: its process, what it tells
-    of itself, and two short answers. What it does not tell is listed as not checked.
+    of itself, and two short answers. What it does not report is listed as not checked.
 
     \b
     Exit codes:
@@ -90,11 +92,15 @@ def admit(
     "--key",
     type=click.Path(path_type=Path),
     required=True,
-    help="An ssh private key, or the .pub file of a key in ssh-agent.",
+    help="An ssh private key, the .pub file of a key in ssh-agent, or a private key as PEM (makes a DSSE envelope).",
 )
 @AS_JSON
 def sign(run_dir: Path, key: Path, *, as_json: bool) -> None:
-    """Sign a run's certificate with an ssh key, after verifying the run against its records."""
+    """Sign a run's certificate, after verifying the run against its records.
+
+    An ssh key makes certificate.intoto.json.sig. A key file as PEM makes certificate.dsse.json, which cosign verifies
+    too; it needs the extra `sign`.
+    """
     from gatekeeper.run import verify  # noqa: PLC0415
 
     document = verify.sign(run_dir, key)
@@ -156,7 +162,7 @@ def compare(
 ) -> int:
     """Compare runs with the first one, metric by metric: what is proven better or worse.
 
-    Runs of different backends stand on one table where the target is of one family and the canaries are the same; what
+    Runs of different backends share a table if their targets are of one family and the canaries are the same; what
     cannot be compared between them is named.
 
     \b
@@ -205,6 +211,12 @@ def compare(
     help="Command to run when a route changes, without a shell; repeatable.",
 )
 @click.option("--limit", metavar="30s", help="Time limit of one command [default: 30s].")
+@click.option(
+    "--textfile",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Also write the state as Prometheus text into this folder, for the node exporter.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print NDJSON, one object per event.")
 @QUIET
 def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet: bool, **given: Any) -> int:
@@ -213,7 +225,7 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
     \b
     Exit codes, after --once or --rounds:
       0    every route is as certified
-      1    a route was turned down or off, or a guard is violated
+      1    a route was moved down the ladder or turned off, or a guard is violated
       2    wrong command line or input file
       3    no answer came, or another watch uses the overlay
       4    the overlay or the log cannot be written

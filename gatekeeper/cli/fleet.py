@@ -1,7 +1,7 @@
 """The commands of `gatekeeper fleet`: many SLOs on many hosts."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +49,19 @@ def fleet() -> None:
 
 @fleet.command()
 @_looks
+@click.option(
+    "--assume", metavar="MODEL=SIZE", multiple=True, help='Size of a model that is not here, "X=4.6 GB"; repeatable.'
+)
 @AS_JSON
-def plan(slos: Sequence[Path], hosts: Path, only: Sequence[str], *, as_json: bool) -> None:
-    """Show which SLO fits which host, why the others do not, what is missing, and the expected hours."""
+def plan(slos: Sequence[Path], hosts: Path, only: Sequence[str], assume: Sequence[str], *, as_json: bool) -> None:
+    """Show which SLO fits which host, why the others do not, what each host needs, and the expected time.
+
+    A host needs the models it does not have, and disk space for them, for the runs and for an environment.
+    """
     from gatekeeper.fleet.cells import plan_document  # noqa: PLC0415
     from gatekeeper.report.fleet_report import plan_text  # noqa: PLC0415
 
-    found, looked = _cells(slos, hosts, only)
+    found, looked = _cells(slos, hosts, only, dict(map(_size, assume)))
     document = plan_document(found, looked)
     show(document, plan_text(document), as_json=as_json)
 
@@ -80,10 +86,14 @@ def matrix(slos: Sequence[Path], hosts: Path, only: Sequence[str]) -> None:
     type=click.IntRange(0, 100),
     default=2,
     show_default=True,
-    help="After a lost connection or an occupied host; a verdict is never retried.",
+    help="Retries after a lost connection or on a busy host; a verdict is never retried.",
 )
 @click.option("--patience", default="10 min", show_default=True, help="How long to retry after the connection is lost.")
-@click.option("--scheduler", metavar="tcp://…", help="A running Dask scheduler; its workers share this folder.")
+@click.option(
+    "--scheduler",
+    metavar="tcp://…",
+    help="A running Dask scheduler; its workers see --runs, the SLOs and --hosts under the same paths.",
+)
 @click.option("--ship-models", is_flag=True, help="Upload the models that the SLOs name by path.")
 @click.option("--send-env", metavar="NAME", multiple=True, help="An environment variable to pass on; repeatable.")
 @AS_JSON
@@ -102,7 +112,7 @@ def certify(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Certify every SLO on every host that it fits. Repeated, the command attaches to what runs or has finished.
+    """Certify every SLO on every host that it fits. Run it again to attach to its runs.
 
     Exits with the worst code of all runs.
     """
@@ -117,16 +127,10 @@ def certify(
         "send_env": tuple(send_env),
     }
     with FleetView(quiet=quiet) as view:
-        try:
-            found = fleet_run.certify(
-                slos, hosts, runs, only=only, retries=retries, scheduler=scheduler, options=options,
-                report=view.report, begin=view.begin,
-            )  # fmt: skip
-        except KeyboardInterrupt:
-            view.note(
-                "the runs continue on their hosts: the same command attaches to them, gatekeeper fleet cancel ends them"
-            )
-            raise
+        found = fleet_run.certify(
+            slos, hosts, runs, only=only, retries=retries, scheduler=scheduler, options=options,
+            report=view.report, begin=view.begin,
+        )  # fmt: skip
     show(found, text(found), as_json=as_json)
     return int(found["exit_code"])
 
@@ -149,7 +153,7 @@ def report(runs: Path, *, as_json: bool) -> int:
 @ONLY
 @AS_JSON
 def policy(slo: str, runs: Path, only: Sequence[str], *, as_json: bool) -> None:
-    """Write the routes of SLO (its name) that hold on all hosts, and who pays how much for having one policy."""
+    """Write the routes of SLO (its name) that hold on all hosts, and what one policy for all costs each host."""
     import tomli_w  # noqa: PLC0415
 
     from gatekeeper.fleet.policy import common  # noqa: PLC0415
@@ -198,12 +202,24 @@ def _read(runs: Path) -> dict[str, Any]:
     return found
 
 
-def _cells(slos: Sequence[Path], hosts: Path, only: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
+def _size(written: str) -> tuple[str, int]:
+    from gatekeeper.core.units import BYTES, parse  # noqa: PLC0415
+
+    model, _, size = written.rpartition("=")
+    try:
+        return model, round(parse(size, BYTES))
+    except ValueError as error:
+        raise InputError(f"--assume {written}: {error}", hint='for example --assume "Qwen/Qwen3-8B=16 GB"') from error
+
+
+def _cells(
+    slos: Sequence[Path], hosts: Path, only: Sequence[str], assumed: Mapping[str, int] | None = None
+) -> tuple[list[Any], dict[str, Any]]:
     from gatekeeper.fleet.cells import cells, look, read_hosts, read_slos  # noqa: PLC0415
 
     entered = read_slos(slos)
     looked = look(read_hosts(hosts, only), entered)
-    return cells(entered, looked), looked
+    return cells(entered, looked, assumed), looked
 
 
 add_common(fleet)

@@ -2,8 +2,10 @@
 
 import errno
 import json
+import shutil
 import signal
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FrameType
@@ -11,7 +13,7 @@ from typing import Any
 
 import click
 
-from gatekeeper.cli import deploy, read, setup
+from gatekeeper.cli import deploy, read, regression, setup
 from gatekeeper.cli import run as run_commands
 from gatekeeper.cli.common_options import add_common, add_display, apply_color, wants_json
 from gatekeeper.cli.options import CommandGroup, LazyCommand
@@ -45,6 +47,7 @@ def gatekeeper() -> None:
 AFTER_INTERRUPT = {
     **run_commands.AFTER_INTERRUPT,
     **deploy.AFTER_INTERRUPT,
+    **regression.AFTER_INTERRUPT,
     "remote": "a started run continues on the remote host: the same command attaches to it, "
     "gatekeeper remote cancel stops it",
     "fleet": "started runs continue on their hosts: the same command attaches to them, "
@@ -56,13 +59,22 @@ REMOTE = LazyCommand(
 )
 SECTIONS = {
     "Measure": ("try", "certify", "plan", "probe", "sweep", "soak", "remote", "fleet"),
-    "Decide": ("judge", "report", "open", "explain", "history", "compare", "admit", "sign"),
-    "Operate": ("watch", "export", "prune"),
-    "Machine": ("init", "doctor", "host", "metrics", "completion", "help", "version"),
+    "Decide": ("judge", "report", "open", "explain", "history", "compare", "versus", "bisect", "admit", "sign"),
+    "Operate": ("watch", "proxy", "export", "prune"),
+    "Machine": ("init", "canaries", "doctor", "host", "metrics", "completion", "help", "version"),
 }
 """The commands as `--help` groups them."""
 FLEET = LazyCommand("fleet", "gatekeeper.cli.fleet", "Certify many SLOs on many hosts, each by `gatekeeper remote`.")
-_ALL = (*run_commands.COMMANDS, *read.COMMANDS, *setup.COMMANDS, *deploy.COMMANDS, REMOTE, FLEET)
+CANARIES = LazyCommand(
+    "canaries", "gatekeeper.cli.canaries", "Make canary prompts from logs of your own requests, and check sets of them."
+)
+PROXY = LazyCommand(
+    "proxy",
+    "gatekeeper.cli.proxy",
+    "Route live requests by the certificate: speculate where it holds, else decode plainly.",
+)
+_OWN = (*run_commands.COMMANDS, *read.COMMANDS, *setup.COMMANDS, *deploy.COMMANDS, *regression.COMMANDS)
+_ALL = (*_OWN, REMOTE, FLEET, CANARIES, PROXY)
 gatekeeper.sections = SECTIONS
 add_display(gatekeeper)
 for _command in _ALL:
@@ -158,6 +170,27 @@ def _print_error(message: str, hint: str, code: int, *, as_json: bool, color: bo
         with suppress(OSError):
             sys.stdout.write(json.dumps({"error": message, "hint": hint, "exit_code": int(code)}) + "\n")
             sys.stdout.flush()
-    click.echo(f"{click.style('gatekeeper:', fg='red', bold=True)} {message}", err=True, color=color)
+    click.echo(f"{click.style('gatekeeper:', fg='red', bold=True)} {_wrapped(message, 12)}", err=True, color=color)
     if hint:
-        click.echo(f"{click.style('  hint:', bold=True)} {hint}", err=True, color=color)
+        click.echo(f"{click.style('  hint:', bold=True)} {_wrapped(hint, 8)}", err=True, color=color)
+
+
+def _wrapped(text: str, begun: int) -> str:
+    """Return *text* broken between words where stderr is a terminal and has *begun* a line; commands stay whole."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return text
+    columns = max(40, shutil.get_terminal_size().columns)
+    lines: list[str] = []
+    for line in text.split("\n"):
+        prose, colon, command = line.rpartition(": gatekeeper ")
+        said = f"{prose}:" if colon else line
+        lines += textwrap.wrap(
+            said,
+            columns - 1,
+            initial_indent=" " * (0 if lines else begun),
+            subsequent_indent="    ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+        lines += [f"    gatekeeper {command}"] if colon else []
+    return "\n".join(lines).removeprefix(" " * begun)

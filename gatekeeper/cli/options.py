@@ -38,7 +38,26 @@ class RunPath(click.Path):
         return newest_run(RUNS)
 
 
-SLO = click.argument("slo", type=click.Path(path_type=Path))
+class SloPath(click.Path):
+    """An SLO file; a bare name that is no file here is a shipped one: `smoke` is `slos/smoke.toml`."""
+
+    name = "path"
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return the path of the file."""
+        path = Path(str(super().convert(value, param, ctx)))
+        if path.suffix or len(path.parts) != 1 or path.exists():
+            return path
+        from gatekeeper.core.system.inputs import shipped_folder  # noqa: PLC0415
+
+        shipped = shipped_folder("slos") / f"{path}.toml"
+        return shipped if shipped.is_file() else path
+
+
+SLO = click.argument("slo", type=SloPath())
 RUN_DIR = click.argument("run_dir", type=RunPath())
 OUT = click.option(
     "--output",

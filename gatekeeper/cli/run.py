@@ -20,6 +20,7 @@ from gatekeeper.cli.options import (
     SLO,
     RunPath,
     SecondsRange,
+    SloPath,
     annotate,
     parse_duration,
     parse_quantity,
@@ -41,7 +42,7 @@ AFTER_INTERRUPT = {
 
 
 @contextmanager
-def _observers(slo: Path | None = None, *, quiet: bool, serve: int | None = None) -> "Iterator[list[Observer]]":
+def observers(slo: Path | None = None, *, quiet: bool, serve: int | None = None) -> "Iterator[list[Observer]]":
     """Show progress on stderr, and on a page at the port *serve*; yield the observers of the run.
 
     An interrupt of a run of *slo* says how to continue it.
@@ -50,6 +51,7 @@ def _observers(slo: Path | None = None, *, quiet: bool, serve: int | None = None
     from gatekeeper.run import events, live_page  # noqa: PLC0415
 
     run: list[str] = []
+    served = ""
 
     def note_run(event: "Event") -> None:
         if event.kind == "begin" and not run:
@@ -60,9 +62,11 @@ def _observers(slo: Path | None = None, *, quiet: bool, serve: int | None = None
             found = [note_run, events.relay_observer()]
             if serve is not None:
                 tell, address = stack.enter_context(live_page.served(serve))
-                click.echo(f"page: {address}", err=True)
+                served = f"page: {address}"
                 found.append(tell)
-            found.append(stack.enter_context(live.progress(quiet=quiet)))
+                if quiet:
+                    click.echo(served, err=True)
+            found.append(stack.enter_context(live.progress(served, quiet=quiet)))
             yield [observer for observer in found if observer is not None]
     except KeyboardInterrupt as error:
         if slo is None:
@@ -96,6 +100,12 @@ def _show_finished(finished: "Finished", slo: Path, *, as_json: bool) -> None:
 @click.option("--resume", is_flag=True, help="Continue the unfinished run in --output.")
 @click.option("--extend", metavar="TIME", help="Continue the soak of the finished, unproven run in --output: 30m.")
 @click.option(
+    "--baseline",
+    metavar="RUN",
+    help='The certified run for objectives with against = "certified" [default: the newest beside --output]; '
+    "none: there is none yet, leave them out.",
+)
+@click.option(
     "--serve",
     type=click.IntRange(0, 65535),
     is_flag=False,
@@ -110,6 +120,7 @@ def certify(
     slo: Path,
     out: Path | None,
     extend: str | None,
+    baseline: str | None,
     *,
     serve: int | None,
     resume: bool,
@@ -121,9 +132,9 @@ def certify(
     from gatekeeper.run.certify import certify as do  # noqa: PLC0415
 
     out = RunPath().convert(out, None, None) if out is not None and (resume or extend) else out
-    with _observers(slo, quiet=quiet, serve=serve) as observers:
+    with observers(slo, quiet=quiet, serve=serve) as watching:
         more = parse_duration(extend, "--extend", "30m")
-        finished = do(slo, out, resume=resume, extend=more, observers=observers)
+        finished = do(slo, out, resume=resume, extend=more, baseline=baseline, observers=watching)
     if grade == "certification":
         finished = replace(finished, decision=finished.decision.requiring_certificate())
     annotate(finished.decision, finished.path, slo)
@@ -132,10 +143,13 @@ def certify(
 
 
 @click.command()
-@SLO
+@click.argument("slos", nargs=-1, required=True, type=SloPath(), metavar="SLO...")
 @click.option("--assume", metavar="SPEED", help='Speed of plain decoding, such as "40 tok/s".')
+@click.option(
+    "--lint", is_flag=True, help="Only check the files, several at once; exits 2 for one that can never pass."
+)
 @AS_JSON
-def plan(slo: Path, assume: str | None, *, as_json: bool) -> int:
+def plan(slos: Sequence[Path], assume: str | None, *, lint: bool, as_json: bool) -> int:
     """Show every trial, the expected duration, and what this plan cannot prove.
 
     Runs nothing, and needs no models: without --assume, the speed follows from the size of the target, or its name.
@@ -143,7 +157,16 @@ def plan(slo: Path, assume: str | None, *, as_json: bool) -> int:
     from gatekeeper.report import command_text  # noqa: PLC0415
     from gatekeeper.run.plan import forecast  # noqa: PLC0415
 
-    document, exit_code = forecast(slo, parse_quantity(assume, "--assume", "tok/s", "40 tok/s"))
+    speed = parse_quantity(assume, "--assume", "tok/s", "40 tok/s")
+    if lint:
+        from gatekeeper.run.plan import lint as check  # noqa: PLC0415
+
+        document, exit_code = check(slos, speed)
+        show(document, command_text.linted(document), as_json=as_json)
+        return exit_code
+    if len(slos) > 1:
+        raise InputError("plan takes one SLO file", hint="--lint checks several")
+    document, exit_code = forecast(slos[0], speed)
     show(document, command_text.plan(document), as_json=as_json)
     return exit_code
 
@@ -158,8 +181,8 @@ def sweep(slo: Path, out: Path | None, *, as_json: bool, quiet: bool) -> None:
     from gatekeeper.report import command_text  # noqa: PLC0415
     from gatekeeper.run.certify import sweep_alone  # noqa: PLC0415
 
-    with _observers(slo, quiet=quiet) as observers:
-        document = sweep_alone(slo, out, observers=observers)
+    with observers(slo, quiet=quiet) as watching:
+        document = sweep_alone(slo, out, observers=watching)
     show(document, command_text.choices(document), as_json=as_json)
 
 
@@ -173,8 +196,8 @@ def soak(slo: Path, knobs: Sequence[str], out: Path | None, *, as_json: bool, qu
     """Soak one setting alone and print its checks. Exits 0 once finished, whatever the result."""
     from gatekeeper.run.certify import soak_alone  # noqa: PLC0415
 
-    with _observers(slo, quiet=quiet) as observers:
-        finished = soak_alone(slo, out, knobs=_parse_knobs(knobs), observers=observers)
+    with observers(slo, quiet=quiet) as watching:
+        finished = soak_alone(slo, out, knobs=_parse_knobs(knobs), observers=watching)
     _show_finished(finished, slo, as_json=as_json)
 
 
@@ -218,14 +241,14 @@ def probe(
         raise InputError("--target needs --draft", hint="name the draft to try")
     if slo is not None and (drafts or canaries):
         raise InputError("--draft and --canaries need --target", hint="an SLO file names its own drafts and canaries")
-    with _observers(quiet=quiet) as observers:
+    with observers(quiet=quiet) as watching:
         if slo is not None:
             again = f"gatekeeper probe {slo}"
-            document = quick_probe.probe(slo, out, seconds=seconds, observers=observers, again=again)
+            document = quick_probe.probe(slo, out, seconds=seconds, observers=watching, again=again)
         else:
             again = f"gatekeeper probe --target {target} " + " ".join(f"--draft {draft}" for draft in drafts)
             document = quick_probe.probe_pair(
-                str(target), drafts, canaries, out, backend=backend, seconds=seconds, observers=observers, again=again
+                str(target), drafts, canaries, out, backend=backend, seconds=seconds, observers=watching, again=again
             )
     show(document, command_text.probe(document), as_json=as_json)
 
@@ -256,8 +279,8 @@ def try_pair(
 
     if (target is None) != (not drafts):
         raise InputError("--target and --draft belong together", hint="give both, or neither to search this machine")
-    with _observers(quiet=quiet) as observers:
-        document = trying.try_pair(target, drafts, backend=backend, seconds=seconds, observers=observers)
+    with observers(quiet=quiet) as watching:
+        document = trying.try_pair(target, drafts, backend=backend, seconds=seconds, observers=watching)
     show(document, command_text.tried(document, verbose=is_verbose()), as_json=as_json)
 
 

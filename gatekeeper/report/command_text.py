@@ -22,6 +22,7 @@ STAGES = {
     "warm_cache": "warm cache",
     "pauses": "warm-up pass, if the first tokens come too late",
     "first_tokens": "first tokens of the distribution check",
+    "routing": "routing pass, which compares the routes with one setting for all",
 }
 STEPS = {"shrink-draft": "a shorter draft", "lighter-draft": "a lighter draft", "autoregressive": "plain decoding"}
 
@@ -258,6 +259,13 @@ def _of(one: Mapping[str, Any]) -> str:
     return f"{one['run']}  {one['at'][:16]}Z  {one['slo']}  {spaced(one['outcome'])}"
 
 
+def linted(document: Mapping[str, Any]) -> str:
+    """Return what is wrong with each SLO file, and nothing of those where nothing is."""
+    wrong = [(one["slo"], what) for one in document["files"] for what in one["wrong"]]
+    lines = [f"{slo}: {what['message'].removeprefix(f'{slo}: ')}\n  hint: {what['hint']}\n" for slo, what in wrong]
+    return "".join(lines)
+
+
 WORDS = {0: "admitted", 1: "refused, an objective is not met", 3: "refused"}
 CHECKS = {"seals": "checksums", "papers": "certificate"}
 """Words for the names of checks that the JSON document keeps for scripts."""
@@ -270,6 +278,11 @@ def admission(document: Mapping[str, Any]) -> str:
     where = f" ({document['run']})" if document["run"] else ""
     lines = [f"{document['slo']}: {WORDS[code]}: {reason}{document['because']}{where}", f"  next: {document['next']}"]
     lines += [f"  {CHECKS.get(one['check'], one['check']):<11} {one['detail']}" for one in document["checks"]]
+    for one in document.get("chain", ()):
+        host = ", ".join(str(one["host"][key]) for key in ("chip", "os") if one["host"][key])
+        lines.append(
+            f"  {one['step']:<11} by {' and '.join(one['by']) or 'unknown'} on {host or 'unknown'}, {one['at'][:16]}Z"
+        )
     for one in document.get("server", ()):
         if one["outcome"] != "as certified":
             lines.append(f"  {one['outcome']}: {one['part']}: {one['detail']}")

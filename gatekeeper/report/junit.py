@@ -7,6 +7,7 @@ from xml.etree import ElementTree as ET
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import show
 from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import decide
 from gatekeeper.report.data.objective_rows import ObjectiveRow
 
@@ -87,7 +88,7 @@ def _given_up_cases(suite: ET.Element, classname: str, rows: Sequence[ObjectiveR
 
 
 def _name(check: Check) -> str:
-    return f"{check.metric} {check.bound} {show(check.threshold, check.unit)}"
+    return f"{check.metric} {check.bound} {show(check.threshold, check.unit)}{phrases.against(check)}"
 
 
 def _figures(case: ET.Element, check: Check, **more: str) -> None:

@@ -40,6 +40,7 @@ def _blocks(page: PageData, *, with_passed: bool) -> list[str]:
     blocks += [
         _glance(decided.workloads),
         f"Exit code {verdict.exit_code}, grade {verdict.grade}{until}, manifest `{verdict.manifest_sha256[:16]}`",
+        *([f"Advice: {plain(decided.advice)}"] if decided.advice else []),
         f"Next: {plain(decided.next_step(slo=page.manifest['slo']['name']))}",
     ]
     blocks += [plain(blended)] if (blended := phrases.routing(verdict)) else []
@@ -57,7 +58,8 @@ def _blocks(page: PageData, *, with_passed: bool) -> list[str]:
     steps = [f"1. {plain(f'{one.workload}: {phrases.step(one)}, {one.because}')}" for one in verdict.transitions]
     blocks += ["### Steps down the fallback ladder", "\n".join(steps)] if steps else []
     findings = [
-        f"- {plain(f'{phrases.spaced(one.kind)}, {one.about}: {phrases.advised(one)}')}" for one in verdict.findings
+        f"- {plain(f'{phrases.spaced(one.kind)}, {one.about}: {phrases.advised(one)}')}"
+        for one in phrases.merged(verdict)
     ]
     blocks += ["### Findings", "\n".join(findings)] if findings else []
     return blocks

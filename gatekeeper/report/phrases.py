@@ -37,7 +37,12 @@ def bound(check: Check) -> str:
     """Write an objective's bound: ≥ 1.16x."""
     metric = BY_NAME.get(check.metric)
     limit = metric.show(check.threshold) if metric is not None else show(check.threshold, check.unit)
-    return f"{'≥' if check.bound == 'at_least' else '≤'} {limit}"
+    return f"{'≥' if check.bound == 'at_least' else '≤'} {limit}{against(check)}"
+
+
+def against(check: Check) -> str:
+    """Write what a bound is relative to, where it is not a bound on this run alone."""
+    return f" against the {check.against} run" if check.against is not None else ""
 
 
 def measured(check: Check) -> str:

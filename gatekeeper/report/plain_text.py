@@ -10,7 +10,7 @@ from gatekeeper.core.text import counted, describe_setting, one_line, printable
 from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report.data.decision import Decision, readable_time
 from gatekeeper.report.data.objective_rows import ObjectiveRow
-from gatekeeper.report.phrases import MARKS, account, interval, routing, spaced, step
+from gatekeeper.report.phrases import MARKS, account, interval, merged, routing, spaced, step
 
 FIGURES = {
     "throughput_ratio": "ratio",
@@ -53,7 +53,7 @@ def render(decision: Decision) -> str:
         lines += ["", f"  {blended}"]
     for one in verdict.transitions:
         lines += ["", f"  {one.workload}: {step(one, '->')} ({one.because})"]
-    for finding in verdict.findings:
+    for finding in merged(verdict):
         lines += ["", f"  {spaced(finding.kind)}, {finding.about}: {finding.detail}"]
         lines += [f"    {finding.advice}"] if finding.advice else []
     return printable("\n".join(lines)) + "\n"

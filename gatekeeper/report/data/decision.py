@@ -82,8 +82,10 @@ class Decision:
     """Failed objectives first, then those that are not proven."""
     valid_until: str | None
     """When the policy expires, as in policy.toml."""
+    advice: str
+    """What to change before the next command; empty where there is nothing."""
     next: str
-    """What to do next; `{slo}` and `{run}` stand for the paths."""
+    """The next command; `{slo}` and `{run}` stand for the paths."""
     unfinished: str | None = None
     """Where the run was interrupted; None for a finished one."""
     certificate_required: bool = False
@@ -107,7 +109,7 @@ class Decision:
         return self.verdict.grade == "demo"
 
     def next_step(self, slo: object = "SLO.toml", run: object = "RUN_DIR") -> str:
-        """Return what to do next, with the paths of the SLO file and the run."""
+        """Return the next command, with the paths of the SLO file and the run."""
         return self.next.replace("{slo}", str(slo)).replace("{run}", str(run))
 
 
@@ -132,7 +134,7 @@ def decide(
         workloads,
         rows,
         _expiry(policy),
-        "gatekeeper certify {slo}" if alone and not unfinished else _next(verdict, unfinished, extend),
+        *(("", "gatekeeper certify {slo}") if alone and not unfinished else _next(verdict, unfinished, extend)),
         unfinished,
     )
 
@@ -270,7 +272,7 @@ def _decision(verdict: Verdict, workloads: Sequence[WorkloadSummary], rows: Sequ
     if verdict.outcome == "graded_back":
         back = listed([one.name for one in workloads if one.required and one.outcome == "graded_back"])
         rest = f"; {listed([_gain(one) for one in on])} would gain" if on else ""
-        return f"Do not deploy: drafting must stay off for {back}, which requires it{rest}"
+        return f"Do not deploy: drafting must stay off for {back}, although the SLO requires it{rest}"
     failed = [one.name for one in workloads if one.outcome == "failed"]
     failed += ["the host"] if any(one.outcome is Outcome.FAIL for one in verdict.host_checks) else []
     return f"Do not deploy: {listed(failed)} {'fail' if len(failed) > 1 else 'fails'} an objective"
@@ -296,18 +298,18 @@ def _reason(verdict: Verdict, rows: Sequence[ObjectiveRow]) -> str | None:
     return "; ".join(said) or None
 
 
-def _next(verdict: Verdict, unfinished: str | None, extend: float | None) -> str:
+def _next(verdict: Verdict, unfinished: str | None, extend: float | None) -> tuple[str, str]:
+    """Return what to change, and the next command."""
+    again = "gatekeeper certify {slo}"
     if unfinished:
-        return "gatekeeper certify {slo} --resume --out {run}"
+        return "", f"{again} --resume --out {{run}}"
     if verdict.outcome == "unproven":
         if extend is None:
-            return "remove the cause, then: gatekeeper certify {slo}"
-        about = f"about {show_seconds(extend)} more soak should decide it"
-        return f"gatekeeper certify {{slo}} --extend {extend / 60:.0f}m --out {{run}}  ({about})"
+            return "remove the cause, then certify again", again
+        advice = f"about {show_seconds(extend)} more soak should decide it"
+        return advice, f"{again} --extend {extend / 60:.0f}m --out {{run}}"
     if verdict.outcome == "promoted" and verdict.grade == "demo":
-        return (
-            'for a certificate: soak.duration = "600 s" or more in the SLO file; for your own models: gatekeeper init'
-        )
+        return "for a certificate, soak 600 s or more; for your models, write an SLO", "gatekeeper init"
     if verdict.outcome == "promoted":
-        return "gatekeeper admit {slo} --run {run}"
-    return "change the draft, the setting or the bound, then: gatekeeper certify {slo}"
+        return "", "gatekeeper admit {slo} --run {run}"
+    return "change the draft, the setting or the bound, then certify again", again

@@ -24,12 +24,12 @@ class WorkloadRow:
     workload: str
     setting: str
     plain: float | None
-    """Tokens per second of whole answers, in one stream."""
+    """Tokens per second of one stream after its first burst, as the verdict counts them."""
     drafting: float | None
     acceptance: float | None
     answered: int
     ratio: tuple[float, float, float] | None = None
-    """Drafting over plain decoding in this stage, by the speed of whole answers: centre and 95 % bounds."""
+    """Drafting over plain decoding in this stage, a pair of mean speeds a canary: centre and 95 % bounds."""
 
 
 @dataclass(slots=True)
@@ -76,8 +76,9 @@ class WorkloadProgress:
         if made.role is Role.WARMUP:
             return
         self.answered += 1
-        if answer.output_tokens and answer.ended_ns > answer.sent_ns:
-            speed = answer.output_tokens / (answer.ended_ns - answer.sent_ns) * 1e9
+        from gatekeeper.analysis.metrics.timing import decode_or_answer_rate  # noqa: PLC0415 (numpy, once it measures)
+
+        if (speed := decode_or_answer_rate(answer)) is not None:
             self.speeds.setdefault(trial, deque(maxlen=RECENT)).append(speed)
             self.logs.setdefault(trial, _Logs()).add(made.canary, speed)
             self.stale = True

@@ -1,42 +1,23 @@
 """The page of a comparison: runs side by side, of several backends too; one file that loads nothing."""
 
-import base64
-import hashlib
 from collections.abc import Sequence
-from importlib.resources import files
 
 from gatekeeper.report import comparison
 from gatekeeper.report.html.markup import Markup, el, section, table
-
-RULES = "default-src 'none'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
+from gatekeeper.report.html.page import document
 
 
 def render(pairs: Sequence[comparison.Pair]) -> str:
     """Return the document: what is proven better or worse, the runs, and a table for each workload."""
-    style = files("gatekeeper.report.html").joinpath("page.css").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     first, *others = comparison.headlines(pairs)
-    head = el(
-        "head",
-        el("meta", charset="utf-8"),
-        el("meta", http_equiv="Content-Security-Policy", content=RULES.format(digest)),
-        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        el("meta", name="color-scheme", content="light dark"),
-        el("title", "gatekeeper: runs compared"),
-        el("style", Markup(style)),
+    hero = el(
+        "header",
+        el("p", "gatekeeper", el("span", " · runs compared"), class_="eyebrow"),
+        el("h1", first),
+        *(el("p", one, class_="lede") for one in others),
+        class_="hero",
     )
-    body = el(
-        "body",
-        el(
-            "header",
-            el("p", "gatekeeper", class_="eyebrow"),
-            el("h1", first),
-            *(el("p", one, class_="lede") for one in others),
-            class_="hero",
-        ),
-        el("main", _runs(pairs), *(_workload(one) for one in comparison.tables(pairs))),
-    )
-    return f"<!doctype html>\n{el('html', head, body, lang='en')}\n"
+    return document("gatekeeper: runs compared", hero, [_runs(pairs), *map(_workload, comparison.tables(pairs))])
 
 
 def _runs(pairs: Sequence[comparison.Pair]) -> Markup:

@@ -93,7 +93,7 @@ def _line(row: _Row, names: Iterable[str], span: int | None = None) -> Markup:
         "th",
         el("strong", breakable(check.metric)),
         el("span", f" {phrases.bound(check)}", class_="bar"),
-        el("span", " on this host", class_="dim") if span else None,
+        el("span", " · host", class_="dim") if span else None,
         scope="row",
         title=check.why,
     )

@@ -112,7 +112,13 @@ def _hero(page: PageData) -> Markup:
             ),
             el("p", f"{reason}.", class_="lede") if reason else None,
             el("p", page.slo.why, class_="dim") if page.slo.why else None,
-            el("p", el("b", "Next: "), el("code", decision.next_step(run=page.run or "RUN_DIR")), class_="next")
+            el(
+                "p",
+                f"{decision.advice[:1].upper()}{decision.advice[1:]}. " if decision.advice else None,
+                el("b", "Next: "),
+                el("code", decision.next_step(run=page.run or "RUN_DIR")),
+                class_="next",
+            )
             if page.progress is None
             else el("progress", max="1", value=page.progress.share, aria_label="This part of the run"),
             facts(summary, "facts"),
@@ -126,6 +132,12 @@ def _outcome(page: PageData) -> str:
         return "none yet"
     verdict = page.verdict
     return f"{phrases.spaced(phrases.state(page))}, exit code {verdict.exit_code}, grade {verdict.grade}"
+
+
+def _later(delta: float) -> str:
+    """Write a change of a time to first token: 19 % later."""
+    change = round(100 * delta)
+    return f"{abs(change)} % {'later' if change > 0 else 'earlier'}" if change else "as early as plain decoding"
 
 
 def _instant(stamp: str) -> str:
@@ -186,7 +198,7 @@ def _workload(one: WorkloadSummary, judged: WorkloadVerdict, across: charts.Scal
         ("Policy", describe_setting(one.setting)),
         ("Acceptance", f"{one.acceptance:.0%}" if one.acceptance is not None else None),
         ("Quality", one.quality),
-        ("First token", f"{one.ttft_delta:+.0%} time" if one.ttft_delta is not None else None),
+        ("First token", _later(one.ttft_delta) if one.ttft_delta is not None else None),
         ("Checks", f"{one.passed} of {one.checks} passed" if one.checks else "none apply"),
     )
     account = [el("p", line, class_="dim") for line in phrases.account(judged.choice)]

@@ -93,7 +93,7 @@ def _soak(page: PageData, one: Timeline, names: Sequence[str]) -> list[Markup]:
     level = [f"{LANES[lane.name].lower()} {_constant(lane)}" for lane in one.lanes if lane.points and lane not in lanes]
     drawings += [_lane(page, one, lane, across, host_rules, foot=lane is lanes[-1]) for lane in lanes]
     events = [
-        el("li", el("strong", f"{number}  {show_seconds(mark.at)}"), f" {mark.text}", class_=mark.kind)
+        el("li", el("strong", str(number)), f" at {show_seconds(mark.at)}, {mark.text}", class_=mark.kind)
         for number, mark in enumerate(one.marks, start=1)
     ]
     drawn = f", {len(one.dots)} of them drawn" if len(one.dots) < one.answers else ""
@@ -104,9 +104,7 @@ def _soak(page: PageData, one: Timeline, names: Sequence[str]) -> list[Markup]:
     return [
         el("h3", one.name, el("span", about, class_="dim")),
         el("p", settings, class_="dim note"),
-        el("p", f"Grey in the host's charts: {because}. It is not judged there.", class_="dim note")
-        if one.gaps
-        else Markup(""),
+        el("p", f"Grey: {because}; the host is not judged there.", class_="dim note") if one.gaps else Markup(""),
         el("div", *drawings, class_="lanes", data_seconds=f"{one.seconds:g}"),
         el("p", f"Constant: {', '.join(level)}.", class_="dim lane") if level else Markup(""),
         el("p", f"Not measured on this host: {'; '.join(unseen)}.", class_="dim lane") if unseen else Markup(""),

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,15 +84,16 @@ def export_stored(path: Path) -> dict[str, Any]:
     Raise InputError where no endpoint is configured, RefusedError where the collector does not take all of it.
     """
     directory = run_directory.RunDirectory(path)
-    manifest = inputs.load_manifest(directory.read("manifest.json"))
-    given, _ = inputs.stored_inputs(directory, manifest)
+    with run_directory.unreadable_as_no_proof(path):
+        manifest = inputs.load_manifest(directory.read("manifest.json"))
+        given, _ = inputs.stored_inputs(directory, manifest)
+        verdict = path / "verdict.json"
+        concluded = run_directory.parse_json(verdict.read_bytes(), "verdict.json") if verdict.is_file() else {}
     to = destination(given.slo.telemetry, os.environ)
     if to is None:
         raise InputError(
             "no OTLP endpoint is set", hint="set OTEL_EXPORTER_OTLP_ENDPOINT, or [telemetry] endpoint in the SLO"
         )
-    verdict = path / "verdict.json"
-    concluded = run_directory.parse_json(verdict.read_bytes(), "verdict.json") if verdict.is_file() else {}
     sent = _send_part(to, path, outcome={name: concluded.get(name) for name in OUTCOME})
     return {"schema": 1, "endpoint": to.endpoint, "spans": sent["spans"], "points": sent["points"]}
 
@@ -111,6 +112,22 @@ def transition(
         if to is not None and "traces" in to.signals:
             change = {"attributes": dict(attributes), "at_ns": at_ns, "manifest_sha256": manifest_sha256}
             _send(to, {"transition": change})
+    except GatekeeperError as error:
+        return error.message
+    return None
+
+
+def live(
+    config: Telemetry,
+    points: Sequence[tuple[str, str, float, Mapping[str, str]]],
+    at_ns: int,
+    manifest_sha256: str,
+) -> str | None:
+    """Send gauges (name, unit, value, attributes) of live requests, if there is a collector; return why it failed."""
+    try:
+        to = destination(config, os.environ)
+        if to is not None and "metrics" in to.signals:
+            _send(to, {"live": {"points": list(points), "at_ns": at_ns, "manifest_sha256": manifest_sha256}})
     except GatekeeperError as error:
         return error.message
     return None

@@ -7,6 +7,7 @@ SLO's endpoint becomes variables too.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
@@ -62,8 +63,13 @@ def destination(config: Telemetry, environment: Mapping[str, str]) -> Destinatio
     signals = {one: _protocol(one, variables) for one in SIGNALS if _wanted(one, variables)}
     if not signals:
         return None
-    for one in signals:
+    for one, protocol in signals.items():
         _check(one, variables)
+        if protocol == "grpc" and find_spec("grpc") is None:
+            raise InputError(
+                "OTLP over gRPC needs the package grpcio, which is not installed",
+                hint="pip install 'gatekeeper-slo[grpc]', or use http/protobuf, usually on port 4318",
+            )
     return Destination(
         signals=signals,
         endpoint=" and ".join(dict.fromkeys(_shown(one, protocol, variables) for one, protocol in signals.items())),

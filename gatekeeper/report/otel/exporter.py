@@ -16,6 +16,7 @@ from signal import ITIMER_REAL, setitimer
 from typing import Any
 
 from opentelemetry.sdk.metrics import export as sdk
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 
 from gatekeeper.core.errors import GatekeeperError
@@ -24,7 +25,7 @@ from gatekeeper.core.records import Generation
 from gatekeeper.core.system import inputs, record_files, run_directory
 from gatekeeper.report.otel import metrics, spans
 from gatekeeper.report.otel.endpoint import Protocol, Signal
-from gatekeeper.report.otel.identity import SCOPE, RunIdentity
+from gatekeeper.report.otel.identity import SCOPE, RunIdentity, resource
 from gatekeeper.report.otel.transport import Transport
 
 SPANS = 500
@@ -104,7 +105,7 @@ def export(path: Path, part: RunPart, options: SendOptions) -> Sent:
         found += [root] if root is not None else []
     measured = metrics.of_requests(identity, answers, latest=part.latest)
     measured += metrics.of_host(identity, samples[part.samples_from :])
-    return Sent(files, len(samples), send_spans(found, options), _send_metrics(identity, measured, options))
+    return Sent(files, len(samples), send_spans(found, options), _send_metrics(identity.resource, measured, options))
 
 
 def identity_of(path: Path) -> RunIdentity:
@@ -150,17 +151,17 @@ def send_spans(found: Sequence[ReadableSpan], options: SendOptions) -> int:
     return len(found)
 
 
-def _send_metrics(identity: RunIdentity, found: Sequence[sdk.Metric], options: SendOptions) -> int:
+def _send_metrics(of: Resource, found: Sequence[sdk.Metric], options: SendOptions) -> int:
     if not found or "metrics" not in options.signals:
         return 0
     scoped = sdk.ScopeMetrics(SCOPE, found, schema_url="")
     with options.open("metrics") as transport:
-        transport.send(sdk.MetricsData([sdk.ResourceMetrics(identity.resource, [scoped], schema_url="")]))
+        transport.send(sdk.MetricsData([sdk.ResourceMetrics(of, [scoped], schema_url="")]))
     return sum(len(one.data.data_points) for one in found)
 
 
 def main() -> int:
-    """Serve one request: {options, run, part} or {options, transition}."""
+    """Serve one request: {options, run, part}, {options, transition} or {options, live}."""
     request = json.load(sys.stdin)
     options = SendOptions(**request["options"])
     setitimer(ITIMER_REAL, options.left + RESERVE_S)  # ends this process even where its parent was killed before
@@ -168,6 +169,10 @@ def main() -> int:
     try:
         if "transition" in request:
             sent = {"spans": send_spans([spans.transition(**request["transition"])], options)}
+        elif "live" in request:
+            measured, source = metrics.gauges(request["live"]["points"], request["live"]["at_ns"]), request["live"]
+            of = resource({"gatekeeper.manifest.sha256": source["manifest_sha256"]})
+            sent = {"spans": 0, "points": _send_metrics(of, measured, options)}
         else:
             sent = asdict(export(Path(request["run"]), RunPart(**request["part"]), options))
     except GatekeeperError as error:

@@ -157,3 +157,12 @@ def of_host(identity: RunIdentity, samples: Sequence[HostSample]) -> list[sdk.Me
         )
         for metric, points in found.values()
     ]
+
+
+def gauges(points: Iterable[tuple[str, str, float, Mapping[str, str]]], at_ns: int) -> list[sdk.Metric]:
+    """Return one gauge a name, with a point for each value and its attributes."""
+    found: dict[tuple[str, str], list[sdk.NumberDataPoint]] = {}
+    for name, unit, value, attributes in points:
+        point = sdk.NumberDataPoint(dict(attributes), 0, at_ns, value)
+        found.setdefault((name, unit), []).append(point)
+    return [sdk.Metric(name, None, unit, sdk.Gauge(some)) for (name, unit), some in found.items()]

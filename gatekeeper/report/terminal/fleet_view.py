@@ -2,7 +2,9 @@
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -10,11 +12,14 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from gatekeeper.core.text import printable
+from gatekeeper.core.text import counted, printable
 from gatekeeper.core.units import show_seconds
 
 ROWS_MOST = 30
-"""Rows of the table; cells that are queued or done are left out first."""
+"""Rows of the table, if the terminal is high enough; cells that are queued are left out first."""
+OTHER_LINES = 3
+"""The head of the table, its last line, and the prompt."""
+ORDER = {"running": 0, "retry": 0, "done": 1, "queued": 2}
 
 
 class OfFleet(Protocol):
@@ -33,15 +38,35 @@ class OfFleet(Protocol):
         """Why it is not run."""
 
 
+@dataclass(slots=True)
+class _CellRow:
+    """What is known of a cell."""
+
+    expected: float
+    state: str = "queued"
+    """queued, running, retry or done."""
+    what: str = "queued"
+    """The state in words."""
+    stage: str = ""
+    started: float = 0.0
+    left: float | None = None
+    """Time until the run ends, as of *left_at*; None is unknown."""
+    left_at: float = 0.0
+
+    def forecast(self, now: float) -> str:
+        if self.state == "done":
+            return ""
+        if self.left is None:
+            return f"about {_time(self.expected)} in all"
+        return f"about {_time(max(0.0, self.left - (now - self.left_at)))} left"
+
+
 class FleetView:
     """Shows the cells while they run, on stderr."""
 
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet, self._console = quiet, Console(stderr=True)
-        self._states: dict[str, str] = {}
-        self._stages: dict[str, str] = {}
-        self._started: dict[str, float] = {}
-        self._seconds: dict[str, float] = {}
+    def __init__(self, *, quiet: bool, console: Console | None = None) -> None:
+        self._quiet, self._console = quiet, console or Console(stderr=True)
+        self._rows: dict[str, _CellRow] = {}
         drawn = not quiet and self._console.is_terminal
         self._live = Live(console=self._console, refresh_per_second=2, get_renderable=self._table) if drawn else None
 
@@ -52,6 +77,7 @@ class FleetView:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._live is not None:
+            self._live.transient = kind is None  # the answer, which follows, has the same rows
             self._live.stop()
 
     def begin(self, cells: Sequence[OfFleet]) -> None:
@@ -60,24 +86,35 @@ class FleetView:
             if one.excluded:
                 self.note(f"{one.name}: not run: {'; '.join(one.excluded)}")
             else:
-                self._states[one.name], self._seconds[one.name] = "queued", one.seconds
+                self._rows[one.name] = _CellRow(one.seconds)
 
     def report(self, name: str, what: str, detail: Mapping[str, Any]) -> None:
         """Take in what happened to a cell."""
         if what == "dashboard":
             self.note(f"Dask's dashboard: {detail['link']}")
-            return
-        if what == "event":
-            if detail.get("kind") == "stage":
-                self._stages[name] = str(detail["detail"].get("stage", ""))
-            return
-        if what == "running":
-            self._started[name] = time.monotonic()
-        state = self._state(what, detail)
-        if self._states.get(name) != state:
-            self._states[name] = state
+        elif what == "looking":
+            self.note(f"looking at {counted(detail['hosts'], 'host')}")
+        elif (row := self._rows.get(name)) is not None:
+            if what == "event":
+                self._event(name, row, str(detail.get("kind")), detail["detail"])
+            else:
+                self._change(name, row, what, detail)
+
+    def _event(self, name: str, row: _CellRow, kind: str, detail: Mapping[str, Any]) -> None:
+        if kind == "progress":
+            row.stage, row.left, row.left_at = str(detail["stage"]), detail["left"], time.monotonic()
+        elif kind == "warning" and detail.get("about") in {"connection", "run"}:
+            row.stage = str(detail["because"])
             if self._live is None:
-                self.note(f"{name}: {state}")
+                self.note(f"{name}: {row.stage}")
+
+    def _change(self, name: str, row: _CellRow, what: str, detail: Mapping[str, Any]) -> None:
+        if what == "running" and row.state != "retry":
+            row.started = time.monotonic()
+        before, row.stage = row.what, str(detail.get("error", "")).partition("\n")[0]
+        row.state, row.what = what, _words(what, detail)
+        if row.what != before and self._live is None:
+            self.note(": ".join(filter(None, (name, row.what, row.stage))))
 
     def note(self, text: str) -> None:
         """Print a line."""
@@ -88,23 +125,34 @@ class FleetView:
         else:
             sys.stderr.write(f"{printable(text)}\n")
 
-    def _state(self, what: str, detail: Mapping[str, Any]) -> str:
-        if what == "retry":
-            return f"retry {detail['tries']}: {detail['error'].splitlines()[0]}"
-        if what == "done":
-            why = f": {detail['error'].splitlines()[0]}" if detail["error"] else ""
-            return f"{(detail['outcome'] or 'no verdict').replace('_', ' ')} (exit code {detail['exit_code']}){why}"
-        return what
-
     def _table(self) -> Table:
-        table = Table("run", "state", "stage", "time", "expected", box=None, pad_edge=False)
-        order = {"running": 0, "queued": 2}
-        names = sorted(self._states, key=lambda name: order.get(self._states[name], 1))
-        for name in names[:ROWS_MOST]:
-            running = self._states[name] == "running"
-            spent = show_seconds(round(time.monotonic() - self._started[name])) if running else ""
-            stage = self._stages.get(name, "") if running else ""
-            table.add_row(name, self._states[name], stage, spent, show_seconds(round(self._seconds.get(name, 0))))
-        if len(names) > ROWS_MOST:
-            table.add_row(f"and {len(names) - ROWS_MOST} more", "", "", "", "")
+        table = Table(box=None, pad_edge=False, show_header=bool(self._rows))
+        for head in ("run", "state", "time", "forecast", "stage"):
+            table.add_column(head, no_wrap=True, overflow="ellipsis", ratio=1 if head == "stage" else None)
+        now, rows = time.monotonic(), dict(self._rows)
+        names = sorted(rows, key=lambda name: ORDER[rows[name].state])
+        most = max(1, min(ROWS_MOST, self._console.height - OTHER_LINES))
+        for name in names[:most]:
+            row = rows[name]
+            spent = _time(now - row.started) if row.state in {"running", "retry"} else ""
+            cells = (name, row.what, spent, row.forecast(now), row.stage)
+            table.add_row(*(printable(cell) for cell in cells))
+        if rows:
+            states = Counter(row.state for row in rows.values())
+            more = f"; {len(names) - most} not shown" if len(names) > most else ""
+            running = states["running"] + states["retry"]
+            table.caption = f"{running} running, {states['queued']} queued, {states['done']} done{more}"
+            table.caption_justify = "left"
         return table
+
+
+def _time(seconds: float) -> str:
+    return show_seconds(round(seconds))
+
+
+def _words(what: str, detail: Mapping[str, Any]) -> str:
+    if what == "retry":
+        return f"retry {detail['tries']}"
+    if what == "done":
+        return f"{(detail['outcome'] or 'no verdict').replace('_', ' ')} (exit code {detail['exit_code']})"
+    return what

@@ -1,12 +1,10 @@
 """The progress of a run on stderr: a live view on a terminal, plain lines elsewhere."""
 
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, TextIO
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, Group, RenderableType
@@ -19,74 +17,7 @@ from gatekeeper.core.text import counted, describe_setting, printable
 from gatekeeper.core.units import show_seconds
 from gatekeeper.report.data.progress import DONE, Progress, Snapshot
 from gatekeeper.report.data.workload_progress import WorkloadRow
-
-REFRESH_S = 0.25
-HIDE, SHOW, CLEAR_LINE, CLEAR_BELOW = "\x1b[?25l", "\x1b[?25h", "\x1b[2K", "\x1b[J"
-WRAP, NO_WRAP = "\x1b[?7h", "\x1b[?7l"
-"""A terminal such as tmux is narrower for a moment before it says so: meanwhile a line must not take two rows."""
-CLOSED = (OSError, ValueError)
-"""Errors of writing to a terminal that was closed."""
-
-
-class LiveView:
-    """Draws the lines that *draw* returns, four times a second, while its context is open, and then erases them.
-
-    *width* returns the terminal's columns now. When the terminal is closed the drawing ends, not the run. It is not
-    `rich.live.Live`, which leaves rows behind when the terminal is made narrower, and raises when it is closed.
-    """
-
-    def __init__(self, file: TextIO, draw: Callable[[], Sequence[str]], width: Callable[[], int]) -> None:
-        self._file, self._draw, self._width = file, draw, width
-        self._lock = threading.Lock()
-        self._over = threading.Event()
-        self._drawn: Sequence[str] = ()
-        self._thread = threading.Thread(target=self._run, name="live view", daemon=True)
-
-    def print_above(self, lines: Sequence[str]) -> None:
-        """Print *lines* above the view, where they stay."""
-        with self._lock:
-            self._redraw(lines)
-
-    def __enter__(self) -> Self:
-        with self._lock:
-            self._redraw(first=HIDE)
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Erase the view and show the cursor again."""
-        self._over.set()
-        try:
-            self._thread.join()
-        finally:  # a second Ctrl-C ends the wait
-            self._send(self._back() + CLEAR_BELOW + SHOW)
-
-    def _run(self) -> None:
-        while not self._over.wait(REFRESH_S):
-            with self._lock:
-                if not self._over.is_set():
-                    self._redraw()
-
-    def _redraw(self, above: Sequence[str] = (), first: str = "") -> None:
-        """Write the lines *above* and then the view, in one write so that nothing flickers."""
-        lines = self._draw()
-        kept, shown = ("".join(f"{CLEAR_LINE}{line}\n" for line in part) for part in (above, lines))
-        back, self._drawn = self._back(), lines
-        self._send(f"{back}{first}{kept}{NO_WRAP}{shown}{WRAP}{CLEAR_BELOW}")
-
-    def _back(self) -> str:
-        """Return the codes for the view's first line; a terminal that was made narrower has wrapped its lines."""
-        width = max(1, self._width())
-        rows = sum(max(1, -(-Text.from_ansi(line).cell_len // width)) for line in self._drawn)
-        return f"\r\x1b[{rows}A" if rows else "\r"
-
-    def _send(self, text: str) -> None:
-        try:
-            self._file.write(text)
-            self._file.flush()
-        except CLOSED:
-            self._over.set()
-
+from gatekeeper.report.terminal.redrawn_region import CLOSED, REFRESH_S, LiveView
 
 OFTEN_S, SELDOM_S, SETTLED_S = 5.0, 60.0, 60.0
 """Without a terminal, a progress line every 5 s for the first minute, then every minute: logs stay short."""
@@ -120,7 +51,7 @@ def _line(event: Event) -> str | None:
     detail = event.detail
     lines: dict[str, Callable[[], str]] = {
         "begin": lambda: f"run {detail['run']}" + (" (resumed)" if detail.get("segment") else ""),
-        "stage": lambda: f"{detail['stage']} {detail.get('soak', '')}".rstrip() + _settings(detail),
+        "stage": lambda: _stage(detail) + _settings(detail),
         "soaking": lambda: f"{detail['soak']}: at least {show_seconds(float(detail['seconds']))}",
         "stopped": lambda: f"{detail['workload']}: stopped testing {_trial(detail)} early: {detail['because']}",
         "doubt": lambda: f"not comparable: {detail['because']}",
@@ -137,6 +68,12 @@ def _line(event: Event) -> str | None:
     return printable(lines[event.kind]()) if event.kind in lines else None
 
 
+def _stage(detail: Mapping[str, Any]) -> str:
+    """Name a stage: a soak by its own name, a pass after it with the soak's."""
+    stage, soak = str(detail["stage"]), str(detail.get("soak", ""))
+    return soak if stage == "soak" and soak else f"{stage} {soak}".rstrip()
+
+
 def _trial(detail: Mapping[str, Any]) -> str:
     """Name a trial by its setting; a remote host with an older version sends only the trial's name."""
     return describe_setting(detail["setting"]) if "setting" in detail else str(detail["trial"])
@@ -148,17 +85,22 @@ def _settings(detail: Mapping[str, Any]) -> str:
         return f": {settings} trials"
     if not isinstance(settings, Mapping):
         return ""
-    return ": " + "; ".join(f"{name} {describe_setting(knobs)}" for name, knobs in settings.items())
+    return ": " + "; ".join(f"{name} with {describe_setting(knobs)}" for name, knobs in settings.items())
 
 
 @contextmanager
-def progress(*, quiet: bool) -> Iterator[Observer | None]:
-    """Show the run on stderr: a live view on a terminal, plain lines elsewhere, nothing when *quiet*."""
+def progress(first: str = "", *, quiet: bool) -> Iterator[Observer | None]:
+    """Show the run on stderr, the line *first* above: a live view on a terminal, plain lines elsewhere.
+
+    When *quiet*, show nothing.
+    """
     if quiet:
         yield None
         return
     state, console = Progress(), Console(stderr=True, highlight=False, markup=False, emoji=False)
     if not sys.stderr.isatty() or console.is_dumb_terminal:
+        if first:
+            sys.stderr.write(f"{first}\n")
         yield plain_lines(state, sys.stderr)
         return
 
@@ -166,7 +108,8 @@ def progress(*, quiet: bool) -> Iterator[Observer | None]:
         frame = int(time.monotonic() / REFRESH_S)
         return _drawn(console, view(state.snapshot(), console.width - 1, console.height - 1, frame))
 
-    with LiveView(sys.stderr, draw, lambda: console.width) as live:
+    with LiveView(sys.stderr, draw, lambda: (console.width, console.height)) as live:
+        live.print_above([first] if first else [])
 
         def observe(event: Event) -> None:
             state.update(event)

@@ -25,6 +25,8 @@ WORDS = 3
 """Columns on the left that are words."""
 GAP = 2
 """Spaces between two columns."""
+LATEST = "latest"
+"""What the command line calls the newest run in the default folder."""
 UNBROKEN = 100_000
 """The width of a file."""
 LEAST_WORKLOADS, KEPT_OBJECTIVES = 3, 2
@@ -75,7 +77,7 @@ def _fitted(console: Console, decision: Decision, run: Path, slo: object, height
     rows, workloads = decision.rows, decision.workloads
     blocking = [row for row in rows if row.blocking]
     head = _head(console, decision, rows=bool(blocking))
-    foot = [*_remarks(console, decision), Text(), *_foot(decision, run, slo)]
+    foot = [*_remarks(console, decision), Text(), *_foot(console, decision, run, slo)]
     # What would prove an incomplete run is always the rest of the run.
     details = (0,) if decision.verdict.incomplete else (2, 1, 0)
     described = {detail: [_row(console, row, detail) for row in blocking] for detail in details}
@@ -150,14 +152,14 @@ def _remarks(console: Console, decision: Decision) -> list[Text]:
         if check.metric in phrases.TESTS and check.outcome is Outcome.PASS
         for line in _paragraph(console, f"{workload.name}, {check.metric}: {check.because}", style="dim")
     ]
-    kinds = list(dict.fromkeys(phrases.spaced(one.kind) for one in decision.verdict.findings))
+    kinds = list(dict.fromkeys(phrases.spaced(one.kind) for one in phrases.merged(decision.verdict)))
     if kinds:
         lines += _paragraph(console, f"findings (in the report, or with -v): {', '.join(kinds)}", style="yellow")
     return [Text(), *lines] if lines else []
 
 
-def _foot(decision: Decision, run: Path, slo: object) -> Iterator[Text]:
-    """Yield where the results are, and what to do next."""
+def _foot(console: Console, decision: Decision, run: Path, slo: object) -> Iterator[Text]:
+    """Yield where the results are, what to change, and the next command."""
     report, policy = run / "report.html", run / "policy.toml"
     opens = "gatekeeper open" if run.parent == RUNS else shlex.join(["gatekeeper", "open", str(run)])
     yield Text(f"report: {report}  ({opens})" if report.is_file() else f"run: {run}")
@@ -165,7 +167,11 @@ def _foot(decision: Decision, run: Path, slo: object) -> Iterator[Text]:
         yield Text(f"policy: {policy}, valid until {readable_time(decision.valid_until)}")
     else:
         yield Text("policy: none written, nothing changes")
-    yield Text(printable(f"next: {decision.next_step(slo, run)}"))
+    if decision.advice:
+        yield from _paragraph(console, f"advice: {decision.advice}")
+    # The newest of the default folder has a short name: a command that fits a line is easier to read.
+    named = LATEST if run.parent == RUNS else shlex.quote(str(run))
+    yield Text(printable(f"next: {decision.next_step(shlex.quote(str(slo)), named)}"))
 
 
 def _explanations(console: Console, decision: Decision) -> Iterator[Text]:
@@ -183,7 +189,7 @@ def _explanations(console: Console, decision: Decision) -> Iterator[Text]:
     if verdict.host_checks:
         passed = f": {phrases.passed(verdict.host_checks)}/{len(verdict.host_checks)} checks passed"
         yield from _paragraph(console, passed, about="host")
-    for finding in verdict.findings:
+    for finding in phrases.merged(verdict):
         found = f"{phrases.spaced(finding.kind)}, {finding.about}: {phrases.advised(finding)}"
         yield from _paragraph(console, found, style="yellow")
 

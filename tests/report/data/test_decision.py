@@ -49,7 +49,7 @@ def test_a_demo_says_so_first() -> None:
     failed = decide(replace(graded_back().verdict, grade="demo"))
 
     assert demo.headline.startswith("Demo, do not deploy: turn drafting on for easy (1.5x")
-    assert (True, "600 s" in demo.next) == (demo.demo, True)
+    assert (True, "600 s" in demo.advice) == (demo.demo, True)
     assert failed.headline.startswith("Demo: do not deploy: ")
 
 
@@ -63,9 +63,9 @@ def test_the_broken_objective_of_every_step_is_a_row() -> None:
     assert ("easy", "throughput_ratio", Outcome.FAIL) == (row.about, row.check.metric, row.check.outcome)
     assert (3, True, True, "≥ 0.89x") == (len(row.tried), row.blocking, row.abandoned, row.passes_at)
     assert row.check.lo == max(one.lo or 0.0 for _, one in row.tried)
-    assert found.headline.startswith("Do not deploy: drafting must stay off for easy, which requires it")
+    assert found.headline.startswith("Do not deploy: drafting must stay off for easy, although the SLO requires it")
     assert found.reason is not None
-    assert found.reason.startswith("easy: throughput_ratio 0.898x to 0.905x, at least 1.1x required")
+    assert found.reason.startswith("easy: throughput_ratio 0.897x to 0.906x, at least 1.1x required")
 
 
 def test_the_figures_of_a_plain_route_are_those_of_the_best_setting_given_up() -> None:

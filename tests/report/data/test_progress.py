@@ -1,6 +1,7 @@
 """The progress of a run, from its events alone."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.records import Answer, Event, Generation, Reading, Role, Rounds, setting
+from gatekeeper.core.records import Answer, Arrival, Event, Generation, Reading, Role, Rounds, setting
 from gatekeeper.report.data.progress import Gauge, Progress, Snapshot
 from gatekeeper.run.events import encode
 
@@ -201,6 +202,18 @@ def test_figures_are_those_of_the_arm_they_stand_under() -> None:
     row = told(begin(), *(event(1, "answer", generation=one) for one in answers)).rows[0]
 
     assert (50.0, 100.0, 0.75, 2) == (row.plain, row.drafting, row.acceptance, row.answered)
+
+
+def test_the_live_speed_is_that_of_decoding() -> None:
+    """
+    Ten tokens in a second after a first burst that took two: 10 tok/s, as the verdict counts, and not 5 of the answer.
+    """
+    arrivals = [Arrival((2000 + 100 * number) * SECOND // 1000, 5 if not number else 1) for number in range(11)]
+    slow = replace(generation(arm="plain"), answer=Answer(0, 3 * SECOND, arrivals, output_tokens=15))
+
+    row = told(begin(), event(1, "answer", generation=slow)).rows[0]
+
+    assert 10.0 == row.plain
 
 
 def test_a_fault_is_counted() -> None:

@@ -269,7 +269,7 @@ def test_a_required_workload_that_was_graded_back_is_named() -> None:
     text = Document(page.render(seen)).text
 
     assert "graded_back" == seen.verdict.outcome, seen.verdict
-    assert "drafting must stay off for easy, which requires it" in text
+    assert "drafting must stay off for easy, although the SLO requires it" in text
 
 
 def test_a_failed_objective_comes_first_with_its_reason_and_remedy() -> None:

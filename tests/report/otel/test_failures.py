@@ -1,17 +1,12 @@
 """Collectors that are down, slow or unwilling: they cost the run a time limit and never its verdict."""
 
 import socket
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from opentelemetry.exporter.otlp.proto.grpc.exporter import OTLPExporterMixin
 
-from gatekeeper.report.otel import otlp_grpc, spans
-from gatekeeper.report.otel.endpoint import RefusedError
-from gatekeeper.report.otel.exporter import SendOptions, send_spans
 from tests.builders.otlp import Receiver, events_of, over_grpc, over_http
 from tests.builders.tls import self_signed
 from tests.report.otel.conftest import Lay, Told, within
@@ -103,18 +98,16 @@ def test_certificates_are_verified(
     assert told.receiver.by_id().keys() == receiver.by_id().keys()
 
 
-def test_an_exporter_that_is_not_overheard_delivers_nothing(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grpc_that_is_not_installed_is_named_with_its_extra(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    If a later exporter opens its channel elsewhere, its success is not believed.
+    GRPC asked for and not installed: the export ends at once, code 2, with the command that installs it.
     """
-    found = [spans.transition({}, 1, told.manifest_sha256)]
-    stock = OTLPExporterMixin._initialize_channel_and_stub
-    monkeypatch.setattr(otlp_grpc._Intercepted, "_initialize_channel_and_stub", stock)
-    with over_grpc() as receiver:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+    monkeypatch.setattr("gatekeeper.report.otel.endpoint.find_spec", lambda _name: None)
+    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
 
-        with pytest.raises(RefusedError, match="did not send it"):
-            send_spans(found, SendOptions({"traces": "grpc"}, "there", 10, time.monotonic_ns()))
+    done = within(told.place, **variables).run("export", "run", code=2)
+
+    assert "gatekeeper-slo[grpc]" in done.err
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])

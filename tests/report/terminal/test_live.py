@@ -19,7 +19,8 @@ from rich.console import Console
 
 from gatekeeper.core.records import Event, Reading, setting
 from gatekeeper.report.data.progress import Progress
-from gatekeeper.report.terminal.live import CLEAR_BELOW, HIDE, SHOW, WRAP, LiveView, plain_lines, view
+from gatekeeper.report.terminal.live import plain_lines, view
+from gatekeeper.report.terminal.redrawn_region import CLEAR_BELOW, CLEAR_SCREEN, CLEARED, HIDE, SHOW, WRAP, LiveView
 from tests.builders.page_data import like_golden
 from tests.builders.place import ROOT, canary_lines
 from tests.report.data.test_progress import DRAFTING, begin, event, generation, swept
@@ -27,19 +28,25 @@ from tests.report.data.test_progress import DRAFTING, begin, event, generation, 
 VIEW = ("=" * 79, "speed")
 
 
-def test_a_terminal_made_narrower_is_wiped_to_its_last_wrapped_row() -> None:
+@pytest.mark.parametrize("resize", ["a new size", "a signal alone"])
+def test_a_resize_draws_the_whole_screen_again(resize: str) -> None:
     """
-    A line of 79 cells takes two rows of 40 columns: from there the view goes up three rows, not two.
+    Terminals wrap what they show in their own way: everything is cleared, and the latest lines above the view that fit
+    are printed again. A terminal that was resized and set back at once has only sent the signal.
     """
-    file, width = io.StringIO(), [80]
-    live = LiveView(file, lambda: VIEW, lambda: width[0])
-    with live:
-        width[0] = 40
+    file, size = io.StringIO(), [(80, 8)]
+    with LiveView(file, lambda: VIEW, lambda: size[0]) as live:
+        live.print_above([f"line {number}" for number in range(20)])
+        if resize == "a new size":
+            size[0] = (40, 8)
+        else:
+            signal.raise_signal(signal.SIGWINCH)
         file.truncate(0)
         live.print_above(["kept"])
         written = file.getvalue().lstrip("\0")
 
-    assert written.startswith("\r\x1b[3A\x1b[2Kkept\n")
+    assert written.startswith(f"{CLEAR_SCREEN}line 15\nline 16\nline 17\nline 18\nline 19\n\x1b[2Kkept\n")
+    assert file.getvalue().count(CLEAR_SCREEN) <= CLEARED
 
 
 def test_the_region_is_drawn_in_one_piece_and_wiped_at_the_end() -> None:
@@ -48,7 +55,7 @@ def test_the_region_is_drawn_in_one_piece_and_wiped_at_the_end() -> None:
     """
     file = io.StringIO()
 
-    with LiveView(file, lambda: VIEW, lambda: 80):
+    with LiveView(file, lambda: VIEW, lambda: (80, 24)):
         begun = file.getvalue()
 
     assert begun.startswith(f"\r{HIDE}")
@@ -67,7 +74,7 @@ def test_a_closed_terminal_does_not_end_the_run() -> None:
     """
     Nothing more is drawn, and the run continues.
     """
-    with LiveView(ClosedTerminal(), lambda: VIEW, lambda: 80) as live:
+    with LiveView(ClosedTerminal(), lambda: VIEW, lambda: (80, 24)) as live:
         live.print_above(["kept"])
 
 
@@ -78,7 +85,7 @@ def test_whatever_ends_the_run_the_cursor_is_shown(error: type[BaseException]) -
     """
     file = io.StringIO()
 
-    with pytest.raises(error), LiveView(file, lambda: VIEW, lambda: 80):
+    with pytest.raises(error), LiveView(file, lambda: VIEW, lambda: (80, 24)):
         raise error
 
     assert file.getvalue().endswith(SHOW)

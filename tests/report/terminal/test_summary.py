@@ -63,7 +63,7 @@ def test_the_decision_comes_first_and_the_next_step_last() -> None:
         "json      ✓ on      1.90x [1.71, 2.09]  159 tok/s   302 tok/s        0.93     1/1",
     ] == lines[:5] or [line for line in lines if "acceptance" in line] == []
     assert lines[-2] == "policy: runs/one/policy.toml, valid until 2026-12-22 15:00 UTC"
-    assert lines[-1] == "next: gatekeeper admit slos/a.toml --run runs/one"
+    assert lines[-1] == "next: gatekeeper admit slos/a.toml --run latest"
 
 
 def test_the_broken_objective_of_a_workload_that_fell_back_is_shown() -> None:
@@ -72,7 +72,7 @@ def test_the_broken_objective_of_a_workload_that_fell_back_is_shown() -> None:
     """
     text = shown(decide(Verdict("made", "certification", "f", (EASY,)), policy=POLICY))
 
-    assert "Do not deploy: drafting must stay off for easy, which requires it." in text
+    assert "Do not deploy: drafting must stay off for easy, although the SLO requires it." in text
     assert "✕ easy: ttft_delta ≤ +8 %: ttft_delta is so; with heavy, draft length 4" in text
     assert "passes at ≤ +16 %; what to do: " in text
     assert "why it matters: ttft_delta matters" in text
