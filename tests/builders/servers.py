@@ -259,6 +259,19 @@ def vllm(_request: Request, drafting: bool) -> Pieces:
     yield DONE
 
 
+def sglang(request: Request, drafting: bool) -> Pieces:
+    # From its protocol.py: the details come in a chunk of their own, before the usage.
+    assert request["return_spec_tokens_details"] is True
+    yield ROLE
+    yield from by_round(drafting=drafting)
+    yield event(finish())
+    counts = {"spec_num_proposed_drafts": DRAFTED, "spec_num_correct_drafts": ACCEPTED, "spec_verify_ct": VERIFIED}
+    if drafting:
+        yield event({"id": "1", "choices": [], "sglext": {"spec_tokens_details": counts}})
+    yield event(usage())
+    yield DONE
+
+
 def vllm_metrics(answers: int) -> Any:
     def line(name: str, count: int, labels: str = "") -> str:
         return f'vllm:{name}{{engine="0",model_name="big"{labels}}} {float(count * answers)}\n'
@@ -297,6 +310,7 @@ PROTOCOLS = {
     "omlx": Protocol(CHAT, silent),
     "openai": Protocol(CHAT, silent),
     "ollama": Protocol("/api/chat", ollama, lambda request: request["options"].get("draft_num_predict") != 0),
+    "sglang": Protocol(CHAT, sglang),
     "vllm": Protocol(CHAT, vllm, documents={"/metrics": vllm_metrics}),
     "ddtree": Protocol(CHAT, ddtree),
 }

@@ -12,7 +12,15 @@ Files = dict[str, bytes | None]
 """The content of a folder by path; None for a folder in it."""
 SWEEP = ("baseline.jsonl", "null.jsonl", "sweep-default.jsonl")
 RECORDS = (*SWEEP, "soak-1.jsonl", "host.jsonl", "events.jsonl")
-PUBLISHED = ("verdict.json", "policy.toml", "certificate.intoto.json", "junit.xml", "report.html", "SHA256SUMS")
+PUBLISHED = (
+    "verdict.json",
+    "policy.toml",
+    "chain.intoto.json",
+    "certificate.intoto.json",
+    "junit.xml",
+    "report.html",
+    "SHA256SUMS",
+)
 
 
 def small(folder: Path) -> Place:

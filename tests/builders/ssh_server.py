@@ -46,6 +46,11 @@ class Server:
     environment: dict[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
     port: int = 0
+    address: str = "127.0.0.1"
+    within: tuple[str, ...] = ()
+    """The command that enters its network namespace."""
+    name: str = "mini"
+    """What the client calls it."""
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -84,14 +89,14 @@ class Server:
         assert sshd is not None
         with (self.root / "sshd.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sshd, "-D", "-e", "-f", str(self.root / "sshd_config")],
+                [*self.within, sshd, "-D", "-e", "-f", str(self.root / "sshd_config")],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
             )
         end = time.monotonic() + WAIT_S
         while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            with contextlib.suppress(OSError), socket.create_connection((self.address, self.port), 1):
                 return
             log_text = (self.root / "sshd.log").read_text()
             assert self.process.poll() is None, log_text
@@ -106,7 +111,7 @@ class Server:
         lines = [
             *self.options,  # the first value counts
             f"Port {self.port}",
-            "ListenAddress 127.0.0.1",
+            f"ListenAddress {self.address}",
             f"HostKey {self.root / 'host'}",
             f"AuthorizedKeysFile {self.root / 'authorized'}",
             "StrictModes no",
@@ -122,7 +127,7 @@ class Server:
         (self.root / "sshd_config").write_text("\n".join(lines) + "\n")
         self.trust(self.root / "host.pub")
         self.config.write_text(
-            f"Host mini\n  HostName 127.0.0.1\n  Port {self.port}\n  User {getpass.getuser()}\n"
+            f"Host {self.name}\n  HostName {self.address}\n  Port {self.port}\n  User {getpass.getuser()}\n"
             f"  IdentityFile {self.root / 'user'}\n  IdentitiesOnly yes\n  IdentityAgent none\n"
             f"  UserKnownHostsFile {self.known_hosts}\n  GlobalKnownHostsFile /dev/null\n"
         )
@@ -130,12 +135,12 @@ class Server:
     def prefer(self, *lines: str) -> None:
         """Put further lines before those of the client's configuration: the first value counts."""
         further = "".join(f"  {line}\n" for line in lines)
-        self.config.write_text(self.config.read_text().replace("Host mini\n", f"Host mini\n{further}"))
+        self.config.write_text(self.config.read_text().replace(f"Host {self.name}\n", f"Host {self.name}\n{further}"))
 
     def trust(self, public: Path | None) -> None:
         """Have the client know this host key alone; none at all for None."""
         kind_and_key = " ".join(public.read_text().split()[:2]) if public else ""
-        self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {kind_and_key}\n" if public else "")
+        self.known_hosts.write_text(f"[{self.address}]:{self.port} {kind_and_key}\n" if public else "")
 
     def cut(self) -> int:
         """Cut every connection there is; both ends notice, and the server continues to listen. Return how many."""

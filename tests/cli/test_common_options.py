@@ -109,7 +109,7 @@ def test_json_and_format_json_are_the_same(place: Place) -> None:
     ("words", "message", "hint"),
     [
         ("plan no.toml", "no.toml", ""),
-        ("plan", "missing argument 'SLO'", "gatekeeper plan --help"),
+        ("plan", "missing argument 'SLO...'", "gatekeeper plan --help"),
         ("judge . --bogus", "no such option '--bogus'", "gatekeeper judge --help"),
         ("metrics --form json", "'--form'", "'--format'"),
         ("remote list", "missing option '--on'", "gatekeeper remote list --help"),

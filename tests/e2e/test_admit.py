@@ -1,5 +1,6 @@
 """The deploy gate on real runs: finished, unfinished and changed ones."""
 
+import base64
 import json
 import os
 import shutil
@@ -287,8 +288,8 @@ def test_one_byte_of_any_file_is_noticed(certified: Place) -> None:
         ("certificate.intoto.json", '"WARNED"', '"PASSED"', "certificate.intoto.json does not match"),
         (
             "certificate.intoto.json",
-            '"easy: promoted"',
-            '"easy: promoted twice"',
+            '"easy: outcome"',
+            '"easy: outcome twice"',
             "certificate.intoto.json does not match",
         ),
     ],
@@ -322,7 +323,12 @@ def test_a_run_is_not_made_younger_by_its_policy(scripted: Scripted) -> None:
         for old, new in zip(before, after, strict=True):
             edit(run / name, old, new)
     certificate = json.loads((run / "certificate.intoto.json").read_text())
-    certificate["subject"][1]["digest"]["sha256"] = sha256((run / "policy.toml").read_bytes())
+    chain = json.loads((run / "chain.intoto.json").read_text())
+    chain["links"][3]["subject"][0]["digest"]["sha256"] = sha256((run / "policy.toml").read_bytes())
+    (run / "chain.intoto.json").write_text(json_text(chain))
+    named = {one["name"]: one["digest"] for one in certificate["subject"]}
+    for name in ("policy.toml", "chain.intoto.json"):
+        named[name]["sha256"] = sha256((run / name).read_bytes())
     (run / "certificate.intoto.json").write_text(json.dumps(certificate, indent=1, ensure_ascii=False) + "\n")
     rewrite_checksums(run)
 
@@ -348,7 +354,7 @@ def test_a_policy_from_before_there_was_a_watch_still_holds(
     monkeypatch.setattr(verify, "__version__", "0.0.1")
     directory = RunDirectory(run)
     known = verify.judge_again(directory, verify.read_manifest(directory))
-    certificate = verify.certificate_of(directory, known.manifest, known.verdict, policy)
+    certificate = verify.certificate_of(directory, known.manifest, known.verdict, policy, known.events)
     (run / "certificate.intoto.json").write_text(json_text(certificate))
 
     if refused:
@@ -541,6 +547,68 @@ def test_another_signer_or_signature_is_refused(certified: Place) -> None:
     seen.append(admit(certified, "--signed-by", str(allowed))[:2])
 
     assert [(3, "unsigned")] * 4 == seen
+
+
+def pem_keys(folder: Path, name: str) -> tuple[Path, Path]:
+    """Make an ed25519 key pair as PEM: the private file, the public file."""
+    ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
+    serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+    pytest.importorskip("securesystemslib")
+    key = ed25519.Ed25519PrivateKey.generate()
+    pem = serialization.Encoding.PEM
+    private, public = folder / f"{name}.pem", folder / f"{name}.pub.pem"
+    plain = serialization.NoEncryption()
+    private.write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+    public.write_bytes(key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo))
+    return private, public
+
+
+def test_a_key_file_signs_an_envelope_that_others_verify(certified: Place) -> None:
+    """
+    `sign` with a PEM key makes a DSSE envelope of the in-toto Statement: its bytes and its signature over the
+    pre-authentication encoding are what the specification says, and admit accepts it by the public key alone.
+    """
+    private, public = pem_keys(certified.path, "key")
+    _, other = pem_keys(certified.path, "other")
+    run = certified.path / "runs" / "run-1"
+    unsigned = admit(certified, "--signed-by", str(public))[:2]
+    certified.run("sign", "runs/run-1", "--key", str(private), code=0)
+    taken, refused = (admit(certified, "--signed-by", str(one)) for one in (public, other))
+    envelope = json.loads((run / "certificate.dsse.json").read_text())
+
+    payload, kind = base64.b64decode(envelope["payload"]), envelope["payloadType"]
+    encoded = b"DSSEv1 %d %b %d %b" % (len(kind), kind.encode(), len(payload), payload)
+    loaded = pytest.importorskip("cryptography.hazmat.primitives.serialization").load_pem_public_key(
+        public.read_bytes()
+    )
+    loaded.verify(base64.b64decode(envelope["signatures"][0]["sig"]), encoded)  # raises where it does not fit
+    assert (run / "certificate.intoto.json").read_bytes() == payload
+    assert "application/vnd.in-toto+json" == kind
+    assert [(3, "unsigned"), (0, "admitted"), (3, "unsigned")] == [unsigned, taken[:2], refused[:2]]
+    assert taken[2]["signed_by"].startswith("key.pub.pem: key ")
+
+
+def test_admit_shows_who_made_each_step(certified: Place) -> None:
+    """
+    The four steps are in-toto links, each takes what the one before made, and admit says who made them and where; a
+    changed link is tampering, with new checksums too.
+    """
+    run = certified.path / "runs" / "run-1"
+    links = json.loads((run / "chain.intoto.json").read_text())["links"]
+
+    code, _, document = admit(certified)
+    made = [{one["name"] for one in link["subject"]} for link in links]
+    taken = [{one["name"] for one in link["predicate"]["materials"]} for link in links]
+    edit(run / "chain.intoto.json", '"by": [', '"by": ["somebody@else", ')
+    rewrite_checksums(run)
+    changed = admit(certified)
+
+    assert (0, ["freeze", "measure", "judge", "promote"]) == (code, [one["step"] for one in document["chain"]])
+    assert all("@" in one["by"][0] and one["host"]["os"] for one in document["chain"])
+    assert made[0] <= taken[1]
+    assert made[1] <= taken[2]
+    assert made[2] == taken[3] == {"verdict.json"}
+    assert (3, "tampered") == changed[:2]
 
 
 @needs_ssh

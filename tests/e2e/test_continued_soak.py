@@ -1,6 +1,8 @@
 """A soak that continues while a required ratio is open, and what is stored of it."""
 
 import json
+import re
+import shlex
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -87,13 +89,17 @@ def test_a_fixed_soak_stays_as_long_as_the_slo_says(scripted: Scripted) -> None:
 
 def test_a_finished_unproven_run_is_extended(scripted: Scripted) -> None:
     """
-    `--extend` adds parts to the soak of a finished run; the verdict rests on all of them, and can be judged again.
+    The command that the summary offers adds parts to the soak of a finished run; the verdict rests on all of them, and
+    can be judged again.
     """
-    place = scripted(**OPEN, soak=SOAK)
-    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=3)
+    near = [{"metric": "throughput_ratio", "at_least": 1.27, "why": "near the truth"}]
+    place = scripted(**{**OPEN, "objective": near}, soak=SOAK)
+    shown = place.run("certify", "slo.toml", "--out", "run", "--quiet", code=3).out.splitlines()
     before = {name: (place.path / "run" / name).read_bytes() for name in PARTS}
+    offered = shown[-1].removeprefix("next: gatekeeper ")
 
-    place.run("certify", "slo.toml", "--extend", "5m", "--out", "run", "--quiet", code=3)
+    assert re.fullmatch(r"certify slo.toml --extend \d+m --out run", offered), shown
+    place.run(*shlex.split(offered.replace(offered.split()[3], "5m")), "--quiet", code=3)
     judged = place.run("judge", "run", "--json", code=3)
 
     assert parts(place) == [*PARTS, "soak-1.part-4.jsonl"]

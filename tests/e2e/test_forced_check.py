@@ -151,6 +151,7 @@ runpy.run_module("gatekeeper.backends.workers.mlx_lm", run_name="__main__", alte
 
 
 @pytest.mark.mlx
+@pytest.mark.nightly  # a hundred answers of real models; tests/backends/test_mlx.py forces them once
 @pytest.mark.parametrize("rigged", [False, True], ids=["sound", "rigged"])
 def test_a_cache_that_corrupts_later_answers_is_found(place: Place, rigged: bool) -> None:
     """

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -28,21 +29,27 @@ def lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("number", "options"), [(signal.SIGINT, ["--serve", "0"]), (signal.SIGTERM, [])])
 def test_an_interrupt_is_130_and_resumable(
-    scripted: Scripted, until: Until, ended: Ended, number: signal.Signals
+    scripted: Scripted, until: Until, ended: Ended, number: signal.Signals, options: list[str]
 ) -> None:
     """
     Ctrl-C or SIGTERM during the soak ends with 130; --resume keeps what was measured and reaches a verdict.
+
+    The live page ends with the run.
     """
     place = scripted()
     soak = place.path / "run" / "soak-1.jsonl"
-    process = place.held("run/soak-1.jsonl", after=5).start("certify", "slo.toml", "--out", "run")
+    process = place.held("run/soak-1.jsonl", after=5).start("certify", "slo.toml", "--out", "run", *options)
     until(lambda: len(lines(soak)) > 5)
 
     process.send_signal(number)
     interrupted = ended(process)
     before = lines(soak)
+    if options:
+        (address,) = re.findall(r"^page: http://127.0.0.1:(\d+)/$", interrupted.err, re.MULTILINE)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", int(address)))
     place.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
 
     assert 130 == interrupted.code

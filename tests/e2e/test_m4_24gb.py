@@ -158,7 +158,14 @@ BROKEN: dict[str, tuple[str, dict[str, Any]]] = {
 """For each objective on workloads, which workload misses it and why."""
 
 
-@pytest.mark.parametrize("objective", list(BROKEN))
+EVERY_TIME = {"ttft_delta", "answer_throughput_ratio", "tool_call_pass_delta at_least", "error_rate"}
+"""The others take a minute together: they run with the nightly tests."""
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [pytest.param(one, marks=[] if one in EVERY_TIME else [pytest.mark.nightly]) for one in BROKEN],
+)
 def test_each_broken_bound_grades_its_workload_back(place: Place, objective: str) -> None:
     """
     A server that misses one objective ends in plain decoding for it: code 1 where speculation was required.

@@ -227,6 +227,23 @@ def resealed(place: Place, files: Files, name: str, before: bytes, after: bytes)
     run_directory.RunDirectory(place.path / "run").write_checksums()
 
 
+@pytest.mark.parametrize(
+    "content", [b'{"schema": 1, "slo"', b"\xff\xfe{}", b"[1]\n"], ids=["cut", "not UTF-8", "a list"]
+)
+@pytest.mark.parametrize("finished", [True, False], ids=["finished", "unfinished"])
+def test_a_damaged_manifest_is_evidence_that_is_missing(
+    made: tuple[Place, Files], content: bytes, *, finished: bool
+) -> None:
+    """
+    judge, report, export and certify --resume end in 3 and name the manifest, whatever is wrong with it.
+    """
+    place, whole = made
+    restored(place.path / "run", {**(whole if finished else unfinished(whole)), "manifest.json": content})
+
+    for words in (("judge", "run"), ("report", "run"), ("export", "run"), RESUME):
+        assert "manifest.json" in place.run(*words, code=3).err
+
+
 DEEP = b'"a":' + b"[" * 100_000 + b"]" * 100_000 + b","
 
 

@@ -27,6 +27,9 @@ from gatekeeper.backends.http.chat import read_answer
 from gatekeeper.backends.http.stream import RawResponse
 from gatekeeper.backends.models import artifacts, gguf, locate
 from gatekeeper.backends.scripted.script import read_script
+from gatekeeper.canaries import log_formats, traffic_log
+from gatekeeper.canaries.conversation import UnusableError
+from gatekeeper.canaries.expectations import in_words, propose
 from gatekeeper.core import canary, parse, policy, slo, toml_file, units
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.records import Answer, Generation, Role
@@ -144,6 +147,13 @@ def stream(raw: bytes) -> Any:
     return read_answer(RawResponse(0, 9, raw, (3, 6), ends))[0]
 
 
+def traffic(path: Path) -> list[Any]:
+    """Read a log, and make of each request what an imported canary is made of."""
+    found = [one for _, record in traffic_log.records(path) for one in log_formats.conversations(record)]
+    whole = [one for one in found if not isinstance(one, UnusableError)]
+    return [[one.messages, one.tools, propose(one), in_words(one), one.length, one.max_tokens] for one in whole]
+
+
 def linux_source(source: Callable[[Path], DirectSource], name: str) -> Callable[[bytes, Path], Any]:
     def read(path: Path) -> Values:
         return source(path.parent).read()
@@ -201,6 +211,7 @@ PARSERS = {
     "sysctl": Parser(tool(sysctl.parse), use=writes),
     "tokenizer": Parser(model_folder("tokenizer.json"), InputError, writes),
     "toml": Parser(text(parse.toml_table), parse.ParseError),
+    "traffic": Parser(in_file(traffic), InputError, json.dumps),
     "vm_stat": Parser(tool(vm_stat.parse), use=writes),
     "vmstat": Parser(linux_source(linux.Vmstat, "vmstat"), ValueError, writes),
     "worker": Parser(data(worker_line), worker_protocol.WorkerFault, recorded),
@@ -268,6 +279,7 @@ def test_the_examples_of_a_parser_are_sound(name: str, tmp_path: Path) -> None:
     assert sound
 
 
+@pytest.mark.nightly  # the same parsers meet damaged and random input above, without a search by coverage
 @pytest.mark.parametrize("name", ["gguf", "json", "slo", "stream", "worker"])
 def test_coverage_guided_fuzzing_finds_nothing(name: str, tmp_path: Path) -> None:
     """

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as oracle
-from scipy.signal import lfilter
 
 from gatekeeper.analysis.stats import fixed_canaries, intervals
 from gatekeeper.core.verdict import Estimate
@@ -36,12 +35,6 @@ def bounded(found: Estimate | None) -> Estimate:
     return found
 
 
-@pytest.fixture
-def brief_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No noise counts as lasting, so that an interval is the textbook's."""
-    monkeypatch.setattr(fixed_canaries, "_lasting", lambda *_: 0.0)
-
-
 @pytest.mark.parametrize("level", [0.95, 0.975])
 def test_two_answers_each_are_students_interval_within_canaries(level: float) -> None:
     """
@@ -60,7 +53,6 @@ def test_two_answers_each_are_students_interval_within_canaries(level: float) ->
     assert ("frozen", 12, level) == (found.scope, found.n, found.confidence)
 
 
-@pytest.mark.usefixtures("brief_noise")
 @given(SEEDS, st.integers(9, 20), st.integers(1, 3), st.floats(-1, 1))
 @few
 def test_earlier_answers_show_the_noise_of_a_least_squares_fit(
@@ -93,7 +85,6 @@ def test_earlier_answers_show_the_noise_of_a_least_squares_fit(
         assert 1 <= found[1] <= len(rows) - canaries - 1
 
 
-@pytest.mark.usefixtures("brief_noise")
 @given(SEEDS)
 @few
 def test_canaries_that_were_not_answered_bring_the_spread_back(seed: int) -> None:
@@ -129,49 +120,6 @@ def test_faster_everywhere_is_the_ratio_and_its_bounds_as_much_faster(seed: int,
     assert one.lo <= one.center <= one.hi
     assert pytest.approx((factor * one.lo, factor * one.center, factor * one.hi)) == (more.lo, more.center, more.hi)
     assert pytest.approx((1 / one.hi, 1 / one.center, 1 / one.lo)) == (back.lo, back.center, back.hi)
-
-
-def test_noise_that_lasts_over_answers_widens_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A candidate that is slow for eighteen pairs at a time: its pairs are not independent, and the interval says so.
-    """
-    wave = [0.2 if at // 18 % 2 else -0.2 for at in range(72)]
-    ratios = pairs([(one, value + wave[at]) for at, (one, value) in enumerate(rounds(3, 24, 3, noise=0.02))])
-
-    wide = bounded(fixed_canaries.geometric_mean(ratios, 0.95, 24, {}))
-    monkeypatch.setattr(fixed_canaries, "_lasting", lambda *_: 0.0)
-    narrow = bounded(fixed_canaries.geometric_mean(ratios, 0.95, 24, {}))
-
-    assert math.log(wide.hi / wide.lo) > 1.5 * math.log(narrow.hi / narrow.lo)
-
-
-@pytest.mark.parametrize(("least", "chance"), [(fixed_canaries.LASTING_OF_PAIRS, 0.10), (fixed_canaries.LASTING, 0.20)])
-def test_independent_noise_counts_as_lasting_as_often_as_documented(least: float, chance: float) -> None:
-    """
-    Six cosines of independent noise have a chi-square of six degrees, as scipy has it, and so they do in a simulation.
-    """
-    random = np.random.default_rng(1)
-
-    counted = sum(fixed_canaries._lasting(random.normal(size=120), least) > 0 for _ in range(2000)) / 2000
-
-    assert pytest.approx(chance, abs=5e-4) == oracle.chi2.sf(fixed_canaries.WAVES * least, fixed_canaries.WAVES)
-    assert pytest.approx(chance, abs=0.02) == counted
-
-
-@given(st.floats(0.5, 0.95))
-@few
-def test_lasting_noise_has_the_variance_that_its_mean_has(kept: float) -> None:
-    """
-    Noise that keeps a share of itself from answer to answer: by theory (1 + kept) / (1 - kept) times the variance.
-    """
-    random, n = np.random.default_rng(2), 4000
-    fresh = random.normal(size=(200, n)) * math.sqrt(1 - kept**2)
-    fresh[:, 0] = random.normal(size=200)
-    series = lfilter([1.0], [1.0, -kept], fresh)
-
-    more = np.mean([fixed_canaries._lasting(one, 0.0) for one in series])
-
-    assert pytest.approx((1 + kept) / (1 - kept), rel=0.2) == 1 + more
 
 
 @pytest.mark.parametrize(("repeated", "seen"), [(7, False), (8, True)])

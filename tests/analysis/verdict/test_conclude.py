@@ -228,7 +228,7 @@ def test_a_further_part_can_decide() -> None:
     """
     case = bare({"easy": WINNING, "hard": WINNING}, objectives=(objective("throughput_ratio", at_least=1.3),))
     (leg,) = conclude(case).needs
-    above = Made(1.37, noise=0.1)
+    above = Made(1.39, noise=0.1)
     case = with_soak(case, leg, {"easy": above, "hard": Made(1.6)})
     (part,) = conclude(case).needs
 

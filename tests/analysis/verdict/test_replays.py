@@ -1,11 +1,13 @@
 """Repeated answers against first ones, within each arm."""
 
+import math
 import random
 
+import numpy as np
 import pytest
 
 from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
-from gatekeeper.analysis.verdict.replays import History, examine_repeats
+from gatekeeper.analysis.verdict.replays import History, _gains, examine_repeats
 from gatekeeper.core.records import Generation, setting
 from tests.builders.slo import evidence, generation, steady
 
@@ -92,4 +94,30 @@ def test_a_faster_setting_is_no_replay() -> None:
         [(arm, f"c-{at}", {"candidate": 2.0}.get(arm, 1.0)) for at in range(COUNT) for arm in ("candidate", "plain")]
     )
 
-    assert {} == History((*slow, *fast)).gains("candidate", decode_or_answer_rate)
+    assert {} == History((*slow, *fast)).gains("candidate", decode_or_answer_rate).of
+
+
+@pytest.mark.parametrize("compared", [2, COUNT])
+def test_what_settings_differ_by_is_uncertain_in_all_canaries_alike(compared: int) -> None:
+    """
+    The error of what repeats gain is that of a least-squares fit with a column for every canary and setting: where few
+    canaries were repeated at the first setting, the second one's speed, and so the gain, is hardly known.
+    """
+    random = np.random.default_rng(1)
+    asked = [(at, 0, False) for at in range(COUNT)]
+    asked += [(at, 0, True) for at in range(compared)] + [(at, 1, True) for at in range(COUNT)]
+    values = random.normal(0, 0.1, len(asked))
+
+    found = _gains(
+        [(str(at), str(which), later, value) for (at, which, later), value in zip(asked, values, strict=True)]
+    )
+
+    design = np.zeros((len(asked), COUNT + 2))
+    design[np.arange(len(asked)), [at for at, _, _ in asked]] = 1
+    design[:, -2:] = [(which, later) for _, which, later in asked]
+    left = values - design @ np.linalg.lstsq(design, values, rcond=None)[0]
+    degrees = len(asked) - COUNT - 2
+    variance = np.linalg.inv(design.T @ design)[-1, -1] * float(left @ left) / degrees
+    assert pytest.approx(variance) == found.variance
+    assert degrees == found.degrees
+    assert math.sqrt(found.variance) > 0.1 / math.sqrt(compared)

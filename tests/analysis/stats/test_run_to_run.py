@@ -1,0 +1,60 @@
+"""The ratio of two runs: the noise of both, on the canaries that both answered."""
+
+import math
+
+import numpy as np
+import pytest
+
+from gatekeeper.analysis.stats import run_to_run
+from gatekeeper.core.verdict import Estimate, Missing
+
+
+def simulated(
+    rng: np.random.Generator, truth: np.ndarray, repeats: int, noise: float, shift: float
+) -> list[tuple[str, float]]:
+    """One run: every canary answered *repeats* times, in rounds."""
+    return [
+        (f"c{number}", float(center + shift + rng.normal(0, noise)))
+        for _ in range(repeats)
+        for number, center in enumerate(truth)
+    ]
+
+
+@pytest.mark.parametrize("repeats", [1, 4])
+def test_each_bound_holds_as_often_as_it_says(repeats: int) -> None:
+    """
+    Two runs 5 % apart: each one-sided 95 % bound misses at most 1 in 20, with repeats and without.
+    """
+    rng, missed, trials = np.random.default_rng(5), np.zeros(2), 400
+    for _ in range(trials):
+        truth = rng.normal(0.4, 0.3, 12)
+        then, now = (simulated(rng, truth, repeats, noise, shift) for noise, shift in ((0.05, 0.0), (0.1, -0.05)))
+        seen = run_to_run.ratio(now, then, 0.95, 12, logs=True)
+        assert isinstance(seen, Estimate)
+        missed += seen.lo > math.exp(-0.05), seen.hi < math.exp(-0.05)
+
+    # 1 in 20, and two and a half standard deviations of 400 trials more.
+    assert (missed / trials <= 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / trials)).all()
+
+
+def test_counts_are_compared_as_a_ratio_of_means() -> None:
+    """
+    Acceptance 0.8 then and 0.6 now is 0.75 of what was certified, exactly where no answer varies.
+    """
+    then, now = ([(f"c{n}", value) for _ in range(3) for n in range(6)] for value in (0.8, 0.6))
+
+    seen = run_to_run.ratio(now, then, 0.95, 6, logs=False)
+
+    assert isinstance(seen, Estimate)
+    assert pytest.approx((0.75, 0.75, 0.75)) == (seen.center, seen.lo, seen.hi)
+
+
+def test_too_few_common_canaries_are_not_compared() -> None:
+    """
+    Four canaries in common, or means of zero, give no ratio.
+    """
+    few = [(f"c{n}", 0.5) for n in range(4)]
+    zero = [(f"c{n}", 0.0) for n in range(6)]
+
+    assert isinstance(run_to_run.ratio(few, few, 0.95, 4, logs=False), Missing)
+    assert isinstance(run_to_run.ratio(zero, zero, 0.95, 6, logs=False), Missing)
