@@ -17,6 +17,7 @@ SERVERS = {
     "omlx": "gatekeeper.backends.dialects.omlx",
     "openai": "gatekeeper.backends.dialects.openai",
     "rapid-mlx": "gatekeeper.backends.dialects.rapid_mlx",
+    "sglang": "gatekeeper.backends.dialects.sglang",
     "vllm": "gatekeeper.backends.dialects.vllm",
     "vllm-mlx": "gatekeeper.backends.dialects.vllm_mlx",
 }

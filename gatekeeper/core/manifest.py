@@ -59,6 +59,16 @@ class File(_Frozen):
     """Tokens that each prompt of a canary file was lengthened to."""
 
 
+class CertifiedBaseline(_Frozen):
+    """The certified run that objectives with `against = "certified"` compare with."""
+
+    run: str | None
+    """Its folder; None: the person said that there is none yet, and such objectives are left out."""
+    manifest_sha256: str | None = None
+    sha256: str | None = None
+    """Of the copy of its figures in the run directory."""
+
+
 class Manifest(_Frozen):
     """The content of manifest.json."""
 
@@ -88,6 +98,8 @@ class Manifest(_Frozen):
     """Seconds between two host samples; older manifests lack it, and their runs were sampled every second."""
     rules: int = Field(default=1, ge=1, le=RULES)
     """Version of the rules that the run is judged by; manifests of gatekeeper 0.2.0 and before lack it."""
+    certified: CertifiedBaseline | None = None
+    """None where no objective compares with a certified run, and in older manifests."""
     findings: tuple[dict[str, str], ...] = ()
     """Findings of the freeze stage, as verdict.json writes them."""
     doubts: tuple[str, ...] = ()

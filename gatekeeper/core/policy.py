@@ -1,8 +1,9 @@
 """policy.toml: what may be deployed, as `certify` writes it and a person edits it."""
 
+import hashlib
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AwareDatetime, Field, field_validator, model_validator
 
@@ -124,6 +125,9 @@ class Route(InputTable):
         default=(), description="steps below the setting; plain decoding follows the last one"
     )
     longest_prompt: int | None = Field(default=None, ge=1, description="tokens of the longest certified prompt")
+    max_concurrency: int | None = Field(
+        default=None, ge=1, description="requests in flight up to which it may speculate; default that of [conditions]"
+    )
     measured: MeasuredRoute = MeasuredRoute()
 
     @model_validator(mode="after")
@@ -216,6 +220,57 @@ class Default(InputTable):
     speculation: Literal[False] = False
 
 
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{16,64}$")]
+"""The first 16 to 64 hexadecimal digits of a SHA-256."""
+RESPONSE_FORMATS = ("text", "json_object", "json_schema")
+
+
+class ProxyRule(InputTable):
+    """A request that has every property named here belongs to `workload`; the first rule that fits decides."""
+
+    workload: str = Field(min_length=1)
+    path: str | None = Field(default=None, description="path of the request; * and ? are wildcards")
+    model: str | None = Field(default=None, description="`model` of the request; * and ? are wildcards")
+    api_key_sha256: Digest | None = Field(default=None, description="digest of the key in the Authorization header")
+    tools: bool | None = Field(default=None, description="whether the request offers tools")
+    response_format: Literal["text", "json_object", "json_schema"] | None = None
+    prompt_chars_at_least: int | None = Field(default=None, ge=1, description="characters of all messages")
+    prompt_chars_at_most: int | None = Field(default=None, ge=0)
+    system_sha256: Digest | None = Field(default=None, description="digest of the first system message's text")
+
+    @model_validator(mode="after")
+    def _has_condition(self) -> "ProxyRule":
+        if not self.model_fields_set - {"workload"}:
+            raise ValueError("a rule without a condition fits every request\nname a workload 'default' for the rest")
+        return self
+
+
+class Proxy(InputTable):
+    """How `gatekeeper proxy` sorts requests into workloads, and how it proves the benefit on them."""
+
+    default: str | None = Field(
+        default=None, description="workload of a request that no rule fits [default: none, plain decoding]"
+    )
+    holdout: float = Field(
+        default=0.02, ge=0.01, le=0.05, description="share of the speculating requests that is decoded plainly"
+    )
+    speedup_at_least: float = Field(
+        default=1.0,
+        gt=0,
+        description="a decode speed proven lower than this, over plain decoding's, turns a route down",
+    )
+    resume_at: float = Field(
+        default=0.75, gt=0, lt=1, description="share of max_concurrency at which requests speculate again"
+    )
+    resume_after: float = Field(default=5.0, ge=0, description="seconds for which it must have been that low")
+    rule: tuple[ProxyRule, ...] = ()
+
+
+def digest(text: str) -> str:
+    """Return the digest that a rule compares with."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 class Policy(InputTable):
     """The whole file."""
 
@@ -232,6 +287,7 @@ class Policy(InputTable):
     launch: tuple[Launch, ...] = ()
     route: tuple[Route, ...] = Field(min_length=1)
     guard: tuple[Guard, ...] = ()
+    proxy: Proxy = Proxy()
 
     @model_validator(mode="after")
     def _names_exist(self) -> "Policy":
@@ -242,6 +298,11 @@ class Policy(InputTable):
             for name in guard.workloads:
                 if name not in names:
                     raise ValueError(f"guard[{number}].workloads: no route '{name}'\n{did_you_mean(name, names)}")
+        sorted_into = {f"proxy.rule[{number}].workload": one.workload for number, one in enumerate(self.proxy.rule, 1)}
+        sorted_into |= {"proxy.default": self.proxy.default} if self.proxy.default is not None else {}
+        for key, name in sorted_into.items():
+            if name not in names:
+                raise ValueError(f"{key}: no route '{name}'\n{did_you_mean(name, names)}")
         return self
 
     def route_of(self, workload: str) -> Route:
@@ -252,6 +313,11 @@ class Policy(InputTable):
     def guards_of(self, workload: str) -> tuple[Guard, ...]:
         """Return the guards of *workload*, and those of the host."""
         return tuple(guard for guard in self.guard if guard.applies_to(workload))
+
+    def max_concurrency(self, workload: str) -> int:
+        """Return up to how many requests in flight a workload may speculate: without a figure, one."""
+        certified = self.conditions.concurrency if self.conditions is not None else 1
+        return self.route_of(workload).max_concurrency or certified
 
     def expired(self, now: datetime) -> bool:
         """Return whether the policy has expired."""

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from gatekeeper.core.canary import Tier
 from gatekeeper.core.errors import InputError, did_you_mean
-from gatekeeper.core.metrics import BY_NAME, Metric, suggest_metric
+from gatekeeper.core.metrics import BY_NAME, RUN_TO_RUN, Metric, suggest_metric
 from gatekeeper.core.subject import Address, InputTable, Subject
 from gatekeeper.core.toml_file import located
 from gatekeeper.core.toml_file import parse as parse_toml
@@ -302,17 +302,30 @@ class Objective(MetricBound):
 
     when: Literal["speculating", "always"] | None = None
     scope: Literal["frozen", "population"] = "frozen"
-    source: Literal["ours", "claims"] = Field(default="ours", alias="from")
+    source: Literal["ours", "claims", "timing"] = Field(
+        default="ours",
+        alias="from",
+        description="whose count of rounds: ours; claims: the server's; timing: inferred from gaps between arrivals",
+    )
     or_with: Literal["warm-up"] | None = Field(
         default=None,
         description="of ttft_delta: it also passes if a warmed drafting request keeps the bound against plain decoding "
         "after a pause; policy.toml then requires the warm-up",
     )
+    against: Literal["certified"] | None = Field(
+        default=None,
+        description="certified: the bound is on this run over the last certified run of the SLO, on the same canaries",
+    )
     why: str = Field(min_length=1)
 
     @model_validator(mode="after")
     def _possible(self) -> "Objective":
+        if self.against is not None:
+            self._check_comparable()
+            return self
         self.check_possible("run")
+        if self.source == "timing" and not self.metric.startswith("acceptance_"):
+            raise ValueError(f"{self.metric} is no acceptance, which timing can show\nremove `from`")
         if self.scope == "population" and not self.of.population:
             raise ValueError(f"{self.metric} describes this run, not a population of prompts\nremove `scope`")
         if self.when == "always" and self.of.default_when == "speculating":
@@ -322,6 +335,21 @@ class Objective(MetricBound):
                 "a warm-up is another way to keep at_most on ttft_delta, and of nothing else\nremove `or_with`"
             )
         return self
+
+    def _check_comparable(self) -> None:
+        """Raise ValueError for an objective against the certified run that two runs cannot show."""
+        if self.metric not in RUN_TO_RUN:
+            hint = f"one of {', '.join(RUN_TO_RUN)}; absolute times need both versions in one run: gatekeeper versus"
+            raise ValueError(f"{self.metric} cannot be compared with the certified run\n{hint}")
+        if self.scope != "frozen" or self.source != "ours" or self.or_with is not None or self.when == "always":
+            raise ValueError(
+                'against = "certified" compares the canaries of two runs while speculating\n'
+                "remove `scope`, `from`, `or_with` and `when`"
+            )
+        if not self.of.relative and self.threshold <= 0:
+            raise ValueError(
+                "this bound is a ratio of two runs and must be greater than 0\nfor example at_least = 0.97"
+            )
 
     @property
     def beyond_canaries(self) -> bool:
@@ -387,14 +415,22 @@ class Slo(InputTable):
         return self
 
     def objectives_for(self, workload: str, *, speculating: bool) -> tuple[Objective, ...]:
-        """Return the objectives that apply to *workload* while it speculates or not, without those on the host."""
+        """Return the objectives that apply to *workload* while it speculates or not.
+
+        Those on the host and those against the certified run are not among them.
+        """
         return tuple(
             objective
             for objective in self.objective
             if not objective.of.host
+            and objective.against is None
             and objective.applies_to(workload)
             and (speculating or objective.applies_when == "always")
         )
+
+    def against_certified(self, workload: str) -> tuple[Objective, ...]:
+        """Return the objectives of a speculating *workload* against the certified run."""
+        return tuple(one for one in self.objective if one.against is not None and one.applies_to(workload))
 
     @property
     def host_objectives(self) -> tuple[Objective, ...]:

@@ -81,27 +81,38 @@ class Check:
 
     metric: str
     bound: str
+    """at_least | at_most"""
     threshold: float
     outcome: Outcome
+    """pass: the whole interval keeps the bound | fail: the whole interval breaks it | unproven"""
     unit: str
+    """Of threshold, center, lo and hi: always a base unit."""
     because: str
+    """The reason in words; may change between versions."""
     why: str
+    """As the SLO says."""
     center: float | None = None
+    """The estimate, six significant digits; null: there is none."""
     lo: float | None = None
+    """The lower end of its interval, one-sided at the SLO's confidence."""
     hi: float | None = None
     n: int = 0
+    """Samples that the estimate rests on."""
     scope: str | None = None
     """What the interval is about: these canaries (`frozen`) or prompts like them (`population`); None if counted."""
     population: Mapping[str, Any] | None = None
     """Beside an interval for these canaries: the one for prompts like them, for information."""
     passed_with: str | None = None
     """What the system needs in operation for this check to pass: `warm-up`; None where it needs nothing."""
+    against: str | None = None
+    """`certified`: the bound is on this run over the certified run; None: on this run alone."""
 
     def document(self) -> dict[str, Any]:
         """Return the check as verdict.json writes it."""
         about = {"scope": self.scope} if self.scope is not None else {}
         beside = {"population": dict(self.population)} if self.population is not None else {}
         needs = {"passed_with": self.passed_with} if self.passed_with is not None else {}
+        needs |= {"against": self.against} if self.against is not None else {}
         return {
             "metric": self.metric,
             "bound": self.bound,
@@ -155,8 +166,10 @@ class WorkloadVerdict:
     outcome: str
     """promoted | graded_back | failed | unproven"""
     setting: dict[str, Any]
+    """The knobs to deploy; `{"draft": null}` is plain decoding."""
     checks: tuple[Check, ...]
     required: bool
+    """Whether the SLO requires speculation: required | optional"""
     because: str
     measured: dict[str, Any] = field(default_factory=dict)
     """Figures a person wants to see beside the checks, whether an objective names them or not."""
@@ -222,12 +235,17 @@ class Verdict:
     """The conclusion of a run."""
 
     slo: str
+    """The name in the SLO file."""
     grade: str
+    """certification | demo: a soak shorter than 600 s"""
     manifest_sha256: str
     workloads: tuple[WorkloadVerdict, ...]
+    """One verdict a workload."""
     host_checks: tuple[Check, ...] = ()
+    """Objectives on the machine."""
     findings: tuple[Finding, ...] = ()
     transitions: tuple[Transition, ...] = ()
+    """Every step down the fallback ladder."""
     incomplete: str | None = None
     """Why the records do not suffice, if they do not; then the exit code is never 0."""
     routing: dict[str, Any] = field(default_factory=dict)
@@ -235,7 +253,7 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """Fold the workloads and the host into the outcome of the run."""
+        """Fold the workloads and the host into the outcome of the run: promoted, graded_back, failed or unproven."""
         outcomes = [workload.outcome for workload in self.workloads]
         host = worst(check.outcome for check in self.host_checks) if self.host_checks else Outcome.PASS
         if "failed" in outcomes or host is Outcome.FAIL:

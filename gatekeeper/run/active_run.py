@@ -24,6 +24,7 @@ from gatekeeper.core.system import record_files, run_directory
 from gatekeeper.core.system.record_files import DAMAGED, RecordWriter
 from gatekeeper.core.system.run_directory import EVENTS_FILE
 from gatekeeper.core.text import counted
+from gatekeeper.report.attestation.chain import build_url
 from gatekeeper.report.otel import LiveExport
 from gatekeeper.run.events import EventRecorder
 from gatekeeper.run.load import load_case, terms_of
@@ -59,7 +60,8 @@ class ActiveRun:
         """Record that this process begins its part, with every doubt and warning; *alone* names the only stage."""
         prepared = self.prepared
         forecast = outlook(prepared, alone)
-        self.observe("begin", {"segment": self.segment, "run": str(self.directory.path)} | forecast)
+        made = {"by": host.this_owner(), "build": build_url()}
+        self.observe("begin", {"segment": self.segment, "run": str(self.directory.path), **made} | forecast)
         for doubt in prepared.manifest.doubts:
             self.observe("doubt", {"because": doubt})
         if self.remark is not None:

@@ -29,7 +29,8 @@ from gatekeeper.core.system import inputs, record_files, run_directory
 from gatekeeper.core.text import json_text
 from gatekeeper.core.verdict import Verdict
 from gatekeeper.report import junit, verdict_json
-from gatekeeper.report.certificate import CERTIFICATE
+from gatekeeper.report.attestation.certificate import CERTIFICATE
+from gatekeeper.report.attestation.chain import CHAIN
 from gatekeeper.report.data.decision import Decision, decide
 from gatekeeper.report.data.page import page_data
 from gatekeeper.report.html import page
@@ -39,6 +40,8 @@ from gatekeeper.run.after_soak import after_soak, compare_routes
 from gatekeeper.run.load import fixed_in
 from gatekeeper.run.plan import soak_outlook
 from gatekeeper.run.prepare import prepare, takes_real_time
+from gatekeeper.run.regression.certified_baseline import find_baseline
+from gatekeeper.run.regression.certified_figures import CERTIFIED_NAME
 from gatekeeper.run.requests import Client
 from gatekeeper.run.stages.freeze import freeze_models
 from gatekeeper.run.stages.promote import POLICY, promote
@@ -74,15 +77,19 @@ def certify(
     *,
     resume: bool = False,
     extend: float | None = None,
+    baseline: str | None = None,
     observers: Sequence[Observer],
 ) -> Finished:
-    """Make a whole run in *out*, or continue the one that is there; *extend* gives a finished one seconds of soak."""
+    """Make a whole run in *out*, or continue the one that is there; *extend* gives a finished one seconds of soak.
+
+    *baseline* names the certified run that objectives compare this one with; None: the newest one beside *out*.
+    """
     if extend is not None:
         return _extended(slo_path, out, extend, observers)
     if resume and out is not None and run_directory.RunDirectory(out).is_finished():
         return _finished(slo_path, out)
     with ExitStack() as stack:
-        return _run_to_end(_open(stack, slo_path, out, observers, resume=resume))
+        return _run_to_end(_open(stack, slo_path, out, observers, resume=resume, baseline=baseline, whole=True))
 
 
 def _extended(slo_path: Path, out: Path | None, seconds: float, observers: Sequence[Observer]) -> Finished:
@@ -176,6 +183,8 @@ def _open(
     *,
     resume: bool,
     knobs: Mapping[str, Any] | None = None,
+    baseline: str | None = None,
+    whole: bool = False,
 ) -> ActiveRun:
     """Prepare a run and open its directory; nothing is written before it is known that the objectives can be proven."""
     given = inputs.read(slo_path)
@@ -187,15 +196,20 @@ def _open(
     resume = resume and not run_directory.RunDirectory.nothing_measured(path)
     directory = _directory(stack, path, resume=True) if resume else None
     if directory is not None:
-        fixed = fixed_in(directory)  # a soak alone is continued as one
+        with run_directory.unreadable_as_no_proof(path):
+            inputs.load_manifest(directory.read(run_directory.MANIFEST))
+            fixed = fixed_in(directory)  # a soak alone is continued as one
+    against = find_baseline(given.slo, baseline, path.parent) if whole and directory is None else None
     # A run that measures real time locks the host until it has ended.
     hold = host.hold_host(path.absolute().name) if takes_real_time(given) else None
     remark = stack.enter_context(hold) if hold is not None else None
-    prepared = prepare(given, path / "logs", measuring=not resume, fixed=fixed, stored=directory)
+    prepared = prepare(given, path / "logs", measuring=not resume, fixed=fixed, stored=directory, certified=against)
     if directory is None:
         directory = _directory(stack, path, resume=False)
         for name, text in given.texts.items():
             directory.write(name, text)
+        if against is not None and against.text is not None:
+            directory.write(CERTIFIED_NAME, against.text)
         directory.write("plan.json", json_text(sweep_plan.plan_document(given.slo, prepared.plan)))
         directory.write("manifest.json", prepared.text)  # the last: with it, there is a run to resume
     return stack.enter_context(ActiveRun(prepared, directory, observers, remark))
@@ -361,10 +375,12 @@ def _publish(run: ActiveRun) -> Finished:
     )
     if not wrote:  # killed between these files, and resumed to another verdict
         directory.remove(POLICY)
+        directory.remove(CHAIN)
         directory.remove(CERTIFICATE)
     else:
         policy = tomllib.loads(directory.read(POLICY).decode())
-        directory.write(CERTIFICATE, json_text(verify.certificate_of(directory, manifest, verdict, policy)))
+        directory.write(CHAIN, json_text(verify.chain_of(directory, manifest, events)))
+        directory.write(CERTIFICATE, json_text(verify.certificate_of(directory, manifest, verdict, policy, events)))
     directory.write("junit.xml", junit.render(verdict))
     shown = page_data(
         case,

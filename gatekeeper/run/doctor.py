@@ -1,16 +1,14 @@
 """`gatekeeper doctor`: what is installed here, what is missing for which objective or backend, and how to fix it."""
 
 import platform
-import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any, Literal
 
 from gatekeeper import __version__, host
 from gatekeeper.backends.models import locate
+from gatekeeper.backends.process import program_path
 from gatekeeper.core.metrics import ALL
 from gatekeeper.run.installed_backends import MLX, find_backends
 
@@ -80,9 +78,7 @@ def _backends() -> Iterator[Item]:
 
 def _downloaders() -> Iterator[Item]:
     for program, install in DOWNLOADERS.items():
-        # A program of this environment counts: nothing here is started by its bare name.
-        beside = shutil.which(program, path=str(Path(sys.executable).parent))
-        found = shutil.which(program) or beside
+        found = program_path(program)
         yield Item("program", program, found, "downloading models", None if found else install)
 
 

@@ -1,11 +1,11 @@
 """Which serving systems are installed on this machine, and how to install the others."""
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 
 from gatekeeper.backends.dialects import dialect_of
+from gatekeeper.backends.process import program_path
 from gatekeeper.core.backend_registry import ADAPTERS, SERVERS
 
 ATTACHED = {"lmstudio": "lms", "ollama": "ollama", "omlx": "omlx"}
@@ -15,7 +15,7 @@ PACKAGES = {
     "zlab-dflash": ("dflash", "pip install dflash mlx-lm"),
 }
 """The module of each package that our worker programs wrap, with how to install it."""
-MLX = 'pip install "gatekeeper[mlx]"'
+MLX = 'pip install "gatekeeper-slo[mlx]"'
 """How to install mlx-lm."""
 
 
@@ -38,7 +38,7 @@ def find_backends() -> dict[str, InstalledBackend]:
         if dialect.module is not None:
             found[name] = _module(name, dialect.module, MLX)
         elif program := dialect.program[0] if dialect.program else ATTACHED.get(name):
-            found[name] = InstalledBackend(name, program, shutil.which(program), dialect.install)
+            found[name] = InstalledBackend(name, program, program_path(program), dialect.install)
     return found | {name: _module(name, *PACKAGES[name]) for name in sorted(ADAPTERS)}
 
 

@@ -84,7 +84,7 @@ def served(port: int) -> Iterator[tuple[Observer, str]]:
 
 
 class LivePage:
-    """The newest page of a run, rendered again while somebody asks for it and its records grow."""
+    """The newest page of a run, rendered again while a browser asks for it and its records grow."""
 
     def __init__(self) -> None:
         self.html, self.version = WAITING.encode(), 0

@@ -1,7 +1,6 @@
 """Read a stored run: as a case to judge, as a verdict, as page data."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -31,6 +30,7 @@ from gatekeeper.core.verdict import Finding, Verdict
 from gatekeeper.report.data.decision import Decision, decide
 from gatekeeper.report.data.page import PageData, page_data
 from gatekeeper.report.data.progress import Progress
+from gatekeeper.run.regression.certified_figures import certified_in
 from gatekeeper.run.stages.promote import POLICY
 
 
@@ -121,6 +121,7 @@ def load_case(
         interval=manifest.sample_interval,
         conditions=_conditions_in(events.records),
         weights={one.name: given.profile.weight(one.name, one.tier) for one in given.slo.workload},
+        certified=certified_in(directory, manifest, slo),
         findings=(
             *(Finding(one["kind"], one["about"], one["detail"], one.get("advice", "")) for one in manifest.findings),
             *(_damage_finding(name) for name in damaged),
@@ -217,7 +218,7 @@ def _policy_text(directory: run_directory.RunDirectory) -> str | None:
 def sweep_document(path: Path) -> dict[str, Any]:
     """Return what the sweep of a stored run would choose, per workload, as the document of `sweep`."""
     directory = run_directory.RunDirectory(path)
-    with _unreadable_as_no_proof(path):
+    with run_directory.unreadable_as_no_proof(path):
         text = directory.text("manifest.json")
         manifest = load_manifest(text.encode())
         given, _ = stored_inputs(directory, manifest)
@@ -278,13 +279,13 @@ def _stored(
 ) -> tuple[Case, Manifest, StoredRecords[Event]]:
     """Read a stored run as a case; everything that is wrong with it is among the doubts."""
     path = directory.path
-    with _unreadable_as_no_proof(path):
+    with run_directory.unreadable_as_no_proof(path):
         text = directory.text("manifest.json")
         manifest = load_manifest(text.encode())
         given, doubts = stored_inputs(directory, manifest)
     if slo_path is not None:
         given = _with_objectives_of(given, inputs.read(slo_path), slo_path)
-    with _unreadable_as_no_proof(path):
+    with run_directory.unreadable_as_no_proof(path):
         case = load_case(directory, given, manifest, text)
     events = record_files.read_records(path / run_directory.EVENTS_FILE, record_files.EVENTS)
     if events.trouble is not None:
@@ -306,21 +307,6 @@ def _concluded(case: Case, path: Path) -> Verdict:
         if not case.doubts:
             raise
         raise NoProofError(Reason.UNREADABLE, f"{path}: {'; '.join(case.doubts)}", hint=RESTORE_HINT) from error
-
-
-@contextmanager
-def _unreadable_as_no_proof(path: Path) -> Iterator[None]:
-    """Raise NoProofError for a run that cannot be read; a folder that is not a run stays an InputError."""
-    try:
-        yield
-    except (InputError, ValueError, LookupError) as error:
-        if not run_directory.is_run(path):
-            raise
-        trouble = error.message.removeprefix(f"{path} ") if isinstance(error, InputError) else f"damaged: {error}"
-        newer = isinstance(error, InputError) and error.hint == run_directory.UPDATE_HINT
-        raise NoProofError(
-            Reason.UNREADABLE, f"{path}: {trouble}", hint=run_directory.UPDATE_HINT if newer else RESTORE_HINT
-        ) from error
 
 
 def _with_objectives_of(given: Inputs, other: Inputs, path: Path) -> Inputs:

@@ -1,7 +1,7 @@
 """`gatekeeper plan`: every trial, the expected duration, and what the plan cannot prove. No request is sent."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -11,7 +11,7 @@ from gatekeeper.analysis.plan import duration
 from gatekeeper.analysis.plan.settings import sampling_for
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.errors import ExitCode, InputError
 from gatekeeper.core.interfaces import DecodeRequest, KnowsTime
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Generation, Role, Setting
@@ -44,10 +44,26 @@ OTHER_BANDWIDTH = 100e9
 """Of a host that the SLO does not name, or that is not in the table."""
 DECODING_SHARE = 0.85
 """The part of the bandwidth at which decoding reads the weights: an assumption."""
+EXPERTS_S = 0.0067
+"""What a token of a mixture of experts takes besides its bytes: so much on an M2 Max and on an M3 Ultra, 40 layers."""
 SPEEDS = (1.0, 500.0)
 """The slowest and the fastest speed of plain decoding that is derived from a size, in tok/s."""
 UNKNOWN_SPEED = 30.0
 """Tokens a second where not even the model's size is known."""
+
+
+def lint(paths: Sequence[Path], speed: float | None = None) -> tuple[dict[str, Any], int]:
+    """Check SLO files; return what is wrong with each, and 2 where one is wrong on every machine, else 0."""
+    found = []
+    for path in paths:
+        try:
+            document, _ = forecast(path, speed)
+            wrong = [(one["message"], one["hint"]) for one in document["complaints"] if one["weight"] == "never"]
+        except InputError as error:
+            wrong = [(error.message, error.hint)]
+        found.append({"slo": str(path), "wrong": [{"message": what, "hint": hint} for what, hint in wrong]})
+    bad = any(one["wrong"] for one in found)
+    return {"schema": 1, "files": found}, ExitCode.BAD_INPUT if bad else ExitCode.OK
 
 
 def forecast(slo_path: Path, speed: float | None = None) -> tuple[dict[str, Any], int]:
@@ -167,4 +183,7 @@ def _speed(prepared: Prepared) -> tuple[float, str]:
     bandwidth = DECODING_SHARE * BANDWIDTH.get(slo.host.chip or "", OTHER_BANDWIDTH)
     source = "its weights" if target is not None else "the weights its name tells"
     low, high = SPEEDS
-    return max(low, min(high, bandwidth / size)), f" ({show_bytes(bandwidth)}/s over {source}, {show_bytes(size)})"
+    routed = EXPERTS_S if duration.has_experts(name) else 0.0
+    return max(
+        low, min(high, 1 / (size / bandwidth + routed))
+    ), f" ({show_bytes(bandwidth)}/s over {source}, {show_bytes(size)})"

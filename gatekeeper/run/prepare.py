@@ -27,6 +27,7 @@ from gatekeeper.core.system.inputs import Inputs, load_manifest
 from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.core.verdict import Finding
 from gatekeeper.run.load import fixed_in, plan_of
+from gatekeeper.run.regression.certified_baseline import Baseline
 from gatekeeper.run.requests import Client
 from gatekeeper.run.stages.capability_probe import request_both_arms
 from gatekeeper.run.stages.freeze import FrozenModels, freeze, freeze_models
@@ -76,12 +77,13 @@ def prepare(
     measuring: bool = True,
     fixed: Setting | None = None,
     stored: RunDirectory | None = None,
+    certified: Baseline | None = None,
 ) -> Prepared:
     """Freeze the manifest and make the plan; refuse what cannot be proven.
 
     Not *measuring*: nothing is refused, models may be missing and no request is sent; what the backend reports is then
     a forecast. A *fixed* setting needs no sweep. A *stored* run is continued: its manifest is used, if everything it
-    froze is unchanged.
+    froze is unchanged. *certified* is the run that objectives compare this one with.
     """
     models, missing = _models(inputs, needed=measuring)
     backend = open_backend(inputs.slo.subject, models=models.folders, base=inputs.base, logs=logs)
@@ -97,6 +99,8 @@ def prepare(
         _refuse(problems)
     sight, findings = probe_capabilities(inputs, backend) if measuring and backend.realtime else (backend.sight, [])
     manifest = freeze(inputs, models, backend, sight, here, findings, system=system)
+    if certified is not None:
+        manifest = manifest.model_copy(update={"certified": certified.entry})
     text = manifest.text()
     if stored is not None:
         text, fixed = _unchanged(manifest, stored), fixed_in(stored)

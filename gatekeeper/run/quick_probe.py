@@ -50,7 +50,9 @@ def probe(
         raise InputError(
             f"{slo_path}: subject.drafts is empty", hint="name a draft: without one there is nothing to probe"
         )
-    small = replace(given, slo=_small(given.slo), canaries={n: _cut(given.slo, c) for n, c in given.canaries.items()})
+    small = replace(
+        given, slo=default_alone(given.slo), canaries={n: _cut(given.slo, c) for n, c in given.canaries.items()}
+    )
     with ExitStack() as stack:
         path = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gatekeeper-")))
         remark = stack.enter_context(host.hold_host(path.absolute().name)) if takes_real_time(small) else None
@@ -105,7 +107,7 @@ def _place(model: str) -> str:
     return str(folder.resolve()) if folder.is_dir() else model
 
 
-def _small(slo: Slo) -> Slo:
+def default_alone(slo: Slo) -> Slo:
     """Return the SLO with only its default setting and its default conditions in the sweep."""
     base = defaults(slo)
     if not any(base.get(knob) for knob in DRAFT_LENGTHS):

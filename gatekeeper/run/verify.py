@@ -1,8 +1,5 @@
 """Verify a finished run: its checksums, its verdict, policy and certificate derived again, and its signature."""
 
-import shutil
-import subprocess
-import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,81 +21,24 @@ from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Event
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.system import inputs, record_files, run_directory
+from gatekeeper.core.system import inputs, record_files, run_directory, signatures
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.record_files import RESTORE_HINT
-from gatekeeper.core.system.run_directory import RunDirectory
+from gatekeeper.core.system.run_directory import WATCH_FILES, RunDirectory
 from gatekeeper.core.text import json_text
 from gatekeeper.core.verdict import Verdict
-from gatekeeper.report import certificate, verdict_json
-from gatekeeper.report.certificate import CERTIFICATE
+from gatekeeper.report import verdict_json
+from gatekeeper.report.attestation import certificate, chain
+from gatekeeper.report.attestation.certificate import CERTIFICATE
+from gatekeeper.report.attestation.chain import CHAIN
 from gatekeeper.report.policy_toml import render
 from gatekeeper.run import load
 from gatekeeper.run.stages.freeze import freeze_models, host_doubts
 from gatekeeper.run.stages.promote import POLICY
 
-NAMESPACE = "gatekeeper"
-"""The purpose of the signature (`ssh-keygen -Y ... -n`): a signature made for mail or git is not accepted."""
-SUFFIX = ".sig"
-
-
-def make_signature(content: bytes, key: Path) -> bytes:
-    """Return the signature of *content* by *key*: a private key, or a public one whose private key an agent holds."""
-    if not key.is_file():
-        raise InputError(f"no key file {key}", hint="name a private key, or the .pub file of a key in ssh-agent")
-    ran = _run(("-Y", "sign", "-f", str(key), "-n", NAMESPACE), content)
-    if ran.returncode != 0:
-        raise InputError(
-            f"ssh-keygen cannot sign with {key}: {_last_error(ran)}", hint="try the key with ssh-keygen -Y sign"
-        )
-    return ran.stdout
-
-
-def check_signers_file(allowed: Path) -> None:
-    """Raise InputError if signatures cannot be checked: no such file, or no ssh-keygen."""
-    if not allowed.is_file():
-        raise InputError(f"no allowed-signers file {allowed}", hint="see ALLOWED SIGNERS in ssh-keygen(1)")
-    _program()
-
-
-def signer(content: bytes, signature: bytes, allowed: Path) -> str | None:
-    """Return which of the *allowed* signers signed *content*; None for any other signature."""
-    with tempfile.NamedTemporaryFile(suffix=SUFFIX) as file:  # ssh-keygen reads a signature only from a file
-        file.write(signature)
-        file.flush()
-        where = ("-f", str(allowed), "-s", file.name)
-        named = _run(("-Y", "find-principals", *where), b"")
-        # An older ssh-keygen writes several principals of one key in one line.
-        principals = (
-            named.stdout.decode(errors="replace").replace(",", "\n").split("\n") if not named.returncode else []
-        )
-        for principal in filter(None, (one.strip() for one in principals)):
-            verified = _run(("-Y", "verify", "-I", principal, "-n", NAMESPACE, *where), content)
-            if verified.returncode == 0:
-                return principal
-    return None
-
-
-def _program() -> str:
-    program = shutil.which("ssh-keygen")
-    if program is None:
-        raise InputError(
-            "ssh-keygen is not on PATH", hint="install OpenSSH: apt-get install openssh-client; macOS includes it"
-        )
-    return program
-
-
-def _run(arguments: Sequence[str], content: bytes) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run((_program(), *arguments), input=content, capture_output=True, check=False)
-
-
-def _last_error(ran: subprocess.CompletedProcess[bytes]) -> str:
-    lines = ran.stderr.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else f"exit code {ran.returncode}"
-
-
-SIGNATURE = CERTIFICATE + SUFFIX
-READ = (".jsonl", ".json", ".toml", SUFFIX)
+SIGNATURE = CERTIFICATE + signatures.SUFFIX
+ENVELOPE = "certificate.dsse.json"
+READ = (".jsonl", ".json", ".toml", signatures.SUFFIX)
 """Files that are read as part of a run: adding one counts as tampering, adding a note does not."""
 
 
@@ -235,7 +175,7 @@ def check_published(run: VerifiedRun) -> Published:
             issued=stamp(issued),
             expires=stamp(issued + timedelta(seconds=run.slo.promote.valid_for)),
         )
-        own = certificate_of(directory, run.manifest, run.verdict, derived)
+        own = certificate_of(directory, run.manifest, run.verdict, derived, run.events)
         certified = parse.json_object(written)
         subject, result = certified["subject"], certified["predicate"]["result"]
     except (ValueError, TypeError, LookupError, OverflowError) as error:
@@ -261,23 +201,47 @@ def _routes(policy: Mapping[str, Any], run: VerifiedRun) -> dict[str, Any]:
 
 
 def certificate_of(
-    directory: RunDirectory, manifest: Manifest, verdict: Verdict, policy: Mapping[str, Any]
+    directory: RunDirectory, manifest: Manifest, verdict: Verdict, policy: Mapping[str, Any], events: Sequence[Event]
 ) -> dict[str, Any]:
-    """Return the certificate of a run whose verdict.json and policy.toml are written."""
-    results = ("manifest.json", "verdict.json", POLICY)
+    """Return the certificate of a run whose verdict.json, policy.toml and chain are written."""
+    results = ("manifest.json", "verdict.json", POLICY, *([CHAIN] if (directory.path / CHAIN).is_file() else []))
     frozen = {inputs.SLO_NAME: manifest.slo.sha256, inputs.PROFILE_NAME: manifest.profile.sha256}
     frozen |= {inputs.canary_name(name): file.sha256 for name, file in manifest.canaries.items()}
     files = {name: sha256(directory.read(name)) for name in results}
-    return certificate.statement(manifest, verdict, files=files, inputs=frozen, policy=policy)
+    url = chain.build_of(events)
+    return certificate.statement(manifest, verdict, files=files, inputs=frozen, policy=policy, url=url)
+
+
+def chain_of(directory: RunDirectory, manifest: Manifest, events: Sequence[Event]) -> dict[str, Any]:
+    """Return the chain of a run whose policy is written: its steps, who made them, and where."""
+    records = sorted(path.name for path in directory.path.glob("*.jsonl") if path.name not in WATCH_FILES)
+    names = ("manifest.json", "plan.json", "verdict.json", POLICY, *records)
+    return chain.document(manifest, events, {name: sha256(directory.read(name)) for name in names})
+
+
+def check_chain(run: VerifiedRun) -> list[dict[str, Any]]:
+    """Return who made each step of a run; refuse a chain that its files do not give. Runs of 0.2.0 have none."""
+    directory = run.directory
+    if not (directory.path / CHAIN).is_file():
+        return []
+    derived = chain_of(directory, run.manifest, run.events)
+    if run.exact and json_text(derived).encode() != directory.read(CHAIN):
+        raise NoProofError(Reason.TAMPERED, f"{CHAIN} does not match the run", hint=RESTORE_HINT)
+    return chain.steps(derived)
 
 
 def signed_by(run: VerifiedRun, published: Published, allowed: Path) -> str:
-    """Return which of the *allowed* signers signed a run's certificate; refuse a run that none of them signed."""
-    path = run.directory.path / SIGNATURE
+    """Return which of the *allowed* signers signed a run's certificate; refuse a run that none of them signed.
+
+    *allowed* is an allowed-signers file of ssh, or public keys as PEM, whose signature is a DSSE envelope.
+    """
+    name = ENVELOPE if signatures.is_pem(allowed) else SIGNATURE
     hint = f"sign it with a key listed in {allowed}: gatekeeper sign {{run}} --key KEY"
-    if not path.is_file():
-        raise NoProofError(Reason.UNSIGNED, "the certificate is not signed", hint=hint)
-    who = signer(published.certificate, run.directory.read(SIGNATURE), allowed)
+    if not (run.directory.path / name).is_file():
+        raise NoProofError(Reason.UNSIGNED, f"the certificate is not signed: no {name}", hint=hint)
+    signature = run.directory.read(name)
+    check = signatures.envelope_signer if name == ENVELOPE else signatures.signer
+    who = check(published.certificate, signature, allowed)
     if who is None:
         raise NoProofError(Reason.UNSIGNED, f"the certificate is not signed by a signer in {allowed}", hint=hint)
     return who
@@ -312,10 +276,14 @@ def sign(path: Path, key: Path) -> dict[str, Any]:
         check_sums(directory)
         run = judge_again(directory, read_manifest(directory))
         admission.proven(run.verdict)
-        directory.write(SIGNATURE, make_signature(check_published(run).certificate, key))
+        certified = check_published(run).certificate
+        check_chain(run)
+        pem = key.is_file() and signatures.is_pem(key)
+        name = ENVELOPE if pem else SIGNATURE
+        directory.write(name, (signatures.make_envelope if pem else signatures.make_signature)(certified, key))
         directory.write_checksums()
     except NoProofError as error:
         raise NoProofError(error.reason, f"{path}: not signed: {error.message}", hint=error.next(None, path)) from error
     finally:
         directory.close()
-    return {"schema": 1, "run": str(path), "signature": str(path / SIGNATURE), "outcome": run.verdict.outcome}
+    return {"schema": 1, "run": str(path), "signature": str(path / name), "outcome": run.verdict.outcome}

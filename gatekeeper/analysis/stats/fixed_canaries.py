@@ -4,6 +4,7 @@ Two-stage sampling (Cochran 1977, section 10.3) with canaries as the first stage
 canary was answered, canaries differing from each other adds nothing; where some were not, it adds its share. The noise
 is read off repeats of a canary, never off plain decoding alone: a draft may be noisier than plain decoding, and then
 bounds from the noise of plain decoding fail in 10 to 16 % of the cases where 2.5 % are allowed (bench/coverage.py).
+Noise is taken to be independent here; `lasting.widened` allows for noise that is not.
 """
 
 import math
@@ -17,37 +18,25 @@ from gatekeeper.core.verdict import Estimate
 
 LEAST_DEGREES = 8
 """Degrees of freedom below which repeats do not show the noise: Student's bounds are then 18 % too wide and more."""
-WAVES = 6
-"""Slowest cosines over all answers whose power shows noise that lasts: they see what lasts a sixth of them and more."""
-LASTING_OF_PAIRS, LASTING = 1.774, 1.426
-"""Times the power of independent noise beyond which noise counts as lasting: by chance in 10 % and 20 % of intervals.
-
-In a pair the noise of the host cancels; times of one arm hold all of it.
-"""
 
 
-def standard_error(
-    owner: Ints, values: Floats, size: int, before: Floats | None = None, *, lasting: float = LASTING
-) -> tuple[float, int] | None:
+def standard_error(owner: Ints, values: Floats, size: int, before: Floats | None = None) -> tuple[float, int] | None:
     """Return the standard error of the mean over canaries of their mean values, and its degrees of freedom.
 
-    `owner` numbers the canary of each of the *values*, which come in the order of time; the whole set has *size*
-    canaries. `before`, of shape (canaries, 2), holds the count and the mean of earlier values of each canary, all
-    shifted by one unknown amount: they show the noise and leave the mean alone. Noise counts as *lasting* beyond that
-    many times the power of independent noise. None where repeats are too few.
+    `owner` numbers the canary of each of the *values*; the whole set has *size* canaries. `before`, of shape
+    (canaries, 2), holds the count and the mean of earlier values of each canary, all shifted by one unknown amount:
+    they show the noise and leave the mean alone. None where repeats are too few.
     """
     count = np.bincount(owner).astype(np.float64)
     mean = np.bincount(owner, values) / count
     squares = np.bincount(owner, (values - mean[owner]) ** 2)
     free = count - 1
-    every, total = count, mean * count
     if before is not None and (both := before[:, 0] > 0).sum() > 1:
         shift = np.where(both, mean - before[:, 1], 0.0)
         weight = np.where(both, 1 / (1 / count + 1 / np.maximum(before[:, 0], 1)), 0.0)
         common = (weight * shift).sum() / weight.sum()
         squares = squares + weight * (shift - common) ** 2
         free = free + both * (1 - 1 / both.sum())
-        every, total = every + before[:, 0], total + before[:, 0] * (before[:, 1] + common)
     degrees = float(free.sum())
     if degrees < LEAST_DEGREES - 1e-9:
         return None
@@ -55,11 +44,7 @@ def standard_error(
     # Welch and Satterthwaite's degrees over canaries: few canaries may hold most of the noise.
     fourth = float((squares**2 / (free + 2))[free > 0].sum())
     degrees = min(degrees, max(LEAST_DEGREES / 2, float(squares.sum()) ** 2 / fourth)) if fourth > 0 else degrees
-    others = np.maximum(every[owner] - 1, 1)
-    apart = np.where(every[owner] > 1, values - (total[owner] - values) / others, 0.0)
-    if (more := _lasting(apart, lasting) / noise if noise > 0 else 0.0) > 0:
-        degrees = min(degrees, WAVES)
-    inside = noise * (1 + more) * float((1 / count).sum()) / m**2
+    inside = noise * float((1 / count).sum()) / m**2
     share = min(1.0, m / size)
     across = (1 - share) * float(mean.var(ddof=1)) / m if m > 1 else 0.0
     variance = across + share * inside
@@ -69,26 +54,10 @@ def standard_error(
     return math.sqrt(variance), max(1, int(pooled + 1e-9))
 
 
-def _lasting(apart: Floats, least: float) -> float:
-    """Return by how much noise that lasts over several answers raises the variance of each; 0 if none is shown.
-
-    `apart` is each value's distance from the others of its canary, in the order of time. The power of its slowest
-    cosines is the variance that a mean sees (Mueller 2007), each of them one degree of freedom; it counts where it is
-    *least* times that of independent noise.
-    """
-    n, independent = len(apart), float((apart**2).mean())
-    if n <= 2 * WAVES or independent <= 0:
-        return 0.0
-    at = (np.arange(n) + 0.5) / n
-    waves = np.array([float((apart * np.cos(math.pi * wave * at)).sum()) for wave in range(1, WAVES + 1)])
-    power = 2 / n * float((waves**2).mean())
-    return power - independent if power > least * independent else 0.0
-
-
 def geometric_mean(
     ratios: Sequence[tuple[str, float]], level: float, size: int, before: Mapping[str, Sequence[float]]
 ) -> Estimate | None:
-    """Bound the geometric mean over these canaries of their (canary, ratio) pairs in the order of time.
+    """Bound the geometric mean over these canaries of their (canary, ratio) pairs.
 
     `before` holds the ratios of each canary in the sweep, for their noise. None where repeats are too few for bounds.
     """
@@ -98,7 +67,7 @@ def geometric_mean(
     for number, name in enumerate(names):
         if seen := before.get(name):
             earlier[number] = len(seen), math.fsum(map(math.log, seen)) / len(seen)
-    found = standard_error(owner, logs, size, earlier, lasting=LASTING_OF_PAIRS)
+    found = standard_error(owner, logs, size, earlier)
     if found is None:
         return None
     error, degrees = found
@@ -113,7 +82,7 @@ def quantile(
 ) -> Estimate | None:
     """Bound the *q* quantile of the values of these canaries' answers, each canary weighing the same.
 
-    `answers` holds, in the order of time, the canary of each answer and its (value, weight) pairs: a latency weighs 1,
+    `answers` holds the canary of each answer and its (value, weight) pairs: a latency weighs 1,
     a gap its tokens. The share of the weight up to the quantile is a mean over canaries; its standard error is read
     back as quantiles (Woodruff 1952), the widest of those at the quantile and at either bound. None where repeats are
     too few or a bound lies beyond all values.

@@ -19,6 +19,7 @@ from gatekeeper.analysis.plan.settings import concurrency_of, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers, sweep_answers
+from gatekeeper.analysis.verdict.against_certified import Certified
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import MISSING, Answer, Forced, Generation, HostSample, Role, Setting, StoredRecords, Tie
 from gatekeeper.core.slo import Slo
@@ -60,6 +61,8 @@ class Case:
     """The host's facts before and after each soak."""
     weights: Mapping[str, float] = field(default_factory=dict)
     """Share of each workload in the soak profile's mix."""
+    certified: Certified = field(default_factory=Certified)
+    """The certified run that objectives may compare this one with."""
     findings: tuple[Finding, ...] = ()
     """Findings of the freeze stage."""
     doubts: tuple[str, ...] = ()

@@ -1,6 +1,7 @@
 """The content of policy.toml: from a verdict to a route per workload, and the guards for production."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from gatekeeper.analysis.metrics.pauses import PAUSE_S
@@ -74,11 +75,20 @@ def route(slo: Slo, workload: WorkloadVerdict, *, host_failed: bool) -> dict[str
         out["longest_prompt"] = workload.measured["longest_prompt"]
     if on and any(check.passed_with == WARM_UP for check in workload.checks):
         out |= {"warm_up": True, "warm_up_after": PAUSE_S}
+    if on and (most := _max_concurrency(slo, workload.choice)) is not None:
+        out["max_concurrency"] = most
     if on and (below := _below(slo, tuple(sorted(setting.items())))):
         out["ladder"] = below
     if on and (figures := _figures(workload)):
         out["measured"] = figures
     return out
+
+
+def _max_concurrency(slo: Slo, choice: Mapping[str, Any]) -> int | None:
+    """Return up to how many requests in flight the sweep proves a gain; None where it did not sweep concurrency."""
+    seen = choice.get("concurrency", {}).get("by_concurrency", ())
+    gains = takewhile(lambda one: (one.get("lo") or 0.0) > 1, seen)
+    return max([slo.soak.concurrency, *(one["concurrency"] for one in gains)]) if seen else None
 
 
 def _below(slo: Slo, knobs: Setting) -> list[dict[str, Any]]:
@@ -107,7 +117,7 @@ def guards(slo: Slo, verdict: Verdict) -> list[dict[str, Any]]:
     if not promoted:
         return []
     found: dict[tuple[str, tuple[str, ...]], dict[str, Any]] = {}
-    for objective in slo.objective:
+    for objective in (one for one in slo.objective if one.against is None):
         guard = _from_objective(slo, objective, promoted)
         if guard is not None:
             key = (guard["metric"], objective.workloads)

@@ -27,8 +27,6 @@ FASTER = math.log(1.05)
 """Log of how much faster repeats must be in one arm than in the other: less changes no verdict."""
 LEVEL = 0.995
 """Confidence of that: a run has several workloads and soaks, and an honest one should hardly ever be accused."""
-LATE_LEVEL = 0.9
-"""Confidence that the later half of the first answers shows it as well, beside the above."""
 FEWER_PIECES = math.log(0.5)
 """Repeats in half of the first answer's pieces, or in fewer, were not generated anew."""
 LEAST_CANARIES = 3
@@ -39,8 +37,17 @@ _PAIRED = frozenset(one.name for one in ALL if one.name in _TIMED and one.agains
 
 Arm = Literal["plain", "candidate"]
 Read = Callable[[Answer], float | None]
-Gains = Mapping[str, float]
-"""Log of what repeats of a canary gain over its first answer, in the order of the first answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gains:
+    """Log of what repeats of each canary gain over its first answer, in the order of the first answers."""
+
+    of: Mapping[str, float]
+    variance: float = 0.0
+    """Of the gain that least squares give to all canaries together: what settings differ by is uncertain as well, and
+    that error is the same in every canary."""
+    degrees: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +68,8 @@ class History:
             self.known[arm, read] = _first_and_gains(mine, read)
         first, found = self.known[arm, read]
         asked = {one.canary: one for one in reversed(self.answers if alone else mine)}
-        fresh = {name: gain for name, gain in found.items() if first[name] is asked[name]}
-        return fresh if alone or len(fresh) >= LEAST_CANARIES else found
+        fresh = {name: gain for name, gain in found.of.items() if first[name] is asked[name]}
+        return replace(found, of=fresh) if alone or len(fresh) >= LEAST_CANARIES else found
 
     def first_pairs(self, pairs: Iterable[Pair], arm: Arm) -> tuple[Pair, ...]:
         """Return the pairs of first requests in which *arm* was asked before the other arm.
@@ -141,13 +148,13 @@ def _first_and_gains(answers: Sequence[Generation], read: Read) -> tuple[dict[st
     )
 
 
-def _gains(rows: Sequence[tuple[str, str, bool, float]]) -> dict[str, float]:
+def _gains(rows: Sequence[tuple[str, str, bool, float]]) -> Gains:
     """Return, by canary, the mean of its later values less its first one; rows are (canary, setting, later, value).
 
     A canary's answers are at several settings of other speeds. Least squares tell the settings from the repeats.
     """
     if not any(later for _, _, later, _ in rows):
-        return {}
+        return Gains({})
     canaries = {name: at for at, name in enumerate(dict.fromkeys(row[0] for row in rows))}
     settings = {name: at for at, name in enumerate(dict.fromkeys(row[1] for row in rows))}
     columns = np.zeros((len(rows), len(settings) + 2))
@@ -158,9 +165,12 @@ def _gains(rows: Sequence[tuple[str, str, bool, float]]) -> dict[str, float]:
     count = np.bincount(owner)
     design = np.column_stack([column - (np.bincount(owner, column) / count)[owner] for column in columns.T])
     settings_alone = np.linalg.lstsq(design[:, :-2], design[:, -2], rcond=None)[0]
-    if np.allclose(design[:, :-2] @ settings_alone, design[:, -2]):
-        return {}  # no setting has first and later answers, so that repeats cannot be told from settings
-    fitted = np.linalg.lstsq(design[:, :-1], design[:, -1], rcond=None)[0]
+    later_alone = design[:, -2] - design[:, :-2] @ settings_alone
+    if np.allclose(later_alone, 0):
+        return Gains({})  # no setting has first and later answers, so that repeats cannot be told from settings
+    fitted, _, rank, _ = np.linalg.lstsq(design[:, :-1], design[:, -1], rcond=None)
+    degrees = max(1, len(rows) - len(canaries) - int(rank))
+    noise = float(((design[:, -1] - design[:, :-1] @ fitted) ** 2).sum()) / degrees
     first: dict[str, float] = {}
     others: dict[str, list[float]] = defaultdict(list)
     for canary, setting, later, value in rows:
@@ -169,15 +179,16 @@ def _gains(rows: Sequence[tuple[str, str, bool, float]]) -> dict[str, float]:
             others[canary].append(adjusted)
         else:
             first[canary] = adjusted
-    return {name: fmean(others[name]) - value for name, value in first.items() if others[name]}
+    of = {name: fmean(others[name]) - value for name, value in first.items() if others[name]}
+    return Gains(of, noise / float(later_alone @ later_alone), degrees)
 
 
 def _fewer_pieces(mine: Gains, other: Gains) -> str | None:
     """Describe repeats that come in fewer pieces than first answers, where those of the other arm do not."""
-    both = mine.keys() & other.keys()
+    both = mine.of.keys() & other.of.keys()
     if len(both) < LEAST_CANARIES:
         return None
-    left, others = (median(gains[name] for name in both) for gains in (mine, other))
+    left, others = (median(gains.of[name] for name in both) for gains in (mine, other))
     if left <= FEWER_PIECES < others:
         return f"come in {percent(math.exp(left), '.0f')} of the pieces of the first answers"
     return None
@@ -185,15 +196,15 @@ def _fewer_pieces(mine: Gains, other: Gains) -> str | None:
 
 def _faster(mine: Gains, other: Gains) -> str | None:
     """Describe repeats that are faster than first answers beyond noise, where those of the other arm are not."""
-    both = [name for name in mine if name in other]
+    both = [name for name in mine.of if name in other.of]
     if len(both) < LEAST_CANARIES:
         return None
-    gain = fmean(mine[name] for name in both)
-    apart = [mine[name] - other[name] for name in both]
+    gain = fmean(mine.of[name] for name in both)
+    apart = [mine.of[name] - other.of[name] for name in both]
     # An arm that warms up is slow in its first seconds: there, later first answers gain nothing.
     late = apart[len(apart) // 2 :]
-    proven = _lowest(apart, LEVEL) > FASTER and fmean(late) > FASTER and _lowest(late, LATE_LEVEL) > 0
-    if not proven or gain <= FASTER:
+    lowest = min(_lowest(apart, LEVEL), fmean(apart) - _common_error(mine, other))
+    if not (lowest > FASTER and fmean(late) > FASTER and gain > FASTER):
         return None
     return f"are {percent(math.expm1(gain), '.0f')} faster than the first answers to the same {len(both)} canaries"
 
@@ -202,3 +213,12 @@ def _lowest(values: Sequence[float], level: float) -> float:
     """Return Student's lower bound of the mean."""
     n = len(values)
     return fmean(values) - student_quantile(level, n - 1) * stdev(values) / math.sqrt(n)
+
+
+def _common_error(mine: Gains, other: Gains) -> float:
+    """Return how far the difference of both arms' gains may be off, the error that all canaries share included."""
+    variance = mine.variance + other.variance
+    if variance <= 0:
+        return 0.0
+    parts = sum(gains.variance**2 / gains.degrees for gains in (mine, other))
+    return student_quantile(LEVEL, max(1, int(variance**2 / parts))) * math.sqrt(variance)

@@ -6,15 +6,18 @@ from typing import Any
 
 from gatekeeper.analysis.metrics import exactness
 from gatekeeper.analysis.metrics.comparability import voided_metrics
-from gatekeeper.analysis.metrics.estimate import estimate, pass_rate
+from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.over_time import decay, last_third
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, has_no_decode_speed
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed, labelled_as_claims, with_claimed_rounds
+from gatekeeper.analysis.metrics.shares import pass_rate
+from gatekeeper.analysis.metrics.timed_rounds import estimate_from_timing
 from gatekeeper.analysis.plan.objectives import Implicit, all_objectives
 from gatekeeper.analysis.plan.settings import PLAIN, setting_document, speculates
 from gatekeeper.analysis.plan.soak_schedule import ENOUGH_PAIRS, SoakPlan
 from gatekeeper.analysis.sweep import cost_model
 from gatekeeper.analysis.sweep.choice import Choice
+from gatekeeper.analysis.verdict.against_certified import check_against
 from gatekeeper.analysis.verdict.case import Case, looks_at, soak_answers, soaked_seconds
 from gatekeeper.analysis.verdict.checks import check
 from gatekeeper.analysis.verdict.findings import differing_answers, examine
@@ -70,6 +73,9 @@ def judge_workload(
         )
         for one in objectives
     )
+    if speculating and not case.certified.none_yet:
+        against = (check_against(one, looks, case.certified, lost) for one in case.slo.against_certified(name))
+        checks = (*checks, *against)
     if speculating and terms.rules > 1:
         findings = (*findings, *differing_answers(evidence, checks, about))
     outcome = worst(one.outcome for one in checks)
@@ -104,7 +110,11 @@ def _unseen(case: Case, evidence: PairedAnswers) -> PairedAnswers:
 
 def no_gain_proven(checks: Sequence[Check]) -> str | None:
     """Describe the ratios whose intervals do not decide them; None without any, or where one was not measured."""
-    ratios = [one for one in checks if BY_NAME[one.metric].speed_ratio and one.outcome is Outcome.UNPROVEN]
+    ratios = [
+        one
+        for one in checks
+        if BY_NAME[one.metric].speed_ratio and one.outcome is Outcome.UNPROVEN and one.against is None
+    ]
     if not ratios or any(one.center is None for one in ratios):
         return None
     return "no gain was proven: " + "; ".join(f"{one.metric}: {one.because}" for one in ratios)
@@ -160,8 +170,8 @@ def _estimate(
         return Missing("the sweep chose the setting on all canaries, so none is left to prove it for prompts like them")
     if objective.of.speed_ratio and objective.bound == "at_least" and (fell := decay(evidence)) is not None:
         return _after_decay(objective, evidence, fell)
-    if objective.source == "ours":
-        return estimate(objective.metric, evidence)
+    if objective.source != "claims":
+        return (estimate if objective.source == "ours" else estimate_from_timing)(objective.metric, evidence)
     seen = estimate(objective.metric, replace(evidence, answers=with_claimed_rounds(evidence.answers)))
     return labelled_as_claims(seen) if isinstance(seen, Estimate) else seen
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from gatekeeper.core.parse import ParseError, json_object
 
@@ -90,17 +90,24 @@ def read_regular(path: Path, *, inside: Path | None = None) -> bytes:
         return file.read()
 
 
-def read_input(path: Path, most: int) -> bytes:
-    """Return the content of a file that the user named, of at most *most* bytes; links are followed. Raise OSError.
+def open_input(path: Path) -> IO[bytes]:
+    """Open a file that the user named; links are followed. Raise OSError.
 
     A pipe is not waited for and a device not read, because either may never end.
     """
     # Without O_NONBLOCK, opening a pipe waits for its other end.
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        kind = os.fstat(file.fileno()).st_mode
-        if not stat.S_ISREG(kind):
-            code = errno.EISDIR if stat.S_ISDIR(kind) else errno.EINVAL
-            raise OSError(code, os.strerror(code) if stat.S_ISDIR(kind) else "it is not a regular file", path)
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    kind = os.fstat(file.fileno()).st_mode
+    if not stat.S_ISREG(kind):
+        file.close()
+        code = errno.EISDIR if stat.S_ISDIR(kind) else errno.EINVAL
+        raise OSError(code, os.strerror(code) if stat.S_ISDIR(kind) else "it is not a regular file", path)
+    return file
+
+
+def read_input(path: Path, most: int) -> bytes:
+    """Return the content of a file that the user named, of at most *most* bytes, as `open_input` opens it."""
+    with open_input(path) as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise OSError(errno.EFBIG, f"it is longer than {most} bytes", path)

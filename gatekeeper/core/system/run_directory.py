@@ -4,8 +4,8 @@ import errno
 import os
 import re
 import secrets
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -41,14 +41,14 @@ MANIFEST = "manifest.json"
 LOGS = "logs"
 INPUTS = "inputs"
 FOLDERS = (INPUTS, LOGS)
-_COPY = re.compile(r"\.?(slo\.toml|profile\.toml|canaries-.+\.jsonl)(\.\d+)?")
+_COPY = re.compile(r"\.?(slo\.toml|profile\.toml|certified\.json|canaries-.+\.jsonl)(\.\d+)?")
 """Copies of the inputs, and the hidden names under which they are written."""
 CHECKSUMS = "SHA256SUMS"
 LOCK = "lock"
 FINDER_FILE = ".DS_Store"
 """macOS writes it into every folder that is opened in the Finder: not tampering."""
-WATCH_FILES = ("policy.live.toml", "watch.jsonl")
-"""Files that `gatekeeper watch` writes next to a policy: not part of the run."""
+WATCH_FILES = ("policy.live.toml", "watch.jsonl", "watch.jsonl.1", "live.jsonl", "live.jsonl.1")
+"""Files that `gatekeeper watch` and `proxy` write next to a policy: not part of the run."""
 PARTIAL_SUFFIX = ".part"
 """Ends the name of a run that is still being downloaded from another machine."""
 
@@ -230,6 +230,21 @@ def newest_run(folder: Path) -> Path:
     if not found:
         raise InputError(f"there is no run in the folder {folder} to take as the latest", hint="name the run's folder")
     return max(found)[-1]
+
+
+@contextmanager
+def unreadable_as_no_proof(path: Path) -> Iterator[None]:
+    """Raise NoProofError for a run that cannot be read; a folder that is not a run stays an InputError."""
+    try:
+        yield
+    except (InputError, ValueError, LookupError) as error:
+        if not is_run(path):
+            raise
+        trouble = error.message.removeprefix(f"{path} ") if isinstance(error, InputError) else f"damaged: {error}"
+        newer = isinstance(error, InputError) and error.hint == UPDATE_HINT
+        raise NoProofError(
+            Reason.UNREADABLE, f"{path}: {trouble}", hint=UPDATE_HINT if newer else RESTORE_HINT
+        ) from error
 
 
 def parse_json(content: bytes, name: str) -> dict[str, Any]:

@@ -1,0 +1,106 @@
+"""Bounds that hold at every moment: the ratio of two randomised arms, adjusted for covariates, and a share.
+
+A ratio is the difference of two mean logs, adjusted by regression on covariates that both arms share (ANCOVA). Its
+confidence sequence is that of Lindon, Ham, Tingley & Bojinov (arXiv:2210.08589), a mixture over the size of the effect:
+exact for normal errors, asymptotically valid for any under randomised arms. Each arm has its own error variance, and
+the degrees of freedom are Welch's, since the smaller arm decides them. Errors with rare large values are not normal:
+the smaller arm's variance counts for no less than the larger one's, which has seen them. A share is bounded by a
+beta-binomial mixture (Robbins 1970), which is exact. Moments alone are kept, so memory does not grow with the answers.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gatekeeper.analysis.stats.intervals import Floats
+from gatekeeper.core.verdict import Estimate, Missing
+
+LEAST = 16
+"""Fewer answers in an arm decide nothing: normal theory needs as many for skewed errors."""
+MIXTURE = 6.0
+"""Precision of the mixture: the interval is narrowest once the smaller arm has about 60 answers."""
+_BISECTIONS = 50
+
+
+@dataclass(slots=True)
+class Moments:
+    """Count, sums and products of rows (covariates, then the logarithm that is compared)."""
+
+    columns: int
+    n: int = 0
+    sums: Floats = field(init=False)
+    products: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin without rows."""
+        self.sums, self.products = np.zeros(self.columns), np.zeros((self.columns, self.columns))
+
+    def add(self, row: tuple[float, ...]) -> None:
+        """Add a row; one that is not finite is left out."""
+        if all(map(math.isfinite, row)):
+            values = np.asarray(row)
+            self.n += 1
+            self.sums += values
+            self.products += np.outer(values, values)
+
+    def centred(self) -> Floats:
+        """Return the products of deviations from the mean."""
+        return self.products - np.outer(self.sums, self.sums) / self.n
+
+
+def ratio(treated: Moments, control: Moments, error: float) -> Estimate | Missing:
+    """Bound the geometric mean of treated over control for equal covariates, both sides together with *error*."""
+    n = min(treated.n, control.n)
+    if n < LEAST:
+        return Missing(f"{n} answers in the smaller arm, {LEAST} needed", treated.n + control.n)
+    arms = [(one.centred(), one.n, one.sums / one.n) for one in (treated, control)]
+    within = arms[0][0] + arms[1][0]
+    slopes = np.linalg.pinv(within[:-1, :-1], rcond=1e-10, hermitian=True) @ within[:-1, -1]
+    contrast = np.append(-slopes, 1.0)
+    rank = int(np.linalg.matrix_rank(within[:-1, :-1], hermitian=True))
+    spreads = []
+    for moments, count, _ in arms:
+        left = max(0.0, float(contrast @ moments @ contrast))
+        freedom = count - 1 - rank * count / (treated.n + control.n)  # the slopes cost each arm its share
+        spreads.append((left / freedom, freedom, count))
+    # A small arm has seen no rare slow answer yet: its spread counts for no less than that of the large one.
+    known = max(spreads, key=lambda one: one[2])[0]
+    parts = [(max(spread, known) / count, freedom) for spread, freedom, count in spreads]
+    variance = sum(part for part, _ in parts)
+    center = float(contrast @ (arms[0][2] - arms[1][2]))
+    if variance <= 0:
+        return Missing("every answer is equally fast, so nothing can be bounded", treated.n + control.n)
+    freedom = variance**2 / sum(part**2 / own for part, own in parts)
+    information = treated.n * control.n / (treated.n + control.n)
+    half = math.sqrt(variance) * half_width(information, freedom, error)
+    low, high = (math.exp(min(700.0, center + side * half)) for side in (-1, 1))
+    return Estimate(math.exp(center), low, high, treated.n + control.n, confidence=1 - error)
+
+
+def half_width(information: float, freedom: float, error: float) -> float:
+    """Return how many standard errors the interval extends at *information*; infinite while it is too little."""
+    share = MIXTURE / (MIXTURE + information)
+    reached = math.exp(2 / (freedom + 1) * (-math.log(error) - math.log(share) / 2))
+    return math.sqrt(freedom * (reached - 1) / (1 - reached * share)) if reached * share < 1 else math.inf
+
+
+def share(many: int, n: int, error: float) -> tuple[float, float]:
+    """Bound a share after *many* of *n*, both sides together with *error*, at every moment."""
+    if n == 0:
+        return 0.0, 1.0
+    mixture = math.lgamma(many + 0.5) + math.lgamma(n - many + 0.5) - math.lgamma(n + 1) - math.log(math.pi)
+    limit = -math.log(error)
+
+    def excluded(p: float) -> bool:
+        fit = (many * math.log(p) if many else 0.0) + ((n - many) * math.log1p(-p) if n - many else 0.0)
+        return mixture - fit > limit
+
+    def edge(inside: float, outside: float) -> float:
+        for _ in range(_BISECTIONS):
+            middle = (inside + outside) / 2
+            inside, outside = (inside, middle) if excluded(middle) else (middle, outside)
+        return outside
+
+    center = min(max(many / n, 1e-12), 1 - 1e-12)
+    return 0.0 if many == 0 else edge(center, 1e-300), 1.0 if many == n else edge(center, 1 - 1e-16)

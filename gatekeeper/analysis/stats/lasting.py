@@ -1,0 +1,260 @@
+"""Noise that lasts over several answers: how much it adds to the uncertainty of a mean over time.
+
+Answers that follow each other are then alike, so that their mean is less certain than the spread of repeats shows. How
+long such noise lasts, and how much of all noise it is, are unknown; a short soak shows them only roughly. So every
+pair of both on a grid is weighed by the likelihood of the answers (a restricted likelihood for up to EXACT answers,
+Whittle's for more), with most of the prior on independent noise, and a bound is one of the mixture. Where a series is
+too short to show that its noise is independent, the prior widens the interval; where it shows it, nothing does.
+"""
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+
+from gatekeeper.analysis.stats.intervals import Floats, Ints, student_quantile
+from gatekeeper.core.verdict import Estimate
+
+LENGTHS = (2.0, 5.0, 12.0, 30.0, 75.0, 200.0)
+"""Answers over which noise lasts (it keeps 1 - 1 / length from one to the next), those up to half of the series."""
+SHARES = (0.25, 0.5, 0.75, 1.0)
+"""Of all noise, the share that lasts."""
+INDEPENDENT = 0.8
+"""Prior of noise that does not last: it costs 24 pairs a tenth of width, and 72 pairs nothing."""
+EXACT = 160
+"""Answers up to which the likelihood is exact: 24 pairs show noise of five answers in four of five soaks by it, in two
+of three by Whittle's. The time grows with the cube."""
+BLOCKS = 1024
+"""Longer series are averaged to so many parts."""
+LEAST = 8
+"""With fewer degrees of freedom the series shows nothing."""
+NEGLIGIBLE = 1e-3
+"""Weights below are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedLogs:
+    """Log values of one arm, each with the number of its canary, in the order of time: of the soak and before it."""
+
+    owner: Ints
+    logs: Floats
+    before_owner: Ints
+    before: Floats
+
+    @classmethod
+    def of(cls, seen: Sequence[tuple[Hashable, float]], before: Sequence[tuple[Hashable, float]] = ()) -> "TimedLogs":
+        """Return the series of (canary, log value) in the soak and before it; only canaries of the soak count."""
+        numbers = {name: at for at, name in enumerate(dict.fromkeys(name for name, _ in seen))}
+        kept = [(name, value) for name, value in before if name in numbers]
+        owners = [np.array([numbers[name] for name, _ in part], dtype=np.int64) for part in (seen, kept)]
+        logs = [np.array([value for _, value in part], dtype=np.float64) for part in (seen, kept)]
+        return cls(owners[0], logs[0], owners[1], logs[1])
+
+    def less(self, other: "TimedLogs", share: float) -> "TimedLogs":
+        """Return what is left of these values without a *share* of those of the *other* arm."""
+        return replace(self, logs=self.logs - share * other.logs, before=self.before - share * other.before)
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """What lasting noise may add to the variance of the mean log, each amount with its weight."""
+
+    weights: Floats
+    more: Floats
+    degrees: int
+
+    @property
+    def likely(self) -> float:
+        """Return the weight of any lasting noise."""
+        return float(self.weights[self.more > 0].sum())
+
+
+NONE = Lasting(np.ones(1), np.zeros(1), 1)
+
+
+def of_one_arm(series: TimedLogs, *, trend: bool = False) -> Lasting:
+    """Weigh how noise of this series may last; with *trend*, a straight trend over the soak is no noise.
+
+    One before the soak never is: a system that settles in the sweep says nothing about the soak.
+    """
+    if len(series.logs) < LEAST:
+        return NONE
+    spectrum = _exact if len(series.logs) + len(series.before) <= EXACT else _by_frequency
+    found = spectrum(series, trend)
+    if found is None:
+        return NONE
+    n = len(series.logs)
+    likely, more = [], []
+    for number, (length, parts) in enumerate(found):
+        apart = np.arange(1, n)
+        times = 2 * float(((1 - apart / n) * (1 - 1 / length) ** apart).sum())
+        powers = np.concatenate([power for power, _ in parts])
+        shapes = np.concatenate([shape for _, shape in parts])
+        for share in (0.0, *SHARES) if number == 0 else SHARES:
+            expected = np.maximum(1 - share + share * shapes, 1e-9)
+            noise = float((powers / expected).mean())
+            likely.append(-0.5 * float(np.log(expected).sum()) - 0.5 * len(powers) * math.log(noise))
+            more.append(noise * share * times / n)
+    prior = np.full(len(likely), (1 - INDEPENDENT) / (len(likely) - 1))
+    prior[0] = INDEPENDENT
+    weights = prior * np.exp(np.array(likely) - max(likely))
+    return _pruned(weights, np.array(more), max(1, len(found[0][1][0][0])))
+
+
+def of_both_arms(mine: TimedLogs, plain: TimedLogs, *, trend: bool = False) -> Lasting:
+    """Weigh how noise of a ratio may last, from each arm: that of the host hits both and cancels.
+
+    What plain decoding's noise predicts of the other arm's is taken out of it. The rest shows what lasts in that arm
+    alone, where plain decoding's own noise would hide it.
+    """
+    apart, other = _apart(mine), _apart(plain)
+    both = float(other @ other)
+    share = min(1.0, max(0.0, float(apart @ other) / both)) if both > 0 else 0.0
+    own, theirs = of_one_arm(mine.less(plain, share), trend=trend), of_one_arm(plain, trend=trend)
+    return together(own, replace(theirs, more=(1 - share) ** 2 * theirs.more))
+
+
+def together(first: Lasting, second: Lasting) -> Lasting:
+    """Return what two series of independent noise may add to the variance of the difference of their means."""
+    weights, more = np.outer(first.weights, second.weights), np.add.outer(first.more, second.more)
+    return _pruned(weights.ravel(), more.ravel(), first.degrees)
+
+
+def widened(found: Estimate, noise: Lasting) -> Estimate:
+    """Return the estimate whose bounds, those for prompts like them too, allow for noise that lasts.
+
+    It makes all answers faster or slower alike, so that it moves a mean and a quantile by the same factor.
+    """
+    others = found.population and widened(found.population, noise)
+    if found.confidence is None or not 0 < found.center < math.inf or noise.likely <= 0:
+        return replace(found, population=others)
+    lo, hi = found.lo, found.hi
+    if lo > 0:
+        lo = found.center * math.exp(-_wider(math.log(found.center / lo), found.confidence, noise))
+    if hi < math.inf:
+        hi = found.center * math.exp(_wider(math.log(hi / found.center), found.confidence, noise))
+    return replace(found, lo=lo, hi=hi, population=others)
+
+
+def _wider(half: float, level: float, noise: Lasting) -> float:
+    """Return the half width that is exceeded as rarely as *level* allows; *half* is that without lasting noise."""
+    z = NormalDist().inv_cdf(level)
+    factor = student_quantile(level, noise.degrees)
+    errors: list[float] = np.sqrt((half / z) ** 2 + (factor / z) ** 2 * noise.more).tolist()
+    if max(errors) <= 0:
+        return half
+    weights: list[float] = noise.weights.tolist()
+    cdf = NormalDist().cdf
+    least, most = half, max(half, z * max(errors)) * (1 + 1e-9)
+    for _ in range(40):
+        middle = (least + most) / 2
+        inside = sum(
+            weight * (cdf(middle / error) if error else 1.0) for weight, error in zip(weights, errors, strict=True)
+        )
+        least, most = (middle, most) if inside < level else (least, middle)
+    return most
+
+
+def _pruned(weights: Floats, more: Floats, degrees: int) -> Lasting:
+    weights = weights / weights.sum()
+    kept = weights > NEGLIGIBLE
+    return Lasting(weights[kept] / weights[kept].sum(), more[kept], degrees)
+
+
+Parts = list[tuple[Floats, Floats]]
+"""Squares of independent sums of a series, and the variance of each where all noise lasts; 1 where it does not."""
+
+
+def _lengths(n: int) -> list[float]:
+    return [length for length in LENGTHS if length <= max(LENGTHS[1], n / 2)]
+
+
+def _exact(series: TimedLogs, trend: bool) -> list[tuple[float, Parts]] | None:
+    owner, before = (part.tobytes() for part in (series.owner, series.before_owner))
+    values = np.concatenate([series.logs, series.before])
+    found: list[tuple[float, Parts]] = [
+        (length, [((transform @ values) ** 2, variances)])
+        for length, transform, variances in _sums(owner, before, trend)
+    ]
+    return found if found and found[0][1][0][0].any() else None
+
+
+@lru_cache(maxsize=8)
+def _sums(owner_bytes: bytes, before_bytes: bytes, trend: bool) -> tuple[tuple[float, Floats, Floats], ...]:
+    """Return, by length, the sums in which heights of canaries, the shift before the soak and trends cancel."""
+    owner, before = (np.frombuffer(part, np.int64) for part in (owner_bytes, before_bytes))
+    n, m = len(owner), int(owner.max(initial=-1)) + 1
+    number = np.arange(n + len(before))
+    known = np.zeros((len(number), m + 3))
+    known[number, np.concatenate([owner, before])] = 1
+    known[n:, m] = 1
+    known[n:, m + 1] = np.linspace(-1, 1, len(before))
+    if trend:
+        known[:n, m + 2] = np.linspace(-1, 1, n)
+    left, sizes, _ = np.linalg.svd(known, full_matrices=True)
+    free = left[:, int((sizes > 1e-9 * sizes[0]).sum()) :]
+    if free.shape[1] < LEAST:
+        return ()
+    same = (number < n)[:, None] == (number < n)[None, :]
+    steps = np.abs(number[:, None] - number[None, :])
+    found = []
+    for length in _lengths(n):
+        variances, turned = np.linalg.eigh(free.T @ np.where(same, (1 - 1 / length) ** steps, 0.0) @ free)
+        found.append((length, (free @ turned).T, variances))
+    return tuple(found)
+
+
+def _apart(series: TimedLogs) -> Floats:
+    """Return each value's distance from the others of its canary, or from all values where it has no others."""
+    owner = np.concatenate([series.owner, series.before_owner])
+    n, m = len(series.owner), int(owner.max(initial=-1)) + 1
+    values = np.concatenate([series.logs, series.before])
+    if len(series.before):
+        first, then = (
+            np.bincount(part, weights, minlength=m) / np.maximum(np.bincount(part, minlength=m), 1)
+            for part, weights in ((series.owner, series.logs), (series.before_owner, series.before))
+        )
+        both = np.bincount(series.before_owner, minlength=m) > 0
+        values[n:] += (first - then)[both].mean()
+    count, total = np.bincount(owner, minlength=m), np.bincount(owner, values, minlength=m)
+    others = (total[owner] - values) / np.maximum(count[owner] - 1, 1)
+    apart: Floats = values - np.where(count[owner] > 1, others, values.mean())
+    return apart
+
+
+def _by_frequency(series: TimedLogs, trend: bool) -> list[tuple[float, Parts]] | None:
+    n, apart = len(series.logs), _apart(series)
+    parts = []
+    for part, falls in ((apart[:n], trend), (apart[n:], True)):
+        if len(part) <= 2 * LEAST:
+            continue
+        size = -(-len(part) // BLOCKS)
+        short = part[: len(part) // size * size].reshape(-1, size).mean(axis=1) * math.sqrt(size)
+        if falls:
+            at = np.linspace(-1, 1, len(short))
+            short = short - at * (at @ short) / (at @ at)
+        parts.append((_cosines(short), size))
+    if not parts or not parts[0][0].any():
+        return None
+    return [
+        (length, [(power, _lasting_power(len(power), size, length)) for power, size in parts]) for length in _lengths(n)
+    ]
+
+
+def _cosines(values: Floats) -> Floats:
+    """Return the squares of the orthonormal cosine transform, without the mean."""
+    n = len(values)
+    turned = np.fft.rfft(np.concatenate([values, values[::-1]]))[1:n]
+    sums: Floats = (turned * np.exp(-0.5j * math.pi * np.arange(1, n) / n)).real
+    return sums**2 / (2 * n)
+
+
+def _lasting_power(count: int, size: int, length: float) -> Floats:
+    """Return the spectrum of noise of that *length* in parts of *size* values, relative to independent noise."""
+    kept = 1 - 1 / length
+    at = math.pi * np.arange(1, count + 1) / (count + 1) / size
+    power: Floats = (1 - kept**2) / (1 - 2 * kept * np.cos(at) + kept**2)
+    return power
