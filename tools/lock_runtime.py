@@ -1,7 +1,7 @@
-"""The versions a remote run is made with: every library gatekeeper and mlx-lm need, pinned, with the hash of each file.
+"""The lock files: every library that gatekeeper needs, pinned, with the hash of each file, as PEP 751 describes.
 
-`gatekeeper remote` sends the list along with gatekeeper itself, and pip on the remote host installs nothing else. It
-names no index: pip uses the remote host's own. Made anew with: python tools/lock_runtime.py (needs uv).
+`pylock.toml` is gatekeeper alone; `gatekeeper/run/remote/pylock.toml`, which `gatekeeper remote` installs from, has
+mlx-lm on Linux too. Made anew with: python tools/lock_runtime.py (needs uv).
 """
 
 import argparse
@@ -10,11 +10,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCK = ROOT / "gatekeeper" / "run" / "remote" / "requirements.txt"
+LOCKS = {ROOT / "pylock.toml": (), ROOT / "gatekeeper" / "run" / "remote" / "pylock.toml": ("--extra=mlx",)}
 OPTIONS = (
     "--universal",  # one list for macOS and Linux, and for every Python that is new enough
-    "--generate-hashes",
-    "--extra=mlx",
     "--no-emit-index-url",
     "--no-emit-find-links",
     "--no-annotate",
@@ -24,12 +22,19 @@ OPTIONS = (
 
 
 def main() -> int:
-    """Write the list; with --upgrade take the newest versions, else keep those that still fit."""
+    """Write the lists; with --upgrade take the newest versions, else keep those that still fit."""
     read = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     read.add_argument("--upgrade", action="store_true", help="take the newest versions of everything")
     upgrade = ["--upgrade"] if read.parse_args().upgrade else []
-    words = ["uv", "pip", "compile", *OPTIONS, *upgrade, "--output-file", str(LOCK), "pyproject.toml"]
-    return subprocess.run(words, cwd=ROOT, check=False, stdout=subprocess.DEVNULL).returncode
+    for lock, extras in LOCKS.items():
+        words = ["uv", "pip", "compile", *OPTIONS, *extras, *upgrade, "--output-file", str(lock), "pyproject.toml"]
+        code = subprocess.run(words, cwd=ROOT, check=False, stdout=subprocess.DEVNULL).returncode
+        if code:
+            return code
+        # uv keeps the addresses of the files, which begin with the public index; the requirements made of it name none.
+        if "files.pythonhosted.org" not in lock.read_text("utf-8"):
+            raise SystemExit(f"{lock}: its files are not those of the public index")
+    return 0
 
 
 if __name__ == "__main__":

@@ -4,11 +4,14 @@
 """
 
 import argparse
+import ast
 import importlib
 import inspect
 import json
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +22,11 @@ import click  # noqa: E402
 
 from gatekeeper.backends.dialects.dialect import Dialect  # noqa: E402
 from gatekeeper.cli.main import gatekeeper  # noqa: E402
+from gatekeeper.core import manifest, verdict  # noqa: E402
 from gatekeeper.core.backend_registry import SERVERS, backend_names  # noqa: E402
 from gatekeeper.core.errors import ExitCode  # noqa: E402
 from gatekeeper.core.metrics import ALL, Metric, Sight  # noqa: E402
+from gatekeeper.core.policy import Policy  # noqa: E402
 from gatekeeper.core.reasons import Reason  # noqa: E402
 from gatekeeper.report.data import glossary  # noqa: E402
 
@@ -188,15 +193,71 @@ def exit_codes() -> str:
 
 
 def _attribute_docs(of: type) -> dict[str, str]:
-    """Return the string below each member of an enumeration, which Python itself does not keep."""
-    found, name = {}, ""
-    for line in inspect.getsource(of).splitlines()[2:]:
-        stripped = line.strip()
-        if " = " in stripped:
-            name = stripped.partition(" = ")[0]
-        elif stripped.startswith('"""') and name:
-            found[name] = stripped.strip('"')
+    """Return the string below each attribute of a class, which Python itself does not keep."""
+    found = {}
+    (whole,) = ast.parse(textwrap.dedent(inspect.getsource(of))).body
+    assert isinstance(whole, ast.ClassDef)
+    for above, below in pairwise(whole.body):
+        target = (
+            above.target
+            if isinstance(above, ast.AnnAssign)
+            else above.targets[0]
+            if isinstance(above, ast.Assign)
+            else None
+        )
+        documented = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+        if isinstance(target, ast.Name) and documented:
+            found[target.id] = str(below.value.value)  # type: ignore[attr-defined]
     return found
+
+
+VERDICT: tuple[tuple[str, Any, dict[str, str]], ...] = (
+    ("verdict.json", verdict.Verdict("", "", "", (), incomplete="-", routing={"-": "-"}), {}),
+    ("A workload", verdict.WorkloadVerdict("", "", {}, (), required=True, because=""), {"speculation": "required"}),
+    ("A check", verdict.Check("", "", 0.0, verdict.Outcome.PASS, "", "", "", 0.0, 0.0, 0.0, 0, "", {}, ""), {}),
+    ("An abandoned step", verdict.AbandonedStep("", {}, "", (), ""), {}),
+    ("A transition", verdict.Transition("", "", {}, {}, ""), {"from": "before", "to": "after"}),
+    ("A finding", verdict.Finding("", "", ""), {}),
+)
+"""The objects of verdict.json, each with one that has every key, and the attributes that other keys show."""
+FURTHER = {
+    "schema": "version of this format; a reader refuses a newer one",
+    "outcome": "promoted | graded_back | failed | unproven",
+    "exit_code": "what the command ends with",
+    "from": "the setting before",
+    "to": "the setting after",
+    "checks": "see *A check*",
+    "host_checks": "checks of the objectives on the machine",
+    "steps": "settings that were soaked and given up: see *An abandoned step*",
+    "workloads": "see *A workload*",
+    "findings": "see *A finding*",
+    "transitions": "see *A transition*",
+    "because": "the reason in words; may change between versions",
+}
+"""What has no line of its own in the code."""
+
+
+def files() -> str:
+    """Return the page of the fields in a run's files."""
+    head = (
+        "# Fields of the files\n\nWhat a script may read of a run directory. Fields are added, never renamed; one "
+        "that is absent in an older run is optional. The promises around them: [the contract](../contract.md).\n"
+    )
+    parts = [head]
+    for title, example, renamed in VERDICT:
+        docs = FURTHER | _attribute_docs(type(example))
+        rows = [(f"`{key}`", docs.get(renamed.get(key, key), "")) for key in example.document()]
+        parts.append(f"## {title}\n\n{table(('key', 'means'), rows)}")
+    for title, kind in (("manifest.json", manifest.Manifest), ("A model", manifest.Model), ("A file", manifest.File)):
+        docs = _attribute_docs(kind)
+        rows = [(f"`{field.alias or name}`", docs.get(name, "")) for name, field in kind.model_fields.items()]
+        parts.append(f"## {title}\n\n{table(('key', 'means'), rows)}")
+    schema = Policy.model_json_schema(by_alias=True)
+    parts.append(f"## policy.toml\n\n{_keys(schema)}")
+    parts += [
+        f"## {name}\n\n{_keys(inner)}" for name, inner in sorted(schema["$defs"].items()) if "properties" in inner
+    ]
+    return "\n".join(parts)
 
 
 def words() -> str:
@@ -218,6 +279,7 @@ PAGES = {
     "metrics.md": metrics,
     "backends.md": backends,
     "exit-codes.md": exit_codes,
+    "files.md": files,
     "words.md": words,
 }
 

@@ -19,6 +19,8 @@ from gatekeeper.core.metrics import ALL  # noqa: E402
 from gatekeeper.core.slo import Slo  # noqa: E402
 
 SCHEMA = ROOT / "slos" / "slo.schema.json"
+ID = "https://raw.githubusercontent.com/OWNER/gatekeeper/main/slos/slo.schema.json"
+"""Where editors and SchemaStore find it; OWNER is who publishes it, as in the docs of the action."""
 
 NAMES = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
 """Limits as pydantic writes them where a type has a schema of its own, and the words of JSON Schema."""
@@ -112,7 +114,7 @@ def schema() -> Json:
     tables = {name: table(name, made["$defs"][name]) for name in sorted(made["$defs"])}
     top = table("Slo", {key: value for key, value in made.items() if key != "$defs"})
     top |= {"title": "gatekeeper SLO", "description": "The objectives for a target and its drafts on one machine."}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$defs": tables, **top}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": ID, "$defs": tables, **top}
 
 
 def table(name: str, made: Json) -> Json:
