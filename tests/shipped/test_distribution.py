@@ -1,5 +1,6 @@
 """What is installed: the lock files, the number of packages, and the wheel in an environment of its own."""
 
+import json
 import os
 import re
 import subprocess
@@ -17,11 +18,78 @@ LINUX = {"sys_platform": "linux", "platform_machine": "x86_64", "platform_system
 PACKAGES_MOST, BYTES_MOST = 37, 105_000_000
 """Ours among them; without the inference engine."""
 INSTALLERS = ("pip", "setuptools", "_distutils_hack")
+SITE_HERE = next(one for one in sys.path if one.endswith("site-packages"))
+"""Lends its libraries by PYTHONPATH, which reads no .pth file: a checkout installed in it is not found."""
 
 
 def packages(lock: Path) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = tomllib.loads(lock.read_text("utf-8"))["packages"]
     return found
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build sdist and wheel, as the release workflow does."""
+    pytest.importorskip("hatchling")
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", folder], cwd=ROOT, check=True, timeout=120)
+    return folder
+
+
+def clean_environment(folder: Path, dist: Path) -> Path:
+    """Make an environment that holds the wheel alone; return its command."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=120)
+    python = folder / "bin" / "python"
+    subprocess.run([*pip_install(python), *map(str, dist.glob("*.whl"))], check=True, timeout=120)
+    return python.with_name("gatekeeper")
+
+
+def pip_install(python: Path) -> list[str]:
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check"]
+    return [*pip, "install", "-q", "--no-deps", "--no-compile"]
+
+
+def test_the_files_of_a_release_are_accepted(dist: Path) -> None:
+    """
+    What the release workflow asks of sdist and wheel: the index takes their metadata and description, and the wheel
+    holds no file that does not belong there.
+    """
+    pytest.importorskip("twine")
+    pytest.importorskip("check_wheel_contents")
+    files = sorted(dist.iterdir())
+    wheels = [str(one) for one in files if one.suffix == ".whl"]
+    checks = (["twine", "check", "--strict", *map(str, files)], ["check_wheel_contents", *wheels])
+
+    ran = [
+        subprocess.run(
+            [sys.executable, "-m", *check], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        )
+        for check in checks
+    ]
+
+    assert ["gatekeeper_slo", "gatekeeper_slo"] == [one.name.partition("-")[0] for one in files]
+    assert [0, 0] == [one.returncode for one in ran], "".join(one.stdout + one.stderr for one in ran)
+
+
+def test_the_wheel_alone_plans_from_another_folder(dist: Path, tmp_path: Path) -> None:
+    """
+    Installed in an environment of its own, it finds SLO, canaries, profile and the little pair by their names.
+    """
+    gatekeeper = clean_environment(tmp_path / "venv", dist)
+    (tmp_path / "elsewhere").mkdir()
+
+    ran = subprocess.run(
+        [gatekeeper, "plan", "smoke", "--json"],
+        env={**os.environ, "PYTHONPATH": SITE_HERE},
+        cwd=tmp_path / "elsewhere",
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert 0 == ran.returncode, ran.stderr
+    assert "smoke" == json.loads(ran.stdout)["slo"]
 
 
 def test_a_light_installation() -> None:
@@ -66,21 +134,17 @@ def test_a_shipped_slo_is_found_by_its_name(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
-def test_the_wheel_alone_certifies_from_another_folder(tmp_path: Path) -> None:
+def test_the_wheel_alone_certifies_from_another_folder(dist: Path, tmp_path: Path) -> None:
     """
     Built as for an index and installed in an environment of its own from the lock, it stays below 105 MB, finds SLOs,
     canaries, profiles and the little pair by their names, and certifies; MLX is lent by this environment.
     """
-    site_here = next(one for one in sys.path if one.endswith("site-packages"))
-    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "-w", tmp_path / "dist", ROOT], check=True, timeout=300)
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True, timeout=120)
-    python = tmp_path / "venv" / "bin" / "python"
+    gatekeeper = clean_environment(tmp_path / "venv", dist)
+    python = gatekeeper.with_name("python")
     convert: list[Any] = [python, ROOT / "gatekeeper" / "run" / "remote" / "pylock.py", ROOT / "pylock.toml"]
     (tmp_path / "pins.txt").write_bytes(subprocess.run(convert, check=True, capture_output=True).stdout)
-    install: list[Any] = [python, "-m", "pip", "-q", "install", "--no-deps", "--no-compile"]
-    subprocess.run([*install, "--require-hashes", "-r", tmp_path / "pins.txt"], check=True, timeout=600)
-    subprocess.run([*install, *(tmp_path / "dist").glob("*.whl")], check=True, timeout=120)
+    pinned = ["--require-hashes", "-r", str(tmp_path / "pins.txt")]
+    subprocess.run([*pip_install(python), *pinned], check=True, timeout=600)
 
     site = next((tmp_path / "venv" / "lib").glob("*/site-packages"))
     ours = [
@@ -89,8 +153,8 @@ def test_the_wheel_alone_certifies_from_another_folder(tmp_path: Path) -> None:
     size = sum(one.stat().st_size for one in ours if one.suffix != ".pyc")
     (tmp_path / "elsewhere").mkdir()
     ran = subprocess.run(
-        [python.with_name("gatekeeper"), "certify", "smoke", "--quiet"],
-        env={**os.environ, "PYTHONPATH": site_here},
+        [gatekeeper, "certify", "smoke", "--quiet"],
+        env={**os.environ, "PYTHONPATH": SITE_HERE},
         cwd=tmp_path / "elsewhere",
         capture_output=True,
         text=True,
