@@ -1,4 +1,8 @@
-"""The verdict as JUnit XML: fail is <failure>, unproven is <error>, and nothing is ever <skipped>."""
+"""The verdict as JUnit XML: fail is <failure>, unproven is <error>, and nothing is ever <skipped>.
+
+The time of a case, and of its suite, is that of the soaks which it rests on. Workloads share a soak, so the whole takes
+the time of its longest suite; a run of 0.2.0 does not say how long a soak took, and has no times.
+"""
 
 import re
 from collections.abc import Sequence
@@ -22,9 +26,10 @@ def render(verdict: Verdict) -> str:
     """
     root = ET.Element("testsuites", name=f"gatekeeper {verdict.slo}")
     given_up = [row for row in decide(verdict).rows if row.abandoned and row.blocking]
+    longest = 0.0
     for workload in verdict.workloads:
         suite = ET.SubElement(root, "testsuite", name=workload.name)
-        case = _case(suite, f"{verdict.slo}.{workload.name}", "outcome", _seconds(workload))
+        case = _case(suite, f"{verdict.slo}.{workload.name}", "outcome")
         if workload.outcome == "failed" or (workload.required and workload.outcome == "graded_back"):
             _bad(case, "failure", workload.outcome, workload.because)
         elif workload.outcome == "unproven":
@@ -33,6 +38,8 @@ def render(verdict: Verdict) -> str:
         _given_up_cases(
             suite, f"{verdict.slo}.{workload.name}", [one for one in given_up if one.about == workload.name]
         )
+        _set_time(suite, seconds := _seconds(workload))
+        longest = max(longest, seconds)
     host = [row for row in given_up if row.about == "host"]
     if verdict.host_checks or verdict.incomplete or host:
         suite = ET.SubElement(root, "testsuite", name="host")
@@ -40,11 +47,13 @@ def render(verdict: Verdict) -> str:
         _given_up_cases(suite, f"{verdict.slo}.host", host)
         if verdict.incomplete:
             _bad(_case(suite, f"{verdict.slo}.run", "evidence"), "error", "incomplete", verdict.incomplete)
+        _set_time(suite, longest)
+    if longest:
+        root.set("time", f"{longest:g}")
     for one in (*root, root):
         for kind, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error")):
             one.set(kind, str(sum(1 for _ in one.iter(tag))))
         one.set("skipped", "0")
-        one.set("time", f"{sum(float(case.get('time', 0)) for case in one.iter('testcase')):g}")
     for one in root.iter():
         one.text = _FORBIDDEN.sub("", one.text) if one.text is not None else None
         one.attrib.update({name: _FORBIDDEN.sub("", value) for name, value in one.attrib.items()})
@@ -58,13 +67,18 @@ def _seconds(workload: WorkloadVerdict) -> float:
     return sum(float(one.get("soak_seconds", 0.0)) for one in measured)
 
 
-def _case(suite: ET.Element, classname: str, name: str, seconds: float = 0.0) -> ET.Element:
-    """Add a case; it always has a time, because readers take a missing number for NaN."""
+def _set_time(suite: ET.Element, seconds: float) -> None:
+    """Set the time of a suite and its cases, if it is known."""
+    for one in (suite, *suite) if seconds else ():
+        one.set("time", f"{seconds:g}")
+
+
+def _case(suite: ET.Element, classname: str, name: str) -> ET.Element:
     taken = {case.get("name") for case in suite}
     unique, number = name, 2
     while unique in taken:
         unique, number = f"{name} ({number})", number + 1
-    return ET.SubElement(suite, "testcase", classname=classname, name=unique, time=f"{seconds:g}")
+    return ET.SubElement(suite, "testcase", classname=classname, name=unique)
 
 
 def _check_cases(suite: ET.Element, classname: str, checks: Sequence[Check]) -> None:

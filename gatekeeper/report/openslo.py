@@ -83,7 +83,7 @@ def _slo(page: PageData, part: str, check: Check, about: Mapping[str, str]) -> d
         "metadata": {
             "name": name(title),
             "displayName": title,
-            "annotations": {f"gatekeeper/{key}": value for key, value in annotations.items()},
+            "annotations": {f"gatekeeper.{key}": value for key, value in annotations.items()},
         },
         "spec": {
             "description": check.why[:LONGEST_DESCRIPTION],

@@ -1,7 +1,9 @@
 """The checks as OpenSLO v1 objects, compared with the requirements of its specification."""
 
 import json
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ from hypothesis import strategies as st
 from gatekeeper.report import openslo
 from tests.builders.page_data import PAGE, like_golden, page_of, whole_case
 
+KEY = re.compile(r"[a-zA-Z0-9]([-._a-zA-Z0-9]{0,61}[a-zA-Z0-9])?")
+"""Of an annotation, without the domain that may stand before it."""
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 SHORTHAND = re.compile(r"[1-9][0-9]*[mhdwMQY]")
 
@@ -56,6 +60,28 @@ def test_each_object_has_what_the_specification_requires() -> None:
         assert objective["op"] in {"gte", "lte"}
         assert sliced == ("timeSliceTarget" in objective) == ("timeSliceWindow" in objective)
         assert all(isinstance(value, str) for value in one["metadata"]["annotations"].values())
+        assert [] == [key for key in one["metadata"]["annotations"] if not KEY.fullmatch(key)]
+
+
+def test_each_object_fits_the_schema_of_openslo() -> None:
+    """
+    The JSON Schema that OpenSLO published accepts every object, and refuses one without its objectives.
+    """
+    if "OPENSLO_SCHEMAS" not in os.environ:
+        pytest.skip("OPENSLO_SCHEMAS names no folder of OpenSLO's schemas (schemas/v1, in no package)")
+    referencing = pytest.importorskip("referencing")
+    jsonschema = pytest.importorskip("jsonschema")
+    schemas = [json.loads(path.read_text()) for path in Path(os.environ["OPENSLO_SCHEMAS"]).rglob("*.schema.json")]
+    known = referencing.Registry().with_contents((one["$id"], one) for one in schemas)
+    (whole,) = [one for one in schemas if one["title"] == "OpenSLO"]
+    check = jsonschema.Draft7Validator(whole, registry=known)
+
+    made = objects(openslo.render(page_of(whole_case())))
+    faults = [fault for one in made for fault in check.iter_errors(one)]
+    del made[1]["spec"]["objectives"]
+
+    assert [] == [(list(one.absolute_path), one.message) for one in faults]
+    assert not check.is_valid(made[1])
 
 
 @pytest.mark.parametrize(
