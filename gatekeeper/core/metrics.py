@@ -335,7 +335,13 @@ MEASURED = (
 )
 """Metrics that every workload's verdict shows, objective or not, where there are enough answers to bound them."""
 
-RUN_TO_RUN = ("throughput_ratio", "answer_throughput_ratio", "ttft_delta", "acceptance_rate", "acceptance_length")
+RUN_TO_RUN = (
+    *(metric.name for metric in ALL if metric.speed_ratio),
+    "ttft_delta",
+    "acceptance_rate",
+    "acceptance_length",
+    *PASS_RATES,
+)
 """Metrics that two runs can be compared in: each is a ratio inside its own run, or counts no time at all."""
 
 OTHER_NAMES = {

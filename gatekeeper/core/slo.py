@@ -341,12 +341,14 @@ class Objective(MetricBound):
         if self.metric not in RUN_TO_RUN:
             hint = f"one of {', '.join(RUN_TO_RUN)}; absolute times need both versions in one run: gatekeeper versus"
             raise ValueError(f"{self.metric} cannot be compared with the certified run\n{hint}")
-        if self.scope != "frozen" or self.source != "ours" or self.or_with is not None or self.when == "always":
+        if self.scope != "frozen" or self.source == "timing" or self.or_with is not None or self.when == "always":
             raise ValueError(
                 'against = "certified" compares the canaries of two runs while speculating\n'
-                "remove `scope`, `from`, `or_with` and `when`"
+                'remove `scope`, `from = "timing"`, `or_with` and `when`'
             )
-        if not self.of.relative and self.threshold <= 0:
+        if self.of.pass_rate is not None:
+            self.check_possible("run")
+        elif not self.of.relative and self.threshold <= 0:
             raise ValueError(
                 "this bound is a ratio of two runs and must be greater than 0\nfor example at_least = 0.97"
             )

@@ -17,6 +17,9 @@ OBJECTIVES = [
     {"metric": "throughput_ratio", "at_least": 1.05, "why": "it must pay"},
     {"metric": "throughput_ratio", "at_least": 0.95, "against": "certified", "why": "no slower than certified"},
     {"metric": "acceptance_rate", "at_least": 0.97, "against": "certified", "why": "the draft fits as well"},
+    {"metric": "system_throughput_ratio", "at_least": 0.9, "against": "certified", "why": "the host does as much"},
+    {"metric": "ttft_delta", "at_most": 0.1, "against": "certified", "why": "the first token comes as early"},
+    {"metric": "task_pass_delta", "at_least": 0.0, "against": "certified", "why": "answers are as good"},
 ]
 SLOWER = {"canaries": {"easy-": {"acceptance": 0.75}}}
 
@@ -54,7 +57,7 @@ def test_the_same_version_again_is_no_worse(place: Place) -> None:
     place.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=0)
 
     checks = against(place, "runs/second")
-    assert {"pass"} == {one["outcome"] for one in checks.values()}
+    assert {one["metric"]: "pass" for one in OBJECTIVES[1:]} == {name: one["outcome"] for name, one in checks.items()}
     assert checks["throughput_ratio"]["lo"] < 1 < checks["throughput_ratio"]["hi"]
     frozen = json.loads((place.path / "runs/second/manifest.json").read_text())["certified"]
     assert ("runs/first", 64) == (frozen["run"], len(frozen["sha256"]))
@@ -74,6 +77,7 @@ def test_a_slower_version_fails_although_it_still_beats_plain_decoding(place: Pl
     checks = against(place, "runs/second")
     assert ("fail", "fail") == (checks["throughput_ratio"]["outcome"], checks["acceptance_rate"]["outcome"])
     assert checks["acceptance_rate"]["hi"] < 0.97
+    assert ("pass", "pass") == (checks["task_pass_delta"]["outcome"], checks["ttft_delta"]["outcome"])
     assert "against the certified run: " in checks["throughput_ratio"]["because"]
 
 

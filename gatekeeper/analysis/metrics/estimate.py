@@ -16,7 +16,7 @@ from gatekeeper.analysis.metrics.paired_answers import (
     by_canary,
     pair_ratios,
     pair_values,
-    similar_lengths,
+    pair_work,
     successful,
     too_many_lost,
 )
@@ -118,15 +118,11 @@ def _beside(others: Estimate, these: Estimate | None) -> Estimate:
 def _system_ratio(paired: PairedAnswers) -> Estimate | Missing:
     """Compare tokens over busy time, which is wall time times the streams because every stream is always busy."""
     sums: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([0, 0], [0, 0]))
-    lost = 0
-    for pair in paired.pairs:
-        faulty = any(one.answer.fault is not None or not one.answer.output_tokens for one in pair)
-        if faulty or not similar_lengths(pair, greedy=paired.greedy):
-            lost += 1
-            continue
-        for arm, one in zip(sums[pair[0].canary], pair, strict=True):
-            arm[0] += one.answer.output_tokens or 0
-            arm[1] += one.answer.ended_ns - one.answer.sent_ns
+    work, lost = pair_work(paired.pairs, greedy=paired.greedy)
+    for name, *both in work:
+        for arm, (tokens, busy_ns) in zip(sums[name], both, strict=True):
+            arm[0] += tokens
+            arm[1] += busy_ns
     if (why := too_many_lost(lost, paired)) is not None:
         return Missing(why, len(paired.pairs))
     found = intervals.ratio_of_sums(sums, paired.level, paired.seed)

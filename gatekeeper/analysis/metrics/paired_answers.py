@@ -176,6 +176,20 @@ def pair_values(
     return out, lost
 
 
+def pair_work(pairs: Iterable[Pair], *, greedy: bool) -> tuple[list[tuple[str, tuple[int, int], tuple[int, int]]], int]:
+    """Return the canary of each pair with the tokens and busy nanoseconds of both answers, and how many are lost."""
+    out = []
+    lost = 0
+    for pair in pairs:
+        faulty = any(one.answer.fault is not None or not one.answer.output_tokens for one in pair)
+        if faulty or not similar_lengths(pair, greedy=greedy):
+            lost += 1
+            continue
+        mine, plain = ((one.answer.output_tokens or 0, one.answer.ended_ns - one.answer.sent_ns) for one in pair)
+        out.append((pair[0].canary, mine, plain))
+    return out, lost
+
+
 def by_canary(values: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
     """Group values by their canary."""
     out: dict[str, list[T]] = defaultdict(list)

@@ -24,18 +24,33 @@ BURSTS_SHOWN, BURSTS_STRAY = 0.2, 0.05
 COMPLETE = frozenset({"stop", "tool_calls"})
 """Finish reasons of an answer that is not cut short."""
 
+Marks = Mapping[str, Sequence[bool]]
+"""Whether the answers of a canary were right."""
+
 
 def pass_delta(paired: PairedAnswers, kind: str | None) -> Estimate | Missing:
     """Compare the pass rates of both arms over the canaries with an expectation of a *kind*; None is any kind."""
     paired = paired.words
-    wanted = _expecting(paired, kind)
-    if not wanted:
-        return Missing("no canary of this workload has an expectation of this kind")
     # A failed plain answer is not counted as wrong; a candidate's is.
     marks = [_marks(paired, answers) for answers in (paired.answers, successful(paired.plain))]
-    if (missing := _unanswered(wanted, marks[0].keys() & marks[1].keys(), paired)) is not None:
+    return pass_change(paired, kind, *marks, "both arms")
+
+
+def pass_marks(paired: PairedAnswers, kind: str | None) -> list[tuple[str, bool]]:
+    """Return each canary with an expectation of a *kind* and whether its answer was right, for every answer."""
+    paired = paired.words
+    wanted = _expecting(paired, kind)
+    return [(name, one) for name, many in _marks(paired, paired.answers).items() if name in wanted for one in many]
+
+
+def pass_change(paired: PairedAnswers, kind: str | None, mine: Marks, other: Marks, where: str) -> Estimate | Missing:
+    """Compare two pass rates over the canaries of *paired*, by which answers of each were right."""
+    wanted, marks = _expecting(paired, kind), (mine, other)
+    if not wanted:
+        return Missing("no canary of this workload has an expectation of this kind")
+    if (missing := _unanswered(wanted, mine.keys() & other.keys(), paired, where)) is not None:
         return missing
-    both = {name: (fmean(marks[0][name]), fmean(marks[1][name])) for name in wanted}
+    both = {name: (fmean(mine[name]), fmean(other[name])) for name in wanted}
     steady = all(len(set(seen[name])) == 1 for seen in marks for name in wanted)
     if paired.greedy and steady and paired.frozen:
         return fact(math.fsum(mine - plain for mine, plain in both.values()) / len(both), len(both))
@@ -66,12 +81,14 @@ def _marks(paired: PairedAnswers, answers: Iterable[Generation]) -> dict[str, li
     return marks
 
 
-def _unanswered(wanted: Collection[str], answered: Collection[str], paired: PairedAnswers) -> Missing | None:
+def _unanswered(
+    wanted: Collection[str], answered: Collection[str], paired: PairedAnswers, where: str = "both arms"
+) -> Missing | None:
     unseen = len(set(wanted) - set(answered))
     if not unseen:
         return None
     why = f"; {paired.not_forced}" if paired.not_forced else ""
-    return Missing(f"{unseen} of {len(wanted)} canaries were not answered in both arms{why}", len(wanted) - unseen)
+    return Missing(f"{unseen} of {len(wanted)} canaries were not answered in {where}{why}", len(wanted) - unseen)
 
 
 def agreement(paired: PairedAnswers) -> Estimate | Missing:

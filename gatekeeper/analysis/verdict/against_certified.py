@@ -6,19 +6,30 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_ratios, successful, too_many_lost
+from gatekeeper.analysis.metrics.paired_answers import (
+    PairedAnswers,
+    by_canary,
+    pair_ratios,
+    pair_work,
+    successful,
+    too_many_lost,
+)
+from gatekeeper.analysis.metrics.server_claims import labelled_as_claims, with_claimed_rounds
+from gatekeeper.analysis.metrics.shares import pass_change, pass_marks
 from gatekeeper.analysis.metrics.timing import acceptance_length, acceptance_rate, answer_rate, decode_rate, ttft
 from gatekeeper.analysis.stats import run_to_run
 from gatekeeper.analysis.verdict.checks import check_bound
 from gatekeeper.analysis.verdict.run_differences import compare_inputs, concerns
 from gatekeeper.core.manifest import Manifest
-from gatekeeper.core.metrics import BY_NAME, RUN_TO_RUN
+from gatekeeper.core.metrics import BY_NAME, PASS_RATES, RUN_TO_RUN
 from gatekeeper.core.records import Answer
 from gatekeeper.core.slo import Objective, Slo
 from gatekeeper.core.text import listed
 from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome, rounded
 
 _COUNTED = {"acceptance_rate": acceptance_rate, "acceptance_length": acceptance_length}
+_CLAIMED = "{} from claims"
+"""How the figures of a metric are stored that a server reported."""
 _RATIO = replace(BY_NAME["throughput_ratio"], name="ratio of two runs")
 """How the ratio of two runs is shown: 0.98x."""
 
@@ -67,6 +78,11 @@ def _described(name: str, then: Manifest, now: Manifest) -> str:
 
 def values(metric: str, seen: PairedAnswers) -> run_to_run.Values | Missing:
     """Return what one run shows of a metric per answer or pair, in the order of time."""
+    if metric in PASS_RATES:
+        marks = pass_marks(seen, PASS_RATES[metric].kind)
+        return [(name, float(one)) for name, one in marks] or Missing("no answer was checked for it")
+    if metric == "system_throughput_ratio":
+        return _system_logs(seen)
     if metric in _COUNTED:
         read = _COUNTED[metric]
         counted = [(one.canary, value) for one in successful(seen.answers) if (value := read(one.answer)) is not None]
@@ -83,9 +99,33 @@ def values(metric: str, seen: PairedAnswers) -> run_to_run.Values | Missing:
     return [(canary, math.log(ratio)) for canary, ratio in ratios if ratio > 0]
 
 
+def _system_logs(seen: PairedAnswers) -> run_to_run.Values | Missing:
+    """Return the log of tokens over busy time, candidate over plain, with each pair's part in its noise added.
+
+    Each canary weighs the same. The parts are those of the delta method: their mean over canaries is zero.
+    """
+    work, lost = pair_work(seen.pairs, greedy=seen.greedy)
+    if (why := too_many_lost(lost, seen)) is not None:
+        return Missing(why, len(seen.pairs))
+    rows = [(name, (*mine, *plain)) for name, mine, plain in work]
+    grouped = by_canary(rows).values()
+    means = [[math.fsum(column) / len(many) for column in zip(*many, strict=True)] for many in grouped]
+    whole = [math.fsum(column) / len(means) for column in zip(*means, strict=True)]
+    if min(whole) <= 0:
+        return Missing("an answer took no time", len(seen.pairs))
+    signs = (1, -1, -1, 1)
+    center = math.fsum(sign * math.log(one) for sign, one in zip(signs, whole, strict=True))
+    return [
+        (name, center + math.fsum(sign * one / by for sign, one, by in zip(signs, row, whole, strict=True)))
+        for name, row in rows
+    ]
+
+
 def summary(seen: PairedAnswers) -> dict[str, list[list[Any]]]:
     """Return the figures of one workload that a later run is compared with; what was not measured is left out."""
+    claimed = _claimed(seen)
     found = {metric: values(metric, seen) for metric in RUN_TO_RUN}
+    found |= {_CLAIMED.format(metric): values(metric, claimed) for metric in _COUNTED}
     return {
         metric: [[canary, rounded(value)] for canary, value in one]
         for metric, one in found.items()
@@ -104,7 +144,7 @@ def check_against(
 def _check(objective: Objective, seen: PairedAnswers, certified: Certified, lost: Mapping[str, str]) -> Check:
     metric = objective.of
     estimate = _estimate(objective, seen, certified, lost)
-    shown = metric if metric.relative else replace(_RATIO, higher_is_better=metric.higher_is_better)
+    shown = metric if metric.relative or metric.pass_rate else replace(_RATIO, higher_is_better=metric.higher_is_better)
     made = check_bound(shown, objective.bound, objective.threshold, estimate, why=objective.why)
     because = f"against the certified run: {made.because}"
     if certified.named and made.outcome is not Outcome.PASS:
@@ -115,19 +155,36 @@ def _check(objective: Objective, seen: PairedAnswers, certified: Certified, lost
 def _estimate(
     objective: Objective, seen: PairedAnswers, certified: Certified, lost: Mapping[str, str]
 ) -> Estimate | Missing:
-    name = objective.metric
+    name, claimed = objective.metric, objective.source == "claims"
     if name in lost:
         return Missing(lost[name], len(seen.answers))
-    then, now = _then(name, seen.workload, certified), values(name, seen)
+    then = _then(_CLAIMED.format(name) if claimed else name, seen.workload, certified)
+    now = values(name, _claimed(seen) if claimed else seen)
     if isinstance(then, Missing):
         return then
     if isinstance(now, Missing):
         return now
-    counted = name in _COUNTED
-    found = run_to_run.ratio(now, then, seen.level, len(seen.canaries), logs=not counted)
+    found = _change(objective, seen, then, now)
+    return labelled_as_claims(found) if claimed and isinstance(found, Estimate) else found
+
+
+def _change(
+    objective: Objective, seen: PairedAnswers, then: run_to_run.Values, now: run_to_run.Values
+) -> Estimate | Missing:
+    """Return what changed from the certified run: a difference of pass rates, a relative change or a ratio."""
+    if (rate := objective.of.pass_rate) is not None:
+        mine, other = (
+            {name: [mark == 1 for mark in marks] for name, marks in by_canary(one).items()} for one in (now, then)
+        )
+        return pass_change(seen, rate.kind, mine, other, "both runs")
+    found = run_to_run.ratio(now, then, seen.level, len(seen.canaries), logs=objective.metric not in _COUNTED)
     if isinstance(found, Missing) or not objective.of.relative:
         return found
     return replace(found, center=found.center - 1, lo=found.lo - 1, hi=found.hi - 1)
+
+
+def _claimed(seen: PairedAnswers) -> PairedAnswers:
+    return replace(seen, answers=with_claimed_rounds(seen.answers))
 
 
 def _then(metric: str, workload: str, certified: Certified) -> run_to_run.Values | Missing:

@@ -1,0 +1,132 @@
+"""Checks against the certified run: each metric that two runs can be compared in, and what both runs must show."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.stats import run_to_run
+from gatekeeper.analysis.verdict.against_certified import Certified, CertifiedFigures, check_against, summary
+from gatekeeper.core.metrics import RUN_TO_RUN
+from gatekeeper.core.records import Role
+from gatekeeper.core.slo import Objective
+from gatekeeper.core.verdict import Check, Outcome
+from tests.builders.slo import canary, claimed, counted, evidence, generation, steady
+
+CANARIES = 6
+JSON = {"json_schema": {"const": 1}}
+
+
+def run(*, token_s: float = 0.05, first_s: float = 0.1, accepted: int = 6, wrong: int = 0) -> PairedAnswers:
+    """A run of three rounds over six canaries, where the draft's answers are as told and plain decoding is steady."""
+    mine, plain = [], []
+    for at in range(3 * CANARIES):
+        name, sent = f"c-{at % CANARIES:03}", 10.0 * at
+        seen: dict[str, Any] = {"rounds": counted(4, 8, accepted), "claims": claimed(8, accepted)}
+        text = "2" if at % CANARIES < wrong else "1"
+        fast = steady(token_s * (1 + at % 3 / 100), first_s=first_s, sent_s=sent, text=text, **seen)
+        mine.append(generation(fast, name, pair=f"p{at}"))
+        slow = steady(0.1, sent_s=sent + 5, text="1")
+        plain.append(generation(slow, name, arm="plain", role=Role.SENTINEL, pair=f"p{at}"))
+    known = [canary(f"c-{at:03}", expect=JSON) for at in range(CANARIES)]
+    return evidence(mine, plain, known)
+
+
+def checked(now: PairedAnswers, then: PairedAnswers, metric: str, **bound: Any) -> Check:
+    figures: Mapping[str, run_to_run.Values] = {
+        name: [(str(one), float(value)) for one, value in many] for name, many in summary(then).items()
+    }
+    certified = Certified(CertifiedFigures("runs/first", Mock(), Mock(), {"easy": figures}))
+    objective = Objective(metric=metric, against="certified", why="no worse than certified", **bound)
+    return check_against(objective, [now], certified, {})
+
+
+BOUNDS: Mapping[str, dict[str, Any]] = {
+    "throughput_ratio": {"at_least": 0.97},
+    "answer_throughput_ratio": {"at_least": 0.97},
+    "system_throughput_ratio": {"at_least": 0.97},
+    "ttft_delta": {"at_most": 0.05},
+    "acceptance_rate": {"at_least": 0.97},
+    "acceptance_length": {"at_least": 0.97},
+    "task_pass_delta": {"at_least": 0.0},
+    "json_pass_delta": {"at_least": 0.0},
+}
+
+
+@pytest.mark.parametrize("metric", sorted(BOUNDS))
+def test_a_worse_run_fails_and_the_same_run_passes(metric: str) -> None:
+    """
+    Every metric that two runs can be compared in: slower, later, fewer accepted and wrong answers are all seen.
+    """
+    worse = run(token_s=0.065, first_s=0.2, accepted=5, wrong=1)
+
+    same, other = (checked(one, run(), metric, **BOUNDS[metric]) for one in (run(), worse))
+
+    assert (Outcome.PASS, Outcome.FAIL) == (same.outcome, other.outcome)
+    assert "against the certified run: " in other.because
+
+
+def test_each_metric_that_can_be_compared_has_a_case_here() -> None:
+    """
+    No metric is offered for a comparison of runs without a test; tool calls are counted like JSON.
+    """
+    assert {*RUN_TO_RUN} == {*BOUNDS, "tool_call_pass_delta"}
+
+
+def test_the_system_ratio_is_that_of_tokens_over_busy_time() -> None:
+    """
+    Half the candidate's busy time at the same tokens is twice the ratio, exactly where no answer varies.
+    """
+    then, now = run(token_s=0.1), run(token_s=0.05)
+
+    seen = checked(now, then, "system_throughput_ratio", at_least=0.97)
+
+    busy = [sum(one.answer.ended_ns - one.answer.sent_ns for one in some.answers) for some in (then, now)]
+    assert pytest.approx(busy[0] / busy[1], rel=1e-3) == seen.center
+
+
+def test_a_change_of_a_pass_rate_is_counted() -> None:
+    """
+    One of six canaries is wrong now and was right then: one sixth fewer, counted, not estimated.
+    """
+    seen = checked(run(wrong=2), run(wrong=1), "json_pass_delta", at_least=-0.1)
+
+    assert pytest.approx((-1 / 6, -1 / 6, -1 / 6), abs=1e-5) == (seen.center, seen.lo, seen.hi)
+    assert Outcome.FAIL is seen.outcome
+
+
+def test_pass_rates_need_the_same_canaries() -> None:
+    """
+    A canary that one of the runs did not answer, or a kind that no canary expects, leaves the change unproven.
+    """
+    short = run()
+    short = replace(short, answers=tuple(one for one in short.answers if one.canary != "c-005"))
+
+    seen = checked(short, run(), "json_pass_delta", at_least=0.0)
+    none = checked(run(), run(), "tool_call_pass_delta", at_least=0.0)
+
+    assert (Outcome.UNPROVEN, Outcome.UNPROVEN) == (seen.outcome, none.outcome)
+    assert "1 of 6 canaries were not answered in both runs" in seen.because
+
+
+def test_a_servers_own_counters_are_compared_where_the_objective_says_so() -> None:
+    """
+    With from = "claims" the server's counters of both runs are compared, and labelled; ours may be missing.
+    """
+
+    def uncounted(**truth: Any) -> PairedAnswers:
+        whole = run(**truth)
+        return replace(
+            whole, answers=tuple(replace(one, answer=replace(one.answer, rounds=None)) for one in whole.answers)
+        )
+
+    bound: dict[str, Any] = {"at_least": 0.97, "from": "claims"}
+    seen = checked(uncounted(accepted=3), uncounted(), "acceptance_rate", **bound)
+    ours = checked(uncounted(), uncounted(), "acceptance_rate", at_least=0.97)
+
+    assert pytest.approx(0.5) == seen.center
+    assert "as the server reports" in seen.because
+    assert Outcome.UNPROVEN is ours.outcome
