@@ -11,7 +11,7 @@ SIGNS = {"promoted": "✓", "graded_back": "▽", "failed": "✗", "unproven": "
 STYLE = (
     ":root{color-scheme:light dark}"
     "body{font:16px/1.5 system-ui,sans-serif;max-width:72rem;margin:0 auto;padding:2rem 1rem}"
-    "h1{font-size:1.5rem}h2{font-size:1.2rem}h2 a{color:inherit;text-decoration:none}"
+    "h1,li{overflow-wrap:anywhere}h1{font-size:1.5rem}h2{font-size:1.2rem}h2 a{color:inherit;text-decoration:none}"
     "table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.4rem .6rem;"
     "border-bottom:1px solid color-mix(in srgb,currentColor 20%,transparent)}.scroll{overflow-x:auto}"
 )

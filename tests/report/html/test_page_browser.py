@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gatekeeper.report import fleet_report
 from gatekeeper.report.html import page
 from tests.builders.browser import Tab, browser, found
 from tests.builders.page_data import page_of, whole_case
@@ -252,3 +253,20 @@ def test_ten_thousand_requests_open(tab: Tab, tmp_path: Path) -> None:
     assert [] == tab.complaints
     assert tab.run("document.querySelectorAll('*').length") < 20_000
     assert 8_000 <= sum(rows(tab).values())
+
+
+def test_a_fleets_page_fits_a_phone(tab: Tab, tmp_path: Path) -> None:
+    """
+    Five hosts, and a reason with a long path: tables scroll within themselves, the page never sideways.
+    """
+    path = tmp_path / "fleet.html"
+    error = {"error": f"no route to /Users/{'long_name' * 20}", "hint": "check ssh"}
+    cells = [
+        {"slo": "m2-ultra-64gb-gguf", "host": f"studio-{n}", "name": f"x@studio-{n}", "state": "open", **error}
+        for n in range(5)
+    ]
+    path.write_text(fleet_report.html({"started": "now", "ended": None, "exit_code": 3, "cells": cells, "alike": []}))
+
+    tab.open(path, width=390)
+
+    assert [390, 390] == tab.run("[document.documentElement.scrollWidth, innerWidth]")
