@@ -29,6 +29,11 @@ MISSING = "gatekeeper proxy needs the extra `proxy`"
 @click.option(
     "--journal", "log", type=click.Path(path_type=Path), help="Log of the watch [default: watch.jsonl next to it]."
 )
+@click.option(
+    "--textfile",
+    type=click.Path(path_type=Path),
+    help="Folder for the node exporter's files: the proxy's, the watch's.",
+)
 @click.option("--records", type=click.Path(path_type=Path), help="Records [default: live.jsonl next to the policy].")
 @click.option("--keep-prompts", type=click.Path(path_type=Path), help="Also keep requests and answers, with mode 600.")
 @click.option("--drain", default="60s", show_default=True, metavar="60s", help="Longest wait for requests at the end.")

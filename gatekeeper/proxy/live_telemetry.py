@@ -1,4 +1,4 @@
-"""What the holdout shows, once a minute: a record in live.jsonl, and gauges for an OpenTelemetry collector."""
+"""What the holdout shows, once a minute: a record, gauges for a collector, and a file for the node exporter."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -7,9 +7,10 @@ from typing import Any
 
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.verdict import Estimate, Missing, figures
-from gatekeeper.deploy.watch import certified_run
+from gatekeeper.deploy.watch import certified_run, textfile
 from gatekeeper.proxy.live_evidence import Benefit
 from gatekeeper.proxy.live_records import LiveRecords
+from gatekeeper.proxy.prometheus import Exposition
 from gatekeeper.proxy.request_routes import RequestRoutes
 from gatekeeper.report import otel
 
@@ -22,10 +23,23 @@ Point = tuple[str, str, float, Mapping[str, str]]
 class LiveTelemetry:
     """A thread that reports until it is stopped; a collector that fails is reported once."""
 
-    def __init__(self, run: Path, routes: RequestRoutes, records: LiveRecords, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        run: Path,
+        routes: RequestRoutes,
+        records: LiveRecords,
+        tell: Callable[[str], None],
+        *,
+        exposition: Exposition,
+        folder: Path | None = None,
+    ) -> None:
+        """Report what *routes* show; *folder* is the node exporter's, for its textfile collector."""
         certified = certified_run.load(run)
-        self._config, self._digest = certified.given.slo.telemetry, certified.manifest_sha256
-        self._routes, self._records, self._tell, self._trouble = routes, records, tell, ""
+        slo = certified.given.slo
+        self._config, self._digest = slo.telemetry, certified.manifest_sha256
+        self._routes, self._records, self._tell, self._troubles = routes, records, tell, {"telemetry": "", "text": ""}
+        self._exposition = exposition
+        self._textfile = folder and folder / f"gatekeeper-proxy-{slo.name}.prom"
         self._stopped, self._clock = threading.Event(), SystemClock()
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
@@ -34,9 +48,11 @@ class LiveTelemetry:
         self._thread.start()
 
     def stop(self) -> None:
-        """Report once more, and end."""
+        """Report once more, and end; without a proxy there is no file, so that old figures do not look current."""
         self._stopped.set()
         self._thread.join(2 * EVERY_S)
+        if self._textfile is not None:
+            self._textfile.unlink(missing_ok=True)
 
     def _run(self) -> None:
         while not self._stopped.wait(EVERY_S):
@@ -51,10 +67,16 @@ class LiveTelemetry:
         points = [point for benefit in benefits for point in _points(benefit)]
         points.append(("gatekeeper.proxy.in_flight", "{request}", float(self._routes.in_flight), {}))
         at_ns = round(self._clock.wall().timestamp() * 1e9)
-        trouble = otel.live(self._config, points, at_ns, self._digest) or ""
-        if trouble and trouble != self._trouble:
-            self._tell(f"telemetry was not delivered: {trouble}")
-        self._trouble = trouble
+        self._say_once(
+            "telemetry", otel.live(self._config, points, at_ns, self._digest), "telemetry was not delivered: "
+        )
+        if self._textfile is not None:
+            self._say_once("text", textfile.replace_file(self._textfile, self._exposition.text()[0].decode()))
+
+    def _say_once(self, about: str, trouble: str | None, before: str = "") -> None:
+        if trouble and trouble != self._troubles[about]:
+            self._tell(f"{before}{trouble}")
+        self._troubles[about] = trouble or ""
 
 
 def document(benefit: Benefit) -> dict[str, Any]:

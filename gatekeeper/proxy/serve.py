@@ -58,7 +58,8 @@ def run(config: ProxyConfig, *, say: Say, listening: Callable[[str], None]) -> N
         server = ProxyServer(
             routes, records, url=watch.url, plain_url=watch.plain_url, hosts=(*config.hosts, config.host), say=tell
         )
-        telemetry = LiveTelemetry(watch.run or watch.policy.parent, routes, records, tell)
+        run_directory, exposition = watch.run or watch.policy.parent, server.exposition
+        telemetry = LiveTelemetry(run_directory, routes, records, tell, exposition=exposition, folder=watch.textfile)
         stack.callback(telemetry.stop)
         telemetry.start()
         _loop(_serve(config, server, records, tell, listening))

@@ -33,9 +33,13 @@ def render(overlay: Overlay, expires: datetime) -> str:
 
 def write(folder: Path, overlay: Overlay, expires: datetime) -> str | None:
     """Replace the watch's file in *folder* whole; return why that failed, else None."""
-    path = folder / f"gatekeeper-{overlay.slo}.prom"
+    return replace_file(folder / f"gatekeeper-{overlay.slo}.prom", render(overlay, expires))
+
+
+def replace_file(path: Path, text: str) -> str | None:
+    """Replace a file that the node exporter may read at any time; return why that failed, else None."""
     try:
-        write_atomically(path, render(overlay, expires), sync=False)
+        write_atomically(path, text, sync=False)
     except OSError as error:
         return f"cannot write {path}: {error.strerror}"
     return None

@@ -1,0 +1,95 @@
+"""What the proxy reports once a minute: to an OpenTelemetry collector, to the node exporter, to its records."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from gatekeeper.proxy.live_evidence import LiveEvidence, Observation
+from gatekeeper.proxy.live_records import LiveRecords
+from gatekeeper.proxy.live_telemetry import LiveTelemetry
+from gatekeeper.proxy.prometheus import Exposition
+from gatekeeper.proxy.request_routes import RequestDecision, RequestRoutes
+from tests.builders.deployment import Deployed
+from tests.builders.live_server import published
+from tests.builders.otlp import Receiver, over_http, told
+
+
+def reporting(path: Path, folder: Path | None, said: list[str]) -> LiveTelemetry:
+    """Return the telemetry of a proxy that has answered forty requests in two arms, and has one in flight."""
+    deployed = Deployed.served(path, "http://127.0.0.1:1")
+    routes = RequestRoutes(LiveEvidence())
+    published(routes)
+    for number in range(40):
+        arm = "holdout" if number % 2 else "speculative"
+        speed = (10.0 if number % 2 else 20.0) + number % 3
+        seen = Observation("easy", arm, routes.evidence.epoch("easy"), 9, 90 + number, True, speed, 0.1, False)
+        routes.evidence.add(seen, number)
+    routes.begin()
+    exposition = Exposition(routes)
+    exposition.ended(RequestDecision("easy", "default", True, ""), "speculative", 200, None, 0.1, 0.5, 12)
+    records = LiveRecords(path / "live.jsonl", None, lambda: datetime.now(UTC), said.append)
+    return LiveTelemetry(deployed.path / "run", routes, records, said.append, exposition=exposition, folder=folder)
+
+
+def gauges(receiver: Receiver) -> dict[tuple[str, ...], float]:
+    """Return the last value of each gauge by its name and attributes."""
+    return {
+        (metric.name, *told(point.attributes).values()): point.as_double
+        for request in receiver.requests
+        for of in request.resource_metrics
+        for scope in of.scope_metrics
+        for metric in scope.metrics
+        for point in metric.gauge.data_points
+    }
+
+
+def test_the_holdout_is_reported_as_gauges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A collector gets the answers of each arm, both ratios with their intervals, and the requests in flight; the same
+    figures are in live.jsonl.
+    """
+    said: list[str] = []
+    with over_http("take") as receiver:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+        reporting(tmp_path, None, said).report()
+        seen = gauges(receiver)
+
+    (line,) = (json.loads(one) for one in (tmp_path / "live.jsonl").read_text().splitlines())
+    assert [] == said
+    assert 1.0 == seen["gatekeeper.proxy.in_flight",]
+    drawn = [seen["gatekeeper.proxy.drawn", "easy", arm] for arm in ("speculative", "holdout")]
+    assert [20.0, 20.0] == drawn
+    speed = [seen["gatekeeper.proxy.ratio", "easy", "decode_speed", end] for end in ("lo", "center", "hi")]
+    assert speed == pytest.approx([line["decode_speed"][part] for part in ("lo", "ratio", "hi")], rel=1e-4)
+    assert speed[0] < speed[1] < speed[2]
+
+
+def test_the_node_exporter_gets_the_metrics_while_the_proxy_runs(tmp_path: Path) -> None:
+    """
+    --textfile holds the text of /metrics, whole at any time; it is gone after the end, and a folder that cannot be
+    written is reported once.
+    """
+    said: list[str] = []
+    folder = tmp_path / "node"
+    folder.mkdir()
+    telemetry = reporting(tmp_path, folder, said)
+    telemetry.report()
+    (file,) = folder.iterdir()
+    text = file.read_text()
+    telemetry.start()
+    telemetry.stop()
+    left = [*folder.iterdir()]
+    folder.rmdir()
+    telemetry.report()
+    telemetry.report()
+
+    assert "gatekeeper-proxy-deployed.prom" == file.name
+    assert (
+        'gatekeeper_proxy_requests_total{route="speculative",rule="default",status="200",workload="easy"} 1.0' in text
+    )
+    assert 'gatekeeper_proxy_speculates{workload="easy"} 1.0' in text
+    assert [] == left
+    assert 1 == len(said)
+    assert "cannot write" in said[0]
