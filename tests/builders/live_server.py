@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -89,11 +89,13 @@ def published(
     plain: Mapping[str, Any] | None = None,
     until_ns: int = NEVER,
     of: Policy | None = None,
+    names: Sequence[str] = ("easy",),
 ) -> None:
-    """Publish one route `easy` as a watch does."""
+    """Publish routes as a watch does."""
     setting = (("draft", "heavy"), ("num_draft_tokens", 4)) if on else ()
-    route = OverlayRoute("easy", on, "as certified" if on else "a guard was violated", setting, fields or {})
-    routes.publish(of or live_policy(), [route], {"easy": plain or {}}, until_ns)
+    because = "as certified" if on else "a guard was violated"
+    found = [OverlayRoute(name, on, because, setting, fields or {}) for name in names]
+    routes.publish(of or live_policy(), found, {name: plain or {} for name in names}, until_ns)
 
 
 def live_policy(concurrency: int = 64, **proxy: Any) -> Policy:

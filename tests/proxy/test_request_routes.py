@@ -10,6 +10,7 @@ from tests.builders.live_server import CHAT, live_policy, published
 
 SECOND = 1_000_000_000
 ASKED = LiveRequest(CHAT)
+LIMITS = {"narrow": 2, "wide": 4}
 
 
 def test_nothing_speculates_without_a_policy_that_is_in_force() -> None:
@@ -81,3 +82,31 @@ def test_a_route_alone_on_its_server_is_certified_for_one_request() -> None:
     routes.begin()
 
     assert (True, False) == (alone.speculative, routes.decide(ASKED).speculative)
+
+
+def test_each_route_has_its_own_limit_and_its_own_way_back() -> None:
+    """
+    With three in flight a route certified for two decodes plainly and one certified for four speculates; the first
+    comes back when the load was at most one for five seconds, counted from when it fell, not from the next request.
+    """
+    now_ns = [0]
+    routes = RequestRoutes(LiveEvidence(), lambda: 1.0, lambda: now_ns[0])
+    policy = live_policy()
+    base = policy.route_of("easy")
+    both = tuple(base.model_copy(update={"workload": name, "max_concurrency": most}) for name, most in LIMITS.items())
+    published(routes, of=policy.model_copy(update={"route": both}), names=tuple(LIMITS))
+
+    def speculating() -> list[bool]:
+        return [routes.decide(LiveRequest(CHAT, workload=name)).speculative for name in LIMITS]
+
+    for _ in range(3):
+        routes.begin()
+    seen = [speculating()]
+    routes.end()
+    seen.append(speculating())
+    routes.end()
+    for at in (4, 5):
+        now_ns[0] = at * SECOND
+        seen.append(speculating())
+
+    assert [[False, True], [False, True], [False, True], [True, True]] == seen

@@ -317,3 +317,40 @@ def test_the_policy_holds_the_launch_lines_of_the_last_soaks() -> None:
     assert 'command = ["server", "--draft-model", "heavy"]' in text
     assert {"cache": False} == tomllib.loads(text)["conditions"]["request"]
     assert "heavy" in plain_text.conditions(parse(text, "policy.toml"))
+
+
+@pytest.mark.parametrize(
+    ("lows", "certified"),
+    [
+        ({1: 1.3, 2: 1.2, 4: 1.01, 8: 0.8}, 4),
+        ({1: 1.3, 2: 0.9, 4: 1.2}, 1),
+        ({1: 1.3, 2: None, 4: 1.2}, 1),
+        ({1: 1.3, 2: 1.0}, 1),
+        ({4: 0.9}, 1),
+        ({}, None),
+    ],
+)
+def test_a_route_speculates_up_to_the_concurrency_at_which_a_gain_is_proven(
+    lows: dict[int, float | None], certified: int | None
+) -> None:
+    """
+    The sweep's figures are read from the lowest concurrency on and up to the first without a proven gain, which is the
+    turning point; the soak's own concurrency is certified in any case, and without such a sweep no figure is written.
+    """
+    seen = [{"concurrency": streams, "center": 1.5, "lo": low} for streams, low in lows.items()]
+    choice = {"concurrency": {"by_concurrency": seen}} if seen else {}
+
+    found = written(ended("easy", "promoted", choice=choice), ended("hard", "graded_back", choice=choice))
+
+    assert [certified, None] == [one.get("max_concurrency") for one in found["route"]]
+
+
+def test_the_soak_is_proof_for_its_own_concurrency() -> None:
+    """
+    A soak of two streams that was promoted certifies two, where the sweep proved a gain only for one.
+    """
+    choice = {"concurrency": {"by_concurrency": [{"concurrency": 1, "lo": 1.2}, {"concurrency": 2, "lo": 0.99}]}}
+
+    found = written(ended("easy", "promoted", choice=choice), soak={"concurrency": 2})
+
+    assert 2 == found["route"][0]["max_concurrency"]
