@@ -49,9 +49,9 @@ GATEKEEPER = (sys.executable, "-m", "gatekeeper")
 
 @contextlib.contextmanager
 def served(
-    draft: str, port: int, options: Sequence[str] = ("--prompt-cache-size", "0"), *, tapped: bool = True
+    draft: str | None, port: int, options: Sequence[str] = ("--prompt-cache-size", "0"), *, tapped: bool = True
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Serve the little target with a draft of models/ until leaving, from the moment it listens."""
+    """Serve the little target with a draft of models/, or without one, until leaving, from the moment it listens."""
     argv = [
         sys.executable,
         "-P",
@@ -62,7 +62,8 @@ def served(
         "--port",
         str(port),
     ]
-    argv += ["--model", str(MODELS / "little-target"), "--draft-model", str(MODELS / draft), *options]
+    argv += ["--model", str(MODELS / "little-target"), *options]
+    argv += [] if draft is None else ["--draft-model", str(MODELS / draft)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
     process = subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

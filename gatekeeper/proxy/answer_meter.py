@@ -9,6 +9,8 @@ from typing import Any
 TEXT = re.compile(rb'"(?:content|reasoning_content|reasoning|text|arguments|response)" ?: ?"((?:[^"\\]|\\.)+)"')
 """The texts of a streamed answer; what is inside stays as the server wrote it."""
 USAGE = re.compile(rb'"usage" ?: ?\{')
+END = re.compile(rb'\[DONE\]|"finish_reason" ?: ?"')
+"""What only the last lines of a completion's stream hold."""
 MOST_LINE = 1 << 20
 """A longer line is no event of a stream: it is passed on, and not measured."""
 MOST_KEPT = 16 << 20
@@ -31,6 +33,7 @@ class AnswerMeter:
     _first_chars: int = 0
     _digest: Any = field(default_factory=hashlib.sha256)
     _tail: bytes = b""
+    _last: bytes = b""
     _usage: bytes = b""
     _kept: list[bytes] = field(default_factory=list)
 
@@ -51,6 +54,8 @@ class AnswerMeter:
             lines = lines[:end]
         else:
             self._tail = b""
+        if len(lines) > 4:  # not the empty line after an event
+            self._last = lines
         found = sum(map(len, TEXT.findall(lines)))
         if found:
             if self.first_ns is None:
@@ -64,6 +69,11 @@ class AnswerMeter:
     def digest(self) -> str:
         """Return the SHA-256 of the bytes so far."""
         return str(self._digest.hexdigest())
+
+    @property
+    def has_end(self) -> bool:
+        """Return whether the last lines of a stream are those of a whole completion."""
+        return END.search(self._last + self._tail) is not None
 
     @property
     def decode_s(self) -> float | None:

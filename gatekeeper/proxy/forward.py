@@ -1,18 +1,28 @@
 """Passing one request on to a server, and its answer back, byte by byte as it comes."""
 
-import json
 import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
-from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
+from aiohttp import (
+    ClientError,
+    ClientPayloadError,
+    ClientResponse,
+    ClientSession,
+    ClientTimeout,
+    DummyCookieJar,
+    TCPConnector,
+    web,
+)
 from yarl import URL
 
 from gatekeeper.core.subject import Address
 from gatekeeper.proxy.answer_meter import AnswerMeter
 from gatekeeper.proxy.headers import passed_on
+from gatekeeper.proxy.live_request import ends_with_done
 
 CONNECT_S = 5.0
 """Longest wait for a connection; an answer itself may take as long as it likes."""
@@ -54,20 +64,6 @@ def address(url: Address, raw_path: str) -> URL:
     base = url.at(path)
     joined = f"{base}{'&' if '?' in base else '?'}{query}" if query else base
     return URL(joined, encoded=True)
-
-
-def with_fields(content: bytes, body: Mapping[str, Any] | None, fields: Mapping[str, Any]) -> bytes:
-    """Return the body with *fields* of the server; unchanged to the byte where there are none."""
-    return json.dumps(_merged(body, fields)).encode() if fields and body is not None else content
-
-
-def _merged(body: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(body)
-    for name, value in fields.items():
-        inner = merged.get(name)
-        both = isinstance(value, dict) and isinstance(inner, dict)
-        merged[name] = _merged(inner, value) if both and inner is not None else value
-    return merged
 
 
 async def forward(
@@ -122,12 +118,22 @@ async def _back(
         async for piece in got.content.iter_any():
             feed(piece, now())
             await write(piece)
+        if _may_be_cut(request, got) and not meter.has_end:
+            raise ClientPayloadError("the stream has no end")
     except (ClientError, TimeoutError) as error:
         if request.transport is not None:  # the client must see that the answer is not whole
             request.transport.close()
-        raise BrokenAnswerError(type(error).__name__) from error
+        raise BrokenAnswerError(f"{type(error).__name__} {error}".strip()) from error
     await response.write_eof()
     return response
+
+
+def _may_be_cut(request: web.Request, got: ClientResponse) -> bool:
+    """Return whether only the connection's end shows the end of a stream, as in mlx_lm.server: then it may be cut."""
+    framed = "Content-Length" in got.headers or "Transfer-Encoding" in got.headers
+    return (
+        not framed and got.status == HTTPStatus.OK and got.content_type == STREAMS[0] and ends_with_done(request.path)
+    )
 
 
 class BrokenAnswerError(Exception):

@@ -11,6 +11,8 @@ from gatekeeper.core.policy import RESPONSE_FORMATS, Proxy, ProxyRule, digest
 WORKLOAD_HEADER = "x-gatekeeper-workload"
 GENERATING = ("/completions", "/responses", "/messages", "/api/chat", "/api/generate")
 """Ends of the paths whose requests make a model write; any other request is passed through."""
+HEADERS = (WORKLOAD_HEADER, "Authorization", "x-api-key")
+"""The headers that are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +29,18 @@ class LiveRequest:
     prompt_chars: int = 0
     system_sha256: str = ""
     body: Mapping[str, Any] | None = field(default=None, repr=False)
+    is_long: bool = False
+    """Its body is a JSON object that was read in another process and is not here."""
 
 
 def generates(method: str, path: str) -> bool:
     """Return whether a request makes a model write."""
     return method == "POST" and path.rstrip("/").endswith(GENERATING)
+
+
+def ends_with_done(path: str) -> bool:
+    """Return whether a stream of this path has an end of its own, by the OpenAI protocol of completions."""
+    return path.rstrip("/").endswith(GENERATING[0])
 
 
 def read(path: str, headers: Mapping[str, str], content: bytes) -> LiveRequest:
@@ -61,6 +70,20 @@ def read(path: str, headers: Mapping[str, str], content: bytes) -> LiveRequest:
         system_sha256="" if system is None else digest(system),
         body=body,
     )
+
+
+def merged(body: Mapping[str, Any], fields: Mapping[str, Any]) -> bytes:
+    """Return a body with further *fields*, which replace its own."""
+    return json.dumps(_merged(body, fields)).encode()
+
+
+def _merged(body: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    made = dict(body)
+    for name, value in fields.items():
+        inner = made.get(name)
+        both = isinstance(value, dict) and isinstance(inner, dict)
+        made[name] = _merged(inner, value) if both and inner is not None else value
+    return made
 
 
 def _listed(value: Any) -> Iterable[Any]:

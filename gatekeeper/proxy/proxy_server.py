@@ -19,6 +19,7 @@ from gatekeeper.proxy.headers import LOCAL, host_name
 from gatekeeper.proxy.live_evidence import Observation
 from gatekeeper.proxy.live_records import LiveRecords, answer_of
 from gatekeeper.proxy.live_request import LiveRequest
+from gatekeeper.proxy.long_requests import LongRequests
 from gatekeeper.proxy.prometheus import Exposition
 from gatekeeper.proxy.request_routes import RequestDecision, RequestRoutes
 
@@ -45,6 +46,7 @@ class ProxyServer:
         self.routes, self._records, self._url, self._plain_url = routes, records, url, plain_url
         self._hosts = LOCAL | {one.lower() for one in hosts}
         self._say, self._said = say, ""
+        self._long = LongRequests()
         self.exposition = Exposition(routes)
         self._session: ClientSession | None = None
         self._runner: web.AppRunner | None = None
@@ -68,6 +70,7 @@ class ProxyServer:
             await self._runner.cleanup()
         if self._session is not None:
             await self._session.close()
+        self._long.close()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         if host_name(request.host) not in self._hosts:
@@ -112,7 +115,7 @@ class ProxyServer:
         failed = ""
         for number, target in enumerate(targets):
             again = number + 1 < len(targets)
-            body = content(target) if callable(content) else content
+            body = await content(target) if callable(content) else content
             headers = {**added, "x-gatekeeper-route": target.name} if added else added
             try:
                 answer = await forward.forward(request, self._session, target, body, meter, added=headers, again=again)
@@ -124,12 +127,15 @@ class ProxyServer:
                 return answer, target, failed
         raise ServerFailedError("no server")
 
-    def _decide(self, asked: LiveRequest) -> RequestDecision:
-        """Decide the route; whatever fails in here decodes plainly."""
+    async def _decide(self, request: web.Request, given: bytes) -> tuple[LiveRequest, RequestDecision]:
+        """Read a request and decide its route; whatever fails in here decodes plainly."""
         because = "the proxy failed to decide"
+        asked = LiveRequest(request.path)
         with self._at_most_said(because):
-            return self.routes.decide(asked)
-        return RequestDecision("unknown", "none", False, because)
+            keeps = self._records.keeps_prompts
+            asked = await self._long.read(request.path, request.headers, given, keeps=keeps)
+            return asked, self.routes.decide(asked)
+        return asked, RequestDecision("unknown", "none", False, because)
 
     @contextmanager
     def _at_most_said(self, what: str) -> Iterator[None]:
@@ -157,13 +163,12 @@ class ProxyServer:
         decision, target, failed, fault = RequestDecision("unknown", "none", False, ""), "plain", "", None
         answer: web.StreamResponse | None = None
         try:
-            asked = self._read(request, given)
-            decision = self._decide(asked)
+            asked, decision = await self._decide(request, given)
             added = {"x-gatekeeper-workload": decision.workload, "x-gatekeeper-rule": decision.rule}
             tried = self._targets(decision)
             target = tried[0].name
             answer, used, failed = await self._first_that_answers(
-                request, tried, lambda one: forward.with_fields(given, asked.body, one.fields), meter, added
+                request, tried, lambda one: self._long.merge(given, asked, one.fields), meter, added
             )
             target = used.name
             fault = f"status {answer.status}" if answer.status >= 500 else None
@@ -184,11 +189,6 @@ class ProxyServer:
             with self._at_most_said("a request could not be recorded"):
                 self._record(request, asked, decision, target, meter, arrived, answer, fault, failed)
         return answer
-
-    def _read(self, request: web.Request, given: bytes) -> LiveRequest:
-        with self._at_most_said("a request could not be read"):
-            return live_request.read(request.path, request.headers, given)
-        return LiveRequest(request.path)
 
     def _record(
         self,

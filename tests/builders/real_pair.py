@@ -1,17 +1,25 @@
-"""What tests of the real little pair share: the smoke SLO with absolute paths, and runs that noise may have decided."""
+"""What tests of the real little pair share: the smoke SLO with absolute paths, a run, and runs that noise decided."""
 
 import json
 import shutil
 import tomllib
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
 import pytest
+import tomli_w
 
+from gatekeeper.backends.models import artifacts
+from gatekeeper.core.system.files import HashCache
 from gatekeeper.core.system.inputs import find_canaries
+from tests.builders.deployment import policy_of, write_run
 from tests.builders.place import ROOT, Done, Place
+
+LITTLE_SETTING = {"draft": "../models/little-draft", "num_draft_tokens": 3}
 
 
 def smoke(
@@ -42,6 +50,49 @@ def smoke(
     slo["soak"].pop("max_duration", None)
     place.write_slo(slo)
     return place
+
+
+def promoted_run(
+    path: Path,
+    *,
+    guards: Sequence[Mapping[str, Any]] = (),
+    more: Sequence[str] = (),
+    off: Sequence[str] = (),
+    **policy: Any,
+) -> Path:
+    """Write a run of bench/watched.toml as it stands after a promotion: the certify before it takes most of a minute.
+
+    It has the workload `json`, and those named in *more* and *off*; the policy turns the latter off.
+    """
+    slo = (ROOT / "bench" / "watched.toml").read_text()
+    names = ("json", *more, *off)
+    for name in names[1:]:
+        slo += f'\n[[workload]]\nname = "{name}"\ncanaries = "../canaries/little/{name}.jsonl"\nfirst = 12\n'
+    canaries = {
+        f"canaries-{name}.jsonl": (ROOT / "canaries" / "little" / f"{name}.jsonl").read_text() for name in names
+    }
+    profile = (ROOT / "soak" / "profiles" / "steady.toml").read_text()
+    models = ("../models/little-target", LITTLE_SETTING["draft"])
+    target, draft = (artifacts.freeze(str(name), ROOT / "bench" / str(name), HashCache(None)) for name in models)
+    now = datetime.now(UTC)
+    write_run(
+        path,
+        {"slo.toml": slo, "profile.toml": profile, **canaries},
+        now,
+        LITTLE_SETTING,
+        backend="mlx-server",
+        shares_process=False,
+        restart_knobs=("draft",),
+        target=target,
+        drafts=(draft,),
+    )
+    routes: list[dict[str, Any]] = [
+        {"workload": name, "speculation": name not in off, "setting": {} if name in off else LITTLE_SETTING}
+        for name in names
+    ]
+    written = {**policy_of(path, now), "slo": "watched", "route": routes, "guard": list(guards), **policy}
+    (path / "policy.toml").write_text(tomli_w.dumps(written))
+    return path
 
 
 def outcomes(verdict: dict[str, Any]) -> dict[str, str]:

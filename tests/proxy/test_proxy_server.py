@@ -13,7 +13,17 @@ from aiohttp import ClientError
 from yarl import URL
 
 from gatekeeper.proxy.request_routes import RequestRoutes
-from tests.builders.live_server import CHAT, END, WORDS, LiveProxy, LiveServer, listening, proxied, published
+from tests.builders.live_server import (
+    CHAT,
+    END,
+    WORDS,
+    LiveProxy,
+    LiveServer,
+    listening,
+    live_policy,
+    proxied,
+    published,
+)
 from tests.builders.servers import PROTOCOLS
 from tests.builders.tls import self_signed
 
@@ -87,6 +97,35 @@ def test_the_fields_of_the_route_are_in_the_request(tmp_path: Path) -> None:
 
             assert [{**given, "mode": "mtp", "opts": {"k": 1, "n": 4}}, {**given, "mode": "ar"}] == server.bodies
             assert ["speculative", "holdout"] == [one["arm"] for one in proxy.records]
+
+    asyncio.run(main())
+
+
+def test_a_long_request_is_read_in_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A prompt of a megabyte is sorted by its length and gets its fields, or is passed on as it is, and this process, in
+    which streams wait, parses none of it.
+    """
+    long = {"messages": [{"role": "user", "content": "word " * 200_000}], "stream": True, "opts": {"k": 1}}
+
+    def parsed(text: bytes) -> Any:
+        assert len(text) < 1000
+        return json.JSONDecoder().decode(text.decode())
+
+    async def main() -> None:
+        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+            rule = {"workload": "easy", "prompt_chars_at_least": 1_000_000}
+            published(proxy.routes, of=live_policy(default=None, rule=[rule]))
+            monkeypatch.setattr("gatekeeper.proxy.live_request.json.loads", parsed)
+            await proxy.chat(long)
+            published(proxy.routes, of=live_policy(default=None, rule=[rule]), fields={"opts": {"n": 4}})
+            await proxy.chat(long)
+            monkeypatch.undo()
+
+            assert [long, {**long, "opts": {"k": 1, "n": 4}}] == server.bodies
+            seen = [(one["rule"], one["route"], one["prompt_chars"]) for one in proxy.records]
+            assert [("rule 1", "speculative", 1_000_000)] * 2 == seen
+            assert [] == proxy.said
 
     asyncio.run(main())
 
@@ -217,6 +256,36 @@ def test_a_server_killed_in_mid_stream_is_no_whole_answer(tmp_path: Path) -> Non
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_stream_that_only_the_connection_ends_is_whole_with_its_last_event(tmp_path: Path, whole: bool) -> None:
+    """
+    mlx_lm.server speaks HTTP/1.0: a stream that ends without [DONE] was cut, and the client's connection breaks.
+    """
+    events = b"".join((*WORDS, END) if whole else WORDS)
+    answer = b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + events
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await reader.read(1)
+        writer.write(answer)
+        writer.close()
+
+    async def main() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        made = LiveServer(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        async with server, proxied(tmp_path, made) as proxy:
+            if whole:
+                assert events == (await proxy.chat())[1]
+            else:
+                with pytest.raises(ClientError):
+                    await proxy.chat()
+            await until(lambda: bool(proxy.records))
+
+            assert whole == (proxy.records[0]["fault"] is None)
+
+    asyncio.run(main())
+
+
 def test_whatever_fails_in_the_proxy_decodes_plainly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A bug in the decision costs speculation, not the answer; it is said once.
@@ -263,6 +332,12 @@ ATTACKS = {
     "folded header": (HEAD + b"X: a\r\n b\r\nContent-Length: 0\r\n\r\n", b"400"),
     "header too large": (HEAD + b"X: " + b"a" * 20000 + b"\r\n\r\n", b"400"),
     "other host": (b"Host: evil.example\r\nContent-Length: 0\r\n\r\n", b"403"),
+    "two hosts": (HEAD + b"Host: evil.example\r\nContent-Length: 0\r\n\r\n", b"400"),
+    "no host": (b"Content-Length: 0\r\n\r\n", b"400"),
+    "null byte": (HEAD + b"X: a\x00b\r\nContent-Length: 0\r\n\r\n", b"400"),
+    "bare line feed": (HEAD + b"X: a\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", b"400"),
+    "negative length": (HEAD + b"Content-Length: -1\r\n\r\n", b"400"),
+    "chunk of no number": (HEAD + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\nabc\r\n0\r\n\r\n", b"400"),
     "rebound host": (b"Host: 127.0.0.1.evil.example:8089\r\nContent-Length: 0\r\n\r\n", b"403"),
 }
 
@@ -280,6 +355,23 @@ def test_an_attackers_headers_never_reach_the_server(tmp_path: Path, attack: str
 
             assert [] == server.requests
             assert status == answer.split(b" ")[1]
+
+    asyncio.run(main())
+
+
+def test_the_headers_of_the_proxy_are_its_own(tmp_path: Path) -> None:
+    """
+    A server that claims another route or workload in its answer is not believed, and neither is a client.
+    """
+
+    async def main() -> None:
+        lies = {"X-Gatekeeper-Route": "speculative", "x-gatekeeper-workload": "other"}
+        server = LiveServer(headers={"Content-Type": "text/event-stream", **lies})
+        async with listening(server), proxied(tmp_path, server, draw=lambda: 0.0) as proxy:
+            _, _, headers = await proxy.chat(None, **{"x-gatekeeper-route": "speculative"})
+
+            assert ("plain", "easy") == (headers["x-gatekeeper-route"], headers["x-gatekeeper-workload"])
+            assert "x-gatekeeper-route" not in {name.lower() for name in server.requests[0][1]}
 
     asyncio.run(main())
 

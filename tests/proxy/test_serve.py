@@ -2,46 +2,24 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from tests.builders.deployment import Answering, Deployed
+from tests.builders.proxy_process import proxy
 
 pytestmark = pytest.mark.timeout(240)
 GUARD = {"metric": "error_rate", "at_most": 0.5, "for": 60.0}
 ONCE = {"interval": 3600.0, "missing_for": 36000.0, "canaries": 1}
 
 
-@contextmanager
-def proxy(deployed: Deployed, *options: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    """Start `gatekeeper proxy` and yield its process and address; kill it where it is still there."""
-    command = [sys.executable, "-m", "gatekeeper", "proxy", str(deployed.path / "policy.toml"), *options]
-    command += ["--run", str(deployed.path / "run"), "--slo", str(deployed.path / "slo.toml")]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    said = []
-    try:
-        for line in process.stderr:
-            said.append(line)
-            if found := re.search(r"listening on (\S+)", line):
-                break
-        else:
-            yield process, "".join(said)
-            return
-        threading.Thread(target=process.stderr.read, daemon=True).start()
-        yield process, found[1]
-    finally:
-        process.kill()
-        process.wait()
+def start(deployed: Deployed, *options: str) -> AbstractContextManager[tuple["subprocess.Popen[str]", str]]:
+    return proxy(deployed.path / "policy.toml", deployed.path / "run", deployed.path / "slo.toml", *options)
 
 
 def chat(url: str, **headers: str) -> tuple[bytes, str]:
@@ -57,13 +35,13 @@ def test_one_command_watches_and_routes_and_ends_cleanly(tmp_path: Path) -> None
     with Answering() as server, Answering() as plain:
         deployed = Deployed.served(tmp_path, server.url)
         deployed.policy(guards=[GUARD], watch=ONCE, proxy={"default": "easy", "holdout": 0.01})
-        options = ("--url", server.url, "--plain-url", plain.url, "--listen", "127.0.0.1:0")
-        with proxy(deployed, *options) as (process, url):
+        options = ("--url", server.url, "--plain-url", plain.url)
+        with start(deployed, *options) as (process, url):
             while not (tmp_path / "policy.live.toml").exists():
                 assert process.poll() is None
             routes = {chat(url)[1] for _ in range(3)}
             off = chat(url, **{"x-gatekeeper-workload": "other"})[1]
-            with proxy(deployed, *options) as (second, said):
+            with start(deployed, *options) as (second, said):
                 code = second.wait(60)
             process.send_signal(signal.SIGTERM)
 
@@ -84,7 +62,7 @@ def test_a_server_that_cannot_decode_plainly_needs_a_second_one(tmp_path: Path) 
     """
     with Answering() as server:
         deployed = Deployed.served(tmp_path, server.url)
-        with proxy(deployed, "--url", server.url, "--listen", "127.0.0.1:0") as (process, said):
+        with start(deployed, "--url", server.url) as (process, said):
             assert 2 == process.wait(60)
 
     assert "--plain-url" in said

@@ -1,0 +1,71 @@
+"""Reading of long requests in a process of its own: meanwhile other streams go on.
+
+A JSON parser holds the interpreter's lock from the first byte to the last, so that a thread would not do.
+"""
+
+import asyncio
+import signal
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from multiprocessing import get_context
+from typing import Any, TypeVar
+
+from gatekeeper.proxy import live_request
+from gatekeeper.proxy.live_request import LiveRequest
+
+T = TypeVar("T")
+
+LONG = 1 << 18
+"""Bytes from which a request is read in the other process: reading it here would delay all streams by milliseconds."""
+
+
+class LongRequests:
+    """Reads requests, long ones in a process that starts with the first of them."""
+
+    def __init__(self) -> None:
+        self._pool: ProcessPoolExecutor | None = None
+
+    async def read(self, path: str, headers: Mapping[str, str], content: bytes, *, keeps: bool) -> LiveRequest:
+        """Read a request; with *keeps* its body is wanted here, however long it is."""
+        if keeps or len(content) < LONG:
+            return live_request.read(path, headers, content)
+        known = {name: headers[name] for name in live_request.HEADERS if name in headers}
+        return await self._elsewhere(_read, path, known, content)
+
+    async def merge(self, content: bytes, asked: LiveRequest, fields: Mapping[str, Any]) -> bytes:
+        """Return the body with *fields* of the server; unchanged to the byte where there are none."""
+        if not fields or not (asked.is_long or asked.body is not None):
+            return content
+        if asked.body is not None:
+            return live_request.merged(asked.body, fields)
+        return await self._elsewhere(_merge, content, dict(fields))
+
+    async def _elsewhere(self, work: Callable[..., T], *given: Any) -> T:
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_ignore_interrupts)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, work, *given)
+        except BrokenProcessPool:  # something killed it: the next long request starts another
+            self._pool = None
+            return work(*given)
+
+    def close(self) -> None:
+        """End the process."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _ignore_interrupts() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):  # they reach the whole group: the proxy ends this process itself
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _read(path: str, headers: Mapping[str, str], content: bytes) -> LiveRequest:
+    asked = live_request.read(path, headers, content)
+    return replace(asked, body=None, is_long=asked.body is not None)
+
+
+def _merge(content: bytes, fields: Mapping[str, Any]) -> bytes:
+    return live_request.merged(live_request.read("", {}, content).body or {}, fields)

@@ -1,0 +1,128 @@
+"""`gatekeeper proxy` as a process, and the little pair on two real servers behind it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from bench import after_promotion
+from bench.after_promotion import until
+from gatekeeper.backends.process import free_port
+from tests.builders.place import ROOT
+
+CHAT = "/v1/chat/completions"
+ASKED = {"messages": [{"role": "user", "content": "tell a story of a calm stoat and a orchard."}]}
+END_OF_ANSWER = str(json.loads((ROOT / "models" / "little-target" / "config.json").read_text())["eos_token_id"])
+
+
+@contextmanager
+def proxy(policy: Path, run: Path, slo: Path, *options: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    """Start `gatekeeper proxy` and yield its process with its address, or what it said where it ended."""
+    command = [sys.executable, "-m", "gatekeeper", "proxy", str(policy), "--run", str(run), "--slo", str(slo)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0", *options], stderr=subprocess.PIPE, env=environment, text=True
+    )
+    assert process.stderr is not None
+    said = []
+    try:
+        for line in process.stderr:
+            said.append(line)
+            if found := re.search(r"listening on (\S+)", line):
+                break
+        else:
+            yield process, "".join(said)
+            return
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        yield process, found[1]
+    finally:
+        process.kill()
+        process.wait()
+
+
+@dataclass
+class ProxiedPair:
+    """The little pair on two real servers, and a proxy before them."""
+
+    run: Path
+    url: str = ""
+    process: "subprocess.Popen[str] | None" = None
+    ports: dict[str, int] = field(default_factory=dict)
+    servers: dict[str, ExitStack] = field(default_factory=dict)
+    pids: dict[str, int] = field(default_factory=dict)
+
+    def serve(self, arm: str, draft: str | None) -> None:
+        """Start the server of an arm on its port, in place of the one before."""
+        if arm in self.servers:
+            self.servers[arm].close()
+        port = self.ports.setdefault(arm, free_port())
+        stack = self.servers[arm] = ExitStack()
+        server = stack.enter_context(after_promotion.served(draft, port))
+        self.pids[arm] = server.pid
+        until(lambda: self._answers(port), f"the {arm} server answers")
+
+    def close(self) -> None:
+        """End both servers."""
+        for one in self.servers.values():
+            one.close()
+
+    def _answers(self, port: int) -> bool:
+        with suppress(httpx2.HTTPError):
+            return httpx2.post(f"http://127.0.0.1:{port}{CHAT}", json={**ASKED, "max_tokens": 1}, timeout=60).is_success
+        return False
+
+    def ask(self, body: Mapping[str, Any] | None = None, path: str = CHAT, **headers: str) -> httpx2.Response:
+        """Send one request through the proxy and wait for its whole answer."""
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        return httpx2.post(self.url + path, json={**ASKED, **(body or {})}, headers=given, timeout=120)
+
+    def stream(self, tokens: int) -> httpx2.Response:
+        """Send a request through the proxy whose answer has as many tokens; it is read with `iter_raw`."""
+        client = httpx2.Client(timeout=120)
+        body = {**ASKED, "stream": True, "max_tokens": tokens, "logit_bias": {END_OF_ANSWER: -100.0}}
+        return client.send(client.build_request("POST", self.url + CHAT, json=body), stream=True)
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        lines = (self.run / "live.jsonl").read_text().splitlines()
+        return [one for one in map(json.loads, lines) if one["kind"] == "request"]
+
+    def wait_for(self, count: int) -> list[dict[str, Any]]:
+        """Wait for *count* records: one is written after its answer's last byte."""
+        until(lambda: len(self.records) >= count, f"{count} records")
+        return self.records
+
+    @property
+    def overlay(self) -> dict[str, Any]:
+        return tomllib.loads((self.run / "policy.live.toml").read_text())
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        return after_promotion.entries(self.run)
+
+
+@contextmanager
+def proxied_pair(run: Path, *options: str) -> Iterator[ProxiedPair]:
+    """Serve the little pair twice, with its draft and without, and run a proxy that has finished its first round."""
+    pair = ProxiedPair(run)
+    with ExitStack() as stack:
+        stack.callback(pair.close)
+        pair.serve("speculative", "little-draft")
+        pair.serve("plain", None)
+        urls = [f"http://127.0.0.1:{pair.ports[arm]}" for arm in ("speculative", "plain")]
+        named = ("--url", urls[0], "--plain-url", urls[1])
+        slo = ROOT / "bench" / "watched.toml"
+        pair.process, pair.url = stack.enter_context(proxy(run / "policy.toml", run, slo, *named, *options))
+        assert pair.process.poll() is None, pair.url
+        until(lambda: any(one["kind"] == "look" for one in pair.log), "the first round of the watch")
+        yield pair

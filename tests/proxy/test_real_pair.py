@@ -1,0 +1,222 @@
+"""The proxy as a process before two real mlx_lm.servers with the little pair."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from bench.after_promotion import until
+from gatekeeper.core.policy import digest
+from tests.builders.proxy_process import ProxiedPair, proxied_pair
+from tests.builders.real_pair import promoted_run
+
+pytestmark = [pytest.mark.mlx, pytest.mark.timeout(600)]
+GUARDS = [{"metric": "error_rate", "at_most": 0.5, "for": 600.0}]
+ONCE = {"interval": 3600.0, "missing_for": 36000.0, "canaries": 1}
+TOOLS = [{"type": "function", "function": {"name": "book_room", "parameters": {"type": "object", "properties": {}}}}]
+SYSTEM = "you are a clerk."
+RULES: list[dict[str, Any]] = [
+    {"workload": "tools", "path": "/v1/completions"},
+    {"workload": "tools", "tools": True},
+    {"workload": "json", "response_format": "json_object"},
+    {"workload": "json", "model": "default_*"},
+    {"workload": "tools", "api_key_sha256": digest("sk-team")[:16]},
+    {"workload": "json", "system_sha256": digest(SYSTEM)},
+    {"workload": "json", "prompt_chars_at_least": 300},
+]
+SYSTEM_FIRST = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "hello."}]
+COUNTED = {"stream": True, "stream_options": {"include_usage": True}}
+"""Then the tap of the server that drafts adds its counts to the usage."""
+REQUESTS: dict[str, dict[str, Any]] = {
+    "header": {"x_gatekeeper_workload": "json", "body": {"tools": TOOLS}},
+    "rule 1": {"path": "/v1/completions", "body": {"prompt": "hello."}},
+    "rule 2": {"body": {"tools": TOOLS}},
+    "rule 3": {"body": {"response_format": {"type": "json_object"}}},
+    "rule 4": {"body": {"model": "default_model"}},
+    "rule 5": {"Authorization": "Bearer sk-team"},
+    "rule 6": {"body": {"messages": SYSTEM_FIRST}},
+    "rule 7": {"body": {"messages": [{"role": "user", "content": "hello. " * 50}]}},
+    "default": {},
+}
+
+
+def test_real_requests_are_routed_by_each_rule(tmp_path: Path) -> None:
+    """
+    Header, path, tools, format, model, key, system prompt, length and default each choose a workload; those whose route
+    speculates are answered by the server that drafts, all others, and the holdout, by the plain one.
+    """
+    policy: dict[str, Any] = {"watch": ONCE, "proxy": {"default": "prose", "holdout": 0.01, "rule": RULES}}
+    run = promoted_run(tmp_path / "run", guards=GUARDS, more=["tools"], off=["prose"], **policy)
+    with proxied_pair(run) as pair:
+        answers = []
+        for request in REQUESTS.values():
+            body = {**request.pop("body", {}), **COUNTED, "max_tokens": 4}
+            answers.append(pair.ask(body, **request))
+        records = pair.wait_for(len(REQUESTS))
+
+    chosen = ["json", *(rule["workload"] for rule in RULES), "prose"]
+    assert list(zip(REQUESTS, chosen, strict=True)) == [(one["rule"], one["workload"]) for one in records]
+    assert [workload != "prose" for workload in chosen] == [one["arm"] is not None for one in records]
+    drafted = ['"speculative": {' in answer.text for answer in answers]
+    assert [one["arm"] == "speculative" for one in records] == drafted
+    assert [one["route"] for one in records] == [answer.headers["x-gatekeeper-route"] for answer in answers]
+    assert any(drafted)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[ProxiedPair]:
+    policy: dict[str, Any] = {"watch": ONCE, "proxy": {"default": "json", "holdout": 0.01}}
+    with proxied_pair(promoted_run(tmp_path / "run", guards=GUARDS, **policy)) as made:
+        yield made
+
+
+def speculating(pair: ProxiedPair) -> httpx2.Response:
+    """Open streams until one speculates: one in a hundred is in the holdout."""
+    while (answer := pair.stream(4000)).headers["x-gatekeeper-route"] != "speculative":
+        answer.close()
+    return answer
+
+
+@pytest.mark.nightly
+def test_a_real_server_stops_for_a_client_that_hangs_up(pair: ProxiedPair) -> None:
+    """
+    Nothing is in flight any more, the record says that the client left, and the next request is answered whole.
+    """
+    answer = speculating(pair)
+    next(answer.iter_raw())
+    answer.close()
+    (*_, record) = pair.wait_for(1)
+    after = pair.ask({"max_tokens": 8})
+
+    assert "client left" == record["fault"]
+    assert 8 == after.json()["usage"]["completion_tokens"]
+    assert "gatekeeper_proxy_in_flight 0.0" in httpx2.get(f"{pair.url}/metrics", timeout=60).text
+
+
+@pytest.mark.nightly
+def test_a_real_server_killed_in_mid_stream_breaks_that_answer_and_no_other(pair: ProxiedPair) -> None:
+    """
+    The client sees a broken answer, which is not repeated; the next requests are answered by the plain server.
+    """
+    answer = speculating(pair)
+    pieces = answer.iter_raw()
+    next(pieces)
+    os.kill(pair.pids["speculative"], signal.SIGKILL)
+    with pytest.raises(httpx2.HTTPError):
+        list(pieces)
+    later = [pair.ask({"max_tokens": 4}) for _ in range(3)]
+    records = pair.wait_for(4)
+
+    assert "broke off" in records[-4]["fault"]
+    assert [(200, "plain")] * 3 == [(one.status_code, one.headers["x-gatekeeper-route"]) for one in later]
+    assert any("speculative server" in one["because"] for one in records[-3:])
+
+
+@pytest.mark.nightly
+def test_a_real_server_killed_before_its_first_byte_is_replaced(pair: ProxiedPair) -> None:
+    """
+    A request that the speculative server took and never answered is answered whole by the plain one.
+    """
+    os.kill(pair.pids["speculative"], signal.SIGSTOP)
+    with ThreadPoolExecutor(3) as pool:
+        waiting = [pool.submit(pair.ask, {"max_tokens": 4}) for _ in range(3)]
+        until(lambda: "gatekeeper_proxy_in_flight 0.0" not in metrics(pair), "requests are in flight")
+        time.sleep(1.0)
+        os.kill(pair.pids["speculative"], signal.SIGKILL)
+        answers = [one.result() for one in waiting]
+    records = pair.wait_for(3)
+
+    assert [200] * 3 == [one.status_code for one in answers]
+    assert {4} == {one.json()["usage"]["completion_tokens"] for one in answers}
+    assert {"plain"} == {one["route"] for one in records}
+    assert any("speculative server" in one["because"] for one in records)
+
+
+def metrics(pair: ProxiedPair) -> str:
+    return httpx2.get(f"{pair.url}/metrics", timeout=60).text
+
+
+@pytest.mark.nightly
+def test_a_shutdown_lets_a_real_request_end(pair: ProxiedPair) -> None:
+    """
+    After SIGTERM a stream in flight is passed on to its end, new connections are refused, and the exit code is 0.
+    """
+    assert pair.process is not None
+    pieces = pair.stream(400).iter_raw()
+    received = next(pieces)
+    pair.process.send_signal(signal.SIGTERM)
+    until(lambda: refused(pair.url), "new connections are refused")
+    received += b"".join(pieces)
+
+    assert 0 == pair.process.wait(60)
+    assert received.endswith(b"data: [DONE]\n\n")
+    assert None is pair.records[-1]["fault"]
+
+
+def refused(url: str) -> bool:
+    try:
+        httpx2.get(f"{url}/metrics", timeout=60)
+    except httpx2.ConnectError:
+        return True
+    return False
+
+
+@pytest.mark.nightly
+def test_eight_clients_are_decoded_plainly_above_the_certified_concurrency(tmp_path: Path) -> None:
+    """
+    With four certified, the fifth request in flight and all after it go to the plain server, until the load has been
+    low for the stated time; then requests speculate again.
+    """
+    conditions: dict[str, Any] = {"backend": "mlx-server", "target": "../models/little-target", "prompt_cache": "off"}
+    conditions |= {"concurrency": 4, "max_tokens": 40}
+    proxy = {"default": "json", "holdout": 0.01, "resume_after": 1.0}
+    policy: dict[str, Any] = {"watch": ONCE, "proxy": proxy, "conditions": conditions}
+    run = promoted_run(tmp_path / "run", guards=GUARDS, **policy)
+    gate = threading.Barrier(8)
+
+    with proxied_pair(run) as pair:
+
+        def client(_: int) -> list[str]:
+            gate.wait()
+            return [pair.ask({"max_tokens": 60}).headers["x-gatekeeper-route"] for _ in range(4)]
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(client, range(8)))
+        crowded = pair.wait_for(32)
+        until(lambda: pair.ask({"max_tokens": 4}).headers["x-gatekeeper-route"] == "speculative", "it speculates again")
+
+    because = [one["because"] for one in crowded if "in flight" in one["because"]]
+    assert len(because) >= 20
+    assert {"plain"} == {one["route"] for one in crowded if "in flight" in one["because"]}
+    assert all("certified up to 4" in one for one in because)
+    assert 4 >= sum(one["arm"] == "speculative" for one in crowded[:8])
+
+
+@pytest.mark.nightly
+def test_a_swapped_draft_is_turned_off_in_the_next_round(tmp_path: Path) -> None:
+    """
+    The watch finds another draft behind its port in its next round, or the one after, and every request is plain.
+    """
+    policy: dict[str, Any] = {
+        "watch": {"interval": 2.0, "duty": 0.5, "missing_for": 240.0},
+        "proxy": {"default": "json"},
+    }
+    with proxied_pair(promoted_run(tmp_path / "run", guards=GUARDS, **policy)) as pair:
+        assert pair.overlay["route"][0]["speculation"]
+        pair.serve("speculative", "little-draft-bad")
+        before = sum(one["kind"] == "look" for one in pair.log)
+        until(lambda: not pair.overlay["route"][0]["speculation"], "speculation is off")
+        after = sum(one["kind"] == "look" for one in pair.log)
+        answer = pair.ask({"max_tokens": 4})
+        (*_, record) = pair.wait_for(1)
+
+    assert 2 >= after - before
+    assert "plain" == answer.headers["x-gatekeeper-route"]
+    assert "little-draft-bad, which was not certified" in record["because"]
