@@ -135,7 +135,7 @@ class SecondsRange(click.FloatRange):
         try:
             value = parse(value, SECONDS)
         except ValueError as error:
-            self.fail(f"{error}; for example 60s", param, ctx)
+            self.fail(f"{str(error).partition(chr(10))[0]}; for example 60s", param, ctx)
         number: float = super().convert(value, param, ctx)
         return number if number == number else self.fail("nan is not a number", param, ctx)  # noqa: PLR0124
 

@@ -27,7 +27,7 @@ def parse(text: str, name: str, model: type[Model], *, strict: bool = False) -> 
     try:
         document = toml_table(text)
     except ParseError as error:
-        raise InputError(f"{name}: {error}", hint="check quotes, brackets and numbers near that line") from error
+        raise InputError(f"{name}: {error}", hint=_syntax_hint(str(error))) from error
     try:
         return model.model_validate(_with_tuples(document) if strict else document, strict=strict or None)
     except ValidationError as error:
@@ -50,6 +50,24 @@ def _with_tuples(value: Any) -> Any:
     return tuple(_with_tuples(one) for one in value) if isinstance(value, list) else value
 
 
+def _syntax_hint(message: str) -> str:
+    """Return what to change where a text is not TOML."""
+    if "overwrite" in message or "twice" in message:
+        return "a key or a table is written twice: keep one of them"
+    if "line 1," in message or "Invalid statement" in message:
+        return 'the file must be TOML: [table] headers, and lines such as name = "value"'
+    return "check quotes (straight ones, in pairs), brackets and numbers near that line"
+
+
+def _missing_hint(model: type[BaseModel], path: Path) -> str:
+    """Return how to add a missing key, as a line or as a table."""
+    field = next(
+        (one for key, one in model.model_fields.items() if len(path) == 1 and path[-1] in {key, one.alias}), None
+    )
+    many = field is not None and get_origin(field.annotation) is tuple and _model_in(field.annotation) is not None
+    return f"add a table [[{path[-1]}]]" if many else f"add `{path[-1]} = …`"
+
+
 def describe_error(text: str, name: str, model: type[BaseModel], error: ErrorDetails) -> tuple[str, str]:
     """Return the message of one pydantic error, with its line, and a hint."""
     kind, reason, context = error["type"], error["msg"], error.get("ctx", {})
@@ -61,7 +79,7 @@ def describe_error(text: str, name: str, model: type[BaseModel], error: ErrorDet
     if kind == "extra_forbidden":
         return f"{where}: unknown key", did_you_mean(str(path[-1]), allowed_keys(model, path[:-1]))
     if kind == "missing":
-        return f"{name}: line {line_of(text, path[:-1])}: {key}: missing", f"add `{path[-1]} = …`"
+        return f"{name}: line {line_of(text, path[:-1])}: {key}: missing", _missing_hint(model, path)
     if "\n" in reason:
         reason, hint = reason.split("\n", 1)
         return f"{where}: {reason}", hint
@@ -82,7 +100,10 @@ def _in_words(kind: str, key: str, value: object, context: Mapping[str, Any]) ->
         return f"{shown} is not one of {', '.join(allowed)}", did_you_mean(str(value), allowed)
     for name, words in _LIMITS.items():
         if kind == name:
-            return f"{shown} is out of range: {words} {next(iter(context.values()))}", f"write a number {words} it"
+            limit = f"{next(iter(context.values())):.12g}"
+            return f"{shown} is out of range: must be {words} {limit}", f"write a number that is {words} {limit}"
+    if kind == "finite_number":
+        return "must be a finite number", "write a number, without nan or inf"
     if kind == "string_pattern_mismatch":
         return f"{shown} holds other characters than letters, digits and _ . -", "it names files: write it without them"
     if kind in {"string_too_short", "too_short"}:
@@ -93,10 +114,10 @@ def _in_words(kind: str, key: str, value: object, context: Mapping[str, Any]) ->
 _LONGEST = 60
 """Characters of a value that an error quotes."""
 _LIMITS = {
-    "greater_than": "must be greater than",
-    "greater_than_equal": "must be at least",
-    "less_than": "must be less than",
-    "less_than_equal": "must be at most",
+    "greater_than": "greater than",
+    "greater_than_equal": "at least",
+    "less_than": "less than",
+    "less_than_equal": "at most",
 }
 _KINDS = {
     "string_type": "text",
@@ -127,6 +148,10 @@ def _as_kind(kind: str, key: str, value: object, shown: str) -> str:
         return f'write "{value}", in quotes' if isinstance(value, int | float) else "write it in quotes"
     if kind in {"int_type", "float_type"} and isinstance(value, str) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value):
         return f"write {value} without quotes"
+    if kind in {"int_type", "float_type"} and (
+        number := re.match(r"\s*([0-9]+(?:\.[0-9]+)?)\s*[A-Za-z]+\s*$", str(value))
+    ):
+        return f"write {number[1]}, without a unit and without quotes"
     return {"bool_type": "write true or false, without quotes", "float_type": "for example 0.5"}.get(
         kind, "for example 4"
     )

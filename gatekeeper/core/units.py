@@ -49,12 +49,22 @@ def parse(written: object, units: dict[str, float]) -> float:
     unit = match.group(2) if match else ""
     if match is None or (unit and unit not in units):
         near = "600 s" if units is SECONDS else f"1 {next(iter(units))}"
+        if list(units) == ["%"]:
+            raise ValueError(
+                f"cannot read {quote(written)!r}; write a number without a unit, or in %\n{_plain(written)}"
+            )
         allowed = f"write a number with one of these units: {', '.join(units)}"
         raise ValueError(f'cannot read {quote(written)!r}; {allowed}\nfor example "{near}"')
     value = float(match.group(1)) * units.get(unit, 1.0)
     if not math.isfinite(value):
         raise ValueError(f"{quote(written)!r} is not a finite quantity")
     return value
+
+
+def _plain(written: str) -> str:
+    """Return how to write a ratio without its unit."""
+    number = re.match(r"\s*([+-]?[0-9]+(?:\.[0-9]+)?)", written)
+    return f"write {number[1]} without quotes" if number else 'for example 0.5 or "50 %"'
 
 
 def _quantity(units: dict[str, float]) -> tuple[BeforeValidator, WithJsonSchema]:

@@ -225,7 +225,7 @@ def fixed_setting(slo: Slo, knobs: Mapping[str, Any]) -> Setting:
     """Return the SLO's default setting, changed by *knobs*; raise InputError for an unknown knob, value or draft."""
     for knob in knobs:
         if knob not in CHOSEN:
-            raise InputError(f"--set {knob}: not a knob that is chosen", hint=did_you_mean(knob, CHOSEN))
+            raise InputError(f"--set {knob}: not a knob that --set can change", hint=did_you_mean(knob, CHOSEN))
     try:
         turned = {**defaults(slo), **ChosenKnobs.model_validate(knobs, strict=True).model_dump(exclude_unset=True)}
     except ValidationError as error:

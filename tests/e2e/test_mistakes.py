@@ -106,6 +106,14 @@ MISTAKES: dict[str, tuple[str, str, str, str] | tuple[str, str, str, str, str]] 
     "a canary set": ('"easy.jsonl"', '"jsn"', "workload[1].canaries: unknown canary set 'jsn'", "'json'"),
     "a canary file": ('"easy.jsonl"', '"esy.jsonl"', "esy.jsonl does not exist", "easy.jsonl"),
     "an ending": ('"easy.jsonl"', '"easy.jsnl"', "unknown canary set 'easy.jsnl'", "looked for"),
+    "a ratio as reports print it": (BOUND, 'at_least = "1.16x"', "cannot read '1.16x'", "write 1.16 without quotes"),
+    "not a number": (BOUND, "at_least = nan", "must be a finite number", "write a number"),
+    "a negative temperature": ("= 0.0", "= -1", "-1 is out of range: must be at least 0", "is at least 0"),
+    "a size with its unit": (
+        "[sampling]", '[host]\nmemory_gb = "24 GB"\n\n[sampling]', "not text", "write 24, without", "max_tokens = 160"
+    ),
+    "no workload": (WORKLOADS, "", "workload: missing", "add a table [[workload]]", "schema"),
+    "a key twice": ("temperature = 0.0", "max_tokens = 3", "not TOML", "written twice: keep one"),
     "no reason": ('why = "it must pay"\n', "", "objective[1].why: missing", "add `why = …`", FIRST),
     "no quote at the end": ('"150 s"', '"150 s', "not TOML", "check quotes"),
 }  # fmt: skip
@@ -187,7 +195,7 @@ def test_a_byte_order_mark_is_read_over(mine: Place) -> None:
     [
         ("slo.tml", "slo.tml does not exist", "did you mean 'slo.toml'?"),
         ("slow.toml", "slow.toml does not exist", "did you mean 'slo.toml'?"),
-        ("nope.toml", "nope.toml does not exist", "there are other.toml, slo.toml"),
+        ("nope.toml", "nope.toml does not exist", "in this folder: other.toml, slo.toml"),
         ("nowhere/slo.toml", "does not exist", "there is no folder nowhere"),
         (".", "is a folder", "name a file in it: "),
         ("empty.toml", "empty.toml: line 1: the file is empty", "gatekeeper init --force -o empty.toml"),
@@ -216,7 +224,7 @@ def test_a_file_that_is_not_it_is_named_with_what_is_there(mine: Place, named: s
         ("num_draft_tokens=2.5", "must be a whole number, not a decimal number", ""),
         ("num_draft_tokens=0", "must be at least 1", "write a number"),
         ("draft=hevy", "'hevy' is not one of subject.drafts", "'heavy'"),
-        ("temperature=0.3", "not a knob that is chosen", "allowed"),
+        ("temperature=0.3", "not a knob that --set can change", "allowed"),
         ("window=512", "--set window: backend scripted has no knob window", "its knobs"),
     ],
 )

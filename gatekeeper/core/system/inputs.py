@@ -59,6 +59,8 @@ def read_text(path: Path, what: str) -> str:
     except IsADirectoryError as error:
         inside = sorted(one.name for one in path.glob("*.*") if one.suffix in {".toml", ".jsonl"})
         hint = f"name a file in it: {', '.join(inside[:_NAMED])}" if inside else "name a file"
+        if (path / run_directory.MANIFEST).is_file():
+            hint = f"it is a run directory: gatekeeper judge {path} derives its verdict again"
         raise InputError(f"{what} {path} is a folder", hint=hint) from error
     except OSError as error:
         hint = "name a file" if error.errno in {errno.EINVAL, errno.EFBIG} else "check its permissions"
@@ -77,7 +79,7 @@ def _near(path: Path) -> str:
     if (hint := did_you_mean(path.stem, files)).startswith("did you mean"):
         return f"did you mean '{folder / files[hint.split(chr(39))[1]]}'?"
     same = [one.name for one in files.values() if one.suffix == path.suffix]
-    return f"there are {', '.join(same[:_NAMED])}" if same else "check the path"
+    return f"in this folder: {', '.join(same[:_NAMED])}" if same else "check the path"
 
 
 def read(path: Path) -> Inputs:

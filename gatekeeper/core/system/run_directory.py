@@ -132,6 +132,8 @@ class RunDirectory:
             return read_regular(self.path / name, inside=self.path)
         except FileNotFoundError:
             raise InputError(f"{self.path} has no {name}", hint="is this a run directory of gatekeeper?") from None
+        except NotADirectoryError:
+            raise InputError(f"{self.path} is a file", hint="name a run directory, or latest") from None
         except NotRegularError as error:
             raise NoProofError(
                 Reason.UNREADABLE, f"cannot read {self.path / name}: {error.strerror}", hint=RESTORE_HINT
