@@ -33,7 +33,7 @@ def run(tmp_path: Path) -> Path:
     ("case", "pattern"),
     [
         ("draft", "was started with .*little-draft-bad, which was not certified"),
-        ("slow", "decode_throughput: .* tok/s"),
+        pytest.param("slow", "decode_throughput: .* tok/s", marks=pytest.mark.nightly),
     ],
 )
 def test_speculation_is_turned_off_while_it_is_watched(tmp_path: Path, run: Path, case: str, pattern: str) -> None:

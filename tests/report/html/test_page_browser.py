@@ -241,6 +241,7 @@ def test_it_prints(tab: Tab, mixed: Path, tmp_path: Path) -> None:
     assert "rgb(255, 255, 255)" == tab.run("getComputedStyle(document.documentElement).backgroundColor")
 
 
+@pytest.mark.nightly  # tests/report/html/test_page.py bounds such a page
 def test_ten_thousand_requests_open(tab: Tab, tmp_path: Path) -> None:
     """
     A page of 10,000 requests keeps few enough elements to be quick, and its filters still answer.

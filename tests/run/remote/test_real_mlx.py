@@ -22,10 +22,9 @@ SMALLER = {
 
 
 @pytest.mark.mlx
+@pytest.mark.nightly  # almost a minute; the other remote runs take the same steps with a scripted backend
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(
-    "changes", [SMALLER, pytest.param({}, marks=[pytest.mark.nightly, pytest.mark.slow])], ids=["small", "whole"]
-)
+@pytest.mark.parametrize("changes", [SMALLER, pytest.param({}, marks=pytest.mark.slow)], ids=["small", "whole"])
 def test_the_quickstart_elsewhere_with_the_connection_cut(
     installed: Installed, place: Place, until: Until, changes: dict[str, str]
 ) -> None:
