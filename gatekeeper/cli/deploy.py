@@ -35,8 +35,15 @@ AFTER_INTERRUPT = {
 )
 @click.option(
     "--signed-by",
+    metavar="FILE|IDENTITY",
+    help="An allowed-signers file, or public keys as PEM, or with --issuer an identity: one of them must have signed.",
+)
+@click.option("--issuer", metavar="URL", help="Who states the identity of --signed-by; the signature is then keyless.")
+@click.option(
+    "--trusted-root",
     type=click.Path(path_type=Path),
-    help="An allowed-signers file, or public keys as PEM; one of them must have signed.",
+    metavar="FILE",
+    help="Sigstore's trusted root for --issuer [default: that of the public instance, as installed].",
 )
 @click.option("--url", help="The running server to deploy: it must not differ from what was certified.")
 @AS_JSON
@@ -47,7 +54,9 @@ def admit(
     fleet: Path | None,
     max_age: str | None,
     grade: str,
-    signed_by: Path | None,
+    signed_by: str | None,
+    issuer: str | None,
+    trusted_root: Path | None,
     url: str | None,
     *,
     as_json: bool,
@@ -65,13 +74,19 @@ def admit(
     """  # noqa: D301 (click reads the \b)
     from gatekeeper.core.clock import SystemClock  # noqa: PLC0415
     from gatekeeper.core.subject import Address  # noqa: PLC0415
+    from gatekeeper.core.system.keyless import KeylessSigner  # noqa: PLC0415
     from gatekeeper.deploy import admit as gate  # noqa: PLC0415
     from gatekeeper.report import command_text  # noqa: PLC0415
 
     if url is not None and not url.startswith(("http://", "https://")):
         raise InputError(f"--url {Address(url)} is not an http address", hint="for example --url http://127.0.0.1:8080")
     server = None if url is None else Address(url)
-    required = gate.Requirements(parse_duration(max_age, "--max-age"), grade == "demo", signed_by, server)
+    signers: Path | KeylessSigner | None = None if signed_by is None else Path(signed_by)
+    if issuer is not None and signed_by is not None:
+        signers = KeylessSigner(signed_by, issuer, trusted_root)
+    elif issuer is not None or trusted_root is not None:
+        raise InputError("a keyless signer is --signed-by IDENTITY --issuer URL", hint="--trusted-root goes with both")
+    required = gate.Requirements(parse_duration(max_age, "--max-age"), grade == "demo", signers, server)
     if fleet is not None:
         from gatekeeper.fleet import gate as fleet_gate  # noqa: PLC0415
 
@@ -91,19 +106,34 @@ def admit(
 @click.option(
     "--key",
     type=click.Path(path_type=Path),
-    required=True,
-    help="An ssh private key, the .pub file of a key in ssh-agent, or a private key as PEM (makes a DSSE envelope).",
+    help="An ssh private key, the .pub file of a key in ssh-agent, or a private key as PEM (makes a Sigstore bundle).",
+)
+@click.option("--keyless", is_flag=True, help="Sign by the identity of this CI job, at Sigstore.")
+@click.option(
+    "--trust-config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Another Sigstore instance for --keyless: its client trust configuration.",
+)
+@click.option(
+    "--bundle", type=click.Path(path_type=Path), metavar="FILE", help="Keep a Sigstore bundle that was made elsewhere."
 )
 @AS_JSON
-def sign(run_dir: Path, key: Path, *, as_json: bool) -> None:
+def sign(
+    run_dir: Path, key: Path | None, trust_config: Path | None, bundle: Path | None, *, keyless: bool, as_json: bool
+) -> None:
     """Sign a run's certificate, after verifying the run against its records.
 
-    An ssh key makes certificate.intoto.json.sig. A key file as PEM makes certificate.dsse.json, which cosign verifies
-    too; it needs the extra `sign`.
+    An ssh key makes certificate.intoto.json.sig. A key file as PEM (extra `sign`) and --keyless (extra `keyless`) make
+    certificate.sigstore.json, which cosign verifies too. --bundle takes one that GitHub's action attest made.
     """
-    from gatekeeper.run import verify  # noqa: PLC0415
+    from gatekeeper.deploy import sign as signing  # noqa: PLC0415
 
-    document = verify.sign(run_dir, key)
+    if [key is not None, keyless, bundle is not None].count(True) != 1:
+        raise InputError("sign needs one of --key, --keyless and --bundle", hint="for example --key ~/.ssh/id_ed25519")
+    if trust_config is not None and not keyless:
+        raise InputError("--trust-config goes with --keyless", hint="leave it out, or sign with --keyless")
+    document = signing.sign(run_dir, signing.SigningMethod(key, trust_config, bundle))
     show(document, f"signed: {document['signature']} ({document['outcome']})\n", as_json=as_json)
 
 

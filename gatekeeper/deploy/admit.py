@@ -14,9 +14,11 @@ from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.subject import Address
-from gatekeeper.core.system import inputs, run_directory, signatures
+from gatekeeper.core.system import inputs, keyless, run_directory, signatures
 from gatekeeper.core.system.inputs import Inputs
+from gatekeeper.core.system.keyless import KeylessSigner
 from gatekeeper.core.system.run_directory import RunDirectory
+from gatekeeper.deploy import sign
 from gatekeeper.deploy.running_server import check_server
 from gatekeeper.deploy.server_check import Compared, differences
 from gatekeeper.run import verify
@@ -30,8 +32,8 @@ class Requirements:
     max_age: float | None = None
     """Seconds; only shortens what the SLO allows."""
     demo: bool = False
-    signers: Path | None = None
-    """An allowed-signers file; one of its signers must have signed the certificate."""
+    signers: Path | KeylessSigner | None = None
+    """A file of allowed signers or public keys, or an identity: one of them must have signed the certificate."""
     url: Address | None = None
     """The server to deploy; it must not contradict the conditions of the certificate."""
 
@@ -80,7 +82,9 @@ def admit(
     """Decide whether the newest run of exactly this SLO and these artifacts may be deployed at *now*."""
     given = inputs.read(slo_path)
     paths = _directories(run, runs)
-    if required.signers is not None:
+    if isinstance(required.signers, KeylessSigner):
+        keyless.verifier(required.signers)
+    elif required.signers is not None:
         signatures.check_signers_file(required.signers)
     decision = Admission(given.slo.name)
     try:
@@ -192,7 +196,7 @@ def _examine(
     if steps := verify.check_chain(run):
         facts["chain"] = steps
     if required.signers is not None:
-        facts["signed_by"] = verify.signed_by(run, published, required.signers)
+        facts["signed_by"] = sign.signed_by(run, published, required.signers)
         passed(("signature", f"by {facts['signed_by']}"))
     until = admission.expiry(
         issued=published.issued, ended=run.ended, valid_for=slo.promote.valid_for, max_age=required.max_age

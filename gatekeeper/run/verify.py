@@ -4,7 +4,6 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,8 +35,6 @@ from gatekeeper.run import load
 from gatekeeper.run.stages.freeze import freeze_models, host_doubts
 from gatekeeper.run.stages.promote import POLICY
 
-SIGNATURE = CERTIFICATE + signatures.SUFFIX
-ENVELOPE = "certificate.dsse.json"
 READ = (".jsonl", ".json", ".toml", signatures.SUFFIX)
 """Files that are read as part of a run: adding one counts as tampering, adding a note does not."""
 
@@ -230,23 +227,6 @@ def check_chain(run: VerifiedRun) -> list[dict[str, Any]]:
     return chain.steps(derived)
 
 
-def signed_by(run: VerifiedRun, published: Published, allowed: Path) -> str:
-    """Return which of the *allowed* signers signed a run's certificate; refuse a run that none of them signed.
-
-    *allowed* is an allowed-signers file of ssh, or public keys as PEM, whose signature is a DSSE envelope.
-    """
-    name = ENVELOPE if signatures.is_pem(allowed) else SIGNATURE
-    hint = f"sign it with a key listed in {allowed}: gatekeeper sign {{run}} --key KEY"
-    if not (run.directory.path / name).is_file():
-        raise NoProofError(Reason.UNSIGNED, f"the certificate is not signed: no {name}", hint=hint)
-    signature = run.directory.read(name)
-    check = signatures.envelope_signer if name == ENVELOPE else signatures.signer
-    who = check(published.certificate, signature, allowed)
-    if who is None:
-        raise NoProofError(Reason.UNSIGNED, f"the certificate is not signed by a signer in {allowed}", hint=hint)
-    return who
-
-
 def read_manifest(directory: RunDirectory) -> Manifest:
     """Parse a run's manifest; refuse one that cannot be read."""
     try:
@@ -267,23 +247,3 @@ def read_frozen(directory: RunDirectory) -> tuple[Manifest, Slo]:
         return manifest, slo_file.parse(text, inputs.SLO_NAME)
     except (InputError, ValueError) as error:
         raise unreadable(error) from error
-
-
-def sign(path: Path, key: Path) -> dict[str, Any]:
-    """Verify a run, sign its certificate and write its checksums again."""
-    directory = RunDirectory.open(path, resume=True)
-    try:
-        check_sums(directory)
-        run = judge_again(directory, read_manifest(directory))
-        admission.proven(run.verdict)
-        certified = check_published(run).certificate
-        check_chain(run)
-        pem = key.is_file() and signatures.is_pem(key)
-        name = ENVELOPE if pem else SIGNATURE
-        directory.write(name, (signatures.make_envelope if pem else signatures.make_signature)(certified, key))
-        directory.write_checksums()
-    except NoProofError as error:
-        raise NoProofError(error.reason, f"{path}: not signed: {error.message}", hint=error.next(None, path)) from error
-    finally:
-        directory.close()
-    return {"schema": 1, "run": str(path), "signature": str(path / name), "outcome": run.verdict.outcome}

@@ -22,6 +22,8 @@ from gatekeeper.core.errors import NoProofError
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.system.run_directory import CHECKSUMS, RunDirectory
 from gatekeeper.core.text import json_text
+from gatekeeper.deploy.sign import BUNDLE
+from gatekeeper.report.attestation import certificate
 from gatekeeper.run import verify
 from tests.builders.place import Place
 from tests.e2e.conftest import place as place_in
@@ -481,6 +483,7 @@ def test_a_soak_alone_promotes_nothing(certified: Place) -> None:
         (("--run", "runs/run-1", "--max-age", "7 fortnights"), "--max-age"),
         (("--run", "runs/run-1", "--max-age", "0 s"), "--max-age"),
         (("--run", "runs/run-1", "--signed-by", "nowhere"), "no allowed-signers file nowhere"),
+        (("--run", "runs/run-1", "--issuer", "https://ci.example.org"), "--signed-by IDENTITY --issuer URL"),
     ],
 )
 def test_a_wrong_command_line_is_code_2(certified: Place, words: tuple[str, ...], message: str) -> None:
@@ -563,10 +566,21 @@ def pem_keys(folder: Path, name: str) -> tuple[Path, Path]:
     return private, public
 
 
-def test_a_key_file_signs_an_envelope_that_others_verify(certified: Place) -> None:
+def cosign(run: Path, *words: str) -> None:
+    """Verify the bundle about the policy with cosign 3, where it is installed."""
+    program = shutil.which("cosign")
+    if program is None:
+        return
+    about = ("--bundle", str(run / BUNDLE), "--type", certificate.PREDICATE_TYPE, str(run / "policy.toml"))
+    argv = [program, "verify-blob-attestation", *words, *about]
+    ran = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert "Verified OK" in ran.stderr, ran.stderr
+
+
+def test_a_key_file_signs_a_bundle_that_others_verify(certified: Place) -> None:
     """
-    `sign` with a PEM key makes a DSSE envelope of the in-toto Statement: its bytes and its signature over the
-    pre-authentication encoding are what the specification says, and admit accepts it by the public key alone.
+    `sign` with a PEM key makes a bundle with a DSSE envelope of the in-toto Statement: its bytes and its signature over
+    the pre-authentication encoding are what the specification says, and admit accepts it by the public key alone.
     """
     private, public = pem_keys(certified.path, "key")
     _, other = pem_keys(certified.path, "other")
@@ -574,7 +588,9 @@ def test_a_key_file_signs_an_envelope_that_others_verify(certified: Place) -> No
     unsigned = admit(certified, "--signed-by", str(public))[:2]
     certified.run("sign", "runs/run-1", "--key", str(private), code=0)
     taken, refused = (admit(certified, "--signed-by", str(one)) for one in (public, other))
-    envelope = json.loads((run / "certificate.dsse.json").read_text())
+    cosign(run, "--key", str(public), "--insecure-ignore-tlog")
+    bundle = json.loads((run / BUNDLE).read_text())
+    envelope = bundle["dsseEnvelope"]
 
     payload, kind = base64.b64decode(envelope["payload"]), envelope["payloadType"]
     encoded = b"DSSEv1 %d %b %d %b" % (len(kind), kind.encode(), len(payload), payload)
@@ -586,6 +602,39 @@ def test_a_key_file_signs_an_envelope_that_others_verify(certified: Place) -> No
     assert "application/vnd.in-toto+json" == kind
     assert [(3, "unsigned"), (0, "admitted"), (3, "unsigned")] == [unsigned, taken[:2], refused[:2]]
     assert taken[2]["signed_by"].startswith("key.pub.pem: key ")
+
+
+def test_the_identity_of_a_job_signs(certified: Place) -> None:
+    """
+    `sign --keyless` signs at Sigstore by the identity of the CI job; admit verifies it offline and accepts this
+    identity of this issuer alone. A bundle that says the same of another policy is not taken.
+    """
+    pytest.importorskip("sigstore")
+    from tests.builders.local_sigstore import local_sigstore, token  # noqa: PLC0415 (an extra)
+
+    identity, issuer = "https://ci.example.org/team/repo//certify.yml@refs/heads/main", "https://ci.example.org"
+    run = certified.path / "runs" / "run-1"
+    in_job = {**certified.environment, "GITLAB_CI": "true", "SIGSTORE_ID_TOKEN": token(identity, issuer)}
+    with local_sigstore(certified.path) as sigstore:
+        words = ("sign", "runs/run-1", "--keyless", "--trust-config", str(sigstore.trust_config))
+        Place(certified.path, in_job).run(*words, code=0)
+    by = ("--trusted-root", str(sigstore.trusted_root), "--issuer", issuer, "--signed-by")
+
+    taken, refused = admit(certified, *by, identity), admit(certified, *by, f"{identity}-2")
+    cosign(run, *by[:2], "--certificate-oidc-issuer", issuer, "--certificate-identity", identity)
+    shutil.move(run / BUNDLE, certified.path / "kept.json")
+    rewrite_checksums(run)
+    certified.run("sign", "runs/run-1", "--bundle", "kept.json", code=0)
+    signed = json.loads((run / BUNDLE).read_text())
+    statement = json.loads(base64.b64decode(signed["dsseEnvelope"]["payload"]))
+    statement["subject"] = [one for one in statement["subject"] if one["name"] != "policy.toml"]
+    signed["dsseEnvelope"]["payload"] = base64.b64encode(json.dumps(statement).encode()).decode()
+    (certified.path / "other.json").write_text(json.dumps(signed))
+    attached = certified.run("sign", "runs/run-1", "--bundle", "other.json", code=2)
+
+    assert [(0, "admitted"), (3, "unsigned")] == [taken[:2], refused[:2]]
+    assert f"{identity} ({issuer})" == taken[2]["signed_by"]
+    assert "other.json does not sign the certificate of this run" in attached.err
 
 
 def test_admit_shows_who_made_each_step(certified: Place) -> None:

@@ -204,6 +204,21 @@ def test_a_promotion_goes_through(runner: Callable[..., Runner]) -> None:
     assert (made.cwd / "a run" / "SHA256SUMS").is_file()
 
 
+def test_an_attestation_that_was_not_made_is_a_warning(runner: Callable[..., Runner]) -> None:
+    """
+    With `attest: true` the bundle is kept in the run before it is uploaded; where there is none, the verdict stands.
+    """
+    made = runner(inputs={"attest": "true"})
+    made.values["steps.attest.outputs.bundle-path"] = "nowhere.json"
+
+    done = made.run()
+
+    names = [step["name"] for step in made.steps]
+    assert names.index("Keep the signature in the run") < names.index("Upload the run directory")
+    assert (0, "0") == (done.code, done.outputs["exit-code"]), done.log
+    assert "::warning::the run directory holds no signature" in done.log
+
+
 def test_a_failed_objective_ends_the_job(runner: Callable[..., Runner]) -> None:
     """
     The job fails with the verdict's own code after the summary and the upload, and annotates the SLO with what failed.
@@ -338,7 +353,9 @@ def test_a_value_never_becomes_a_command(runner: Callable[..., Runner]) -> None:
     Inputs that look like shell are names of files and nothing else.
     """
     hostile = '"; touch hacked; $(touch hacked) `touch hacked`'
-    made = runner(inputs=dict.fromkeys(("slo", "run", "runs", "max-age", "grade", "signed-by", "mode"), hostile))
+    made = runner(
+        inputs=dict.fromkeys(("slo", "run", "runs", "max-age", "grade", "signed-by", "issuer", "mode"), hostile)
+    )
 
     done = made.run()
 
@@ -364,6 +381,10 @@ def test_a_dead_gate_is_no_pass(runner: Callable[..., Runner]) -> None:
         ({"run": "a run", "max-age": "7d"}, ["--run", "a run", "--max-age", "7d", "--grade", "demo"]),
         ({"runs": "all runs", "grade": ""}, ["--runs", "all runs", "--grade", "certification"]),
         ({"signed-by": "who may"}, ["--run", "gatekeeper-run", "--grade", "demo", "--signed-by", "who may"]),
+        (
+            {"signed-by": "an identity", "issuer": "https://ci"},
+            ["--run", "gatekeeper-run", "--grade", "demo", "--signed-by", "an identity", "--issuer", "https://ci"],
+        ),
     ],
 )
 @pytest.mark.parametrize("code", [0, 1, 3])

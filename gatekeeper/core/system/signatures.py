@@ -1,8 +1,10 @@
-"""Signatures of a certificate: by ssh keys (ssh-keygen), and by key files as a DSSE envelope (securesystemslib).
+"""Signatures of a certificate: by ssh keys (ssh-keygen), and by key files as a Sigstore bundle (securesystemslib).
 
-DSSE: Dead Simple Signing Envelope (github.com/secure-systems-lab/dsse), which cosign and in-toto verify.
+A bundle (github.com/sigstore/protobuf-specs, sigstore_bundle.proto) holds a DSSE envelope (Dead Simple Signing
+Envelope, github.com/secure-systems-lab/dsse), which cosign verifies.
 """
 
+import base64
 import shutil
 import subprocess
 import tempfile
@@ -16,6 +18,8 @@ from gatekeeper.core.text import json_text
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 """Of an in-toto Statement in an envelope (in-toto attestation framework, spec/v1/envelope.md)."""
+BUNDLE_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
+ENVELOPE_KEY = "dsseEnvelope"
 PEM = b"-----BEGIN "
 OPENSSH = b"-----BEGIN OPENSSH PRIVATE KEY"
 KEY_MOST = 1 << 16
@@ -92,8 +96,11 @@ def is_pem(path: Path) -> bool:
     return begin.startswith(PEM) and not begin.startswith(OPENSSH)
 
 
-def make_envelope(content: bytes, key: Path) -> bytes:
-    """Return *content* in a DSSE envelope, signed by the private key (PEM, not encrypted) in the file *key*."""
+def make_bundle(content: bytes, key: Path) -> bytes:
+    """Return a bundle of *content* in an envelope, signed by the private key (PEM, not encrypted) in the file *key*.
+
+    It names no key: cosign computes key ids differently, and skips a signature of another id than its own.
+    """
     signing, serialization = _libraries()
     from securesystemslib.dsse import Envelope  # noqa: PLC0415 (an extra)
 
@@ -104,21 +111,25 @@ def make_envelope(content: bytes, key: Path) -> bytes:
         hint = "name a private key as PEM without a passphrase: openssl genpkey -algorithm ed25519 -out KEY"
         raise InputError(f"{key} is not a private key that can sign: {error}", hint=hint) from error
     envelope = Envelope(content, PAYLOAD_TYPE, {})
-    envelope.sign(signer)
-    return json_text(envelope.to_dict()).encode()
+    signature = envelope.sign(signer).signature
+    signed = envelope.to_dict() | {"signatures": [{"sig": base64.b64encode(bytes.fromhex(signature)).decode()}]}
+    material: dict[str, Any] = {"publicKey": {}}
+    return json_text({"mediaType": BUNDLE_TYPE, "verificationMaterial": material, ENVELOPE_KEY: signed}).encode()
 
 
-def envelope_signer(content: bytes, envelope: bytes, allowed: Path) -> str | None:
-    """Return which of the public keys (PEM) in the file *allowed* signed *content* in *envelope*; None for none."""
+def bundle_signer(bundle: bytes, allowed: Path) -> tuple[str, bytes] | None:
+    """Return which of the public keys (PEM) in the file *allowed* signed *bundle*, and what; None for none."""
     signing, serialization = _libraries()
     from securesystemslib.dsse import Envelope  # noqa: PLC0415
     from securesystemslib.exceptions import Error  # noqa: PLC0415
 
     try:
-        stored = Envelope.from_dict(json_object(envelope))
+        envelope = dict(json_object(bundle)[ENVELOPE_KEY])
+        signatures = [base64.b64decode(one["sig"]).hex() for one in envelope["signatures"]]
+        stored = Envelope.from_dict(envelope | {"signatures": []})
     except (ParseError, ValueError, LookupError, TypeError, AttributeError, Error):
         return None
-    if stored.payload != content or stored.payload_type != PAYLOAD_TYPE:
+    if stored.payload_type != PAYLOAD_TYPE:
         return None
     for text in allowed.read_text("utf-8").split(PUBLIC_END)[:-1]:
         try:
@@ -126,12 +137,12 @@ def envelope_signer(content: bytes, envelope: bytes, allowed: Path) -> str | Non
             key = signing.SSlibKey.from_crypto(public)
         except ValueError as error:
             raise InputError(f"{allowed}: {error}", hint="list public keys as PEM: openssl pkey -pubout") from error
-        for signature in stored.signatures.values():  # a key id is a hint: other signers leave it out
+        for signature in signatures:
             try:
-                key.verify_signature(signing.Signature(key.keyid, signature.signature), stored.pae())
+                key.verify_signature(signing.Signature(key.keyid, signature), stored.pae())
             except Error:
                 continue
-            return f"{allowed.name}: key {key.keyid[:16]}"
+            return f"{allowed.name}: key {key.keyid[:16]}", stored.payload
     return None
 
 
