@@ -96,6 +96,12 @@ def matrix(slos: Sequence[Path], hosts: Path, only: Sequence[str]) -> None:
 )
 @click.option("--ship-models", is_flag=True, help="Upload the models that the SLOs name by path.")
 @click.option("--send-env", metavar="NAME", multiple=True, help="An environment variable to pass on; repeatable.")
+@click.option(
+    "--baseline",
+    metavar="RUN",
+    help='Certified runs for objectives with against = "certified": a run, or the folder of another fleet '
+    "[default: --runs]; none: there is none yet, leave them out.",
+)
 @AS_JSON
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress on stderr.")
 def certify(
@@ -109,6 +115,7 @@ def certify(
     scheduler: str | None,
     ship_models: bool,
     send_env: Sequence[str],
+    baseline: str | None,
     as_json: bool,
     quiet: bool,
 ) -> int:
@@ -125,6 +132,7 @@ def certify(
         "patience_s": parse_duration(patience, "--patience", "10min"),
         "ship_models": ship_models,
         "send_env": tuple(send_env),
+        "baseline": str(Path(baseline).resolve()) if baseline is not None and Path(baseline).is_dir() else baseline,
     }
     with FleetView(quiet=quiet) as view:
         found = fleet_run.certify(

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,14 +70,25 @@ OUT = click.option(
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 MOST = 1e9
 """The largest quantity of an option: thirty years, or a speed that no machine has."""
-GRADE = click.option(
-    "--grade",
-    type=click.Choice(["demo", "certification"]),
-    default="demo",
-    show_default=True,
-    help="The lowest grade that may exit 0; certification: a demo (soak under 600 s) exits 3.",
-)
 QUIET = click.option("--quiet", "-q", is_flag=True, help="Show no progress on stderr.")
+
+
+def graded(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a command that graded one SLO."""
+    baseline = click.option(
+        "--baseline",
+        metavar="RUN",
+        help='The certified run for objectives with against = "certified" [default: the newest beside --output]; '
+        "none: there is none yet, leave them out.",
+    )
+    grade = click.option(
+        "--grade",
+        type=click.Choice(["demo", "certification"]),
+        default="demo",
+        show_default=True,
+        help="The lowest grade that may exit 0; certification: a demo (soak under 600 s) exits 3.",
+    )
+    return baseline(grade(command))
 
 
 def show(document: Any, text: str, *, as_json: bool) -> None:

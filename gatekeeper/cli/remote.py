@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gatekeeper.cli.common_options import is_verbose
-from gatekeeper.cli.options import AS_JSON, GRADE, LATEST, OUT, QUIET, SLO, CommandGroup, SecondsRange, annotate, show
+from gatekeeper.cli.options import AS_JSON, LATEST, OUT, QUIET, SLO, CommandGroup, SecondsRange, annotate, graded, show
 from gatekeeper.core.errors import ExitCode, InputError, NoProofError
 from gatekeeper.core.reasons import Reason
 
@@ -117,7 +117,7 @@ def remote() -> None:
 @SLO
 @_starts_run
 @click.option("--resume", is_flag=True, help="Continue the unfinished run of this command on the remote host.")
-@GRADE
+@graded
 def certify(slo: Path, *, grade: str, as_json: bool, **options: Any) -> int:
     """Certify an SLO file on the remote host, download the run and judge it again locally."""
     result = _run(("certify",), slo, **options)
@@ -182,7 +182,7 @@ def _in_foreground(verb: str, help_text: str) -> None:
     @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar=f"[OPTIONS OF {verb}]...")
     @_on_host
     def _run_verb(words: Sequence[str], remote_host: "RemoteHost") -> int:
-        from gatekeeper.run.remote.remote_run import run_in_foreground  # noqa: PLC0415
+        from gatekeeper.run.remote.foreground import run_in_foreground  # noqa: PLC0415
 
         return run_in_foreground(remote_host, [verb, *words])
 
@@ -279,11 +279,14 @@ def _run(
     ship_models: bool,
     send_env: Sequence[str],
     resume: bool = False,
+    baseline: str | None = None,
     **options: Any,
 ) -> "RemoteResult":
     from gatekeeper.run.remote.remote_run import NewRun, RemoteCommand  # noqa: PLC0415
 
-    command = RemoteCommand(words, slo, out, resume=resume, ship_models=ship_models, send_env=tuple(send_env))
+    command = RemoteCommand(
+        words, slo, out, resume=resume, ship_models=ship_models, send_env=tuple(send_env), baseline=baseline
+    )
     with _runner(**options) as runner:
         return NewRun(runner, command).run()
 

@@ -13,7 +13,6 @@ import click
 from gatekeeper.cli.common_options import is_verbose
 from gatekeeper.cli.options import (
     AS_JSON,
-    GRADE,
     OUT,
     QUIET,
     RUN_DIR,
@@ -22,6 +21,7 @@ from gatekeeper.cli.options import (
     SecondsRange,
     SloPath,
     annotate,
+    graded,
     parse_duration,
     parse_quantity,
     show,
@@ -100,12 +100,6 @@ def _show_finished(finished: "Finished", slo: Path, *, as_json: bool) -> None:
 @click.option("--resume", is_flag=True, help="Continue the unfinished run in --output.")
 @click.option("--extend", metavar="TIME", help="Continue the soak of the finished, unproven run in --output: 30m.")
 @click.option(
-    "--baseline",
-    metavar="RUN",
-    help='The certified run for objectives with against = "certified" [default: the newest beside --output]; '
-    "none: there is none yet, leave them out.",
-)
-@click.option(
     "--serve",
     type=click.IntRange(0, 65535),
     is_flag=False,
@@ -113,7 +107,7 @@ def _show_finished(finished: "Finished", slo: Path, *, as_json: bool) -> None:
     metavar="[PORT]",
     help="Show the page of the run on 127.0.0.1 while it goes on [default port: 8765; 0: any].",
 )
-@GRADE
+@graded
 @AS_JSON
 @QUIET
 def certify(

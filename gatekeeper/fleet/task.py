@@ -1,7 +1,7 @@
 """What is done for one cell: `remote certify`, which attaches to a run that exists. Dask may repeat it at any time."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,9 @@ from gatekeeper.run import load
 from gatekeeper.run.remote import hosts_file
 from gatekeeper.run.remote.preflight import OccupiedError
 from gatekeeper.run.remote.reconnect import ReconnectingSession
-from gatekeeper.run.remote.remote_run import NewRun, RemoteCommand, RemoteHost, RemoteRunner
+from gatekeeper.run.remote.remote_run import NewRun, RemoteCommand, RemoteHost, RemoteRunner, packed
 from gatekeeper.run.remote.run_registry import CLOSED, FollowedError, RunRegistry
 from gatekeeper.run.remote.ssh_errors import SshError
-from gatekeeper.run.remote.upload import pack
 
 COMMAND = ("certify",)
 PROGRESS_EVERY_S = 2.0
@@ -45,6 +44,8 @@ class Task:
     """Wait so long before the try."""
     ship_models: bool = False
     send_env: tuple[str, ...] = ()
+    baseline: str | None = None
+    """The certified run to compare with: a run, a folder of runs, or `none`; None: the newest in the folder of runs."""
     mark: str = ""
     """A file of the controller in the folder of runs: a worker that does not see it shares no folder with it."""
 
@@ -87,16 +88,13 @@ def _certify(task: Task, tell: Tell) -> Done:
     try:
         address, settings = hosts_file.find(task.host, Path(task.hosts))
         remote = RemoteHost(task.host, address, settings)
-        finished = _finished(task, settings.models)
+        finished = _finished(task, remote)
         if finished is not None:
             return finished
         with ReconnectingSession(remote.connect, patience_s=task.patience_s) as session:
             runner = RemoteRunner(remote, session, [_Relay(tell)])
             session.say = runner.say
-            command = RemoteCommand(
-                COMMAND, Path(task.slo), runs=Path(task.runs), ship_models=task.ship_models, send_env=task.send_env
-            )
-            result = NewRun(runner, command).run()
+            result = NewRun(runner, _command(task), before=task.since).run()
     except FollowedError:
         raise
     except (SshError, OccupiedError) as error:
@@ -110,6 +108,17 @@ def _certify(task: Task, tell: Tell) -> Done:
         failed = result.error or HostLacksError("it ended without a verdict", hint=f"look into {result.path}")
         return Done(task.cell, int(failed.exit_code), "", str(result.path), failed.message, failed.hint)
     return Done(task.cell, int(result.verdict.exit_code), result.verdict.outcome, str(result.path))
+
+
+def _command(task: Task) -> RemoteCommand:
+    return RemoteCommand(
+        COMMAND,
+        Path(task.slo),
+        runs=Path(task.runs),
+        ship_models=task.ship_models,
+        send_env=task.send_env,
+        baseline=task.baseline,
+    )
 
 
 class _Relay:
@@ -130,11 +139,12 @@ class _Relay:
             self._tell("progress", {"stage": seen.stage, "left": seen.run_left})
 
 
-def _finished(task: Task, models: Mapping[str, str]) -> Done | None:
+def _finished(task: Task, remote: RemoteHost) -> Done | None:
     """Return the answer of a run of this fleet that was downloaded before its controller ended."""
-    parcel = pack(Path(task.slo), models).sha256
+    command, bundle = packed(_command(task), remote, before=task.since)
+    known = task.host, command.words, bundle.sha256, None
     for entry in reversed(RunRegistry(Path(task.runs)).entries()):
-        if entry.state != CLOSED or entry.started < task.since or not entry.matches(task.host, COMMAND, parcel, None):
+        if entry.state != CLOSED or entry.started < task.since or not entry.matches(*known):
             continue
         try:
             verdict = load.judge(Path(entry.out))

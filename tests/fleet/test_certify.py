@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import psutil
+import pytest
 
+from tests.builders.slo import objective
 from tests.fleet.conftest import Fleet, overlap
 from tests.run.remote.conftest import Ended, Until
 
@@ -155,3 +157,21 @@ def _attached(controller: subprocess.Popen[str], count: int) -> None:
     while sum(": attached to " in line for line in lines) < count:
         lines.append(controller.stderr.readline())
         assert lines[-1], lines
+
+
+@pytest.mark.nightly
+def test_a_fleet_is_compared_with_the_one_before(fleet: Make) -> None:
+    """
+    Each cell of the second fleet is compared with its own certified run of the first; without one it is refused.
+    """
+    compared = objective("acceptance_rate", at_least=0.97, against="certified")
+    made = fleet(2, {"one": {"objective": [objective("throughput_ratio", at_least=1.05), compared]}})
+
+    made.place.run("fleet", "certify", "one.toml", code=2)
+    made.place.run("fleet", "certify", "one.toml", "--baseline", "none", code=0)
+    made.place.run("fleet", "certify", "one.toml", code=0)
+
+    for host in "ab":
+        frozen = [json.loads((job / "run/manifest.json").read_text())["certified"]["run"] for job in made.jobs(host)]
+        (first,) = [job.name for job in made.jobs(host) if not (job / "baseline").is_dir()]
+        assert {None, f"baseline/{first}"} == set(frozen)

@@ -1,5 +1,6 @@
 """The certified run to compare with: found among stored runs, verified as the deploy gate does, and summarised."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,26 +41,37 @@ def find_baseline(slo: Slo, named: str | None, runs: Path) -> Baseline | None:
     It is the one that is *named* (`none`: there is none yet), else the newest one of the same SLO on this host in the
     folder *runs* that the deploy gate would have admitted.
     """
-    wanted = [one for one in slo.objective if one.against is not None]
-    if not wanted:
-        if named is not None:
-            hint = 'add against = "certified" to an objective, or remove --baseline'
-            raise InputError("--baseline: no objective of this SLO compares with a certified run", hint=hint)
+    if not compares(slo, named):
         return None
     if named == NONE:
         return Baseline(CertifiedBaseline(run=None), None)
     if named is not None:
-        return _summarised(_verified(Path(named)))
+        return _summarised(verified(Path(named)))
+    return _summarised(newest_certified(slo, _newest_first(slo, runs), f"on this host in {runs}"))
+
+
+def compares(slo: Slo, named: str | None) -> bool:
+    """Return whether objectives of *slo* compare with a certified run; where none does, none may be *named*."""
+    found = any(one.against is not None for one in slo.objective)
+    if named is not None and not found:
+        hint = 'add against = "certified" to an objective, or remove --baseline'
+        raise InputError("--baseline: no objective of this SLO compares with a certified run", hint=hint)
+    return found
+
+
+def newest_certified(slo: Slo, newest_first: Iterable[Path], where: str) -> verify.VerifiedRun:
+    """Return the first of these runs that the deploy gate would have admitted; *where* is where they were found."""
     passed_over = []
-    for path in _newest_first(slo, runs):
+    for path in newest_first:
         try:
-            return _summarised(_verified(path))
+            return verified(path)
         except (InputError, NoProofError) as error:
             passed_over.append(f"{path}: {error.message}")
-    because = f"no certified run of the SLO '{slo.name}' on this host in {runs}"
+    because = f"no certified run of the SLO '{slo.name}' {where}"
+    metric = next(one.metric for one in slo.objective if one.against is not None)
     raise UnprovableError(
-        f'objective {wanted[0].metric}, against = "certified": ' + "; ".join([because, *passed_over[:3]]),
-        hint="name the run with --baseline RUN_DIR; certify the first one with --baseline none",
+        f'objective {metric}, against = "certified": ' + "; ".join([because, *passed_over[:3]]),
+        hint="name the run with --baseline RUN; certify the first one with --baseline none",
     )
 
 
@@ -76,7 +88,7 @@ def _newest_first(slo: Slo, runs: Path) -> list[Path]:
     return [path for _, path in sorted(found, reverse=True)]
 
 
-def _verified(path: Path) -> verify.VerifiedRun:
+def verified(path: Path) -> verify.VerifiedRun:
     """Verify a run as the deploy gate does, whenever it expired; refuse one that would not have been admitted."""
     directory = RunDirectory(path)
     try:

@@ -1,8 +1,6 @@
 """Running a command on a remote host, from the checks before it to the local run directory."""
 
 import json
-import sys
-from codecs import getincrementaldecoder
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,7 +10,7 @@ from typing import Any
 
 from gatekeeper import host as this_host
 from gatekeeper.core.clock import SystemClock, stamp
-from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError, InputError
+from gatekeeper.core.errors import ExitCode, HostLacksError, InputError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.parse import ParseError, json_object
@@ -33,6 +31,7 @@ from gatekeeper.run.remote.preflight import (
     report,
 )
 from gatekeeper.run.remote.reconnect import ReconnectingSession
+from gatekeeper.run.remote.remote_baseline import remote_baseline
 from gatekeeper.run.remote.run_registry import CLOSED, OPEN, Entry, RunRegistry
 from gatekeeper.run.remote.ssh import HEADER_MOST, Connection
 from gatekeeper.run.remote.ssh_errors import AgentError, SshError
@@ -71,6 +70,13 @@ class RemoteCommand:
     resume: bool = False
     ship_models: bool = False
     send_env: tuple[str, ...] = ()
+    baseline: str | None = None
+    """The certified run of `certify`, as `remote_baseline` takes it."""
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of the run and of its entry in the registry."""
+        return self.out.parent if self.out is not None else self.runs
 
 
 @dataclass(slots=True)
@@ -140,16 +146,29 @@ class RemoteRunner:
         return self.session.do(action)
 
 
+def packed(command: RemoteCommand, remote: RemoteHost, *, before: str = "") -> tuple[RemoteCommand, upload.Bundle]:
+    """Return the command with the option that names its certified run, and everything it uploads."""
+    bundle = upload.pack(command.slo, remote.settings.models)
+    if command.words[0] != "certify":
+        return command, bundle
+    slo, named = bundle.given.slo, command.baseline
+    words, run = remote_baseline(slo, named, remote.name, command.folder, before=before)
+    return replace(command, words=(*command.words, *words)), replace(bundle, run=run)
+
+
 class NewRun:
     """One command on a remote host: starts the run, or attaches to the one that the same command started."""
 
-    def __init__(self, runner: RemoteRunner, command: RemoteCommand) -> None:
-        """Read all inputs; a mistake in them is an InputError before the first connection."""
-        self._runner, self._command = runner, command
+    def __init__(self, runner: RemoteRunner, command: RemoteCommand, *, before: str = "") -> None:
+        """Read all inputs; a mistake in them is an InputError before the first connection.
+
+        A certified run that is not named counts only if it started before *before*.
+        """
+        self._runner = runner
         self._name, self._settings = runner.remote.name, runner.remote.settings
-        self._bundle = upload.pack(command.slo, self._settings.models)
+        self._command, self._bundle = packed(command, runner.remote, before=before)
         self._environ = upload.named_environment(self._bundle, command.send_env)
-        self._registry = RunRegistry(command.out.parent if command.out is not None else command.runs)
+        self._registry = RunRegistry(command.folder)
 
     def run(self) -> download.RemoteResult:
         """Carry out the command: return the result of the run."""
@@ -318,25 +337,3 @@ def _is_free(out: Path, *, again: bool) -> None:
 
 def _now() -> datetime:
     return SystemClock().wall()
-
-
-def run_in_foreground(remote: RemoteHost, argv: Sequence[str]) -> int:
-    """Run gatekeeper with *argv* on the remote host; write its output as it arrives, and return its exit code."""
-    code = int(ExitCode.INTERNAL_ERROR)
-    with remote.connect() as connection:
-        if not remote.settings.environment and not is_installed(connection):
-            refuse_occupied(remote.name, connection.request("jobs")["jobs"])
-            report(remote.name, [*check_disk(connection.hello, installed=False)], lambda *_: None)
-            sys.stderr.write(f"{installing(remote.name)}\n")
-        environment = prepare_environment(connection, path=remote.settings.environment)
-        sinks = {"stdout": sys.stdout, "stderr": sys.stderr}
-        decoders = {name: getincrementaldecoder("utf-8")("replace") for name in sinks}
-        for item in connection.stream("run", argv=list(argv), environment=environment.path):
-            if (content := item.get("content")) and (name := item.get("stream")):
-                sinks[name].write(printable(decoders[name].decode(content)))
-                sinks[name].flush()
-            code = int(item.get("code", code))
-    if code not in set(ExitCode):
-        message = f"{remote.name}: the remote gatekeeper ended with exit code {code}"
-        raise GatekeeperError(message, hint="its output above may say why")
-    return code

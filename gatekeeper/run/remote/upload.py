@@ -3,7 +3,7 @@
 import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 
@@ -72,11 +72,14 @@ class Bundle:
     models: tuple[NamedModel, ...]
     programs: frozenset[str] = frozenset()
     """Which of the files may be executed."""
+    run: Mapping[str, tuple[Path, str]] = field(default_factory=dict)
+    """The files of the certified run that is uploaded with them and their digests, by their place."""
 
     @property
     def sha256(self) -> str:
         """Return one digest of all files; models have their own."""
-        return digest_of({name: sha256(content) for name, content in self.files.items()})
+        digests = {name: sha256(content) for name, content in self.files.items()}
+        return digest_of(digests | {name: digest for name, (_, digest) in self.run.items()})
 
 
 def pack(slo_path: Path, mapped: Mapping[str, str] | None = None) -> Bundle:
@@ -215,6 +218,8 @@ def upload_inputs(connection: Connection, bundle: Bundle, run_id: str) -> None:
     for place, content in bundle.files.items():
         mode = 0o755 if place in bundle.programs else 0o644
         upload_file(connection, f"{folder(run_id)}/{place}", content, sha256(content), mode=mode)
+    for place, (path, digest) in bundle.run.items():
+        upload_file(connection, f"{folder(run_id)}/{place}", path, digest)
     for one in bundle.models:
         at = f"{folder(run_id)}/{one.place}"
         if one.mapped is not None and one.place is not None:

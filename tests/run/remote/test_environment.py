@@ -18,7 +18,7 @@ import pytest
 
 import gatekeeper
 from gatekeeper.core.errors import HostLacksError
-from gatekeeper.run.remote import environment, preflight, remote_run
+from gatekeeper.run.remote import environment, foreground, preflight
 from gatekeeper.run.remote import environment as installation
 from gatekeeper.run.remote.agent.environments import Environments
 from gatekeeper.run.remote.agent.files import State
@@ -180,13 +180,13 @@ def test_a_first_command_says_that_it_installs(
     A first command announces the installation; a disk too small for it ends the command.
     """
     serve()
-    monkeypatch.setattr(remote_run, "prepare_environment", Mock(side_effect=HostLacksError("no further")))
+    monkeypatch.setattr(foreground, "prepare_environment", Mock(side_effect=HostLacksError("no further")))
 
     with pytest.raises(HostLacksError, match="no further"):
-        remote_run.run_in_foreground(RemoteHost("mini", "mini"), ["doctor"])
+        foreground.run_in_foreground(RemoteHost("mini", "mini"), ["doctor"])
     monkeypatch.setattr(preflight, "ENVIRONMENT_BYTES", 1e18)
     with pytest.raises(HostLacksError, match=r"mini: disk: .* free, this run needs about"):
-        remote_run.run_in_foreground(RemoteHost("mini", "mini"), ["doctor"])
+        foreground.run_in_foreground(RemoteHost("mini", "mini"), ["doctor"])
 
     assert ("", f"{environment.installing('mini')}\n") == capsys.readouterr()
 
@@ -201,7 +201,7 @@ def test_nothing_is_installed_during_a_run(serve: Serve, tmp_path: Path) -> None
         connection.request("start", run_id="one", argv=[], owner="anna@desk", slo_sha256="0", environment=waits)
 
         with pytest.raises(HostLacksError, match="locked by anna@desk, run one") as refused:
-            remote_run.run_in_foreground(RemoteHost("mini", "mini"), ["doctor"])
+            foreground.run_in_foreground(RemoteHost("mini", "mini"), ["doctor"])
         list(connection.stream("cancel", run_id="one"))
 
     assert "gatekeeper remote cancel one --on mini" in refused.value.hint

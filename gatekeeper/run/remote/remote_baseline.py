@@ -1,0 +1,53 @@
+"""The certified run that a remote run is compared with: a local one is uploaded, one on the remote host is named."""
+
+import posixpath
+from collections.abc import Sequence
+from pathlib import Path
+
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.manifest import sha256
+from gatekeeper.core.slo import Slo
+from gatekeeper.core.system.run_directory import is_run
+from gatekeeper.run.regression.certified_baseline import NONE, compares, newest_certified, verified
+from gatekeeper.run.remote.run_registry import CLOSED, RunRegistry
+
+PLACE = "baseline"
+"""Folder in the job's folder that holds the uploaded run."""
+
+
+def remote_baseline(
+    slo: Slo, named: str | None, host: str, runs: Path, *, before: str = ""
+) -> tuple[tuple[str, ...], dict[str, tuple[Path, str]]]:
+    """Return the options of the remote `certify` that name the certified run, and what is uploaded, with its digests.
+
+    *named*: a local run; a local folder, of which the newest certified run of this SLO on *host* counts; the id of a
+    run on the host; or `none`. Without a name that folder is *runs*. *before*: only runs that started before it count.
+    """
+    if not compares(slo, named):
+        return (), {}
+    if named == NONE:
+        return ("--baseline", NONE), {}
+    folder = Path(named or runs)
+    if named is not None and is_run(folder):
+        return _uploaded(verified(folder).directory.path)
+    if named is not None and not folder.is_dir():
+        if Path(named).name != named or named.startswith("."):
+            hint = "name a local run, a folder of runs, or the id of a run on the host (gatekeeper remote list)"
+            raise InputError(f"--baseline {named}: there is no such run", hint=hint)
+        return ("--baseline", f"../{named}/run"), {}
+    found = newest_certified(slo, _downloaded(slo, host, folder, before), f"on {host} in {folder}")
+    return _uploaded(found.directory.path)
+
+
+def _downloaded(slo: Slo, host: str, runs: Path, before: str) -> Sequence[Path]:
+    """Return the downloaded runs of an SLO on a host, the newest first."""
+    entries = [one for one in RunRegistry(runs).entries() if (one.host, one.slo_name) == (host, slo.name)]
+    ended = [one for one in entries if one.state == CLOSED and (not before or one.started < before)]
+    return [Path(one.out) for one in reversed(ended)]
+
+
+def _uploaded(run: Path) -> tuple[tuple[str, ...], dict[str, tuple[Path, str]]]:
+    place = posixpath.join(PLACE, run.resolve().name)
+    found = sorted(path for path in run.rglob("*") if path.is_file() and not path.is_symlink())
+    files = {posixpath.join(place, path.relative_to(run).as_posix()): path for path in found}
+    return ("--baseline", place), {name: (path, sha256(path.read_bytes())) for name, path in files.items()}

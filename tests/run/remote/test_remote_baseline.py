@@ -1,0 +1,55 @@
+"""The certified run of a remote certify: uploaded from here, or named on the host."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gatekeeper.core.errors import InputError, UnprovableError
+from gatekeeper.run.remote.remote_baseline import remote_baseline
+from tests.builders.slo import objective, slo
+from tests.run.remote.conftest import CERTIFY, Make
+
+AGAINST = objective("acceptance_rate", at_least=0.97, against="certified")
+OBJECTIVES = [objective("throughput_ratio", at_least=1.05), AGAINST]
+
+
+def test_the_newest_certified_run_of_the_host_is_uploaded(pair: Make) -> None:
+    """
+    Without --baseline the newest run downloaded from that host is uploaded, verified there, and compared with; the id
+    of a run on the host is compared with in its place, and one that is not there says so.
+    """
+    made = pair(objective=OBJECTIVES)
+    refused = made.place.run(*CERTIFY, "--out", "runs/first", code=2)
+    made.place.run(*CERTIFY, "--out", "runs/first", "--baseline", "none", code=0)
+    first = made.job().name
+
+    made.place.run(*CERTIFY, "--out", "runs/second", code=0)
+    named = made.place.run(*CERTIFY, "--out", "runs/third", "--baseline", "no-such-run", code=2)
+
+    assert "no certified run of the SLO 'scripted' on mini in runs" in refused.err
+    (workload,) = made.place.verdict("runs/second")["workloads"]
+    (check,) = [one for one in workload["checks"] if one.get("against") == "certified"]
+    assert ("acceptance_rate", "pass") == (check["metric"], check["outcome"])
+    frozen = json.loads((made.place.path / "runs/second/manifest.json").read_text())["certified"]
+    assert "baseline/first" == frozen["run"]
+    (job,) = [one for one in made.jobs.iterdir() if (one / "baseline").is_dir()]
+    assert job.name != first
+    assert "../no-such-run/run is no certified run" in named.err
+
+
+def test_a_run_on_the_host_is_named_by_its_id(tmp_path: Path) -> None:
+    """
+    What is no folder here is the id of a run there, beside the new one; `none` is passed on, and nothing is uploaded.
+    """
+    compared, alone = slo(*OBJECTIVES), slo()
+
+    assert (("--baseline", "../20260101-x/run"), {}) == remote_baseline(compared, "20260101-x", "mini", tmp_path)
+    assert (("--baseline", "none"), {}) == remote_baseline(compared, "none", "mini", tmp_path)
+    assert ((), {}) == remote_baseline(alone, None, "mini", tmp_path)
+    with pytest.raises(InputError, match="there is no such run"):
+        remote_baseline(compared, "runs/absent", "mini", tmp_path)
+    with pytest.raises(InputError, match="no objective of this SLO compares"):
+        remote_baseline(alone, "none", "mini", tmp_path)
+    with pytest.raises(UnprovableError, match="no certified run of the SLO 'made' on mini in"):
+        remote_baseline(compared, str(tmp_path), "mini", tmp_path)
