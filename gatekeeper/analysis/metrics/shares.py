@@ -33,7 +33,7 @@ def pass_delta(paired: PairedAnswers, kind: str | None) -> Estimate | Missing:
     paired = paired.words
     # A failed plain answer is not counted as wrong; a candidate's is.
     marks = [_marks(paired, answers) for answers in (paired.answers, successful(paired.plain))]
-    return pass_change(paired, kind, *marks, "both arms")
+    return pass_change(paired, kind, marks[0], marks[1], "both arms")
 
 
 def pass_marks(paired: PairedAnswers, kind: str | None) -> list[tuple[str, bool]]:
