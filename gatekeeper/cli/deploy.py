@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from gatekeeper.cli.options import AS_JSON, QUIET, RUN_DIR, SLO, RunPath, parse_duration, show
+from gatekeeper.cli.options import AS_JSON, QUIET, RUN_DIR, SLO, RunPath, parse_address, parse_duration, show
 from gatekeeper.core.errors import InputError
 
 AFTER_INTERRUPT = {
@@ -247,6 +247,7 @@ def compare(
     metavar="DIR",
     help="Also write the state as Prometheus text into this folder, for the node exporter.",
 )
+@click.option("--listen", metavar="HOST:PORT", help="Also serve the state at /metrics, for Prometheus to fetch.")
 @click.option("--json", "as_json", is_flag=True, help="Print NDJSON, one object per event.")
 @QUIET
 def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet: bool, **given: Any) -> int:
@@ -273,6 +274,7 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
     else:
         given["limit"] = parse_duration(given["limit"], "--limit", "30s")
     given["commands"] = tuple(_argv(command) for command in given["commands"])
+    given["listen"] = None if given["listen"] is None else parse_address(given["listen"])
 
     def say(text: str, style: Mapping[str, Any]) -> None:
         if style or not quiet:

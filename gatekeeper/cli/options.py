@@ -110,6 +110,14 @@ def annotate(decision: "Decision", run_dir: Path, slo: Path | None) -> None:
     sys.stderr.write(github_annotations.render(decision, parse(text, str(file)), text, str(file)))
 
 
+def parse_address(listen: str) -> tuple[str, int]:
+    """Read --listen HOST:PORT."""
+    host, _, port = listen.rpartition(":")
+    if not port.isdecimal() or not 0 <= int(port) < 65536 or not host:
+        raise InputError(f"--listen {listen} is not HOST:PORT", hint="for example --listen 127.0.0.1:8089")
+    return host.strip("[]"), int(port)
+
+
 def parse_duration(text: str | None, option: str, example: str = "7d") -> float | None:
     """Return the seconds of a duration such as *example*, given to *option*; None stays None."""
     return parse_quantity(text, option, "s", example)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from gatekeeper.cli.options import QUIET, RunPath, parse_duration
+from gatekeeper.cli.options import QUIET, RunPath, parse_address, parse_duration
 from gatekeeper.core.errors import InputError
 
 MISSING = "gatekeeper proxy needs the extra `proxy`"
@@ -70,7 +70,7 @@ def proxy(
         raise InputError(f"{MISSING}: no module {error.name}", hint='pip install "gatekeeper-slo[proxy]"') from error
 
     given["interval"] = parse_duration(given["interval"], "--interval", "60s")
-    host, port = _address(listen)
+    host, port = parse_address(listen)
 
     def say(text: str, style: Mapping[str, Any]) -> None:
         if style or not quiet:
@@ -83,10 +83,3 @@ def proxy(
         WatchConfig(policy, **given), host, port, keep_prompts, records, hosts, parse_duration(drain, "--drain") or 0.0
     )
     serve.run(config, say=say, listening=listening)
-
-
-def _address(listen: str) -> tuple[str, int]:
-    host, _, port = listen.rpartition(":")
-    if not port.isdecimal() or not 0 <= int(port) < 65536 or not host:
-        raise InputError(f"--listen {listen} is not HOST:PORT", hint="for example --listen 127.0.0.1:8089")
-    return host.strip("[]"), int(port)

@@ -44,6 +44,8 @@ class WatchConfig:
     limit: float = HOOK_LIMIT_S
     textfile: Path | None = None
     """Folder of the node exporter's textfile collector."""
+    listen: tuple[str, int] | None = None
+    """Host and port where Prometheus fetches /metrics."""
 
     def __post_init__(self) -> None:
         """Hide the keys of the addresses, before one is printed or stored."""

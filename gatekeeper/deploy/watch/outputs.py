@@ -15,7 +15,7 @@ from typing import IO, Any, Self
 from gatekeeper.core.clock import Clock, stamp
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.system import child_process
-from gatekeeper.deploy.watch import messages, restore, textfile
+from gatekeeper.deploy.watch import messages, metrics_server, restore, textfile
 from gatekeeper.deploy.watch import overlay as overlay_file
 from gatekeeper.deploy.watch.certified_run import CertifiedRun
 from gatekeeper.deploy.watch.config import HOOK_LIMIT_S, WatchConfig
@@ -137,6 +137,7 @@ class Outputs:
         self._stack = ExitStack()
         self._overlay: Overlay | None = None
         self._expires: datetime | None = None
+        self._metrics = ""
         self._textfile_fault: str | None = None
         self.overlay_fault: str | None = None
         """Why the last overlay could not be written; None if it was."""
@@ -151,6 +152,9 @@ class Outputs:
             stack.enter_context(overlay_file.locked(config.log_path, owner=owner, option="--journal"))
             self._log = stack.enter_context(Log(config.log_path, wall=wall, state=self._state))
             self.has_new_log = self._log.is_new
+            if config.listen is not None:
+                address = stack.enter_context(metrics_server.served(*config.listen, lambda: self._metrics))
+                self.say(f"metrics: {address}", messages.GOOD)
             self._stack = stack.pop_all()
         return self
 
@@ -189,6 +193,8 @@ class Outputs:
         elif fault is None and before is not None:
             self.note("overlay_back")
             self.say(f"{path} can be written again", messages.GOOD)
+        if self._expires is not None:
+            self._metrics = textfile.render(overlay, self._expires)
         self._write_textfile(overlay)
 
     def _write_textfile(self, overlay: Overlay) -> None:

@@ -5,11 +5,18 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+import requests
 
-from gatekeeper.deploy.watch import outputs
+from gatekeeper.core.clock import SystemClock
+from gatekeeper.core.errors import InputError
+from gatekeeper.deploy.watch import outputs, textfile
+from gatekeeper.deploy.watch.config import WatchConfig
+from gatekeeper.deploy.watch.overlay import OverlayRoute
+from tests.builders.watch import policy
 
 CHANGE = {"workload": "json", "speculation": False, "because": "it; rm -rf /tmp/x \"'$(id)", "evidence": {"n": 3}}
 
@@ -123,3 +130,54 @@ def test_the_environment_of_the_watch_is_kept() -> None:
     ran = outputs.run_hook(python("import os; print(os.environ['PATH'])"), CHANGE)
 
     assert os.environ["PATH"] == ran.output.strip()
+
+
+def watching(folder: Path, listen: tuple[str, int], said: list[str]) -> outputs.Outputs:
+    config = WatchConfig(folder / "policy.toml", listen=listen)
+    certified: Any = None  # only telemetry of a change needs it
+    return outputs.Outputs(
+        config,
+        certified,
+        SystemClock(),
+        url="http://127.0.0.1:1",
+        say=lambda text, _: said.append(text),
+        write=lambda _: None,
+        state=dict,
+    )
+
+
+def test_prometheus_fetches_the_state_of_this_moment(tmp_path: Path) -> None:
+    """
+    /metrics holds what the textfile would: nothing before the first round, then each route, then that the watch has
+    ended; any other path is not there, and neither is the server once the watch is closed.
+    """
+    said: list[str] = []
+    with watching(tmp_path, ("127.0.0.1", 0), said) as made:
+        address = said[0].removeprefix("metrics: ")
+        before = requests.get(address, timeout=10)
+        made.publish(policy(), "ab", [OverlayRoute("json", True, "")], 60.0)
+        during = requests.get(address, timeout=10)
+        made.end("stopped")
+        after, other = requests.get(address, timeout=10), requests.get(f"{address}2", timeout=10)
+
+    assert ("", 404) == (before.text, other.status_code)
+    assert during.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert all(f"# TYPE {textfile.PREFIX}{name} gauge\n" in during.text for name in textfile.METRICS)
+    assert 'workload="json"} 1\n' in during.text
+    ended = [one.text.partition("gatekeeper_watch_ended{")[2].strip()[-1] for one in (during, after)]
+    assert ["0", "1"] == ended
+    with pytest.raises(requests.ConnectionError):
+        requests.get(address, timeout=10)
+
+
+def test_a_port_that_is_taken_is_an_error(tmp_path: Path) -> None:
+    """
+    A second watch on the same port is code 2 and leaves the overlay to others.
+    """
+    said: list[str] = []
+    (tmp_path / "b").mkdir()
+    with watching(tmp_path, ("127.0.0.1", 0), said):
+        port = int(said[0].rpartition(":")[2].partition("/")[0])
+        for _ in range(2):  # the second time too it is the port, not a lock that was kept
+            with pytest.raises(InputError, match=f"cannot listen on 127.0.0.1:{port}"):
+                watching(tmp_path / "b", ("127.0.0.1", port), said).__enter__()
