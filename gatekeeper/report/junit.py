@@ -31,9 +31,9 @@ def render(verdict: Verdict) -> str:
         suite = ET.SubElement(root, "testsuite", name=workload.name)
         case = _case(suite, f"{verdict.slo}.{workload.name}", "outcome")
         if workload.outcome == "failed" or (workload.required and workload.outcome == "graded_back"):
-            _bad(case, "failure", workload.outcome, workload.because)
+            _bad(case, "failure", _outcome(workload), workload.because)
         elif workload.outcome == "unproven":
-            _bad(case, "error", workload.outcome, workload.because)
+            _bad(case, "error", _outcome(workload), workload.because)
         _check_cases(suite, f"{verdict.slo}.{workload.name}", workload.checks)
         _given_up_cases(
             suite, f"{verdict.slo}.{workload.name}", [one for one in given_up if one.about == workload.name]
@@ -59,6 +59,10 @@ def render(verdict: Verdict) -> str:
         one.attrib.update({name: _FORBIDDEN.sub("", value) for name, value in one.attrib.items()})
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _outcome(workload: WorkloadVerdict) -> str:
+    return f"{phrases.spaced(workload.outcome)}: {workload.because}"
 
 
 def _seconds(workload: WorkloadVerdict) -> float:

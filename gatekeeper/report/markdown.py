@@ -74,7 +74,7 @@ def _glance(workloads: Sequence[WorkloadSummary]) -> str:
             plain(phrases.against_plain(one.speed)),
             plain(phrases.tokens_per_second(one.plain)),
             plain(phrases.tokens_per_second(one.drafting)),
-            f"{one.passed}/{one.checks}",
+            phrases.checks_passed(one) or "-",
             plain(one.because),
         )
         for one in workloads

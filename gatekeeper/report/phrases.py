@@ -8,7 +8,7 @@ from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.text import KNOB_NAMES, counted, describe_setting, last_part, listed
 from gatekeeper.core.units import show, show_seconds, show_span
 from gatekeeper.core.verdict import Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict
-from gatekeeper.report.data.decision import SpeedUp, rate, speed_up
+from gatekeeper.report.data.decision import SpeedUp, WorkloadSummary, rate, speed_up
 from gatekeeper.report.data.objective_rows import ObjectiveRow
 
 if TYPE_CHECKING:  # so that a command which prints a line does without numpy
@@ -182,6 +182,13 @@ def against_plain(seen: SpeedUp | None) -> str:
     return f"{seen.center:.2f}x [{seen.lo:.2f}, {seen.hi:.2f}]{where}"
 
 
+def checks_passed(one: WorkloadSummary, of: str = "/", passed: str = "") -> str:
+    """Write how many checks passed and how many objectives failed while drafting: 5/6, 1 failed; empty without any."""
+    parts = [f"{one.passed}{of}{one.checks}{passed}"] if one.checks else []
+    parts += [f"{one.failed_drafting} failed"] if one.failed_drafting else []
+    return ", ".join(parts)
+
+
 def tokens_per_second(speed: float | None) -> str:
     """Write a speed; a dash where it was not measured."""
     return "-" if speed is None else f"{rate(speed)} tok/s"
@@ -244,7 +251,7 @@ def routing(verdict: Verdict) -> str:
         return f"routing: {seen['because']}" if seen else ""
     mix, single = show(seen["policy_throughput"], "tok/s"), describe_setting(seen["best_static"]["setting"])
     gain = ratio(seen["gain"], "center")
-    return f"routing: {mix} over the mix of workloads, {gain} the best single setting ({single}); {seen['says']}"
+    return f"routing: {mix} over the mix of workloads, {gain} as fast as {single} for all workloads; {seen['says']}"
 
 
 def token_latency(figures: Mapping[str, Any]) -> str:

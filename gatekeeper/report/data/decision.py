@@ -9,9 +9,9 @@ from typing import Any
 
 from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.parse import ParseError, toml_table
-from gatekeeper.core.text import describe_setting, listed
+from gatekeeper.core.text import counted, describe_setting, listed
 from gatekeeper.core.units import show_seconds
-from gatekeeper.core.verdict import AbandonedStep, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.core.verdict import AbandonedStep, Check, Outcome, Verdict, WorkloadVerdict
 from gatekeeper.report.data.objective_rows import ObjectiveRow, objective_rows, states
 
 RATIOS = ("throughput_ratio", "answer_throughput_ratio", "system_throughput_ratio")
@@ -19,6 +19,8 @@ RATIOS = ("throughput_ratio", "answer_throughput_ratio", "system_throughput_rati
 NO_CERTIFICATE = "a demo is no certificate, and --grade certification asks for one: soak for 600 s or more"
 TENTHS = 10.0
 """Below this many tokens a second, a speed is written with a tenth."""
+MOST_NAMED = 3
+"""Objectives that a headline names; of more it gives the number."""
 TWO_DIGITS = 0.1
 """A ratio nearer to 1 than this is written with two decimals."""
 
@@ -61,6 +63,8 @@ class WorkloadSummary:
     quality: str | None
     passed: int
     checks: int
+    failed_drafting: int
+    """Objectives that failed with settings given up."""
 
     @property
     def on(self) -> bool:
@@ -154,6 +158,7 @@ def readable_time(stamp: str) -> str:
 def _summary(one: WorkloadVerdict) -> WorkloadSummary:
     speed, seen = speed_up(one), one.measured
     given_up = best.measured if (best := _best_step(one)) is not None and not _drafts(one.setting) else {}
+    failed = [check for step in one.steps for check in step.checks if check.outcome is Outcome.FAIL]
     drafting = seen if _drafts(one.setting) else given_up
     plain = seen.get("plain_decode_throughput") if _drafts(one.setting) else seen.get("decode_throughput")
     return WorkloadSummary(
@@ -170,7 +175,12 @@ def _summary(one: WorkloadVerdict) -> WorkloadSummary:
         _quality(one),
         sum(check.outcome is Outcome.PASS for check in one.checks),
         len(one.checks),
+        len({_key(check) for check in failed} - {_key(check) for check in one.checks}),
     )
+
+
+def _key(check: Check) -> tuple[str, str, float]:
+    return check.metric, check.bound, check.threshold
 
 
 def _drafts(setting: Mapping[str, Any]) -> bool:
@@ -270,12 +280,26 @@ def _decision(verdict: Verdict, workloads: Sequence[WorkloadSummary], rows: Sequ
     if verdict.outcome == "promoted":
         return f"Keep drafting off for {off}: no gain was proven"
     if verdict.outcome == "graded_back":
-        back = listed([one.name for one in workloads if one.required and one.outcome == "graded_back"])
+        back = [one.name for one in workloads if one.required and one.outcome == "graded_back"]
         rest = f"; {listed([_gain(one) for one in on])} would gain" if on else ""
-        return f"Do not deploy: drafting must stay off for {back}, although the SLO requires it{rest}"
-    failed = [one.name for one in workloads if one.outcome == "failed"]
-    failed += ["the host"] if any(one.outcome is Outcome.FAIL for one in verdict.host_checks) else []
-    return f"Do not deploy: {listed(failed)} {'fail' if len(failed) > 1 else 'fails'} an objective"
+        names, why = _failing(rows, abandoned=True)
+        if names == back:
+            return f"Do not deploy: {why} while drafting, and the SLO requires drafting{rest}"
+        why += " while drafting; " if why else ""
+        return f"Do not deploy: {why}drafting must stay off for {listed(back)}, although the SLO requires it{rest}"
+    return f"Do not deploy: {_failing(rows, abandoned=False)[1] or 'an objective fails'}"
+
+
+def _failing(rows: Sequence[ObjectiveRow], *, abandoned: bool) -> tuple[list[str], str]:
+    """Return the workloads that fail an objective, and write it: easy and hard fail ttft; empty where none does."""
+    failed = [row for row in rows if row.blocking and row.abandoned == abandoned and row.check.outcome is Outcome.FAIL]
+    if not failed:
+        return [], ""
+    names = list(dict.fromkeys("the host" if row.about == "host" else row.about for row in failed))
+    metrics = list(dict.fromkeys(row.check.metric for row in failed))
+    if len(metrics) > MOST_NAMED:
+        metrics = [*metrics[: MOST_NAMED - 1], counted(len(metrics) - MOST_NAMED + 1, "more objective")]
+    return names, f"{listed(names)} {'fail' if len(names) > 1 else 'fails'} {listed(metrics)}"
 
 
 def _reason(verdict: Verdict, rows: Sequence[ObjectiveRow]) -> str | None:

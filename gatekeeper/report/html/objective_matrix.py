@@ -38,8 +38,10 @@ def _card(row: ObjectiveRow) -> Markup:
     check = row.check
     passes = f"a bound of {row.passes_at} would have passed; otherwise " if row.passes_at else ""
     given_up = f"Measured with {describe_setting(row.setting)}" if row.setting.get("draft") else ""
-    if row.abandoned:
-        given_up += ", which was given up for it"
+    if row.abandoned and len(row.tried) > 1:
+        given_up += f", the closest of {len(row.tried)} settings; all were given up"
+    elif row.abandoned:
+        given_up += ", which was given up"
     others = [el("li", f"{describe_setting(setting)}: {states(one)}") for setting, one in row.tried[1:] if setting]
     return el(
         "article",
@@ -59,13 +61,14 @@ def matrix(page: PageData) -> Markup:
     rows = _rows(page)
     host = [_Row(one, {"host": (one, None)}) for one in page.verdict.host_checks]
     checks = [cell[0] for row in (*rows, *host) for cell in row.cells.values() if cell[1] is None]
-    if not checks:
+    if not rows and not host:
         return section("Objectives", el("p", "No objective applies."), name="objectives")
     head = el("tr", *(el("th", one, scope="col") for one in ("Objective", *names)))
     lines = [_line(row, names) for row in rows]
     lines += [_line(row, ["host"], span=len(names)) for row in host]
+    count = f"{phrases.passed(checks)} of {len(checks)} checks passed{'' if page.gaps else ', nothing is unproven'}"
     about = (
-        f"{phrases.passed(checks)} of {len(checks)} checks passed{'' if page.gaps else ', nothing is unproven'}. "
+        f"{count if checks else 'No objective applies to plain decoding; shown are the settings that were given up'}. "
         "A check passes where its whole interval lies on the right side of the bound. Click a cell for its chart."
     )
     return section("Objectives", _table(head, lines), about=about, name="objectives")

@@ -199,7 +199,7 @@ def _workload(one: WorkloadSummary, judged: WorkloadVerdict, across: charts.Scal
         ("Acceptance", f"{one.acceptance:.0%}" if one.acceptance is not None else None),
         ("Quality", one.quality),
         ("First token", _later(one.ttft_delta) if one.ttft_delta is not None else None),
-        ("Checks", f"{one.passed} of {one.checks} passed" if one.checks else "none apply"),
+        ("Checks", phrases.checks_passed(one, " of ", " passed") or "none apply"),
     )
     account = [el("p", line, class_="dim") for line in phrases.account(judged.choice)]
     return el(

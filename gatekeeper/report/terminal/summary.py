@@ -243,6 +243,6 @@ def _cells(one: WorkloadSummary) -> dict[str, Text]:
         Text(phrases.tokens_per_second(one.plain)),
         Text(phrases.tokens_per_second(one.drafting)),
         Text("-" if one.acceptance is None else f"{one.acceptance:.2f}"),
-        Text(f"{one.passed}/{one.checks}"),
+        Text(phrases.checks_passed(one) or "-"),
     )
     return dict(zip(COLUMNS, found, strict=True))

@@ -63,7 +63,7 @@ def test_the_broken_objective_of_every_step_is_a_row() -> None:
     assert ("easy", "throughput_ratio", Outcome.FAIL) == (row.about, row.check.metric, row.check.outcome)
     assert (3, True, True, "≥ 0.89x") == (len(row.tried), row.blocking, row.abandoned, row.passes_at)
     assert row.check.lo == max(one.lo or 0.0 for _, one in row.tried)
-    assert found.headline.startswith("Do not deploy: drafting must stay off for easy, although the SLO requires it")
+    assert found.headline.startswith("Do not deploy: easy fails throughput_ratio while drafting, and the SLO requires")
     assert found.reason is not None
     assert found.reason.startswith("easy: throughput_ratio 0.897x to 0.906x, at least 1.1x required")
 

@@ -322,7 +322,7 @@ def test_a_failed_host_is_named() -> None:
     text = Document(page.render(seen)).text
 
     assert Outcome.FAIL in {one.outcome for one in seen.verdict.host_checks}
-    assert "the host fails an objective" in text
+    assert "Do not deploy: the host fails memory_headroom" in text
     assert text.index("Failed objectives") < text.index("would have passed") < text.rindex("Workloads")
 
 

@@ -72,7 +72,7 @@ def test_the_broken_objective_of_a_workload_that_fell_back_is_shown() -> None:
     """
     text = shown(decide(Verdict("made", "certification", "f", (EASY,)), policy=POLICY))
 
-    assert "Do not deploy: drafting must stay off for easy, although the SLO requires it." in text
+    assert "Do not deploy: easy fails ttft_delta while drafting, and the SLO requires" in text
     assert "✕ easy: ttft_delta ≤ +8 %: ttft_delta is so; with heavy, draft length 4" in text
     assert "passes at ≤ +16 %; what to do: " in text
     assert "why it matters: ttft_delta matters" in text
