@@ -12,7 +12,7 @@ import pytest
 from gatekeeper.analysis.metrics.server_claims import claimed_rounds
 from gatekeeper.backends import open_backend, own_drafts
 from gatekeeper.backends.dialects import dialect_of, sglang, vllm
-from gatekeeper.backends.dialects.counters import by_position, total
+from gatekeeper.backends.dialects.counters import by_position, samples, spec_decode, total
 from gatekeeper.backends.dialects.dialect import Counters, Start
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.backend_registry import SERVERS
@@ -270,7 +270,7 @@ def test_vllm_is_asked_for_the_counts_of_each_request_where_its_help_lists_that(
         for draft, help_text in (("mtp", f"  {flag}\n"), ("mtp", "  --model\n"), (None, f"  {flag}\n"))
     ]
 
-    assert [True, False, False] == [flag in line for line in lines]
+    assert [True, False, False] == [f"{flag} summary" in " ".join(line) for line in lines]
 
 
 def test_the_command_lines_of_sglang() -> None:
@@ -440,8 +440,24 @@ def test_prometheus_is_read_by_name_and_position() -> None:
         'pos_total{position="1"} 2\npos_total{position="0"} 5\nhole_total{position="1"} 2\n'
     )
 
-    assert (7, None, None) == (total(text, "a_total"), total(text, "b_total"), total(text, "broken"))
-    assert ((5, 2), ()) == (by_position(text, "pos_total"), by_position(text, "hole_total"))
+    found = samples(text, "")
+
+    assert (7, None, None) == (total(found, "a_total"), total(found, "b_total"), total(found, "broken"))
+    assert ((5, 2), ()) == (by_position(found, "pos_total"), by_position(found, "hole_total"))
+
+
+@pytest.mark.parametrize("line", ['{model="a', "{position=0} 4", " twelve"], ids=repr)
+def test_counters_that_are_not_valid_are_none(line: str) -> None:
+    """
+    A label may hold spaces, braces, commas and escapes; a line that is cut off or no Prometheus text voids all of them.
+    """
+    name = "vllm:spec_decode_num_draft_tokens_total"
+    odd = f'{name}{{model="a, \\"}}\\" b",engine="0"}} 7\nanother_metric{{broken 1\n'
+
+    whole, broken = spec_decode(odd, "vllm:"), spec_decode(f"{odd}{name}{line}\n", "vllm:")
+
+    assert whole is not None
+    assert (7, None) == (whole.drafted, broken)
 
 
 NEW_DIALECT = """

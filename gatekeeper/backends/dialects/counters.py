@@ -1,14 +1,16 @@
 """Servers' claims about their drafting, converted from their names and definitions to ours."""
 
 import math
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
 from gatekeeper.backends.dialects.dialect import Counters
 from gatekeeper.backends.http.chat import ChatResponse
-from gatekeeper.core.parse import COUNTS, WHOLE, ParseError, integer, number
+from gatekeeper.core.parse import COUNTS, WHOLE, ParseError, integer
 from gatekeeper.core.records import Answer
 
 
@@ -85,43 +87,50 @@ def by_output(answer: Answer, rate: object) -> int | None:
     return None if found is None or answer.output_tokens is None else max(0, round(found * answer.output_tokens))
 
 
-_LINE = re.compile(r"(?m)^([a-zA-Z_:][\w:]*)(?:\{([^}\n]*)\})?[ \t]+(\S+)")
+def samples(text: str, part: str) -> tuple[Sample, ...]:
+    """Return the samples of a Prometheus text whose lines hold *part*; none where one of them is not valid.
 
-
-def total(text: str, name: str) -> int | None:
-    """Return a Prometheus counter summed over its labels; None where it does not occur, or is not a count."""
-    values = [value for found, _, value in _LINE.findall(text) if found == name]
+    A server has a thousand other lines, and they are read around every answer: only these are parsed.
+    """
+    lines = (line for line in text.splitlines() if part in line and not line.startswith("#"))
     try:
-        summed = math.fsum(map(number, values))
-    except (ParseError, OverflowError):
-        return None
-    return count(float(math.floor(summed))) if values and summed < WHOLE else None
+        found = text_string_to_metric_families("".join(f"{line}\n" for line in lines))
+        return tuple(sample for family in found for sample in family.samples)
+    except (ValueError, IndexError):  # its own error, and what it runs into in a line that is cut off
+        return ()
 
 
-def by_position(text: str, name: str) -> tuple[int, ...]:
+def total(found: Iterable[Sample], name: str) -> int | None:
+    """Return a Prometheus counter summed over its labels; None where it does not occur, or is not a count."""
+    values = [float(one.value) for one in found if one.name == name]
+    summed = math.fsum(values) if all(math.isfinite(value) for value in values) else math.inf
+    return count(float(math.floor(summed))) if values and abs(summed) < WHOLE else None
+
+
+def by_position(found: Iterable[Sample], name: str) -> tuple[int, ...]:
     """Return a Prometheus counter by its label `position`, from 0 on; empty where one is missing or not a count."""
-    found: dict[int, float] = {}
-    for written, labels, value in _LINE.findall(text):
-        position = re.search(r'position="(\d+)"', labels)
-        if written == name and position is not None:
+    summed: dict[int, float] = {}
+    for one in found:
+        if one.name == name:
             try:
-                at = integer(position.group(1))
-                found[at] = found.get(at, 0) + number(value)
+                at = integer(one.labels.get("position", ""))
             except ParseError:
                 return ()
-    return counts([found[at] for at in range(len(found))]) if found.keys() == set(range(len(found))) else ()
+            summed[at] = summed.get(at, 0) + float(one.value)
+    return counts([summed[at] for at in range(len(summed))]) if summed.keys() == set(range(len(summed))) else ()
 
 
 def spec_decode(text: str | None, prefix: str) -> Counters | None:
     """Return the counters that vLLM and llama-server have in common; None where there are none."""
     if text is None:
         return None
-    drafted = total(text, f"{prefix}spec_decode_num_draft_tokens_total")
+    found = samples(text, "spec_decode_num_")
+    drafted = total(found, f"{prefix}spec_decode_num_draft_tokens_total")
     if drafted is None:
         return None
     return Counters(
         drafted=drafted,
-        accepted=total(text, f"{prefix}spec_decode_num_accepted_tokens_total"),
-        rounds=total(text, f"{prefix}spec_decode_num_drafts_total"),
-        accepted_by_position=by_position(text, f"{prefix}spec_decode_num_accepted_tokens_per_pos_total"),
+        accepted=total(found, f"{prefix}spec_decode_num_accepted_tokens_total"),
+        rounds=total(found, f"{prefix}spec_decode_num_drafts_total"),
+        accepted_by_position=by_position(found, f"{prefix}spec_decode_num_accepted_tokens_per_pos_total"),
     )

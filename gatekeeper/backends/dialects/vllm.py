@@ -22,7 +22,7 @@ def argv(start: Start) -> Iterator[str]:
     if start.draft is not None:
         yield from ("--speculative-config", json.dumps(drafting(start)))
         if _PER_REQUEST in start.help():
-            yield _PER_REQUEST
+            yield from (_PER_REQUEST, "summary")
     if not start.cache:
         yield "--no-enable-prefix-caching"
 
