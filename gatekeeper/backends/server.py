@@ -41,6 +41,8 @@ class RequestFormat:
     """The server's name for each draft."""
     cache: bool
     limits: AnswerLimits
+    other: str | None = None
+    """The server's name for the SLO's other model."""
 
     def server_request(self, request: DecodeRequest) -> ServerRequest:
         """Return *request* with the server's names, without a seed where it would change more than the draw."""
@@ -48,11 +50,14 @@ class RequestFormat:
         if (knobs.get("concurrency") or 1) > 1:
             resolved = replace(resolved, seed=None)
         draft = None if resolved.draft is None else self.drafts[resolved.draft]
-        return ServerRequest(resolved, knobs, self.model, draft, self.cache)
+        other = self.other if request.other_model else None
+        return ServerRequest(resolved, knobs, self.model, draft, self.cache, other)
 
     def body(self, request: ServerRequest) -> bytes:
         """Return the request's JSON, the knobs of the SLO's own table included."""
         fields, knobs = self.dialect.body(request), request.knobs
+        if request.other_model is not None:
+            fields["model"] = request.other_model
         for name, place in self.subject.knobs.items():
             if place.field is not None and knobs.get(name) is not None:
                 fields[place.field] = knobs[name]

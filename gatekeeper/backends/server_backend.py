@@ -50,7 +50,6 @@ _COMMAND_S = 60.0
 
 def open_server(subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path) -> "ServerBackend":
     """Return the backend of a server; raise InputError for one that could not be started."""
-    del base
     dialect = dialect_of(subject.backend)
     if (complaint := dialect.complaint(subject)) is not None:
         raise InputError(
@@ -60,7 +59,10 @@ def open_server(subject: Subject, *, models: Mapping[str, Path], base: Path, log
         if address is not None and address.is_incomplete:
             message = f"subject.{key} = {address}: its key is missing, since gatekeeper stores none"
             raise InputError(message, hint="put the key back (for watch: --url), or set subject.api_key_env")
-    backend = ServerBackend(subject, models, logs, dialect)
+    other = None if subject.other_model is None else base / subject.other_model
+    backend = ServerBackend(
+        subject, models, logs, dialect, str(other.resolve()) if other is not None and other.exists() else None
+    )
     if subject.url is None:
         _check_commands(subject, dialect)
     return backend
@@ -94,10 +96,18 @@ class ServerBackend:
 
     realtime = True
 
-    def __init__(self, subject: Subject, models: Mapping[str, Path], logs: Path, dialect: Dialect) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        models: Mapping[str, Path],
+        logs: Path,
+        dialect: Dialect,
+        other_model: str | None = None,
+    ) -> None:
         self.clock: Clock = SystemClock()
         self.name, self.shares_process, self.streams = dialect.name, dialect.switches, dialect.streams
         self._subject, self._models, self._logs, self._dialect = subject, models, logs, dialect
+        self._other = other_model or subject.other_model
         self._limits = AnswerLimits(subject)
         self._starts = count(1)
         self._help = cache(lambda program: _output_of((*program, "--help")))
@@ -279,7 +289,8 @@ class ServerBackend:
         return self._format(self._headers, model, cache=cache)
 
     def _format(self, headers: Mapping[str, str], model: str | None, *, cache: bool) -> RequestFormat:
-        return RequestFormat(self._dialect, self._subject, headers, model, self._drafts(), cache, self._limits)
+        drafts = self._drafts()
+        return RequestFormat(self._dialect, self._subject, headers, model, drafts, cache, self._limits, self._other)
 
 
 def _difference(ours: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,8 @@ class DecodeRequest:
     setting: Setting
     """With draft None: plain decoding."""
     sampling: SamplingParameters
+    other_model: bool = False
+    """It is for the other model that the SLO names, which the same server loads."""
 
     @property
     def draft(self) -> str | None:

@@ -259,6 +259,18 @@ ALL: tuple[Metric, ...] = (
         "when they are repeated and in a later turn",
     ),
     _share(
+        "shared_prefix_agreement",
+        Per.PAIR,
+        _PAIRED_TEXT,
+        "the same after another user's conversation that begins with the same prompt",
+    ),
+    _share(
+        "model_switch_agreement",
+        Per.PAIR,
+        _PAIRED_TEXT,
+        "the same after a request to another model of the same server, which `other_model` in [subject] names",
+    ),
+    _share(
         "first_tokens_p_value",
         Per.PAIR,
         _PAIRED_TEXT,

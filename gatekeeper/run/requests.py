@@ -37,6 +37,7 @@ class Request:
     repeat: int = 0
     pair: str = ""
     concurrency: int = 1
+    other_model: bool = False
 
 
 def build_request(
@@ -112,7 +113,8 @@ class Client:
         knobs = dict(request.setting)
         if request.concurrency > 1:
             knobs.setdefault("concurrency", request.concurrency)
-        answer = self._answer(DecodeRequest(request.canary, tuple(sorted(knobs.items())), request.sampling))
+        setting = tuple(sorted(knobs.items()))
+        answer = self._answer(DecodeRequest(request.canary, setting, request.sampling, request.other_model))
         return Generation(
             trial=request.trial,
             key=request.key,

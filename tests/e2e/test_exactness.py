@@ -326,3 +326,46 @@ def test_missing_draws_never_help(scripted: Scripted) -> None:
 
     assert (3, "unproven") == (judged["exit_code"], judged["workloads"][0]["outcome"])
     assert "draws-1.jsonl: missing" in judged["incomplete"]
+
+
+BETWEEN = ("shared_prefix_agreement", "model_switch_agreement")
+
+
+@pytest.mark.parametrize(
+    ("truth", "broken"),
+    [({}, set()), ({"shared": 0.4}, {BETWEEN[0]}), ({"switched": 0.4}, {BETWEEN[1]})],
+    ids=["exact", "another user", "another model"],
+)
+def test_what_stands_between_two_answers_may_not_change_them(
+    scripted: Scripted, truth: dict[str, Any], broken: set[str]
+) -> None:
+    """
+    Another user's conversation with the same beginning, and another model's request, are sent between a canary and its
+    repeat; a server that mixes them up fails that objective alone, and nothing else shows it.
+    """
+    objectives = [{"metric": one, "at_least": 1, "why": "users share the server"} for one in BETWEEN]
+    subject = DEPLOYED | {"other_model": "another"}
+    place = scripted({"caches": True, **truth}, workload=EASY, subject=subject, objective=objectives)
+
+    foreseen = place.run("plan", "slo.toml", "--json", code=0).document
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    asked = records(place.path / "run" / "warm-1.jsonl")
+    steps = [one["because"].partition("; ")[0] for one in place.verdict()["transitions"]]
+    assert foreseen["expected_answers"]["warm_cache"] == len(asked) == 12 * (6 + 4 + 4)
+    assert {"warm", "shared", "other_user", "switched", "other_model"} == {one["role"] for one in asked}
+    assert ("graded_back" if broken else "promoted") == outcome(place)
+    assert broken == {name for name in (*BETWEEN, "warm_cache_agreement") if any(f": {name}: " in one for one in steps)}
+    assert place.verdict() == place.run("judge", "run", "--json", code=0).document
+
+
+def test_another_model_that_is_not_named_is_refused(scripted: Scripted) -> None:
+    """
+    An objective on two models in turn needs the other model's name: exit code 2 before the first token.
+    """
+    objectives = [{"metric": BETWEEN[1], "at_least": 1, "why": "two models in turn"}]
+    place = scripted({"caches": True}, workload=EASY, subject=DEPLOYED, objective=objectives)
+
+    refused = place.run("certify", "slo.toml", "--out", "run", code=2)
+
+    assert "set other_model in [subject]" in refused.err

@@ -71,6 +71,33 @@ def test_the_warm_cache_of_the_real_server_is_soaked(place: Place, args: list[st
 @pytest.mark.nightly
 @pytest.mark.alone
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize(("args", "outcome"), [([], "fail"), (["--prompt-cache-size", "0"], "pass")])
+def test_users_and_models_that_share_the_real_server(place: Place, args: list[str], outcome: str) -> None:
+    """
+    mlx_lm.server with a draft gives a wrong answer to a prompt that comes again after another user's conversation with
+    the same beginning, and after a request to another model, which it loads by name; without its cache it gives none.
+    """
+    other = str(ROOT / "models" / "little-draft-lite")
+    slo = tomllib.loads((warm_cache(place, args=args, other_model=other).path / "slo.toml").read_text())
+    slo["workload"] = [one | {"first": 5} for one in slo["workload"] if one["name"] == "code"]
+    slo["sampling"]["max_tokens"] = 48
+    slo["soak"] = {"duration": "2 s", "sentinel_drift": 0.9}
+    named = ("shared_prefix_agreement", "model_switch_agreement")
+    slo["objective"] += [{"metric": one, "at_least": 1.0, "why": "users share the server"} for one in named]
+    place.write_slo(slo)
+
+    place.run("soak", "slo.toml", "--set", "num_draft_tokens=3", "--out", "run")
+
+    (found,) = (one["checks"] for one in place.verdict()["workloads"])
+    asked = records(place.path / "run" / "warm-1.jsonl")
+    others = {one["answer"]["claims"]["model"] for one in asked if one["role"] == "other_model"}
+    assert {outcome} == {one["outcome"] for one in found if one["metric"] in named}
+    assert {other} == others
+
+
+@pytest.mark.nightly
+@pytest.mark.alone
+@pytest.mark.timeout(900)
 def test_the_warm_cache_of_the_real_server_is_caught(place: Place) -> None:
     """
     mlx_lm.server with a draft and its prompt cache on changes greedy answers: that alone breaks, and grades back.

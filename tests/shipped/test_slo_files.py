@@ -74,6 +74,7 @@ backend = "mlx-server"
 target = "../models/big"
 drafts = ["org/small-8bit", "org/small-4bit"]
 prompt_cache = "as-deployed"
+other_model = "org/other"
 args = ["--log-level", "INFO"]
 served_model_name = "big"
 draft_method = "draft-mtp"

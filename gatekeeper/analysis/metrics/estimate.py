@@ -10,6 +10,7 @@ from statistics import median
 import numpy as np
 
 from gatekeeper.analysis.metrics import shares
+from gatekeeper.analysis.metrics.exactness import WARM_PARTS
 from gatekeeper.analysis.metrics.over_time import acceptance_window_min, excessive_drift
 from gatekeeper.analysis.metrics.paired_answers import (
     PairedAnswers,
@@ -245,7 +246,7 @@ _OTHERS: dict[str, Callable[[PairedAnswers], Estimate | Missing]] = {
     "system_throughput_ratio": _system_ratio,
     "ttft_delta": _ttft_delta,
     "token_agreement": shares.agreement,
-    "warm_cache_agreement": shares.warm_cache_agreement,
+    **{metric: partial(shares.warm_cache_agreement, metric=metric) for metric in WARM_PARTS},
     "first_tokens_p_value": shares.first_tokens,
     "error_rate": shares.error_rate,
     "speculation_engaged": shares.engaged,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from gatekeeper.core.records import UNKNOWN, Answer, Generation, Tie
+from gatekeeper.core.records import UNKNOWN, Answer, Generation, Role, Tie
 from gatekeeper.core.verdict import Missing
 
 TIE_TOLERANCE = 0.125
@@ -187,35 +187,83 @@ def _explained(where: Divergence | None, ties: Sequence[Tie]) -> tuple[float | N
     return tie.gap, ""
 
 
+@dataclass(frozen=True, slots=True)
+class WarmPart:
+    """One part of the warm-cache pass: which of its answers count, and what stood before them."""
+
+    role: Role
+    condition: str
+    between: Role | None = None
+    """What is requested between a canary's first answer, which only fills the cache, and those that count."""
+
+    @property
+    def first_repeat(self) -> int:
+        """Return the first repeat that counts."""
+        return 0 if self.between is None else 1
+
+
+REPEATED = WarmPart(Role.WARM, "with the prompt cache on")
+SHARED = WarmPart(Role.SHARED, "after another user's conversation that begins with the same prompt", Role.OTHER_USER)
+SWITCHED = WarmPart(Role.SWITCHED, "after a request to another model", Role.OTHER_MODEL)
+WARM_PARTS = {
+    "warm_cache_agreement": REPEATED,
+    "shared_prefix_agreement": SHARED,
+    "model_switch_agreement": SWITCHED,
+}
+"""By the metric that is computed of it."""
+
+
 def warm_cache_agreement(
-    records: Sequence[Generation], canaries: Collection[str]
+    records: Sequence[Generation], canaries: Collection[str], part: WarmPart = REPEATED
 ) -> tuple[dict[str, bool], tuple[str, ...]] | Missing:
     """Return by canary whether its repeated and later answers with the cache on equal plain decoding's; and notes.
 
     A record's pair names the canary that opened the conversation; a prompt of several turns has an id of its own. An
-    answer that fails with the cache on counts as different.
+    answer that fails with the cache on counts as different. What was to stand between two answers must have been
+    answered: otherwise nothing stood there.
     """
     plain: dict[str, Answer] = {one.canary: one.answer for one in records if one.arm == "plain"}
     seen: dict[str, dict[str, list[bool]]] = {name: defaultdict(list) for name in canaries}
-    for one in records:
+    mine = [one for one in records if one.arm == "candidate" and one.role is part.role]
+    for one in mine:
         baseline = plain.get(one.canary)
-        if one.arm == "candidate" and one.pair in seen and baseline is not None and baseline.fault is None:
+        counts = one.repeat >= part.first_repeat or one.canary != one.pair
+        if counts and one.pair in seen and baseline is not None and baseline.fault is None:
             turn = "single" if one.canary == one.pair else "later"
             seen[one.pair][turn].append(one.answer.fault is None and same_output(one.answer, baseline))
-    whole = {name for name, turns in seen.items() if len(turns["single"]) > 1 and turns["later"]}
+    if (missing := _nothing_between(records, part)) is not None:
+        return missing
+    least = 2 - part.first_repeat
+    whole = {name for name, turns in seen.items() if len(turns["single"]) >= least and turns["later"]}
     if not seen or len(whole) < len(seen):
         lacking = len(seen) - len(whole)
         return Missing(
             f"{lacking} of {len(seen)} canaries lack repeated answers or a second turn in one of the arms", len(whole)
         )
     agree = {name: all(all(same) for same in turns.values()) for name, turns in seen.items()}
-    return agree, _differing(seen)
+    return agree, _differing(seen, part)
 
 
-def _differing(seen: Mapping[str, Mapping[str, Sequence[bool]]]) -> tuple[str, ...]:
+def _nothing_between(records: Sequence[Generation], part: WarmPart) -> Missing | None:
+    """Return why nothing stood between the answers of a part; None where something did, or nothing is to."""
+    if part.between is None:
+        return None
+    answers = [one.answer for one in records if one.role is part.between]
+    what = "the other conversation" if part is SHARED else "the other model"
+    if not answers:
+        return Missing(f"{what} was not requested")
+    if fault := next((one.fault for one in answers if one.fault is not None), None):
+        return Missing(f"{what} was not answered: {fault}")
+    own = {one.answer.claims.model for one in records if one.role is part.role} - {None}
+    if part is SWITCHED and own & {one.claims.model for one in answers}:
+        return Missing("the server answered with the same model when another one was requested")
+    return None
+
+
+def _differing(seen: Mapping[str, Mapping[str, Sequence[bool]]], part: WarmPart) -> tuple[str, ...]:
     parts = []
     for turn, words in (("single", "repeated answers"), ("later", "second turns")):
         same = [one for turns in seen.values() for one in turns[turn]]
         if not all(same):
             parts.append(f"{same.count(False)} of {len(same)} {words}")
-    return (f"with the prompt cache on, {' and '.join(parts)} differ from plain decoding's",) if parts else ()
+    return (f"{part.condition}, {' and '.join(parts)} differ from plain decoding's",) if parts else ()

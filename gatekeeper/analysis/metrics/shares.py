@@ -102,11 +102,11 @@ def agreement(paired: PairedAnswers) -> Estimate | Missing:
     return _share_of_canaries(compared.agree, paired, *compared.notes())
 
 
-def warm_cache_agreement(paired: PairedAnswers) -> Estimate | Missing:
-    """Return the share of canaries whose words the prompt cache leaves alone."""
+def warm_cache_agreement(paired: PairedAnswers, metric: str) -> Estimate | Missing:
+    """Return the share of canaries whose words the prompt cache leaves alone, under the condition of *metric*."""
     if isinstance(paired.warm_cache, str):
         return Missing(paired.warm_cache)
-    compared = exactness.warm_cache_agreement(paired.warm_cache, paired.canaries.keys())
+    compared = exactness.warm_cache_agreement(paired.warm_cache, paired.canaries.keys(), exactness.WARM_PARTS[metric])
     return compared if isinstance(compared, Missing) else _share_of_canaries(compared[0], paired, *compared[1])
 
 

@@ -15,6 +15,7 @@ from gatekeeper.analysis.plan.objectives import (
     first_token_workloads,
     forced_workloads,
     warm_cache_workloads,
+    warm_conditions,
     workloads_with,
 )
 from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, plain_of, sampling_for, speculates
@@ -239,7 +240,8 @@ class Forecast:
     def _warm(self, soak: SoakPlan) -> StageForecast:
         """Count every canary once plainly and *WARM_REPEATS* times drafting, and its second turn once in each arm.
 
-        A second turn reads the first prompt, its answer and the next prompt; what the cache saves is ignored.
+        A second turn reads the first prompt, its answer and the next prompt; what the cache saves is ignored. Another
+        user's conversation, or another model's request, adds four answers of two turns at most.
         """
         answers, seconds = 0, 0.0
         for name in warm_cache_workloads(self.slo, soak.settings):
@@ -248,6 +250,9 @@ class Forecast:
                 seconds += (1 + WARM_REPEATS) * self._answer(name, first, knobs)
                 seconds += 2 * (self._read(first) + self._answer(name, then, knobs))
                 answers += 1 + WARM_REPEATS + 2
+                again = len(warm_conditions(self.slo, name, knobs))
+                seconds += again * (4 * self._answer(name, first, knobs) + 2 * self._read(first))
+                answers += again * 4
         return StageForecast("warm_cache", answers, seconds)
 
     def _pauses(self, soak: SoakPlan) -> StageForecast:

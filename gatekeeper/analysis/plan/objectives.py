@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gatekeeper.analysis.metrics.exactness import WARM_PARTS
 from gatekeeper.analysis.metrics.first_tokens import FALSE_ALARM
 from gatekeeper.analysis.plan.settings import defaults, speculates
 from gatekeeper.core.manifest import RULES
@@ -134,7 +135,16 @@ def forced_workloads(slo: Slo, settings: Mapping[str, Setting], terms: Terms) ->
 
 def warm_cache_workloads(slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:
     """Return the workloads that are measured again with the prompt cache on."""
-    return workloads_with(slo, settings, "warm_cache_agreement") if slo.subject.prompt_cache == "as-deployed" else ()
+    if slo.subject.prompt_cache != "as-deployed":
+        return ()
+    named = {name for metric in WARM_PARTS for name in workloads_with(slo, settings, metric)}
+    return tuple(name for name in settings if name in named)
+
+
+def warm_conditions(slo: Slo, workload: str, knobs: Setting) -> tuple[str, ...]:
+    """Return the metrics that need something else between two answers, and have an objective on *workload*."""
+    between = (metric for metric, part in WARM_PARTS.items() if part.between is not None)
+    return tuple(metric for metric in between if workloads_with(slo, {workload: knobs}, metric))
 
 
 def first_token_workloads(slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from gatekeeper.analysis.metrics.exactness import WARM_PARTS
 from gatekeeper.analysis.plan.ladder import bound_level, first_look_level, soaked_settings
 from gatekeeper.analysis.plan.objectives import Terms, all_objectives
 from gatekeeper.analysis.plan.sweep_plan import share_of_budget, sweep_canaries
@@ -171,21 +172,39 @@ def _counts(kind: BackendTraits) -> bool:
 
 
 def _wrong_conditions(slo: Slo, metric: Metric, about: str) -> list[Complaint]:
-    if metric.name == "token_agreement" and slo.sampling.temperature > 0:
-        return [Complaint("never", about, "tokens can only be compared at temperature 0", "set temperature = 0")]
-    if metric.name == "warm_cache_agreement" and slo.subject.prompt_cache == "off":
-        message = "no request uses a warm cache while the prompt cache is off"
-        return [Complaint("never", about, message, 'set prompt_cache = "as-deployed" in [subject]')]
-    if metric.name == "first_tokens_p_value" and not slo.sampling.distribution_check:
-        message = "the run samples no first tokens"
-        return [Complaint("never", about, message, "set distribution_check = true in [sampling]")]
-    if metric.name == "first_tokens_p_value" and slo.sampling.temperature == 0:
-        message = "at temperature 0 there is no distribution to compare"
-        return [Complaint("never", about, message, "use token_agreement, or set a temperature above 0")]
-    if metric.name == "throughput_ratio" and slo.soak.concurrency > 1:
+    name, subject, sampling = metric.name, slo.subject, slo.sampling
+    impossible = (
+        (
+            name == "token_agreement" and sampling.temperature > 0,
+            "tokens can only be compared at temperature 0",
+            "set temperature = 0",
+        ),
+        (
+            name in WARM_PARTS and subject.prompt_cache == "off",
+            "no request uses a warm cache while the prompt cache is off",
+            'set prompt_cache = "as-deployed" in [subject]',
+        ),
+        (
+            name == "model_switch_agreement" and subject.other_model is None,
+            "the run has no other model to request",
+            "set other_model in [subject] to a model that the server loads by its name",
+        ),
+        (
+            name == "first_tokens_p_value" and not sampling.distribution_check,
+            "the run samples no first tokens",
+            "set distribution_check = true in [sampling]",
+        ),
+        (
+            name == "first_tokens_p_value" and sampling.temperature == 0,
+            "at temperature 0 there is no distribution to compare",
+            "use token_agreement, or set a temperature above 0",
+        ),
+    )
+    found = [Complaint("never", about, message, hint) for wrong, message, hint in impossible if wrong][:1]
+    if not found and name == "throughput_ratio" and slo.soak.concurrency > 1:
         message = f"at concurrency {slo.soak.concurrency} the speed of single answers does not include queueing"
         return [Complaint("weak", about, message, "add an objective on system_throughput_ratio")]
-    return []
+    return found
 
 
 def _too_few(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from gatekeeper.analysis.metrics import exactness
 from gatekeeper.analysis.metrics.comparability import MIN_ANSWERS, length_mismatches, unstable_plain_arm
 from gatekeeper.analysis.metrics.estimate import estimate
+from gatekeeper.analysis.metrics.exactness import WARM_PARTS
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import ALL, Sight
@@ -227,5 +228,5 @@ def cache_findings(slo: Slo, soak: str, verdicts: Mapping[str, WorkloadVerdict])
         )
         for name, verdict in verdicts.items()
         for one in verdict.checks
-        if one.metric == "warm_cache_agreement" and one.outcome is Outcome.FAIL
+        if one.metric in WARM_PARTS and one.outcome is Outcome.FAIL
     ]

@@ -5,7 +5,7 @@ import random
 import re
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 from gatekeeper.backends.http.chat import ResolvedRequest
 from gatekeeper.backends.scripted.expected_texts import calls_for, text_for
@@ -25,6 +25,7 @@ _TOKEN = re.compile(r"\s*\S{1,4}|\s+$")
 """A token of a constructed text: four characters, the average of English."""
 _WRONG = "I do not know that one."
 
+Cause = Literal["warm", "shared", "switched"]
 Burst = tuple[float, int]
 """A gap in seconds, and how many tokens come after it."""
 Calls = tuple[dict[str, Any], ...]
@@ -47,8 +48,8 @@ class AnswerContext:
     """Since the backend was opened."""
     short: bool = False
     """Cut the answer at half its length."""
-    warm: bool = False
-    """A prompt cache holds the beginning of its prompt."""
+    spoiled_by: tuple[Cause, ...] = ()
+    """What may change the candidate's answer: see the script's keys."""
 
     @property
     def arm(self) -> Arm:
@@ -125,8 +126,8 @@ def _tokens_and_calls(context: AnswerContext) -> tuple[tuple[str, ...], Calls]:
     script, canary, behaviour, candidate = context.script, context.canary, context.behaviour, context.arm == "candidate"
     right = context.draw("quality").random() < getattr(behaviour.quality, context.arm)
     agrees = not candidate or context.draw("agreement").random() < behaviour.agreement
-    if context.warm and candidate:
-        agrees = agrees and context.draw("warm").random() < behaviour.warm
+    for cause in context.spoiled_by if candidate else ():
+        agrees = agrees and context.draw(cause).random() < getattr(behaviour, cause)
     text = script.answers.get(canary.id)
     calls: Calls = ()
     if canary.expect is None and text is None:

@@ -9,15 +9,16 @@ from typing import Any
 from zlib import crc32
 
 from gatekeeper.backends.http.chat import PLAIN, resolve
-from gatekeeper.backends.scripted.answers import EMIT_S, AnswerContext, PlannedAnswer, plan_answer, prompt_tokens
+from gatekeeper.backends.scripted.answers import EMIT_S, AnswerContext, Cause, PlannedAnswer, plan_answer, prompt_tokens
 from gatekeeper.backends.scripted.script import Arm, Script, read_script
-from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock, SystemClock, VirtualClock
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.interfaces import DecodeRequest, ForcedPass, RunningSystem
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import TIMEOUT, Answer, Arrival, Claims, Parting, Rounds, Setting
 from gatekeeper.core.subject import Subject
+
+Messages = tuple[dict[str, Any], ...]
 
 
 def open_scripted(subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path) -> "ScriptedBackend":
@@ -123,13 +124,21 @@ class ScriptedBackend:
         self.clock.sleep((ended_ns - self.clock.now_ns()) / 1e9)
 
 
+def _parts(some: Messages, others: Messages) -> bool:
+    """Tell whether two conversations go on differently: neither is the beginning of the other."""
+    both = min(len(some), len(others))
+    return some[:both] != others[:both]
+
+
 class ScriptedSystem(RunningSystem):
     """A simulated system that behaves as its backend's script defines."""
 
     def __init__(self, backend: ScriptedBackend, residence: str, *, cache: bool = False) -> None:
         self._backend, self._script, self._residence = backend, backend.script, residence
-        self._cached: list[tuple[dict[str, Any], ...]] | None = [] if cache else None
+        self._cached: list[Messages] | None = [] if cache else None
         """The prompts answered so far, where a prompt cache keeps them."""
+        self._switched = False
+        """Its last answer was another model's."""
         self._alive = True
         self._ended_ns: int | None = None
         """When its last answer ended."""
@@ -192,7 +201,7 @@ class ScriptedSystem(RunningSystem):
             pace=math.exp(noise) * self._pace(arm, number, begun, streams) / (replayed.faster if replayed else 1.0),
             seconds=backend.seconds(begun),
             short=fault == "short",
-            warm=self._finds_cached(canary),
+            spoiled_by=self._spoiled_by(request),
         )
         planned = plan_answer(context)
         (first, tokens), *others = planned.bursts
@@ -217,13 +226,20 @@ class ScriptedSystem(RunningSystem):
             return cold.start
         return cold.pause if begun - self._ended_ns > cold.after * 1e9 else 0.0
 
-    def _finds_cached(self, canary: Canary) -> bool:
-        """Tell whether this prompt begins with a cached one; add it to the cache."""
+    def _spoiled_by(self, request: DecodeRequest) -> tuple[Cause, ...]:
+        """Return what of its past may change this answer; add the prompt to the cache."""
         if self._cached is None:
-            return False
-        found = any(canary.messages[: len(one)] == one for one in self._cached)
-        self._cached.append(canary.messages)
-        return found
+            return ()
+        messages, switched = request.canary.messages, self._switched
+        self._switched = request.other_model
+        alike = [one for one in self._cached if one[0] == messages[0]]
+        found: dict[Cause, bool] = {
+            "warm": any(messages[: len(one)] == one for one in alike),
+            "shared": any(_parts(messages, one) for one in alike),
+            "switched": switched,
+        }
+        self._cached.append(messages)
+        return tuple(cause for cause, seen in found.items() if seen)
 
     def _token_times(self, begun: int, bursts: tuple[tuple[float, int], ...]) -> list[int]:
         """Return when each token comes; in real time, wait for it."""

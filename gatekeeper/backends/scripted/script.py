@@ -29,6 +29,8 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
       "gap": 5,                     by how much the target's best logit leads its second, at every position
       "warm": 1.0,                  each canary's chance that the candidate's answer is the same once a prompt it
                                     begins with was answered before with the cache on
+      "shared": 1.0, "switched": 1.0,   the same after a cached conversation that began alike and went on otherwise, and
+                                    for the first answer after one of another model
       "shortcut": false,            true: above temperature 0 it keeps a drafted token that is the likeliest one, with
                                     the chance of `acceptance`, instead of sampling: no longer lossless
       "wording": "right",           what the candidate writes: "right" | "other": other words | "twice": each word twice
@@ -109,6 +111,8 @@ class Behaviour(InputTable):
     agreement: Share = Field(default=1.0, ge=0, le=1)
     gap: float | None = Field(default=5.0, ge=0)
     warm: Share = Field(default=1.0, ge=0, le=1)
+    shared: Share = Field(default=1.0, ge=0, le=1)
+    switched: Share = Field(default=1.0, ge=0, le=1)
     shortcut: bool = False
     wording: Literal["right", "other", "twice"] = "right"
     engaged: bool = True

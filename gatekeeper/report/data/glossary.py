@@ -68,6 +68,14 @@ METRICS: dict[str, tuple[str, str]] = {
         "the same with the prompt cache on",
         "deploy with the prompt cache off, or decode plainly",
     ),
+    "shared_prefix_agreement": (
+        "the same after another user's conversation with the same beginning",
+        "deploy with the prompt cache off, or decode plainly",
+    ),
+    "model_switch_agreement": (
+        "the same after a request to another model",
+        "serve one model per server, deploy with the prompt cache off, or decode plainly",
+    ),
     "first_tokens_p_value": ("permutation test of the first tokens of both arms", _WRONG),
     "error_rate": ("failed answers / answers", _FAILS),
     "speculation_engaged": (

@@ -1,9 +1,15 @@
-"""The warm-cache pass: the canaries requested again as deployed, repeated and as the second turn of a conversation."""
+"""The warm-cache pass: the canaries requested again as deployed, repeated and as the second turn of a conversation.
+
+Where an objective names it, also with another user's conversation or another model's request in between.
+"""
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from gatekeeper.analysis.metrics.exactness import WARM_PARTS, WarmPart
+from gatekeeper.analysis.plan.objectives import warm_conditions
 from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.analysis.plan.shuffled_rounds import shuffled
 from gatekeeper.analysis.plan.soak_schedule import WARM_REPEATS
@@ -47,6 +53,11 @@ def warm(
     turns = [_request(task, name, "plain", turn, first) for (name, first), turn in later.items()]
     send(plain_client, plain, turns)
     send(warm_client, task.resident, _shuffled(task, later))
+    for metric, part in WARM_PARTS.items():
+        names = [name for name, knobs in task.settings.items() if metric in warm_conditions(task.slo, name, knobs)]
+        if names:
+            # A process of its own for each condition: what the other one left in the cache is not there.
+            send(warm_client, task.resident, _with_something_between(task, names, part, later))
 
 
 def _conversations(task: SoakTask, made: Sequence[Generation]) -> dict[tuple[str, str], Canary]:
@@ -89,10 +100,34 @@ def _shuffled(task: SoakTask, later: Mapping[tuple[str, str], Canary]) -> Iterat
             yield from shuffled(requests, random.Random(f"{task.seed}|{task.name}|{name}|{start}"))
 
 
-def _request(task: SoakTask, name: str, arm: str, canary: Canary, first: str, repeat: int = 0) -> Request:
+def _with_something_between(
+    task: SoakTask, names: Iterable[str], part: WarmPart, later: Mapping[tuple[str, str], Canary]
+) -> Iterator[Request]:
+    """Yield each canary, what is to stand between, the canary again and the second turn of its own conversation."""
+    for name in names:
+        for one in task.canaries[name]:
+            if (own := later.get((name, one.id))) is None:
+                continue
+            # The same prompt for the other model: a cache that forgets whose keys it holds takes them for this one.
+            between = _of_another_user(own) if part.between is Role.OTHER_USER else one
+            yield _request(task, name, "candidate", one, one.id, role=part.role)
+            yield _request(task, name, "candidate", between, one.id, role=part.between or part.role)
+            yield _request(task, name, "candidate", one, one.id, 1, role=part.role)
+            yield _request(task, name, "candidate", own, one.id, role=part.role)
+
+
+def _of_another_user(own: Canary) -> Canary:
+    messages = (*own.messages[:-1], {"role": "user", "content": "Say it in other words."})
+    return own.model_copy(update={"id": f"{own.id}*", "messages": messages})
+
+
+def _request(
+    task: SoakTask, name: str, arm: str, canary: Canary, first: str, repeat: int = 0, *, role: Role = Role.WARM
+) -> Request:
     knobs = task.settings[name] if arm == "candidate" else plain_of(task.settings[name])
     setting = tuple((knob, value) for knob, value in knobs if knob not in WITHOUT)
-    prefix = f"{arm}-{repeat}"
-    return build_request(
-        task.slo, task.name, prefix, name, canary, arm, setting, Role.WARM, repeat=repeat, pair=first, **GREEDY
+    prefix = f"{arm}-{repeat}" if role is Role.WARM else f"{role}-{first}-{repeat}"
+    asked = build_request(
+        task.slo, task.name, prefix, name, canary, arm, setting, role, repeat=repeat, pair=first, **GREEDY
     )
+    return replace(asked, other_model=role is Role.OTHER_MODEL)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.analysis.metrics.estimate import estimate
+from gatekeeper.analysis.metrics.exactness import WARM_PARTS
 from gatekeeper.analysis.metrics.first_tokens import SAMPLES
 from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE
 from gatekeeper.analysis.metrics.shares import pass_rate
@@ -674,6 +675,9 @@ def test_no_share_of_a_population_is_a_fact(metric: str, tries: int) -> None:
     mine = spread(12, lambda _: said, tries)
     plain = [replace(one, arm="plain", role=Role.SENTINEL) for one in spread(12, lambda _: replace(said, rounds=None))]
     warm = [_warm(f"{one.id}{turn}", arm, at, "x") for one in asked for turn in ("", "+x") for arm, at in WARM_ASKED]
+    if (part := WARM_PARTS.get(metric)) is not None and part.between is not None:
+        warm = [replace(one, role=part.role) for one in warm]
+        warm += [replace(warm[0], arm="candidate", role=part.between)]
 
     found = known(estimate(metric, evidence(mine, plain, asked, warm_cache=tuple(warm), frozen=False)))
 

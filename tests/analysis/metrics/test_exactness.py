@@ -8,15 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.analysis.metrics.exactness import (
+    SHARED,
+    SWITCHED,
     TIE_TOLERANCE,
     Divergence,
+    WarmPart,
     compare,
     divergences,
     first_divergence,
     same_output,
     warm_cache_agreement,
 )
-from gatekeeper.core.records import Answer, Arrival, Generation, Role, Tie, setting
+from gatekeeper.core.records import Answer, Arrival, Claims, Generation, Role, Tie, setting
 from gatekeeper.core.verdict import Missing
 
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=8)
@@ -27,9 +30,11 @@ def answer(tokens: list[int] | None = None, text: str = "", fault: str | None = 
     return Answer(0, 99, arrivals=arrivals, text=text, fault=fault, **more)
 
 
-def made(arm: str, what: Answer, canary: str = "a", pair: str = "", key: str = "k") -> Generation:
+def made(
+    arm: str, what: Answer, canary: str = "a", pair: str = "", key: str = "k", role: Role = Role.WARM, repeat: int = 0
+) -> Generation:
     knobs = setting(draft=None if arm == "plain" else "d")
-    return Generation("soak-1", key, "w", canary, arm, knobs, Role.WARM, 0, pair, 1, what)
+    return Generation("soak-1", key, "w", canary, arm, knobs, role, repeat, pair, 1, what)
 
 
 def tie(gap: float | None, **changes: object) -> Tie:
@@ -191,6 +196,42 @@ def test_a_missing_warm_answer_proves_nothing(without: int) -> None:
     del records[without]
 
     assert isinstance(warm_cache_agreement(records, {"a"}), Missing)
+
+
+def interrupted(part: WarmPart, **others: Any) -> list[Generation]:
+    role = part.between or part.role
+    return [
+        *(one for one in conversation() if one.arm == "plain"),
+        made("candidate", answer(text="first"), pair="a", role=part.role),
+        made("candidate", answer(**{"text": "", "claims": Claims(model="b"), **others}), pair="a", role=role),
+        made("candidate", answer(text="one", claims=Claims(model="a")), pair="a", role=part.role, repeat=1),
+        made("candidate", answer(text="two", claims=Claims(model="a")), canary="a+b", pair="a", role=part.role),
+    ]
+
+
+@pytest.mark.parametrize("part", [SHARED, SWITCHED], ids=lambda one: one.role)
+def test_what_stood_between_must_have_been_answered(part: WarmPart) -> None:
+    """
+    A canary's first answer does not count; without the other request, or with one that failed, nothing is proven.
+    """
+    seen = warm_cache_agreement(interrupted(part), {"a"}, part)
+    unanswered = warm_cache_agreement(interrupted(part, fault="HTTP 404: no such model"), {"a"}, part)
+    unsent = warm_cache_agreement([one for one in interrupted(part) if one.role != part.between], {"a"}, part)
+
+    assert ({"a": True}, ()) == seen
+    assert isinstance(unanswered, Missing)
+    assert "HTTP 404" in unanswered.because
+    assert isinstance(unsent, Missing)
+
+
+def test_a_server_that_keeps_its_model_proves_no_switch() -> None:
+    """
+    Where the other model's answers carry the name of this one, the server did not switch.
+    """
+    seen = warm_cache_agreement(interrupted(SWITCHED, claims=Claims(model="a")), {"a"}, SWITCHED)
+
+    assert isinstance(seen, Missing)
+    assert "same model" in seen.because
 
 
 def test_no_canary_is_no_agreement() -> None:

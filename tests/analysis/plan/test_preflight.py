@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.analysis.metrics.exactness import WARM_PARTS
 from gatekeeper.analysis.plan.preflight import BackendTraits, Complaint, complaints
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.verdict.checks import check
@@ -99,7 +100,7 @@ def test_a_budget_too_small_to_choose_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "metric",
-    [one for one in ALL if one.needs and not one.host and one.name != "warm_cache_agreement"],
+    [one for one in ALL if one.needs and not one.host and one.name not in WARM_PARTS],
     ids=lambda m: m.name,
 )
 def test_what_a_backend_does_not_show_is_refused(metric: Any) -> None:
