@@ -1,4 +1,4 @@
-# For a tap: the release workflow prints url and sha256 of the sdist; `brew update-python-resources` fills in the resources.
+# For a tap. A release holds this file with its own version, checksum and home: tools/release_formula.py.
 class GatekeeperSlo < Formula
   include Language::Python::Virtualenv
 

@@ -19,8 +19,8 @@ from gatekeeper.core.metrics import ALL  # noqa: E402
 from gatekeeper.core.slo import Slo  # noqa: E402
 
 SCHEMA = ROOT / "slos" / "slo.schema.json"
-ID = "https://raw.githubusercontent.com/OWNER/gatekeeper/main/slos/slo.schema.json"
-"""Where editors and SchemaStore find it; OWNER is who publishes it, as in the docs of the action."""
+ID = "https://www.schemastore.org/gatekeeper-slo.json"
+"""The address that SchemaStore gives a schema of this name; it is not submitted yet."""
 
 NAMES = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
 """Limits as pydantic writes them where a type has a schema of its own, and the words of JSON Schema."""

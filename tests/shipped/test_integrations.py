@@ -1,21 +1,28 @@
 """Files for other systems: CI, Kubernetes, Prometheus, Grafana, releases; each says what gatekeeper does."""
 
+import hashlib
 import json
 import os
 import re
 import runpy
 import shutil
+import signal
 import subprocess
+import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 import gatekeeper
-from gatekeeper.core.errors import ExitCode
+from gatekeeper.backends.http import control
+from gatekeeper.backends.process import free_port
 from gatekeeper.deploy.watch import textfile
 from gatekeeper.deploy.watch.overlay import Overlay, OverlayRoute
+from tests.builders.github import put_on_path
 from tests.builders.place import ROOT, Place
 
 PROMETHEUS = ROOT / "integrations" / "prometheus"
@@ -29,7 +36,7 @@ STATE = Overlay("m4", "", "", AT, AT, (OverlayRoute('a "b"', True, ""), OverlayR
 
 
 def read(path: Path) -> Any:
-    return pytest.importorskip("ruamel.yaml").YAML(typ="safe").load(path.read_text("utf-8"))
+    return next(iter(pytest.importorskip("ruamel.yaml").YAML(typ="safe").load_all(path.read_text("utf-8"))))
 
 
 def promtool(*words: str, given: str | None = None, cwd: Path = PROMETHEUS) -> None:
@@ -92,17 +99,50 @@ def test_files_are_yaml(path: Path) -> None:
     assert set(re.findall(r"gatekeeper-slo gatekeeper (\w+)", path.read_text())) <= known
 
 
-def test_unproven_is_inconclusive_for_argo() -> None:
+@pytest.mark.parametrize(
+    ("code", "phase"),
+    [(0, "Successful"), (1, "Failed"), (3, "Inconclusive"), (2, "Inconclusive"), (4, "Inconclusive"), (None, "Error")],
+)
+def test_unproven_is_inconclusive_for_argo(tmp_path: Path, code: int | None, phase: str) -> None:
     """
-    Only exit code 0 succeeds and only 1 fails; any other answer fulfils neither condition.
+    The gate's own script serves the answer of `admit --json` over HTTP, and the template's conditions on it, applied as
+    Argo does: only exit code 0 succeeds, only 1 fails, and an answer that is not there is an error.
     """
+    with (ROOT / "integrations" / "kubernetes" / "admit-gate.yml").open() as file:
+        gate, _ = pytest.importorskip("ruamel.yaml").YAML(typ="safe").load_all(file)
+    (container,) = gate["spec"]["template"]["spec"]["containers"]
+    shell, option, script = container["command"]
+    answer = "true" if code is None else f"""echo '{{"exit_code": {code}}}'; exit {code}"""
+    path = put_on_path(tmp_path / "bin", os.environ["PATH"], gatekeeper=answer, python=f'exec {sys.executable} "$@"')
+    port = free_port()
+    environment = {**os.environ, "PATH": path, "ANSWERS": str(tmp_path), "PORT": str(port), "EVERY": "60"}
+    process = subprocess.Popen(
+        [shell, option, script], env=environment, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        measured = argo_phase(f"http://127.0.0.1:{port}/admit.json")
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    assert {one["name"] for one in container["env"]} == {"ANSWERS", "PORT", "EVERY"}
+    assert phase == measured
+
+
+def argo_phase(address: str) -> str:
+    """Return the phase of a measurement of the template's metric, once the address answers."""
     (metric,) = read(ROOT / "integrations" / "kubernetes" / "analysis-template.yml")["spec"]["metrics"]
-
-    said = {code: (code == 0, code == 1) for code in ExitCode}
-
-    assert ("result == 0", "result == 1") == (metric["successCondition"], metric["failureCondition"])
     assert "{$.exit_code}" == metric["provider"]["web"]["jsonPath"]
-    assert (False, False) == said[ExitCode.UNPROVEN]
+    deadline = time.monotonic() + 60
+    while (answer := control.status(address, {})) != 200:
+        assert time.monotonic() < deadline, answer
+        time.sleep(0.05)
+    try:
+        result = requests.get(address, timeout=10).json()["exit_code"]
+    except ValueError:
+        return "Error"
+    fulfilled = [metric[f"{kind}Condition"] == f"result == {result}" for kind in ("success", "failure")]
+    return {(True, False): "Successful", (False, True): "Failed"}.get(tuple(fulfilled), "Inconclusive")
 
 
 def test_the_hook_checks_several_files(tmp_path: Path) -> None:
@@ -159,6 +199,26 @@ def test_release_notes_are_a_section_of_the_changelog(tmp_path: Path) -> None:
 
     assert notes.startswith("### Added")
     assert "## [" not in notes
+
+
+def test_the_formula_of_a_release_names_its_sdist(tmp_path: Path) -> None:
+    """
+    Version, checksum and home are those of the release, nothing is left to fill in, and another file is refused.
+    """
+    tool = runpy.run_path(str(ROOT / "tools" / "release_formula.py"))["formula"]
+    sdist = tmp_path / "gatekeeper_slo-1.2.3.tar.gz"
+    sdist.write_bytes(b"made")
+
+    text = tool(sdist, "team/repo")
+    with pytest.raises(SystemExit, match="is not an sdist"):
+        tool(tmp_path / "gatekeeper_slo-1.2.3-py3-none-any.whl", "team/repo")
+
+    assert f'  sha256 "{hashlib.sha256(b"made").hexdigest()}"\n' in text
+    assert '/gatekeeper_slo-1.2.3.tar.gz"\n' in text
+    assert '  homepage "https://github.com/team/repo"\n' in text
+    assert "OWNER" not in text
+    if ruby := shutil.which("ruby"):
+        subprocess.run([ruby, "-c"], input=text, text=True, check=True, timeout=60)
 
 
 def test_image_and_formula_install_from_the_lock() -> None:
