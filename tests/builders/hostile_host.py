@@ -23,8 +23,8 @@ JOB = {
     "label": {"command": ["certify"], "slo": "little"}, "exit": {"code": 0, "signal": None}, "progress_bytes": 1,
 }  # fmt: skip
 HELLO = {
-    "agent": 1, "python": "3.11.2", "machine": "arm64", "user": "eve", "home": "/home/eve/.gatekeeper",
-    "free_bytes": 10**12, "capable_python": "/usr/bin/python3", "pythons": {"/usr/bin/python3": "3.11.2"},
+    "agent": 1, "python": "3.11.2", "system": "Darwin", "machine": "arm64", "user": "eve",
+    "home": "/home/eve/.gatekeeper", "free_bytes": 10**12, "capable_python": "/usr/bin/python3", "pythons": {"/usr/bin/python3": "3.11.2"},
     "without_venv": [],
 }  # fmt: skip
 END = [{"end": True}, ""]

@@ -22,6 +22,8 @@ DISTRIBUTION = "gatekeeper_slo"
 """What the package is called on an index, as file names write it: `gatekeeper` is another one there."""
 DATA = ("slos", "canaries", "soak/profiles")
 """Folders an installed gatekeeper keeps below `data`; in a checkout they are next to the package."""
+PLATFORMS = {("Darwin", "arm64"), ("Linux", "x86_64"), ("Linux", "aarch64")}
+"""What the lock file is made for; anywhere else pip would install none of its packages and succeed."""
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time a zip file can hold: the same files make the same bytes, whenever they were written."""
 
@@ -151,9 +153,27 @@ def installing(name: str) -> str:
 
 def _key(connection: Connection) -> str:
     """Name an environment by everything it is made of."""
+    _check_platform(connection)
     pinned_sha256 = hashlib.sha256(lock()).hexdigest()
     parts = (build_wheel().sha256, pinned_sha256, _python(connection), connection.hello["machine"])
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
+
+
+def _check_platform(connection: Connection) -> None:
+    """Refuse a host whose system or processor the lock file has no packages for."""
+    system, machine = connection.hello["system"], connection.hello["machine"]
+    if (system, machine) in PLATFORMS:
+        return
+    if system == "Darwin":
+        raise HostLacksError(
+            f"{connection.host}: this Mac's Python is for Intel ({machine}); MLX and the lock file need Apple silicon",
+            hint="on Apple silicon set `python` in hosts.toml to a native one (brew install python); on an Intel Mac "
+            "install gatekeeper for its servers and name the folder: `environment` in hosts.toml",
+        )
+    raise HostLacksError(
+        f"{connection.host}: the lock file has no packages for {system} on {machine}",
+        hint="install this version of gatekeeper there, and name its folder: `environment` in hosts.toml",
+    )
 
 
 def _python(connection: Connection) -> str:

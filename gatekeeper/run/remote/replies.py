@@ -71,6 +71,7 @@ class Hello(Reply):
 
     agent: Count
     python: Version
+    system: Line
     machine: Line
     user: Line
     home: Path

@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from gatekeeper.run.remote.ssh import Connection
 from gatekeeper.run.remote.ssh_errors import AgentError
 from tests.builders.place import ROOT
 from tests.builders.ssh_server import stand_in
-from tests.run.remote.conftest import LEFT, Installed, Serve
+from tests.run.remote.conftest import CERTIFY, LEFT, Installed, Make, Serve
 
 
 @pytest.mark.timeout(900)
@@ -137,6 +138,62 @@ def test_every_library_is_pinned_by_hash_and_no_index_is_named() -> None:
     assert len(blocks) == len(re.findall("==", text)) - len(re.findall(" == '", text))
     assert all("--hash=sha256:" in block for block in blocks)
     assert not re.search("://|--index|--find-links|--extra", text)
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "message"),
+    [
+        ("Darwin", "arm64", None),
+        ("Linux", "aarch64", None),
+        ("Darwin", "x86_64", "this Mac's Python is for Intel"),
+        ("Linux", "riscv64", "no packages for Linux on riscv64"),
+        ("FreeBSD", "amd64", "no packages for FreeBSD on amd64"),
+    ],
+)
+def test_only_what_the_lock_file_is_made_for_gets_an_environment(
+    system: str, machine: str, message: str | None
+) -> None:
+    """
+    On another system or processor pip would install no library and succeed; the host is refused before that.
+    """
+    connection = Mock(host="mini", hello={"system": system, "machine": machine, "without_venv": []})
+    connection.hello |= {"capable_python": "/usr/bin/python3", "pythons": {"/usr/bin/python3": "3.12.1"}}
+    connection.digest.return_value = None
+
+    if message is None:
+        assert not installation.is_installed(connection)
+    else:
+        with pytest.raises(HostLacksError, match=message):
+            installation.is_installed(connection)
+
+
+def test_the_lock_file_is_made_for_these_platforms() -> None:
+    """
+    What a remote host may be is what the lock file was resolved for.
+    """
+    made_for = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["uv"]["environments"]
+    systems = {"Darwin": "darwin", "Linux": "linux"}
+
+    markers = {
+        f"sys_platform == '{systems[one]}' and platform_machine == '{cpu}'" for one, cpu in environment.PLATFORMS
+    }
+
+    assert set(made_for) == markers
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the host stands in for an Intel Mac")
+def test_an_intel_mac_is_refused_before_anything_is_installed(pair: Make) -> None:
+    """
+    `remote certify` on a Mac whose Python is for Intel ends in 3 and says what to do; nothing was uploaded there.
+    """
+    made = pair(remote={"GATEKEEPER_HOST_AS": "macos"})
+    (made.place.path / "soak" / "hosts.toml").unlink()
+
+    refused = made.place.run(*CERTIFY, code=3)
+
+    assert "this Mac's Python is for Intel (x86_64)" in refused.err
+    assert "native one (brew install python)" in " ".join(refused.err.split())
+    assert [] == list(made.server.root.rglob("*.whl"))
 
 
 def test_a_library_without_a_hash_is_never_installed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

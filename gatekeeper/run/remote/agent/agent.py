@@ -19,7 +19,7 @@ from gatekeeper.run.remote.agent.environments import Environments, probe, python
 from gatekeeper.run.remote.agent.files import Files, State
 from gatekeeper.run.remote.agent.frames import Channel, Disconnected, Header, Refusal
 from gatekeeper.run.remote.agent.jobs import Jobs, supervise
-from gatekeeper.run.remote.agent.machine import Machine
+from gatekeeper.run.remote.agent.machine import Machine, is_mac
 
 VERSION = 1
 OLDEST_PYTHON = (3, 11)
@@ -86,6 +86,7 @@ class Agent:
         return {
             "agent": VERSION,
             "python": ".".join(str(part) for part in sys.version_info[:3]),
+            "system": "Darwin" if is_mac() else platform.system(),
             "machine": platform.machine(),
             "user": getpass.getuser(),
             "home": str(self._state.home),

@@ -20,9 +20,13 @@ class Machine:
 
     def do_facts(self, models: "List[str]") -> Header:
         """Return chip, memory, OS and power source, and which of *models* (paths or hub names) are there at all."""
-        as_macos = sys.platform == "darwin" or os.environ.get("GATEKEEPER_HOST_AS") == "macos"
-        known = _macos() if as_macos else _linux()
+        known = _macos() if is_mac() else _linux()
         return dict(known, absent=[name for name in models if not _is_there(name)])
+
+
+def is_mac() -> bool:
+    """Return whether this is a Mac, or is taken for one in a test."""
+    return sys.platform == "darwin" or os.environ.get("GATEKEEPER_HOST_AS") == "macos"
 
 
 def _is_there(name: str) -> bool:
