@@ -36,7 +36,9 @@ def variants() -> dict[str, dict[str, Any]]:
     failed = base("failed", "An objective that the target itself cannot meet.")
     why = "This machine cannot write a thousand tokens a second with these models, with or without a draft."
     failed["objective"].append({"metric": "decode_throughput", "at_least": "1000 tok/s", "when": "always", "why": why})
-    unproven = base("unproven", "The SLO is for a Mac mini, and this machine is none: its figures prove nothing there.")
+    unproven = base(
+        "unproven", "The SLO is for a Mac mini. This machine is not one, so its figures prove nothing for it."
+    )
     unproven["host"] = {"chip": "Apple M4"}
     return {"promoted": promoted, "graded-back": graded, "failed": failed, "unproven": unproven}
 

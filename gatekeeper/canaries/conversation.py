@@ -119,7 +119,7 @@ def token_count(value: object) -> int | None:
 def _message(written: object) -> Json:
     """Return a message with what a server reads of it; names and ids of people are left out."""
     if not isinstance(written, dict):
-        raise UnusableError("a message that is no object")
+        raise UnusableError("a message that is not an object")
     role = written.get("role", written.get("from"))
     known = ROLES.get(role.strip().lower()) if isinstance(role, str) else None
     if known is None:

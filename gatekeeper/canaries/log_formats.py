@@ -16,7 +16,7 @@ WORKLOAD_HEADER = "x-gatekeeper-workload"
 def conversations(record: object) -> Iterator[Conversation | UnusableError]:
     """Yield each conversation of one record, and an error for each that cannot become a canary."""
     if not isinstance(record, dict):
-        yield UnusableError("a record that is no object")
+        yield UnusableError("a record that is not an object")
     elif "resourceSpans" in record:
         yield from spans(record)
     else:
@@ -126,7 +126,7 @@ def _workload(record: Mapping[str, Any]) -> str | None:
 def _object(value: object) -> Json:
     found = _value(value) if isinstance(value, str) else value
     if not isinstance(found, dict):
-        raise UnusableError("a request whose body is no object")
+        raise UnusableError("a request whose body is not an object")
     return found
 
 

@@ -66,7 +66,7 @@ def _messages(attributes: Json) -> tuple[list[Any], list[Any]]:
 def _message(written: object) -> Json:
     """Return a message of OpenTelemetry as the OpenAI API writes it."""
     if not isinstance(written, dict):
-        raise UnusableError("a message that is no object")
+        raise UnusableError("a message that is not an object")
     if "parts" not in written:
         return written
     text, calls, result = _parts(written["parts"])

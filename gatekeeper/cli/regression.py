@@ -36,7 +36,7 @@ WORKLOAD = click.option("--workload", metavar="NAME", help="The workload to meas
 @click.command()
 @click.argument("a")
 @click.argument("b")
-@click.option("--slo", type=click.Path(path_type=Path), help="The SLO of both, where A and B are no SLO files.")
+@click.option("--slo", type=click.Path(path_type=Path), help="The SLO of both, if A and B are not SLO files.")
 @WORKLOAD
 @click.option("--seconds", type=SecondsRange(1), default="60s", show_default=True, help="Approximate duration.")
 @click.option("--fail-on", type=click.Choice(["worse"]), help="Exit 1 where B is proven worse.")

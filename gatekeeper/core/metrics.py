@@ -187,14 +187,16 @@ ALL: tuple[Metric, ...] = (
     _speed_ratio(
         "throughput_ratio",
         _SPEED | Sight.PLAIN,
-        "decode tokens per second, candidate over plain, paired per canary; geometric mean",
+        "decode tokens per second, speculative over plain, paired per canary; geometric mean",
     ),
     _speed_ratio(
         "answer_throughput_ratio",
         _WHOLE,
-        "output tokens over (end - sent), candidate over plain, paired per canary; geometric mean",
+        "output tokens over (end - sent), speculative over plain, paired per canary; geometric mean",
     ),
-    _speed_ratio("system_throughput_ratio", _WHOLE, "tokens over wall time at soak.concurrency, candidate over plain"),
+    _speed_ratio(
+        "system_throughput_ratio", _WHOLE, "tokens over wall time at soak.concurrency, speculative over plain"
+    ),
     _median("decode_throughput", "tok/s", _SPEED, "tokens after the first arrival over the time since it"),
     _median(
         "prefill_throughput",
@@ -238,7 +240,7 @@ ALL: tuple[Metric, ...] = (
         "task_pass_delta",
         None,
         "canary_pass_rate",
-        "share of canaries passed, candidate minus plain, on the frozen set",
+        "share of canaries passed, speculative minus plain, on the frozen set",
     ),
     _pass_delta("json_pass_delta", "json", "json_pass_rate", "the same for canaries with a JSON schema"),
     _pass_delta(
@@ -282,7 +284,7 @@ ALL: tuple[Metric, ...] = (
         "speculation_engaged",
         Per.ANSWER,
         Sight.NOTHING,
-        "share of the candidate's answers in which the draft proposed tokens",
+        "share of the speculative answers in which the draft proposed tokens",
         from_rounds=True,
     ),
     _share(

@@ -317,7 +317,7 @@ def test_a_demo_is_no_certificate(runner: Callable[..., Runner]) -> None:
     done = runner(inputs={"grade": "certification"}).run()
 
     assert (3, "3", "promoted") == (done.code, done.outputs["exit-code"], done.outputs["outcome"])
-    assert "title=scripted%3A a demo::a demo is no certificate" in done.log
+    assert "title=scripted%3A a demo::a demo is not a certificate" in done.log
     assert "Demo, do not deploy" in done.summary
 
 

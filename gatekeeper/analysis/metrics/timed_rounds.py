@@ -148,7 +148,7 @@ def _between_rounds(gaps: Floats, plain_gap: float) -> Floats | str:
         kinds = [_kind(logs, weights) for weights in (1 - chance, chance)]
         (low, low_spread, low_share), (high, high_spread, high_share) = kinds
         if low_share <= 0 or high_share <= 0:
-            return "its gaps are of one kind: rounds cannot be told from tokens"
+            return "its gaps are of one kind: rounds and tokens cannot be distinguished"
         odds = np.log(high_share / low_share) + np.log(low_spread / high_spread)
         odds = odds + ((logs - low) / low_spread) ** 2 / 2 - ((logs - high) / high_spread) ** 2 / 2
         # A bell curve that is wide also covers what is far on the other side: between the means the order holds.
@@ -158,7 +158,7 @@ def _between_rounds(gaps: Floats, plain_gap: float) -> Floats | str:
             break
         chance = fresh
     if high - low < SEPARATION * math.hypot(low_spread, high_spread):
-        return "gaps within rounds and between them overlap: rounds cannot be told from tokens"
+        return "gaps within rounds and between them overlap: rounds and tokens cannot be distinguished"
     return fresh
 
 

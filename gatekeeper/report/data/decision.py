@@ -16,7 +16,7 @@ from gatekeeper.report.data.objective_rows import ObjectiveRow, objective_rows, 
 
 RATIOS = ("throughput_ratio", "answer_throughput_ratio", "system_throughput_ratio")
 """The speed against plain decoding, the one that counts first."""
-NO_CERTIFICATE = "a demo is no certificate, and --grade certification asks for one: soak for 600 s or more"
+NO_CERTIFICATE = "a demo is not a certificate, and --grade certification requires one: soak for 600 s or more"
 TENTHS = 10.0
 """Below this many tokens a second, a speed is written with a tenth."""
 MOST_NAMED = 3

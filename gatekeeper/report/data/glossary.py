@@ -38,7 +38,7 @@ _MEMORY = "use a smaller or lighter draft, a shorter context, or close other app
 _COOL = "cool the host, or lower the load; compare on a host that does not throttle"
 _POWER = "use a lighter draft or a shorter draft length"
 _FAILS = "read the faults in the records and the server's log, and mend the cause"
-_LEAK = "find the leak: restart the server regularly until it is mended"
+_LEAK = "find and fix the leak; until then, restart the server regularly"
 
 METRICS: dict[str, tuple[str, str]] = {
     "throughput_ratio": ("exp(mean over canaries of mean log(drafting tok/s / plain tok/s))", _SLOWER),
@@ -110,7 +110,7 @@ OUTCOMES: dict[str, tuple[str, str]] = {
         'see which objective the settings given up did not meet, or set speculation = "optional"',
     ),
     "failed": ("even the last setting misses an objective", "change the setting, the model or the bound"),
-    "demo": ("a soak under 600 s: it shows that everything works, and is no certificate", 'soak.duration = "600 s"'),
+    "demo": ("a soak under 600 s: it shows that everything works, but is not a certificate", 'soak.duration = "600 s"'),
     "certification": ("a soak of 600 s or more", ""),
 }
 """Words of checks, workloads, runs and grades: the meaning, and what to do."""

@@ -97,7 +97,7 @@ def _hero(page: PageData) -> Markup:
             "Every figure is of what was measured so far; the end decides",
         )
     ribbon = (
-        f"Demo: the soak was shorter than {show_seconds(CERTIFICATION_S)}. It shows how gatekeeper works; it is no "
+        f"Demo: the soak was shorter than {show_seconds(CERTIFICATION_S)}. It shows how gatekeeper works; it is not a "
         "certificate, and the deploy gate refuses it."
     )
     return join(
