@@ -24,8 +24,8 @@ JOB = {
 }  # fmt: skip
 HELLO = {
     "agent": 1, "python": "3.11.2", "system": "Darwin", "machine": "arm64", "user": "eve",
-    "home": "/home/eve/.gatekeeper", "free_bytes": 10**12, "capable_python": "/usr/bin/python3", "pythons": {"/usr/bin/python3": "3.11.2"},
-    "without_venv": [],
+    "home": "/home/eve/.gatekeeper", "free_bytes": 10**12, "capable_python": "/usr/bin/python3",
+    "pythons": {"/usr/bin/python3": "3.11.2"}, "without_venv": [],
 }  # fmt: skip
 END = [{"end": True}, ""]
 
