@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gatekeeper.run.regression.bisect import Version
 
 AFTER_INTERRUPT = {
-    "versus": "a comparison cannot be resumed: run it again, with a lower --seconds if it took too long",
+    "versus": "with --output what was measured is kept: the same command with --resume continues",
     "bisect": "tested versions are kept: the same command with --resume continues",
 }
 SYMPTOMS = (
@@ -40,6 +40,7 @@ WORKLOAD = click.option("--workload", metavar="NAME", help="The workload to meas
 @WORKLOAD
 @click.option("--seconds", type=SecondsRange(1), default="60s", show_default=True, help="Approximate duration.")
 @click.option("--fail-on", type=click.Choice(["worse"]), help="Exit 1 where B is proven worse.")
+@click.option("--resume", is_flag=True, help="Continue the interrupted comparison in --output.")
 @OUT
 @AS_JSON
 @QUIET
@@ -51,6 +52,7 @@ def versus(
     *,
     seconds: float,
     fail_on: str | None,
+    resume: bool,
     out: Path | None,
     as_json: bool,
     quiet: bool,
@@ -64,7 +66,7 @@ def versus(
     from gatekeeper.run.regression.versus import versus as compare  # noqa: PLC0415
 
     with observers(quiet=quiet) as watching:
-        document = compare((a, b), slo, workload, out, seconds=seconds, observers=watching)
+        document = compare((a, b), slo, workload, out, seconds=seconds, resume=resume, observers=watching)
     show(document, regression_text.versus(document), as_json=as_json)
     worse = any(one["says"] == "worse" for one in document["metrics"])
     return 1 if fail_on and worse else 0

@@ -3,7 +3,8 @@
     python fake_llama_server.py new|old [the flags of llama-server]
 
 FAKE_LLAMA holds JSON that changes it: `loading` seconds of 503, `counted` more drafted tokens in /metrics than in
-`timings`, `metrics` already counted before the first answer, `pass_alone` passes without a draft in each answer.
+`timings`, `metrics` already counted before the first answer, `pass_alone` passes without a draft in each answer,
+`rejected` more drafted tokens rejected in each round.
 """
 
 import json
@@ -138,7 +139,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def answer(loaded: Loaded, request: dict[str, Any]) -> Any:
-    """Yield the chunks of an answer; of each round all drafted tokens but the last are accepted.
+    """Yield the chunks of an answer; of each round all drafted tokens but the last are accepted, or as FAKE_LLAMA says.
 
     Fields such as `speculative.n_max` have no effect, as in the real one.
     """
@@ -148,8 +149,9 @@ def answer(loaded: Loaded, request: dict[str, Any]) -> Any:
     at = 1 + FAKE.get("pass_alone", 0)
     while k and at < len(words) - 1:
         width = min(k, len(words) - at - 1)
-        passes[at] = (width, width - 1)
-        at += width
+        kept = max(0, width - 1 - FAKE.get("rejected", 0))
+        passes[at] = (width, kept)
+        at += kept + 1
     emitted = 0
     timings: dict[str, Any] = {}
 

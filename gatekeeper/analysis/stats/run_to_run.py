@@ -35,6 +35,8 @@ def ratio(now: Values, then: Values, level: float, size: int, *, logs: bool) -> 
     before = [math.fsum(other[name]) / len(other[name]) for name in common]
     after = [math.fsum(mine[name]) / len(mine[name]) for name in common]
     means = math.fsum(before) / n, math.fsum(after) / n
+    if not logs and means[0] > 0 == means[1]:
+        return Estimate(0.0, 0.0, 0.0, n, ("all values are zero now",), level, "frozen")
     if not all(map(math.isfinite, (*before, *after))) or (not logs and min(means) <= 0):
         return Missing("a value is zero or not finite, so no ratio of the runs exists", n)
     scale = (1.0, 1.0) if logs else means

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
 
 from gatekeeper.analysis.metrics import exactness
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, pair_ratios, successful
+from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import acceptance_length, acceptance_rate, answer_rate, decode_rate, ttft
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.stats.intervals import student_quantile
@@ -73,6 +74,8 @@ def _values(metric: str, seen: PairedAnswers) -> Sequence[tuple[str, float]] | M
         "ttft": ttft,
     }
     read = readers[metric]
+    if metric.startswith("acceptance_"):
+        seen = replace(seen, answers=counted_or_claimed(seen.answers)[0])
     if metric in PAIRED:
         ratios, lost = pair_ratios(seen.pairs, read, greedy=None if metric == "ttft_delta" else seen.greedy)
         if lost > seen.lost_limit * len(seen.pairs):

@@ -171,12 +171,12 @@ class _Bisection:
             made = self._environment(version)
             subject = made.subject(subject)
         elif version.program is not None:
-            words = shlex.split(version.program)
+            words = [_here(word) for word in shlex.split(version.program)]
             key = "command" if subject.command is not None else "program"
             rest = subject.command[1:] if subject.command is not None else ()
             subject = subject.model_copy(update={key: (*words, *rest)})
         else:
-            subject = subject.model_copy(update={"drafts": (str(version.draft),)})
+            subject = subject.model_copy(update={"drafts": (_here(str(version.draft)),)})
         slo = self.given.slo.model_copy(update={"subject": subject})
         if version.draft is not None:
             knobs = slo.sweep.default.model_copy(update={"draft": None})
@@ -245,6 +245,12 @@ class _Bisection:
         more += [f"--pip={word}" for word in self.search.pip]
         words = [*good.option, *bad.option, "--metric", self.search.metric, *bound, "--workload", self.workload]
         return shlex.join(["gatekeeper", "bisect", str(self.search.slo), *words, *more])
+
+
+def _here(word: str) -> str:
+    """Return a path of this folder in full: those of an SLO begin at its own folder."""
+    path = Path(word).expanduser()
+    return str(path.absolute()) if "/" in word and path.exists() else word
 
 
 def _estimate(step: dict[str, Any]) -> Estimate | None:

@@ -1,14 +1,16 @@
 """Environments with given versions of packages: made with uv or pip, kept in the user's cache, used again."""
 
 import json
+import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.process import tail
@@ -25,6 +27,10 @@ _LONGEST_S = 3600.0
 """Seconds to wait for an installer: wheels of a framework are large."""
 _SCRIPTS = {"mlx-server": "mlx_lm.server"}
 """The console script of a server that gatekeeper otherwise starts as a module."""
+
+
+_SOURCE = re.compile("(PIP|UV)_.*(INDEX|FIND_LINKS).*")
+"""Variables of the installers that say where packages come from."""
 
 
 class InstallError(InputError):
@@ -74,7 +80,12 @@ def environment(requirements: Sequence[str], options: Sequence[str], note: Calla
 
     *note* takes what is being done. The environment is made once; two processes never make the same one.
     """
-    wanted = {"python": platform.python_version(), "requirements": list(requirements), "options": list(options)}
+    wanted = {
+        "python": platform.python_version(),
+        "requirements": list(requirements),
+        "options": list(options),
+        "sources": _sources(options),
+    }
     path = folder() / sha256(json.dumps(wanted, sort_keys=True))[:16]
     if _is_made(path, wanted):
         return PackageEnvironment(path)
@@ -96,6 +107,20 @@ def environment(requirements: Sequence[str], options: Sequence[str], note: Calla
     return PackageEnvironment(path)
 
 
+def _sources(options: Sequence[str]) -> str:
+    """Return one digest of where packages come from: with other indexes or local wheels, one version is two things."""
+    settings = {name: os.environ[name] for name in os.environ if _SOURCE.fullmatch(name)}
+    found = {name: [_listed(word) for word in text.split()] for name, text in settings.items()}
+    found["options"] = [_listed(word.rpartition("=")[2]) for word in options]
+    return sha256(json.dumps(found, sort_keys=True))
+
+
+def _listed(word: str) -> Any:
+    """Return a folder as the names and sizes of its files, any other word as it is."""
+    folder = Path(word.removeprefix("file://")).expanduser()
+    return sorted((one.name, one.stat().st_size) for one in folder.iterdir()) if folder.is_dir() else word
+
+
 def _is_made(path: Path, wanted: object) -> bool:
     try:
         return bool(json.loads((path / MADE).read_text(encoding="utf-8")) == wanted)
@@ -110,7 +135,7 @@ def _make(path: Path, requirements: Sequence[str], options: Sequence[str]) -> No
     if uv is not None:
         steps = [
             [uv, "venv", "--quiet", "--python", sys.executable, str(path)],
-            [uv, "pip", "install", "--quiet", "--python", python, *options, *requirements],
+            [uv, "pip", "install", "--quiet", "--refresh", "--python", python, *options, *requirements],
         ]
     else:
         steps = [

@@ -63,21 +63,24 @@ def one_workload(given: Inputs, name: str | None, *, most: int | None = MOST_CAN
 class VersionUnderTest:
     """One version: its backend, a client an arm, and the file of its answers; close it by leaving its context."""
 
-    def __init__(self, given: Inputs, folder: Path, observers: Sequence[Observer], name: str) -> None:
+    def __init__(
+        self, given: Inputs, folder: Path, observers: Sequence[Observer], name: str, *, resume: bool = False
+    ) -> None:
         self._stack = ExitStack()
         try:
-            self._open(given, folder, observers, name)
+            self._open(given, folder, observers, name, resume=resume)
         except BaseException:
             self._stack.close()
             raise
 
-    def _open(self, given: Inputs, folder: Path, observers: Sequence[Observer], name: str) -> None:
+    def _open(self, given: Inputs, folder: Path, observers: Sequence[Observer], name: str, *, resume: bool) -> None:
         self.name, self.slo = name, given.slo
-        self.prepared = prepare(given, folder / "logs", measuring=False)
-        self.backend = self.prepared.backend
-        self._directory = RunDirectory.open(folder, resume=False)
+        self._directory = RunDirectory.open(folder, resume=resume)
         self._stack.callback(self._directory.close)
-        self._directory.write("manifest.json", self.prepared.text)
+        self.prepared = prepare(given, folder / "logs", measuring=False, stored=self._directory if resume else None)
+        self.backend = self.prepared.backend
+        if not resume:
+            self._directory.write("manifest.json", self.prepared.text)
         self._file: RecordWriter[Generation] = self._directory.writer(ANSWERS, record_files.ANSWERS)
         self._stack.callback(self._file.close)
         events = self._directory.writer(EVENTS_FILE, record_files.EVENTS)
@@ -86,7 +89,8 @@ class VersionUnderTest:
         trials = self.prepared.plan.trials
         candidates = (trial.setting for trial in trials if trial.arm == "candidate")
         self.setting: Setting = next(candidates, trials[0].setting)
-        self.answers: list[Generation] = []
+        self.answers = list(self._file.records)
+        self._segment = 1 + max((one.segment for one in self.answers), default=-1)
         self.peak: int | None = None
         self._clients: dict[str, Client] = {}
         self.always_cached = False
@@ -114,7 +118,7 @@ class VersionUnderTest:
 
     def new_client(self) -> Client:
         """Return another client, whose prompt cache is off where it can be switched off."""
-        return Client(self.backend, self.observe, cache=self.always_cached)
+        return Client(self.backend, self.observe, self._segment, cache=self.always_cached)
 
     def close_clients(self) -> None:
         """End the processes; the next request starts them again."""
@@ -157,9 +161,10 @@ class VersionUnderTest:
         """Return itself."""
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """End the processes and close the files."""
-        self._file.finish()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """End the processes and close the files; that of an interrupted comparison stays open for more."""
+        if kind is None:
+            self._file.finish()
         self._stack.close()
 
 

@@ -13,9 +13,11 @@ from typing import Any
 from gatekeeper import host
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
+from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.analysis.stats import run_to_run
 from gatekeeper.analysis.verdict.against_certified import values
+from gatekeeper.analysis.verdict.case import soaked_seconds
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import differences
@@ -24,6 +26,7 @@ from gatekeeper.core.records import Role
 from gatekeeper.core.subject import Address
 from gatekeeper.core.system import inputs
 from gatekeeper.core.system.inputs import Inputs
+from gatekeeper.core.system.run_directory import MANIFEST
 from gatekeeper.core.verdict import Estimate, Missing, figures
 from gatekeeper.run.prepare import takes_real_time
 from gatekeeper.run.regression.package_environments import MADE, PackageEnvironment
@@ -31,6 +34,7 @@ from gatekeeper.run.regression.version_probe import VersionUnderTest, one_worklo
 
 PAIRED = ("throughput_ratio", "answer_throughput_ratio", "ttft_delta")
 COUNTED = ("acceptance_rate", "acceptance_length")
+DOCUMENT = "versus.json"
 LEAST_ROUNDS = 2
 """Each canary is answered at least so often: repeats show the noise."""
 
@@ -42,9 +46,13 @@ def versus(
     out: Path | None,
     *,
     seconds: float,
+    resume: bool = False,
     observers: Sequence[Observer],
 ) -> dict[str, Any]:
-    """Send the canaries of one workload to both *sides* in turns for *seconds*; return B over A."""
+    """Send the canaries of one workload to both *sides* in turns for *seconds*; return B over A.
+
+    *resume* continues the interrupted comparison in *out*.
+    """
     given = [_side(side, slo_path, workload) for side in sides]
     (first, name), (second, other) = given
     if [one.model_dump() for one in first.canaries[name]] != [one.model_dump() for one in second.canaries[other]]:
@@ -53,21 +61,40 @@ def versus(
         raise InputError("the two SLO files have other [sampling]", hint="compare two systems at the same sampling")
     with ExitStack() as stack:
         path = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gatekeeper-")))
-        if (path / "versus.json").exists():
-            raise InputError(f"{path} holds a comparison", hint="choose another --out")
+        if (path / DOCUMENT).exists():
+            raise InputError(f"{path} holds a finished comparison", hint="choose another --out")
+        _check_begun(path, resume=resume, named=out is not None)
         if takes_real_time(first):
             stack.enter_context(host.hold_host(path.absolute().name))
         stack.enter_context(host.keep_awake())
         made = [
-            stack.enter_context(VersionUnderTest(one, path / label, observers if label == "a" else (), label))
+            stack.enter_context(_begun(one, path / label, observers, label, resume=resume))
             for label, (one, _) in zip("ab", given, strict=True)
         ]
         a, b = made
         took, rounds = _measure(a, b, first, name, seconds)
         document = _document(a, b, first, name, sides) | {"seconds": round(took, 1), "rounds": rounds}
         document["run"] = str(out) if out is not None else None
-        (path / "versus.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        (path / DOCUMENT).write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         return document
+
+
+def _check_begun(path: Path, *, resume: bool, named: bool) -> None:
+    if resume and not named:
+        raise InputError("--resume needs --output DIR", hint="name the folder of the comparison to continue")
+    begun = (path / "a" / MANIFEST).is_file()
+    if resume and not begun:
+        raise InputError(f"{path} has no comparison to resume", hint="remove --resume to start a new one")
+    if begun and not resume:
+        raise InputError(
+            f"{path} holds an interrupted comparison", hint="continue it with --resume, or choose another --out"
+        )
+
+
+def _begun(given: Inputs, folder: Path, observers: Sequence[Observer], label: str, *, resume: bool) -> VersionUnderTest:
+    """Open one side; where a resumed comparison never came to it, from its beginning."""
+    resume = resume and (folder / MANIFEST).is_file()
+    return VersionUnderTest(given, folder, observers if label == "a" else (), label, resume=resume)
 
 
 def _side(side: str, slo_path: Path | None, workload: str | None) -> tuple[Inputs, str]:
@@ -101,17 +128,25 @@ def _side(side: str, slo_path: Path | None, workload: str | None) -> tuple[Input
 def _measure(a: VersionUnderTest, b: VersionUnderTest, given: Inputs, name: str, seconds: float) -> tuple[float, int]:
     """Send each canary to both sides, one right after the other, in whole rounds until the time is over.
 
-    It ends by the clock alone, never by what was measured, so each interval keeps its confidence.
+    It ends by the clock alone, never by what was measured, so each interval keeps its confidence. What was recorded
+    before an interrupt counts, with its time.
     """
-    canaries, begun, number = given.canaries[name], time.monotonic(), 0
+    canaries, number = given.canaries[name], 0
+    before = [one for side in (a, b) for one in side.answers if one.role is Role.MEASURED]
+    done = [{(one.pair, one.canary) for one in side.answers if one.role is Role.MEASURED} for side in (a, b)]
+    rounds = max([LEAST_ROUNDS, *(1 + int(one.pair) for one in before)])
+    begun = time.monotonic() - soaked_seconds(before)
     arm = "candidate" if dict(a.setting).get("draft") is not None else "plain"
     for side in (a, b):
         side.send(arm, name, canaries[0], "warmup", Role.WARMUP)
     a.observe("stage", {"stage": "versus", "settings": {name: dict(a.setting)}, "seconds": seconds})
-    while number < LEAST_ROUNDS or (time.monotonic() - begun) * (number + 1) / number <= seconds:
+    while number < rounds or (time.monotonic() - begun) * (number + 1) / number <= seconds:
         order = random.Random(f"{a.seed}|{number}").sample(canaries, len(canaries))
         for at, canary in enumerate(order):
-            for side in (a, b) if (at + number) % 2 == 0 else (b, a):
+            turns = ((a, done[0]), (b, done[1]))
+            for side, known in turns if (at + number) % 2 == 0 else turns[::-1]:
+                if (str(number), canary.id) in known:
+                    continue
                 made = side.send(arm, name, canary, str(number))
                 answered = {"answered": number * len(canaries) + at + 1, "of": 0}
                 a.observe("answer", {"generation": made, **answered})
@@ -126,7 +161,7 @@ def _document(
     mine, other = (tuple(one for one in side.answers if one.role is Role.MEASURED) for side in (b, a))
     both = pair_answers(paired_answers(given.slo, name, canaries, mine, other, a.seed, a.setting))
     rows = [_row(metric, estimate(metric, both), metric) for metric in PAIRED]
-    alone = [replace(both, answers=many, plain=(), pairs=()) for many in (other, mine)]
+    alone = [replace(both, answers=counted_or_claimed(many)[0], plain=(), pairs=()) for many in (other, mine)]
     rows += [_row(metric, _counted(metric, alone, len(canaries)), metric) for metric in COUNTED]
     if both.greedy:
         rows.append(_row("token_agreement", estimate("token_agreement", both), "token_agreement") | {"says": ""})

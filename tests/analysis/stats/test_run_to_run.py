@@ -49,6 +49,18 @@ def test_counts_are_compared_as_a_ratio_of_means() -> None:
     assert pytest.approx((0.75, 0.75, 0.75)) == (seen.center, seen.lo, seen.hi)
 
 
+def test_a_collapse_to_zero_is_a_ratio_of_zero() -> None:
+    """
+    Where nothing is accepted any more, the ratio is zero and not unknown.
+    """
+    then, now = ([(f"c{n}", value) for _ in range(3) for n in range(6)] for value in (0.8, 0.0))
+
+    seen = run_to_run.ratio(now, then, 0.95, 6, logs=False)
+
+    assert isinstance(seen, Estimate)
+    assert (0.0, 0.0, 0.0) == (seen.center, seen.lo, seen.hi)
+
+
 def test_too_few_common_canaries_are_not_compared() -> None:
     """
     Four canaries in common, or means of zero, give no ratio.
@@ -58,3 +70,4 @@ def test_too_few_common_canaries_are_not_compared() -> None:
 
     assert isinstance(run_to_run.ratio(few, few, 0.95, 4, logs=False), Missing)
     assert isinstance(run_to_run.ratio(zero, zero, 0.95, 6, logs=False), Missing)
+    assert isinstance(run_to_run.ratio(few + zero, zero, 0.95, 6, logs=False), Missing)

@@ -13,32 +13,44 @@ from tests.e2e.test_worker_run import EXAMPLE, echoing
 PACKAGE = "echo_worker"
 
 
-def write_wheel(folder: Path, version: str, *, accepted: int, starts: bool = True) -> None:
-    """Write a wheel of the example worker whose draft is right for *accepted* tokens a round."""
+def write_worker(folder: Path, version: str, accepted: str, *, starts: bool = True, begin: str = "") -> None:
+    """Write a wheel of the example worker, after the lines *begin*; its draft is right for *accepted* tokens."""
     code = EXAMPLE.read_text().replace(
         "for place, word in enumerate(words[len(arrivals) :][: width + 1]):",
         f"right = min(width, {accepted})\n        for place, word in enumerate(words[len(arrivals) :][: right + 1]):",
     )
     code = code.replace("[now, 1, place < width,", "[now, 1, place < right,")
-    code = code if starts else "raise SystemExit(5)\n"
-    info = f"{PACKAGE}-{version}.dist-info"
+    write_wheel(folder, PACKAGE, version, begin + code if starts else "raise SystemExit(5)\n")
+
+
+def write_wheel(folder: Path, name: str, version: str, code: str) -> None:
+    """Write a wheel of one module."""
+    info = f"{name}-{version}.dist-info"
     files = {
-        f"{PACKAGE}.py": code,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {PACKAGE}\nVersion: {version}\n",
+        f"{name}.py": code,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    record = "".join(f"{name},,\n" for name in (*files, f"{info}/RECORD"))
-    with zipfile.ZipFile(folder / f"{PACKAGE}-{version}-py3-none-any.whl", "w") as wheel:
-        for name, content in {**files, f"{info}/RECORD": record}.items():
-            wheel.writestr(name, content)
+    record = "".join(f"{path},,\n" for path in (*files, f"{info}/RECORD"))
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        for path, content in {**files, f"{info}/RECORD": record}.items():
+            wheel.writestr(path, content)
 
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five versions: the draft of 1.3 and 1.4 is right half as often, and 1.2 does not start."""
+    """The draft of 1.3 and 1.4 is right half as often, and 1.2 does not start; 2.1 holds more memory than 2.0.
+
+    In 3.0 another package, `echo-drafter`, says how often the draft is right.
+    """
     folder = tmp_path_factory.mktemp("wheels")
     for version, accepted in (("1.0", 4), ("1.1", 4), ("1.2", 4), ("1.3", 2), ("1.4", 2)):
-        write_wheel(folder, version, accepted=accepted, starts=version != "1.2")
+        write_worker(folder, version, str(accepted), starts=version != "1.2")
+    for version, megabytes in (("2.0", 1), ("2.1", 300)):
+        write_worker(folder, version, "4", begin=f"held = bytearray({megabytes} << 20)\n")
+    write_worker(folder, "3.0", "echo_drafter.RIGHT", begin="import echo_drafter\n")
+    for version, right in (("0.1", 4), ("0.2", 2)):
+        write_wheel(folder, "echo_drafter", version, f"RIGHT = {right}\n")
     return folder
 
 

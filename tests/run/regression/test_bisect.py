@@ -39,6 +39,31 @@ def test_the_change_is_named_with_both_intervals_and_the_command_repeats_it(work
     assert "echo-worker==1.3" == again["first_bad"]
 
 
+def test_packages_that_are_locked_together_are_one_step(worker: Place) -> None:
+    """
+    The worker stays and the package it drafts with changes: the step that brings it is the first bad one.
+    """
+    steps = [f"echo-worker==3.0 echo-drafter=={version}" for version in ("0.1", "0.2")]
+    named = [word for one in steps for word in ("--step", one)]
+
+    found = worker.run("bisect", "slo.toml", *named, *SEARCH[4:], "--out", "search", code=0).document
+
+    assert (steps[0], steps[1]) == (found["last_good"], found["first_bad"])
+
+
+def test_memory_is_a_symptom(worker: Place) -> None:
+    """
+    The resident memory of the processes, as this machine shows it: the version that holds 300 MB more.
+    """
+    words = ("--versions", "2.0,2.1", "--metric", "footprint_peak", "--at-most", "200e6")
+
+    found = worker.run(*SEARCH[:4], *words, "--json", "--quiet", "--out", "search", code=0).document
+
+    assert "echo-worker==2.1" == found["first_bad"]
+    small, large = (step["center"] for step in found["steps"])
+    assert large > small + 250e6
+
+
 def test_a_search_goes_on_where_it_was_interrupted(worker: Place) -> None:
     """
     With --resume tested versions are not tested again; another search in that folder is refused.

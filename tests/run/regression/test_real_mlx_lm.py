@@ -8,7 +8,9 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,21 +26,42 @@ STORES = (
 KEEPS_NOTHING = STORES.replace("self.prompt_cache.insert_cache(", "(lambda *_: None)(", 1)
 
 
-def repaired(version: str, folder: Path) -> None:
-    """Write a wheel of mlx-lm *version* whose server stores no cache of a drafted request, as `version+repaired`."""
+METAL_ONLY = "    model_bytes = tree_reduce(\n"
+"""Where releases before 0.25.3 read the memory of a GPU, which Linux does not have."""
+ANYWHERE = f"    if not mx.metal.is_available():\n        yield\n        return\n{METAL_ONLY}"
+QWEN3 = "mlx_lm/models/qwen3.py"
+"""The architecture of the little pair, which 0.24.0 brought."""
+OF_THEN = "transformers==4.53.3"
+
+
+def downloaded(version: str, folder: Path) -> Path:
     download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder)]
     subprocess.run([*download, f"mlx-lm=={version}"], check=True, timeout=300)
     (wheel,) = folder.glob(f"mlx_lm-{version}-*.whl")
-    changed = folder / wheel.name.replace(version, f"{version}+repaired")
-    with zipfile.ZipFile(wheel) as before, zipfile.ZipFile(changed, "w") as after:
-        for name in before.namelist():
-            content = before.read(name)
-            if name == "mlx_lm/server.py":
-                assert content.decode().count(STORES) == 1
-                content = content.decode().replace(STORES, KEEPS_NOTHING).encode()
-            if name.endswith(("METADATA", "RECORD")):
-                content = content.replace(version.encode(), f"{version}+repaired".encode())
-            after.writestr(name.replace(f"-{version}.dist-info", f"-{version}+repaired.dist-info"), content)
+    return wheel
+
+
+def changed(wheel: Path, name: str, edits: Mapping[str, tuple[str, str]], more: Mapping[str, bytes]) -> None:
+    """Write the wheel as version *name*, with one edit in each file of *edits* and the files *more*."""
+    version = wheel.name.split("-")[1]
+    with (
+        zipfile.ZipFile(wheel) as before,
+        zipfile.ZipFile(wheel.with_name(wheel.name.replace(version, name)), "w") as to,
+    ):
+        for path in before.namelist():
+            content = before.read(path)
+            if path in edits:
+                old, new = edits[path]
+                assert content.decode().count(old) == 1
+                content = content.decode().replace(old, new).encode()
+            if path.endswith(("METADATA", "RECORD")):
+                content = content.replace(version.encode(), name.encode())
+            if path.endswith("RECORD"):
+                content += "".join(f"{one},,\n" for one in more).encode()
+            to.writestr(path.replace(f"-{version}.dist-info", f"-{name}.dist-info"), content)
+        for path, content in more.items():
+            to.writestr(path, content)
+    wheel.unlink()  # so that it is not taken for the other one
 
 
 @pytest.fixture
@@ -53,21 +76,54 @@ def place(tmp_path: Path) -> Place:
     return Place(made.path, kept | {name: os.environ[name] for name in ("XDG_CACHE_HOME",) if name in os.environ})
 
 
-def test_the_version_that_stores_drafted_caches_is_found(place: Place, tmp_path: Path) -> None:
+@pytest.fixture
+def wheels(tmp_path: Path) -> Path:
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    return folder
+
+
+def search(place: Place, wheels: Path, steps: Sequence[str], *words: str) -> dict[str, Any]:
+    """Search *steps* for the prompt cache that changes answers, with the changed wheels."""
+    links = {"PIP_FIND_LINKS": str(wheels), "UV_FIND_LINKS": str(wheels)}
+    place = Place(place.path, {**place.environment, **links})
+    listed = [word for one in steps for word in ("--step", one)]
+    command = ("bisect", "slo.toml", "--workload", "code", "--metric", "warm_cache_agreement", *listed, *words)
+    return place.run(*command, "--out", "search", "--json", "--quiet", code=0).document
+
+
+def test_the_version_that_stores_drafted_caches_is_found(place: Place, wheels: Path) -> None:
     """
     mlx-lm 0.31.1 with its server repaired by hand, 0.31.1 and 0.32.2: the search names 0.31.1.
     """
-    wheels = tmp_path / "wheels"
-    wheels.mkdir()
-    repaired("0.31.1", wheels)
-    links = {"PIP_FIND_LINKS": str(wheels), "UV_FIND_LINKS": str(wheels)}
-    place = Place(place.path, {**place.environment, **links})
+    # A development version, as `==0.31.1` would take 0.31.1+repaired, too.
+    changed(downloaded("0.31.1", wheels), "0.31.1.dev0+repaired", {"mlx_lm/server.py": (STORES, KEEPS_NOTHING)}, {})
     extra = "[cpu]" if sys.platform == "linux" else ""
-    steps = (("0.31.1+repaired", "0.31.1"), ("0.31.1", "0.31.1"), ("0.32.2", "0.32.4"))
-    words = [word for lm, mlx in steps for word in ("--step", f"mlx-lm=={lm} mlx{extra}=={mlx}")]
-    search = ("bisect", "slo.toml", "--workload", "code", "--metric", "warm_cache_agreement", *words)
+    versions = (("0.31.1.dev0+repaired", "0.31.1"), ("0.31.1", "0.31.1"), ("0.32.2", "0.32.4"))
 
-    found = place.run(*search, "--out", "search", "--json", "--quiet", code=0).document
+    found = search(place, wheels, [f"mlx-lm=={lm} mlx{extra}=={mlx}" for lm, mlx in versions])
 
     assert (f"mlx-lm==0.31.1 mlx{extra}==0.31.1", 0) == (found["first_bad"], found["exit_code"])
     assert [1.0, 0.125, 0.125] == [step["center"] for step in found["steps"]]
+
+
+def test_the_release_that_made_nearly_every_answer_wrong_is_found(place: Place, wheels: Path) -> None:
+    """
+    0.23.2, the first release with a draft in its server, changes some answers; 0.24.1, which shares the beginnings of
+    prompts, changes nearly all: the search names it.
+    """
+    newer = downloaded("0.24.0", wheels)
+    with zipfile.ZipFile(newer) as content:
+        qwen3 = {QWEN3: content.read(QWEN3)}
+    for wheel in (newer, *(downloaded(version, wheels) for version in ("0.23.2", "0.24.1"))):
+        version = wheel.name.split("-")[1]
+        more = qwen3 if version == "0.23.2" else {}
+        changed(wheel, f"{version}+cpu", {"mlx_lm/generate.py": (METAL_ONLY, ANYWHERE)}, more)
+    versions = (("0.23.2+cpu", "0.25.2"), ("0.24.0+cpu", "0.25.2"), ("0.24.1+cpu", "0.25.2"), ("0.25.3", "0.26.3"))
+
+    found = search(place, wheels, [f"mlx-lm=={lm} mlx=={mlx} {OF_THEN}" for lm, mlx in versions], "--at-least", "0.5")
+
+    assert (f"mlx-lm==0.24.1+cpu mlx==0.25.2 {OF_THEN}", 0) == (found["first_bad"], found["exit_code"])
+    shares = [step["center"] for step in found["steps"]]
+    assert all(0.5 < share < 1 for share in shares[:2])
+    assert all(share < 0.2 for share in shares[2:])

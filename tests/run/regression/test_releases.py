@@ -1,0 +1,186 @@
+"""Releases that are programs, servers or drafts: `bisect` and `versus` on real processes."""
+
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders.place import ROOT, Place
+from tests.e2e.conftest import place, scripted
+from tests.e2e.test_llama_server import FAKE, smoke
+from tests.e2e.test_worker_run import echoing
+
+__all__ = ["place", "scripted"]
+
+WORSE = {"rejected": 2}
+"""Two of four drafted tokens more are rejected, as after a change of a release."""
+QUICK = ("--seconds", "1", "--json", "--quiet")
+BISECT = ("bisect", "slo.toml", "--json", "--quiet", "--out", "search")
+
+
+def row(document: Mapping[str, Any], metric: str) -> dict[str, Any]:
+    (found,) = (one for one in document["metrics"] if one["metric"] == metric)
+    return dict(found)
+
+
+@pytest.fixture
+def releases(place: Place) -> Place:
+    """Four releases of a fake llama-server, of which the last two reject more; the little pair as GGUF."""
+    for number, change in enumerate(({}, {}, WORSE, WORSE)):
+        program = place.path / f"b610{number}" / "llama-server"
+        program.parent.mkdir()
+        fake = f"FAKE_LLAMA='{json.dumps(change)}' exec '{sys.executable}' '{FAKE}' new"
+        program.write_text(f'#!/bin/sh\n{fake} "$@"\n')
+        program.chmod(0o755)
+    smoke(place, "llama-server")
+    slo = tomllib.loads((place.path / "slo.toml").read_text())
+    slo["sweep"]["default"] = {"num_draft_tokens": 4}
+    place.write_slo({**slo, "workload": [{**slo["workload"][0], "first": 8}]})
+    return place
+
+
+def test_the_first_bad_program_is_found_by_what_its_server_counts(releases: Place) -> None:
+    """
+    Releases of llama-server as programs, named from here; acceptance is what the server reports, as we see no rounds.
+    """
+    programs = [word for number in range(4) for word in ("--program", f"./b610{number}/llama-server")]
+
+    found = releases.run(*BISECT, "--metric", "acceptance_rate", *programs, code=0).document
+
+    assert ("./b6101/llama-server", "./b6102/llama-server") == (found["last_good"], found["first_bad"])
+    assert "--program ./b6101/llama-server --program ./b6102/llama-server" in found["reproduce"]
+
+
+def test_two_programs_are_compared(releases: Place) -> None:
+    """
+    The same two servers side by side: the newer one's acceptance is proven worse, and exits 1.
+    """
+    sides = ("./b6100/llama-server", "./b6103/llama-server")
+
+    found = releases.run("versus", *sides, "--slo", "slo.toml", *QUICK, "--fail-on", "worse", code=1).document
+
+    assert "worse" == row(found, "acceptance_rate")["says"]
+    assert 1.0 == row(found, "token_agreement")["center"]
+
+
+@contextmanager
+def serving(program: Path, target: Path, draft: Path) -> Iterator[str]:
+    """Start a server that gatekeeper did not start, as one that is deployed."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    flags = ("--model", target, "--model-draft", draft, "--spec-type", "draft-simple", "--spec-draft-n-max", "4")
+    words = [program, *flags, "--host", "127.0.0.1", "--port", str(port)]
+    process = subprocess.Popen([str(word) for word in words])
+    try:
+        for _ in range(600):
+            with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
+                break
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_two_running_servers_are_compared(releases: Place) -> None:
+    """
+    Two addresses take the place of the SLO's server; nothing is started, and both are asked in turns.
+    """
+    pair = releases.path / "little-target.gguf", releases.path / "little-draft.gguf"
+    with ExitStack() as stack:
+        a, b = (stack.enter_context(serving(releases.path / one / "llama-server", *pair)) for one in ("b6100", "b6103"))
+        found = releases.run("versus", a, b, "--slo", "slo.toml", *QUICK, "--out", "run", code=0).document
+
+    assert "worse" == row(found, "acceptance_rate")["says"]
+    assert [a, b] == [found[key]["name"] for key in "ab"]
+
+
+@pytest.fixture
+def drafts(place: Place) -> Place:
+    """Four revisions of a draft, of which the last two are right less often; a worker that reads them."""
+    echoing(place, command=[sys.executable, "my_worker.py", "{target}", "{draft}"])
+    worker = place.path / "my_worker.py"
+    code = worker.read_text().replace(
+        "for place, word in enumerate(words[len(arrivals) :][: width + 1]):",
+        "right = min(width, int(open(sys.argv[2] + '/right').read())) if width else 0\n"
+        "        for place, word in enumerate(words[len(arrivals) :][: right + 1]):",
+    )
+    worker.write_text(code.replace("[now, 1, place < width,", "[now, 1, place < right,"))
+    for number, right in enumerate((4, 4, 2, 2)):
+        folder = place.path / f"draft-rev{number}"
+        shutil.copytree(ROOT / "models" / "little-draft", folder)
+        (folder / "right").write_text(str(right))
+    slo = tomllib.loads((place.path / "slo.toml").read_text())
+    slo["subject"]["drafts"] = [str(place.path / "draft-rev0"), str(place.path / "draft-rev3")]
+    slo["sweep"]["default"] = {"num_draft_tokens": 4}
+    place.write_slo(slo)
+    return place
+
+
+def test_the_first_bad_revision_of_a_draft_is_found(drafts: Place) -> None:
+    """
+    Revisions of a draft as folders, named from here, whatever drafts the SLO names.
+    """
+    named = [word for number in range(4) for word in ("--draft", f"./draft-rev{number}")]
+
+    found = drafts.run(*BISECT, "--metric", "acceptance_rate", *named, code=0).document
+
+    assert ("./draft-rev1", "./draft-rev2") == (found["last_good"], found["first_bad"])
+
+
+def test_two_drafts_are_compared_and_an_interrupted_comparison_continues(drafts: Place) -> None:
+    """
+    Two drafts of the SLO: the worse one is proven worse. After Ctrl-C --resume sends only what is missing, and a
+    finished comparison takes no more.
+    """
+    sides = (str(drafts.path / "draft-rev0"), str(drafts.path / "draft-rev3"))
+    words = ("versus", *sides, "--slo", "slo.toml", "--json", "--quiet", "--out", "run")
+    process = drafts.start(*words, "--seconds", "600")
+    answers = drafts.path / "run" / "b" / "answers.jsonl"
+    for _ in range(2400):
+        if answers.is_file() and answers.read_text().count("\n") > 10:
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    before = answers.read_text()
+
+    refused = drafts.run(*words, "--seconds", "1", code=2)
+    found = drafts.run(*words, "--seconds", "1", "--resume", code=0).document
+    again = drafts.run(*words, "--seconds", "600", "--resume", code=2)
+
+    assert (130, True) == (process.returncode, "--resume continues" in said)
+    assert "interrupted comparison" in refused.err
+    assert answers.read_text().startswith(before)
+    records = [json.loads(line) for line in answers.read_text().splitlines()[:-1]]
+    measured = [one["key"] for one in records if one["role"] == "measured"]
+    assert len(measured) == len(set(measured)) == 8 * found["rounds"]
+    assert "worse" == row(found, "acceptance_rate")["says"]
+    assert "finished comparison" in again.err
+
+
+def test_a_later_first_token_is_found(scripted: Any) -> None:
+    """
+    Time to first token as the symptom, in simulated time: the draft from which on a round takes longer.
+    """
+    slow = {"one": "5 ms", "two": "5 ms", "three": "60 ms", "four": "60 ms"}
+    made: Place = scripted({"draft_token": slow}, workload=[{"name": "easy", "canaries": "easy.jsonl"}])
+    named = [word for name in slow for word in ("--draft", name)]
+
+    found = made.run(*BISECT, "--metric", "ttft", *named, code=0).document
+
+    assert ("two", "three") == (found["last_good"], found["first_bad"])
+    assert "at_most" == found["bound"]
+    assert all(0.1 < step["center"] < 1 for step in found["steps"])
