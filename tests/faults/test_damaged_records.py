@@ -228,17 +228,19 @@ def resealed(place: Place, files: Files, name: str, before: bytes, after: bytes)
 
 
 @pytest.mark.parametrize(
-    "content", [b'{"schema": 1, "slo"', b"\xff\xfe{}", b"[1]\n"], ids=["cut", "not UTF-8", "a list"]
+    "content", [b'{"schema": 1, "slo"', b"\xff\xfe{}", b"[1]\n", None], ids=["cut", "not UTF-8", "a list", "lost"]
 )
 @pytest.mark.parametrize("finished", [True, False], ids=["finished", "unfinished"])
 def test_a_damaged_manifest_is_evidence_that_is_missing(
-    made: tuple[Place, Files], content: bytes, *, finished: bool
+    made: tuple[Place, Files], content: bytes | None, *, finished: bool
 ) -> None:
     """
     judge, report, export and certify --resume end in 3 and name the manifest, whatever is wrong with it.
     """
     place, whole = made
-    restored(place.path / "run", {**(whole if finished else unfinished(whole)), "manifest.json": content})
+    restored(place.path / "run", {**(whole if finished else unfinished(whole)), "manifest.json": content or b""})
+    if content is None:
+        (place.path / "run" / "manifest.json").unlink()
 
     for words in (("judge", "run"), ("report", "run"), ("export", "run"), RESUME):
         assert "manifest.json" in place.run(*words, code=3).err

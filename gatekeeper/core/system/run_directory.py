@@ -92,6 +92,8 @@ class RunDirectory:
                 hint = "continue that run with --resume, or choose another --out"
                 raise InputError(f"{path} is not empty", hint=hint)
             if resume and not (path / MANIFEST).is_file():
+                if is_run(path):
+                    raise NoProofError(Reason.UNREADABLE, f"{path}: has no {MANIFEST}", hint=RESTORE_HINT)
                 raise InputError(f"{path} has no run to resume", hint="remove --resume to start a new run")
             for folder in FOLDERS:
                 (path / folder).mkdir(parents=True, exist_ok=True)
