@@ -61,7 +61,7 @@ def _open(page: Path) -> bool:
 def explain(words: Sequence[str], *, as_json: bool) -> None:
     """Explain a metric, an outcome, a finding or a reason: what it means, its formula, what to do.
 
-    Without WORD: list every word.
+    A run directory in the place of WORD: draw its certified region. Without WORD: list every word.
     """
     from gatekeeper.report import command_text  # noqa: PLC0415
     from gatekeeper.report.data import glossary  # noqa: PLC0415
@@ -71,6 +71,14 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
         show([one.document() for one in every], command_text.glossary_list(every), as_json=as_json)
         return
     found = glossary.explained(" ".join(words))
+    if not found and len(words) == 1 and Path(words[0]).is_dir():
+        from gatekeeper.report.terminal import region_text  # noqa: PLC0415
+        from gatekeeper.run import load  # noqa: PLC0415
+
+        verdict = load.judge(Path(words[0]))
+        regions = {one.name: one.region for one in verdict.workloads if one.region}
+        show(regions, region_text.render(verdict), as_json=as_json)
+        return
     if not found:
         word = "_".join(words).lower()
         raise InputError(f"unknown word '{' '.join(words)}'", hint=_nearest(word, glossary.entries()))

@@ -12,6 +12,7 @@ from gatekeeper.core.metrics import BY_NAME, Metric, Per, Sight
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import ChosenKnobs, MetricBound, Step
 from gatekeeper.core.subject import Address, InputTable
+from gatekeeper.core.toml_file import located
 from gatekeeper.core.toml_file import parse as parse_toml
 from gatekeeper.core.units import Seconds
 
@@ -108,6 +109,100 @@ class LadderStep(ChosenKnobs):
     rung: Step
 
 
+class AxisBounds(InputTable):
+    """How far a route reaches along one axis: alone, with all other axes as certified, and together with others."""
+
+    certified: float = Field(ge=0, description="where the soak was")
+    at_least: float | None = Field(default=None, ge=0, description="temperature alone: limits cover all below them")
+    at_most: float = Field(ge=0)
+    together_at_least: float | None = Field(default=None, ge=0)
+    together_at_most: float | None = Field(
+        default=None, ge=0, description="end of the proven box: up to here while other axes differ, too"
+    )
+    tokens_per_byte: float | None = Field(
+        default=None, gt=0, description="of a context: by this a proxy estimates the tokens of a prompt"
+    )
+
+    @model_validator(mode="after")
+    def _around_certified(self) -> "AxisBounds":
+        inner = self.certified if self.together_at_most is None else self.together_at_most
+        lowest = self.certified if self.together_at_least is None else self.together_at_least
+        if not self.certified <= inner <= self.at_most or not (self.at_least or 0.0) <= lowest <= self.certified:
+            raise ValueError("its bounds do not lie around the certified value\ncopy them from the run's policy.toml")
+        return self
+
+    @property
+    def point(self) -> "AxisBounds":
+        """Return the certified value alone."""
+        none = {"together_at_least": None, "together_at_most": None}
+        low = None if self.at_least is None else self.certified
+        return self.model_copy(update={"at_least": low, "at_most": self.certified, **none})
+
+    def moved(self, value: float) -> bool:
+        """Return whether *value* is another one than was certified; a limit covers everything below it."""
+        return value > self.certified or (self.at_least is not None and value < self.certified)
+
+    def within(self, value: float, *, together: bool) -> bool:
+        """Return whether *value* is proven: alone, or *together* with others that differ."""
+        low, high = self.at_least, self.at_most
+        if together:
+            high = self.certified if self.together_at_most is None else self.together_at_most
+            low = None if low is None else self.certified if self.together_at_least is None else self.together_at_least
+        return (low or 0.0) <= value <= high
+
+    def covers(self, other: "AxisBounds") -> bool:
+        """Return whether *other*, of an edited policy, allows no more."""
+        same = (other.certified, other.at_least is None) == (self.certified, self.at_least is None)
+        dense = (other.tokens_per_byte or 0.0) >= (self.tokens_per_byte or 0.0)
+        alone = all(self.within(end, together=False) for end in (other.at_least, other.at_most) if end is not None)
+        inner = (end for end in (other.together_at_least, other.together_at_most) if end is not None)
+        return same and dense and alone and all(self.within(end, together=True) for end in inner)
+
+
+class RouteRegion(InputTable):
+    """The conditions of a route: a request outside of them decodes plainly. An axis that is left out has none."""
+
+    temperature: AxisBounds | None = None
+    context: AxisBounds | None = Field(default=None, description="tokens of the prompt")
+    concurrency: AxisBounds | None = Field(default=None, description="requests in flight at once")
+    max_tokens: AxisBounds | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> "RouteRegion":
+        if not self.axes:
+            raise ValueError("a region without an axis has no conditions\nremove it")
+        if self.temperature is not None and self.temperature.at_least is None:
+            raise ValueError("a temperature has two ends\nset at_least")
+        if len({one.together_at_most is None for one in self.axes.values()}) > 1:
+            raise ValueError("the box of a region has an end on every axis\nset together_at_most on all of them")
+        return self
+
+    @property
+    def axes(self) -> dict[str, AxisBounds]:
+        """Return the axes that have conditions."""
+        named = {axis: getattr(self, axis) for axis in type(self).model_fields}
+        return {axis: bounds for axis, bounds in named.items() if bounds is not None}
+
+    @property
+    def point(self) -> "RouteRegion":
+        """Return the certified point alone, for a setting whose surroundings were not explored."""
+        return self.model_copy(update={axis: bounds.point for axis, bounds in self.axes.items()})
+
+    def beyond(self, seen: Mapping[str, float | None]) -> str | None:
+        """Return why a request with these values is outside; None where it is proven. A value may not be missing."""
+        for axis, bounds in self.axes.items():
+            value = seen.get(axis)
+            if value is None:
+                return f"the request does not say its {axis}"
+            if not bounds.within(value, together=False):
+                end = f"at most {bounds.at_most:g}" if value > bounds.at_most else f"at least {bounds.at_least:g}"
+                return f"{axis} {value:g} is outside of the certified region: {end}"
+        moved = {axis: value for axis, value in seen.items() if axis in self.axes and self.axes[axis].moved(value or 0)}
+        if len(moved) < 2 or all(self.axes[axis].within(value or 0, together=True) for axis, value in moved.items()):
+            return None
+        return f"{' and '.join(moved)} were not certified together that far"
+
+
 class Route(InputTable):
     """What the policy says for one workload."""
 
@@ -129,6 +224,9 @@ class Route(InputTable):
         default=None, ge=1, description="requests in flight up to which it may speculate; default that of [conditions]"
     )
     measured: MeasuredRoute = MeasuredRoute()
+    region: RouteRegion | None = Field(
+        default=None, description="the requests it may speculate for; without it, [conditions] alone say so"
+    )
 
     @model_validator(mode="after")
     def _drafts(self) -> "Route":
@@ -274,7 +372,9 @@ def digest(text: str) -> str:
 class Policy(InputTable):
     """The whole file."""
 
-    schema_: Literal[1] = Field(alias="schema")
+    schema_: Literal[1, 2] = Field(
+        alias="schema", description="2 where a route has a region, so that a reader that does not know of it refuses"
+    )
     slo: str = Field(min_length=1)
     grade: Literal["certification", "demo"]
     manifest_sha256: str
@@ -291,6 +391,9 @@ class Policy(InputTable):
 
     @model_validator(mode="after")
     def _names_exist(self) -> "Policy":
+        if self.schema_ != 1 + any(route.region is not None for route in self.route):
+            message = "it is 2 where a route has a region, else 1\ncopy the routes from the run's policy.toml"
+            raise located(("schema",), message)
         names = [route.workload for route in self.route]
         if len(set(names)) != len(names):
             raise ValueError("two routes have the same workload")
@@ -317,6 +420,9 @@ class Policy(InputTable):
     def max_concurrency(self, workload: str) -> int:
         """Return up to how many requests in flight a workload may speculate: without a figure, one."""
         certified = self.conditions.concurrency if self.conditions is not None else 1
+        region = self.route_of(workload).region
+        if region is not None and region.concurrency is not None:
+            return int(region.concurrency.at_most)
         return self.route_of(workload).max_concurrency or certified
 
     def expired(self, now: datetime) -> bool:

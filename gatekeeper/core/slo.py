@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -27,6 +28,8 @@ CHOSEN = ("draft", "num_draft_tokens", "block_size", "window", "draft_n_min", "d
 """Knobs the sweep chooses a value for."""
 CONDITIONS = ("temperature", "max_tokens", "thinking", "concurrency")
 """Knobs that are swept in both arms and reported, never chosen."""
+AXES = ("temperature", "context", "concurrency", "max_tokens")
+"""What a certified region may extend over; the last three are limits, which cover everything below them."""
 DRAFT_LENGTHS = ("num_draft_tokens", "block_size")
 """Knobs that set the draft length, for the step `shrink-draft`."""
 LONGEST_S = 30 * 86400.0
@@ -153,6 +156,53 @@ class Sweep(InputTable):
         """Return the values of *knob* to sweep; empty if it is not swept."""
         values: tuple[Any, ...] = getattr(self, knob)
         return values
+
+
+class Region(InputTable):
+    """Where around the certified point the setting is proven too: the axes, and the values to probe on each."""
+
+    temperature: tuple[float, ...] = Field(default=(), description="values on both sides of the certified one")
+    context: tuple[int, ...] = Field(default=(), description="tokens of a prompt; shorter canaries are lengthened")
+    concurrency: tuple[int, ...] = Field(default=(), description="requests in flight at once")
+    max_tokens: tuple[int, ...] = Field(default=(), description="limits of an answer's tokens")
+    monotone: tuple[Literal["temperature", "context", "concurrency", "max_tokens"], ...] = Field(
+        default=(), description="axes declared to get worse with each value away from the certified one: bisected"
+    )
+    canaries: int = Field(default=24, ge=8, le=1000, description="canaries of each workload at each point, at most")
+    repeats: int = Field(default=2, ge=1, le=100, description="answers per arm to each of them, at most")
+
+    @field_validator(*AXES)
+    @classmethod
+    def _ordered(cls, values: tuple[float, ...]) -> tuple[float, ...]:
+        if any(after <= before for before, after in pairwise(values)):
+            raise ValueError("the values must rise from one to the next\nsort them, and remove what is listed twice")
+        if len(values) > MOST_VALUES:
+            raise ValueError(f"{len(values)} values; an axis takes up to {MOST_VALUES}\nremove some")
+        return values
+
+    @model_validator(mode="after")
+    def _within_limits(self) -> "Region":
+        lowest = {"temperature": 0.0, "context": 1, "concurrency": 1, "max_tokens": 1}
+        highest = {"temperature": 100.0, "context": 1_000_000, "concurrency": 64, "max_tokens": MOST_TOKENS}
+        for axis in AXES:
+            for value in self.values(axis):
+                if not lowest[axis] <= value <= highest[axis]:
+                    message = f"{value:g} is not from {lowest[axis]:g} to {highest[axis]:g}\nremove it"
+                    raise located((axis,), message)
+        for number, axis in enumerate(self.monotone):
+            if not self.values(axis) or axis in self.monotone[:number]:
+                raise located(("monotone",), f"'{axis}' is no axis with values, or is listed twice\nremove it")
+        return self
+
+    def values(self, axis: str) -> tuple[float, ...]:
+        """Return the values to probe on *axis*, rising; empty if the region does not extend over it."""
+        values: tuple[float, ...] = getattr(self, axis)
+        return values
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Return the axes that it names."""
+        return tuple(axis for axis in AXES if self.values(axis))
 
 
 class Soak(InputTable):
@@ -380,6 +430,7 @@ class Slo(InputTable):
     workload: tuple[Workload, ...] = Field(min_length=1, max_length=100)
     sweep: Sweep = Sweep()
     soak: Soak = Soak()
+    region: Region = Region()
     fallback: Fallback = Fallback()
     promote: Promote = Promote()
     telemetry: Telemetry = Telemetry()

@@ -53,6 +53,11 @@ def describe_setting(setting: Mapping[str, Any], *, whole: bool = False) -> str:
     return ", ".join((last_part(setting["draft"]), *(f"{knob_name(knob)} {value}" for knob, value in knobs)))
 
 
+def describe_point(point: Mapping[str, Any]) -> str:
+    """Write what differs at a point of a region from the certified one: temperature 0.7, context 8192."""
+    return ", ".join(f"{axis} {value:g}" for axis, value in point.items())
+
+
 def compare_speed(ratio: float, other: str) -> str:
     """Write a ratio of speeds: 14 % slower than plain decoding, 2.31x as fast as plain decoding."""
     change = round(100 * abs(ratio - 1))

@@ -177,9 +177,13 @@ class WorkloadVerdict:
     """What the sweep saw and why it chose."""
     steps: tuple[AbandonedStep, ...] = ()
     """The settings that were soaked before this one, in their order."""
+    region: dict[str, Any] = field(default_factory=dict)
+    """Around the certified point: which values of each axis are inside, outside and open; only where the SLO names a
+    region, and the workload is promoted."""
 
     def document(self) -> dict[str, Any]:
         """Return the workload as verdict.json writes it."""
+        around = {"region": self.region} if self.region else {}
         return {
             "name": self.name,
             "outcome": self.outcome,
@@ -190,6 +194,7 @@ class WorkloadVerdict:
             "measured": self.measured,
             "choice": self.choice,
             "steps": [step.document() for step in self.steps],
+            **around,
         }
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError
 from gatekeeper.core.manifest import Manifest, differences
 from gatekeeper.core.parse import ParseError, json_object
+from gatekeeper.core.policy import AxisBounds
 from gatekeeper.core.system.files import write_atomically
 from gatekeeper.core.system.inputs import load_manifest
 from gatekeeper.fleet.cells import Cell
@@ -72,10 +73,16 @@ def _measured(run: Path, confidence: float) -> dict[str, Any]:
                 "because": one["because"],
                 "ratio": next((ratio for name in RATIOS if (ratio := one["measured"].get(name))), None),
                 "confidence": confidence,
+                **({"region": _bounds(one["region"])} if one.get("region") else {}),
             }
             for one in verdict["workloads"]
         },
     }
+
+
+def _bounds(region: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the bounds of each axis of a region, as policy.toml has them."""
+    return {one["axis"]: {key: one[key] for key in AxisBounds.model_fields if key in one} for one in region["axes"]}
 
 
 def document(cells: Sequence[Mapping[str, Any]], started: str, ended: str | None) -> dict[str, Any]:

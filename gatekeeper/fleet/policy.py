@@ -30,7 +30,7 @@ def common(fleet: Mapping[str, Any], slo: str, hosts: Sequence[str] = ()) -> dic
     demos = [one["name"] for one in cells if one["grade"] == "demo"]
     routes = [_route(name, cells) for name in cells[0]["workloads"]]
     return {
-        "schema": 1,
+        "schema": 1 + any("region" in one for one in routes),
         "slo": slo,
         "grade": "demo" if demos else "certification",
         "hosts": [one["host"] for one in cells],
@@ -48,7 +48,9 @@ def _route(name: str, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     settings = {describe_setting(one["setting"]) for one in promoted.values()}
     if len(promoted) == len(found) and len(settings) == 1:
         (setting, *_) = (one["setting"] for one in promoted.values())
-        return {"workload": name, "speculation": True, "because": "promoted on every host", "setting": setting}
+        region = _narrowest([one.get("region", {}) for one in promoted.values()])
+        on = {"workload": name, "speculation": True, "because": "promoted on every host", "setting": setting}
+        return on | ({"region": region} if region else {})
     if len(promoted) < len(found):
         others = ", ".join(sorted(found.keys() - promoted.keys()))
         because = f"not promoted on {others}"
@@ -57,3 +59,28 @@ def _route(name: str, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     cost = {host: one["ratio"]["center"] for host, one in promoted.items() if one["ratio"]}
     paid = {"cost": {host: f"decodes plainly; its own policy gains {ratio:.2f}x" for host, ratio in cost.items()}}
     return {"workload": name, "speculation": False, "because": because, "setting": {}} | (paid if cost else {})
+
+
+def _narrowest(regions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what lies inside the region of every host; the hosts of one SLO have the same axes."""
+    found = {}
+    for axis in regions[0]:
+        bounds = [one[axis] for one in regions]
+        found[axis] = {
+            key: _NARROWEST[key](one[key] for one in bounds) for key in bounds[0] if all(key in one for one in bounds)
+        }
+    boxed = all("together_at_most" in one for one in found.values())
+    return {
+        axis: {key: value for key, value in one.items() if boxed or not key.startswith("together")}
+        for axis, one in found.items()
+    }
+
+
+_NARROWEST: dict[str, Any] = {
+    "certified": min,
+    "at_least": max,
+    "at_most": min,
+    "together_at_least": max,
+    "together_at_most": min,
+    "tokens_per_byte": max,
+}

@@ -1,7 +1,8 @@
 """A request as the proxy sorts it: what its path, headers and body say, never what a prompt says."""
 
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -13,6 +14,12 @@ GENERATING = ("/completions", "/responses", "/messages", "/api/chat", "/api/gene
 """Ends of the paths whose requests make a model write; any other request is passed through."""
 HEADERS = (WORKLOAD_HEADER, "Authorization", "x-api-key")
 """The headers that are read."""
+
+
+TEMPLATE_TOKENS = 8
+"""That a chat template adds to a message, at most."""
+LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "num_predict")
+"""Fields that limit the tokens of an answer, by server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +35,28 @@ class LiveRequest:
     response_format: str = "text"
     prompt_chars: int = 0
     system_sha256: str = ""
+    prompt_bytes: int | None = None
+    """Of all texts and tools; None where something else is in it, such as an image."""
+    messages: int = 0
+    temperature: float | None = None
+    max_tokens: float | None = None
     body: Mapping[str, Any] | None = field(default=None, repr=False)
     is_long: bool = False
     """Its body is a JSON object that was read in another process and is not here."""
+
+    def on_axes(self, in_flight: int, tokens_per_byte: float) -> dict[str, float | None]:
+        """Return where the request lies on each axis of a region; None where it does not say so.
+
+        The tokens of its prompt are estimated, rather too many than too few.
+        """
+        size, per_message = self.prompt_bytes, TEMPLATE_TOKENS * self.messages
+        context = None if size is None else math.ceil(size * tokens_per_byte) + per_message
+        return {
+            "temperature": self.temperature,
+            "context": context,
+            "concurrency": in_flight,
+            "max_tokens": self.max_tokens,
+        }
 
 
 def generates(method: str, path: str) -> bool:
@@ -68,6 +94,10 @@ def read(path: str, headers: Mapping[str, str], content: bytes) -> LiveRequest:
         response_format=kind if kind in RESPONSE_FORMATS else "text",
         prompt_chars=sum(len(_text(one)) for one in prompts),
         system_sha256="" if system is None else digest(system),
+        prompt_bytes=_prompt_bytes(prompts, [body.get("tools"), *(one.get("tool_calls") for one in messages)]),
+        messages=max(1, len(messages)),
+        temperature=_highest(body, ("temperature",)),
+        max_tokens=_highest(body, LIMITS),
         body=body,
     )
 
@@ -96,6 +126,27 @@ def _text(content: Any) -> str:
         return content
     parts = (one.get("text") if isinstance(one, dict) else one for one in _listed(content))
     return "".join(part for part in parts if isinstance(part, str))
+
+
+def _prompt_bytes(prompts: Iterable[Any], tools: Iterable[Any]) -> int | None:
+    """Return the bytes of a prompt's texts, its tools and their calls; None where it has parts that are no text."""
+    found = sum(len(json.dumps(one, ensure_ascii=False).encode("utf-8", "surrogatepass")) for one in tools if one)
+    for content in prompts:
+        parts = content if isinstance(content, list) else [] if content is None else [content]
+        for part in parts:
+            text = part.get("text") if isinstance(part, dict) else part
+            if not isinstance(text, str):
+                return None
+            found += len(text.encode("utf-8", "surrogatepass"))
+    return found
+
+
+def _highest(body: Mapping[str, Any], names: Sequence[str]) -> float | None:
+    """Return the largest of some fields, of the body or of its `options`; None where none is a number."""
+    options = body.get("options")
+    found = [table.get(name) for table in (body, options) if isinstance(table, dict) for name in names]
+    numbers = [one for one in found if isinstance(one, int | float) and not isinstance(one, bool) and one >= 0]
+    return float(max(numbers)) if numbers and len(numbers) == len([one for one in found if one is not None]) else None
 
 
 def sort(request: LiveRequest, proxy: Proxy, workloads: Iterable[str]) -> tuple[str, str]:

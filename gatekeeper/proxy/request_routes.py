@@ -146,8 +146,19 @@ class RequestRoutes:
             return off
         on = replace(off, fields=route.request, may_speculate=True, epoch=self.evidence.epoch(workload))
         limit, most = self._limits.setdefault(workload, ConcurrencyLimit()), known.policy.max_concurrency(workload)
-        if limit.update(self.in_flight, most, proxy, now_ns):
-            return replace(on, because=f"{self.in_flight} requests in flight, certified up to {most}")
+        crowded = limit.update(self.in_flight, most, proxy, now_ns)
+        outside = f"{self.in_flight} requests in flight, certified up to {most}" if crowded else None
+        if (outside := outside or _beyond_region(route, request, self.in_flight)) is not None:
+            return replace(on, because=outside, may_speculate=crowded)
         if self._draw() < proxy.holdout:
             return replace(on, because="holdout", arm="holdout")
         return replace(on, speculative=True, arm="speculative")
+
+
+def _beyond_region(route: OverlayRoute, request: LiveRequest, in_flight: int) -> str | None:
+    """Return why a request lies outside of the certified region; None where it does not, or there is none."""
+    region = route.region
+    if region is None:
+        return None
+    density = region.context.tokens_per_byte if region.context is not None else None
+    return region.beyond(request.on_axes(in_flight, density or 1.0))

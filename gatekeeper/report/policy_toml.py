@@ -39,6 +39,10 @@ WARM_UP = """\
 # An obligation of whoever serves: the first token kept its bound only where a short request, whose answer is thrown
 # away, went before the user's. Send one after each start, and before a user's request (when the user begins to type)
 # that follows a pause of `warm_up_after` or longer."""
+REGION = """\
+# The requests for which it may speculate; others decode plainly. While one axis differs from `certified`, the others do
+# not: up to `at_most`. While several differ: each up to `together_at_most`, where their corners were measured; without
+# it, no two may. A request that does not say a value is outside."""
 GUARD = """\
 # One bound. Violated for longer than `for`, it moves its workloads one step down the ladder; a host guard moves all of
 # them. `over` is the time range that is judged; after `missing_for` without data speculation is turned off. Only the
@@ -71,7 +75,7 @@ def _lines(table: Mapping[str, Any]) -> Iterator[str]:
 
 def _route(route: Mapping[str, Any]) -> Iterator[str]:
     yield "[[route]]"
-    tables = ("setting", "ladder", "measured")
+    tables = ("setting", "ladder", "measured", "region")
     units = {"warm_up_after": "s"}
     for key, value in route.items():
         if key == "warm_up":
@@ -86,6 +90,10 @@ def _route(route: Mapping[str, Any]) -> Iterator[str]:
     if "measured" in route:
         yield "[route.measured]"
         yield from (f"{name} = {_inline(figure)}" for name, figure in route["measured"].items())
+    if "region" in route:
+        yield REGION
+        yield "[route.region]"
+        yield from (f"{axis} = {_inline(bounds)}" for axis, bounds in route["region"].items())
     yield ""
 
 

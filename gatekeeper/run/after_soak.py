@@ -1,19 +1,21 @@
 """The passes after a soak, each with its own file: words, near-ties, a warm cache, first tokens …; then routing."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
 from gatekeeper.analysis.metrics.exactness import Divergence
 from gatekeeper.analysis.plan.objectives import first_token_workloads, warm_cache_workloads
+from gatekeeper.analysis.plan.region_points import REGION, REGION_TIES
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.sweep.routing import ROUTING
-from gatekeeper.analysis.verdict.case import canaries_without_plain, forbidden_divergences, wanted_passes
-from gatekeeper.analysis.verdict.conclude import lacking_for_routing
+from gatekeeper.analysis.verdict.case import Case, canaries_without_plain, forbidden_divergences, wanted_passes
+from gatekeeper.analysis.verdict.conclude import lacking_for_region, lacking_for_routing
+from gatekeeper.analysis.verdict.explored_region import Known, explore
 from gatekeeper.analysis.verdict.warm_up import late_first_tokens
 from gatekeeper.core.errors import InputError, UnresponsiveError
 from gatekeeper.core.metrics import Sight
-from gatekeeper.core.records import Generation, Kind
+from gatekeeper.core.records import Generation, Kind, Setting, StoredRecords, Tie
 from gatekeeper.core.system.record_files import ANSWERS, FORCED, TIES, RecordWriter
 from gatekeeper.run.active_run import ActiveRun
 from gatekeeper.run.requests import Client, SoakTask
@@ -21,6 +23,7 @@ from gatekeeper.run.stages.after_pauses import send_after_pauses
 from gatekeeper.run.stages.first_tokens import sample_first_tokens
 from gatekeeper.run.stages.forced import decode_plainly, force_answers
 from gatekeeper.run.stages.near_ties import read_ties
+from gatekeeper.run.stages.region_probes import send_look
 from gatekeeper.run.stages.routing_pass import send_routing_requests
 from gatekeeper.run.stages.warm_cache import warm
 
@@ -80,6 +83,87 @@ def compare_routes(run: ActiveRun, client: Client) -> None:
         run.observe("warning", {"about": "the comparison of the routes", "because": error.message})
     file.finish()
     run.stage_done("routing")
+
+
+def explore_regions(run: ActiveRun, client: Client) -> None:
+    """Probe the points around what was promoted, until every boundary is known; it ends if a point cannot be served.
+
+    What each workload's verdict rests on is decided by then: these answers only say how far its route reaches.
+    """
+    case = run.case(live=True)
+    wanted = lacking_for_region(case)
+    if not wanted:
+        return
+    file, ties = run.writer(REGION, ANSWERS), run.writer(REGION_TIES, TIES)
+    answers, gaps = list(file.release()), list(ties.release())
+    run.observe("stage", {"stage": "region"})
+    try:
+        for name, route, longest in wanted:
+            _explore(run, client, case, (name, route, longest), answers, gaps, record=file, record_tie=ties)
+    except (InputError, UnresponsiveError) as error:
+        run.observe("warning", {"about": "the region", "because": f"{error.message}; what is not measured stays open"})
+    finally:
+        run.phase("")
+    ties.finish()
+    file.finish()
+    run.stage_done("region")
+
+
+def _explore(
+    run: ActiveRun,
+    client: Client,
+    case: Case,
+    promoted: tuple[str, Setting, int | None],
+    answers: list[Generation],
+    gaps: list[Tie],
+    *,
+    record: Callable[[Generation], None],
+    record_tie: Callable[[Tie], None],
+) -> None:
+    """Explore the region of one workload; *answers* and *gaps* are those so far, of all workloads."""
+    name, *_ = promoted
+    known: Known = {}
+    point: object = None
+
+    def note(made: Generation) -> None:
+        record(made)
+        answers.append(made)
+
+    def note_tie(tie: Tie) -> None:
+        record_tie(tie)
+        gaps.append(tie)
+
+    while True:
+        now = replace(case, region=StoredRecords(tuple(answers)), region_ties=StoredRecords(tuple(gaps)))
+        need = explore(now, *promoted, known).need
+        if need is None:
+            return
+        plan = need.plan
+        if need.ties:
+            task = replace(run.task(SoakPlan(plan.phase, {name: plan.knobs}, plan.knobs)), slo=plan.slo)
+            task = replace(task, canaries={name: tuple(plan.canaries.values())})
+            reads = run.client if Sight.LOGITS in run.backend.sight else None
+            client.close()  # two copies of the models would not fit
+            read_ties(
+                task, {name: need.ties}, reads, run.backend.clock, before=gaps, record=note_tie, observe=run.observe
+            )
+            continue
+        if client.gave_up:
+            client.close()  # the next point deserves a system that runs
+        if plan.point != point:
+            run.observe("point", {"workload": name, "point": dict(plan.point)})
+        run.phase(plan.phase)
+        send_look(
+            plan,
+            plan.blocks(need.look, case.plan.seed),
+            client,
+            shares_process=run.backend.shares_process,
+            cold=plan.point != point,
+            done={one.key for one in answers if one.workload == name},
+            record=note,
+            observe=run.observe,
+        )
+        point = plan.point
 
 
 def _needed_after(run: ActiveRun, soak_plan: SoakPlan) -> tuple[Mapping[str, Sequence[Divergence]], tuple[str, ...]]:

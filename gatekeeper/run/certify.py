@@ -36,7 +36,7 @@ from gatekeeper.report.data.page import page_data
 from gatekeeper.report.html import page
 from gatekeeper.run import verify
 from gatekeeper.run.active_run import ActiveRun
-from gatekeeper.run.after_soak import after_soak, compare_routes
+from gatekeeper.run.after_soak import after_soak, compare_routes, explore_regions
 from gatekeeper.run.load import fixed_in
 from gatekeeper.run.plan import soak_outlook
 from gatekeeper.run.prepare import prepare, takes_real_time
@@ -267,6 +267,7 @@ def _measure(run: ActiveRun) -> None:
                 after_soak(run, soak_plan)
                 run.stage_done(soak_plan.name)
         compare_routes(run, client)
+        explore_regions(run, client)
         client.close()
 
 

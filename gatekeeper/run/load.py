@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from gatekeeper.analysis.plan.objectives import Terms
+from gatekeeper.analysis.plan.region_points import REGION, REGION_TIES
 from gatekeeper.analysis.plan.soak_schedule import PART, file_after
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.sweep.routing import ROUTING
@@ -22,7 +23,7 @@ from gatekeeper.core.manifest import Manifest, seed_of, sha256
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.reasons import Reason
-from gatekeeper.core.records import Event, Generation, Kind, Setting, StoredRecords
+from gatekeeper.core.records import Event, Generation, Kind, Setting, StoredRecords, Tie
 from gatekeeper.core.system import inputs, record_files, run_directory
 from gatekeeper.core.system.inputs import Inputs, load_manifest, stored_inputs
 from gatekeeper.core.system.record_files import RESTORE_HINT
@@ -95,6 +96,10 @@ def load_case(
     passes = ("warm", "pauses", "draws")
     after = {file: answers(file) for name in soaks for file in (file_after(what, name) for what in passes)}
     asked: StoredRecords[Generation] = answers(ROUTING) if (directory.path / ROUTING).exists() else StoredRecords(())
+    around: StoredRecords[Generation] = answers(REGION) if (directory.path / REGION).exists() else StoredRecords(())
+    near: StoredRecords[Tie] = StoredRecords(())
+    if (directory.path / REGION_TIES).exists():
+        near = record_files.read_records(directory.path / REGION_TIES, record_files.TIES)
     damaged = directory.damaged_files()
     samples = record_files.read_records(directory.path / "host.jsonl", record_files.SAMPLES)
     events = record_files.read_records(directory.path / run_directory.EVENTS_FILE, record_files.EVENTS)
@@ -116,6 +121,9 @@ def load_case(
         after_soak=after_parts("words", record_files.ANSWERS)
         | {file: one for file, one in after.items() if not (live and one.trouble)},
         routing=StoredRecords(()) if live and asked.trouble else asked,
+        region=replace(around, trouble=None) if live else around,
+        region_ties=near,
+        region_ended=not live or ((directory.path / REGION).exists() and around.trouble is None),
         host_samples=samples.records,
         host_trouble=None if live else samples.trouble,
         interval=manifest.sample_interval,

@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import ClientSession, web
 
-from gatekeeper.core.policy import Policy
+from gatekeeper.core.policy import Policy, RouteRegion
 from gatekeeper.core.subject import Address
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.proxy.live_evidence import LiveEvidence
@@ -90,11 +90,12 @@ def published(
     until_ns: int = NEVER,
     of: Policy | None = None,
     names: Sequence[str] = ("easy",),
+    region: RouteRegion | None = None,
 ) -> None:
     """Publish routes as a watch does."""
     setting = (("draft", "heavy"), ("num_draft_tokens", 4)) if on else ()
     because = "as certified" if on else "a guard was violated"
-    found = [OverlayRoute(name, on, because, setting, fields or {}) for name in names]
+    found = [OverlayRoute(name, on, because, setting, fields or {}, region) for name in names]
     routes.publish(of or live_policy(), found, {name: plain or {} for name in names}, until_ns)
 
 

@@ -1,10 +1,16 @@
 """The route of a live request: the policy, the load, the holdout."""
 
+import json
+import tomllib
+from datetime import UTC, datetime
+from typing import Any
+
 import pytest
 
-from gatekeeper.core.policy import Proxy
+from gatekeeper.core.policy import Proxy, RouteRegion
+from gatekeeper.deploy.watch.overlay import Overlay, OverlayRoute
 from gatekeeper.proxy.live_evidence import LiveEvidence
-from gatekeeper.proxy.live_request import LiveRequest
+from gatekeeper.proxy.live_request import LiveRequest, read
 from gatekeeper.proxy.request_routes import ConcurrencyLimit, RequestRoutes
 from tests.builders.live_server import CHAT, live_policy, published
 
@@ -110,3 +116,80 @@ def test_each_route_has_its_own_limit_and_its_own_way_back() -> None:
         seen.append(speculating())
 
     assert [[False, True], [False, True], [False, True], [True, True]] == seen
+
+
+REGION = RouteRegion.model_validate(
+    {
+        "temperature": {
+            "certified": 0.0,
+            "at_least": 0.0,
+            "at_most": 0.7,
+            "together_at_least": 0.0,
+            "together_at_most": 0.3,
+        },
+        "context": {"certified": 100, "at_most": 1000, "together_at_most": 500, "tokens_per_byte": 0.5},
+        "concurrency": {"certified": 1, "at_most": 2, "together_at_most": 1},
+        "max_tokens": {"certified": 256, "at_most": 512, "together_at_most": 512},
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "in_flight", "why"),
+    [
+        ({}, 1, None),
+        ({"temperature": 0.7}, 1, None),
+        ({"temperature": 0.8}, 1, "temperature 0.8 is outside"),
+        ({"max_tokens": None, "max_completion_tokens": 512}, 1, None),
+        ({"max_tokens": 10, "options": {"num_predict": 600}}, 1, "max_tokens 600 is outside"),
+        ({"temperature": None}, 1, "does not say its temperature"),
+        ({"temperature": "0"}, 1, "does not say its temperature"),
+        ({"max_tokens": None}, 1, "does not say its max_tokens"),
+        ({"messages": [{"role": "user", "content": "x" * 1900}]}, 1, None),
+        ({"messages": [{"role": "user", "content": "x" * 2100}]}, 1, "context 1058 is outside"),
+        ({"messages": [{"role": "user", "content": "x", "tool_calls": ["y" * 2100]}]}, 1, "context 1061 is outside"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 1, "does not say its context"),
+        ({}, 2, None),
+        ({}, 3, "concurrency 3 is outside"),
+        ({"temperature": 0.3, "max_tokens": 512}, 1, None),
+        ({"temperature": 0.7, "max_tokens": 512}, 1, "temperature and max_tokens were not certified together"),
+        ({"temperature": 0.3}, 2, "temperature and concurrency were not certified together"),
+    ],
+)
+def test_a_request_outside_of_the_region_decodes_plainly(body: dict[str, Any], in_flight: int, why: str | None) -> None:
+    """
+    Each axis alone up to its end, several together up to the box; a value that the request does not say is outside.
+    """
+    routes = RequestRoutes(LiveEvidence(), lambda: 1.0)
+    published(routes, region=REGION)
+    asked = {"messages": [{"role": "user", "content": "hello"}], "temperature": 0, "max_tokens": 100, **body}
+    for _ in range(in_flight):
+        routes.begin()
+
+    decided = routes.decide(read(CHAT, {}, json.dumps(asked).encode()))
+
+    assert (why is None) == decided.speculative
+    assert (why or "") in decided.because
+    assert decided.may_speculate == decided.speculative
+
+
+def test_a_lower_step_speculates_at_the_certified_point_alone() -> None:
+    """
+    What was explored is the certified setting: of a ladder step nothing around the point is known.
+    """
+    assert REGION.point.beyond({"temperature": 0, "context": 90, "concurrency": 1, "max_tokens": 256}) is None
+    assert REGION.point.beyond({"temperature": 0.3, "context": 90, "concurrency": 1, "max_tokens": 256}) is not None
+
+
+def test_the_overlay_carries_the_region() -> None:
+    """
+    Who reads the overlay gets the conditions with the route; who does not know of them refuses its schema.
+    """
+    route = OverlayRoute("easy", True, "as certified", (("draft", "heavy"),), region=REGION)
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    text = Overlay("s", "p", "v", now, now, (route,)).text()
+
+    assert 2 == tomllib.loads(text)["schema"]
+    assert REGION == RouteRegion.model_validate(tomllib.loads(text)["route"][0]["region"])
+    assert text.index("[route.setting]") < text.index("[route.region")

@@ -130,6 +130,15 @@ max_tokens = [64, 128]
 thinking = [true, false]
 concurrency = [1, 2]
 
+[region]
+temperature = [0.0, 0.7]
+context = [4096, 8192]
+concurrency = [1, 4]
+max_tokens = [256, 512]
+monotone = ["context", "concurrency"]
+canaries = 16
+repeats = 3
+
 [sweep.default]
 draft = "org/small-4bit"
 num_draft_tokens = 4

@@ -100,12 +100,12 @@ def _names(sight: Sight) -> str:
 
 def _backend(slo: Slo, kind: BackendTraits) -> list[Complaint]:
     found = []
-    swept = [knob for knob in (*CHOSEN, *CONDITIONS) if slo.sweep.values(knob)]
-    for knob in swept:
+    swept = [("sweep", knob) for knob in (*CHOSEN, *CONDITIONS) if slo.sweep.values(knob)]
+    for table, knob in (*swept, *(("region", axis) for axis in slo.region.axes if axis in CONDITIONS)):
         if knob not in kind.knobs and not (knob == "concurrency" and kind.streams > 1):
             message = f"backend {kind.name} has no knob {knob}"
-            found.append(Complaint("never", f"sweep.{knob}", message, f"its knobs: {', '.join(sorted(kind.knobs))}"))
-    for streams in {slo.soak.concurrency, *slo.sweep.concurrency}:
+            found.append(Complaint("never", f"{table}.{knob}", message, f"its knobs: {', '.join(sorted(kind.knobs))}"))
+    for streams in {slo.soak.concurrency, *slo.sweep.concurrency, *slo.region.concurrency}:
         if streams > kind.streams:
             message = f"backend {kind.name} serves {kind.streams} at once, the SLO sets concurrency = {streams}"
             found.append(Complaint("never", "soak.concurrency", message, "use a server backend such as mlx-server"))

@@ -339,6 +339,7 @@ def plan_document(slo: Slo, plan: SweepPlan) -> dict[str, Any]:
             "pauses-1*.jsonl",
             "draws-1*.jsonl",
             "routing.jsonl",
+            *(["region.jsonl", "region-ties.jsonl"] if slo.region.axes else []),
             "host.jsonl",
             "events.jsonl",
         ],

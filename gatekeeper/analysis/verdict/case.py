@@ -54,6 +54,11 @@ class Case:
     """Untimed plain answers, answers from a warm prompt cache, sampled first tokens, by the name of the file."""
     routing: StoredRecords[Generation] = field(default_factory=lambda: StoredRecords(()))
     """What was asked at the end of the run to compare the routes; nothing where the sweep sufficed."""
+    region: StoredRecords[Generation] = field(default_factory=lambda: StoredRecords(()))
+    """The answers at the points of the region, of all workloads."""
+    region_ties: StoredRecords[Tie] = field(default_factory=lambda: StoredRecords(()))
+    region_ended: bool = True
+    """Nothing more is measured there: what is missing stays open."""
     host_samples: Sequence[HostSample] = ()
     host_trouble: str | None = None
     interval: float = 1.0

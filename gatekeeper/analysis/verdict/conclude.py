@@ -24,11 +24,12 @@ from gatekeeper.analysis.verdict.case import (
     soaked_seconds,
     too_short,
 )
+from gatekeeper.analysis.verdict.explored_region import region_document
 from gatekeeper.analysis.verdict.findings import cache_findings
 from gatekeeper.analysis.verdict.host_checks import host_checks
 from gatekeeper.analysis.verdict.sweep_result import negative_controls, sweep_choices, sweep_lies
 from gatekeeper.analysis.verdict.workload import judge_baseline, judge_workload, no_gain_proven
-from gatekeeper.core.records import Setting
+from gatekeeper.core.records import Setting, StoredRecords
 from gatekeeper.core.slo import CERTIFICATION_S, Workload
 from gatekeeper.core.verdict import AbandonedStep, Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict
 
@@ -86,7 +87,7 @@ def conclude(case: Case) -> Conclusion:
         due = due or tuple(part for part in further if part is not None)
         if due:
             break
-    verdict = _verdict(state)
+    verdict = _verdict(state) if due else _with_regions(state, _verdict(state))
     return Conclusion(verdict, due, {} if due else _routes(state, verdict.workloads))
 
 
@@ -298,6 +299,32 @@ def _routing(state: _State, workloads: Sequence[WorkloadVerdict]) -> dict[str, A
     reasons |= {one.workload: one.because for one in state.transitions}
     asked = case.routing.records
     return routing(case.slo, case.plan, case.sweep_records, case.weights, routes, asked=asked, reasons=reasons)
+
+
+def _with_regions(state: _State, verdict: Verdict) -> Verdict:
+    """Return the verdict with the region of each promoted workload; none before every route is known."""
+    routes = _routes(state, verdict.workloads)
+    if not state.case.slo.region.axes or not routes:
+        return verdict
+    found = (
+        replace(one, region=region_document(state.case, one.name, routes[one.name], one.measured.get("longest_prompt")))
+        if speculates(routes[one.name])
+        else one
+        for one in verdict.workloads
+    )
+    return replace(verdict, workloads=tuple(found))
+
+
+def lacking_for_region(case: Case) -> list[tuple[str, Setting, int | None]]:
+    """Return the promoted workloads whose region may be explored: name, setting and longest certified prompt."""
+    if not case.slo.region.axes or case.region_ended:
+        return []
+    known = conclude(replace(case, region=StoredRecords(()), region_ended=True))
+    return [
+        (one.name, known.routes[one.name], one.measured.get("longest_prompt"))
+        for one in known.verdict.workloads
+        if speculates(known.routes.get(one.name, PLAIN))
+    ]
 
 
 def lacking_for_routing(case: Case) -> list[RoutingRequest]:

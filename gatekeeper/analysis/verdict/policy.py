@@ -11,7 +11,7 @@ from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.verdict.certified_conditions import conditions, launches
 from gatekeeper.analysis.verdict.warm_up import WARM_UP
 from gatekeeper.core.manifest import Manifest
-from gatekeeper.core.policy import WATCHED, MeasuredRoute, Watch
+from gatekeeper.core.policy import WATCHED, AxisBounds, MeasuredRoute, Watch
 from gatekeeper.core.records import Event, Setting
 from gatekeeper.core.slo import Objective, Slo
 from gatekeeper.core.units import percent, show
@@ -44,8 +44,9 @@ def policy(
 ) -> dict[str, Any]:
     """Return the content of policy.toml."""
     host_failed = any(check.outcome is Outcome.FAIL for check in verdict.host_checks)
+    routes = [route(slo, one, host_failed=host_failed) for one in verdict.workloads]
     return {
-        "schema": 1,
+        "schema": 1 + any("region" in one for one in routes),
         "slo": slo.name,
         "grade": verdict.grade,
         "manifest_sha256": verdict.manifest_sha256,
@@ -56,7 +57,7 @@ def policy(
         "watch": Watch().model_dump(exclude={"on_change"}),
         "conditions": conditions(slo, manifest, verdict, events),
         **({"launch": lines} if (lines := launches(verdict, events)) else {}),
-        "route": [route(slo, one, host_failed=host_failed) for one in verdict.workloads],
+        "route": routes,
         "guard": [] if host_failed else guards(slo, verdict),
     }
 
@@ -81,7 +82,14 @@ def route(slo: Slo, workload: WorkloadVerdict, *, host_failed: bool) -> dict[str
         out["ladder"] = below
     if on and (figures := _figures(workload)):
         out["measured"] = figures
+    if on and workload.region:
+        out["region"] = {
+            one["axis"]: {key: one[key] for key in _BOUNDS if key in one} for one in workload.region["axes"]
+        }
     return out
+
+
+_BOUNDS = tuple(AxisBounds.model_fields)
 
 
 def _max_concurrency(slo: Slo, choice: Mapping[str, Any]) -> int | None:

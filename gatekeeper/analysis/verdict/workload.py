@@ -60,10 +60,10 @@ def judge_workload(
     ]
     looks = [*earlier, evidence]
     objectives = [
-        _measurable(one, evidence) for one in all_objectives(case.slo, name, speculating=speculating, terms=terms)
+        measurable(one, evidence) for one in all_objectives(case.slo, name, speculating=speculating, terms=terms)
     ]
     logits = Sight.LOGITS in terms.sight
-    beyond = [_unseen(case, one) for one in looks] if speculating else looks
+    beyond = [unseen(case, one) for one in looks] if speculating else looks
     checks = tuple(
         or_warmed(
             one,
@@ -94,7 +94,7 @@ def judge_workload(
     return WorkloadVerdict(name, word, shown, checks, required, because, measured, choice.document()), findings
 
 
-def _unseen(case: Case, evidence: PairedAnswers) -> PairedAnswers:
+def unseen(case: Case, evidence: PairedAnswers) -> PairedAnswers:
     """Return what the soak recorded of canaries that the sweep never sent, so that they had no part in the choice."""
     swept = {one.canary for many in case.sweep_records.values() for one in many if one.workload == evidence.workload}
     return replace(
@@ -125,9 +125,10 @@ def judge_baseline(case: Case, soak: SoakPlan, name: str, choice: Choice, becaus
     evidence = replace(soak_answers(case, soak, name), level=looks_at(case, soak, name)[-1].level)
     plain = replace(evidence, answers=evidence.plain, plain=(), pairs=(), before=())
     objectives = all_objectives(case.slo, name, speculating=False)
-    unseen = _unseen(case, plain)
+    others = unseen(case, plain)
     checks = tuple(
-        check(one, _estimate(one, unseen if one.beyond_canaries else plain, {}, logits=False)) for one in objectives
+        check(one, objective_estimate(one, others if one.beyond_canaries else plain, {}, logits=False))
+        for one in objectives
     )
     if not plain.answers or any(one.outcome is not Outcome.PASS for one in checks):
         return None
@@ -135,7 +136,7 @@ def judge_baseline(case: Case, soak: SoakPlan, name: str, choice: Choice, becaus
     return WorkloadVerdict(name, "graded_back", shown, checks, False, because, measured, choice.document())
 
 
-def _measurable(objective: Objective, evidence: PairedAnswers) -> Objective:
+def measurable(objective: Objective, evidence: PairedAnswers) -> Objective:
     """Return the objective; the implicit one on decode speed is on whole answers where these have no decode speed."""
     if isinstance(objective, Implicit) and objective.metric == "throughput_ratio" and has_no_decode_speed(evidence):
         return objective.model_copy(update={"metric": "answer_throughput_ratio"})
@@ -148,19 +149,20 @@ def _check(objective: Objective, looks: Sequence[PairedAnswers], lost: Mapping[s
     The bounds of all looks hold together, so a decision of any of them does. What is counted, and what is void, is
     taken from all records.
     """
-    now = check(objective, _estimate(objective, looks[-1], lost, logits=logits))
+    now = check(objective, objective_estimate(objective, looks[-1], lost, logits=logits))
     widened = now.center is not None or objective.of.quantile is not None
     if now.outcome is Outcome.UNPROVEN and widened and objective.metric not in lost:
         for evidence in reversed(looks[:-1]):
-            before = check(objective, _estimate(objective, evidence, lost, logits=logits))
+            before = check(objective, objective_estimate(objective, evidence, lost, logits=logits))
             if before.outcome is not Outcome.UNPROVEN:
                 return before
     return now
 
 
-def _estimate(
+def objective_estimate(
     objective: Objective, evidence: PairedAnswers, lost: Mapping[str, str], *, logits: bool
 ) -> Estimate | Missing:
+    """Return the estimate that an objective is checked with; Missing for a metric that is *lost*, with the reason."""
     if objective.metric in lost:
         return Missing(lost[objective.metric], len(evidence.answers))
     if isinstance(objective, Implicit) and objective.metric == "token_agreement":

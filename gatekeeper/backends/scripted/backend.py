@@ -198,7 +198,10 @@ class ScriptedSystem(RunningSystem):
         context = backend.context(
             request,
             number=number,
-            pace=math.exp(noise) * self._pace(arm, number, begun, streams) / (replayed.faster if replayed else 1.0),
+            pace=math.exp(noise)
+            * self._pace(arm, number, begun, streams)
+            * self._slower(request, arm, streams)
+            / (replayed.faster if replayed else 1.0),
             seconds=backend.seconds(begun),
             short=fault == "short",
             spoiled_by=self._spoiled_by(request),
@@ -262,6 +265,17 @@ class ScriptedSystem(RunningSystem):
             if drift.of == "time" and drift.arm in {"both", arm}:
                 pace *= drift.factor(self._backend.seconds(begun))
         return pace * float(1 + getattr(self._script.batching, arm) * (streams - 1))
+
+    def _slower(self, request: DecodeRequest, arm: Arm, streams: int) -> float:
+        """Return what every time of an arm is multiplied with, by where the request lies on each axis."""
+        where = {
+            "temperature": request.sampling.temperature,
+            "context": prompt_tokens(request.canary),
+            "max_tokens": request.sampling.max_tokens,
+            "concurrency": streams,
+        }
+        mine = (one for one in self._script.slower if one.arm in {"both", arm} and where[one.axis] > one.above)
+        return math.prod(one.by for one in mine)
 
     def _record(
         self,

@@ -53,6 +53,8 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
                  "noise": "20 MB", "noise_kept": 0.9,                  normal, AR(1) from reading to reading
                  "sawtooth": "300 MB", "sawtooth_every": "60 s"},      fills up evenly, then is given back
       "batching": {"plain": 0.1, "candidate": 1.0},   what each further concurrent stream adds to every time
+      "slower": [{"axis": "temperature", "above": 0.7, "by": 2.0, "arm": "candidate"}],     every time of an arm, where
+                                    the request's temperature, context (words), max_tokens or concurrency is above
       "counters": "honest",         "honest" | "silent": none | "zero": they claim that nothing was proposed
       "replays": {"arm": "candidate", "faster": 3.0, "whole": false},  every answer of an arm to a canary but its first
                                     comes so much faster, from a cache; whole: in one piece
@@ -222,6 +224,15 @@ class Batching(InputTable):
     candidate: float = Field(default=0.0, ge=0)
 
 
+class Slower(InputTable):
+    """What a request slows down that lies above a value of an axis."""
+
+    axis: Literal["temperature", "context", "max_tokens", "concurrency"]
+    above: float = Field(ge=0)
+    by: float = Field(gt=0)
+    arm: Literal["both", "plain", "candidate"] = "candidate"
+
+
 class Replays(InputTable):
     """A cache of whole answers, in front of one arm or of both."""
 
@@ -284,6 +295,7 @@ class Script(Behaviour):
     drift: tuple[Drift, ...] = ()
     memory: Memory = Memory()
     batching: Batching = Batching()
+    slower: tuple[Slower, ...] = ()
     counters: Literal["honest", "silent", "zero"] = "honest"
     replays: Replays | None = None
     claims: Claimed | None = None

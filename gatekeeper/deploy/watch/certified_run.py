@@ -95,6 +95,11 @@ class CertifiedRun:
             return "the run did not promote it"
         if dict(route.steps[0]) != dict(certified):
             return f"its setting differs from the certified one, {dict(certified)}"
+        if (own := self.policy.route_of(route.workload).region if self.policy is not None else None) is not None:
+            mine = route.region.axes if route.region is not None else {}
+            wider = [axis for axis, bounds in own.axes.items() if axis not in mine or not bounds.covers(mine[axis])]
+            if wider:
+                return f"its region is wider than the certified one: {', '.join(wider)}"
         for lower in map(dict, route.steps[1:-1]):
             longer = any((lower.get(knob) or 0) > (certified.get(knob) or 0) for knob in _LENGTHS)
             if lower["draft"] not in self.given.slo.subject.drafts or longer:

@@ -92,7 +92,7 @@ class _Route(BaseModel):
 
 
 class _Overlay(BaseModel):
-    schema_: Literal[1] = Field(alias="schema")
+    schema_: Literal[1, 2] = Field(alias="schema")
     verdict_sha256: str
     route: list[_Route]
 

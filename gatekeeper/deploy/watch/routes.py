@@ -169,7 +169,10 @@ class Routes:
         because = state.standing.because or state.standing.barred
         if not because:
             because = "as certified" if on else self.policy.route_of(name).because or "as the policy says"
-        return OverlayRoute(name, on, because, setting if on else ())
+        region = self.policy.route_of(name).region if on else None
+        if region is not None and state.standing.step:
+            region = region.point  # only the certified setting was explored
+        return OverlayRoute(name, on, because, setting if on else (), region=region)
 
     @property
     def exit_code(self) -> ExitCode:

@@ -14,6 +14,7 @@ from gatekeeper.report.data.sweep import METRICS
 from gatekeeper.report.html import charts, soak
 from gatekeeper.report.html.charts import Line, Scale
 from gatekeeper.report.html.markup import Markup, el, facts, note, section, table
+from gatekeeper.report.html.region_section import regions
 
 SWEEP_HEADS = ("Setting", "Against plain", "Acceptance", "Canaries")
 CURVES = {"ttft": "Time to first token", "itl": "Time per token after it"}
@@ -22,6 +23,7 @@ CURVES = {"ttft": "Time to first token", "itl": "Time per token after it"}
 def sections(page: PageData) -> list[Markup]:
     """Return the sections that follow the objectives; those with nothing to show are left out."""
     found = (
+        regions(page.verdict),
         _sweep(page),
         _distributions(page),
         soak.soaks(page),

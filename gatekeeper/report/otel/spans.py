@@ -33,7 +33,7 @@ INCIDENTS = frozenset({"subject_died", "subject_lost", "sampler_died", "load_die
 def stage_of(file: str) -> str:
     """Name the stage of a record file: all files of the sweep are one stage, each other file is its own."""
     stem = file.removesuffix(".jsonl")
-    return stem if stem.startswith(("soak-", "words-", "warm-", "pauses-", "draws-", "routing")) else "sweep"
+    return stem if stem.startswith(("soak-", "words-", "warm-", "pauses-", "draws-", "routing", "region")) else "sweep"
 
 
 def request(identity: RunIdentity, file: str, one: Generation, *, rounds: bool) -> ReadableSpan | None:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.records import Event
-from gatekeeper.core.text import counted, describe_setting, printable
+from gatekeeper.core.text import counted, describe_point, describe_setting, printable
 from gatekeeper.core.units import show_seconds
 from gatekeeper.report.data.progress import DONE, Progress, Snapshot
 from gatekeeper.report.data.workload_progress import WorkloadRow
@@ -54,6 +54,7 @@ def _line(event: Event) -> str | None:
         "stage": lambda: _stage(detail) + _settings(detail),
         "soaking": lambda: f"{detail['soak']}: at least {show_seconds(float(detail['seconds']))}",
         "stopped": lambda: f"{detail['workload']}: stopped testing {_trial(detail)} early: {detail['because']}",
+        "point": lambda: f"{detail['workload']}: probing {describe_point(detail['point'])}",
         "doubt": lambda: f"not comparable: {detail['because']}",
         "warning": lambda: f"note: {detail['about']}: {detail['because']}",
         "telemetry_failed": lambda: f"telemetry of {detail['stage']} was not delivered: {detail['because']}",

@@ -1,0 +1,140 @@
+"""A certified region: the run explores it, the policy carries it, and nobody routes beyond it."""
+
+import json
+import shutil
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatekeeper.core.system.run_directory import RunDirectory
+from tests.builders.place import Place
+
+Scripted = Callable[..., Place]
+Until = Callable[[Callable[[], bool]], None]
+
+TRUTH = {
+    "ratio": 1.5,
+    "slower": [
+        {"axis": "temperature", "above": 0.7, "by": 2.0},
+        {"axis": "context", "above": 700, "by": 2.0},
+        {"axis": "concurrency", "above": 2, "by": 2.0},
+    ],
+}
+"""Drafting pays up to temperature 0.7, some 700 words and two streams."""
+REGION = {"temperature": [0.0, 0.3, 0.7, 1.0], "context": [500, 1000], "concurrency": [1, 2, 4]}
+
+
+def with_region(scripted: Scripted, region: dict[str, Any] | None = None, **changes: Any) -> Place:
+    return scripted(
+        TRUTH | changes.pop("truth", {}),
+        workload=[{"name": "easy", "canaries": "easy.jsonl"}],
+        objective=[{"metric": "throughput_ratio", "at_least": 1.16, "why": "it must pay"}],
+        sweep={"repeats": 1, "num_draft_tokens": [4]},
+        soak={"duration": "100 s"},
+        promote={"valid_for": "3000 d"},
+        region=region or REGION,
+        **changes,
+    )
+
+
+def region_of(place: Place, run: str = "run") -> dict[str, Any]:
+    found: dict[str, Any] = place.verdict(run)["workloads"][0]["region"]
+    return found
+
+
+def outcomes(place: Place, run: str = "run") -> dict[str, list[str]]:
+    return {one["axis"]: [value["outcome"] for value in one["values"]] for one in region_of(place, run)["axes"]}
+
+
+@pytest.fixture
+def certified(scripted: Scripted) -> Place:
+    place = with_region(scripted)
+    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
+    return place
+
+
+def test_a_run_finds_the_region_of_its_script(certified: Place, tmp_path: Path) -> None:
+    """
+    Each axis ends where the script does; the policy routes that far and no further, `judge` derives the same bytes,
+    `explain` and the page draw it, and neither a wider policy nor a policy without its region is admitted.
+    """
+    run, judged = certified.path / "run", certified.run("judge", "run", "--json", code=0)
+
+    assert outcomes(certified) == {
+        "temperature": ["certified", "inside", "inside", "outside"],
+        "context": ["inside", "outside"],
+        "concurrency": ["certified", "inside", "outside"],
+    }
+    assert judged.out == (run / "verdict.json").read_text()
+    text = (run / "policy.toml").read_text()
+    region = tomllib.loads(text)["route"][0]["region"]
+    assert (0.0, 0.7, 2) == (
+        region["temperature"]["at_least"],
+        region["temperature"]["at_most"],
+        region["concurrency"]["at_most"],
+    )
+    assert 300 < region["context"]["at_most"] < 500
+    assert all("together_at_most" in one for one in region.values())
+    assert len((run / "region.jsonl").read_text().splitlines()) < 400
+    drawn = certified.run("explain", "run", code=0).out
+    assert "temperature \\ context" in drawn
+    assert "temperature <= 0.7" in drawn
+    assert "outside at temperature 1: throughput_ratio" in drawn
+    assert "Certified region" in (run / "report.html").read_text()
+    certified.run("admit", "slo.toml", "--run", "run", "--grade", "demo", code=0)
+    for change, number in (
+        (("at_most = 0.7", "at_most = 0.9"), 1),
+        ((text[text.index("[route.region]") :].split("\n\n")[0], ""), 2),
+    ):
+        tried = tmp_path / f"tried-{number}"
+        shutil.copytree(run, tried)
+        (tried / "policy.toml").write_text(text.replace(*change, 1))
+        RunDirectory(tried).write_checksums()
+        refused = certified.run("admit", "slo.toml", "--run", str(tried), "--grade", "demo", code=3)
+        assert "policy.toml does not match the verdict" in refused.out + refused.err
+
+
+def test_a_killed_exploration_goes_on_where_it_was(scripted: Scripted, until: Until) -> None:
+    """
+    Kill -9 within a point: --resume keeps its answers, ends with the same outcomes, and judges to the byte.
+    """
+    place = with_region(scripted, {"temperature": [0.0, 0.3, 0.7, 1.0]})
+    file = place.path / "run" / "region.jsonl"
+    process = place.held("run/region.jsonl", after=30).start("certify", "slo.toml", "--out", "run", "--quiet")
+    until(lambda: file.exists() and len(file.read_text().splitlines()) >= 30)
+    process.kill()
+    process.communicate()
+    before = file.read_text().splitlines()
+
+    place.run("certify", "slo.toml", "--out", "run", "--resume", "--quiet", code=0)
+
+    assert before == file.read_text().splitlines()[: len(before)]
+    assert {"temperature": ["certified", "inside", "inside", "outside"]} == outcomes(place)
+    keys = [json.loads(line)["key"] for line in file.read_text().splitlines()[:-1] if '"role":"measured"' in line]
+    assert len(keys) == len(set(keys))
+    assert (place.path / "run" / "verdict.json").read_text() == place.run("judge", "run", "--json", code=0).out
+
+
+def test_where_the_arms_need_a_process_each_the_region_is_found_too(scripted: Scripted) -> None:
+    """
+    Without a shared process each look takes turns in ABBA blocks; the boundary is the same.
+    """
+    place = with_region(scripted, {"temperature": [0.0, 0.7, 1.0]}, truth={"shares_process": False})
+
+    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
+
+    assert {"temperature": ["certified", "inside", "outside"]} == outcomes(place)
+
+
+def test_a_region_that_the_backend_cannot_serve_is_refused(scripted: Scripted) -> None:
+    """
+    An axis the backend has no knob for is named before the first token.
+    """
+    place = with_region(scripted, {"concurrency": [1, 64]}, subject={"backend": "mlx", "target": "t", "drafts": ["d"]})
+
+    refused = place.run("plan", "slo.toml")
+
+    assert refused.code != 0
