@@ -1,12 +1,14 @@
 """Comparability of two arms: an unstable plain arm, answers of different lengths, and the metrics these void."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from statistics import median, variance
+from statistics import median, median_low, variance
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, per_canary, similar_lengths, successful
-from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
+from gatekeeper.analysis.metrics.timing import decode_or_answer_rate, decode_rate
+from gatekeeper.core.manifest import RULES
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.verdict import Finding
@@ -29,9 +31,9 @@ MIN_ANSWERS = 8
 _RATIOS = frozenset(metric.name for metric in ALL if metric.speed_ratio)
 
 
-def unstable_plain_arm(plain: Iterable[Generation], about: str) -> tuple[Finding, ...]:
+def unstable_plain_arm(plain: Iterable[Generation], about: str, rules: int = RULES) -> tuple[Finding, ...]:
     """Return a finding if the speed of the plain arm is too variable to compare with."""
-    if (detail := instability(plain)) is None:
+    if (detail := instability(plain, rules)) is None:
         return ()
     advice = "find out what else runs on this machine, or what the server does between answers, then measure again"
     return (Finding("unstable_arm", about, detail, advice, voids=_RATIOS),)
@@ -55,9 +57,11 @@ def voided_metrics(findings: Iterable[Finding]) -> Mapping[str, str]:
     return {metric: f"{one.kind}: {one.detail}" for one in findings for metric in one.voids}
 
 
-def instability(plain: Iterable[Generation]) -> str | None:
+def instability(plain: Iterable[Generation], rules: int = RULES) -> str | None:
     """Return why plain decoding is too variable or bimodal to compare with; None where it is not."""
-    measured = (one for one in successful(plain) if one.role is not Role.WARMUP)
+    measured = [one for one in successful(plain) if one.role is not Role.WARMUP]
+    if rules > 1 and (apart := _apart_from_others(measured)) is not None:
+        return apart
     rates = per_canary(measured, decode_or_answer_rate).values()
     groups = [[math.log(rate) for rate in repeats] for repeats in rates if len(repeats) > 1]
     n = sum(map(len, groups))
@@ -73,6 +77,28 @@ def instability(plain: Iterable[Generation]) -> str | None:
     if len(often) >= BIMODAL_ANSWERS and _bimodal(often):
         return f"plain answers have two distinct speeds (bimodal); {example}"
     return None
+
+
+def _apart_from_others(measured: Iterable[Generation]) -> str | None:
+    """Return how many answers differ from those to prompts of about their length; None where few do.
+
+    A soak may ask each canary for one plain answer: then nothing shows how its own speed varies.
+    """
+    alike: dict[int, list[tuple[float, str]]] = defaultdict(list)
+    for one in measured:
+        if rate := decode_rate(one.answer):
+            alike[(one.answer.prompt_tokens or 0).bit_length()].append((math.log(rate), one.canary))
+    far = []
+    for seen in alike.values():
+        middle = median_low(value for value, _ in seen)
+        far += [(value, middle, canary) for value, canary in seen if abs(value - middle) > math.log(OUTLIER_FACTOR)]
+    n = sum(map(len, alike.values()))
+    few = len(far) <= OUTLIER_SHARE * n or len({canary for *_, canary in far}) < OUTLIER_CANARIES
+    if n < MIN_ANSWERS or few:
+        return None
+    value, middle, _ = max(far, key=lambda one: abs(one[0] - one[1]))
+    off = f"{len(far)} of {n} plain answers differ from the median speed by a factor above {OUTLIER_FACTOR:g}"
+    return f"{off}; one ran at {math.exp(value):.4g}, the median at {math.exp(middle):.4g} tok/s"
 
 
 def _bimodal(values: Sequence[float]) -> bool:

@@ -216,7 +216,7 @@ class _Looks:
         noise = self._noise(number)
         found.maybe_bimodal = self._maybe_bimodal(plain, noise)
         live = [one for one in self._candidates if one.name not in found.stops]
-        if not live or comparability.instability(plain) is not None:
+        if not live or comparability.instability(plain, self._sweep.plan.terms.rules) is not None:
             return
         seen = {one.name: self._seen(one.name, number) for one in live}
         for name, (_, logs) in seen.items():

@@ -40,7 +40,7 @@ def examine(evidence: PairedAnswers, knobs: Setting, about: str) -> tuple[Findin
     return (
         *lies,
         *silent_speculation(evidence, about),
-        *unstable_plain_arm(arms[1], about),
+        *unstable_plain_arm(arms[1], about, evidence.rules),
         *length_mismatches(evidence, about),
         *served,
     )

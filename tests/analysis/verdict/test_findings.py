@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -174,6 +175,20 @@ def test_one_stalled_answer_is_no_unstable_arm() -> None:
     ]
 
     assert None is comparability.instability(plain)
+
+
+def test_two_speeds_show_where_each_canary_answered_once() -> None:
+    """
+    Forty canaries with one plain answer each, four in ten at a sixth of the speed: no canary repeats, and it shows.
+    Runs of older rules keep their verdict; long prompts that all decode at half the speed of short ones are no fault.
+    """
+    speeds = [5.0 if number % 5 in {0, 2} else 30.0 for number in range(40)]
+    once = [answered(f"c-{at}", seconds=20 / speed, arm="plain", pair=f"{at}") for at, speed in enumerate(speeds)]
+    long = [replace(one, answer=replace(one.answer, prompt_tokens=20_000)) for one in once if one.answer.ended_ns > 2e9]
+
+    assert "16 of 40 plain answers differ from the median speed" in (comparability.instability(once) or "")
+    assert None is comparability.instability(once, rules=1)
+    assert None is comparability.instability([one for one in once if one.answer.ended_ns < 2e9] + long)
 
 
 @given(st.integers(10, 40))
