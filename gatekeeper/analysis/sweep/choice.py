@@ -143,7 +143,7 @@ def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
     @cache
     def unstable(baseline: str) -> tuple[Finding, ...]:
         plain = (*sweep.of(baseline), *(sweep.of(NULL) if baseline == BASELINE else ()))
-        return unstable_plain_arm(plain, about)
+        return unstable_plain_arm(plain, about, sweep.plan.terms.rules)
 
     found = []
     for trial in sweep.plan.candidates:
@@ -186,11 +186,14 @@ def _setting_result(
     return SettingResult(trial, ratio, measure, logs, rate, claimed=claimed, findings=findings)
 
 
-def choose(slo: Slo, seen: Sequence[SettingResult], required: str | None = None) -> Choice:
+def choose(slo: Slo, seen: Sequence[SettingResult], required: str | None = None, workload: str | None = None) -> Choice:
     """Choose, knob by knob, the shortest setting within noise of the best; plain decoding if none is faster.
 
-    Where speculation is *required* of this workload, plain decoding only if no setting can reach what it must.
+    Where a setting keeps the bounds that *workload* has on its ratio, the shortest that does: a shorter one, within
+    noise too, may miss them, and no later step is faster. Where speculation is *required* of this workload, plain
+    decoding only if no setting can reach what it must.
     """
+    bounds = _bounds(slo, required or workload)
     if not seen:
         return Choice(PLAIN, "no draft is configured: plain decoding")
     default = seen[0]
@@ -204,16 +207,16 @@ def choose(slo: Slo, seen: Sequence[SettingResult], required: str | None = None)
             because = f"the sweep is inconclusive: {because}; the soak decides"
             return Choice(chosen_of(default.trial.setting), because, tuple(seen))
         return Choice(PLAIN, f"the sweep is inconclusive: {because}", tuple(seen), doubt=doubt)
-    best, pick = _best_and_shortest(slo, known)
+    best, pick = _best_and_shortest(slo, known, bounds)
     winner = pick.trial.setting
     why = f"{_name(pick)}: {_ratio(pick)}"
     if pick is not best:
         why += f", shorter and within noise of the fastest, {_name(best)}: {_ratio(best)}"
     if slo.sweep.design == "one-at-a-time":
-        winner, combined = _combine(slo, known, default, pick)
+        winner, combined = _combine(slo, known, default, pick, bounds)
         why += combined
     beats = [one for one in _not_abandoned(known) if one.beats_plain]
-    if not beats and required is not None and (open_ones := _not_ruled_out(slo, required, usual)):
+    if not beats and required is not None and (open_ones := _not_ruled_out(bounds, usual)):
         pick = max(open_ones, key=_center)
         because = f"{_name(pick)}: {_ratio(pick)}; no gain shows, none is ruled out, so the soak decides"
         return Choice(chosen_of(pick.trial.setting), because + _stopped(usual), tuple(seen))
@@ -229,12 +232,20 @@ def choose(slo: Slo, seen: Sequence[SettingResult], required: str | None = None)
     return Choice(chosen_of(winner), why + _stopped(usual), tuple(seen))
 
 
-def _not_ruled_out(slo: Slo, workload: str, seen: Sequence[SettingResult]) -> list[SettingResult]:
+def _bounds(slo: Slo, workload: str | None) -> Mapping[str, float]:
+    """Return, by metric, the least that the objectives of *workload* allow."""
+    found: dict[str, float] = {}
+    for one in slo.objectives_for(workload, speculating=True) if workload is not None else ():
+        if one.bound == "at_least":
+            found[one.metric] = max(one.threshold, found.get(one.metric, one.threshold))
+    return found
+
+
+def _not_ruled_out(bounds: Mapping[str, float], seen: Sequence[SettingResult]) -> list[SettingResult]:
     """Return the settings that are not proven too slow: below plain decoding, or below the workload's bound."""
-    bounds = [one for one in slo.objectives_for(workload, speculating=True) if one.bound == "at_least"]
 
     def too_slow(one: SettingResult) -> bool:
-        floor = max([NO_LOSS, *(bound.threshold for bound in bounds if bound.metric == one.measure)])
+        floor = max(NO_LOSS, bounds.get(one.measure, NO_LOSS))
         proven = one.ratio.hi < floor if isinstance(one.ratio, Estimate) else False
         return proven or one.abandoned or sequential.decide(one.throughout, floor) == "fail"
 
@@ -248,7 +259,11 @@ def _stopped(seen: Sequence[SettingResult]) -> str:
 
 
 def _combine(
-    slo: Slo, known: Sequence[SettingResult], default: SettingResult, pick: SettingResult
+    slo: Slo,
+    known: Sequence[SettingResult],
+    default: SettingResult,
+    pick: SettingResult,
+    bounds: Mapping[str, float],
 ) -> tuple[Setting, str]:
     """Combine the best value of each knob; the soak tests the combination."""
     turned = dict(default.trial.setting)
@@ -257,7 +272,7 @@ def _combine(
         along = [one for one in known if one is default or one.trial.changed == knob]
         if len(along) < 2:
             continue
-        _, shortest = _best_and_shortest(slo, along)
+        _, shortest = _best_and_shortest(slo, along, bounds)
         turned[knob] = dict(shortest.trial.setting)[knob]
         moved.append(knob)
     combined = tuple(sorted(turned.items()))
@@ -267,12 +282,15 @@ def _combine(
     return combined, f"; the best values of {best_of} are combined, and the soak tests the combination"
 
 
-def _best_and_shortest(slo: Slo, seen: Sequence[SettingResult]) -> tuple[SettingResult, SettingResult]:
-    """Return the fastest setting, and the shortest and lightest one within noise of it."""
+def _best_and_shortest(
+    slo: Slo, seen: Sequence[SettingResult], bounds: Mapping[str, float]
+) -> tuple[SettingResult, SettingResult]:
+    """Return the fastest setting, and the shortest and lightest one within noise of it that keeps the *bounds*."""
     left = _not_abandoned(seen)
     best = max(left, key=_center)
     within = [one for one in left if one is best or _within_noise(one, best, slo.confidence)]
-    return best, min(within, key=lambda one: _cost(slo, one))
+    kept = [one for one in within if isinstance(one.ratio, Estimate) and one.ratio.lo >= bounds.get(one.measure, 0.0)]
+    return best, min(kept or within, key=lambda one: _cost(slo, one))
 
 
 def _not_abandoned(seen: Sequence[SettingResult]) -> Sequence[SettingResult]:

@@ -25,8 +25,9 @@ def sweep_choices(case: Case) -> tuple[dict[str, Choice], list[str]]:
     choices = {}
     for workload in case.slo.workload:
         sweep = case.sweep_answers(workload.name)
-        required = workload.name if workload.speculation == "required" and case.plan.terms.rules > 1 else None
-        choice = with_explanations(sweep, choose(case.slo, setting_results(sweep), required))
+        name = workload.name if case.plan.terms.rules > 1 else None
+        required = name if workload.speculation == "required" else None
+        choice = with_explanations(sweep, choose(case.slo, setting_results(sweep), required, name))
         choices[workload.name] = replace(choice, setting=with_conditions(case.slo, choice.setting))
     if broken:
         # The records no longer show what the sweep chose; the soak's records do.

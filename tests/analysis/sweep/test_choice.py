@@ -39,10 +39,16 @@ def swept(plan: SweepPlan, ratios: Mapping[str, float], noise: float = 0.01) -> 
     return records
 
 
-def chosen(written: Slo, ratios: Mapping[str, float], noise: float = 0.01, required: str | None = None) -> Choice:
+def chosen(
+    written: Slo,
+    ratios: Mapping[str, float],
+    noise: float = 0.01,
+    required: str | None = None,
+    workload: str | None = None,
+) -> Choice:
     plan = laid(written)
     seen = setting_results(sweep_answers(written, plan, swept(plan, ratios, noise), "easy", FROZEN))
-    return choose(written, seen, required)
+    return choose(written, seen, required, workload)
 
 
 def test_the_best_is_chosen_where_it_is_clear() -> None:
@@ -68,6 +74,18 @@ def test_the_shortest_within_noise_is_chosen() -> None:
     )
 
     assert {"draft": "heavy", "num_draft_tokens": 2} == dict(found.setting)
+
+
+def test_the_shortest_that_keeps_the_bound_is_chosen() -> None:
+    """
+    Length 2 is within noise of the best, but may miss the bound of 1.2x; length 3 is within noise and keeps it.
+    """
+    bound = {"metric": "throughput_ratio", "at_least": 1.2, "why": "it must"}
+    ratios = {"default": 1.27, "num_draft_tokens-2": 1.29, "num_draft_tokens-3": 1.30, "num_draft_tokens-6": 1.29}
+
+    found = [chosen(slo(bound, sweep=LENGTHS), ratios, noise=0.1, workload=name) for name in (None, "easy")]
+
+    assert [2, 3] == [dict(one.setting)["num_draft_tokens"] for one in found]
 
 
 @pytest.mark.parametrize(("ratio", "noise"), [(0.9, 0.01), (0.98, 0.02), (0.7, 0.2)])
