@@ -105,7 +105,7 @@ def contradictions(host: HostSamples) -> list[str]:
     """Return what contradicts a thermal level that was never raised."""
     found = [f"{name} fell while the GPU was busy" for name in gpu_speed(host).fell]
     if host.baseline_held is False:
-        found.append("plain decoding slowed down")
+        found.append("plain decoding changed its speed")
     return found + _sensors_against(host)
 
 
