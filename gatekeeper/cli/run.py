@@ -285,11 +285,17 @@ def try_pair(
 def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
     """Derive the verdict again from the records of a run: same exit code, same bytes."""
     from gatekeeper.report import plain_text, verdict_json  # noqa: PLC0415
+    from gatekeeper.report.terminal import summary  # noqa: PLC0415
     from gatekeeper.run.load import load_decision  # noqa: PLC0415
 
     decision = load_decision(run_dir, slo)
     annotate(decision, run_dir, slo)
-    sys.stdout.write(verdict_json.render(decision.verdict) if as_json else plain_text.render(decision))
+    if as_json:
+        sys.stdout.write(verdict_json.render(decision.verdict))
+    elif sys.stdout.isatty() and not is_verbose():
+        summary.show(decision, run=run_dir, slo=slo or "SLO.toml", newest=False)
+    else:
+        summary.show_stored(decision, plain_text.render(decision), run=run_dir, slo=slo or "SLO.toml")
     return decision.verdict.exit_code
 
 
@@ -310,7 +316,12 @@ def report(run_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG001 
         from gatekeeper.report import plain_text  # noqa: PLC0415
 
         content += plain_text.conditions(policy)
-    sys.stdout.write(content)
+    if form == "text":
+        from gatekeeper.report.terminal import summary  # noqa: PLC0415
+
+        summary.show_stored(decision, content, run=run_dir)
+    else:
+        sys.stdout.write(content)
 
 
 @click.command()

@@ -257,6 +257,9 @@ def _workload_table(rows: Sequence[WorkloadRow], width: int) -> Table:
     """Return the table of workloads, with fewer columns on a narrow terminal."""
     wide = width >= NARROW
     columns = (WIDEST_COLUMNS if width >= ROOMY else WIDE_COLUMNS) if wide else NARROW_COLUMNS
+    speeds = {"plain": [row.plain for row in rows], "drafting": [row.drafting for row in rows]}
+    longest = {one: max(len(_speed(speed)) for speed in seen) for one, seen in speeds.items()}
+    columns = {one: max(least, longest.get(one, 0)) for one, least in columns.items()}
     name = min(max(8, *(len(row.workload) for row in rows)), width // 3)
     rest = width - name - 2 - sum(column + 2 for column in columns.values())
     room = min(rest, max(8, *(len(row.setting) for row in rows)))

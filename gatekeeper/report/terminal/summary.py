@@ -44,14 +44,33 @@ SWITCH = {"promoted": "on", "graded_back": "off"}
 """What the policy does with a workload, by its outcome."""
 
 
-def show(decision: Decision, *, run: Path, slo: object, verbose: bool = False) -> None:
-    """Print the decision on stdout, after its explanations where *verbose*; on a terminal it fits the screen."""
+def show(decision: Decision, *, run: Path, slo: object, verbose: bool = False, newest: bool = True) -> None:
+    """Print the decision on stdout, after its explanations where *verbose*; on a terminal it fits the screen.
+
+    *newest*: no run is newer, so that commands may leave out its name.
+    """
     console = Console(highlight=False, markup=False, emoji=False)
     terminal = sys.stdout.isatty()
     # Lines are wrapped for a terminal only; a pipe gets them whole.
     console.width = min(console.width, WIDEST) if terminal else UNBROKEN
     height = shutil.get_terminal_size().lines - 1 if terminal else None  # the prompt has the last line
-    show_on(console, decision, run=run, slo=slo, height=height, verbose=verbose)
+    show_on(console, decision, run=run, slo=slo, height=height, verbose=verbose, newest=newest)
+
+
+def show_stored(decision: Decision, text: str, *, run: Path, slo: object = "SLO.toml") -> None:
+    """Print the *text* of a stored run; on a terminal it is wrapped at words, and the decision comes last."""
+    if not sys.stdout.isatty():
+        sys.stdout.write(text)
+        return
+    console = Console(highlight=False, markup=False, emoji=False)
+    console.width = min(console.width, WIDEST)
+    for line in text.splitlines():
+        indent = len(line) - len(line.lstrip())
+        for part in hanging_lines(Text(line.strip()), console, indent=indent):
+            console.print(part, soft_wrap=True)
+    if text:
+        console.print()
+    show(decision, run=run, slo=slo, newest=False)
 
 
 def show_on(
@@ -62,22 +81,24 @@ def show_on(
     slo: object,
     height: int | None = None,
     verbose: bool = False,
+    newest: bool = True,
 ) -> None:
     """Print the summary on *console*, as wide as that is, and at most *height* rows high without the explanations."""
     if verbose:
         for line in _explanations(console, decision):
             console.print(line, soft_wrap=True)
         console.print()
-    for line in _fitted(console, decision, run, slo, height):
+    foot = list(_foot(decision, run, slo, console, short=newest and run.parent == RUNS))
+    for line in _fitted(console, decision, foot, height):
         console.print(line, soft_wrap=True)  # a wrapped path cannot be copied
 
 
-def _fitted(console: Console, decision: Decision, run: Path, slo: object, height: int | None) -> list[Text]:
+def _fitted(console: Console, decision: Decision, end: Sequence[Text], height: int | None) -> list[Text]:
     """Return the lines of the decision; what does not fit into *height* is left out, details first."""
     rows, workloads = decision.rows, decision.workloads
     blocking = [row for row in rows if row.blocking]
     head = _head(console, decision, rows=bool(blocking))
-    foot = [*_remarks(console, decision), Text(), *_foot(console, decision, run, slo)]
+    foot = [*_remarks(console, decision), Text(), *end]
     # What would prove an incomplete run is always the rest of the run.
     details = (0,) if decision.verdict.incomplete else (2, 1, 0)
     described = {detail: [_row(console, row, detail) for row in blocking] for detail in details}
@@ -158,10 +179,10 @@ def _remarks(console: Console, decision: Decision) -> list[Text]:
     return [Text(), *lines] if lines else []
 
 
-def _foot(console: Console, decision: Decision, run: Path, slo: object) -> Iterator[Text]:
-    """Yield where the results are, what to change, and the next command."""
+def _foot(decision: Decision, run: Path, slo: object, console: Console, *, short: bool) -> Iterator[Text]:
+    """Yield where the results are, what to change, and the next command; *short*: the newest run needs no name."""
     report, policy = run / "report.html", run / "policy.toml"
-    opens = "gatekeeper open" if run.parent == RUNS else shlex.join(["gatekeeper", "open", str(run)])
+    opens = "gatekeeper open" if short else shlex.join(["gatekeeper", "open", str(run)])
     yield Text(f"report: {report}  ({opens})" if report.is_file() else f"run: {run}")
     if decision.valid_until is not None:
         yield Text(f"policy: {policy}, valid until {readable_time(decision.valid_until)}")
@@ -170,7 +191,7 @@ def _foot(console: Console, decision: Decision, run: Path, slo: object) -> Itera
     if decision.advice:
         yield from _paragraph(console, f"advice: {decision.advice}")
     # The newest of the default folder has a short name: a command that fits a line is easier to read.
-    named = LATEST if run.parent == RUNS else shlex.quote(str(run))
+    named = LATEST if short else shlex.quote(str(run))
     yield Text(printable(f"next: {decision.next_step(shlex.quote(str(slo)), named)}"))
 
 

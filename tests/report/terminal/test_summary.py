@@ -149,3 +149,28 @@ def test_a_summary_prints_hostile_text_as_it_is() -> None:
     text = shown(decide(Verdict("made", "demo", "abc", (workload,))))
 
     assert (True, True, False) == ("[/nothing]" in text, "[bold]why[/]" in text, "\x1b" in text)
+
+
+def test_a_stored_run_ends_with_the_decision_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    `judge` and `report` of an older run: the text whole in a pipe; on a terminal wrapped, and the decision after it,
+    with the run's name in each command, because it need not be the newest.
+    """
+    decision = decide(Verdict("made", "certification", "f", (EASY,)), policy=POLICY)
+    text = f"  {'word ' * 40}\n"
+
+    summary.show_stored(decision, text, run=Path("runs/one"))
+    piped = capsys.readouterr().out
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+    summary.show_stored(decision, text, run=Path("runs/one"))
+    seen = capsys.readouterr().out
+
+    assert text == piped
+    assert "Do not deploy: easy fails ttft_delta" in seen
+    assert "next: gatekeeper certify SLO.toml" == seen.splitlines()[-1]
+    assert "run: runs/one" in seen
+    assert max(map(len, seen.splitlines())) <= 80
