@@ -1,5 +1,8 @@
 """How often the holdout's interval holds the truth all day: `python -m bench.proxy.coverage [DAYS [SEED]]`.
 
+`python -m bench.proxy.coverage detect` prints after how many requests a loss is proven: requests come evenly, the
+policy has its defaults and lives for 30 days, and it is judged after every plain answer.
+
 A day has 3,000 requests of different lengths on a machine whose speed drifts; the interval is looked at after every
 plain answer. It counts only where it held the truth at every look.
 """
@@ -11,9 +14,14 @@ import numpy as np
 
 from gatekeeper.analysis.stats import anytime
 from gatekeeper.analysis.stats.anytime import Moments
+from gatekeeper.core.clock import Instant
 from gatekeeper.core.verdict import Estimate
+from gatekeeper.proxy.live_evidence import LiveEvidence, Observation
+from tests.builders.live_server import live_policy
 
 TRUE, REQUESTS, ERROR = 1.6, 3000, 0.05
+MOST = 30_000
+"""Requests after which a simulation of a loss ends."""
 NOISES = ("normal", "heavy", "draft varies", "plain varies", "skewed", "rare slow answers")
 
 
@@ -59,7 +67,39 @@ def coverage(days: int, seed: int = 1) -> dict[str, float]:
     return found
 
 
-if __name__ == "__main__":
+def requests_until_seen(ratio: float, holdout: float, a_day: int, rng: np.random.Generator) -> int | None:
+    """Return after how many requests the live guard proves that answers at *ratio* of plain speed are a loss."""
+    evidence, rules = LiveEvidence(), live_policy(holdout=holdout)
+    evidence.restart("easy", rules.watch.window, 0)
+    for number in range(1, MOST):
+        arm = "holdout" if rng.random() < holdout else "speculative"
+        log = 4 + 0.15 * rng.normal() + (math.log(ratio) if arm == "speculative" else 0.0)
+        prompt, answer = (round(math.exp(rng.normal(of, 1))) for of in (6, 5))
+        seen = Observation("easy", arm, 1, prompt, answer, True, math.exp(log), 0.2, False)
+        now = Instant(round(number * 86400e9 / a_day), rules.issued)
+        evidence.add(seen, now.now_ns)
+        if arm == "holdout" and evidence.judge("easy", rules, now):
+            return number
+    return None
+
+
+def detect() -> None:
+    """Print a table of the requests until a loss is proven: the median of 20 simulations, and the 18th."""
+    rng = np.random.default_rng(3)
+    print("| decode speed over plain | a day | holdout 2 % | holdout 5 % |\n|---|---|---|---|")
+    for ratio in (0.5, 0.7, 0.9):
+        for a_day in (3_000, 30_000):
+            cells = []
+            for holdout in (0.02, 0.05):
+                runs = sorted(requests_until_seen(ratio, holdout, a_day, rng) or MOST for _ in range(20))
+                shown = [f"{one:,}" if one < MOST else "not seen" for one in (runs[9], runs[17])]
+                cells.append(", ".join(shown))
+            print(f"| {ratio} | {a_day:,}", *cells, sep=" | ", end=" |\n", flush=True)
+
+
+if __name__ == "__main__" and sys.argv[1:] == ["detect"]:
+    detect()
+elif __name__ == "__main__":
     found = coverage(*map(int, sys.argv[1:] or ["200"]))
     for what, share in found.items():
         print(f"{what}: {share:.1%} of the days")

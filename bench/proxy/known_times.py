@@ -22,7 +22,7 @@ BURST = 64
 
 
 class TimedServer(asyncio.Protocol):
-    """Answers each POST with `tokens` events, one each `interval` seconds; 0: as fast as they are taken."""
+    """Answers each POST with `max_tokens` events, one each as many seconds as its message says; 0: as fast as taken."""
 
     def __init__(self) -> None:
         self._given, self._open = b"", asyncio.Event()
@@ -63,7 +63,9 @@ class TimedServer(asyncio.Protocol):
             )
         elif len(rest) >= wanted:
             asked, self._given = json.loads(rest[:wanted]), rest[wanted:]
-            self._task = asyncio.ensure_future(self._answer(asked.get("max_tokens", 16), asked.get("interval", 0.0)))
+            self._task = asyncio.ensure_future(
+                self._answer(asked["max_tokens"], float(asked["messages"][0]["content"]))
+            )
 
     async def _answer(self, tokens: int, interval: float) -> None:
         write, begun = self._transport.write, time.monotonic()
@@ -135,8 +137,7 @@ async def requests(port: int, path: str, *, streams: int, each: int, tokens: int
             "model": "m",
             "stream": True,
             "max_tokens": tokens,
-            "interval": interval,
-            "messages": [{"role": "user", "content": "x"}],
+            "messages": [{"role": "user", "content": str(interval)}],  # any proxy passes it on
         }
     ).encode()
     received, loop = Received(), asyncio.get_running_loop()

@@ -71,6 +71,10 @@ class ProxiedPair:
         self.pids[arm] = server.pid
         until(lambda: self._answers(port), f"the {arm} server answers")
 
+    def server(self, arm: str) -> str:
+        """Return the address of an arm's server."""
+        return f"http://127.0.0.1:{self.ports[arm]}"
+
     def close(self) -> None:
         """End both servers."""
         for one in self.servers.values():
@@ -112,17 +116,30 @@ class ProxiedPair:
 
 
 @contextmanager
-def proxied_pair(run: Path, *options: str) -> Iterator[ProxiedPair]:
-    """Serve the little pair twice, with its draft and without, and run a proxy that has finished its first round."""
+def served_pair(run: Path) -> Iterator[ProxiedPair]:
+    """Serve the little pair twice, with its draft and without."""
     pair = ProxiedPair(run)
-    with ExitStack() as stack:
-        stack.callback(pair.close)
+    try:
         pair.serve("speculative", "little-draft")
         pair.serve("plain", None)
-        urls = [f"http://127.0.0.1:{pair.ports[arm]}" for arm in ("speculative", "plain")]
-        named = ("--url", urls[0], "--plain-url", urls[1])
-        slo = ROOT / "bench" / "watched.toml"
-        pair.process, pair.url = stack.enter_context(proxy(run / "policy.toml", run, slo, *named, *options))
+        yield pair
+    finally:
+        pair.close()
+
+
+@contextmanager
+def proxied(pair: ProxiedPair, *options: str) -> Iterator[ProxiedPair]:
+    """Run a proxy before both servers, from the end of its first round on."""
+    named = ("--url", pair.server("speculative"), "--plain-url", pair.server("plain"))
+    policy, slo = pair.run / "policy.toml", ROOT / "bench" / "watched.toml"
+    with proxy(policy, pair.run, slo, *named, *options) as (pair.process, pair.url):
         assert pair.process.poll() is None, pair.url
         until(lambda: any(one["kind"] == "look" for one in pair.log), "the first round of the watch")
+        yield pair
+
+
+@contextmanager
+def proxied_pair(run: Path, *options: str) -> Iterator[ProxiedPair]:
+    """Serve the little pair twice, and run a proxy before it."""
+    with served_pair(run) as pair, proxied(pair, *options):
         yield pair
