@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -12,6 +12,7 @@ from gatekeeper.analysis.metrics.answer_grading import grade
 from gatekeeper.analysis.plan.preflight import BackendTraits, complaints
 from gatekeeper.analysis.stats.intervals import samples_needed
 from gatekeeper.canaries.near_duplicates import TextIndex
+from gatekeeper.canaries.prompt_tokens import prompt_counter
 from gatekeeper.core import canary
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.canary.filler import CHARACTERS
@@ -46,11 +47,15 @@ class SetProblem:
     message: str
 
 
-def check(paths: Sequence[Path], *, limit: int, slo: Path | None = None) -> Json:
-    """Return every problem of the canary files in *paths*, which may be folders; *limit* is the context in tokens."""
+def check(paths: Sequence[Path], *, limit: int, slo: Path | None = None, tokenizer: Path | None = None) -> Json:
+    """Return every problem of the canary files in *paths*, which may be folders; *limit* is the context in tokens.
+
+    Prompts are counted with the *tokenizer* of a model's folder; without one as four characters a token.
+    """
+    count = _about if tokenizer is None else prompt_counter(tokenizer)
     files = [one for path in paths for one in _files(path)]
     sets = {file: canary.parse(read_text(file, "canary file"), str(file)) for file in files}
-    problems = [problem for file, canaries in sets.items() for problem in _problems(file, canaries, limit)]
+    problems = [problem for file, canaries in sets.items() for problem in _problems(file, canaries, limit, count)]
     problems += _overlap(sets)
     if slo is not None:
         problems += _too_few(slo, sets)
@@ -81,15 +86,17 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _problems(file: Path, canaries: Sequence[Canary], limit: int) -> Iterator[SetProblem]:
+def _problems(
+    file: Path, canaries: Sequence[Canary], limit: int, count: Callable[[Canary], int]
+) -> Iterator[SetProblem]:
     yield from _repeats(file, canaries)
     for one in canaries:
         where = f"{file.name} {one.id}"
         if (why := _contaminated(one)) is not None:
             yield SetProblem("error", "contaminated", where, why)
-        tokens = -(-_size(one) // CHARACTERS) + (one.max_tokens or 0)
+        tokens, about = count(one) + (one.max_tokens or 0), "about " if count is _about else ""
         if tokens > limit:
-            message = f"prompt and answer take about {tokens} tokens, and the limit is {limit}"
+            message = f"prompt and answer take {about}{tokens} tokens, and the limit is {limit}"
             yield SetProblem("error", "too long", where, message)
         if one.max_tokens is not None and one.max_tokens < LEAST_TOKENS:
             message = f"max_tokens = {one.max_tokens}: an answer under {LEAST_TOKENS} tokens shows no decode speed"
@@ -191,5 +198,7 @@ def _words(messages: Sequence[Json]) -> str:
     return "\n".join(_content(message) for message in messages if message["role"] != "system")
 
 
-def _size(one: Canary) -> int:
-    return sum(len(_content(message)) for message in one.messages) + len(json.dumps(one.tools) if one.tools else "")
+def _about(one: Canary) -> int:
+    """Return about how many tokens a prompt has."""
+    size = sum(len(_content(message)) for message in one.messages) + len(json.dumps(one.tools) if one.tools else "")
+    return -(-size // CHARACTERS)

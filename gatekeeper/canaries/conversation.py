@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatekeeper.backends.http.chat import ChatResponse
+from gatekeeper.canaries import responses_api
 from gatekeeper.core.canary.filler import CHARACTERS
 from gatekeeper.core.parse import COUNTS, ParseError, json_value
 from gatekeeper.core.slo import MOST_TOKENS
@@ -82,6 +83,8 @@ def from_request(
     request: Mapping[str, Any], response: object = None, *, workload: object = None, answer_tokens: object = None
 ) -> Conversation:
     """Return the conversation of a request in the OpenAI format; messages that end with the answer are cut there."""
+    if "messages" not in request and "prompt" not in request and "input" in request:
+        request = responses_api.as_chat(request)
     written = request.get("messages")
     if written is None and isinstance(request.get("prompt"), str):
         written = [{"role": "user", "content": request["prompt"]}]
@@ -101,7 +104,7 @@ def from_request(
     return Conversation(
         messages=tuple(messages),
         answer=answer,
-        tools=_tools(request.get("tools")),
+        tools=_tools(request.get("tools")) or _tools(_wrapped(request.get("functions"))),
         response_format=form if isinstance(form, dict) else None,
         max_tokens=token_count(asked) or None,
         workload=workload if isinstance(workload, str) and workload.strip() else None,
@@ -125,7 +128,7 @@ def _message(written: object) -> Json:
     if known is None:
         raise UnusableError("a message with an unknown role")
     content = written.get("content", written.get("value", written.get("text")))
-    calls = written.get("tool_calls")
+    calls = written.get("tool_calls") or _wrapped([written.get("function_call")])
     message: Json = {"role": known, "content": _text(content, may_lack=bool(calls))}
     if calls and known == "assistant":
         message["tool_calls"] = [_call(one) for one in calls] if isinstance(calls, list) else []
@@ -176,11 +179,18 @@ def _tools(written: object) -> tuple[Json, ...]:
     )
 
 
+def _wrapped(functions: object) -> list[Json]:
+    """Return functions, or calls of them, as requests had them before there were tools, as tools or their calls."""
+    given = functions if isinstance(functions, list) else []
+    return [{"type": "function", "function": one} for one in given if isinstance(one, dict)]
+
+
 def recorded_answer(response: object) -> RecordedAnswer | None:
     """Return the answer in a response: a body of the OpenAI format, a stream of it as text, or the bare text.
 
     None where it holds no answer: an error, an interrupted stream.
     """
+    response = _as_now(response)
     if isinstance(response, dict) and not response.keys() & {"choices", "message", "error"}:
         return _plain_answer(response)
     chat, chunks = ChatResponse(), [response]
@@ -201,6 +211,19 @@ def recorded_answer(response: object) -> RecordedAnswer | None:
         return None
     calls = tuple(chat.calls[index] for index in sorted(chat.calls))
     return RecordedAnswer(chat.text, calls, token_count(chat.usage.get("completion_tokens")))
+
+
+def _as_now(response: object) -> object:
+    """Return a response of the Responses API, or of the time before tools, as chat completions are now."""
+    if not isinstance(response, dict):
+        return response
+    if isinstance(response.get("output"), list):
+        return responses_api.as_completion(response)
+    for choice in response.get("choices") or ():
+        message = choice.get("message") if isinstance(choice, dict) else None
+        if isinstance(message, dict) and not message.get("tool_calls"):
+            message["tool_calls"] = _wrapped([message.get("function_call")])
+    return response
 
 
 def _plain_answer(response: Json) -> RecordedAnswer | None:

@@ -47,7 +47,8 @@ def _flat(record: Json) -> Conversation:
     """Return the conversation of a record that holds prompt and answer beside each other."""
     if isinstance(prompt := record.get("prompt"), list):
         record = {**record, "messages": prompt}
-    response = record if isinstance(record.get("choices"), list) else record.get("response", record.get("completion"))
+    both = isinstance(record.get("choices"), list) or isinstance(record.get("output"), list)
+    response = record if both else record.get("response", record.get("completion"))
     if isinstance(response, list):  # a preference or prompt-completion data set: messages of the answer
         asked = record.get("messages")
         return from_request({**record, "messages": [*(asked if isinstance(asked, list) else ()), *response]})

@@ -68,13 +68,17 @@ def import_(
     "--limit", type=click.IntRange(min=1), default=CONTEXT, show_default=True,
     help="Tokens that prompt and answer may take together.",
 )  # fmt: skip
+@click.option(
+    "--tokenizer", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER",
+    help="Count with the tokenizer of this model [default: four characters a token].",
+)  # fmt: skip
 @AS_JSON
-def check(paths: Sequence[Path], *, slo: Path | None, limit: int, as_json: bool) -> int:
+def check(paths: Sequence[Path], *, slo: Path | None, limit: int, tokenizer: Path | None, as_json: bool) -> int:
     """Say what is wrong with canary files: repeats, answers in prompts, sizes, too few. Exits 2 if anything is."""
     from gatekeeper.canaries.canary_text import checked  # noqa: PLC0415
     from gatekeeper.canaries.check_set import check as check_sets  # noqa: PLC0415
 
-    document = check_sets(paths, limit=limit, slo=slo)
+    document = check_sets(paths, limit=limit, slo=slo, tokenizer=tokenizer)
     show(document, checked(document), as_json=as_json)
     return ExitCode.BAD_INPUT if document["errors"] else ExitCode.OK
 

@@ -8,6 +8,7 @@ import pytest
 
 from gatekeeper.canaries.check_set import check
 from gatekeeper.core.errors import InputError
+from tests.builders.place import ROOT
 
 TOPICS = [
     "river",
@@ -133,3 +134,29 @@ def test_a_folder_without_canaries_is_an_error(tmp_path: Path) -> None:
     """
     with pytest.raises(InputError, match="holds no canary file"):
         check([tmp_path], limit=8192)
+
+
+@pytest.mark.mlx
+def test_a_tokenizer_counts_what_the_model_reads(tmp_path: Path) -> None:
+    """
+    The chat template, the tools and the calls count; without a tokenizer the length is a guess, and says so.
+    """
+    call = {"id": "1", "type": "function", "function": {"name": "locate", "arguments": "{}"}}
+    talk = [{"role": "user", "content": "where?"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    line = one("x", "list the planets of the sun from earth.")
+    line["messages"] = [
+        *line["messages"],
+        *talk,
+        {"role": "tool", "content": "here"},
+        {"role": "user", "content": "ok."},
+    ]
+    path = write(tmp_path, [*good(), line])
+
+    (counted,) = check([path], limit=100, tokenizer=ROOT / "models" / "little-target")["problems"]
+    guessed = check([path], limit=80)["problems"]
+
+    assert ("too long", "mine.jsonl x") == (counted["kind"], counted["where"])
+    assert "take 1" in counted["message"]
+    assert all("take about" in found["message"] for found in guessed)
+    with pytest.raises(InputError, match="no tokenizer_config"):
+        check([path], limit=100, tokenizer=tmp_path)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.canaries.conversation import UnusableError
+from gatekeeper.canaries.expectations import propose
 from gatekeeper.canaries.import_traffic import import_logs
 from gatekeeper.canaries.log_formats import conversations
 from gatekeeper.canaries.traffic_log import records
@@ -46,6 +47,76 @@ def read(name: str) -> list[Any]:
     for _, record in records(LOGS / name):
         found += list(conversations(record))
     return found
+
+
+WEATHER = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
+OSLO = {"name": "weather", "arguments": '{"city": "Oslo"}'}
+ROWS: dict[str, dict[str, Any]] = {
+    "functions": {
+        "request": request("Weather in Oslo?", functions=[WEATHER], function_call="auto"),
+        "response": {"choices": [{"message": {"role": "assistant", "content": None, "function_call": OSLO}}]},
+    },
+    "functions in a fine-tuning file": {
+        "messages": [{"role": "user", "content": "Weather in Oslo?"}, {"role": "assistant", "function_call": OSLO}],
+        "functions": [WEATHER],
+    },
+    "responses": {
+        "request": {"input": "Weather in Oslo?", "tools": [{"type": "function", **WEATHER}], "max_output_tokens": 50},
+        "response": {"output": [{"type": "reasoning"}, {"type": "function_call", "call_id": "1", **OSLO}]},
+    },
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_call_is_expected_however_the_api_writes_it(name: str) -> None:
+    """
+    Functions of the time before tools, and the Responses API, give the prompt, the tool and the call that was made.
+    """
+    (found,) = conversations(ROWS[name])
+
+    assert not isinstance(found, UnusableError)
+    assert ("Weather in Oslo?", "weather") == (found.words, found.tools[0]["function"]["name"])
+    assert {"tool_call": {"name": "weather", "arguments": {"city": ["Oslo"]}}} == propose(found)
+
+
+def test_a_conversation_of_the_responses_api_is_read_whole() -> None:
+    """
+    Instructions, earlier calls with their results, the schema, limits and counts become those of a chat request.
+    """
+    schema = {"type": "object", "required": ["city"]}
+    items = [
+        {"role": "user", "content": [{"type": "input_text", "text": "Where am I?"}]},
+        {"type": "reasoning", "summary": []},
+        {"type": "function_call", "call_id": "1", "name": "locate", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "1", "output": "Oslo"},
+    ]
+    output = [{"type": "message", "content": [{"type": "output_text", "text": '{"city": "Oslo"}'}]}]
+    form = {"format": {"type": "json_schema", "name": "place", "schema": schema}}
+    body = {"instructions": "Be brief.", "input": items, "text": form, "max_output_tokens": 90}
+    record = {"body": body, "response": {"output": output, "usage": {"output_tokens": 7}}}
+
+    (found,) = conversations(record)
+    (cut,) = conversations({**record, "response": {"status": "incomplete", "output": output}})
+
+    assert not isinstance(found, UnusableError)
+    assert not isinstance(cut, UnusableError)
+    assert ["system", "user", "assistant", "tool"] == [one["role"] for one in found.messages]
+    assert "locate" == found.messages[2]["tool_calls"][0]["function"]["name"]
+    assert (90, 7, None) == (found.max_tokens, found.answer and found.answer.tokens, cut.answer)
+    assert {"json_schema": schema} == propose(found)
+
+
+def test_a_record_of_the_responses_api_may_hold_both_sides(tmp_path: Path) -> None:
+    """
+    A stored response that repeats its input is imported as any other line.
+    """
+    output = [{"type": "message", "content": [{"type": "output_text", "text": "Odin, Thor, Frigg"}]}]
+    log = write_log(tmp_path, [{"object": "response", "input": "Name three gods.", "output": output}])
+
+    import_logs([log], tmp_path / "mine")
+
+    (found,) = made(tmp_path / "mine", "chat")
+    assert "Name three gods." == found.messages[0]["content"]
 
 
 @pytest.mark.parametrize(
