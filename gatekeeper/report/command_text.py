@@ -23,6 +23,7 @@ STAGES = {
     "pauses": "warm-up pass, if the first tokens come too late",
     "first_tokens": "first tokens of the distribution check",
     "routing": "routing pass, which compares the routes with one setting for all",
+    "region": "region, if one look decides each point",
 }
 STEPS = {"shrink-draft": "a shorter draft", "lighter-draft": "a lighter draft", "autoregressive": "plain decoding"}
 

@@ -64,3 +64,33 @@ def test_an_unknown_slo_or_host_is_named() -> None:
         common(fleet, "x")
     with pytest.raises(InputError, match="not certified on z"):
         common(fleet, "s", ["z"])
+
+
+def test_a_common_route_stays_inside_the_region_of_every_host() -> None:
+    """
+    Each end is the nearer one of two hosts; a box that one of them lacks is none.
+    """
+    wide, near = (
+        {
+            "temperature": {"certified": 0.0, "at_least": 0.0, "at_most": most, "together_at_most": both},
+            "context": {"certified": 60, "at_most": size, "together_at_most": 500, "tokens_per_byte": density},
+        }
+        for most, both, size, density in ((1.0, 0.7, 800, 0.3), (0.7, 0.3, 900, 0.4))
+    )
+    cells = [cell(host, json=("promoted", FOUR, 1.9)) for host in "ab"]
+    boxless = {axis: {key: bounds[key] for key in bounds if "together" not in key} for axis, bounds in near.items()}
+
+    def region(*both: dict[str, Any]) -> dict[str, Any]:
+        for one, mine in zip(cells, both, strict=True):
+            one["workloads"]["json"]["region"] = mine
+        policy = common({"cells": cells}, "s")
+        assert 2 == policy["schema"]
+        found: dict[str, Any] = policy["route"][0]["region"]
+        return found
+
+    narrow = {
+        "temperature": {"certified": 0.0, "at_least": 0.0, "at_most": 0.7, "together_at_most": 0.3},
+        "context": {"certified": 60, "at_most": 800, "together_at_most": 500, "tokens_per_byte": 0.4},
+    }
+    assert narrow == region(wide, near)
+    assert not any("together_at_most" in bounds for bounds in region(wide, boxless).values())

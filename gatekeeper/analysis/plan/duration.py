@@ -18,6 +18,7 @@ from gatekeeper.analysis.plan.objectives import (
     warm_conditions,
     workloads_with,
 )
+from gatekeeper.analysis.plan.region_points import Point, box_corners, certified_point, directions, point_plan
 from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, plain_of, sampling_for, speculates
 from gatekeeper.analysis.plan.soak_schedule import (
     PLAIN_BLOCKS,
@@ -88,7 +89,7 @@ class Forecast:
         """Return the stages in their order, if the sweep sends all its requests and chooses the default everywhere."""
         sweep = [self._answer(one.workload, one.canary, one.trial.setting) for one in self.plan.requests]
         soaks = self.soaks(self._first_soaks())
-        found = (StageForecast("sweep", len(sweep), sum(sweep)), *soaks, self._routing())
+        found = (StageForecast("sweep", len(sweep), sum(sweep)), *soaks, self._routing(), self._region())
         return tuple(stage for stage in found if stage.seconds > 0)
 
     def shortest_sweep(self) -> float:
@@ -203,6 +204,24 @@ class Forecast:
             for setting in settings
         ]
         return StageForecast("routing", len(asked), sum(asked))
+
+    def _region(self) -> StageForecast:
+        """Count the first look at every value of each axis, and at the corners of the box: as if all were inside."""
+        answers, seconds, slo = 0, 0.0, self.slo
+        chosen = {} if self.plan.fixed else self._chosen()
+        for name, knobs in chosen.items() if slo.region.axes else ():
+            if not speculates(knobs):
+                continue
+            ways = directions(slo, certified_point(slo, knobs, self.canaries[name], None))
+            along: list[Point] = [((way.axis, value),) for way in ways for value in way.values[-way.most_probes :]]
+            for point in (*along, *box_corners({way: len(way.values) for way in ways})):
+                shares = self.plan.shares_process
+                planned = point_plan(slo, name, knobs, self.canaries[name], point, seed=self.plan.seed, shares=shares)
+                for one in (request for block in planned.blocks(0, self.plan.seed) for request in block):
+                    mine = planned.knobs if one.arm == "candidate" else planned.plain
+                    answers += 1
+                    seconds += self._answer(name, one.unit.canary, mine) / planned.streams
+        return StageForecast("region", answers, seconds)
 
     def _block(self, soak: SoakPlan, number: int) -> list[SoakRequest]:
         return plain_block(soak.settings, self.canaries, number)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -16,13 +16,14 @@ from gatekeeper.core import policy as policies
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import Manifest, sha256
-from gatekeeper.core.policy import Policy, Route
+from gatekeeper.core.policy import Policy, Route, RouteRegion
 from gatekeeper.core.slo import CHOSEN
 from gatekeeper.core.system import files, inputs, run_directory
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.record_files import RESTORE_HINT
 from gatekeeper.core.units import show_seconds
 from gatekeeper.deploy.watch.model_identity import model_name
+from gatekeeper.report.data.region_map import bounds_of
 from gatekeeper.run.load import stored_policy
 
 _NAMED_ANSWERS = 20
@@ -51,6 +52,8 @@ class CertifiedRun:
     """Time of the last event: a policy issued much later would be valid for longer than the run allows."""
     policy: Policy | None = None
     """The run's own policy, if it can be read: an edited one holds under the same conditions."""
+    regions: Mapping[str, RouteRegion] = field(default_factory=dict)
+    """By workload that was promoted: the requests it was certified for, where the SLO has a region."""
 
     def objection(self, policy: Policy) -> tuple[str, str] | None:
         """Return what *policy* allows beyond the certified run, and what to do; None if it allows no more."""
@@ -95,7 +98,7 @@ class CertifiedRun:
             return "the run did not promote it"
         if dict(route.steps[0]) != dict(certified):
             return f"its setting differs from the certified one, {dict(certified)}"
-        if (own := self.policy.route_of(route.workload).region if self.policy is not None else None) is not None:
+        if (own := self.regions.get(route.workload)) is not None:
             mine = route.region.axes if route.region is not None else {}
             wider = [axis for axis, bounds in own.axes.items() if axis not in mine or not bounds.covers(mine[axis])]
             if wider:
@@ -150,11 +153,12 @@ def load(run: Path) -> CertifiedRun:
             for one in verdict["workloads"]
             if one["outcome"] == "promoted" and not host_failed
         }
-    except (KeyError, TypeError, AttributeError) as error:
+        regions = {one["name"]: bounds_of(one["region"]) for one in verdict["workloads"] if one.get("region")}
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(f"{run}/verdict.json: damaged", hint="derive it again: gatekeeper judge") from error
     names = _model_names(run, manifest)
     digests = sha256(frozen), sha256(text)
-    return CertifiedRun(run, manifest, given, *digests, settings, names, _ended(run), stored_policy(run))
+    return CertifiedRun(run, manifest, given, *digests, settings, names, _ended(run), stored_policy(run), regions)
 
 
 def _ended(run: Path) -> datetime:

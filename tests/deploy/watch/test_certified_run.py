@@ -126,3 +126,23 @@ def test_edited_conditions_are_refused(tmp_path: Path) -> None:
         deployed.session(WatchOutput()),
     ):
         pass
+
+
+def test_an_edited_region_may_not_be_wider(tmp_path: Path) -> None:
+    """
+    A copy may narrow a route's region; one that widens it, or leaves it out, is refused.
+    """
+    deployed, axis = Deployed.scripted(tmp_path), {"certified": 0.0, "at_least": 0.0, "at_most": 0.7}
+    path = tmp_path / "run" / "verdict.json"
+    verdict = json.loads(path.read_text())
+    verdict["workloads"][0]["region"] = {"axes": [{"axis": "temperature", "values": [], **axis}]}
+    path.write_text(json.dumps(verdict))
+
+    for most in (0.7, 0.3):
+        deployed.policy(schema=2, route={"region": {"temperature": {**axis, "at_most": most}}})
+        with deployed.session(WatchOutput()):
+            pass
+    for changes in ({"schema": 2, "route": {"region": {"temperature": {**axis, "at_most": 0.9}}}}, {}):
+        deployed.policy(**changes)
+        with pytest.raises(InputError, match="its region is wider"), deployed.session(WatchOutput()):
+            pass
