@@ -375,7 +375,10 @@ def _ends(found: Exploration, axis: str) -> dict[str, Any]:
         both = {"at_least": end(found.extents, alone, up=False), **both}
     if found.box:
         corners = box_corners(found.box)
-        both |= {f"together_{name}": end(found.box, corners, up=name == "at_most") for name in [*both]}
+        inner = {name: end(found.box, corners, up=name == "at_most") for name in both}
+        # The prompts of a corner may be longer than those of the point on the axis, which stopped at other canaries.
+        inner["at_most"] = min(inner["at_most"], both["at_most"])
+        both |= {f"together_{name}": value for name, value in inner.items()}
     return both
 
 

@@ -10,6 +10,7 @@ import pytest
 from gatekeeper.analysis.plan.region_points import Direction, Point, box_corners
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.explored_region import Exploration, Known, explore, region_document
+from gatekeeper.core.policy import AxisBounds
 from gatekeeper.core.records import StoredRecords
 from gatekeeper.core.slo import Region
 from gatekeeper.core.verdict import Outcome
@@ -210,3 +211,20 @@ def test_a_region_that_makes_no_sense_is_refused(written: dict[str, Any], word: 
     """
     with pytest.raises(ValueError, match=word):
         Region.model_validate(written)
+
+
+def test_a_box_ends_no_further_out_than_its_axes() -> None:
+    """
+    The prompts of a corner may happen to be longer than those on the axis: the nearer end counts, and the route is
+    whole.
+    """
+    case, _ = explored(case_of({"temperature": [0.0, 0.5], "context": [200]}), lambda _: 1.5)
+    longer = tuple(
+        replace(one, answer=replace(one.answer, prompt_tokens=150 if one.trial == "context-200" else 180))
+        for one in case.region.records
+    )
+
+    context = document(replace(case, region=StoredRecords(longer)))["context"]
+
+    assert (150, 150) == (context["at_most"], context["together_at_most"])
+    AxisBounds.model_validate({key: context[key] for key in AxisBounds.model_fields if key in context})
