@@ -142,7 +142,8 @@ def test_an_edited_region_may_not_be_wider(tmp_path: Path) -> None:
         deployed.policy(schema=2, route={"region": {"temperature": {**axis, "at_most": most}}})
         with deployed.session(WatchOutput()):
             pass
-    for changes in ({"schema": 2, "route": {"region": {"temperature": {**axis, "at_most": 0.9}}}}, {}):
+    wider: dict[str, Any] = {"schema": 2, "route": {"region": {"temperature": {**axis, "at_most": 0.9}}}}
+    for changes in (wider, {}):
         deployed.policy(**changes)
         with pytest.raises(InputError, match="its region is wider"), deployed.session(WatchOutput()):
             pass
