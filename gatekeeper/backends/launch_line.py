@@ -6,16 +6,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gatekeeper.core.subject import hide_keys
+from gatekeeper.core.subject import hide_keys, secret_parts
 
 HIDDEN = "hidden"
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "DFLASH_", "GGML_", "LLAMA_", "MLX_", "MTPLX_", "OLLAMA_", "OMLX_", "VLLM_")
 """Variables, by how their names begin, that change how a server decodes."""
-_SECRET = re.compile(
-    r"(?i)(api)?keys?|auth(orization)?|bearer|cookie|cred(ential)?s?|pass(phrase|w(or)?d)|pwd|secrets?|signature|token"
-)
-"""Parts of the names of options and variables that hold a key. Not `tokens`, which is a number of them."""
-_PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _HEADER = re.compile(r"([\w-]+):\s*\S")
 _VALUE = re.compile(
     r"""(?P<before>(?P<name>[\w-]+)["']?\s*[:=]\s*|(?P<option>--?[\w-]+)\s+)(?P<value>"[^"]*"|'[^']*'|[^\s,;&}"']+)"""
@@ -47,7 +42,7 @@ def shown_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_secret(name: str) -> bool:
-    return any(_SECRET.fullmatch(part) for part in _PARTS.findall(name))
+    return any(secret_parts(name))
 
 
 def _named(word: str, models: Mapping[str, Path]) -> str:

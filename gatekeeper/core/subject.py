@@ -23,6 +23,16 @@ READING_OPTIONS = ("mlx", "mlx-server", "llama-server")
 """Backends whose prefill chunk and cache width gatekeeper can set: those that it starts with options for them."""
 _LLAMA = {"llama.cpp", "llamacpp", "llama_cpp", "gguf", "ggml"}
 """Names for llama-server that are not like it."""
+_SECRET_PART = re.compile(
+    r"(?i)(api)?keys?|auth(orization)?|bearer|cookie|cred(ential)?s?|pass(phrase|w(or)?d)|pwd|secrets?|signature|token"
+)
+"""Parts of the names of options and variables that hold a key. Not `tokens`, which is a number of them."""
+_NAME_PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_GIVEN = re.compile(
+    r"""((?P<name>[\w-]+)["']?\s*[:=]\s*["']?((Bearer|Basic)\s+)?|(?P<option>--?[\w-]+)\s+["']?)(?P<value>[^\s,;&}"']+)"""
+)
+_NO_KEY = re.compile(r"[${<].*|--.*|[\d.]+|(bool|float|int|str):.*|.{0,5}")
+"""Values that are no key: variables, placeholders, special tokens, options, numbers, typed values, short words."""
 SECRET_NAME = re.compile(r"(?i).*(?:key|token|secret|passw|pwd|auth|sig|cred)")
 """Names of values in a query that hold a key."""
 
@@ -98,6 +108,26 @@ def hide_keys(text: str, addresses: Iterable[Address]) -> str:
     for one in sorted(addresses, key=lambda one: len(one.given), reverse=True):
         text = text.replace(one.given, one) if one.given != one else text
     return _WRITTEN.sub(lambda found: Address(found[0]) if _holds_key(found[0]) else found[0], text)
+
+
+def secret_parts(name: str) -> list[bool]:
+    """Return, for each part of the *name* of an option, a variable or a header, whether it names a key."""
+    return [_SECRET_PART.fullmatch(part) is not None for part in _NAME_PARTS.findall(name)]
+
+
+def key_in(words: Iterable[str]) -> str | None:
+    """Return the option, variable or header in a command that is given a key; None without one.
+
+    Its name ends in that of a key: `--api-key-file` is given a path.
+    """
+    option = ""
+    for word in words:
+        pairs = [(one["name"] or one["option"], one["value"]) for one in _GIVEN.finditer(word)]
+        for name, value in [(option, word), *pairs]:
+            if secret_parts(name)[-1:] == [True] and not _NO_KEY.fullmatch(value):
+                return name
+        option = word if word.startswith("-") and "=" not in word else ""
+    return None
 
 
 def _holds_key(address: str) -> bool:

@@ -16,7 +16,7 @@ from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.manifest import File, Manifest, sha256
 from gatekeeper.core.slo import Profile, Slo, Workload
 from gatekeeper.core.slo import parse as parse_slo
-from gatekeeper.core.subject import hide_keys
+from gatekeeper.core.subject import hide_keys, key_in
 from gatekeeper.core.system import run_directory
 from gatekeeper.core.system.files import read_input
 
@@ -123,7 +123,8 @@ def _prompts(workload: Workload, text: str, name: str) -> tuple[Canary, ...]:
 
 
 def _without_keys(slo: Slo, text: str, name: str) -> str:
-    """Return the text of *slo* as it is stored, with the keys in its addresses hidden."""
+    """Return the text of *slo* as it is stored, with the keys in its addresses hidden; one in a command is refused."""
+    _refuse_keys(slo, name)
     addresses = (slo.subject.url, slo.subject.plain_url, slo.telemetry.endpoint)
     hidden = hide_keys(text, (one for one in addresses if one is not None))
     if hidden != text and parse_slo(hidden, name) != slo:
@@ -132,6 +133,19 @@ def _without_keys(slo: Slo, text: str, name: str) -> str:
             hint="pass it to the program in an environment variable",
         )
     return hidden
+
+
+def _refuse_keys(slo: Slo, name: str) -> None:
+    """Raise InputError for a key in a command: the SLO is stored as it is written, in every run directory."""
+    commands = {key: getattr(slo.subject, key) or () for key in ("command", "plain_command", "program", "args")}
+    commands |= {f"knobs.{knob}.argv": place.argv or () for knob, place in slo.subject.knobs.items()}
+    for key, words in commands.items():
+        if (option := key_in(words)) is not None:
+            raise InputError(
+                f"{name}: subject.{key} gives {option} a key, which every run directory would keep",
+                hint="set the variable that the program reads, such as LLAMA_API_KEY or VLLM_API_KEY, or start it with "
+                'command = ["sh", "-c", "exec serve --api-key $KEY --port {port}"]; for requests: subject.api_key_env',
+            )
 
 
 def _file_name(path: Path) -> str:
