@@ -19,13 +19,16 @@ from typing import Any
 from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError
 from gatekeeper.core.manifest import Manifest, differences
 from gatekeeper.core.parse import ParseError, json_object
-from gatekeeper.core.policy import AxisBounds
+from gatekeeper.core.policy import AxisBounds, Policy
+from gatekeeper.core.policy import parse as parse_policy
 from gatekeeper.core.system.files import write_atomically
 from gatekeeper.core.system.inputs import load_manifest
 from gatekeeper.fleet.cells import Cell
 from gatekeeper.fleet.task import Done
 
 FILE = "fleet.json"
+LIMITS = ("warm_up", "warm_up_after", "longest_prompt", "max_concurrency")
+"""What a route's policy asks of whoever serves, besides its setting."""
 RATIOS = ("throughput_ratio", "answer_throughput_ratio")
 SHOWN_MOST = 100
 """Characters of a difference that is shown with both values."""
@@ -62,8 +65,10 @@ def _measured(run: Path, confidence: float) -> dict[str, Any]:
     verdict = json_object((run / "verdict.json").read_bytes())
     manifest = load_manifest((run / "manifest.json").read_bytes())
     host = {key: manifest.host.get(key) for key in ("chip", "memory_bytes", "os", "os_build", "power_source")}
+    policy = _policy(run)
     return {
         "grade": verdict["grade"],
+        "expires": policy.expires.isoformat() if policy is not None else None,
         "host_facts": host,
         "workloads": {
             one["name"]: {
@@ -73,11 +78,25 @@ def _measured(run: Path, confidence: float) -> dict[str, Any]:
                 "because": one["because"],
                 "ratio": next((ratio for name in RATIOS if (ratio := one["measured"].get(name))), None),
                 "confidence": confidence,
+                "limits": _limits(policy, one["name"]),
                 **({"region": _bounds(one["region"])} if one.get("region") else {}),
             }
             for one in verdict["workloads"]
         },
     }
+
+
+def _policy(run: Path) -> Policy | None:
+    """Return the policy of a run; None where its verdict allowed none."""
+    try:
+        return parse_policy((run / "policy.toml").read_text("utf-8"), "policy.toml")
+    except (OSError, UnicodeDecodeError, InputError):
+        return None
+
+
+def _limits(policy: Policy | None, workload: str) -> dict[str, Any]:
+    found = policy.route_of(workload).model_dump(include=set(LIMITS)) if policy is not None else {}
+    return {key: found[key] for key in LIMITS if found.get(key)}
 
 
 def _bounds(region: Mapping[str, Any]) -> dict[str, Any]:

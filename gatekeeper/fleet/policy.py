@@ -1,6 +1,7 @@
 """One policy for many hosts: the routes that hold on all of them, and what each host pays for having one policy."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from gatekeeper.core.errors import ExitCode, InputError, NoProofError
@@ -27,6 +28,7 @@ def common(fleet: Mapping[str, Any], slo: str, hosts: Sequence[str] = ()) -> dic
     if open_ones:
         message = f"not proven: {', '.join(open_ones)}"
         raise NoProofError(Reason.UNPROVEN, message, hint="certify these cells first, or leave their hosts out: --only")
+    expiries = [one["expires"] for one in cells if one.get("expires")]
     demos = [one["name"] for one in cells if one["grade"] == "demo"]
     routes = [_route(name, cells) for name in cells[0]["workloads"]]
     return {
@@ -34,6 +36,7 @@ def common(fleet: Mapping[str, Any], slo: str, hosts: Sequence[str] = ()) -> dic
         "slo": slo,
         "grade": "demo" if demos else "certification",
         "hosts": [one["host"] for one in cells],
+        **({"expires": min(expiries, key=datetime.fromisoformat)} if expiries else {}),
         "default": {"speculation": False},
         "route": routes,
     }
@@ -50,6 +53,7 @@ def _route(name: str, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         (setting, *_) = (one["setting"] for one in promoted.values())
         region = _narrowest([one.get("region", {}) for one in promoted.values()])
         on = {"workload": name, "speculation": True, "because": "promoted on every host", "setting": setting}
+        on |= _strictest([one.get("limits", {}) for one in promoted.values()])
         return on | ({"region": region} if region else {})
     if len(promoted) < len(found):
         others = ", ".join(sorted(found.keys() - promoted.keys()))
@@ -59,6 +63,14 @@ def _route(name: str, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     cost = {host: one["ratio"]["center"] for host, one in promoted.items() if one["ratio"]}
     paid = {"cost": {host: f"decodes plainly; its own policy gains {ratio:.2f}x" for host, ratio in cost.items()}}
     return {"workload": name, "speculation": False, "because": because, "setting": {}} | (paid if cost else {})
+
+
+def _strictest(limits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what keeps the limits of every host: a warm-up that one of them needs, and the least of each number."""
+    return {
+        key: min(one[key] for one in limits if key in one)
+        for key in dict.fromkeys(key for one in limits for key in one)
+    }
 
 
 def _narrowest(regions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -69,6 +69,7 @@ def _the_answer_is_a_gate_and_a_policy(made: Fleet) -> None:
     assert "no difference shown" == contrasts["one"]
     assert "one@c, one@d" in refused.err
     assert ["a", "b"] == sorted(policy["hosts"])
+    assert policy["expires"].startswith("2026-")
     (route,) = policy["route"]
     assert (True, 4) == (route["speculation"], route["setting"]["num_draft_tokens"])
     assert ["a: expired", "b: expired", "c: no_run", "d: no_run"] == [

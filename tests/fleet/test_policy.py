@@ -43,6 +43,24 @@ def test_a_route_holds_where_every_host_proved_the_same_setting() -> None:
     assert {"a": "decodes plainly; its own policy gains 1.30x"} == chat["cost"]
 
 
+def test_the_strictest_limits_of_all_hosts_hold() -> None:
+    """
+    A warm-up that one host needs is an obligation for all, the shortest limits and the earliest expiry hold.
+    """
+    cells = [cell(host, json=("promoted", FOUR, 1.9)) for host in "ab"]
+    cells[0]["workloads"]["json"]["limits"] = {"longest_prompt": 900, "max_concurrency": 2}
+    cells[1]["workloads"]["json"]["limits"] = {"longest_prompt": 800, "warm_up": True, "warm_up_after": 10.0}
+    cells[0]["expires"], cells[1]["expires"] = "2026-12-01T00:00:00+00:00", "2026-11-30T23:30:00-02:00"
+
+    found = common({"cells": cells}, "s")
+
+    (route,) = found["route"]
+    assert "2026-12-01T00:00:00+00:00" == found["expires"]
+    assert (800, 2, True, 10.0) == tuple(
+        route[key] for key in ("longest_prompt", "max_concurrency", "warm_up", "warm_up_after")
+    )
+
+
 def test_a_host_without_proof_refuses_the_policy() -> None:
     """
     A run that is open or unproven on one host is no reason to leave that host out silently; --only does, by name.
