@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gatekeeper.core.metrics import BY_NAME
-from gatekeeper.core.units import show, show_seconds
+from gatekeeper.core.units import percent, show, show_seconds
 
 _RATIO = BY_NAME["throughput_ratio"]
 
@@ -23,8 +23,10 @@ def versus(document: Mapping[str, Any]) -> str:
         metric = BY_NAME[row["metric"]]
         shown = metric if metric.relative or metric.name == "token_agreement" else _RATIO
         span = shown.show_range(row["lo"], row["hi"])
-        says = f": {row['says']}" if row["says"] else " of the canaries have equal answers"
-        lines.append(f"{row['metric']}: {span}{says}")
+        says = (
+            f"{span}: {row['says']}" if row["says"] else f"{percent(row['center'])} of the canaries have equal answers"
+        )
+        lines.append(f"{row['metric']}: {says}")
     if document["differences"]:
         lines.append(f"differs: {', '.join(document['differences'])}")
     lines += [f"run: {document['run']}"] if document["run"] else []

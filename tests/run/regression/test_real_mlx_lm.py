@@ -3,12 +3,14 @@
 It downloads releases of mlx-lm and mlx from the package index of this machine.
 """
 
+import json
 import os
 import subprocess
 import sys
 import tomllib
 import zipfile
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +94,23 @@ def search(place: Place, wheels: Path, steps: Sequence[str], *words: str) -> dic
     return place.run(*command, "--out", "search", "--json", "--quiet", code=0).document
 
 
+def wrong(step: Path) -> dict[bool, tuple[int, int]]:
+    """Return how many drafted answers differ from plain decoding's, and of how many.
+
+    By whether the request before held this very prompt, so that the cache of a whole prompt was cut back to it.
+    """
+    lines = [json.loads(line) for line in (step / "answers.jsonl").read_text().splitlines()]
+    warm = [one for one in lines if one.get("role") == "warm"]
+    plain = {one["canary"]: one["answer"]["text"] for one in warm if one["arm"] == "plain"}
+    drafted = sorted((one for one in warm if one["arm"] != "plain"), key=lambda one: one["answer"]["sent_ns"])
+    counts = {True: (0, 0), False: (0, 0)}
+    for before, one in pairwise([{"canary": ""}, *drafted]):
+        same = before["canary"].partition("+")[0] == one["canary"]
+        differing, of = counts[same]
+        counts[same] = differing + (one["answer"]["text"] != plain[one["canary"]]), of + 1
+    return counts
+
+
 def test_the_version_that_stores_drafted_caches_is_found(place: Place, wheels: Path) -> None:
     """
     mlx-lm 0.31.1 with its server repaired by hand, 0.31.1 and 0.32.2: the search names 0.31.1.
@@ -109,8 +128,8 @@ def test_the_version_that_stores_drafted_caches_is_found(place: Place, wheels: P
 
 def test_the_release_that_made_nearly_every_answer_wrong_is_found(place: Place, wheels: Path) -> None:
     """
-    0.23.2, the first release with a draft in its server, changes some answers; 0.24.1, which shares the beginnings of
-    prompts, changes nearly all: the search names it.
+    0.23.2, the first release with a draft in its server, answers a repeated prompt wrongly; 0.24.1, which shares the
+    beginnings of prompts, changes nearly all canaries: the search names it.
     """
     newer = downloaded("0.24.0", wheels)
     with zipfile.ZipFile(newer) as content:
@@ -127,3 +146,7 @@ def test_the_release_that_made_nearly_every_answer_wrong_is_found(place: Place, 
     shares = [step["center"] for step in found["steps"]]
     assert all(0.5 < share < 1 for share in shares[:2])
     assert all(share < 0.2 for share in shares[2:])
+    first, _, shared, _ = (wrong(place.path / "search" / f"step-{number:03}") for number in range(4))
+    # Already in 0.23.2 each reused prompt is answered wrongly, and no other; since 0.24.1 most prompts reuse one.
+    assert first[True][0] == first[True][1] > 0 == first[False][0]
+    assert shared[False][0] > shared[False][1] / 4
