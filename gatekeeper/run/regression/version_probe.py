@@ -34,6 +34,8 @@ from gatekeeper.run.requests import Client, SoakTask, build_request
 from gatekeeper.run.stages.warm_cache import warm
 
 ANSWERS = "answers.jsonl"
+WARM = "warm-cache"
+"""Name of the requests with the prompt cache on: their order follows from it, and is the same for each version."""
 MOST_LOST = 0.25
 """With a larger share of failed answers nothing is said of a version."""
 
@@ -284,7 +286,7 @@ class _Sequence:
         group = self._canaries[begin:end]
         if len(group) < 2 and begin:  # a conversation needs a second canary
             group = self._canaries[end - 2 : end]
-        task = SoakTask(version.slo, version.name, {name: version.setting}, version.setting, {name: group}, begin, 0)
+        task = SoakTask(version.slo, WARM, {name: version.setting}, version.setting, {name: group}, begin, 0)
         made: list[Generation] = []
 
         def record(one: Generation) -> None:

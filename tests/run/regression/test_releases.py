@@ -171,6 +171,18 @@ def test_two_drafts_are_compared_and_an_interrupted_comparison_continues(drafts:
     assert "finished comparison" in again.err
 
 
+def test_a_side_whose_first_request_fails_is_said(drafts: Place) -> None:
+    """
+    A side that answers nothing proves nothing: code 3 with its fault, before the canaries are sent.
+    """
+    (drafts.path / "draft-rev3" / "right").write_text("none")
+    sides = (str(drafts.path / "draft-rev0"), str(drafts.path / "draft-rev3"))
+
+    done = drafts.run("versus", *sides, "--slo", "slo.toml", *QUICK, code=3)
+
+    assert "B: its first request failed" in done.err
+
+
 def test_a_later_first_token_is_found(scripted: Any) -> None:
     """
     Time to first token as the symptom, in simulated time: the draft from which on a round takes longer.
