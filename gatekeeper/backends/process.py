@@ -84,7 +84,7 @@ def new_log(log: Path) -> IO[bytes]:
     except OSError as error:
         check_own_limit(error)
         raise GatekeeperError(
-            f"cannot write {log}: {error.strerror}", hint="free disk space, or choose another --out"
+            f"cannot write {log}: {error.strerror}", hint="free disk space, or choose another --output"
         ) from error
 
 

@@ -160,7 +160,7 @@ def probe(slo: Path, *, seconds: float, as_json: bool, out: Path | None, **optio
 
     result = _run(("probe", "--seconds", f"{seconds:g}"), slo, out=out, **options)
     document = _document(result)
-    if out is None:  # as locally: a probe keeps its records only in --out
+    if out is None:  # as locally: a probe keeps its records only in --output
         shutil.rmtree(result.path)
         document = document | {"run": None}
     # The next steps name the command that ran on the remote host; the user typed another one.

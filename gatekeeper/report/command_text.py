@@ -182,10 +182,11 @@ def history(document: Mapping[str, Any]) -> str:
             lines.append(f"  {run['at'][:16]}Z  {spaced(run['outcome'])}{grade}{memory}  {run['run']}")
             lines += [f"    not trusted: {run['trouble']}"] if run["trouble"] else []
             for name, one in run["workloads"].items():
-                figures = [figure(one["throughput_ratio"], "throughput_ratio")]
-                figures += [f"acceptance {figure(one['acceptance_rate'], 'acceptance_rate')}"]
+                figures = [f"{ratio(one['speed'], 'center')} against plain"] if one["speed"] else []
+                if one["acceptance_rate"]:
+                    figures.append(f"acceptance {figure(one['acceptance_rate'], 'acceptance_rate')}")
                 lines.append(f"    {name}: {spaced(one['outcome'])}, {describe_setting(one['setting'])}")
-                lines += [f"      ratio {'; '.join(figures)}"] if one["throughput_ratio"] else []
+                lines += [f"      {'; '.join(figures)}"] if figures else []
         lines += _trend(slo["trend"])
     lines += [f"cannot be read: {one['run']}: {one['because']}" for one in document["unreadable"]]
     return "\n".join(lines or ["no runs found"]) + "\n"

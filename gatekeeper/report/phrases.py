@@ -145,7 +145,7 @@ def lede(page: "PageData") -> str:
     if page.unfinished:
         return (
             f"This run was interrupted {page.unfinished}. The measurements so far are shown below; they are not a "
-            "verdict. To continue, run the same command with --resume --out RUN_DIR."
+            "verdict. To continue, run the same command with --resume --output RUN_DIR."
         )
     speculating = [one.name for one in verdict.workloads if one.outcome == "promoted"]
     count = f"Drafting on for {len(speculating)} of {counted(len(verdict.workloads), 'workload')}"

@@ -96,7 +96,7 @@ def _extended(slo_path: Path, out: Path | None, seconds: float, observers: Seque
     """Continue the soaks of a finished, unproven run for *seconds*; what it measured counts together with the rest."""
     if out is None or not run_directory.RunDirectory(out).is_finished():
         raise InputError(
-            "--extend continues a finished run, which --out names",
+            "--extend continues a finished run, which --output names",
             hint="an unfinished run is continued with --resume",
         )
     before = _finished(slo_path, out).verdict
@@ -130,7 +130,7 @@ def _finished(slo_path: Path, out: Path) -> Finished:
     except NoProofError as error:
         message = f"{out} holds a finished run: {error.message}"
         if error.reason in NOT_GIVEN:
-            hint = "give what the run was made of, or start a new run: remove --resume and choose another --out"
+            hint = "give what the run was made of, or start a new run: remove --resume and choose another --output"
             raise InputError(message, hint=hint) from error
         raise NoProofError(error.reason, message, hint=error.next(slo_path, out)) from error
     policy = (out / POLICY).read_text(encoding="utf-8", errors="replace") if promoted else None
@@ -190,7 +190,7 @@ def _open(
     given = inputs.read(slo_path)
     fixed = None if knobs is None else fixed_setting(given.slo, knobs)
     if resume and out is None:
-        raise InputError("--resume needs --out RUN_DIR", hint="name the directory of the run to continue")
+        raise InputError("--resume needs --output RUN_DIR", hint="name the directory of the run to continue")
     path = out or run_directory.RUNS / run_directory.new_run_id(given.slo.name, SystemClock().wall())
     run_directory.check_writable(path)
     resume = resume and not run_directory.RunDirectory.nothing_measured(path)

@@ -44,7 +44,7 @@ def _summary(items: Sequence[Item]) -> dict[str, Any]:
     models = len(locate.all_models())
     ready = [f"certify with {', '.join(backends)}"] if backends else []
     ready += [f"{models} models in the local caches"] if models else []
-    ready += [f"{sum(one.kind == 'host' for one in items) - len(lacking)} of the host's objectives"]
+    ready += [f"{sum(one.kind == 'host' for one in items) - len(lacking)} host objectives"]
     missing = [] if backends else ["certify: no serving system is installed"]
     missing += [] if models else ["a real run: no model is in the caches of Hugging Face, LM Studio and Ollama"]
     missing += [", ".join(lacking)] if lacking else []

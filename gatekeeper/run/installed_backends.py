@@ -37,6 +37,8 @@ def find_backends() -> dict[str, InstalledBackend]:
         dialect = dialect_of(name)
         if dialect.module is not None:
             found[name] = _module(name, dialect.module, MLX)
+        elif dialect.program[:2] == ("python", "-m"):  # any Python is on PATH; the package is what counts
+            found[name] = _module(name, dialect.program[2].partition(".")[0], dialect.install)
         elif program := dialect.program[0] if dialect.program else ATTACHED.get(name):
             found[name] = InstalledBackend(name, program, program_path(program), dialect.install)
     return found | {name: _module(name, *PACKAGES[name]) for name in sorted(ADAPTERS)}

@@ -34,7 +34,7 @@ LIMIT_S = 10.0
 """A connection on which nothing comes for this long is closed."""
 WAITING = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="2">'
-    "<title>gatekeeper</title><p>Nothing was measured yet. This page loads again by itself.</p></html>"
+    "<title>gatekeeper</title><p>Nothing has been measured yet. This page reloads by itself.</p></html>"
 )
 
 

@@ -73,7 +73,7 @@ def sentence(target: str, draft: str, workloads: Mapping[str, Mapping[str, Any]]
 WORDS = {
     "helps": "makes {} faster",
     "hurts": "makes {} slower",
-    "unclear": "leaves {} undecided (a longer --seconds may decide)",
+    "unclear": "is not decided for {} (a longer --seconds may decide)",
 }
 """What the sentence says of workloads, by the answer of the probe."""
 

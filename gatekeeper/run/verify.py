@@ -94,7 +94,7 @@ def check_sums(directory: RunDirectory) -> int:
         raise NoProofError(
             Reason.UNFINISHED,
             f"the run is unfinished: it has no {run_directory.CHECKSUMS}",
-            hint="wait for it, or continue it: gatekeeper certify {slo} --resume --out {run}",
+            hint="wait for it, or continue it: gatekeeper certify {slo} --resume --output {run}",
         )
     listed = {
         line.partition("  ")[2]

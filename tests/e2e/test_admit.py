@@ -128,7 +128,7 @@ def test_the_newest_run_decides(certified: Place) -> None:
     newest = certified.run("admit", "slo.toml", "--runs", "runs", "--json", code=3).document
 
     assert ("unfinished", "runs/run-2") == (newest["reason"], newest["run"])
-    assert "--resume --out runs/run-2" in newest["next"]
+    assert "--resume --output runs/run-2" in newest["next"]
     assert 0 == admit(certified)[0]
 
 

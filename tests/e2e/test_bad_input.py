@@ -225,7 +225,7 @@ def test_a_used_directory_is_not_overwritten(scripted: Scripted) -> None:
         (["judge", "nowhere"], "nowhere"),
         (["certify", "nowhere.toml"], "nowhere.toml"),
         (["certify"], "SLO"),
-        (["certify", "slo.toml", "--resume"], "--out"),
+        (["certify", "slo.toml", "--resume"], "--output"),
         (["soak", "slo.toml", "--set", "num_draft_token=3"], "'num_draft_tokens'"),
         (["soak", "slo.toml", "--set", "fast"], "KNOB=VALUE"),
     ],

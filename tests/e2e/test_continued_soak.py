@@ -98,7 +98,7 @@ def test_a_finished_unproven_run_is_extended(scripted: Scripted) -> None:
     before = {name: (place.path / "run" / name).read_bytes() for name in PARTS}
     offered = shown[-1].removeprefix("next: gatekeeper ")
 
-    assert re.fullmatch(r"certify slo.toml --extend \d+m --out run", offered), shown
+    assert re.fullmatch(r"certify slo.toml --extend \d+m --output run", offered), shown
     place.run(*shlex.split(offered.replace(offered.split()[3], "5m")), "--quiet", code=3)
     judged = place.run("judge", "run", "--json", code=3)
 

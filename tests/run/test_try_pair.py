@@ -64,7 +64,7 @@ def test_one_sentence_says_where_drafting_helps() -> None:
 
     assert said == (
         "Drafting with Small-4bit for Big-4bit makes json (1.87x) and code (1.40x) faster, makes random (0.80x) slower "
-        "and leaves chat undecided (a longer --seconds may decide) on this machine."
+        "and is not decided for chat (a longer --seconds may decide) on this machine."
     )
 
 

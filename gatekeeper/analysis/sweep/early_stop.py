@@ -335,7 +335,13 @@ def _compared(ratio: Estimate | Missing | None, rival: str = "plain decoding") -
     if not isinstance(ratio, Estimate):
         return f"not compared with {rival}"
     measured = show_ratio(ratio.center, ratio.lo, ratio.hi)
-    return f"{compare_speed(ratio.center, rival)}: {measured} on {ratio.n} canaries"
+    said = compare_speed(ratio.center, rival)
+    with_it = (
+        f"{said} ({ratio.lo:.2f}x to {ratio.hi:.2f}x)"
+        if said.startswith(f"{ratio.center:.2f}x")
+        else f"{said}: {measured}"
+    )
+    return f"{with_it} on {ratio.n} canaries"
 
 
 def _apart(trial: Trial, other: Trial) -> str:

@@ -26,7 +26,7 @@ def gaps(slo: Slo, verdict: Verdict, *, resumable: bool) -> tuple[Gap, ...]:
     """Return everything the run did not prove, the run's own evidence first."""
     found = []
     if verdict.incomplete or resumable:
-        again = "continue it: gatekeeper certify SLO.toml --resume --out RUN_DIR" if resumable else "certify again"
+        again = "continue it: gatekeeper certify SLO.toml --resume --output RUN_DIR" if resumable else "certify again"
         found.append(Gap("the run", verdict.incomplete or "it was interrupted", again))
     for workload in verdict.workloads:
         open_checks = [check for check in workload.checks if check.outcome is Outcome.UNPROVEN]

@@ -130,7 +130,7 @@ def write_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         raise GatekeeperError(
             f"cannot write {path}: {error.strerror or error}",
-            hint="free disk space, then continue with --resume (what was recorded is kept), or choose another --out",
+            hint="free disk space, then continue with --resume (what was recorded is kept), or choose another --output",
         ) from error
 
 

@@ -27,7 +27,7 @@ from gatekeeper.core.system.files import (
 from gatekeeper.core.system.record_files import DAMAGED, RESTORE_HINT, RecordWriter, write_errors
 
 RUNS = Path("runs")
-"""Where a run goes without --out."""
+"""Where a run goes without --output."""
 SCHEMA = 1
 """Version of every file in a run directory. 1: the first."""
 UPDATE_HINT = "update gatekeeper"
@@ -72,7 +72,9 @@ def check_writable(path: Path) -> None:
     effective = os.access in os.supports_effective_ids
     if there.is_dir() and not os.access(there, os.W_OK | os.X_OK, effective_ids=effective):
         message = f"cannot write {path}: no permission to write in the folder {there}"
-        raise GatekeeperError(message, hint="name a folder that you may write with --out, or run it in another folder")
+        raise GatekeeperError(
+            message, hint="name a folder that you may write with --output, or run it in another folder"
+        )
 
 
 class RunDirectory:
@@ -87,9 +89,9 @@ class RunDirectory:
         """Make a new folder, or continue one that holds an unfinished run."""
         with write_errors(path):
             if path.exists() and not path.is_dir():
-                raise InputError(f"{path} is not a folder", hint="choose another --out")
+                raise InputError(f"{path} is not a folder", hint="choose another --output")
             if not resume and path.is_dir() and not cls.nothing_measured(path):
-                hint = "continue that run with --resume, or choose another --out"
+                hint = "continue that run with --resume, or choose another --output"
                 raise InputError(f"{path} is not empty", hint=hint)
             if resume and not (path / MANIFEST).is_file():
                 if is_run(path):
@@ -103,7 +105,8 @@ class RunDirectory:
                 run._lock.acquire(f"{os.getpid()}\n")
         except LockHeldError:
             raise InputError(
-                f"another gatekeeper process is writing to {path}", hint="wait until it ends, or choose another --out"
+                f"another gatekeeper process is writing to {path}",
+                hint="wait until it ends, or choose another --output",
             ) from None
         return run
 

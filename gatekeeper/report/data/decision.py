@@ -326,12 +326,12 @@ def _next(verdict: Verdict, unfinished: str | None, extend: float | None) -> tup
     """Return what to change, and the next command."""
     again = "gatekeeper certify {slo}"
     if unfinished:
-        return "", f"{again} --resume --out {{run}}"
+        return "", f"{again} --resume --output {{run}}"
     if verdict.outcome == "unproven":
         if extend is None:
             return "remove the cause, then certify again", again
         advice = f"about {show_seconds(extend)} more soak should decide it"
-        return advice, f"{again} --extend {extend / 60:.0f}m --out {{run}}"
+        return advice, f"{again} --extend {extend / 60:.0f}m --output {{run}}"
     if verdict.outcome == "promoted" and verdict.grade == "demo":
         return "for a certificate, soak 600 s or more; for your models, write an SLO", "gatekeeper init"
     if verdict.outcome == "promoted":

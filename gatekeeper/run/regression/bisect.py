@@ -95,13 +95,15 @@ def _state(search: Search, out: Path, *, resume: bool) -> dict[str, Any]:
     """Return the steps so far: none, or those of the interrupted search in *out*."""
     file, fixed = out / STATE, search.fixed()
     if file.is_file() and not resume:
-        raise InputError(f"{out} holds a search", hint="continue it with --resume, or choose another --out")
+        raise InputError(f"{out} holds a search", hint="continue it with --resume, or choose another --output")
     if not file.is_file():
         out.mkdir(parents=True, exist_ok=True)
         return {"search": fixed, "steps": {}}
     stored = json_object(file.read_bytes())
     if stored.get("search") != fixed:
-        raise InputError(f"{out} holds another search", hint="give the same SLO, versions and metric, or another --out")
+        raise InputError(
+            f"{out} holds another search", hint="give the same SLO, versions and metric, or another --output"
+        )
     return {"search": fixed, "steps": dict(stored["steps"])}
 
 

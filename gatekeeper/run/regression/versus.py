@@ -62,7 +62,7 @@ def versus(
     with ExitStack() as stack:
         path = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gatekeeper-")))
         if (path / DOCUMENT).exists():
-            raise InputError(f"{path} holds a finished comparison", hint="choose another --out")
+            raise InputError(f"{path} holds a finished comparison", hint="choose another --output")
         _check_begun(path, resume=resume, named=out is not None)
         if takes_real_time(first):
             stack.enter_context(host.hold_host(path.absolute().name))
@@ -87,7 +87,7 @@ def _check_begun(path: Path, *, resume: bool, named: bool) -> None:
         raise InputError(f"{path} has no comparison to resume", hint="remove --resume to start a new one")
     if begun and not resume:
         raise InputError(
-            f"{path} holds an interrupted comparison", hint="continue it with --resume, or choose another --out"
+            f"{path} holds an interrupted comparison", hint="continue it with --resume, or choose another --output"
         )
 
 

@@ -146,7 +146,7 @@ def _move(part: Path, out: Path) -> None:
     if not same and run_directory.is_taken(out):
         raise InputError(
             f"{out} is not empty and holds another run or other files",
-            hint=f"gatekeeper remote fetch with another --out downloads it there; the files so far are in {part}",
+            hint=f"gatekeeper remote fetch with another --output downloads it there; the files so far are in {part}",
         )
     if out.exists():
         old = part.with_name("old")

@@ -331,7 +331,9 @@ def _is_free(out: Path, *, again: bool) -> None:
     """Refuse a run directory that is not empty; with *again* an earlier part of the run may be in it."""
     if is_taken(out) and not (again and (out / "manifest.json").is_file()):
         unfinished = (out / "manifest.json").is_file() and not (out / "verdict.json").is_file()
-        hint = "continue that run with --resume, or choose another --out" if unfinished else "choose another --out"
+        hint = (
+            "continue that run with --resume, or choose another --output" if unfinished else "choose another --output"
+        )
         raise InputError(f"{out} is not empty", hint=hint)
 
 

@@ -73,7 +73,7 @@ def fetch(runner: RemoteRunner, run_id: str | None, out: Path | None, *, running
     if entry is not None and entry.host != remote.name:
         raise InputError(
             f"{remote.name} lists {name}, which is a run on {entry.host} in {registry.folder}",
-            hint=f"use --on {entry.host}, or name an --out in another folder",
+            hint=f"use --on {entry.host}, or name an --output in another folder",
         )
     if entry is None or (out is not None and Path(entry.out) != out):
         entry = Entry.of_job(job, remote.name, out)

@@ -123,7 +123,7 @@ def test_an_open_interval_is_offered_the_soak_that_decides_it() -> None:
     assert "unproven" == verdict.outcome
     assert more is not None
     assert (0.0, True) == (more % 60, more > 0)
-    assert f"--extend {more / 60:.0f}m --out r" in decide(verdict, extend=more).next_step("s", "r")
+    assert f"--extend {more / 60:.0f}m --output r" in decide(verdict, extend=more).next_step("s", "r")
     assert "--extend" not in decide(verdict).next
     assert None is extension(case, made(easy=WINNING))
 
@@ -139,7 +139,7 @@ def test_a_workload_nobody_measured_has_a_name_only() -> None:
 
     assert "No decision yet: the run was interrupted in the sweep" == found.headline
     assert (None, None) == (found.workloads[0].speed, found.reason)
-    assert "gatekeeper certify s --resume --out r" == found.next_step("s", "r")
+    assert "gatekeeper certify s --resume --output r" == found.next_step("s", "r")
 
 
 def test_answers_that_are_alike_are_quality() -> None:
