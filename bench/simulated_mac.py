@@ -96,7 +96,7 @@ def _best_ratio(slo: Slo, rates: Mapping[str, Any], chance: float) -> float:
     ratios = []
     lengths = slo.sweep.num_draft_tokens or slo.sweep.block_size or (rates["num_draft_tokens"],)
     for draft in slo.subject.drafts:
-        for length in lengths:
+        for length in (one for one in lengths if isinstance(one, int)):
             if str(length) not in verify:
                 message = f"the machine has no verify time at a draft length of {length}"
                 raise InputError(message, hint="add it to [rates.verify], with its derivation")

@@ -123,6 +123,7 @@ class ServerBackend:
         ours = subject.url is None and subject.command is None
         self.caches = dialect.caches == "request" or (dialect.caches == "start" and ours)
         self.uncached = self.caches
+        self.adapts = dialect.adapts and ours
         self.draft_hint = dialect.draft_hint
 
     def _settable(self, restarting: set[str]) -> set[str]:

@@ -145,6 +145,7 @@ class WorkerBackend:
     restart_knobs: tuple[str, ...] = ("draft",)
     realtime = True
     caches = False
+    adapts = False
     draft_hint = "check why the worker's draft proposes nothing"
 
     def __init__(self, subject: Subject, commands: Commands, logs: Path, *, ours: bool) -> None:

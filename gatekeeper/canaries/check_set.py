@@ -182,7 +182,9 @@ def _too_few(path: Path, sets: dict[Path, tuple[Canary, ...]]) -> Iterator[SetPr
             hint=f"it uses {', '.join(dict.fromkeys(map(str, used.values())))}",
         )
     canaries = {one.name: files[used[one.name].resolve()][: one.first] for one in mine}
-    every = BackendTraits(slo.subject.backend, ~Sight(0), 64, frozenset((*CHOSEN, *CONDITIONS)), caches=True)
+    every = BackendTraits(
+        slo.subject.backend, ~Sight(0), 64, frozenset((*CHOSEN, *CONDITIONS)), caches=True, adapts=True
+    )
     only = slo.model_copy(update={"workload": tuple(mine)})
     for one in complaints(only, canaries, every, {}):
         if one.weight == "never" and ", workload " in one.about:

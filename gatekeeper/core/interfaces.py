@@ -131,6 +131,8 @@ class Backend(Protocol):
     """False: time is virtual, so the host is sampled on the virtual clock."""
     caches: bool
     """It has a prompt cache that is off unless a system is started with it."""
+    adapts: bool
+    """It can choose the draft length by itself, where a setting says so."""
     uncached: bool
     """Its systems have no prompt cache, or it is switched off; False: only their answers can show it."""
     draft_hint: str

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -32,12 +32,15 @@ AXES = ("temperature", "context", "concurrency", "max_tokens")
 """What a certified region may extend over; the last three are limits, which cover everything below them."""
 DRAFT_LENGTHS = ("num_draft_tokens", "block_size")
 """Knobs that set the draft length, for the step `shrink-draft`."""
+ADAPTIVE = "adaptive"
+"""The value of a draft length that the server chooses by itself, round by round."""
 LONGEST_S = 30 * 86400.0
 """Seconds of the longest soak, and of the longest time inside one."""
 MOST_TOKENS = 10_000_000
 """The largest value of a knob that counts tokens; no model reads as many."""
 MOST_VALUES = 100
 """Of one knob in a sweep."""
+DraftLength = Annotated[int, Field(ge=1, le=MOST_TOKENS)] | Literal["adaptive"]
 TIER_PREFIX = "tier:"
 """Prefix of a name in the mix that stands for every workload of a tier."""
 
@@ -88,8 +91,8 @@ class ChosenKnobs(InputTable):
     """One value of each knob that the sweep chooses; without a draft it is plain decoding."""
 
     draft: str | None = None
-    num_draft_tokens: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
-    block_size: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
+    num_draft_tokens: DraftLength | None = None
+    block_size: DraftLength | None = None
     window: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
     draft_n_min: int | None = Field(default=None, ge=0, le=MOST_TOKENS)
     draft_p_min: float | None = Field(default=None, ge=0, le=1)
@@ -116,8 +119,8 @@ class Sweep(InputTable):
     )
     warmups: int = Field(default=1, ge=0, le=1000, description="unmeasured answers before each block")
     draft: tuple[str, ...] = ()
-    num_draft_tokens: tuple[int, ...] = ()
-    block_size: tuple[int, ...] = ()
+    num_draft_tokens: tuple[int | Literal["adaptive"], ...] = ()
+    block_size: tuple[int | Literal["adaptive"], ...] = ()
     window: tuple[int, ...] = ()
     draft_n_min: tuple[int, ...] = ()
     draft_p_min: tuple[float, ...] = ()

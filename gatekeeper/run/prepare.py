@@ -170,7 +170,7 @@ def takes_real_time(inputs: Inputs) -> bool:
 
 
 def _traits(backend: Backend) -> BackendTraits:
-    return BackendTraits(backend.name, backend.sight, backend.streams, backend.knobs, backend.caches)
+    return BackendTraits(backend.name, backend.sight, backend.streams, backend.knobs, backend.caches, backend.adapts)
 
 
 def _refuse(found: Sequence[Complaint]) -> None:

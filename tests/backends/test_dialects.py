@@ -3,6 +3,7 @@
 import shlex
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from gatekeeper.analysis.metrics.server_claims import claimed_rounds
 from gatekeeper.backends import open_backend, own_drafts
-from gatekeeper.backends.dialects import dialect_of, sglang, vllm
+from gatekeeper.backends.dialects import dflash_mlx, dialect_of, rapid_mlx, sglang, vllm
 from gatekeeper.backends.dialects.counters import by_position, samples, spec_decode, total
 from gatekeeper.backends.dialects.dialect import Counters, Start
 from gatekeeper.backends.server_backend import ServerBackend
@@ -271,6 +272,62 @@ def test_vllm_is_asked_for_the_counts_of_each_request_where_its_help_lists_that(
     ]
 
     assert [True, False, False] == [f"{flag} summary" in " ".join(line) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "subject", "draft", "knob", "line"),
+    [
+        (
+            vllm,
+            {"backend": "vllm", "draft_schedule": [[1, 4, 4], [5, 64, 0]]},
+            "mtp",
+            "num_draft_tokens",
+            '"num_speculative_tokens": 4, "num_speculative_tokens_per_batch_size": [[1, 4, 4], [5, 64, 0]]}',
+        ),
+        (
+            sglang,
+            {"backend": "sglang"},
+            "mtp",
+            "num_draft_tokens",
+            "--speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --speculative-adaptive",
+        ),
+        (rapid_mlx, {"backend": "rapid-mlx"}, "mtp", "num_draft_tokens", '--speculative-config {"method": "mtp"}'),
+        (dflash_mlx, {"backend": "dflash-mlx"}, SMALL, "block_size", "--verify-mode adaptive"),
+    ],
+    ids=lambda one: getattr(one, "__name__", "").rsplit(".", 1)[-1],
+)
+def test_how_a_server_is_told_to_adapt(dialect: Any, subject: dict[str, Any], draft: str, knob: str, line: str) -> None:
+    """
+    An adaptive draft length is the server's own option, and no number is sent beside it.
+    """
+    given = Subject.model_validate({"target": BIG, "drafts": [draft], **subject})
+    start = Start(given, BIG, draft, {knob: "adaptive"}, 1, cache=False, program=("x",), help=str, place=str)
+
+    assert line in " ".join(dialect.argv(start))
+    assert "adaptive" not in " ".join(dialect.argv(replace(start, knobs={knob: 4})))
+
+
+@pytest.mark.parametrize(
+    ("dialect", "subject", "draft", "said"),
+    [
+        (vllm, {"backend": "vllm"}, "mtp", "draft_schedule"),
+        (sglang, {"backend": "sglang"}, SMALL, "draft_method"),
+        (rapid_mlx, {"backend": "rapid-mlx"}, "suffix", 'remove "adaptive"'),
+    ],
+    ids=lambda one: getattr(one, "__name__", "").rsplit(".", 1)[-1],
+)
+def test_what_would_silently_not_adapt_is_refused(dialect: Any, subject: dict[str, Any], draft: str, said: str) -> None:
+    """
+    SGLang and rapid-mlx keep a fixed length for other methods without a word, and vLLM needs a schedule: exit code 2.
+    """
+    given = Subject.model_validate({"target": BIG, "drafts": [draft], **subject})
+    knobs = {"num_draft_tokens": "adaptive"}
+    start = Start(given, BIG, draft, knobs, 1, cache=False, program=("x",), help=str, place=str)
+
+    with pytest.raises(InputError) as refused:
+        list(dialect.argv(start))
+
+    assert said in str(refused.value.hint)
 
 
 def test_the_command_lines_of_sglang() -> None:

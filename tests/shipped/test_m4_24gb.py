@@ -72,7 +72,7 @@ def test_a_file_can_certify(name: str) -> None:
     given = inputs.read(SLOS / f"{name}.toml")
     slo = given.slo
     backend = open_backend(slo.subject, models={}, base=Path(), logs=Path())
-    traits = BackendTraits(backend.name, backend.sight, backend.streams, backend.knobs, backend.caches)
+    traits = BackendTraits(backend.name, backend.sight, backend.streams, backend.knobs, backend.caches, backend.adapts)
 
     assert [] == complaints(slo, given.canaries, traits, {})
     assert ("Apple M4", 24, "ac") == (slo.host.chip, slo.host.memory_gb, slo.host.power)

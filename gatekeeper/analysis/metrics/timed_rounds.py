@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.core.records import Answer, Generation, Rounds
+from gatekeeper.core.slo import ADAPTIVE
 from gatekeeper.core.verdict import Estimate, Missing
 
 TIMING_NOTE = "inferred from the timing of bursts"
@@ -205,7 +206,7 @@ def with_timed_rounds(paired: PairedAnswers) -> tuple[Sequence[tuple[Generation,
     for one in whole:
         setting: dict[str, Any] = dict(one.setting)
         drafted = setting.get("num_draft_tokens")
-        if (setting.get("draft_p_min") or 0) > 0 or setting.get("draft_n_min") is not None:
+        if drafted == ADAPTIVE or (setting.get("draft_p_min") or 0) > 0 or setting.get("draft_n_min") is not None:
             drafted = None  # rounds of different lengths
         rounds = timed_rounds(one.answer, plain, drafted)
         if isinstance(rounds, str):

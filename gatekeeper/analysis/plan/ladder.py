@@ -5,17 +5,20 @@ from collections.abc import Sequence
 from gatekeeper.analysis.plan.settings import plain_of, speculates
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.core.records import Setting, setting
-from gatekeeper.core.slo import DRAFT_LENGTHS, Slo
+from gatekeeper.core.slo import ADAPTIVE, DRAFT_LENGTHS, Slo
 
 LEAST_ERROR = 1e-9
 """Of a look that has nothing to spend: its bounds then lie so far out that it decides next to nothing."""
 
 
 def shorter_draft(slo: Slo, knobs: Setting) -> Setting | None:
-    """Return the setting with the next lower swept draft length; None where there is none."""
+    """Return the setting with the next lower swept draft length, after an adaptive one the shortest; else None."""
     turned = dict(knobs)
     for knob in DRAFT_LENGTHS:
-        lower = [value for value in slo.sweep.values(knob) if knob in turned and value < turned[knob]]
+        fixed = [value for value in slo.sweep.values(knob) if knob in turned and value != ADAPTIVE]
+        if turned.get(knob) == ADAPTIVE and fixed:
+            return setting(**{**turned, knob: min(fixed)})
+        lower = [value for value in fixed if value < turned[knob]]
         if lower:
             return setting(**{**turned, knob: max(lower)})
     return None

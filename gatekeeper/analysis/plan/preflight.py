@@ -12,7 +12,16 @@ from gatekeeper.analysis.plan.sweep_plan import share_of_budget, sweep_canaries
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import BY_NAME, Metric, PassRate, Per, Sight
-from gatekeeper.core.slo import CERTIFICATION_S, CHOSEN, CONDITIONS, Objective, Slo, Workload
+from gatekeeper.core.slo import (
+    ADAPTIVE,
+    CERTIFICATION_S,
+    CHOSEN,
+    CONDITIONS,
+    DRAFT_LENGTHS,
+    Objective,
+    Slo,
+    Workload,
+)
 from gatekeeper.core.units import percent, show, show_seconds
 
 FROZEN = 'use scope = "frozen", which judges these canaries only'
@@ -44,6 +53,8 @@ class BackendTraits:
     knobs: frozenset[str]
     caches: bool = False
     """It has a prompt cache that gatekeeper can switch on."""
+    adapts: bool = False
+    """It can choose the draft length by itself."""
 
 
 def complaints(
@@ -98,6 +109,26 @@ def _names(sight: Sight) -> str:
     return ", ".join(str(flag.name).lower() for flag in sight)
 
 
+def _adaptive(slo: Slo, kind: BackendTraits) -> list[Complaint]:
+    """Complain of an adaptive draft length that the backend has not, or that is measured at one load only."""
+    swept = {knob: (*slo.sweep.values(knob), getattr(slo.sweep.default, knob)) for knob in DRAFT_LENGTHS}
+    knob = next((knob for knob, values in swept.items() if ADAPTIVE in values), None)
+    if knob is None:
+        return []
+    about, fixed = f"sweep.{knob}", [value for value in swept[knob] if isinstance(value, int)]
+    if not kind.adapts:
+        message = f'backend {kind.name} cannot choose the draft length by itself, so "{ADAPTIVE}" means nothing'
+        return [Complaint("never", about, message, f'remove "{ADAPTIVE}"')]
+    if not fixed:
+        message = f'"{ADAPTIVE}" alone is compared with no fixed length'
+        return [Complaint("weak", about, message, f'add fixed lengths: {knob} = [2, 4, "{ADAPTIVE}"]')]
+    if len(slo.sweep.concurrency) < 2 or slo.sweep.design != "grid":
+        message = "an adaptive length depends on the load, and is measured at one concurrency only"
+        hint = 'set design = "grid" and concurrency = [1, 8] in [sweep]: vllm#49548 was slow at one of them'
+        return [Complaint("weak", about, message, hint)]
+    return []
+
+
 def _backend(slo: Slo, kind: BackendTraits) -> list[Complaint]:
     found = []
     swept = [("sweep", knob) for knob in (*CHOSEN, *CONDITIONS) if slo.sweep.values(knob)]
@@ -105,6 +136,7 @@ def _backend(slo: Slo, kind: BackendTraits) -> list[Complaint]:
         if knob not in kind.knobs and not (knob == "concurrency" and kind.streams > 1):
             message = f"backend {kind.name} has no knob {knob}"
             found.append(Complaint("never", f"{table}.{knob}", message, f"its knobs: {', '.join(sorted(kind.knobs))}"))
+    found += _adaptive(slo, kind)
     for streams in {slo.soak.concurrency, *slo.sweep.concurrency, *slo.region.concurrency}:
         if streams > kind.streams:
             message = f"backend {kind.name} serves {kind.streams} at once, the SLO sets concurrency = {streams}"

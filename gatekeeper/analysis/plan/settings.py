@@ -8,7 +8,7 @@ from typing import Any
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.interfaces import SamplingParameters
 from gatekeeper.core.records import Setting, setting
-from gatekeeper.core.slo import CHOSEN, CONDITIONS, Slo
+from gatekeeper.core.slo import ADAPTIVE, CHOSEN, CONDITIONS, Slo
 
 PLAIN: Setting = (("draft", None),)
 """Plain decoding, as verdict.json and policy.toml write it."""
@@ -72,7 +72,8 @@ def setting_document(knobs: Setting) -> dict[str, object]:
 def defaults(slo: Slo) -> dict[str, Any]:
     """Return the default of every knob that this SLO sets or sweeps; the first swept value where it sets none.
 
-    A condition that is swept has the value of [sampling] or [soak] as its default, where that is among the values.
+    Of draft lengths that is the first fixed one. A condition that is swept has the value of [sampling] or [soak] as its
+    default, where that is among the values.
     """
     named = {knob: value for knob, value in slo.sweep.default.model_dump().items() if value is not None}
     for knob, value in (("temperature", slo.sampling.temperature), ("concurrency", slo.soak.concurrency)):
@@ -80,7 +81,7 @@ def defaults(slo: Slo) -> dict[str, Any]:
             named.setdefault(knob, value)
     for knob in (*CHOSEN, *CONDITIONS):
         if values := slo.sweep.values(knob):
-            named.setdefault(knob, values[0])
+            named.setdefault(knob, next((value for value in values if value != ADAPTIVE), values[0]))
     if slo.subject.drafts:
         named.setdefault("draft", slo.subject.drafts[0])
     return named

@@ -21,10 +21,11 @@ from gatekeeper.analysis.plan.objectives import NO_LOSS
 from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, concurrency_of, conditions_of, setting_document
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Trial
 from gatekeeper.analysis.stats import intervals, sequential
+from gatekeeper.analysis.sweep.adaptive_length import AdaptiveResult, adapts, compare_adaptive
 from gatekeeper.analysis.sweep.early_stop import ABANDONED, PROVEN, Stop, early_stops
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
 from gatekeeper.core.records import Answer, Setting
-from gatekeeper.core.slo import CHOSEN, DRAFT_LENGTHS, Slo
+from gatekeeper.core.slo import ADAPTIVE, CHOSEN, DRAFT_LENGTHS, Slo
 from gatekeeper.core.text import knob_name
 from gatekeeper.core.units import show_ratio
 from gatekeeper.core.verdict import Estimate, Finding, Missing, figures, rounded
@@ -108,6 +109,8 @@ class Choice:
     """The effect of each knob, the largest first."""
     concurrency: Mapping[str, Any] = field(default_factory=dict)
     """At which concurrency the faster arm changes, where concurrency was swept."""
+    adaptive: tuple[AdaptiveResult, ...] = ()
+    """What a draft length that the server chooses by itself gains over the best fixed one."""
     doubt: str | None = None
     """Why the sweep could not compare with plain decoding, so that plain decoding is not proven the better choice."""
 
@@ -125,6 +128,7 @@ class Choice:
             "null": _interval(self.seen[0].noise) if self.seen else None,
             "settings": [one.document() | models.get(one.trial.name, {}) for one in self.seen],
             "effects": list(self.effects),
+            **({"adaptive": [one.document() for one in self.adaptive]} if self.adaptive else {}),
         } | ({"concurrency": self.concurrency} if self.concurrency else {})
 
 
@@ -187,6 +191,20 @@ def _setting_result(
 
 
 def choose(slo: Slo, seen: Sequence[SettingResult], required: str | None = None, workload: str | None = None) -> Choice:
+    """Choose among the fixed settings, then an adaptive draft length in their place where it is proven better."""
+    adaptive = compare_adaptive(seen, slo.confidence) if seen else ()
+    if not adaptive:
+        return _choose_fixed(slo, seen, required, workload)
+    fixed = [one for one in seen if not adapts(one.trial.setting)]
+    found = _choose_fixed(slo, fixed, required, workload)
+    first = adaptive[0]
+    setting = chosen_of(first.one.trial.setting) if first.taken else found.setting
+    because = f"{_name(first.one)}: {_ratio(first.one)}" if first.taken else found.because
+    because += f"; {_name(first.one)}: {first.because}"
+    return replace(found, setting=setting, because=because, seen=tuple(seen), adaptive=adaptive)
+
+
+def _choose_fixed(slo: Slo, seen: Sequence[SettingResult], required: str | None, workload: str | None) -> Choice:
     """Choose, knob by knob, the shortest setting within noise of the best; plain decoding if none is faster.
 
     Where a setting keeps the bounds that *workload* has on its ratio, the shortest that does: a shorter one, within
@@ -313,7 +331,7 @@ def _within_noise(one: SettingResult, best: SettingResult, level: float) -> bool
 def _cost(slo: Slo, one: SettingResult) -> tuple[Any, ...]:
     """Order settings from short and light to long and heavy."""
     turned = dict(one.trial.setting)
-    lengths = tuple(turned.get(knob) or 0 for knob in DRAFT_LENGTHS)
+    lengths = tuple(math.inf if turned.get(knob) == ADAPTIVE else turned.get(knob) or 0 for knob in DRAFT_LENGTHS)
     drafts = slo.subject.drafts
     weight = -drafts.index(turned["draft"]) if turned.get("draft") in drafts else 0
     return (*lengths, weight, turned.get("window") or 0)

@@ -122,7 +122,8 @@ def measure_rounds(setting: Setting, answers: Sequence[Generation], together_s: 
         return "the answers arrived in too few pieces to time a round"
     chances = positions(counted)
     seen_length = len(chances) or math.ceil(drafted / rounds)
-    named = next((int(dict(setting)[knob]) for knob in DRAFT_LENGTHS if dict(setting).get(knob)), seen_length)
+    lengths = [dict(setting).get(knob) for knob in DRAFT_LENGTHS]
+    named = next((one for one in lengths if isinstance(one, int)), seen_length)
     if not chances and named:
         # Counters without positions: the one chance for all positions that yields the measured tokens per round.
         chances = (break_even_chance(1 + accepted / rounds, named) or 1.0,) * named

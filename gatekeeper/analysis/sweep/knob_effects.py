@@ -13,6 +13,7 @@ from gatekeeper.analysis.metrics.paired_answers import MAX_LOST_SHARE, burst_gap
 from gatekeeper.analysis.plan.settings import concurrency_of, defaults
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.sweep import cost_model
+from gatekeeper.analysis.sweep.adaptive_length import adapts
 from gatekeeper.analysis.sweep.choice import Choice, SettingResult
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
 from gatekeeper.core.records import Setting
@@ -31,7 +32,7 @@ def with_explanations(sweep: SweepAnswers, choice: Choice) -> Choice:
         choice,
         models=_models(sweep, choice.seen),
         effects=tuple(main_effects(choice.seen, sweep.slo.confidence)),
-        concurrency=_concurrency(sweep),
+        concurrency=_concurrency(sweep, choice.setting),
     )
 
 
@@ -116,11 +117,13 @@ def _effect_text(known: Sequence[Estimate], *, all_known: bool) -> str:
     return "no measurable effect" if small else "not known"
 
 
-def _concurrency(sweep: SweepAnswers) -> dict[str, Any]:
+def _concurrency(sweep: SweepAnswers, chosen: Setting) -> dict[str, Any]:
     """Compare the system's speed at every concurrency that was swept, at the default of every other knob."""
     if len(sweep.slo.sweep.concurrency) < 2:
         return {}
     rest = {knob: value for knob, value in defaults(sweep.slo).items() if knob != "concurrency"}
+    if adapts(chosen):  # its speed at other loads is not that of a fixed length
+        rest |= dict(chosen)
     ratios: dict[int, Estimate | Missing] = {}
     for trial in sweep.plan.candidates:
         knobs = dict(trial.setting)

@@ -103,7 +103,8 @@ def counter_lies(evidence: PairedAnswers, knobs: Setting) -> list[str]:
 
 def impossible_counts(answers: Sequence[Generation], knobs: Setting) -> list[str]:
     """Return what is wrong with the counters by arithmetic alone, however few the answers."""
-    draft_tokens = max((int(value) for knob, value in knobs if knob in DRAFT_LENGTHS and value), default=0)
+    lengths = [value for knob, value in knobs if knob in DRAFT_LENGTHS]
+    draft_tokens = max((one for one in lengths if isinstance(one, int)), default=0)
     lies = (_above_one(answers), _does_not_add_up(answers, draft_tokens), _frozen(answers), _disagrees(answers))
     return [lie for lie in lies if lie is not None]
 

@@ -16,13 +16,14 @@ from gatekeeper.core.records import Answer
 
 
 def argv(start: Start) -> Iterator[str]:
-    """Yield the command line; `adaptive`, the default, would change the block size during the measurement."""
+    """Yield the command line; `adaptive`, the default, changes the block size during the measurement."""
     yield from (*start.program, "--model", start.target, *start.address)
-    yield from ("--verify-mode", "off" if start.draft is None else "dflash", "--fastpath-max-tokens", "0")
+    mode = "adaptive" if start.adaptive else "dflash"
+    yield from ("--verify-mode", "off" if start.draft is None else mode, "--fastpath-max-tokens", "0")
     # It loads a draft at every start; with `off` the draft is unused, but takes memory.
     yield from option("--draft", start.draft or next(map(start.place, start.subject.drafts), None))
     if start.draft is not None:
-        yield from option("--verify-len-cap", start.knob("block_size"))
+        yield from option("--verify-len-cap", start.length("block_size"))
         yield from option("--draft-window-size", start.knob("window"))
     if not start.cache:
         yield from ("--no-prefix-cache", "--prompt-cache-size", "0")
@@ -41,7 +42,7 @@ def after_answer(get: Get, request: ServerRequest, answer: Answer) -> Answer:
         answer,
         rounds=rounds,
         accepted=by_output(answer, last.get("acceptance_rate")),
-        drafted=rounds * (block - 1) if rounds is not None and block is not None else None,
+        drafted=rounds * (block - 1) if rounds is not None and isinstance(block, int) else None,
         cached_tokens=count(last.get("cache_hit_tokens")),
         prompt_seconds=number_of(last.get("prefill_s")),
         decode_seconds=number_of(last.get("decode_s")),
@@ -59,6 +60,7 @@ DIALECT = Dialect(
     knobs=frozenset({"block_size", "window", "thinking"}),
     restart_knobs=("draft", "block_size", "window"),
     caches="start",
+    adapts=True,
     streams=1,
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD | Sight.PROMPT_TIME,
 )

@@ -13,6 +13,7 @@ from gatekeeper.backends.http.chat import ChatResponse, ResolvedRequest, request
 from gatekeeper.backends.process import HOST
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
+from gatekeeper.core.slo import ADAPTIVE, DRAFT_LENGTHS
 from gatekeeper.core.subject import Subject
 
 COMPLETIONS = "/v1/chat/completions"
@@ -47,6 +48,16 @@ class Start:
     def address(self) -> tuple[str, ...]:
         """Return the options for the address to listen on, as most servers take them."""
         return ("--host", HOST, "--port", str(self.port))
+
+    @property
+    def adaptive(self) -> bool:
+        """Return whether the server is to choose the draft length by itself."""
+        return any(self.knobs.get(knob) == ADAPTIVE for knob in DRAFT_LENGTHS)
+
+    def length(self, name: str = "num_draft_tokens") -> int | None:
+        """Return the fixed draft length; None where none is set, or it is adaptive."""
+        value = self.knobs.get(name)
+        return value if isinstance(value, int) else None
 
     def knob(self, name: str) -> str | None:
         """Return the value of a knob as a command-line argument, None where it is not set."""
@@ -150,6 +161,8 @@ class Dialect:
     streams: int = 64
     caches: Literal["start", "request"] | None = None
     """Where its prompt cache is switched; None: it has none, or cannot switch it off."""
+    adapts: bool = False
+    """It can choose the draft length by itself."""
     named: Literal["listed", "path"] | None = None
     """Its requests carry the target's name: `served_model_name`, else (`listed`) the only one the server lists or the
     name in the SLO, or (`path`) the paths of target and draft."""

@@ -27,6 +27,7 @@ from gatekeeper.backends.models import gguf
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
+from gatekeeper.core.slo import ADAPTIVE
 
 SIMPLE, MTP = "draft-simple", "draft-mtp"
 NGRAM = frozenset({"ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"})
@@ -52,6 +53,9 @@ _DRAFTING = ("--spec-", "--draft", "--model-draft", "-md", "--hf-repo-draft", "-
 
 _ROUNDED = re.compile(r"(?m)^llamacpp:spec_decode_num_\w+ \S*e\+")
 """`/metrics` prints six digits: a counter of a million or more is rounded, and differences are meaningless."""
+
+_ADAPTIVE = "--spec-draft-adaptive"
+"""Sizes each draft by the acceptance so far: a flag of forks; upstream's pull requests 25726 and 27210 are open."""
 
 _LAST_ALONE = 1
 """The last token that max_tokens allows is decoded alone: there is no room for a draft."""
@@ -105,7 +109,18 @@ def argv(start: Start) -> Iterator[str]:
         raise InputError(message, hint="install a newer llama.cpp, or draft with a smaller model")
     if start.draft.endswith(gguf.SUFFIX):
         yield from ("--model-draft", start.draft)
+    yield from _lengths(start, method, known)
+
+
+def _lengths(start: Start, method: str, known: frozenset[str]) -> Iterator[str]:
+    """Yield how long a draft is."""
+    if start.adaptive and _ADAPTIVE not in known:
+        message = f"this llama-server's --help does not list {_ADAPTIVE}: it does not adapt its draft length"
+        raise InputError(message, hint='remove "adaptive", or sweep draft_p_min, which ends a draft that is unsure')
     for knob, flags in _KNOBS.items():
+        if start.knobs.get(knob) == ADAPTIVE:
+            yield _ADAPTIVE
+            continue
         yield from option(_flag(knob, flags, method, known), start.knob(knob)) if start.knob(knob) is not None else ()
 
 
@@ -230,6 +245,7 @@ DIALECT = Dialect(
     knobs=frozenset({*_KNOBS, "thinking"}),
     restart_knobs=("draft", *_KNOBS),
     caches="request",
+    adapts=True,
     own_drafts=NGRAM | {MTP},
     loading=503,
     version_path="/props",

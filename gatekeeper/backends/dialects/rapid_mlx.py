@@ -12,6 +12,7 @@ from typing import Any
 from gatekeeper.backends.dialects.counters import claiming, count, counts, within
 from gatekeeper.backends.dialects.dialect import STREAMED, Dialect, Start
 from gatekeeper.backends.http.chat import ChatResponse
+from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
 
@@ -33,9 +34,14 @@ def drafting(start: Start) -> dict[str, Any]:
         config: dict[str, Any] = {"method": start.draft}
     else:
         config = {"method": start.subject.draft_method or "dflash", "model": start.draft}
-    if (tokens := start.knobs.get("num_draft_tokens")) is not None:
+    if start.adaptive:
+        if config["method"] != "mtp":
+            message = f"rapid-mlx adapts the draft length of mtp only, not of {config['method']}"
+            raise InputError(message, hint='remove "adaptive" from [sweep]')
+        return config
+    if (tokens := start.length()) is not None:
         config["num_speculative_tokens"] = tokens
-    # The depth must not change during the measurement.
+    # A fixed depth must not change during the measurement.
     return config | ({"disable_auto_k": True} if config["method"] == "mtp" else {})
 
 
@@ -66,6 +72,7 @@ DIALECT = Dialect(
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     restart_knobs=("draft", "num_draft_tokens"),
     caches="start",
+    adapts=True,
     own_drafts=_OWN,
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,
     refused={

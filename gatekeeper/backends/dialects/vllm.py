@@ -9,6 +9,7 @@ from typing import Any
 
 from gatekeeper.backends.dialects.counters import claims_at, spec_decode
 from gatekeeper.backends.dialects.dialect import STREAMED, Counters, Dialect, Get, Start
+from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import Sight
 
 _OWN = frozenset({"ngram", "mtp", "suffix"})
@@ -33,7 +34,15 @@ def drafting(start: Start) -> dict[str, Any]:
     config: dict[str, Any] = {"method": method or start.draft} if own else {"model": start.draft}
     if method is not None:
         config["method"] = method
-    if (tokens := start.knobs.get("num_draft_tokens")) is not None:
+    if start.adaptive:
+        # [from, to, draft tokens] by requests in flight; vLLM drafts at most the largest of them.
+        schedule = start.subject.draft_schedule
+        if not schedule:
+            hint = "set draft_schedule = [[1, 4, 4], [5, 64, 2]] in [subject]: from, to, draft tokens"
+            raise InputError("vllm adapts its draft length by a schedule, and the SLO names none", hint=hint)
+        config["num_speculative_tokens"] = max(tokens for _, _, tokens in schedule)
+        config["num_speculative_tokens_per_batch_size"] = [list(one) for one in schedule]
+    elif (tokens := start.length()) is not None:
         config["num_speculative_tokens"] = tokens
     return config
 
@@ -63,6 +72,7 @@ DIALECT = Dialect(
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     restart_knobs=("draft", "num_draft_tokens"),
     caches="start",
+    adapts=True,
     own_drafts=_OWN,
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,
 )

@@ -4,6 +4,7 @@ import hashlib
 import math
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -16,6 +17,7 @@ from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.interfaces import DecodeRequest, ForcedPass, RunningSystem
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import TIMEOUT, Answer, Arrival, Claims, Parting, Rounds, Setting
+from gatekeeper.core.slo import ADAPTIVE
 from gatekeeper.core.subject import Subject
 
 Messages = tuple[dict[str, Any], ...]
@@ -41,6 +43,7 @@ class ScriptedBackend:
     knobs = frozenset(
         {"draft", "num_draft_tokens", "block_size", "temperature", "max_tokens", "thinking", "concurrency"}
     )
+    adapts = True
     uncached = True
     draft_hint = "let the script's draft propose something"
 
@@ -94,7 +97,8 @@ class ScriptedBackend:
     def context(self, request: DecodeRequest, **given: Any) -> AnswerContext:
         """Return what the answer to *request* depends on; *given* is what differs from answer to answer."""
         behaviour, knobs = self.script.behaviour(request.canary), dict(request.setting)
-        length = int(knobs.get("num_draft_tokens") or knobs.get("block_size") or behaviour.num_draft_tokens)
+        written = knobs.get("num_draft_tokens") or knobs.get("block_size") or behaviour.num_draft_tokens
+        length = int(behaviour.length(knobs.get("concurrency") or 1) if written == ADAPTIVE else written)
         return AnswerContext(self.script, behaviour, request.canary, resolve(request), draft_tokens=length, **given)
 
     def replays(self, arm: Arm, canary: str) -> bool:
@@ -206,6 +210,7 @@ class ScriptedSystem(RunningSystem):
             short=fault == "short",
             spoiled_by=self._spoiled_by(request),
         )
+        context = replace(context, pace=context.pace * self._draft_pace(context, streams))
         planned = plan_answer(context)
         (first, tokens), *others = planned.bursts
         bursts = ((first + self._cold(begun), tokens), *others)
@@ -276,6 +281,11 @@ class ScriptedSystem(RunningSystem):
         }
         mine = (one for one in self._script.slower if one.arm in {"both", arm} and where[one.axis] > one.above)
         return math.prod(one.by for one in mine)
+
+    def _draft_pace(self, context: AnswerContext, streams: int) -> float:
+        """Return what the length of the draft multiplies every time with, besides."""
+        width = context.draft_tokens if context.arm == "candidate" else 0
+        return 1 + self._script.batching.draft_token * width * (streams - 1)
 
     def _record(
         self,

@@ -21,6 +21,7 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
       "acceptance": {"heavy": 0.8, "light": 0.6},                      each proposed token's chance; or one value
       "acceptance_falloff": 0.97,   times this for each further position of a round
       "num_draft_tokens": 4,        where the setting names none
+      "adaptive": {"1": 6, "5": 2}, draft length of an "adaptive" setting, from this many concurrent streams on
       "ratio": {"2": 1.2, "4": 1.5},    instead of verify and draft_token: `throughput_ratio` reads exactly this, by
                                         draft length; or one value
       "tokens": 64,                 length of an answer whose canary expects nothing
@@ -52,7 +53,8 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
                                                       only in whole steps
                  "noise": "20 MB", "noise_kept": 0.9,                  normal, AR(1) from reading to reading
                  "sawtooth": "300 MB", "sawtooth_every": "60 s"},      fills up evenly, then is given back
-      "batching": {"plain": 0.1, "candidate": 1.0},   what each further concurrent stream adds to every time
+      "batching": {"plain": 0.1, "candidate": 1.0,    what each further concurrent stream adds to every time,
+                   "draft_token": 0.05},              and for each token of the draft length
       "slower": [{"axis": "temperature", "above": 0.7, "by": 2.0, "arm": "candidate"}],     every time of an arm, where
                                     the request's temperature, context (words), max_tokens or concurrency is above
       "counters": "honest",         "honest" | "silent": none | "zero": they claim that nothing was proposed
@@ -107,6 +109,7 @@ class Behaviour(InputTable):
     acceptance: Share | dict[str, Share] = 0.7
     acceptance_falloff: float = Field(default=1.0, ge=0, le=1)
     num_draft_tokens: int = Field(default=4, ge=0)
+    adaptive: dict[int, int] = Field(default={1: 4}, min_length=1)
     ratio: float | dict[str, float] | None = None
     tokens: int = Field(default=64, ge=1)
     quality: Quality = Quality()
@@ -154,6 +157,10 @@ class Behaviour(InputTable):
     def chance(self, draft: str) -> float:
         """Return the chance that a token of *draft* is accepted, before falloff and drift."""
         return float(_for(self.acceptance, draft, 0.7))
+
+    def length(self, streams: int) -> int:
+        """Return the draft length of an adaptive setting with this many streams."""
+        return self.adaptive[max((one for one in self.adaptive if one <= streams), default=min(self.adaptive))]
 
     def exact_ratio(self, draft_tokens: int) -> float | None:
         """Return the decode ratio that the script sets at this draft length, None where the costs decide."""
@@ -222,6 +229,7 @@ class Batching(InputTable):
 
     plain: float = Field(default=0.0, ge=0)
     candidate: float = Field(default=0.0, ge=0)
+    draft_token: float = Field(default=0.0, ge=0)
 
 
 class Slower(InputTable):

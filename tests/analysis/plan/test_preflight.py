@@ -117,6 +117,20 @@ def test_what_a_backend_does_not_show_is_refused(metric: Any) -> None:
     assert all(name in only(seen).message for name in flags)
 
 
+def test_an_adaptive_length_is_compared_under_load() -> None:
+    """
+    A backend that cannot adapt is refused; without a fixed length, or at one load alone, the plan says what is missing.
+    """
+    can = replace(SEES_ALL, adapts=True)
+    alone = found(slo(sweep={"num_draft_tokens": ["adaptive"]}), kind=can)
+    idle = found(slo(sweep={"num_draft_tokens": [2, "adaptive"]}), kind=can)
+    loads = {"num_draft_tokens": [2, "adaptive"], "design": "grid", "concurrency": [1, 8]}
+
+    assert "cannot choose the draft length" in found(slo(sweep={"num_draft_tokens": [2, "adaptive"]}))[0].message
+    assert ["weak", "weak"] == [one.weight for one in (*alone, *idle) if one.about == "sweep.num_draft_tokens"]
+    assert [] == [one for one in found(slo(sweep=loads), kind=can) if one.about == "sweep.num_draft_tokens"]
+
+
 def test_a_claim_is_enough_only_where_it_is_asked_for() -> None:
     """
     A server that only claims its acceptance is refused, unless the objective says `from = "claims"`.
