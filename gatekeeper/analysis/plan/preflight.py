@@ -73,6 +73,11 @@ def complaints(
             about, why = f"objective {objective.metric}", host_lacks[objective.metric]
             message, hint = f"not measurable on this host: {why}", "certify on another host, or remove the objective"
             found.append(Complaint("not-here", about, message, hint))
+    words = [one for one in slo.objective if one.metric == "token_agreement"]
+    if words and any(value > 0 for value in slo.region.temperature):
+        message = "tokens can only be compared at temperature 0, so every point above it stays open"
+        hint = "remove the objective on token_agreement: at temperature 0 it is implicit"
+        found.append(Complaint("weak", "region.temperature", message, hint))
     if slo.soak.duration < CERTIFICATION_S:
         message = f"a soak of {slo.soak.duration:g} s makes a demo; a certificate needs {CERTIFICATION_S:g} s"
         found.append(Complaint("weak", "soak.duration", message, 'set duration = "600 s" to certify'))

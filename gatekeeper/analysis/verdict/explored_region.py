@@ -37,7 +37,7 @@ from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import Objective
 from gatekeeper.core.text import counted
-from gatekeeper.core.verdict import Check, Missing, Outcome, rounded, worst
+from gatekeeper.core.verdict import Check, Outcome, rounded, worst
 
 OF_TIME = frozenset(
     {
@@ -179,6 +179,8 @@ def _probe(
     case: Case, plan: PointPlan, certified: Mapping[str, float], error: float, error_out: float, known: Known
 ) -> PointProbe:
     """Judge a point look after look until it is decided; raise _Lacking where its records end before that."""
+    if (why := _not_provable(case, plan)) is not None:
+        return PointProbe(plan.point, Outcome.UNPROVEN, why, 0)
     mine = [one for one in case.region.records if one.workload == plan.workload and one.trial == plan.name]
     recorded = {one.key for one in mine}
     errors, errors_out = (sequential.nominal_errors(plan.looks, plan.looks[-1], one) for one in (error, error_out))
@@ -235,6 +237,17 @@ def _asked_of(objective: Objective, point: Point) -> bool:
     return own is None or own in dict(point)
 
 
+def _not_provable(case: Case, plan: PointPlan) -> str | None:
+    """Return why no answer can prove a point: an objective is measured at the certified one alone; None otherwise."""
+    greedy = dict(plan.knobs).get("temperature", plan.slo.sampling.temperature) == 0
+    for one in _objectives(case, plan):
+        if one.metric == "token_agreement" and not greedy:
+            return "token_agreement: tokens can only be compared at temperature 0"
+        if one.metric in OWN_PASS:
+            return f"{one.metric}: it is measured at the certified {OWN_PASS[one.metric]} alone"
+    return None
+
+
 def _unread(case: Case, plan: PointPlan, evidence: PairedAnswers) -> tuple[Divergence, ...]:
     """Return the divergences of greedy answers whose logits must be read before an objective on them is checked."""
     if not evidence.greedy or Sight.LOGITS not in case.plan.terms.sight:
@@ -259,8 +272,6 @@ def _judged(
 
     def judged(objective: Objective, at: float) -> Check:
         mine = replace(unseen(case, evidence) if objective.beyond_canaries else evidence, level=at)
-        if objective.metric in OWN_PASS:
-            return check(objective, Missing(f"it is measured at the certified {OWN_PASS[objective.metric]} alone"))
         return check(objective, objective_estimate(objective, mine, lost, logits=logits))
 
     checks = [judged(one, level) for one in objectives]

@@ -21,8 +21,9 @@ Truth = Callable[[Mapping[str, float]], float]
 """The ratio at a point, by the values that differ from the certified ones."""
 
 
-def case_of(region: Mapping[str, Any], **changes: Any) -> Case:
-    made = bare({"easy": WINNING}, objectives=(objective("throughput_ratio", at_least=1.1),), region=region, **changes)
+def case_of(region: Mapping[str, Any], *objectives: dict[str, Any], **changes: Any) -> Case:
+    wanted = (objective("throughput_ratio", at_least=1.1), *objectives)
+    made = bare({"easy": WINNING}, objectives=wanted, region=region, **changes)
     return replace(made, canaries={"easy": canaries(16, "easy")}, region_ended=False)
 
 
@@ -228,3 +229,24 @@ def test_a_box_ends_no_further_out_than_its_axes() -> None:
 
     assert (150, 150) == (context["at_most"], context["together_at_most"])
     AxisBounds.model_validate({key: context[key] for key in AxisBounds.model_fields if key in context})
+
+
+@pytest.mark.parametrize(
+    ("region", "named", "changes"),
+    [
+        ({"temperature": [0.0, 0.5]}, "token_agreement", {}),
+        ({"temperature": [0.0, 0.5]}, "first_tokens_p_value", {"sampling": {"distribution_check": True}}),
+        ({"context": [200]}, "warm_cache_agreement", {}),
+    ],
+)
+def test_a_point_that_nothing_can_prove_is_open_without_a_request(
+    region: dict[str, Any], named: str, changes: dict[str, Any]
+) -> None:
+    """
+    Words above temperature 0, and what is measured at the certified point alone, leave a point open at no cost.
+    """
+    _, found = explored(case_of(region, objective(named), **changes), lambda _: 1.5)
+
+    (probe,) = found.probes
+    assert (Outcome.UNPROVEN, 0) == (probe.outcome, probe.answers)
+    assert named in probe.because
