@@ -1,7 +1,8 @@
 """The lock files: every library that gatekeeper needs, pinned, with the hash of each file, as PEP 751 describes.
 
 `pylock.toml` is gatekeeper alone; `gatekeeper/run/remote/pylock.toml`, which `gatekeeper remote` installs from, has
-mlx-lm on Linux too. Made anew with: python tools/lock_runtime.py (needs uv).
+mlx-lm on Linux too; `integrations/pylock.image.toml` has what the image needs for the proxy and for signatures. Made
+anew with: python tools/lock_runtime.py (needs uv).
 """
 
 import argparse
@@ -10,7 +11,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCKS = {ROOT / "pylock.toml": (), ROOT / "gatekeeper" / "run" / "remote" / "pylock.toml": ("--extra=mlx",)}
+LOCKS = {
+    ROOT / "pylock.toml": (),
+    ROOT / "gatekeeper" / "run" / "remote" / "pylock.toml": ("--extra=mlx",),
+    ROOT / "integrations" / "pylock.image.toml": ("--extra=proxy", "--extra=sign", "--extra=keyless"),
+}
 OPTIONS = (
     "--universal",  # one list for macOS and Linux, and for every Python that is new enough
     "--no-emit-index-url",

@@ -13,7 +13,8 @@ import pytest
 
 from tests.builders.place import ROOT, Place
 
-LOCKS = [ROOT / "pylock.toml", ROOT / "gatekeeper" / "run" / "remote" / "pylock.toml"]
+IMAGE_LOCK = ROOT / "integrations" / "pylock.image.toml"
+LOCKS = [ROOT / "pylock.toml", ROOT / "gatekeeper" / "run" / "remote" / "pylock.toml", IMAGE_LOCK]
 LINUX = {"sys_platform": "linux", "platform_machine": "x86_64", "platform_system": "Linux"}
 PACKAGES_MOST, BYTES_MOST = 37, 105_000_000
 """Ours among them; without the inference engine."""
@@ -105,7 +106,7 @@ def test_a_light_installation() -> None:
     assert not {"grpcio", "httpx", "httpx2", "mlx"} & needed
 
 
-@pytest.mark.parametrize("lock", LOCKS, ids=["gatekeeper", "remote"])
+@pytest.mark.parametrize("lock", LOCKS, ids=["gatekeeper", "remote", "image"])
 def test_lock_files_name_the_public_index_alone(lock: Path) -> None:
     """
     Every file of a lock has its hash, and its address on the public index: never one of the machine that wrote it.
@@ -116,6 +117,38 @@ def test_lock_files_name_the_public_index_alone(lock: Path) -> None:
     assert {"https://files.pythonhosted.org/"} == set(re.findall(r"\w+://[^/]*/", text))
     assert all(re.fullmatch("[0-9a-f]{64}", file["hashes"]["sha256"]) for file in files)
     assert "path =" not in text
+
+
+def test_the_image_has_the_same_libraries_and_those_of_its_commands() -> None:
+    """
+    The proxy and every kind of signature work in it, and what gatekeeper alone needs has the same version.
+    """
+    common, image = ({(one["name"], one["version"]) for one in packages(lock)} for lock in (LOCKS[0], IMAGE_LOCK))
+
+    assert common <= image
+    assert {"aiohttp", "uvloop", "prometheus-client", "securesystemslib", "sigstore"} <= {name for name, _ in image}
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_the_steps_of_the_image_make_a_gatekeeper(tmp_path: Path) -> None:
+    """
+    The build stage of the Containerfile, run here in other folders: the command answers, and its libraries are there.
+    """
+    _, build, _ = (ROOT / "Containerfile").read_text().split("\nFROM ")
+    step = build.partition("\nRUN ")[2]
+    for place, here in (("/tmp/", f"{tmp_path}/"), ("/opt/gatekeeper", tmp_path / "venv"), ("/src", ROOT)):  # noqa: S108
+        step = step.replace(place, str(here))
+    subprocess.run(["sh", "-ec", step], cwd=tmp_path, check=True, timeout=600)
+
+    asks = (["-m", "gatekeeper", "proxy", "--help"], ["-c", "import aiohttp, uvloop, sigstore, securesystemslib"])
+    ran = [
+        subprocess.run([tmp_path / "venv" / "bin" / "python", *words], cwd=tmp_path, check=False, timeout=120)
+        for words in asks
+    ]
+    command = subprocess.run([tmp_path / "venv" / "bin" / "gatekeeper", "metrics"], check=False, timeout=120)
+
+    assert [0, 0, 0] == [one.returncode for one in (*ran, command)]
 
 
 def test_a_shipped_slo_is_found_by_its_name(tmp_path: Path) -> None:
