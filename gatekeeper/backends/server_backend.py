@@ -110,7 +110,7 @@ class ServerBackend:
         self._other = other_model or subject.other_model
         self._limits = AnswerLimits(subject)
         self._starts = count(1)
-        self._help = cache(lambda program: _output_of((*program, "--help")))
+        self._help = cache(lambda program: _output_of((*program, dialect.help)))
         self._headers = {**dialect.headers, **_authorization(subject)}
         command = " ".join(subject.command or ())
         placeholders = {name for name in CHOSEN if f"{{{name}}}" in command} - {"draft"}

@@ -274,6 +274,19 @@ def test_vllm_is_asked_for_the_counts_of_each_request_where_its_help_lists_that(
     assert [True, False, False] == [f"{flag} summary" in " ".join(line) for line in lines]
 
 
+def test_all_options_of_vllm_are_read(tmp_path: Path) -> None:
+    """
+    `vllm serve --help` names groups of options alone, so its options are read from `--help=all`.
+    """
+    flag = "--per-request-spec-decode-metrics"
+    program = tmp_path / "vllm"
+    program.write_text(f'#!/bin/sh\n[ "$2" = --help=all ] && echo "  {flag}" || echo "Config Groups"\n')
+    program.chmod(0o755)
+    backend = opened("vllm", program=[str(program), "serve"], drafts=["mtp"])
+
+    assert flag in backend.command(setting(draft="mtp"), 1, cache=True)
+
+
 @pytest.mark.parametrize(
     ("dialect", "subject", "draft", "knob", "line"),
     [

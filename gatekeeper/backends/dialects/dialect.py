@@ -136,6 +136,8 @@ class Dialect:
     """What to check where it decodes plainly although a draft is set."""
     program: tuple[str, ...] = ()
     """The program on PATH, with its first arguments."""
+    help: str = "--help"
+    """The option that lists all of its options."""
     module: str | None = None
     """The module of this environment that is run where the SLO names no program."""
     argv: Callable[[Start], Iterable[str]] | None = None

@@ -57,6 +57,7 @@ DIALECT = Dialect(
     install="pip install vllm (in an environment of its own; name it in subject.program)",
     draft_hint="look for `speculative_config` in its log: an unknown config is ignored",
     program=("vllm", "serve"),
+    help="--help=all",  # without a value, only the names of the groups of options
     argv=argv,
     # Only where it reports them per request; else `counters`.
     read=claims_at(
