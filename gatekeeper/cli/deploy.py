@@ -63,8 +63,8 @@ def admit(
 ) -> int:
     """Admit a deploy only with a passing, unexpired, unchanged run of exactly these artifacts.
 
-    With --url the running server is compared with the policy's [conditions] and [[launch]]: its process, what it tells
-    of itself, and two short answers. What it does not report is listed as not checked.
+    With --url the running server is compared with the policy's [conditions] and [[launch]]: its process, what it
+    reports, and two short answers. What it does not report is listed as not checked.
 
     \b
     Exit codes:

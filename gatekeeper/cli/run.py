@@ -105,7 +105,7 @@ def _show_finished(finished: "Finished", slo: Path, *, as_json: bool) -> None:
     is_flag=False,
     flag_value=8765,
     metavar="[PORT]",
-    help="Show the page of the run on 127.0.0.1 while it goes on [default port: 8765; 0: any].",
+    help="Show the page of the run on 127.0.0.1 while it runs [default port: 8765; 0: any].",
 )
 @graded
 @AS_JSON
@@ -266,7 +266,7 @@ def try_pair(
     """Find a model and a draft on this machine, probe them for 30 seconds and say whether drafting helps.
 
     Models are looked for in the caches of Hugging Face, LM Studio and Ollama and in the folder models. Nothing is
-    written; -v prints the reasons. Exits 3 where no pair is found.
+    written; -v prints the reasons. Exits 3 if no pair is found.
     """
     from gatekeeper.report import command_text  # noqa: PLC0415
     from gatekeeper.run import try_pair as trying  # noqa: PLC0415

@@ -28,6 +28,8 @@ class GlossaryEntry:
 
 
 _SLOWER = "try another draft length or a lighter draft; where none helps, let the workload decode plainly"
+_SLOW = "try a smaller target or another draft, or allow less; an idle machine is faster"
+_LATE = "try a shorter prompt, a warm-up request, a smaller target or a lighter draft; or allow more"
 _LATER = "try a lighter draft, a shorter prompt or a warm-up request; or allow more"
 _TAIL = "try a shorter draft length: long rounds that are rejected are the long gaps"
 _GUESSES = "try a draft of the same model family, or a shorter draft length"
@@ -44,12 +46,12 @@ METRICS: dict[str, tuple[str, str]] = {
     "throughput_ratio": ("exp(mean over canaries of mean log(drafting tok/s / plain tok/s))", _SLOWER),
     "answer_throughput_ratio": ("the same with output tokens / (end - sent)", _SLOWER),
     "system_throughput_ratio": ("(tokens / wall time) of drafting / the same of plain decoding", _SLOWER),
-    "decode_throughput": ("(tokens - those of the first arrival) / (last arrival - first arrival)", _SLOWER),
+    "decode_throughput": ("(tokens - those of the first arrival) / (last arrival - first arrival)", _SLOW),
     "prefill_throughput": (
         "(prompt tokens - cached tokens) / time to first token",
         "use shorter prompts, or allow less",
     ),
-    "ttft": ("first arrival with content - sent", _LATER),
+    "ttft": ("first arrival with content - sent", _LATE),
     "ttft_delta": ("exp(mean over canaries of mean log(drafting TTFT / plain TTFT)) - 1", _LATER),
     "acceptance_rate": ("accepted / drafted tokens", _GUESSES),
     "acceptance_length": ("1 + accepted tokens / rounds", _GUESSES),
