@@ -94,7 +94,7 @@ def _hero(page: PageData) -> Markup:
     if page.progress is not None:
         headline, reason = (
             phrases.under_way(page.progress),
-            "Every figure is of what was measured so far; the end decides",
+            "Every figure is from what was measured so far; the verdict follows at the end",
         )
     ribbon = (
         f"Demo: the soak was shorter than {show_seconds(CERTIFICATION_S)}. It shows how gatekeeper works; it is not a "
