@@ -276,7 +276,10 @@ def _judged(
 
     checks = [judged(one, level) for one in objectives]
     for at, (objective, first) in enumerate(zip(objectives, checks, strict=True)):
-        if first.outcome is Outcome.FAIL:
+        if first.outcome is Outcome.FAIL and objective.metric == "truncation_rate" and not evidence.greedy:
+            because = f"{first.because}; above temperature 0 answers end elsewhere by chance: not decided"
+            checks[at] = replace(first, outcome=Outcome.UNPROVEN, because=because)
+        elif first.outcome is Outcome.FAIL:
             again = judged(objective, apart)
             checks[at] = again if again.outcome is Outcome.FAIL else replace(first, outcome=Outcome.UNPROVEN)
     checks += _host(case, plan)

@@ -250,3 +250,22 @@ def test_a_point_that_nothing_can_prove_is_open_without_a_request(
     (probe,) = found.probes
     assert (Outcome.UNPROVEN, 0) == (probe.outcome, probe.answers)
     assert named in probe.because
+
+
+@pytest.mark.parametrize(
+    ("region", "outcome"), [({"context": [200]}, Outcome.FAIL), ({"temperature": [0.0, 0.5]}, Outcome.UNPROVEN)]
+)
+def test_an_answer_that_is_cut_short_by_chance_breaks_nothing(region: dict[str, Any], outcome: Outcome) -> None:
+    """
+    At temperature 0 an answer cut short that plain decoding completes is a fact; above it, both arms draw their ends.
+    """
+    case, _ = explored(case_of(region), lambda _: 1.5)
+    first = next(at for at, one in enumerate(case.region.records) if one.arm == "candidate")
+    cut = list(case.region.records)
+    cut[first] = replace(cut[first], answer=replace(cut[first].answer, finish="length"))
+    ended = replace(case, region=StoredRecords(tuple(cut)), region_ended=True)
+
+    (probe,) = explore(ended, "easy", case.plan.candidates[0].setting, 12, {}).probes
+
+    assert outcome is probe.outcome
+    assert "truncation_rate" in probe.because

@@ -8,6 +8,7 @@ import pytest
 from gatekeeper.core.clock import Instant
 from gatekeeper.core.policy import Policy
 from gatekeeper.deploy.watch.restore import Logged, Shown, read_log
+from gatekeeper.deploy.watch.route_state import Standing, start
 from gatekeeper.deploy.watch.routes import Routes
 
 NOW = Instant(0, datetime(2026, 1, 1, tzinfo=UTC))
@@ -90,3 +91,24 @@ def test_a_log_of_another_certificate_says_nothing() -> None:
     before.bar("json", "another model answers", NOW)
 
     assert Logged() == read_log([{"kind": "begun", **before.snapshot("1" * 64)}], VERDICT)
+
+
+def test_a_lower_step_speculates_at_the_certified_point_alone() -> None:
+    """
+    The overlay carries the explored region for the certified setting, and its point alone for a step below it.
+    """
+    axis = {"certified": 0.0, "at_least": 0.0, "at_most": 0.7}
+    plain = policy("json").model_dump(by_alias=True, exclude_unset=True)
+    route = {"region": {"temperature": axis}, "ladder": [{"rung": "shrink-draft", "draft": "heavy"}]}
+    whole = Policy.model_validate({**plain, "schema": 2, "route": [{**plain["route"][0], **route}]})
+    kept = Routes(whole, switched=True, now=NOW)
+
+    certified = kept.overlay_route("json").region
+    kept.states["json"] = start(Standing(workload="json", step=1), 0)
+    below = kept.overlay_route("json").region
+
+    assert certified is not None
+    assert below is not None
+    assert ({"temperature": 0.7}, {"temperature": 0.0}) == tuple(
+        {name: bounds.at_most for name, bounds in one.axes.items()} for one in (certified, below)
+    )
