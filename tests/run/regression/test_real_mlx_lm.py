@@ -97,7 +97,7 @@ def search(place: Place, wheels: Path, steps: Sequence[str], *words: str) -> dic
 def wrong(step: Path) -> dict[bool, tuple[int, int]]:
     """Return how many drafted answers differ from plain decoding's, and of how many.
 
-    By whether the request before held this very prompt, so that the cache of a whole prompt was cut back to it.
+    By whether the request before was of the same conversation, whose whole prompt is then in the cache.
     """
     lines = [json.loads(line) for line in (step / "answers.jsonl").read_text().splitlines()]
     warm = [one for one in lines if one.get("role") == "warm"]
@@ -105,7 +105,7 @@ def wrong(step: Path) -> dict[bool, tuple[int, int]]:
     drafted = sorted((one for one in warm if one["arm"] != "plain"), key=lambda one: one["answer"]["sent_ns"])
     counts = {True: (0, 0), False: (0, 0)}
     for before, one in pairwise([{"canary": ""}, *drafted]):
-        same = before["canary"].partition("+")[0] == one["canary"]
+        same = before["canary"].partition("+")[0] == one["canary"].partition("+")[0]
         differing, of = counts[same]
         counts[same] = differing + (one["answer"]["text"] != plain[one["canary"]]), of + 1
     return counts
@@ -123,7 +123,9 @@ def test_the_version_that_stores_drafted_caches_is_found(place: Place, wheels: P
     found = search(place, wheels, [f"mlx-lm=={lm} mlx{extra}=={mlx}" for lm, mlx in versions])
 
     assert (f"mlx-lm==0.31.1 mlx{extra}==0.31.1", 0) == (found["first_bad"], found["exit_code"])
-    assert [1.0, 0.125, 0.125] == [step["center"] for step in found["steps"]]
+    repaired, *others = [step["center"] for step in found["steps"]]
+    assert repaired == 1.0
+    assert max(others) < 0.5
 
 
 def test_the_release_that_made_nearly_every_answer_wrong_is_found(place: Place, wheels: Path) -> None:
@@ -144,9 +146,22 @@ def test_the_release_that_made_nearly_every_answer_wrong_is_found(place: Place, 
 
     assert (f"mlx-lm==0.24.1+cpu mlx==0.25.2 {OF_THEN}", 0) == (found["first_bad"], found["exit_code"])
     shares = [step["center"] for step in found["steps"]]
-    assert [0.625, 0.625] == shares[:2]
-    assert all(share < 0.2 for share in shares[2:])
+    assert [0.75, 0.75, 0.25, 0.25] == shares
     first, _, shared, _ = (wrong(place.path / "search" / f"step-{number:03}") for number in range(4))
-    # Already in 0.23.2 each reused prompt is answered wrongly, and no other; since 0.24.1 most prompts reuse one.
-    assert first[True][0] == first[True][1] > 0 == first[False][0]
-    assert shared[False][0] > shared[False][1] / 4
+    # Already in 0.23.2 a prompt that is in the cache is answered wrongly, and since 0.24.1 others, too.
+    assert first == {True: (3, 4), False: (0, 28)}
+    assert shared == {True: (4, 4), False: (12, 28)}
+
+
+def test_the_lighter_draft_of_the_quickstart_is_accepted_less_often(place: Place) -> None:
+    """
+    Two drafts side by side on the real mlx-lm: the figure of the docs, which counts no time, and equal answers.
+    """
+    sides = ("../models/little-draft", "../models/little-draft-lite")
+    slo = str(ROOT / "slos" / "quickstart.toml")
+
+    found = place.run("versus", *sides, "--slo", slo, "--seconds", "1", "--json", "--quiet", code=0).document
+
+    rows = {one["metric"]: one for one in found["metrics"]}
+    assert ("0.994", "worse") == (f"{rows['acceptance_rate']['center']:.3f}", rows["acceptance_rate"]["says"])
+    assert 1.0 == rows["token_agreement"]["center"]
