@@ -108,11 +108,12 @@ def _problems(
 
 
 def _repeats(file: Path, canaries: Sequence[Canary]) -> Iterator[SetProblem]:
-    index, seen = TextIndex(), list[Canary]()
+    indexes: dict[str, tuple[TextIndex, list[Canary]]] = defaultdict(lambda: (TextIndex(), []))
     begins: dict[str, list[str]] = defaultdict(list)
     for one in canaries:
         words = _words(one.messages)
-        at = index.add(words + json.dumps([tool.get("function") for tool in one.tools]) if one.tools else words)
+        index, seen = indexes[json.dumps(one.tools)]  # the same question with other tools is another prompt
+        at = index.add(words)
         if at is None:
             seen.append(one)
         else:

@@ -60,6 +60,7 @@ class ProxiedPair:
     ports: dict[str, int] = field(default_factory=dict)
     servers: dict[str, ExitStack] = field(default_factory=dict)
     pids: dict[str, int] = field(default_factory=dict)
+    client: httpx2.Client = field(default_factory=lambda: httpx2.Client(timeout=120))
 
     def serve(self, arm: str, draft: str | None) -> None:
         """Start the server of an arm on its port, in place of the one before."""
@@ -76,7 +77,8 @@ class ProxiedPair:
         return f"http://127.0.0.1:{self.ports[arm]}"
 
     def close(self) -> None:
-        """End both servers."""
+        """End every server."""
+        self.client.close()
         for one in self.servers.values():
             one.close()
 
@@ -88,13 +90,12 @@ class ProxiedPair:
     def ask(self, body: Mapping[str, Any] | None = None, path: str = CHAT, **headers: str) -> httpx2.Response:
         """Send one request through the proxy and wait for its whole answer."""
         given = {name.replace("_", "-"): value for name, value in headers.items()}
-        return httpx2.post(self.url + path, json={**ASKED, **(body or {})}, headers=given, timeout=120)
+        return self.client.post(self.url + path, json={**ASKED, **(body or {})}, headers=given)
 
     def stream(self, tokens: int) -> httpx2.Response:
         """Send a request through the proxy whose answer has as many tokens; it is read with `iter_raw`."""
-        client = httpx2.Client(timeout=120)
         body = {**ASKED, "stream": True, "max_tokens": tokens, "logit_bias": {END_OF_ANSWER: -100.0}}
-        return client.send(client.build_request("POST", self.url + CHAT, json=body), stream=True)
+        return self.client.send(self.client.build_request("POST", self.url + CHAT, json=body), stream=True)
 
     @property
     def records(self) -> list[dict[str, Any]]:

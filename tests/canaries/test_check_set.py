@@ -136,6 +136,21 @@ def test_a_folder_without_canaries_is_an_error(tmp_path: Path) -> None:
         check([tmp_path], limit=8192)
 
 
+def test_prompts_that_share_their_tools_are_no_repeats(tmp_path: Path) -> None:
+    """
+    Long definitions of tools do not make two requests alike, and the same request with other tools is another prompt.
+    """
+    parameters = {"type": "object", "properties": {topic: {"type": "string"} for topic in TOPICS}}
+    tools = [{"type": "function", "function": {"name": "find", "parameters": parameters}}]
+    lines = [{**line, "tools": tools} for line in good()]
+
+    found = check([write(tmp_path, [*lines, {**lines[0], "id": "other", "tools": [*tools, *tools]}])], limit=8192)
+    twice = check([write(tmp_path, [*lines, {**lines[0], "id": "same"}])], limit=8192)
+
+    assert [] == found["problems"]
+    assert [("error", "repeats")] == kinds(twice)
+
+
 @pytest.mark.mlx
 def test_a_tokenizer_counts_what_the_model_reads(tmp_path: Path) -> None:
     """
