@@ -270,10 +270,13 @@ def _headline(
 def _decision(verdict: Verdict, workloads: Sequence[WorkloadSummary], rows: Sequence[ObjectiveRow]) -> str:
     on = [one for one in workloads if one.on]
     off = listed([one.name for one in workloads if one.outcome == "graded_back"])
+    gains = f"; {listed([_gain(one) for one in on])} would gain" if on else ""
     if verdict.outcome == "unproven":
         unproven = [one.name for one in workloads if one.outcome == "unproven"]
         unproven += ["the host"] if any(row.about == "host" for row in rows if row.blocking) else []
-        return f"Change nothing: {listed(unproven) or 'the run'} {'are' if len(unproven) > 1 else 'is'} not proven"
+        return (
+            f"Change nothing: {listed(unproven) or 'the run'} {'are' if len(unproven) > 1 else 'is'} not proven{gains}"
+        )
     if verdict.outcome == "promoted" and on:
         rest = f"; keep it off for {off}" if off else ""
         return f"Turn drafting on for {listed([_gain(one) for one in on])}{rest}"
@@ -281,12 +284,11 @@ def _decision(verdict: Verdict, workloads: Sequence[WorkloadSummary], rows: Sequ
         return f"Keep drafting off for {off}: no gain was proven"
     if verdict.outcome == "graded_back":
         back = [one.name for one in workloads if one.required and one.outcome == "graded_back"]
-        rest = f"; {listed([_gain(one) for one in on])} would gain" if on else ""
         names, why = _failing(rows, abandoned=True)
         if names == back:
-            return f"Do not deploy: {why} while drafting, and the SLO requires drafting{rest}"
+            return f"Do not deploy: {why} while drafting, and the SLO requires drafting{gains}"
         why += " while drafting; " if why else ""
-        return f"Do not deploy: {why}drafting must stay off for {listed(back)}, although the SLO requires it{rest}"
+        return f"Do not deploy: {why}drafting must stay off for {listed(back)}, although the SLO requires it{gains}"
     return f"Do not deploy: {_failing(rows, abandoned=False)[1] or 'an objective fails'}"
 
 

@@ -41,6 +41,18 @@ def test_the_headline_says_what_to_turn_on() -> None:
     assert "gatekeeper admit s.toml --run r" == found.next_step("s.toml", "r")
 
 
+def test_what_would_gain_is_said_where_nothing_changes() -> None:
+    """
+    A promoted workload of an unproven run is not deployed: the headline says that it only would gain.
+    """
+    verdict = made(easy=WINNING, hard=LOSING)
+    easy, hard = verdict.workloads
+
+    found = decide(replace(verdict, workloads=(easy, replace(hard, outcome="unproven"))))
+
+    assert "Change nothing: hard is not proven; easy (1.5x, 20 → 30 tok/s) would gain" == found.headline
+
+
 def test_a_demo_says_so_first() -> None:
     """
     A soak that is too short for a certificate is no licence to deploy, and a demo that failed is none either.
