@@ -64,7 +64,7 @@ def _chart(name: str, runs: Sequence[Mapping[str, Any]]) -> Markup | None:
     seen = [(at, run, one) for at, run in enumerate(runs) if (one := run["workloads"].get(name)) and one["speed"]]
     if not seen:
         return None
-    bounds = [(float(at), one["bound"]) for at, _, one in seen if one["bound"] is not None]
+    bounds = [(at + edge, one["bound"]) for at, _, one in seen if one["bound"] is not None for edge in (-0.5, 0.5)]
     values = [one["speed"][end] for _, _, one in seen for end in ("lo", "hi")]
     across = Scale(-0.5, len(runs) - 0.5)
     up = charts.scale([1.0, *values, *(bound for _, bound in bounds)], log=False)
@@ -93,7 +93,9 @@ def _chart(name: str, runs: Sequence[Mapping[str, Any]]) -> Markup | None:
         across,
         up,
         height=HEIGHT,
-        x_show=lambda at: runs[min(len(runs) - 1, max(0, round(at)))]["at"][5:10],
+        x_show=lambda at: (
+            runs[round(at)]["at"][5:10] if at in range(len(runs)) else ""
+        ),  # between runs there is no date
         y_show=lambda value: f"{value:g}x",
         lines=[Line(bounds, "limit", step=True)],
         over=marks,
