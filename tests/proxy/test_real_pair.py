@@ -2,13 +2,10 @@
 
 import os
 import signal
-import socket
-import socketserver
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +13,8 @@ import httpx2
 import pytest
 
 from bench.after_promotion import until
-from gatekeeper.backends.process import free_port
 from gatekeeper.core.policy import digest
-from tests.builders.proxy_process import ProxiedPair, proxied, proxied_pair, served_pair
+from tests.builders.proxy_process import ProxiedPair, proxied_pair
 from tests.builders.real_pair import promoted_run
 
 pytestmark = [pytest.mark.mlx, pytest.mark.timeout(600)]
@@ -224,56 +220,3 @@ def test_a_swapped_draft_is_turned_off_in_the_next_round(tmp_path: Path) -> None
     assert 2 >= after - before
     assert "plain" == answer.headers["x-gatekeeper-route"]
     assert "little-draft-bad, which was not certified" in record["because"]
-
-
-class Relay(socketserver.ThreadingTCPServer):
-    """Passes connections on to `port`: a server behind it shows neither its process nor its draft."""
-
-    daemon_threads, allow_reuse_address = True, True
-    port = 0
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Relayed)
-
-
-class _Relayed(socketserver.BaseRequestHandler):
-    server: Relay
-
-    def handle(self) -> None:
-        with socket.create_connection(("127.0.0.1", self.server.port)) as behind:
-            threading.Thread(target=copy, args=(self.request, behind), daemon=True).start()
-            copy(behind, self.request)
-
-
-def copy(source: socket.socket, sink: socket.socket) -> None:
-    """Pass bytes on until one end closes."""
-    with suppress(OSError):
-        while piece := source.recv(65536):
-            sink.sendall(piece)
-        sink.shutdown(socket.SHUT_WR)
-
-
-@pytest.mark.nightly
-def test_a_bad_draft_that_nothing_else_shows_is_turned_off_by_the_holdout(tmp_path: Path) -> None:
-    """
-    Behind a relay, where the watch sees no process, a bad draft is slower than plain decoding; live requests prove it
-    within the thousand requests of docs/proxy.md, and the route says so.
-    """
-    watch = {"interval": 2.0, "duty": 0.02, "missing_for": 36000.0, "canaries": 1}
-    policy: dict[str, Any] = {"watch": watch, "proxy": {"default": "json", "holdout": 0.05}}
-    run = promoted_run(tmp_path / "run", guards=GUARDS, **policy)
-    with served_pair(run) as pair, Relay() as relay:
-        relay.port, bad = pair.ports["speculative"], pair.ports.setdefault("bad", free_port())
-        threading.Thread(target=relay.serve_forever, daemon=True).start()
-        pair.ports["speculative"] = relay.server_address[1]
-        with proxied(pair):
-            pair.serve("bad", "little-draft-bad")
-            relay.port = bad
-            sent = 0
-            while pair.overlay["route"][0]["speculation"] and sent < 1000:
-                sent += sum(pair.ask({"max_tokens": 32, "stream": True}).is_success for _ in range(10))
-            (route,) = pair.overlay["route"]
-        relay.shutdown()
-
-    assert not route["speculation"], sent
-    assert "live requests" in route["because"]
