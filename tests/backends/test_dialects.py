@@ -519,7 +519,7 @@ def test_prometheus_is_read_by_name_and_position() -> None:
 @pytest.mark.parametrize("line", ['{model="a', "{position=0} 4", " twelve"], ids=repr)
 def test_counters_that_are_not_valid_are_none(line: str) -> None:
     """
-    A label may hold spaces, braces, commas and escapes; a line that is cut off or no Prometheus text voids all of them.
+    A label may hold spaces, braces, commas and escapes; a line that is cut off or no Prometheus text voids its counter.
     """
     name = "vllm:spec_decode_num_draft_tokens_total"
     odd = f'{name}{{model="a, \\"}}\\" b",engine="0"}} 7\nanother_metric{{broken 1\n'

@@ -88,16 +88,19 @@ def by_output(answer: Answer, rate: object) -> int | None:
 
 
 def samples(text: str, part: str) -> tuple[Sample, ...]:
-    """Return the samples of a Prometheus text whose lines hold *part*; none where one of them is not valid.
+    """Return the samples of a Prometheus text whose lines hold *part*; a line that is not valid has no number.
 
     A server has a thousand other lines, and they are read around every answer: only these are parsed.
     """
     lines = (line for line in text.splitlines() if part in line and not line.startswith("#"))
+    return tuple(sample for line in lines for sample in _parsed(line))
+
+
+def _parsed(line: str) -> Iterable[Sample]:
     try:
-        found = text_string_to_metric_families("".join(f"{line}\n" for line in lines))
-        return tuple(sample for family in found for sample in family.samples)
+        return [one for family in text_string_to_metric_families(f"{line}\n") for one in family.samples]
     except (ValueError, IndexError):  # its own error, and what it runs into in a line that is cut off
-        return ()
+        return [Sample(line.partition("{")[0].partition(" ")[0], {}, math.nan)]
 
 
 def total(found: Iterable[Sample], name: str) -> int | None:
