@@ -135,7 +135,7 @@ def explore(case: Case, workload: str, route: Setting, longest_prompt: int | Non
     extents, box = dict.fromkeys(ways, 0), dict[Direction, int]()
 
     def inside(point: Point, *, chances: int, tests: int) -> bool:
-        """PointProbe *point*: it is one of *chances* to be wrongly inside, and one of *tests* to be wrongly outside."""
+        """Probe *point*, one of *chances* to be wrongly inside and one of *tests* to be wrongly outside."""
         if point not in probes:
             shares_process = case.plan.shares_process
             plan = point_plan(slo, workload, route, canaries, point, seed=case.plan.seed, shares=shares_process)

@@ -1,6 +1,7 @@
 """Files: the lock, the atomic write and the cache of digests."""
 
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,6 +32,22 @@ def test_a_file_is_replaced_whole(tmp_path: Path, sync: bool) -> None:
         assert b"old" == reader.read()
     assert "new é".encode() == path.read_bytes()
     assert [path] == list(tmp_path.iterdir())
+
+
+def test_a_device_stays_a_device(tmp_path: Path) -> None:
+    """
+    `-o /dev/null`, by root too: the device takes the content and is not replaced by a file.
+    """
+    null = tmp_path / "null"
+    try:
+        os.mknod(null, stat.S_IFCHR | 0o666, Path(os.devnull).stat().st_rdev)
+    except PermissionError:
+        pytest.skip("only root makes devices")
+
+    write_atomically(null, "verdict")
+
+    assert stat.S_ISCHR(null.stat().st_mode)
+    assert [null] == list(tmp_path.iterdir())
 
 
 def test_a_file_that_cannot_be_written_keeps_its_old_content(tmp_path: Path) -> None:
