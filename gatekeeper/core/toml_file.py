@@ -31,7 +31,7 @@ def parse(text: str, name: str, model: type[Model], *, strict: bool = False) -> 
     try:
         return model.model_validate(_with_tuples(document) if strict else document, strict=strict or None)
     except ValidationError as error:
-        found = [describe_error(text, name, model, one) for one in error.errors()[:_SHOWN]]
+        found = [describe_error(text, name, model, one) for one in distinct_errors(error)[:_SHOWN]]
         if len(found) == 1:
             raise InputError(found[0][0], hint=found[0][1]) from error
         lines = [f"{message}; {hint}" if hint else message for message, hint in found]
@@ -66,6 +66,21 @@ def _missing_hint(model: type[BaseModel], path: Path) -> str:
     )
     many = field is not None and get_origin(field.annotation) is tuple and _model_in(field.annotation) is not None
     return f"add a table [[{path[-1]}]]" if many else f"add `{path[-1]} = …`"
+
+
+_BRANCH = re.compile(r"int|constrained-int|literal\[.*\]")
+"""How pydantic names a branch of `whole number or "adaptive"`, after the key."""
+
+
+def distinct_errors(error: ValidationError) -> list[ErrorDetails]:
+    """Return pydantic's errors, one a value: of a value that fits no branch of a union, that of its first branch."""
+    found: dict[tuple[int | str, ...], ErrorDetails] = {}
+    for one in error.errors():
+        loc = one["loc"]
+        path = loc[:-1] if loc and isinstance(loc[-1], str) and _BRANCH.fullmatch(loc[-1]) else loc
+        if path == loc or path not in found:
+            found[path] = {**one, "loc": path}
+    return list(found.values())
 
 
 def describe_error(text: str, name: str, model: type[BaseModel], error: ErrorDetails) -> tuple[str, str]:
