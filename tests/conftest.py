@@ -19,9 +19,11 @@ settings.load_profile("unhurried")
 _LOCKS = tempfile.TemporaryDirectory(prefix="gatekeeper-tests-")
 os.environ["GATEKEEPER_HOST_LOCK"] = str(Path(_LOCKS.name) / "host.lock")
 
-# A shell that starts a job in the background has it ignore Ctrl-C, and so would all that the tests start and interrupt.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell that starts a job in the background has it ignore Ctrl-C, nohup has it ignore SIGHUP; so would all that the
+# tests start and interrupt.
+for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 WHOLE = ("e2e", "faults", "run/remote", "deploy/watch")
 """Folders whose tests run whole commands; `./run unit` leaves them out."""
