@@ -1,5 +1,6 @@
 """Whole runs of a system that chooses its draft length by the load, as vLLM's and SGLang's do."""
 
+import re
 import tomllib
 from collections.abc import Callable
 from typing import Any
@@ -21,8 +22,8 @@ LOADS = {
 @pytest.mark.parametrize(
     ("by_load", "length", "said"),
     [
-        ({"1": 6, "5": 1}, "adaptive", "only the fixed length is slower than plain decoding"),
-        ({"1": 6, "5": 12}, 6, "at concurrency 8 it is 0."),
+        ({"1": 6, "5": 1}, "adaptive", "only the fixed length is slower than plain decoding|proven faster"),
+        ({"1": 6, "5": 12}, 6, r"at concurrency 8 it is 0\."),
     ],
     ids=["shrinks under load", "grows under load"],
 )
@@ -43,7 +44,8 @@ def test_a_length_that_follows_the_load(
     (workload,) = place.verdict()["workloads"]
     choice = workload["choice"]
     (compared,) = choice["adaptive"]
-    assert said in choice["because"]
+    # For one stream both are alike: on a busy machine one may be proven a hundredth faster.
+    assert re.search(said, choice["because"])
     assert length == choice["setting"]["num_draft_tokens"] == workload["setting"]["num_draft_tokens"]
     assert ("default", length == "adaptive") == (compared["against"], compared["chosen"])
     written = tomllib.loads((place.path / "run" / "policy.toml").read_text())

@@ -71,7 +71,7 @@ def test_a_promotion_is_one_line(night: Callable[..., Night]) -> None:
 @pytest.mark.parametrize(
     ("bound", "code", "line"),
     [
-        (9.0, 1, "graded back (exit code 1, demo): Demo: do not deploy: drafting must stay off for easy"),
+        (9.0, 1, "graded back (exit code 1, demo): Demo: do not deploy: easy fails throughput_ratio"),
         # 4.1 tokens in a round of 150 ms against one in 100 ms: 2.73x. The same canaries differ alike every night: of
         # 14, either end lay six deviations or more from the bound.
         (2.73, 3, "unproven (exit code 3, demo): Demo: change nothing: easy is not proven; easy: throughput_ratio 2."),
