@@ -204,6 +204,7 @@ def test_a_promotion_goes_through(runner: Callable[..., Runner]) -> None:
     assert (made.cwd / "a run" / "SHA256SUMS").is_file()
 
 
+@pytest.mark.nightly  # each run of the action takes seconds; the others stay
 def test_an_attestation_that_was_not_made_is_a_warning(runner: Callable[..., Runner]) -> None:
     """
     With `attest: true` the bundle is kept in the run before it is uploaded; where there is none, the verdict stands.
@@ -272,6 +273,7 @@ def test_the_summary_is_one_comment_that_is_updated(runner: Callable[..., Runner
     assert comment.partition("\n\n")[2] == done.summary
 
 
+@pytest.mark.nightly  # as above
 def test_a_comment_that_is_refused_changes_no_verdict(runner: Callable[..., Runner]) -> None:
     """
     Without the permission the job warns, and ends as the verdict says.
@@ -283,6 +285,7 @@ def test_a_comment_that_is_refused_changes_no_verdict(runner: Callable[..., Runn
     assert "pull-requests: write" in done.log
 
 
+@pytest.mark.nightly  # as above
 def test_no_comment_unless_it_is_wanted(runner: Callable[..., Runner]) -> None:
     """
     By default `gh` is not called at all; outside of a pull request neither.
@@ -402,7 +405,7 @@ def test_admission_runs_as_it_is_documented(
     assert done.uploaded is None
 
 
-@pytest.mark.parametrize(("grade", "code"), [("demo", 0), ("", 3)])
+@pytest.mark.parametrize(("grade", "code"), [pytest.param("demo", 0, marks=pytest.mark.nightly), ("", 3)])
 def test_what_was_certified_is_admitted(runner: Callable[..., Runner], grade: str, code: int) -> None:
     """
     The run of the first job is the proof of the second; a demo only where it is allowed.

@@ -87,7 +87,8 @@ def test_a_killed_worker_is_a_fault_and_not_promoted(place: Place, until: Until,
         assert any("error_rate" in step["because"] for step in place.verdict()["transitions"])
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.nightly), signal.SIGKILL])
+@pytest.mark.nightly  # tests/e2e/test_interruptions.py kills scripted runs in every place
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_outlives_the_gate(place: Place, until: Until, ended: Ended, number: signal.Signals) -> None:
     """
     Interrupted or killed, gatekeeper leaves no worker behind; the run resumes and ends in a verdict.

@@ -116,6 +116,7 @@ def test_a_host_whose_models_are_missing_is_named_at_once(fleet: Make) -> None:
     assert [] == made.jobs("a")
 
 
+@pytest.mark.nightly  # a quarter of a minute, with whole runs on several hosts
 def test_whatever_is_killed_the_runs_continue(fleet: Make, until: Until, ended: Ended) -> None:
     """
     Kill -9 on the Dask worker: another takes its place and attaches. Kill -9 on the controller: the same command

@@ -458,6 +458,7 @@ def test_the_load_is_reported_and_bounded(tmp_path: Path) -> None:
     assert any("at most 2 % of the server's time (72 s per hour)" in line for line in output.messages)
 
 
+@pytest.mark.nightly  # a thousand rounds
 def test_nothing_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A thousand rounds after the window is full the process holds no more objects, and the files are of bounded size.

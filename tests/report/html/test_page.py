@@ -225,6 +225,7 @@ def many() -> str:
     return page.render(page_of(replace(case, sweep=sweep, soaks=soaks)))
 
 
+@pytest.mark.nightly  # drawing them takes as long as a hundred other tests
 def test_ten_thousand_requests_stay_a_small_page() -> None:
     """
     A page of 10,000 requests is under 5 MB, and states how many answers it does not draw.
