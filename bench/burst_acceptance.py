@@ -1,6 +1,7 @@
 """Tokens a round from the timing of bursts, against the rounds that each system counts itself.
 
 python bench/burst_acceptance.py --record mlx mlx-server     # asks real systems with the little pair: 2 minutes
+LLAMA_SERVER=$(tools/build_llama_server) python bench/burst_acceptance.py --record llama-server
 python bench/burst_acceptance.py                             # the table, also for changed protocols of the same answers
 """
 
@@ -11,7 +12,9 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from os import environ
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs as a script, from anywhere
 
@@ -23,6 +26,7 @@ from gatekeeper.core.records import Answer, Arrival, Generation, Role, Setting
 from gatekeeper.core.subject import Subject
 from gatekeeper.core.system.record_files import ANSWERS
 from gatekeeper.core.verdict import Missing
+from tools import write_gguf
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDED = ROOT / "build" / "burst-acceptance"
@@ -31,10 +35,23 @@ DRAFTS = ("little-draft", "little-draft-bad")
 LENGTHS = (2, 4, 8)
 
 
+def pair(kind: str, folder: Path) -> tuple[dict[str, Path], Subject]:
+    """Return the little models, for llama-server as GGUF in *folder*, and the system that serves them."""
+    names = ("little-target", *DRAFTS)
+    written: dict[str, Any] = {"backend": kind, "target": names[0], "drafts": DRAFTS}
+    if kind != "llama-server":
+        return {name: ROOT / "models" / name for name in names}, Subject.model_validate(written)
+    for name in names:
+        write_gguf.write(ROOT / "models" / name, folder / f"{name}.gguf")
+    # The little pair is too small for two threads: they wait for each other.
+    written |= {"program": [environ["LLAMA_SERVER"]], "args": ["--threads", "1", "--ctx-size", "2048"]}
+    return {name: folder / f"{name}.gguf" for name in names}, Subject.model_validate(written)
+
+
 def record(kind: str, each: int, skip: int, file: Path) -> None:
     """Ask *each* canaries of every workload after the first *skip* with every setting, and write the answers."""
-    models = {name: ROOT / "models" / name for name in ("little-target", *DRAFTS)}
-    subject = Subject(backend=kind, target="little-target", drafts=DRAFTS)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    models, subject = pair(kind, file.parent)
     sets = {
         name: canary.parse((ROOT / "canaries" / "little" / f"{name}.jsonl").read_text(), name)[skip : skip + each]
         for name in WORKLOADS
@@ -43,7 +60,6 @@ def record(kind: str, each: int, skip: int, file: Path) -> None:
         (("draft", None),),
         *((("draft", draft), ("num_draft_tokens", length)) for draft in DRAFTS for length in LENGTHS),
     ]
-    file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as logs, file.open("wb") as out:
         backend = open_backend(subject, models=models, base=ROOT, logs=Path(logs))
         residents: dict[str, list[Setting]] = defaultdict(list)
@@ -135,8 +151,10 @@ def changed(one: Generation, change: Change) -> Generation:
 
 def truth(answer: Answer) -> float | None:
     """Return tokens a round, as the system counted them."""
-    counted = answer.rounds
-    return (counted.accepted + counted.rounds) / counted.rounds if counted and counted.rounds else None
+    counted = answer.rounds or answer.claims  # llama-server's own count
+    if not counted.rounds or counted.accepted is None:
+        return None
+    return (counted.accepted + counted.rounds) / counted.rounds
 
 
 def judge(answers: Sequence[Generation], *, told: bool) -> tuple[int, int, int, list[float]]:
@@ -144,7 +162,7 @@ def judge(answers: Sequence[Generation], *, told: bool) -> tuple[int, int, int, 
     held, given, refused, widths = 0, 0, 0, list[float]()
     for workload in WORKLOADS:
         mine = [one for one in answers if one.workload == workload and one.answer.fault is None]
-        plain = plain_timing([one for one in mine if not one.answer.rounds])
+        plain = plain_timing([one for one in mine if dict(one.setting)["draft"] is None])
         for one in mine:
             right = truth(one.answer)
             if right is None:
