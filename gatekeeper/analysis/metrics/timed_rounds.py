@@ -127,9 +127,11 @@ def timed_rounds(answer: Answer, plain: PlainTiming, drafted: int | None) -> Tim
     elif drafted is not None and tokens > (1 + MOST_MERGED) * (drafted + 1) * rounds + 1:
         return "its bursts hold more tokens than rounds have: the server buffers"
     split = SPLIT_ROUNDS * float((1 - between).sum()) + float((long < STALL * np.median(long)).sum())
+    # The first token may come from reading the prompt (llama-server) or from a round (mlx-lm).
+    prefilled = int(bursts[0] == 1)
     # A last round that brought only the stop token has no chunk of its own.
     most = (rounds + doubt) / (1 - plain.merged) * (1 + plain.held_back) + 1
-    least = max(1.0, rounds - doubt - split, tokens / (drafted + 1) if drafted is not None else 1.0)
+    least = max(1.0, rounds - doubt - split - prefilled, tokens / (drafted + 1) if drafted is not None else 1.0)
     silent = int(answer.finish == "stop")
     most = max(least, min(most, float(tokens + silent)))
     return TimedRounds(tokens, min(max(rounds, least), tokens), min(least, tokens), most, silent)
