@@ -196,7 +196,7 @@ def table(files: Iterable[Path]) -> None:
 
 
 def main() -> None:
-    """Record where it is asked for, and print the table of what is recorded."""
+    """Record the backends of `--record`, and print the table of all recordings."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", nargs="*", default=[], metavar="BACKEND", help="ask these systems first")
     parser.add_argument("--each", type=int, default=4, help="canaries of a workload")
