@@ -491,13 +491,16 @@ def test_a_command_must_take_the_port() -> None:
 
 def test_counters_are_differences() -> None:
     """
-    A cumulative counter gives one answer's share; one that was reset, or is missing, gives None.
+    A cumulative counter gives one answer's share; one that is missing gives None, and a restart voids all of them,
+    also those that have grown beyond their old values since.
     """
     before, after = Counters(10, 5, 2, (3, 2)), Counters(22, 14, 5, (6, 4, 1))
 
     assert Counters(12, 9, 3, (3, 2, 1)) == after.since(before)
-    assert Counters(None, None, None, ()) == Counters(1, 1, 1, (1,)).since(before)
+    assert Counters() == Counters(1, 1, 1, (1,)).since(before)
     assert Counters() == Counters().since(before)
+    assert Counters() == Counters(12, 4, 3, (3, 1)).since(before)
+    assert Counters() == Counters(12, 6, 3, (2, 4)).since(before)
 
 
 def test_prometheus_is_read_by_name_and_position() -> None:

@@ -90,19 +90,20 @@ class Counters:
     accepted_by_position: tuple[int, ...] = ()
 
     def since(self, before: "Counters") -> "Counters":
-        """Return the difference to *before*; None stays None, and a counter that was reset becomes None."""
+        """Return the difference to *before*; None stays None. Where one counter was reset, all were: each is None."""
 
         def gain(now: int | None, then: int | None) -> int | None:
-            return None if now is None or then is None or now < then else now - then
+            return None if now is None or then is None else now - then
 
         was = (*before.accepted_by_position, *(0 for _ in self.accepted_by_position))
-        gained = tuple(now - then for now, then in zip(self.accepted_by_position, was, strict=False))
-        return Counters(
+        found = Counters(
             gain(self.drafted, before.drafted),
             gain(self.accepted, before.accepted),
             gain(self.rounds, before.rounds),
-            () if any(one < 0 for one in gained) else gained,
+            tuple(now - then for now, then in zip(self.accepted_by_position, was, strict=False)),
         )
+        gains = (found.drafted, found.accepted, found.rounds, *found.accepted_by_position)
+        return Counters() if any(one is not None and one < 0 for one in gains) else found
 
 
 Get = Callable[[str], str | None]
