@@ -92,6 +92,8 @@ class Server(RunningSystem):
             answer = replace(answer, claims=_completed(answer.claims, after.since(before)))
         if counted and dialect.after_answer is not None:
             answer = dialect.after_answer(self._get, sent, answer)
+        if request.draft is not None and dialect.corrected is not None:
+            answer = dialect.corrected(sent, answer)
         return answer if request.draft is not None else _plain(answer)
 
     def ping(self, timeout: float) -> Answer:

@@ -310,7 +310,7 @@ PROTOCOLS = {
     "omlx": Protocol(CHAT, silent),
     "openai": Protocol(CHAT, silent),
     "ollama": Protocol("/api/chat", ollama, lambda request: request["options"].get("draft_num_predict") != 0),
-    "sglang": Protocol(CHAT, sglang),
+    "sglang": Protocol(CHAT, sglang, documents={"/server_info": lambda _: {"version": "recorded-1"}}),
     "vllm": Protocol(CHAT, vllm, documents={"/metrics": vllm_metrics}),
     "ddtree": Protocol(CHAT, ddtree),
 }

@@ -212,6 +212,8 @@ def test_any_claim_of_any_server_can_be_recorded(name: str, claims: dict[str, An
     answer = dialect.read(answer, response)
     if dialect.after_answer is not None:
         answer = dialect.after_answer(lambda _: json.dumps(page), asked_of(dialect), answer)
+    if dialect.corrected is not None:
+        answer = dialect.corrected(asked_of(dialect), answer)
 
     assert answer == recorded(answer)
 

@@ -22,16 +22,17 @@ def _with_claimed_rounds(one: Generation) -> Generation:
 def claimed_rounds(answer: Answer) -> Rounds | None:
     """Return a server's counters of one answer, in our terms.
 
-    Rounds that it does not report follow from its figures: each round emits the accepted tokens and one more.
+    Rounds that it does not report follow from its figures: each round emits the accepted tokens and one more. Without
+    the drafted tokens, as of a length that adapts, there is an acceptance length and no rate.
     """
     claims = answer.claims
-    if claims.drafted is None or claims.accepted is None:
-        return None
     rounds = claims.rounds
+    if claims.accepted is None or (claims.drafted is None and rounds is None):
+        return None
     if rounds is None:
         rounds = max(0, (answer.output_tokens or 0) - claims.accepted)
     tried, kept = claims.tried_by_position, claims.accepted_by_position
-    return Rounds(rounds, claims.drafted, claims.accepted, tried if len(tried) == len(kept) else (), kept)
+    return Rounds(rounds, claims.drafted or 0, claims.accepted, tried if len(tried) == len(kept) else (), kept)
 
 
 def counted_or_claimed(answers: tuple[Generation, ...]) -> tuple[tuple[Generation, ...], bool]:

@@ -138,8 +138,14 @@ def engaged(paired: PairedAnswers) -> Estimate | Missing:
 
 
 def _proposed(answer: Answer) -> bool | None:
-    """Return whether a draft proposed tokens, by our counters or else the server's; None where neither counts."""
-    drafted = answer.rounds.drafted if answer.rounds else answer.claims.drafted
+    """Return whether a draft proposed tokens, by our counters or else the server's; None where neither counts.
+
+    A server that does not count drafted tokens may count its verify rounds, and each of them had a draft.
+    """
+    claims = answer.claims
+    drafted = answer.rounds.drafted if answer.rounds else claims.drafted
+    if drafted is None:
+        drafted = claims.rounds
     return None if drafted is None else drafted > 0
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gatekeeper.analysis.metrics.server_claims import claimed_rounds
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
@@ -54,7 +55,7 @@ def confirmed_sight(glance: ProbeAnswers, forecast: Sight, *, uncached: bool) ->
     if drafted is not None and drafted.fault is None and (drafted.output_tokens or 2) > 1:
         if drafted.rounds is None:
             seen &= ~Sight.ROUNDS
-        if drafted.claims.drafted is None or drafted.claims.accepted is None:
+        if claimed_rounds(drafted) is None:
             seen &= ~Sight.CLAIMED_ROUNDS
     return seen
 
@@ -68,7 +69,7 @@ def probe_findings(glance: ProbeAnswers, forecast: Sight, silent: str) -> list[F
             found.append(Finding("first_answer_failed", f"{_ABOUT}, {arm}", answer.fault, advice))
     if (drafted := glance.drafted) is not None and drafted.fault is None and (drafted.output_tokens or 0) > 1:
         proposed = drafted.rounds.drafted if drafted.rounds is not None else drafted.claims.drafted
-        if proposed is None and forecast & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS):
+        if proposed is None and claimed_rounds(drafted) is None and forecast & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS):
             detail = (
                 "a draft is set, but the answer has no counts of drafted tokens, which this kind of backend reports"
             )

@@ -114,6 +114,8 @@ def measure_rounds(setting: Setting, answers: Sequence[Generation], together_s: 
     rounds = sum(one.answer.rounds.rounds for one in counted if one.answer.rounds)
     if not counted:
         return "this backend does not report rounds, so their cost and yield are unknown"
+    if accepted and not drafted:
+        return "this backend does not count drafted tokens, so the cost of a round cannot be divided"
     if not drafted or not rounds:
         return "the draft proposed no tokens: this is plain decoding with a second model in memory"
     gaps = [[gap for gap, _ in bursts(one.answer, together_s)] for one in counted]

@@ -8,10 +8,13 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from gatekeeper.backends.dialects.dialect import Counters
+from gatekeeper.backends.dialects.dialect import Counters, ServerRequest
 from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.core.parse import COUNTS, WHOLE, ParseError, integer
 from gatekeeper.core.records import Answer
+
+_LAST_ALONE = 1
+"""The last token that max_tokens allows is decoded alone: there is no room for a draft."""
 
 
 def count(value: object) -> int | None:
@@ -85,6 +88,21 @@ def by_output(answer: Answer, rate: object) -> int | None:
     """Return the accepted tokens from their share of the output (definition B)."""
     found = number_of(rate)
     return None if found is None or answer.output_tokens is None else max(0, round(found * answer.output_tokens))
+
+
+def with_all_rounds(request: ServerRequest, answer: Answer) -> Answer:
+    """Drop the rounds where the server has not counted all passes of the target.
+
+    The first token comes with the prompt, and every later pass yields the tokens it accepted and one more. A pass that
+    had nothing to verify (a look-up that found nothing, a draft below `draft_p_min`, a length of 0) is not counted.
+    """
+    del request
+    claims, emitted = answer.claims, answer.output_tokens
+    if claims.rounds is None or claims.accepted is None or emitted is None:
+        return answer
+    if emitted - 1 - claims.accepted - claims.rounds > _LAST_ALONE:
+        return replace(answer, claims=replace(claims, rounds=None))
+    return answer
 
 
 def samples(text: str, part: str) -> tuple[Sample, ...]:

@@ -152,6 +152,8 @@ class Dialect:
     """Reads cumulative counters of its whole traffic, where they are not read with every answer; else `counters`."""
     after_answer: Callable[[Get, ServerRequest, Answer], Answer] | None = None
     """Adds what it reports about its last answer elsewhere, where requests run one at a time."""
+    corrected: Callable[[ServerRequest, Answer], Answer] | None = None
+    """Corrects the claims of a speculating answer by what is known of the server's counters."""
     tokens_of: Callable[[Mapping[str, Any]], int | None] | None = None
     """Reads from a chunk how many tokens the answer has so far."""
     sight: Sight = STREAMED

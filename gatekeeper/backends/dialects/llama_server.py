@@ -7,11 +7,10 @@ up to each chunk; the counters of `/metrics` hold the same, and the verify passe
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.backends.dialects.counters import claiming, count, seconds, spec_decode, within
+from gatekeeper.backends.dialects.counters import claiming, count, seconds, spec_decode, with_all_rounds, within
 from gatekeeper.backends.dialects.dialect import (
     STREAMED,
     Counters,
@@ -56,9 +55,6 @@ _ROUNDED = re.compile(r"(?m)^llamacpp:spec_decode_num_\w+ \S*e\+")
 
 _ADAPTIVE = "--spec-draft-adaptive"
 """Sizes each draft by the acceptance so far: a flag of forks; upstream's pull requests 25726 and 27210 are open."""
-
-_LAST_ALONE = 1
-"""The last token that max_tokens allows is decoded alone: there is no room for a draft."""
 
 _HELP_ENTRY = re.compile(r"^-[^\s,]+(?:,\s+-[^\s,]+)*", re.MULTILINE)
 
@@ -215,21 +211,6 @@ def counters(get: Get) -> Counters | None:
     return None if text is None or _ROUNDED.search(text) else spec_decode(text, "llamacpp:")
 
 
-def with_all_rounds(get: Get, request: ServerRequest, answer: Answer) -> Answer:
-    """Drop the rounds where the server has not counted all of them.
-
-    The first token comes with the prompt, and every later pass yields the tokens it accepted and one more. A pass that
-    had nothing to verify (a look-up that found nothing, a draft below `draft_p_min`) is not counted.
-    """
-    del get, request
-    claims, emitted = answer.claims, answer.output_tokens
-    if claims.rounds is None or claims.accepted is None or emitted is None:
-        return answer
-    if emitted - 1 - claims.accepted - claims.rounds > _LAST_ALONE:
-        return replace(answer, claims=replace(claims, rounds=None))
-    return answer
-
-
 DIALECT = Dialect(
     name="llama-server",
     install="install llama.cpp (brew install llama.cpp), or name the program in subject.program",
@@ -239,7 +220,7 @@ DIALECT = Dialect(
     body=body,
     read=read,
     counters=counters,
-    after_answer=with_all_rounds,
+    corrected=with_all_rounds,
     tokens_of=tokens_of,
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD | Sight.PROMPT_TIME,
     knobs=frozenset({*_KNOBS, "thinking"}),

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from gatekeeper.backends.dialects.counters import claims_at
-from gatekeeper.backends.dialects.dialect import STREAMED, Dialect, Get, ServerRequest, Start, chat_body, option
+from gatekeeper.backends.dialects.dialect import STREAMED, Dialect, ServerRequest, Start, chat_body, option
 from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import Sight
@@ -57,9 +57,8 @@ def _adapting(start: Start, draft: str) -> Iterator[str]:
     yield from ("--speculative-num-draft-tokens", str(_FIRST_STEPS + 1), "--speculative-adaptive")
 
 
-def without_drafted(get: Get, request: ServerRequest, answer: Answer) -> Answer:
+def without_drafted(request: ServerRequest, answer: Answer) -> Answer:
     """Drop the drafted tokens of an adaptive length: SGLang computes them from one width of all rounds."""
-    del get
     adaptive = request.knobs.get("num_draft_tokens") == ADAPTIVE
     return replace(answer, claims=replace(answer.claims, drafted=None)) if adaptive else answer
 
@@ -94,13 +93,13 @@ DIALECT = Dialect(
     read=read,
     named="listed",
     packages=("sglang", "torch"),
-    version_path="/get_server_info",
+    version_path="/server_info",
     version_key="version",
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     restart_knobs=("draft", "num_draft_tokens"),
     caches="start",
     adapts=True,
-    after_answer=without_drafted,
+    corrected=without_drafted,
     own_drafts=frozenset(_OWN),
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,
 )

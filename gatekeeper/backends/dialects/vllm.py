@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from gatekeeper.backends.dialects.counters import claims_at, spec_decode
+from gatekeeper.backends.dialects.counters import claims_at, spec_decode, with_all_rounds
 from gatekeeper.backends.dialects.dialect import STREAMED, Counters, Dialect, Get, Start
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import Sight
@@ -68,6 +68,7 @@ DIALECT = Dialect(
         rounds="num_spec_steps",
     ),
     counters=counters,
+    corrected=with_all_rounds,  # it counts no step without a draft
     named="listed",
     version_path="/version",
     knobs=frozenset({"num_draft_tokens", "thinking"}),

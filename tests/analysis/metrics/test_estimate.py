@@ -753,8 +753,16 @@ def test_first_tokens_are_judged_by_their_own_records(shares: int, *, alike: boo
         (answer([0.1, 0.2], rounds=counted(1, 0, 0), claims=claimed(9, 9)), 0.0),
         (answer([0.1, 0.2], claims=claimed(1, 0)), 1.0),
         (answer([0.1, 0.2], claims=claimed(0, 0)), 0.0),
+        (answer([0.1, 0.2], claims=Claims(accepted=0, rounds=1)), 1.0),
     ],
-    ids=["counted", "counted though denied", "claimed though none", "claimed", "silent"],
+    ids=[
+        "counted",
+        "counted though denied",
+        "claimed though none",
+        "claimed",
+        "silent",
+        "rounds without drafted tokens",
+    ],
 )
 def test_one_proposal_is_engagement(one: Answer, engaged: float) -> None:
     """
