@@ -5,17 +5,16 @@ Each part is `as certified`, `differs`, or `not checked`: what a server does not
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.policy import Conditions, Launch, Policy
 from gatekeeper.core.records import Answer
 from gatekeeper.core.text import quote
+from gatekeeper.deploy.context_window import Fetch, Outcome, compare_window
 
-Fetch = Callable[[str], str | None]
-"""Fetches a path of the server: its text, or None where there is none."""
 CACHE_OPTION = {
     "mlx-server": "start it with --prompt-cache-size 0",
     "vllm": "start it with --no-enable-prefix-caching",
@@ -60,7 +59,7 @@ class Compared:
     """One part of the conditions, compared with the running server."""
 
     part: str
-    outcome: Literal["as certified", "differs", "not checked"]
+    outcome: Outcome
     detail: str
 
 
@@ -193,24 +192,17 @@ def _is_number(word: str) -> bool:
 
 
 def _documents(policy: Policy, fetch: Fetch) -> Iterator[Compared]:
-    """Compare what llama-server tells under /props and /slots: its context, its slots, and whether it drafts."""
+    """Compare the context window that a server states, and what llama-server tells of its slots."""
     known = policy.conditions
     assert known is not None
+    yield Compared("context", *compare_window(policy, known, fetch))
     if known.backend != "llama-server":
-        yield Compared("context", "not checked", "the server does not tell the length of its context")
         return
     props, slots = _document(fetch("/props")), _document(fetch("/slots"))
-    context = _within(props, "default_generation_settings").get("n_ctx")
-    needed = (known.longest_prompt or 0) + known.max_tokens
-    if not isinstance(context, int):
-        yield Compared("context", "not checked", "the server has no /props")
-    elif context < needed:
-        yield Compared("context", "differs", f"{context} tokens, certified with prompts and answers of {needed}")
-    else:
-        yield Compared("context", "as certified", f"{context} tokens, {needed} are needed")
     total = props.get("total_slots") if isinstance(props, dict) else None
-    if isinstance(total, int) and total < known.concurrency:
-        yield Compared("concurrency", "differs", f"{total} slots, certified with {known.concurrency} requests at once")
+    at_once = max([known.concurrency, *(policy.max_concurrency(one.workload) for one in policy.route)])
+    if isinstance(total, int) and total < at_once:
+        yield Compared("concurrency", "differs", f"{total} slots, certified with {at_once} requests at once")
     drafting = [one.get("speculative") for one in slots if isinstance(one, dict)] if isinstance(slots, list) else []
     wanted = any(route.speculation for route in policy.route)
     if not drafting or not all(isinstance(one, bool) for one in drafting):
@@ -226,11 +218,6 @@ def _document(text: str | None) -> Any:
         return json_value(text or "{}", from_server=True)
     except ParseError:
         return {}
-
-
-def _within(document: Any, name: str) -> Mapping[str, Any]:
-    found = document.get(name) if isinstance(document, dict) else None
-    return found if isinstance(found, dict) else {}
 
 
 def compare_versions(certified: Mapping[str, str], running: Mapping[str, str]) -> Compared:

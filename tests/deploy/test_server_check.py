@@ -14,10 +14,10 @@ CERTIFIED = ("python", "-P", "-m", "gatekeeper.backends.mlx_tap", "--model", "bi
 DRAFTED = (*CERTIFIED, "--draft-model", "small", "--prompt-cache-size", "0")
 
 
-def policy(**conditions: Any) -> Policy:
+def policy(region: dict[str, Any] | None = None, **conditions: Any) -> Policy:
     known = {"backend": "mlx-server", "target": "big", "prompt_cache": "off", "concurrency": 1, "max_tokens": 64}
     made: dict[str, Any] = {
-        "schema": 1,
+        "schema": 2 if region else 1,
         "slo": "made",
         "grade": "demo",
         "manifest_sha256": "a",
@@ -28,6 +28,8 @@ def policy(**conditions: Any) -> Policy:
         "launch": [{"workloads": ["chat"], "speculation": True, "command": DRAFTED}],
         "route": [{"workload": "chat", "speculation": True, "setting": {"draft": "small"}}],
     }
+    if region:
+        made["route"][0]["region"] = region
     return Policy.model_validate(made)
 
 
@@ -122,6 +124,98 @@ def test_what_llama_server_tells_of_itself_is_compared(props: Any, slots: Any, d
     seen = found(None, {"/props": props, "/slots": slots}, backend="llama-server", concurrency=2)
 
     assert differing == {part for part, (outcome, _) in seen.items() if outcome == "differs"}
+
+
+BOUNDS = {"certified": 200, "at_most": 8000, "together_at_most": 2000}
+LIMITS = {"certified": 64, "at_most": 512, "together_at_most": 256}
+
+
+def window(backend: str, region: dict[str, Any], path: str, document: Any) -> tuple[str, str]:
+    """Return what is said of the window of a server that has one *document*, at *path*."""
+    seen = server_check.compare(
+        policy(region, backend=backend), None, lambda asked: json.dumps(document) if asked == path else None
+    )
+    (found,) = ((one.outcome, one.detail) for one in seen if one.part == "context")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("region", "needed"),
+    [
+        ({}, 200 + 64),
+        ({"context": BOUNDS, "max_tokens": LIMITS}, 8000 + 64),
+        ({"context": {"certified": 200, "at_most": 200}, "max_tokens": {"certified": 64, "at_most": 512}}, 200 + 512),
+        ({"context": {**BOUNDS, "at_most": 2000}, "max_tokens": LIMITS}, 2000 + 256),
+        ({"context": BOUNDS}, 8000 + 64),
+        ({"max_tokens": LIMITS}, 200 + 512),
+        ({"temperature": {"certified": 0, "at_least": 0, "at_most": 1}}, 200 + 64),
+    ],
+)
+def test_a_window_must_hold_the_longest_request_of_the_region(region: dict[str, Any], needed: int) -> None:
+    """
+    The longest prompt with its answer that may speculate must fit: on one axis alone, or as far as both go together.
+    """
+    fits = window("vllm", region, "/v1/models", {"data": [{"id": "any", "max_model_len": needed}]})
+    short = window("vllm", region, "/v1/models", {"data": [{"id": "any", "max_model_len": needed - 1}]})
+
+    assert ("as certified", "differs") == (fits[0], short[0])
+    assert f"{needed - 1} tokens, certified with prompts and answers of {needed}" in short[1]
+    assert ("(the region of chat)" in short[1]) == (needed > 264)
+    assert "--max-model-len" in short[1]
+
+
+@pytest.mark.parametrize(
+    ("backend", "path", "document", "outcome"),
+    [
+        ("llama-server", "/props", {"default_generation_settings": {"n_ctx": 4096}}, "differs"),
+        ("sglang", "/v1/models", {"data": [{"id": "big", "max_model_len": 8064}]}, "as certified"),
+        ("ollama", "/api/ps", {"models": [{"name": "big:latest", "context_length": 4096}]}, "differs"),
+        ("lmstudio", "/api/v0/models", {"data": [{"id": "big", "loaded_context_length": 4096}]}, "differs"),
+        ("openai", "/v1/models", {"data": [{"id": "big", "max_model_len": 4096}]}, "differs"),
+        ("mlx-server", "/v1/models", {"data": [{"id": "big"}]}, "not checked"),
+        # Several models: the one that was certified counts, and without its name none.
+        (
+            "lmstudio",
+            "/api/v0/models",
+            {"data": [{"id": "big", "loaded_context_length": 8064}, {"id": "x"}]},
+            "as certified",
+        ),
+        (
+            "vllm",
+            "/v1/models",
+            {"data": [{"id": "a", "max_model_len": 1}, {"id": "b", "max_model_len": 1}]},
+            "not checked",
+        ),
+        # What is no length is not stated.
+        ("vllm", "/v1/models", {"data": [{"id": "big", "max_model_len": True}]}, "not checked"),
+        ("vllm", "/v1/models", {"data": [{"id": "big", "max_model_len": 0}]}, "not checked"),
+        ("vllm", "/v1/models", {"data": {"id": "big"}}, "not checked"),
+        ("vllm", "/v1/models", [], "not checked"),
+        ("vllm", "/nowhere", {}, "not checked"),
+    ],
+)
+def test_each_server_states_its_window_in_its_own_place(backend: str, path: str, document: Any, outcome: str) -> None:
+    """
+    A window that is stated is compared; one that is not, or that may be another model's, is named as not stated.
+    """
+    region = {"context": BOUNDS, "max_tokens": LIMITS}
+
+    found, detail = window(backend, region, path, document)
+
+    assert outcome == found
+    assert ("not stated" in detail) == (outcome == "not checked")
+    assert "8064" in detail
+
+
+def test_fewer_slots_than_the_region_reaches_are_a_contradiction() -> None:
+    """
+    A region up to four requests at once needs four slots of llama-server.
+    """
+    of = policy({"concurrency": {"certified": 1, "at_most": 4}}, backend="llama-server")
+
+    seen = server_check.compare(of, None, lambda _: json.dumps(PROPS | {"total_slots": 2}))
+
+    assert "concurrency: 2 slots, certified with 4 requests at once" == server_check.differences(seen)
 
 
 def answer(cached: int | None = 0, drafted: int | None = 8, fault: str | None = None) -> Answer:

@@ -82,6 +82,7 @@ def test_the_certified_server_is_as_certified(run: Path) -> None:
     as_certified = {part for part, (outcome, _) in seen.items() if outcome == "as certified"}
     assert {"models", "launch line", "environment", "prompt cache", "drafted tokens"} == as_certified
     assert {"sampling", "load", "context", "versions"} == {*seen} - as_certified
+    assert ("not checked", "not stated: /v1/models names no context window; 83 tokens are needed") == seen["context"]
 
 
 @pytest.mark.timeout(600)
