@@ -103,8 +103,9 @@ def _process(policy: Policy, process: SeenProcess | None) -> Iterator[Compared]:
     if process is None or missing is not None:
         yield Compared("launch line", "not checked", str(missing))
         return
-    line = min(lines, key=lambda one: len(_launch_differences(one, process.argv)))
-    differing = _launch_differences(line, process.argv)
+    knobs = _shared_knobs(policy)
+    line = min(lines, key=lambda one: len(_launch_differences(one, process.argv, knobs)))
+    differing = _launch_differences(line, process.argv, knobs)
     yield Compared(
         "launch line", *(("differs", ", ".join(differing)) if differing else ("as certified", "its options"))
     )
@@ -120,13 +121,20 @@ def _process(policy: Policy, process: SeenProcess | None) -> Iterator[Compared]:
     yield Compared("environment", *(("differs", ", ".join(changed)) if changed else ("as certified", "its variables")))
 
 
-def _launch_differences(launch: Launch, argv: Sequence[str]) -> list[str]:
-    """Name the options by which a running command line differs from a certified one."""
+def _shared_knobs(policy: Policy) -> dict[str, list[str]]:
+    """Return the knobs that all routes with speculation share, as options: every request had them when certified."""
+    chosen = [dict(route.steps[0]) for route in policy.route if route.speculation]
+    shared = {*chosen[0].items()}.intersection(*(one.items() for one in chosen)) if chosen else set()
+    return {f"--{name.replace('_', '-')}": [str(value)] for name, value in shared}
+
+
+def _launch_differences(launch: Launch, argv: Sequence[str], knobs: Mapping[str, list[str]]) -> list[str]:
+    """Name the options by which a running command line differs from a certified one; *knobs* may be options, too."""
     certified, running = options(launch.command), options(argv)
     found = []
     for name in sorted({*certified, *running}):
         then, now = certified.get(name), running.get(name)
-        if then == now or name in _ADDRESSES or _HARMLESS.match(name):
+        if now == (knobs.get(name) if then is None else then) or name in _ADDRESSES or _HARMLESS.match(name):
             continue
         if name in _MODELS and then is not None and now is not None:
             continue

@@ -56,6 +56,21 @@ def test_the_same_options_are_as_certified(argv: str) -> None:
     assert ("as certified", "its options") == found(argv)["launch line"]
 
 
+@pytest.mark.parametrize(("length", "outcome"), [("3", "as certified"), ("4", "differs")])
+def test_an_option_that_repeats_the_certified_knob_changes_nothing(length: str, outcome: str) -> None:
+    """
+    The draft length was a field of every certified request: a server that has the same one as its default is the same.
+    """
+    made = policy().model_dump(mode="json") | {
+        "route": [{"workload": "chat", "speculation": True, "setting": {"draft": "small", "num_draft_tokens": 3}}]
+    }
+    process = SeenProcess((*DRAFTED, "--num-draft-tokens", length), {})
+
+    (launch, *_) = server_check.compare(Policy.model_validate(made), process, lambda _: None)
+
+    assert outcome == launch.outcome
+
+
 @pytest.mark.parametrize(
     ("argv", "difference"),
     [
