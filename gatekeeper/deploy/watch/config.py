@@ -66,7 +66,7 @@ class WatchConfig:
     def check(self) -> None:
         """Raise InputError for a path that is not a policy, and for an address without http."""
         if self.policy.is_dir():
-            hint = f"name the policy in it: gatekeeper watch {self.policy / 'policy.toml'}"
+            hint = f"name the policy in it: {self.policy / 'policy.toml'}"
             raise InputError(f"{self.policy} is a folder", hint=hint)
         if self.textfile is not None and not self.textfile.is_dir():
             hint = "create it, and start the node exporter with --collector.textfile.directory"
@@ -77,6 +77,12 @@ class WatchConfig:
                 raise InputError(
                     f"{option} {address} is not an http address", hint=f"for example {option} http://127.0.0.1:8080"
                 )
+        if self.url is not None and self.plain_url is not None and self.url.at("") == self.plain_url.at(""):
+            raise InputError(
+                f"--url and --plain-url are both {self.url}",
+                hint="name the same server without a draft; one that switches drafting with each request needs no "
+                "--plain-url",
+            )
 
     def apply(self, policy: Policy) -> Policy:
         """Return *policy* with its values replaced by the options of the command line."""

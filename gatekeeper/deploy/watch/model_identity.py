@@ -144,6 +144,17 @@ def uncertified_model(manifest: Manifest, models: dict[str, str]) -> str | None:
     return None
 
 
+def drafting_plain(manifest: Manifest, url: Address, hashes: Hashes) -> str | None:
+    """Return why the server at *url* cannot be the plain one, as far as its command line shows; None if it may be."""
+    process = find_process(url)
+    models = {} if process is None else models_on_command_line(process, hashes)
+    drafts = {one.digest for one in manifest.drafts} - {manifest.target.digest if manifest.target else None}
+    for word, digest in models.items():
+        if digest in drafts:
+            return f"the server was started with the draft {word}"
+    return uncertified_model(manifest, models)
+
+
 def changed_on_disk(manifest: Manifest, paths: Mapping[str, Path], hashes: Hashes) -> str | None:
     """Return which certified model changed on disk; None if all in *paths* are unchanged."""
     for model in (manifest.target, *manifest.drafts):

@@ -13,7 +13,7 @@ from typing import Any, Self
 from gatekeeper import host
 from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.core.clock import Clock, Instant, clock_gap, stamp
-from gatekeeper.core.errors import ExitCode, GatekeeperError
+from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError
 from gatekeeper.core.system import files
 from gatekeeper.core.system.own_limits import OwnLimitError
 from gatekeeper.deploy.running_server import seen_process
@@ -28,7 +28,7 @@ from gatekeeper.deploy.watch.guard_samples import RecentHost
 from gatekeeper.deploy.watch.guards import GuardContext, GuardResult
 from gatekeeper.deploy.watch.log import entries
 from gatekeeper.deploy.watch.messages import Alert, Alerts
-from gatekeeper.deploy.watch.model_identity import ModelIdentity
+from gatekeeper.deploy.watch.model_identity import ModelIdentity, drafting_plain
 from gatekeeper.deploy.watch.outputs import Outputs, Say, Write
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.deploy.watch.restore import Logged, Shown, read_log, read_overlay
@@ -343,7 +343,10 @@ def open_session(
     policy_file = PolicyFile(config.policy, certified)
     config.apply(policy_file.policy)  # report a wrong option before the server is contacted
     slo, base = certified.given.slo, certified.base(config.slo)
-    models = certified.model_paths(base)
+    models, hashes = certified.model_paths(base), files.HashCache(files.user_hash_cache())
+    plain = config.plain_url
+    if plain is not None and (why := drafting_plain(certified.manifest, plain, hashes)) is not None:
+        raise InputError(f"--plain-url {plain}: {why}", hint="start the same server without a draft there")
     with tempfile.TemporaryDirectory(prefix="gatekeeper-watch-") as logs:
         backend = attach(slo, url=config.url, plain_url=config.plain_url, models=models, base=base, logs=Path(logs))
         identity = ModelIdentity(
@@ -351,7 +354,7 @@ def open_session(
             url=config.url or slo.subject.url,
             paths=models,
             names=certified.names,
-            hashes=files.HashCache(files.user_hash_cache()),
+            hashes=hashes,
         )
         server = DeployedServer(backend, slo.subject.drafts)
         clock = clock or backend.clock

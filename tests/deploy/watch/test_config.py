@@ -27,6 +27,7 @@ from tests.builders.watch import context, guard
         (("--slo", "nowhere.toml", "--once"), "SLO file nowhere.toml does not exist"),
         (("--url", "localhost:8080", "--once"), "--url localhost:8080 is not an http address"),
         (("--plain-url", "ftp://a", "--once"), "--plain-url ftp://a is not an http address"),
+        (("--url", "http://a:1", "--plain-url", "http://a:1/v1"), "--url and --plain-url are both http://a:1"),
         (("--limit", "0s", "--once"), "--limit 0s: must be greater than 0"),
     ],
 )
@@ -55,7 +56,7 @@ def test_a_folder_in_place_of_a_policy_is_refused(tmp_path: Path, monkeypatch: p
 
     assert isinstance(folder, InputError)
     assert isinstance(bare, InputError)
-    assert "gatekeeper watch run/policy.toml" in folder.hint
+    assert "name the policy in it: run/policy.toml" == folder.hint
     assert "--run RUN_DIR" in bare.hint
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core.manifest import Manifest
+from gatekeeper.core.subject import Address
 from gatekeeper.core.system.files import HashCache
 from gatekeeper.deploy.watch import model_identity
 from tests.builders import manifest as build
@@ -42,6 +43,28 @@ def served(*argv: object) -> Iterator[str]:
 
 
 CERTIFIED = ("--model", MODELS / "little-target", "--draft-model", "little-draft")
+
+
+@pytest.mark.parametrize(
+    ("argv", "because"),
+    [
+        (CERTIFIED, "started with the draft little-draft"),
+        (("--model", MODELS / "little-target"), None),
+        (("--model", MODELS / "little-draft-bad"), "which was not certified"),
+        ((), None),
+    ],
+)
+def test_a_plain_server_has_the_target_and_no_draft(
+    argv: tuple[object, ...], because: str | None, manifest: Manifest
+) -> None:
+    """
+    A draft or another model on the command line of the plain server is named: its answers would be no baseline.
+    """
+    with served(*argv) as url:
+        why = model_identity.drafting_plain(manifest, Address(url), HASHES)
+
+    assert because is None or because in str(why)
+    assert (because is None) == (why is None)
 
 
 @pytest.mark.parametrize(
