@@ -70,6 +70,7 @@ def proxy(
         raise InputError(f"{MISSING}: no module {error.name}", hint='pip install "gatekeeper-slo[proxy]"') from error
 
     given["interval"] = parse_duration(given["interval"], "--interval", "60s")
+    drain_s = parse_duration(drain, "--drain", "60s") or 0.0
     host, port = parse_address(listen)
 
     def say(text: str, style: Mapping[str, Any]) -> None:
@@ -79,7 +80,5 @@ def proxy(
     def listening(address: str) -> None:
         click.echo(f"proxy: listening on {address}", err=True)
 
-    config = serve.ProxyConfig(
-        WatchConfig(policy, **given), host, port, keep_prompts, records, hosts, parse_duration(drain, "--drain") or 0.0
-    )
+    config = serve.ProxyConfig(WatchConfig(policy, **given), host, port, keep_prompts, records, hosts, drain_s)
     serve.run(config, say=say, listening=listening)

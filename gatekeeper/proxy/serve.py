@@ -2,17 +2,20 @@
 
 import asyncio
 import logging
+import os
 import signal
+import socket
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from gatekeeper.core.clock import SystemClock
+from gatekeeper.core.clock import SystemClock, stamp
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.subject import Address
 from gatekeeper.deploy.watch.config import WatchConfig
 from gatekeeper.deploy.watch.outputs import Say
+from gatekeeper.deploy.watch.overlay import locked
 from gatekeeper.proxy.live_evidence import LiveEvidence
 from gatekeeper.proxy.live_records import LiveRecords
 from gatekeeper.proxy.live_telemetry import LiveTelemetry
@@ -48,11 +51,13 @@ def run(config: ProxyConfig, *, say: Say, listening: Callable[[str], None]) -> N
     def tell(text: str) -> None:
         say(text, {})
 
+    path = config.records or watch.policy.with_name(RECORDS)
+    owner = {"since": stamp(SystemClock().wall()), "policy": str(watch.policy)}
     with ExitStack() as stack:
+        stack.enter_context(locked(path, owner=owner, option="--records"))
         thread = WatchThread(watch, routes, say)
         stack.callback(thread.stop)
         thread.start()
-        path = config.records or watch.policy.with_name(RECORDS)
         records = LiveRecords(path, config.keep_prompts, SystemClock().wall, tell)
         stack.callback(records.close)
         server = ProxyServer(
@@ -85,8 +90,10 @@ async def _serve(
     try:
         port = await server.start(config.host, config.port, drain_s=config.drain_s)
     except OSError as error:
+        await server.stop()
+        why = error.strerror if isinstance(error, socket.gaierror) or not error.errno else os.strerror(error.errno)
         raise InputError(
-            f"cannot listen on {config.host}:{config.port}: {error.strerror or error}", hint="choose another --listen"
+            f"cannot listen on {config.host}:{config.port}: {why or error}", hint="choose another --listen"
         ) from error
     host = f"[{config.host}]" if ":" in config.host else config.host
     address = Address(f"http://{host}:{port}")

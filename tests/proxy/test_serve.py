@@ -30,7 +30,8 @@ def chat(url: str, **headers: str) -> tuple[bytes, str]:
 
 def test_one_command_watches_and_routes_and_ends_cleanly(tmp_path: Path) -> None:
     """
-    It routes by the policy and the overlay it writes itself; a second proxy is refused; SIGTERM ends with code 0.
+    It routes by the policy and the overlay it writes itself; a second proxy is refused, even with an overlay and a log
+    of its own, and so is one at a port that is taken; SIGTERM ends with code 0.
     """
     with Answering() as server, Answering() as plain:
         deployed = Deployed.served(tmp_path, server.url)
@@ -41,14 +42,20 @@ def test_one_command_watches_and_routes_and_ends_cleanly(tmp_path: Path) -> None
                 assert process.poll() is None
             routes = {chat(url)[1] for _ in range(3)}
             off = chat(url, **{"x-gatekeeper-workload": "other"})[1]
-            with start(deployed, *options) as (second, said):
+            own = (*options, "--overlay", str(tmp_path / "own.toml"), "--journal", str(tmp_path / "own.jsonl"))
+            with start(deployed, *own) as (second, said):
                 code = second.wait(60)
+            records = ("--records", str(tmp_path / "records.jsonl"))
+            with start(deployed, *own, *records, "--listen", url.removeprefix("http://")) as (third, refused):
+                taken = third.wait(60)
             process.send_signal(signal.SIGTERM)
 
             assert 0 == process.wait(60)
 
-    assert ("plain", 3) == (off, code)
+    assert ("plain", 3, 2) == (off, code, taken)
     assert f"process {process.pid}" in said
+    assert f"{url.removeprefix('http://')}: Address already in use" in refused
+    assert "Unclosed" not in refused
     assert "speculative" in routes
     assert "ended" in deployed.overlay
     kinds = [json.loads(line)["kind"] for line in (tmp_path / "live.jsonl").read_text().splitlines()]

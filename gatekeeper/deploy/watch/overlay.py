@@ -99,8 +99,8 @@ def locked(path: Path, *, owner: Mapping[str, Any], option: str) -> Iterator[Non
         raise _not_writable(path, option, error) from error
     except LockHeldError as held:
         raise HostLacksError(
-            f"{path} is in use by another watch: {_holder(held.owner)}",
-            hint="stop that watch, or give this one its own --overlay and --journal",
+            f"{path} is in use by another watch or proxy: {_holder(held.owner)}",
+            hint="stop it, or give this one files of its own: --overlay, --journal, and the proxy's --records",
         ) from None
     try:
         yield
