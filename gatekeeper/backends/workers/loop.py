@@ -6,6 +6,7 @@ It imports only the standard library, so that a worker can run in the environmen
 import json
 import mmap
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -80,3 +81,8 @@ def installed(*names: str) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def release(name: str) -> tuple[int, ...]:
+    """Return the first three numbers of a package's version; zeros where it is not installed."""
+    return tuple(int(number) for number in re.findall(r"\d+", installed(name).get(name, "0.0.0"))[:3])

@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 import mlx.core as mx
@@ -20,17 +19,17 @@ from mlx_lm import load
 from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.sample_utils import make_sampler
 
-from gatekeeper.backends.workers.loop import WorkerChannel, installed
+from gatekeeper.backends.workers.answer_parts import answer_parts, generation
+from gatekeeper.backends.workers.loop import WorkerChannel, installed, release
 from gatekeeper.backends.workers.rounds import count_rounds
 from gatekeeper.core.records import Rounds
-
-# `import mlx_lm.generate` yields the function of that name, not the module.
-generation = import_module("mlx_lm.generate")
 
 PREFILL_STEP = 2048
 """Tokens of a prompt that mlx-lm reads at once."""
 FORCED_STEP = 128
 """Positions of a forced pass whose logits are in memory at once: 80 MB for 150,000 words of 4 bytes."""
+READS_FIRST = release("mlx-lm") >= (0, 31, 2)
+"""Whether the target reads the prompt before the draft proposes, as mlx-lm does since 0.31.2."""
 SEES = ("arrivals", "token_count", "text", "token_ids", "rounds", "plain", "cold")
 CONDITIONS = ("temperature", "max_tokens", "thinking")
 
@@ -103,7 +102,7 @@ class MlxLm:
 
     def prompt_read_at(self) -> int | None:
         """Return when the prompt had been read, but for its last token."""
-        return self.begun[0] if self.begun else None
+        return self.begun[0] if self.begun and (self.draft is None or READS_FIRST) else None
 
     def keep(self, piece: Any) -> Token:
         """Keep a token without its log-probabilities, which would hold a vocabulary-sized array each."""
@@ -209,7 +208,7 @@ class MlxWorker:
         seen = [one for _, one in tokens]
         rounds = decoding.rounds([one.drafted for one in seen])
         try:
-            text, calls = self._parts(prompt, seen, request["tools"])
+            text, calls = answer_parts(self.tokenizer, prompt, seen, request["tools"])
         except Exception as error:  # noqa: BLE001  a tool parser may fail on any text
             text, calls, fault = "", [], fault or f"unreadable answer: {type(error).__name__}: {error}"
         finish = seen[-1].finish if seen else None
@@ -287,52 +286,6 @@ class MlxWorker:
         """Quantise the cache as both arms do, where kv_bits is set."""
         if bits := self._reading.get("kv_bits"):
             generation.maybe_quantize_kv_cache(cache, quantized_kv_start=0, kv_group_size=64, kv_bits=bits)
-
-    def _parts(
-        self, prompt: list[int], seen: list[Token], tools: list[dict[str, Any]]
-    ) -> tuple[str, list[dict[str, Any]]]:
-        """Return the text and the tool calls of an answer, separated by the state machine of mlx-lm's own server."""
-        machine, tokenizer = generation.TextStateMachine, self.tokenizer
-        initial = "normal"
-        if tokenizer.has_thinking and tokenizer.rfind_think_start(prompt) > tokenizer.rfind_think_end(prompt):
-            initial = "reasoning"
-        initial = tokenizer.response_initial_state or initial
-        state = generation.make_text_state_machine(tokenizer).make_state(initial)
-        segments: list[tuple[str | None, str]] = []
-        for one in seen:
-            if one.finish == "stop":
-                # The stop token's text, and a held-back start of a marker, are not part of the answer.
-                break
-            state, split = machine.split(state, one.text)
-            segments += split
-            if one.finish == "length":
-                state, flushed, name = machine.flush(state)
-                segments.append((name, flushed))
-        text, spans, before = "", [""], initial
-        for name, segment in segments:
-            if name == "tool":
-                spans[-1] += segment
-            elif name == "normal":
-                if before == "tool":
-                    spans.append("")
-                text += segment
-            before = name or before
-        return text, [call for span in spans if span for call in self._calls(span, tools)]
-
-    def _calls(self, span: str, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        try:
-            parsed = self.tokenizer.tool_parser(span, tools or None)
-        except (ValueError, KeyError, TypeError):
-            return []
-        calls = parsed if isinstance(parsed, list) else [parsed]
-        return [
-            {
-                "type": "function",
-                "function": {**call, "arguments": json.dumps(call.get("arguments"), ensure_ascii=False)},
-            }
-            for call in calls
-            if isinstance(call, dict)
-        ]
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:
