@@ -20,12 +20,12 @@ from typing import IO
 import psutil
 
 from gatekeeper.backends.workers import loop
-from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.errors import GatekeeperError, InputError, StartError
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.system import child_process
 from gatekeeper.core.system.files import open_regular
 from gatekeeper.core.system.own_limits import check_own_limit
-from gatekeeper.core.text import quote_lines
+from gatekeeper.core.text import quote, quote_lines
 
 GRACE_S = 10.0
 """Seconds from SIGTERM to SIGKILL: a server that frees a large model needs a few."""
@@ -34,6 +34,7 @@ HOST = "127.0.0.1"
 _POLL_S = 0.05
 _TAIL_LINES = 12
 _TAIL_BYTES = 4000
+_ERROR = re.compile(r"\s*([\w.]*(Error|Exception|Exit)\b|(ERROR|error|fatal)\b)(?!.*ResolutionImpossible)")
 
 
 def environment(*, ours: bool) -> dict[str, str]:
@@ -73,6 +74,12 @@ def tail(log: Path) -> str:
         lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
         return "\n".join(lines[-_TAIL_LINES:])
     return ""
+
+
+def error_line(log: Path) -> str:
+    """Return the last line of *log* that names an error, else its last line; empty where there are none."""
+    lines = tail(log).splitlines()
+    return quote(next((one for one in reversed(lines) if _ERROR.match(one)), (lines or [""])[-1]))
 
 
 def new_log(log: Path) -> IO[bytes]:
@@ -261,12 +268,12 @@ def _await(process: ServerProcess, command: str, ready: Callable[[int], bool], s
     deadline = time.monotonic() + start_timeout
     while not ready(process.pid):
         if (ended := process.ending(_POLL_S)) is not None:
-            raise InputError(f"`{command}` ended at start: {ended}", hint=quoted_log(process.log))
+            cause = error_line(process.log) or ended
+            raise StartError(f"`{command}` ended at start: {ended}", cause=cause, hint=quoted_log(process.log))
         if time.monotonic() > deadline:
             message = f"`{command}` was not healthy within start_timeout = {start_timeout:g} s"
-            raise InputError(
-                message, hint=f"raise start_timeout in [subject], or fix the cause.\n{quoted_log(process.log)}"
-            )
+            hint = f"raise start_timeout in [subject], or fix the cause.\n{quoted_log(process.log)}"
+            raise StartError(message, cause=error_line(process.log) or "it was not healthy in time", hint=hint)
 
 
 def quoted_log(log: Path) -> str:

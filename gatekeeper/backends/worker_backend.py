@@ -34,7 +34,7 @@ from gatekeeper.backends.worker_protocol import (
 )
 from gatekeeper.core.backend_registry import ADAPTERS
 from gatekeeper.core.clock import Clock, SystemClock
-from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.errors import GatekeeperError, InputError, StartError
 from gatekeeper.core.interfaces import DecodeRequest, ForcedPass, RunningSystem
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import TIMEOUT, Answer, Setting
@@ -275,17 +275,19 @@ def _read_at_start(process: WorkerProcess, timeout: float, what: str, limit: flo
             message = f"`{process.command}` did not {what}: {fault}"
         else:
             message = f"`{process.command}` ended at start, before it could {what}: {fault}"
-        raise InputError(message, hint=f"{hint}.\n{process.quoted_log()}") from None
+        cause = process.error_line() or str(fault)
+        raise StartError(message, cause=cause, hint=f"{hint}.\n{process.quoted_log()}") from None
 
 
-def _failure(process: WorkerProcess, name: str, message: Mapping[str, Any]) -> InputError:
+def _failure(process: WorkerProcess, name: str, message: Mapping[str, Any]) -> StartError:
+    failed = quote(str(message["failed"]))
     if model := message.get("loading"):
-        because = f"{quote(str(model))}: {name} cannot load this model: {quote(str(message['failed']))}"
+        because = f"{quote(str(model))}: {name} cannot load this model: {failed}"
         hint = quote(str(message.get("hint") or "is the folder complete? Download the model again"))
     else:
-        because = f"`{process.command}` cannot work here: {quote(str(message['failed']))}"
+        because = f"`{process.command}` cannot work here: {failed}"
         hint = quote(str(message.get("hint") or MANUAL))
-    return InputError(because, hint=f"{hint}.\n{process.quoted_log()}")
+    return StartError(because, cause=failed, hint=f"{hint}.\n{process.quoted_log()}")
 
 
 class Worker(RunningSystem):

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from gatekeeper.backends.process import GRACE_S, environment, new_log, quoted_log, tail
+from gatekeeper.backends.process import GRACE_S, environment, error_line, new_log, quoted_log, tail
 from gatekeeper.backends.worker_protocol import LINE_BYTES, WorkerFault
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import TIMEOUT
@@ -140,6 +140,10 @@ class WorkerProcess:
         died = f"worker died: {child_process.exit_reason(status)}"
         last = tail(self._log).splitlines()[-1:] if status >= 0 else []
         return f"{died} ({quote(last[0])[:_QUOTED]})" if last else died
+
+    def error_line(self) -> str:
+        """Return the line of its log that names an error, else its last one."""
+        return error_line(self._log)
 
     def quoted_log(self) -> str:
         """Quote the last lines of its log, for an error."""

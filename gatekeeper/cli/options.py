@@ -57,16 +57,14 @@ class SloPath(click.Path):
         return shipped if shipped.is_file() else path
 
 
+def out_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option of the folder that a command writes."""
+    return click.option("--output", "-o", "--out", "out", type=click.Path(path_type=Path), help=text)
+
+
 SLO = click.argument("slo", type=SloPath())
 RUN_DIR = click.argument("run_dir", type=RunPath())
-OUT = click.option(
-    "--output",
-    "-o",
-    "--out",
-    "out",
-    type=click.Path(path_type=Path),
-    help="Run directory [default: runs/TIME-NAME-ID].",
-)
+OUT = out_option("Run directory [default: runs/TIME-NAME-ID].")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 MOST = 1e9
 """The largest quantity of an option: thirty years, or a speed that no machine has."""

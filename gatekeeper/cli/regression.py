@@ -1,12 +1,13 @@
 """The commands on regressions: versus, bisect."""
 
 from collections.abc import Sequence
+from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gatekeeper.cli.options import AS_JSON, OUT, QUIET, SLO, SecondsRange, show
+from gatekeeper.cli.options import AS_JSON, QUIET, SLO, SecondsRange, out_option, show
 from gatekeeper.cli.run import observers
 from gatekeeper.core.errors import InputError
 
@@ -41,7 +42,7 @@ WORKLOAD = click.option("--workload", metavar="NAME", help="The workload to meas
 @click.option("--seconds", type=SecondsRange(1), default="60s", show_default=True, help="Approximate duration.")
 @click.option("--fail-on", type=click.Choice(["worse"]), help="Exit 1 where B is proven worse.")
 @click.option("--resume", is_flag=True, help="Continue the interrupted comparison in --output.")
-@OUT
+@out_option("Folder of the answers [default: they are not kept].")
 @AS_JSON
 @QUIET
 def versus(
@@ -89,8 +90,8 @@ def versus(
 @click.option("--at-least", type=float, help="A good version shows at least this [default: halfway between both].")
 @click.option("--at-most", type=float, help="A good version shows at most this.")
 @WORKLOAD
-@click.option("--resume", is_flag=True, help="Continue the search in --output.")
-@OUT
+@click.option("--resume", is_flag=True, help="Continue the search in --output, or the latest one of this SLO.")
+@out_option("Folder of the search [default: runs/bisect-FILE, with a number if that exists].")
 @AS_JSON
 @QUIET
 def bisect(slo: Path, *, resume: bool, out: Path | None, as_json: bool, quiet: bool, **options: Any) -> int:
@@ -113,9 +114,19 @@ def bisect(slo: Path, *, resume: bool, out: Path | None, as_json: bool, quiet: b
         slo, versions, options["metric"], bound, threshold, options["workload"], options["also"], options["pip"]
     )
     with observers(quiet=quiet) as watching:
-        document = find(search, out or Path("runs") / f"bisect-{slo.stem}", resume=resume, observers=watching)
+        document = find(search, out or _folder(slo, resume=resume), resume=resume, observers=watching)
     show(document, regression_text.bisect(document), as_json=as_json)
     return int(document["exit_code"])
+
+
+def _folder(slo: Path, *, resume: bool) -> Path:
+    """Return the folder of a new search, or that of the latest one to resume."""
+    first = Path("runs") / f"bisect-{slo.stem}"
+    names = (first if number == 1 else first.with_name(f"{first.name}-{number}") for number in count(1))
+    taken = list(takewhile(Path.exists, names))
+    if resume and taken:
+        return taken[-1]
+    return first if not taken else first.with_name(f"{first.name}-{len(taken) + 1}")
 
 
 def _bound(metric: str, at_least: float | None, at_most: float | None) -> tuple[str, float | None]:

@@ -42,6 +42,14 @@ class InputError(GatekeeperError):
     exit_code = ExitCode.BAD_INPUT
 
 
+class StartError(InputError):
+    """The system under test cannot be started; `cause` is the reason alone, without the command and the log."""
+
+    def __init__(self, message: str, *, cause: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.cause = cause
+
+
 class UnprovableError(GatekeeperError):
     """No run could prove an objective, by arithmetic or by the kind of backend; nothing was run."""
 

@@ -36,9 +36,9 @@ def versus(document: Mapping[str, Any]) -> str:
 def bisect(document: Mapping[str, Any]) -> str:
     """Return each tested version with its answer, and the first bad one."""
     metric = BY_NAME[document["metric"]]
-    limit = metric.show(document["threshold"]) if document["threshold"] is not None else "not known"
-    bound = document["bound"].replace("_", " ")
-    lines = [f"{document['slo']}, {document['workload']}: {metric.name}, good: {bound} {limit}"]
+    bound, limit = document["bound"].replace("_", " "), document["threshold"]
+    good = f", good: {bound} {metric.show(limit)}" if limit is not None else ""
+    lines = [f"{document['slo']}, {document['workload']}: {metric.name}{good}"]
     for step in document["steps"]:
         seen = "not measured" if step["center"] is None else metric.show_range(step["lo"], step["hi"])
         took = f", {show_seconds(step['seconds'])}" if step.get("seconds") else ""
@@ -46,8 +46,12 @@ def bisect(document: Mapping[str, Any]) -> str:
         lines.append(f"  {step['name']}: {step['answer'] or 'tested'}, {seen} on {step['n']} canaries{took}{why}")
     if document["first_bad"]:
         lines.append(f"first bad: {document['first_bad']}; last good: {document['last_good']}")
+    if document["also_differs"]:
+        lines.append(f"differs between them, too: {', '.join(document['also_differs'])}")
     if document["because"]:
         lines.append(f"not found: {document['because']}")
+    if document["hint"]:
+        lines.append(f"hint: {document['hint']}")
     if document["reproduce"]:
         lines.append(f"again: {document['reproduce']}")
     if document["environments"]:

@@ -12,7 +12,8 @@ from typing import Any
 from gatekeeper import host
 from gatekeeper.analysis.sweep import symptom
 from gatekeeper.analysis.sweep.bisection import Word, interval, next_version
-from gatekeeper.core.errors import ExitCode, HostLacksError, InputError, UnresponsiveError
+from gatekeeper.backends.process import error_line
+from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError, InputError, StartError, UnresponsiveError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.metrics import BY_NAME
@@ -24,10 +25,16 @@ from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.verdict import Estimate
 from gatekeeper.run.prepare import takes_real_time
 from gatekeeper.run.regression import package_environments as environments
-from gatekeeper.run.regression.package_environments import PackageEnvironment, environment
+from gatekeeper.run.regression.mlx_requirements import check_worker, completed, parsed
+from gatekeeper.run.regression.package_environments import InstallError, PackageEnvironment, environment
 from gatekeeper.run.regression.version_probe import Wanted, one_workload, probe_version
 
 STATE = "bisect.json"
+UNMEASURED = (
+    "pin the packages of its time with --with, for example --with 'transformers<5', give each version its own with "
+    "--step, or leave it out with --versions"
+)
+"""What to do where the packages of a version do not work together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,9 @@ def bisect(search: Search, out: Path, *, resume: bool, observers: Sequence[Obser
     if len(search.versions) < 2:
         raise InputError("bisect needs two versions or more", hint="name --good and --bad, or --step twice or more")
     given, workload = one_workload(inputs.read(search.slo), search.workload)
+    if given.slo.subject.backend == "mlx":
+        for one in search.versions:
+            check_worker((*one.requirements, *search.also))
     state = _state(search, out, resume=resume)
     hold = host.hold_host(out.absolute().name) if takes_real_time(given) else nullcontext()
     with hold:
@@ -104,7 +114,8 @@ def _state(search: Search, out: Path, *, resume: bool) -> dict[str, Any]:
         raise InputError(
             f"{out} holds another search", hint="give the same SLO, versions and metric, or another --output"
         )
-    return {"search": fixed, "steps": dict(stored["steps"])}
+    measured = {key: step for key, step in stored["steps"].items() if step["center"] is not None}
+    return {"search": fixed, "steps": measured}
 
 
 @dataclass(slots=True)
@@ -122,9 +133,11 @@ class _Bisection:
 
     def run(self) -> dict[str, Any]:
         last = len(self.search.versions) - 1
-        ends = self._test(0), self._test(last)
-        if unmeasured := [f"{one['name']} was not measured: {one['because']}" for one in ends if one["center"] is None]:
-            return self._document("; ".join(unmeasured))
+        ends = []
+        for which, at in (("good", 0), ("bad", last)):
+            ends.append(self._test(at))
+            if ends[-1]["center"] is None:
+                return self._document(f"the {which} version {ends[-1]['name']} {ends[-1]['because']}")
         if self.threshold is None:
             self.threshold = self._halfway(*ends)
         if self.threshold is None:
@@ -133,8 +146,8 @@ class _Bisection:
         if words[0] != "good" or words[last] != "bad":
             wrong = [f"{self.search.versions[at].name} is {words[at]}" for at in (0, last)]
             return self._document(f"the first version must be good and the last one bad: {', '.join(wrong)}")
-        while (at := next_version(self._words())) is not None:
-            self._test(at)
+        while (between := next_version(self._words())) is not None:
+            self._test(between)
         return self._document("")
 
     def _words(self) -> dict[int, Word]:
@@ -158,10 +171,14 @@ class _Bisection:
         try:
             given = self._with(version)
             found = probe_version(given, folder, wanted, self.observers, version.name)
+            if found["center"] is None:
+                found["because"] = f"was not measured: {found['because']}{_of_logs(folder)}"
         except (InputError, UnresponsiveError, HostLacksError) as error:
-            if at in {0, len(self.search.versions) - 1}:
+            # What a version is not to blame for ends the search.
+            if at in {0, len(self.search.versions) - 1} and not isinstance(error, StartError | UnresponsiveError):
                 raise
-            found = {"center": None, "lo": None, "hi": None, "n": 0, "because": error.message, "versions": {}}
+            because = _because(error)
+            found = {"center": None, "lo": None, "hi": None, "n": 0, "because": because, "versions": {}}
         steps[str(at)] = {"name": version.name, **found}
         write_atomically(self.out / STATE, json.dumps(self.state, indent=1).encode())
         return dict(steps[str(at)])
@@ -190,7 +207,7 @@ class _Bisection:
             for observer in self.observers:
                 observer(Event("", "stage", {"stage": what}))
 
-        return environment((*version.requirements, *self.search.also), self.search.pip, note)
+        return environment(completed((*version.requirements, *self.search.also)), self.search.pip, note)
 
     def _halfway(self, good: dict[str, Any], bad: dict[str, Any]) -> float | None:
         first, last = _estimate(good), _estimate(bad)
@@ -204,7 +221,10 @@ class _Bisection:
         versions, steps = self.search.versions, self.state["steps"]
         words = self._words() if self.threshold is not None else {}
         known = interval(words) if not trouble else None
-        tested = [{**steps[key], "answer": words.get(int(key))} for key in sorted(steps, key=int)]
+        tested = [
+            {**steps[key], "answer": "unclear" if steps[key]["center"] is None else words.get(int(key))}
+            for key in sorted(steps, key=int)
+        ]
         found: dict[str, Any] = {
             "schema": 1,
             "slo": self.given.slo.name,
@@ -217,7 +237,9 @@ class _Bisection:
             "last_good": None,
             "first_bad": None,
             "unclear": [],
+            "also_differs": [],
             "because": trouble,
+            "hint": "",
             "reproduce": None,
             "environments": None,
             "run": str(self.out),
@@ -229,16 +251,27 @@ class _Bisection:
                 "last_good": versions[known.last_good].name,
                 "first_bad": versions[known.first_bad].name if known.found else None,
                 "unclear": [versions[at].name for at in between],
+                "also_differs": self._also_differs(known.last_good, known.first_bad),
                 "reproduce": self._command(versions[known.last_good], versions[known.first_bad]),
                 "exit_code": int(ExitCode.OK if known.found else ExitCode.UNPROVEN),
             }
             if not known.found:
                 among = [versions[at].name for at in (*between, known.first_bad)]
                 found["because"] = f"the first bad version is one of: {', '.join(among)}"
-        if any(one.requirements for one in versions):
+        packages = any(one.requirements for one in versions)
+        if packages and any(one["center"] is None for one in tested):
+            found["hint"] = UNMEASURED
+        if packages:
             place = environments.folder()
             found["environments"] = {"folder": str(place), "bytes": environments.size_of(place)}
         return found
+
+    def _also_differs(self, good: int, bad: int) -> list[str]:
+        """Return what changed between two tested versions beside the packages that were searched."""
+        own = {one.name for one in parsed(self.search.versions[bad].requirements)}
+        before, after = (self.state["steps"][str(at)]["versions"] for at in (good, bad))
+        changed = ((name, before[name], after[name]) for name in before if name in after and name not in own)
+        return [f"{name} {old} to {new}" for name, old, new in changed if old != new]
 
     def _command(self, good: Version, bad: Version) -> str:
         """Return the command that tests the two versions on both sides of the change again."""
@@ -247,6 +280,19 @@ class _Bisection:
         more += [f"--pip={word}" for word in self.search.pip]
         words = [*good.option, *bad.option, "--metric", self.search.metric, *bound, "--workload", self.workload]
         return shlex.join(["gatekeeper", "bisect", str(self.search.slo), *words, *more])
+
+
+def _because(error: GatekeeperError) -> str:
+    if isinstance(error, InstallError):
+        return f"cannot be installed: {error.cause}"
+    return f"cannot be started: {error.cause if isinstance(error, StartError) else error.message}"
+
+
+def _of_logs(folder: Path) -> str:
+    """Return what the last log of a version names as its error."""
+    logs = sorted((folder / "logs").glob("*.log"), key=lambda one: one.stat().st_mtime)
+    line = error_line(logs[-1]) if logs else ""
+    return f"; its log: {line}" if line else ""
 
 
 def _here(word: str) -> str:

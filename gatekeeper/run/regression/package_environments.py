@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from gatekeeper.backends.dialects import dialect_of
-from gatekeeper.backends.process import tail
+from gatekeeper.backends.process import error_line
 from gatekeeper.core.backend_registry import SERVERS
-from gatekeeper.core.errors import InputError
+from gatekeeper.core.errors import InputError, StartError
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.subject import Subject
 from gatekeeper.core.system.files import FileLock, LockHeldError, user_hash_cache
-from gatekeeper.core.text import quote_lines
+from gatekeeper.core.text import quote, quote_lines
 
 MADE = "gatekeeper.json"
 """Written last: an environment without it is incomplete, and is made again."""
@@ -33,7 +33,7 @@ _SOURCE = re.compile("(PIP|UV)_.*(INDEX|FIND_LINKS).*")
 """Variables of the installers that say where packages come from."""
 
 
-class InstallError(InputError):
+class InstallError(StartError):
     """An environment cannot be made: this version cannot be tested."""
 
 
@@ -146,10 +146,15 @@ def _make(path: Path, requirements: Sequence[str], options: Sequence[str]) -> No
         for step in steps:
             if not _succeeds(step, output):
                 shutil.rmtree(path, ignore_errors=True)
-                raise InstallError(
-                    f"cannot install {' '.join(requirements)}",
-                    hint=f"pin what it needs with --with, or leave it out.\n{quote_lines(tail(log))}",
-                )
+                message = f"cannot install {' '.join(requirements)}"
+                raise InstallError(message, cause=f"{message}: {_refusal(log)}", hint=f"its log is {log}")
+
+
+def _refusal(log: Path) -> str:
+    """Return why an installer refused: the whole sentence of uv, or the line of pip that names it."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    _, drawn, sentence = text.partition("╰─▶")
+    return quote(" ".join(sentence.split())) if drawn else error_line(log) or "the installer did not say why"
 
 
 def _succeeds(step: Sequence[str], output: IO[bytes]) -> bool:

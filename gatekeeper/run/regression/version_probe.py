@@ -200,7 +200,7 @@ def probe_version(
     """Measure the symptom of one version until it is decided or every canary was answered; return what was seen."""
     begun = time.monotonic()
     with VersionUnderTest(given, folder, observers, name) as version, host.keep_awake():
-        version.observe("stage", {"stage": name, "settings": {name: dict(version.setting)}})
+        version.observe("stage", {"stage": name, "settings": {wanted.workload: dict(version.setting)}})
         found = _Sequence(version, given.canaries[wanted.workload], wanted).run()
         versions = dict(version.versions())
     value = found.value

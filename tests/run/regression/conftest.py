@@ -2,6 +2,7 @@
 
 import tomllib
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,22 +14,31 @@ from tests.e2e.test_worker_run import EXAMPLE, echoing
 PACKAGE = "echo_worker"
 
 
-def write_worker(folder: Path, version: str, accepted: str, *, starts: bool = True, begin: str = "") -> None:
+def write_worker(
+    folder: Path,
+    version: str,
+    accepted: str,
+    *,
+    starts: bool = True,
+    begin: str = "",
+    name: str = PACKAGE,
+    metadata: Sequence[str] = (),
+) -> None:
     """Write a wheel of the example worker, after the lines *begin*; its draft is right for *accepted* tokens."""
     code = EXAMPLE.read_text().replace(
         "for place, word in enumerate(words[len(arrivals) :][: width + 1]):",
         f"right = min(width, {accepted})\n        for place, word in enumerate(words[len(arrivals) :][: right + 1]):",
     )
     code = code.replace("[now, 1, place < width,", "[now, 1, place < right,")
-    write_wheel(folder, PACKAGE, version, begin + code if starts else "raise SystemExit(5)\n")
+    write_wheel(folder, name, version, begin + code if starts else "raise SystemExit(5)\n", *metadata)
 
 
-def write_wheel(folder: Path, name: str, version: str, code: str) -> None:
-    """Write a wheel of one module."""
+def write_wheel(folder: Path, name: str, version: str, code: str, *metadata: str) -> None:
+    """Write a wheel of one module, with further lines of its metadata."""
     info = f"{name}-{version}.dist-info"
     files = {
         f"{name}.py": code,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/METADATA": "\n".join(["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *metadata, ""]),
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     record = "".join(f"{path},,\n" for path in (*files, f"{info}/RECORD"))

@@ -95,14 +95,18 @@ def test_ends_that_do_not_differ_are_said_and_nothing_is_searched(worker: Place)
 
 def test_a_version_that_cannot_be_installed_is_said_with_the_installers_words(worker: Place) -> None:
     """
-    An end that the index lacks, or that does not install, is exit code 2; no half-made environment stays.
+    An end that the index lacks is exit code 2. One that does not install proves nothing: code 3, with the installer's
+    reason and what to try; no half-made environment stays.
     """
     unknown = worker.run(*SEARCH, "--good", "0.1", "--bad", "1.4", "--out", "search", code=2)
-    absent = worker.run(*SEARCH, "--versions", "0.1,1.4", "--out", "search", code=2)
+    absent = worker.run(*SEARCH, "--versions", "0.1,1.4", "--out", "search", code=3).document
 
     assert "no echo-worker 0.1" in unknown.err
     assert "1.4" in unknown.err
-    assert "cannot install echo-worker==0.1" in absent.err
+    assert absent["because"].startswith("the good version echo-worker==0.1 cannot be installed: ")
+    assert "echo-worker==0.1" in absent["because"].partition(":")[2]
+    assert "--with" in absent["hint"]
+    assert ["unclear"] == [step["answer"] for step in absent["steps"]]
     folder = Path(worker.environment["XDG_CACHE_HOME"]) / "gatekeeper" / "environments"
     made = [one for one in folder.iterdir() if one.is_dir()]
     assert all((one / environments.MADE).exists() for one in made)
@@ -110,9 +114,10 @@ def test_a_version_that_cannot_be_installed_is_said_with_the_installers_words(wo
 
 def test_an_end_that_answers_nothing_is_said(worker: Place) -> None:
     """
-    A bad version that does not even start ends the search with exit code 2, before anything between is tested.
+    A bad version that does not even start ends the search with exit code 3, before anything between is tested.
     """
-    done = worker.run(*SEARCH, "--versions", "1.0,1.1,1.2", "--out", "search", code=2)
+    found = worker.run(*SEARCH, "--versions", "1.0,1.1,1.2", "--out", "search", code=3).document
 
-    assert "exit code 5" in done.err
+    assert found["because"].startswith("the bad version echo-worker==1.2 cannot be started: ")
+    assert "exit code 5" in found["because"]
     assert not (worker.path / "search" / "step-001").exists()
