@@ -25,7 +25,7 @@ class Clock(Protocol):
 
 def stamp(instant: datetime) -> str:
     """Write an instant as `2026-11-20T09:12:00.123456Z`."""
-    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return instant.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 class SystemClock:

@@ -95,7 +95,9 @@ class AnswerMeter:
     def finish(self) -> dict[str, Any]:
         """Return the server's usage at the end of the answer; count the texts of one that was not streamed."""
         if self.streamed:
-            line = next((one for one in reversed(self._usage.split(b"\n")) if USAGE.search(one)), b"")
+            if not self._usage:
+                return {}
+            line = next(one for one in reversed(self._usage.split(b"\n")) if USAGE.search(one))
             return _usage(_parsed(line.removeprefix(b"data:")))
         document = _parsed(self.body())
         self.chars = sum(map(len, TEXT.findall(self.body())))

@@ -1,6 +1,7 @@
 """The proxy's metrics as Prometheus text: requests, times, routes and the benefit as it is bounded now."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -40,6 +41,7 @@ class Exposition:
             registry=self._registry,
         )
         self._registry.register(_Gauges(routes))
+        self._child = lru_cache(maxsize=1024)(lambda metric, *labels: metric.labels(*labels))
 
     def ended(
         self,
@@ -53,14 +55,14 @@ class Exposition:
     ) -> None:
         """Count a request that has ended."""
         labels = (decision.workload, target)
-        self._requests.labels(*labels, decision.rule, str(status or "none")).inc()
-        self._duration.labels(*labels).observe(seconds)
+        self._child(self._requests, *labels, decision.rule, str(status or "none")).inc()
+        self._child(self._duration, *labels).observe(seconds)
         if fault is not None:
-            self._faults.labels(*labels).inc()
+            self._child(self._faults, *labels).inc()
         if tokens:
-            self._tokens.labels(*labels).inc(tokens)
+            self._child(self._tokens, *labels).inc(tokens)
         if ttft is not None:
-            self._ttft.labels(*labels).observe(ttft)
+            self._child(self._ttft, *labels).observe(ttft)
 
     def text(self) -> tuple[bytes, str]:
         """Return the text and its media type."""

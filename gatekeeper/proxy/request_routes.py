@@ -4,7 +4,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from gatekeeper.core.clock import Instant
@@ -42,6 +42,8 @@ class _Published:
     routes: Mapping[str, OverlayRoute]
     plain: Mapping[str, Fields]
     until_ns: int
+    most: Mapping[str, int]
+    """Requests in flight up to which each workload may speculate."""
 
 
 class ConcurrencyLimit:
@@ -89,7 +91,8 @@ class RequestRoutes:
             was = before.get(name)
             if was is None or (was.speculation, was.setting) != (route.speculation, route.setting):
                 self.evidence.restart(name, policy.watch.window, self._now_ns())
-        self._published = _Published(policy, new, plain, until_ns)
+        most = {name: policy.max_concurrency(name) for name in new}
+        self._published = _Published(policy, new, plain, until_ns, most)
         self.ready.set()
 
     def judge(self, workload: str, policy: Policy, now: Instant) -> Sequence[GuardResult]:
@@ -127,7 +130,7 @@ class RequestRoutes:
         if (known := self._published) is not None:
             now_ns = self._now_ns()
             for name, limit in self._limits.items():
-                limit.update(self.in_flight, known.policy.max_concurrency(name), known.policy.proxy, now_ns)
+                limit.update(self.in_flight, known.most.get(name, 1), known.policy.proxy, now_ns)
 
     def decide(self, request: LiveRequest) -> RequestDecision:
         """Return the route of a request that was counted already."""
@@ -139,20 +142,31 @@ class RequestRoutes:
         found = known.routes.get(workload)
         route = found or OverlayRoute(workload, False, "no route in the policy")
         plain = known.plain.get(workload) or next((one for one in known.plain.values() if one), {})
-        off = RequestDecision(workload, rule, False, route.because, plain_fields=plain)
         if now_ns >= known.until_ns:
-            return replace(off, because="the next round of the watch is overdue")
+            return RequestDecision(workload, rule, False, "the next round of the watch is overdue", plain_fields=plain)
         if not route.speculation:
-            return off
-        on = replace(off, fields=route.request, may_speculate=True, epoch=self.evidence.epoch(workload))
-        limit, most = self._limits.setdefault(workload, ConcurrencyLimit()), known.policy.max_concurrency(workload)
+            return RequestDecision(workload, rule, False, route.because, plain_fields=plain)
+        limit, most = self._limits.setdefault(workload, ConcurrencyLimit()), known.most[workload]
         crowded = limit.update(self.in_flight, most, proxy, now_ns)
+        because, arm = route.because, None
         outside = f"{self.in_flight} requests in flight, certified up to {most}" if crowded else None
         if (outside := outside or _beyond_region(route, request, self.in_flight)) is not None:
-            return replace(on, because=outside, may_speculate=crowded)
-        if self._draw() < proxy.holdout:
-            return replace(on, because="holdout", arm="holdout")
-        return replace(on, speculative=True, arm="speculative")
+            because = outside
+        elif self._draw() < proxy.holdout:
+            because = arm = "holdout"
+        else:
+            arm = "speculative"
+        return RequestDecision(
+            workload,
+            rule,
+            arm == "speculative",
+            because,
+            arm,
+            self.evidence.epoch(workload),
+            route.request,
+            plain,
+            may_speculate=outside is None or crowded,
+        )
 
 
 def _beyond_region(route: OverlayRoute, request: LiveRequest, in_flight: int) -> str | None:

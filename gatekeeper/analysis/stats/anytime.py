@@ -20,6 +20,8 @@ LEAST = 16
 """Fewer answers in an arm decide nothing: normal theory needs as many for skewed errors."""
 MIXTURE = 6.0
 """Precision of the mixture: the interval is narrowest once the smaller arm has about 60 answers."""
+MOST_WAITING = 256
+"""Rows that wait until they are added."""
 _BISECTIONS = 50
 
 
@@ -29,20 +31,41 @@ class Moments:
 
     columns: int
     n: int = 0
-    sums: Floats = field(init=False)
-    products: Floats = field(init=False)
+    _sums: Floats = field(init=False)
+    _products: Floats = field(init=False)
+    _waiting: list[tuple[float, ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Begin without rows."""
-        self.sums, self.products = np.zeros(self.columns), np.zeros((self.columns, self.columns))
+        self._sums, self._products = np.zeros(self.columns), np.zeros((self.columns, self.columns))
 
     def add(self, row: tuple[float, ...]) -> None:
         """Add a row; one that is not finite is left out."""
         if all(map(math.isfinite, row)):
-            values = np.asarray(row)
             self.n += 1
-            self.sums += values
-            self.products += np.outer(values, values)
+            self._waiting.append(row)
+            if len(self._waiting) == MOST_WAITING:
+                self._total()
+
+    def _total(self) -> None:
+        """Add the waiting rows: many at once take hardly longer than one."""
+        if self._waiting:
+            rows = np.asarray(self._waiting)
+            self._waiting = []
+            self._sums += rows.sum(axis=0)
+            self._products += rows.T @ rows
+
+    @property
+    def sums(self) -> Floats:
+        """Return the sums of the columns."""
+        self._total()
+        return self._sums
+
+    @property
+    def products(self) -> Floats:
+        """Return the sums of the products of each two columns."""
+        self._total()
+        return self._products
 
     def centred(self) -> Floats:
         """Return the products of deviations from the mean."""

@@ -27,6 +27,7 @@ DAMAGED = "damaged"
 """Kind of what `entries` yields for a line that cannot be read."""
 _LONGEST = 1_000_000
 """Longest line that is read, in bytes; written lines are about a hundredth of it."""
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 _SUMMED = re.compile(rb'(.*), "crc": "([0-9a-f]{8})"\}\n')
 """A line with the checksum of the rest of it: a flipped bit may leave another valid entry."""
 
@@ -115,7 +116,10 @@ def entries(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _line(entry: Mapping[str, Any]) -> bytes:
-    text = json.dumps(_finite(entry), ensure_ascii=False, allow_nan=False).encode()
+    try:
+        text = _encode(entry).encode()
+    except (TypeError, ValueError):  # NaN, infinity, or a mapping of another type: rare, and slow to look for
+        text = _encode(_finite(entry)).encode()
     return text[:-1] + b', "crc": "%08x"}\n' % zlib.crc32(text)
 
 
