@@ -229,7 +229,7 @@ def main(words: list[str]) -> None:
     others = ["gatekeeper", "nginx", "haproxy", "litellm"]
     what = words[0] if words else "all"
     if what == "stacks":
-        candidates = ["aiohttp", "aiohttp-uvloop", "httpx-uvloop", "httpx2-uvloop"]
+        candidates = ["aiohttp", "aiohttp-uvloop", "httptools-uvloop", "httpx-uvloop", "httpx2-uvloop"]
         latency(candidates, 3)
         load(candidates)
     if what in {"latency", "all"}:

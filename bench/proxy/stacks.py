@@ -6,6 +6,9 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
+from gatekeeper.core.subject import Address
+from gatekeeper.proxy.upstream import Upstream, origin_of
+
 
 def aiohttp_stack(port: int, upstream: str) -> Any:
     from aiohttp import ClientSession, TCPConnector, web  # noqa: PLC0415
@@ -37,6 +40,31 @@ def aiohttp_stack(port: int, upstream: str) -> Any:
     return run()
 
 
+def httptools_stack(port: int, upstream: str) -> Any:
+    """Run aiohttp's server with the proxy's own connections to the servers."""
+    from aiohttp import web  # noqa: PLC0415
+
+    origin, connections = origin_of(Address(upstream)), Upstream()
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        got = await connections.request(origin, "POST", request.path, {}, await request.read())
+        out = web.StreamResponse(status=got.status, headers={"Content-Type": got.headers["Content-Type"]})
+        await out.prepare(request)
+        while piece := await got.read():
+            await out.write(piece)
+        connections.release(got)
+        await out.write_eof()
+        return out
+
+    async def run() -> None:
+        runner = web.ServerRunner(web.Server(handle, handler_cancellation=True, access_log=None))
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        await asyncio.Event().wait()
+
+    return run()
+
+
 def starlette_stack(port: int, upstream: str, client: Any) -> Any:
     import uvicorn  # noqa: PLC0415
     from starlette.applications import Starlette  # noqa: PLC0415
@@ -61,6 +89,9 @@ def starlette_stack(port: int, upstream: str, client: Any) -> Any:
     return uvicorn.Server(config).serve()
 
 
+OWN = {"aiohttp": aiohttp_stack, "httptools": httptools_stack}
+
+
 def main(stack: str, port: int, upstream: str) -> None:
     """Run one stack until it is killed; `-uvloop` at its name's end chooses that loop."""
     import uvloop  # noqa: PLC0415
@@ -68,8 +99,8 @@ def main(stack: str, port: int, upstream: str) -> None:
     name, fast = stack.removesuffix("-uvloop"), stack.endswith("-uvloop")
 
     async def run() -> None:
-        if name == "aiohttp":
-            await aiohttp_stack(port, upstream)
+        if name in OWN:
+            await OWN[name](port, upstream)
             return
         library = importlib.import_module(name)  # httpx or httpx2
         limits = library.Limits(max_connections=None, max_keepalive_connections=256)

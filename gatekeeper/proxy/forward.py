@@ -1,35 +1,21 @@
 """Passing one request on to a server, and its answer back, byte by byte as it comes."""
 
-import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NoReturn
 
-from aiohttp import (
-    ClientError,
-    ClientPayloadError,
-    ClientResponse,
-    ClientSession,
-    ClientTimeout,
-    DummyCookieJar,
-    TCPConnector,
-    web,
-)
-from yarl import URL
+from aiohttp import web
 
 from gatekeeper.core.subject import Address
 from gatekeeper.proxy.answer_meter import AnswerMeter
 from gatekeeper.proxy.headers import passed_on
 from gatekeeper.proxy.live_request import ends_with_done
+from gatekeeper.proxy.upstream import Exchange, Origin, Upstream, UpstreamError
 
-CONNECT_S = 5.0
-"""Longest wait for a connection; an answer itself may take as long as it likes."""
 FAILING = frozenset({500, 502, 503, 504})
 """What a server says when it failed, not the request."""
-OWN_AGENT = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
-"""Headers that aiohttp would add: only what the client sent is passed on."""
 STREAMS = ("text/event-stream", "application/x-ndjson")
 
 
@@ -44,33 +30,22 @@ class Target:
     name: str
     """`speculative` or `plain`."""
     url: Address
+    origin: Origin
     fields: Mapping[str, Any]
 
 
-def open_session() -> ClientSession:
-    """Open the connections to the servers: no cookies are kept, nothing is decompressed, no redirect is followed."""
-    return ClientSession(
-        connector=TCPConnector(limit=0, keepalive_timeout=15.0, ssl=ssl.create_default_context()),
-        timeout=ClientTimeout(total=None, sock_connect=CONNECT_S),
-        cookie_jar=DummyCookieJar(),
-        auto_decompress=False,
-        skip_auto_headers=OWN_AGENT,
-    )
-
-
-def address(url: Address, raw_path: str) -> URL:
-    """Return the address of a path and its query on a server, unchanged."""
+def target_of(url: Address, raw_path: str) -> str:
+    """Return what a request to a server names for a path and its query, which stay as they are."""
     path, _, query = raw_path.partition("?")
-    base = url.at(path)
-    joined = f"{base}{'&' if '?' in base else '?'}{query}" if query else base
-    return URL(joined, encoded=True)
+    base = "/" + url.at(path).partition("://")[2].partition("/")[2]
+    return f"{base}{'&' if '?' in base else '?'}{query}" if query else base
 
 
 async def forward(
-    request: web.Request,
-    session: ClientSession,
+    request: web.BaseRequest,
+    upstream: Upstream,
     target: Target,
-    content: bytes | AsyncIterator[bytes] | None,
+    content: bytes | AsyncIterator[bytes],
     meter: AnswerMeter,
     *,
     added: Mapping[str, str],
@@ -80,60 +55,61 @@ async def forward(
 
     With *again* another server can take the request, so that a status of failure is not passed on.
     """
-    whole = content is None or isinstance(content, bytes)
-    headers = passed_on(request.headers, without=("Host", "Content-Length") if whole else ("Host",))
-    if isinstance(content, bytes):
+    whole = isinstance(content, bytes)
+    headers = passed_on(request.headers, without=("host", "content-length") if whole else ("host",))
+    if whole and content:
         headers["Accept-Encoding"] = "identity"  # what is compressed cannot be measured
-    if "@" in target.url.given:
+    if target.origin.has_key:
         headers.pop("Authorization", None)  # the address holds the server's own
+    path = target_of(target.url, request.raw_path)
     try:
-        got = await session.request(
-            request.method,
-            address(target.url, request.raw_path),
-            headers=headers,
-            data=content,
-            allow_redirects=False,
-        )
-    except (ClientError, TimeoutError, OSError) as error:
-        raise ServerFailedError(f"{target.name} server: {type(error).__name__}") from error
+        got = await upstream.request(target.origin, request.method, path, headers, content)
+    except UpstreamError as error:
+        raise ServerFailedError(f"{target.name} server: {error}") from error
     try:
         if again and got.status in FAILING:
             raise ServerFailedError(f"{target.name} server: status {got.status}")
         return await _back(request, got, meter, added)
     finally:
-        got.close() if not got.content.at_eof() else got.release()
+        upstream.release(got)
 
 
 async def _back(
-    request: web.Request, got: ClientResponse, meter: AnswerMeter, added: Mapping[str, str]
+    request: web.BaseRequest, got: Exchange, meter: AnswerMeter, added: Mapping[str, str]
 ) -> web.StreamResponse:
-    meter.streamed = got.content_type in STREAMS
-    headers = passed_on(got.headers)
-    response = web.StreamResponse(status=got.status, reason=got.reason, headers=headers)
+    kind = got.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    meter.streamed = kind in STREAMS
+    response = web.StreamResponse(status=got.status, reason=got.reason, headers=passed_on(got.headers))
     response.headers.update(added)
     await response.prepare(request)
     meter.status = got.status
-    write, feed, now = response.write, meter.feed, time.monotonic_ns
+    write, feed, read, now = response.write, meter.feed, got.read, time.monotonic_ns
     try:
-        async for piece in got.content.iter_any():
-            feed(piece, now())
+        while True:
+            if piece := await read():
+                feed(piece, now())
+            if got.is_read:
+                break
             await write(piece)
-        if _may_be_cut(request, got) and not meter.has_end:
-            raise ClientPayloadError("the stream has no end")
-    except (ClientError, TimeoutError) as error:
-        if request.transport is not None:  # the client must see that the answer is not whole
-            request.transport.close()
-        raise BrokenAnswerError(f"{type(error).__name__} {error}".strip()) from error
-    await response.write_eof()
+    except UpstreamError as error:
+        _break_off(request, str(error))
+    if _may_be_cut(request, got, kind) and not meter.has_end:
+        _break_off(request, "the stream has no end")
+    await response.write_eof(piece)
     return response
 
 
-def _may_be_cut(request: web.Request, got: ClientResponse) -> bool:
+def _break_off(request: web.BaseRequest, because: str) -> NoReturn:
+    """Close the connection to the client, which must see that the answer is not whole."""
+    if request.transport is not None:
+        request.transport.close()
+    raise BrokenAnswerError(because)
+
+
+def _may_be_cut(request: web.BaseRequest, got: Exchange, kind: str) -> bool:
     """Return whether only the connection's end shows the end of a stream, as in mlx_lm.server: then it may be cut."""
-    framed = "Content-Length" in got.headers or "Transfer-Encoding" in got.headers
-    return (
-        not framed and got.status == HTTPStatus.OK and got.content_type == STREAMS[0] and ends_with_done(request.path)
-    )
+    whole = got.is_framed or got.status != HTTPStatus.OK
+    return not whole and kind == STREAMS[0] and ends_with_done(request.path)
 
 
 class BrokenAnswerError(Exception):

@@ -25,11 +25,15 @@ LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 def passed_on(headers: CIMultiDictProxy[str] | CIMultiDict[str], *, without: Iterable[str] = ()) -> CIMultiDict[str]:
-    """Return the headers that are passed on, in their order, repeated ones included."""
-    named = {one.strip().lower() for line in headers.getall("Connection", ()) for one in line.split(",")}
-    dropped = HOP_BY_HOP | named | {one.lower() for one in without}
-    kept = ((name, value) for name, value in headers.items() if name.lower() not in dropped)
-    return CIMultiDict((name, value) for name, value in kept if not name.lower().startswith(OURS))
+    """Return the headers that are passed on, in their order, repeated ones included; *without* is in lower case."""
+    dropped = HOP_BY_HOP.union(without)
+    for line in headers.getall("Connection", ()):
+        dropped = dropped.union(one.strip().lower() for one in line.split(","))
+    kept = []
+    for name, value in headers.items():
+        if (low := name.lower()) not in dropped and not low.startswith(OURS):
+            kept.append((name, value))
+    return CIMultiDict(kept)
 
 
 def host_name(host: str) -> str:

@@ -22,21 +22,19 @@ LONG = 1 << 18
 
 
 class LongRequests:
-    """Reads requests, long ones in a process that starts with the first of them."""
+    """Reads long requests in a process that starts with the first of them."""
 
     def __init__(self) -> None:
         self._pool: ProcessPoolExecutor | None = None
 
-    async def read(self, path: str, headers: Mapping[str, str], content: bytes, *, keeps: bool) -> LiveRequest:
-        """Read a request; with *keeps* its body is wanted here, however long it is."""
-        if keeps or len(content) < LONG:
-            return live_request.read(path, headers, content)
+    async def read(self, path: str, headers: Mapping[str, str], content: bytes) -> LiveRequest:
+        """Read a request, whose body stays in the other process."""
         known = {name: headers[name] for name in live_request.HEADERS if name in headers}
         return await self._elsewhere(_read, path, known, content)
 
     async def merge(self, content: bytes, asked: LiveRequest, fields: Mapping[str, Any]) -> bytes:
         """Return the body with *fields* of the server; unchanged to the byte where there are none."""
-        if not fields or not (asked.is_long or asked.body is not None):
+        if not (asked.is_long or asked.body is not None):
             return content
         if asked.body is not None:
             return live_request.merged(asked.body, fields)

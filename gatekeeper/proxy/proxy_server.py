@@ -3,12 +3,15 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
-from aiohttp import ClientSession, web
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import RawRequestMessage
 
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.subject import Address
@@ -19,13 +22,15 @@ from gatekeeper.proxy.headers import LOCAL, host_name
 from gatekeeper.proxy.live_evidence import Observation
 from gatekeeper.proxy.live_records import LiveRecords, answer_of
 from gatekeeper.proxy.live_request import LiveRequest
-from gatekeeper.proxy.long_requests import LongRequests
+from gatekeeper.proxy.long_requests import LONG, LongRequests
 from gatekeeper.proxy.prometheus import Exposition
 from gatekeeper.proxy.request_routes import RequestDecision, RequestRoutes
+from gatekeeper.proxy.upstream import Upstream, origin_of
 
 MOST_BODY = 64 << 20
 """Longest request that is read before it is routed, in bytes; a longer one gets status 413."""
 CLIENT_LEFT = "client left"
+UNDECIDED = RequestDecision("unknown", "none", False, "")
 REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -43,22 +48,27 @@ class ProxyServer:
         say: Callable[[str], None] = print,
     ) -> None:
         """Route by *routes*; *hosts* are further names under which clients may address the proxy."""
-        self.routes, self._records, self._url, self._plain_url = routes, records, url, plain_url
+        self.routes, self._records, self._plain_url = routes, records, plain_url
+        self._speculative = url, origin_of(url)
+        self._plain = (plain_url, origin_of(plain_url)) if plain_url else self._speculative
         self._hosts = LOCAL | {one.lower() for one in hosts}
         self._say, self._said = say, ""
         self._long = LongRequests()
         self.exposition = Exposition(routes)
-        self._session: ClientSession | None = None
-        self._runner: web.AppRunner | None = None
+        self._upstream = Upstream()
+        self._runner: web.ServerRunner | None = None
 
     async def start(self, host: str, port: int, *, drain_s: float) -> int:
         """Listen; return the port. After `stop` requests have *drain_s* seconds to end."""
-        self._session = forward.open_session()
-        app = web.Application(client_max_size=MOST_BODY)
-        app.router.add_route("*", "/{path:.*}", self._handle)
-        self._runner = web.AppRunner(
-            app, access_log=None, handler_cancellation=True, shutdown_timeout=drain_s, auto_decompress=False
+        server = web.Server(
+            self._handle,
+            request_factory=_request,
+            handler_cancellation=True,
+            access_log=None,
+            auto_decompress=False,
+            tcp_keepalive=False,  # a client that is gone shows when it is written to
         )
+        self._runner = web.ServerRunner(server, shutdown_timeout=drain_s)
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port)
         await site.start()
@@ -68,15 +78,16 @@ class ProxyServer:
         """Accept no more, let requests end, then close every connection."""
         if self._runner is not None:
             await self._runner.cleanup()
-        if self._session is not None:
-            await self._session.close()
+            await asyncio.sleep(0)  # the last records
+        self._upstream.close()
         self._long.close()
 
-    async def _handle(self, request: web.Request) -> web.StreamResponse:
-        if host_name(request.host) not in self._hosts:
-            return web.Response(status=403, text="this name is not one of the proxy's: add it with --host-name\n")
-        if not request.raw_path.startswith("/") or request.method == "CONNECT":
-            return web.Response(status=400, text="the request target must be a path\n")
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if (refused := self._refused(request)) is not None:
+            return refused
+        if "Expect" in request.headers:
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0  # of the answer
         if request.method in {"GET", "HEAD"} and request.path == "/":
             headers = {"Cache-Control": "no-store", "X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff"}
             headers["Refresh"] = str(proxy_page.REFRESH_S)
@@ -84,16 +95,29 @@ class ProxyServer:
         if request.method in {"GET", "HEAD"} and request.path == "/metrics":
             body, kind = self.exposition.text()
             return web.Response(body=body, headers={"Content-Type": kind})
-        if live_request.generates(request.method, request.path):
-            return await self._generate(request)
-        return await self._pass(request)
+        generates = live_request.generates(request.method, request.path)
+        try:
+            return await (self._generate(request) if generates else self._pass(request))
+        except web.RequestPayloadError:
+            return web.Response(status=400, text="the request's body cannot be read\n")
 
-    async def _pass(self, request: web.Request) -> web.StreamResponse:
+    def _refused(self, request: web.BaseRequest) -> web.Response | None:
+        if host_name(request.host) not in self._hosts:
+            return web.Response(status=403, text="this name is not one of the proxy's: add it with --host-name\n")
+        if not request.raw_path.startswith("/") or request.method == "CONNECT":
+            return web.Response(status=400, text="the request target must be a path\n")
+        if request.headers.get("Expect", "100-continue").lower() != "100-continue":
+            return web.Response(status=417, text="the only expectation that can be met is 100-continue\n")
+        if (request.content_length or 0) > MOST_BODY and live_request.generates(request.method, request.path):
+            return web.Response(status=413, text=f"a request has at most {MOST_BODY >> 20} MB\n")
+        return None
+
+    async def _pass(self, request: web.BaseRequest) -> web.StreamResponse:
         """Pass a request on that generates nothing; it is not recorded."""
-        targets = [Target("speculative", self._url, {})]
+        targets = [Target("speculative", *self._speculative, {})]
         if self._plain_url is not None and request.method in REPEATABLE:
-            targets.append(Target("plain", self._plain_url, {}))
-        content = request.content.iter_any() if request.can_read_body else None
+            targets.append(Target("plain", *self._plain, {}))
+        content = request.content.iter_any() if request.can_read_body else b""
         meter = AnswerMeter(time.monotonic_ns())
         try:
             return (await self._first_that_answers(request, targets, content, meter, {}))[0]
@@ -104,21 +128,21 @@ class ProxyServer:
 
     async def _first_that_answers(
         self,
-        request: web.Request,
+        request: web.BaseRequest,
         targets: Sequence[Target],
         content: Any,
         meter: AnswerMeter,
         added: Mapping[str, str],
+        asked: LiveRequest | None = None,
     ) -> tuple[web.StreamResponse, Target, str]:
         """Try one server after another while nothing was sent to the client; return also the last failure."""
-        assert self._session is not None
         failed = ""
         for number, target in enumerate(targets):
             again = number + 1 < len(targets)
-            body = await content(target) if callable(content) else content
+            body = await self._long.merge(content, asked, target.fields) if asked and target.fields else content
             headers = {**added, "x-gatekeeper-route": target.name} if added else added
             try:
-                answer = await forward.forward(request, self._session, target, body, meter, added=headers, again=again)
+                answer = await forward.forward(request, self._upstream, target, body, meter, added=headers, again=again)
             except ServerFailedError as error:
                 failed = str(error)
                 if not again:
@@ -127,49 +151,53 @@ class ProxyServer:
                 return answer, target, failed
         raise ServerFailedError("no server")
 
-    async def _decide(self, request: web.Request, given: bytes) -> tuple[LiveRequest, RequestDecision]:
+    async def _decide(self, request: web.BaseRequest, given: bytes) -> tuple[LiveRequest, RequestDecision]:
         """Read a request and decide its route; whatever fails in here decodes plainly."""
-        because = "the proxy failed to decide"
-        asked = LiveRequest(request.path)
-        with self._at_most_said(because):
-            keeps = self._records.keeps_prompts
-            asked = await self._long.read(request.path, request.headers, given, keeps=keeps)
-            return asked, self.routes.decide(asked)
-        return asked, RequestDecision("unknown", "none", False, because)
-
-    @contextmanager
-    def _at_most_said(self, what: str) -> Iterator[None]:
-        """Report an error of the proxy's own, once in a row, and go on: it must not cost an answer."""
+        asked, because = None, "the proxy failed to decide"
         try:
-            yield
-        except Exception as error:  # noqa: BLE001 (as above)
-            if (text := f"{what}: {type(error).__name__}: {error}") != self._said:
-                self._say(text)
-                self._said = text
+            if self._records.keeps_prompts or len(given) < LONG:
+                asked = live_request.read(request.path, request.headers, given)
+            else:
+                asked = await self._long.read(request.path, request.headers, given)
+            return asked, self.routes.decide(asked)
+        except Exception as error:  # noqa: BLE001 (it must not cost an answer)
+            self._report(because, error)
+        return asked or LiveRequest(request.path), replace(UNDECIDED, because=because)
+
+    def _safely(self, record: Callable[[], None]) -> None:
+        try:
+            record()
+        except Exception as error:  # noqa: BLE001 (it must not cost an answer)
+            self._report("a request could not be recorded", error)
+
+    def _report(self, what: str, error: Exception) -> None:
+        """Report an error of the proxy's own, once in a row: it must not cost an answer."""
+        if (text := f"{what}: {type(error).__name__}: {error}") != self._said:
+            self._say(text)
+            self._said = text
 
     def _targets(self, decision: RequestDecision) -> list[Target]:
-        plain = Target("plain", self._plain_url or self._url, {} if self._plain_url else decision.plain_fields)
+        fields = {} if self._plain_url else decision.plain_fields
+        plain = Target("plain", *self._plain, fields)
         if decision.speculative:
-            return [Target("speculative", self._url, decision.fields), plain]
-        fallback = [Target("speculative", self._url, decision.fields)] if decision.may_speculate else []
+            return [Target("speculative", *self._speculative, decision.fields), plain]
+        fallback = [Target("speculative", *self._speculative, decision.fields)] if decision.may_speculate else []
         return [plain, *(fallback if self._plain_url else [])]
 
-    async def _generate(self, request: web.Request) -> web.StreamResponse:
+    async def _generate(self, request: web.BaseRequest) -> web.StreamResponse:
         meter = AnswerMeter(time.monotonic_ns(), keeps=self._records.keeps_prompts)
-        arrived = datetime.now(UTC)
+        arrived, loop = datetime.now(UTC), asyncio.get_running_loop()
         given = await request.read()
         self.routes.begin()
-        asked = LiveRequest(request.path)
-        decision, target, failed, fault = RequestDecision("unknown", "none", False, ""), "plain", "", None
+        asked, decision = None, UNDECIDED
+        target, failed, fault = "plain", "", None
         answer: web.StreamResponse | None = None
         try:
             asked, decision = await self._decide(request, given)
             added = {"x-gatekeeper-workload": decision.workload, "x-gatekeeper-rule": decision.rule}
             tried = self._targets(decision)
             target = tried[0].name
-            answer, used, failed = await self._first_that_answers(
-                request, tried, lambda one: self._long.merge(given, asked, one.fields), meter, added
-            )
+            answer, used, failed = await self._first_that_answers(request, tried, given, meter, added, asked)
             target = used.name
             fault = f"status {answer.status}" if answer.status >= 500 else None
         except asyncio.CancelledError:
@@ -186,13 +214,15 @@ class ProxyServer:
             return web.Response(status=499)
         finally:
             self.routes.end()
-            with self._at_most_said("a request could not be recorded"):
-                self._record(request, asked, decision, target, meter, arrived, answer, fault, failed)
+            asked = asked or LiveRequest(request.path)
+            # Only then: the client has its answer, and first what has arrived of other streams is passed on.
+            ended = partial(self._record, request, asked, decision, target, meter, arrived, answer, fault, failed)
+            loop.call_soon(self._safely, ended)
         return answer
 
     def _record(
         self,
-        request: web.Request,
+        request: web.BaseRequest,
         asked: LiveRequest,
         decision: RequestDecision,
         target: str,
@@ -261,3 +291,15 @@ class ProxyServer:
 
 def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: web.RequestHandler,
+    writer: AbstractStreamWriter,
+    task: "asyncio.Task[None]",
+) -> web.BaseRequest:
+    """Make a request whose body may be as long as MOST_BODY."""
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MOST_BODY)
