@@ -1,13 +1,13 @@
 """Connections to the servers: requests whose answers are passed on piece by piece, as they arrive (HTTP/1.1, RFC 9112).
 
-httptools parses the answers. With a client for general use a whole request took nearly twice the processor time, for which
-every other stream of the proxy waits: `python -m bench.proxy.figures stacks` measures both.
+httptools parses the answers. With a client for general use a whole request took nearly twice the processor time, for
+which every other stream of the proxy waits: `python -m bench.proxy.figures stacks` measures both.
 """
 
 import asyncio
 import base64
 import os
-import socket
+import re
 import ssl
 import time
 from collections import deque
@@ -32,6 +32,7 @@ MOST_HEAD = 1 << 18
 """Bytes of an answer's headers, its trailers included."""
 PORTS = {"http": 80, "https": 443}
 INTERIM = range(100, 200)
+ERRNO = re.compile(r"\[Errno (\d+)\]")
 CLOSED = "it closed the connection"
 
 
@@ -311,7 +312,7 @@ class Exchange(asyncio.Protocol):
     @property
     def is_reusable(self) -> bool:
         """Return whether the connection may take another request."""
-        return self.is_open and self._is_whole and self._stays and not self._has_no_body and not self._error
+        return self.is_open and self.is_read and self._stays and not self._has_no_body and not self._error
 
     def close(self) -> None:
         """Close the connection at once."""
@@ -323,8 +324,8 @@ def _words(error: Exception) -> str:
     """Return what a system's error says: `connection refused`."""
     if isinstance(error, ssl.SSLError):
         said = getattr(error, "verify_message", "") or error.reason
-    elif isinstance(error, socket.gaierror):
-        said = error.strerror
+    elif (number := ERRNO.search(str(error))) is not None:  # the first, where several addresses were tried
+        said = os.strerror(int(number[1]))
     else:
-        said = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else ""
+        said = getattr(error, "strerror", None)
     return (said or type(error).__name__).lower()

@@ -161,6 +161,32 @@ def test_an_answer_that_cannot_be_read_is_an_error(answer: bytes | None, said: s
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_server_that_is_not_there_is_an_error(host: str) -> None:
+    """Its text is the system's, also where a name has several addresses."""
+
+    async def run() -> None:
+        with pytest.raises(UpstreamError, match=r"^connection refused$"):
+            await Upstream().request(Origin(host, 1, False, b"", has_key=False), "GET", "/", {}, b"")
+
+    asyncio.run(run())
+
+
+def test_a_connection_whose_answer_was_not_read_is_not_used_again() -> None:
+    """Its client has left: the rest of the answer belongs to nobody."""
+
+    async def run() -> None:
+        wire = Wire(SIZED, SIZED)
+        async with wired(wire) as kept:
+            got = await kept.request(wire.origin, "POST", "/v1", {}, b"")
+            await asyncio.sleep(0.1)
+            kept.release(got)
+            assert await whole(kept, wire) == b"abcde"
+        assert wire.connections == 2
+
+    asyncio.run(run())
+
+
 def test_a_second_answer_reaches_nobody() -> None:
     """What a server sends without being asked must not become the answer to the next request, of another client."""
 
