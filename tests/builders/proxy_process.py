@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socketserver
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from socket import SHUT_WR, create_connection, socket
 from typing import Any
 
 import httpx2
@@ -48,6 +50,37 @@ def proxy(policy: Path, run: Path, slo: Path, *options: str) -> Iterator[tuple["
     finally:
         process.kill()
         process.wait()
+
+
+class Relay(socketserver.ThreadingTCPServer):
+    """Passes connections on to a port of this machine, which may change: who connects sees no server behind it."""
+
+    daemon_threads = True
+
+    def __init__(self, port: int) -> None:
+        super().__init__(("127.0.0.1", 0), socketserver.BaseRequestHandler)
+        self.to, self.port = port, int(self.server_address[1])
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        super().__exit__()
+
+    def finish_request(self, request: Any, *_: object) -> None:
+        """Copy the bytes of one connection both ways."""
+        with suppress(OSError), create_connection(("127.0.0.1", self.to)) as server:
+            back = threading.Thread(target=_copy, args=(server, request), daemon=True)
+            back.start()
+            _copy(request, server)
+            back.join()
+
+
+def _copy(source: socket, to: socket) -> None:
+    with suppress(OSError):
+        while piece := source.recv(1 << 16):
+            to.sendall(piece)
+    with suppress(OSError):
+        to.shutdown(SHUT_WR)
 
 
 @dataclass

@@ -58,6 +58,7 @@ def promoted_run(
     guards: Sequence[Mapping[str, Any]] = (),
     more: Sequence[str] = (),
     off: Sequence[str] = (),
+    setting: Mapping[str, Any] = LITTLE_SETTING,
     **policy: Any,
 ) -> Path:
     """Write a run of bench/watched.toml as it stands after a promotion: the certify before it takes most of a minute.
@@ -72,14 +73,14 @@ def promoted_run(
         f"canaries-{name}.jsonl": (ROOT / "canaries" / "little" / f"{name}.jsonl").read_text() for name in names
     }
     profile = (ROOT / "soak" / "profiles" / "steady.toml").read_text()
-    models = ("../models/little-target", LITTLE_SETTING["draft"])
+    models = ("../models/little-target", setting["draft"])
     target, draft = (artifacts.freeze(str(name), ROOT / "bench" / str(name), HashCache(None)) for name in models)
     now = datetime.now(UTC)
     write_run(
         path,
         {"slo.toml": slo, "profile.toml": profile, **canaries},
         now,
-        LITTLE_SETTING,
+        setting,
         backend="mlx-server",
         shares_process=False,
         restart_knobs=("draft",),
@@ -87,8 +88,7 @@ def promoted_run(
         drafts=(draft,),
     )
     routes: list[dict[str, Any]] = [
-        {"workload": name, "speculation": name not in off, "setting": {} if name in off else LITTLE_SETTING}
-        for name in names
+        {"workload": name, "speculation": name not in off, "setting": {} if name in off else setting} for name in names
     ]
     written = {**policy_of(path, now), "slo": "watched", "route": routes, "guard": list(guards), **policy}
     (path / "policy.toml").write_text(tomli_w.dumps(written))

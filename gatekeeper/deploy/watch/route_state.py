@@ -236,7 +236,10 @@ def _move_down(state: RouteState, results: Sequence[GuardResult], rules: RouteRu
     crossed = [(one, seconds) for one, seconds in failing if seconds >= one.guard.for_]
     if not crossed:
         return None
-    why = [f"{one.guard.metric}: {_why(one)}, for {show_seconds(seconds)}" for one, seconds in crossed]
+    why = [
+        f"{one.guard.metric}: {_why(one)}" + (f", for {show_seconds(seconds)}" if seconds else "")
+        for one, seconds in crossed
+    ]
     return _Move("down", state.standing.step + 1, "; ".join(why), tuple(one.check for one, _ in crossed))
 
 

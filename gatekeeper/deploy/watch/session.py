@@ -297,10 +297,10 @@ class Session:
         watch = policy.watch
         seconds = 2 * watch.interval + 2 * self._took + len(watch.on_change) * self._config.limit + SLACK_S
         routes = [self._overlay_route(route.workload) for route in policy.route]
-        self._outputs.publish(policy, self._policy_file.sha256, routes, seconds)
-        if self._traffic is not None:
+        if self._traffic is not None:  # first: who reads the overlay may rely on it
             plain = {one.workload: self._server.request_fields(plain_of(one.steps[0])) for one in policy.route}
             self._traffic.publish(policy, routes, plain, Instant.of(self._clock).now_ns + round(seconds * 1e9))
+        self._outputs.publish(policy, self._policy_file.sha256, routes, seconds)
 
     def _report(self) -> None:
         """Log and show the result of a round."""
