@@ -21,6 +21,8 @@ from gatekeeper.core.slo import ADAPTIVE
 from gatekeeper.core.verdict import Estimate, Missing
 
 TIMING_NOTE = "inferred from the timing of bursts"
+UNSEEN = "cannot be seen"
+"""In the reason where the timing does not show rounds, however many answers there are."""
 
 LEAST_TOKENS = 16
 """A shorter answer has too few gaps to fit a mixture."""
@@ -97,7 +99,8 @@ def plain_timing(plain: Iterable[Generation]) -> PlainTiming | Missing:
     if merged > MOST_MERGED * len(gaps) or held_back > MOST_HELD_BACK:
         joined = f"{100 * merged / len(gaps):.0f} % come together with the one before"
         inside = f"{100 * max(0.0, held_back):.0f} % inside another's chunk"
-        return Missing(f"the server buffers: of plain decoding's tokens {joined}, {inside}", len(whole))
+        why = f"rounds {UNSEEN}: of plain decoding's tokens {joined}, {inside}"
+        return Missing(f"{why}, so the server buffers or this machine is busy", len(whole))
     return PlainTiming(gap, (merged + 3) / len(gaps), max(0.0, held_back))  # 3: the rule of three for none seen
 
 
@@ -217,9 +220,7 @@ def with_timed_rounds(paired: PairedAnswers) -> tuple[Sequence[tuple[Generation,
             found.append((one, rounds, drafted))
     if not found or sum(refused.values()) > MOST_REFUSED * len(whole):
         why = refused.most_common(1)[0][0] if refused else "no answer was without a fault"
-        return Missing(
-            f"the rounds of {sum(refused.values())} of {len(whole)} answers cannot be seen: {why}", len(found)
-        )
+        return Missing(f"the rounds of {sum(refused.values())} of {len(whole)} answers {UNSEEN}: {why}", len(found))
     sets = [
         tuple(_with(one, rounds.tokens, rounds.rounds, drafted) for one, rounds, drafted in found),
         tuple(_with(one, rounds.tokens, rounds.most, drafted) for one, rounds, drafted in found),

@@ -3,7 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from gatekeeper.core.metrics import BY_NAME, Per
+from gatekeeper.analysis.metrics.timed_rounds import UNSEEN
+from gatekeeper.core.metrics import BY_NAME, Metric, Per
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import Check, Outcome, Verdict
@@ -50,9 +51,15 @@ def _open(about: str, check: Check, *, resumable: bool) -> Gap:
 
 def remedy(check: Check) -> str:
     """Return what would prove an unproven objective."""
-    metric = BY_NAME[check.metric]
     if check.lo is not None and check.hi is not None and check.center is not None:
         return _narrower(check)
+    return _measured(check, BY_NAME[check.metric])
+
+
+def _measured(check: Check, metric: Metric) -> str:
+    """Return what it takes to measure an objective that has no estimate."""
+    if UNSEEN in check.because:
+        return "nothing else on this machine, and a server that sends tokens at once; else remove the objective"
     if metric.host:
         return "run `gatekeeper host`: it lists the sensors of this host and what to install or allow"
     if metric.per is Per.WINDOW:

@@ -26,6 +26,7 @@ def check(metric: str = "throughput_ratio", bound: str = "at_least", **seen: flo
         (check("acceptance_window_min"), "three windows"),
         (check("token_agreement"), "a longer soak"),
         (check("ttft"), "more distinct canaries"),
+        (replace(check("acceptance_length"), because="rounds cannot be seen: … buffers"), "sends tokens at once"),
         (check("throughput_ratio"), "remove the cause"),
     ],
 )
