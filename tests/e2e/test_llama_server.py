@@ -13,6 +13,8 @@ import pytest
 from tests.builders.place import ROOT, Place
 from tools import write_gguf
 
+UNSURE = {"code": (0.79, 0.98), "prose": (0.22, 1.0)}
+"""Acceptance of drafts of 12 tokens, and of those that end where the draft is unsure, as docs/adaptive.md says."""
 FAKE = ROOT / "tests" / "backends" / "fake_llama_server.py"
 
 
@@ -34,6 +36,14 @@ def smoke(place: Place, program: str, *, acceptance: str = "claims", **changes: 
     place.write_slo(slo)
 
 
+def real_program() -> str:
+    """Return the real llama-server, or skip the test."""
+    program = shutil.which(os.environ.get("LLAMA_SERVER") or "llama-server")
+    if program is None:
+        pytest.skip("no llama-server: set LLAMA_SERVER (tools/build_llama_server builds one), or put it on PATH")
+    return program
+
+
 @pytest.fixture
 def fake(tmp_path: Path) -> str:
     """A fake llama-server of a new build."""
@@ -48,10 +58,7 @@ def test_the_real_server_is_soaked(place: Place) -> None:
     """
     The real llama-server on the little pair as GGUF: lossless, and its acceptance judged by claims that add up.
     """
-    program = shutil.which(os.environ.get("LLAMA_SERVER") or "llama-server")
-    if program is None:
-        pytest.skip("no llama-server: set LLAMA_SERVER (tools/build_llama_server builds one), or put it on PATH")
-    smoke(place, program, args=["--threads", "1", "--ctx-size", "2048", "--parallel", "1"])
+    smoke(place, real_program(), args=["--threads", "1", "--ctx-size", "2048", "--parallel", "1"])
 
     # It may be slower on a busy machine, where certify would choose plain decoding.
     place.run("soak", "slo.toml", "--set", "num_draft_tokens=4", "--out", "run", code=0)
@@ -63,6 +70,38 @@ def test_the_real_server_is_soaked(place: Place) -> None:
     assert checks["acceptance_rate"]["center"] > 0.7
     assert "as the server reports" in checks["acceptance_rate"]["because"]
     assert "counter_lie" not in {one["kind"] for one in verdict["findings"]}
+
+
+@pytest.mark.nightly
+@pytest.mark.alone
+@pytest.mark.timeout(600)
+def test_a_draft_that_ends_where_it_is_unsure_on_the_real_server(place: Place) -> None:
+    """
+    With draft_p_min the real llama-server ends drafts at different lengths, so more of what it drafts is accepted; the
+    verdict compares each such setting with the best fixed length, or says why this machine shows no speeds.
+    """
+    smoke(place, real_program(), args=["--threads", "1", "--ctx-size", "2048", "--parallel", "1"])
+    slo = tomllib.loads((place.path / "slo.toml").read_text())
+    slo["workload"] = [
+        {"name": name, "canaries": f"little/{name}", "first": 12, "speculation": "optional"} for name in UNSURE
+    ]
+    lengths = {"num_draft_tokens": [4, 12], "draft_p_min": [0.0, 0.6]}
+    slo["sweep"] = {"design": "grid", "repeats": 1, "budget": 8, "default": {"num_draft_tokens": 4}, **lengths}
+    slo["objective"] = [one for one in slo["objective"] if one["metric"] in {"throughput_ratio", "token_agreement"}]
+    place.write_slo(slo)
+
+    place.run("certify", "slo.toml", "--out", "run")
+
+    for workload in place.verdict()["workloads"]:
+        choice = workload["choice"]
+        rates = {one["trial"]: one["acceptance_rate"] for one in choice["settings"]}
+        known = {one["trial"]: one["setting"]["draft_p_min"] for one in choice["settings"] if one["ratio"] is not None}
+        unsure = {trial for trial, p_min in known.items() if p_min > 0}
+        against = {one["trial"]: one["against"] for one in choice.get("adaptive", ())}
+        whole, ended = (rates[f"num_draft_tokens-12_draft_p_min-{p_min}"] for p_min in (0.0, 0.6))
+        assert UNSURE[workload["name"]] == pytest.approx((whole, ended), abs=0.05)
+        assert (unsure if 0.0 in known.values() else set()) == against.keys()
+        assert not any("0.6" in rival for rival in against.values())
 
 
 def test_the_manifest_names_the_file_and_the_build(place: Place, fake: str) -> None:

@@ -119,7 +119,7 @@ def _adaptive(slo: Slo, kind: BackendTraits) -> list[Complaint]:
     swept = {knob: (*slo.sweep.values(knob), getattr(slo.sweep.default, knob)) for knob in DRAFT_LENGTHS}
     knob = next((knob for knob, values in swept.items() if ADAPTIVE in values), None)
     if knob is None:
-        return []
+        return _only_unsure(slo)
     about, fixed = f"sweep.{knob}", [value for value in swept[knob] if isinstance(value, int)]
     if not kind.adapts:
         message = f'backend {kind.name} cannot choose the draft length by itself, so "{ADAPTIVE}" means nothing'
@@ -132,6 +132,15 @@ def _adaptive(slo: Slo, kind: BackendTraits) -> list[Complaint]:
         hint = 'set design = "grid" and concurrency = [1, 8] in [sweep]: vllm#49548 was slow at one of them'
         return [Complaint("weak", about, message, hint)]
     return []
+
+
+def _only_unsure(slo: Slo) -> list[Complaint]:
+    """Complain of drafts that all end where the draft is unsure: they are compared with no fixed length."""
+    swept = slo.sweep.values("draft_p_min")
+    if not swept or min(swept) == 0:
+        return []
+    message = "every draft ends where it is unsure, so none is compared with a fixed length"
+    return [Complaint("weak", "sweep.draft_p_min", message, "add 0.0, with which every draft has its full length")]
 
 
 def _backend(slo: Slo, kind: BackendTraits) -> list[Complaint]:

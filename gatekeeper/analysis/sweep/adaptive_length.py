@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 
 def adapts(setting: Setting) -> bool:
-    """Return whether the server chooses the draft length of this setting by itself."""
-    return any(knob in DRAFT_LENGTHS and value == ADAPTIVE for knob, value in setting)
+    """Return whether the length of a draft is not fixed: the server chooses it, or ends a draft that is unsure."""
+    turned = dict(setting)
+    return any(turned.get(knob) == ADAPTIVE for knob in DRAFT_LENGTHS) or (turned.get("draft_p_min") or 0) > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,18 @@ def test_an_adaptive_length_is_compared_under_load() -> None:
     assert [] == [one for one in found(slo(sweep=loads), kind=can) if one.about == "sweep.num_draft_tokens"]
 
 
+@pytest.mark.parametrize(("swept", "weights"), [([0.5, 0.9], ["weak"]), ([0.0, 0.9], [])])
+def test_drafts_that_end_where_unsure_are_compared_with_a_fixed_length(swept: list[float], weights: list[str]) -> None:
+    """
+    Without 0.0 among the values of draft_p_min there is no fixed length, and the plan says so.
+    """
+    kind = replace(SEES_ALL, knobs=SEES_ALL.knobs | {"draft_p_min"})
+
+    seen = found(slo(sweep={"num_draft_tokens": [2, 8], "draft_p_min": swept}), kind=kind)
+
+    assert weights == [one.weight for one in seen if one.about == "sweep.draft_p_min"]
+
+
 def test_a_claim_is_enough_only_where_it_is_asked_for() -> None:
     """
     A server that only claims its acceptance is refused, unless the objective says `from = "claims"`.

@@ -77,6 +77,26 @@ def test_at_one_load_only_speed_counts() -> None:
     assert 4 == dict(found.setting)["num_draft_tokens"]
 
 
+@pytest.mark.parametrize(("unsure", "chosen_p_min", "said"), [(1.7, 0.6, "proven faster"), (1.4, 0.0, "smaller risk")])
+def test_a_draft_that_ends_where_it_is_unsure_is_adaptive(unsure: float, chosen_p_min: float, said: str) -> None:
+    """
+    llama-server's draft_p_min gives each draft its own length: it is compared with the best of the drafts of full
+    length, and has to be faster.
+    """
+    sweep = {"design": "grid", "repeats": 1, "num_draft_tokens": [4, 12], "draft_p_min": [0.0, 0.6]}
+    written = slo(sweep=sweep | {"default": {"num_draft_tokens": 4}})
+    plan = sweep_plan(written, {"easy": FROZEN}, shares_process=True, restart_knobs=(), seed=7)
+    speeds = {"default": 1.4, "num_draft_tokens-12_draft_p_min-0.0": 0.8, "num_draft_tokens-12_draft_p_min-0.6": unsure}
+
+    found = choose(written, setting_results(sweep_answers(written, plan, swept(plan, speeds), "easy", FROZEN)))
+
+    compared = {one["trial"]: (one["against"], one["chosen"]) for one in found.document()["adaptive"]}
+    assert {"num_draft_tokens-4_draft_p_min-0.6", "num_draft_tokens-12_draft_p_min-0.6"} == compared.keys()
+    assert ("default", chosen_p_min > 0) == compared["num_draft_tokens-12_draft_p_min-0.6"]
+    assert chosen_p_min == dict(found.setting)["draft_p_min"]
+    assert said in found.because
+
+
 def test_without_an_adaptive_length_nothing_changes() -> None:
     """
     A sweep of fixed lengths has no such comparison.
