@@ -72,8 +72,7 @@ def test_the_real_server_is_soaked(place: Place) -> None:
     assert "counter_lie" not in {one["kind"] for one in verdict["findings"]}
 
 
-@pytest.mark.nightly
-@pytest.mark.alone
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_draft_that_ends_where_it_is_unsure_on_the_real_server(place: Place) -> None:
     """
