@@ -4,7 +4,8 @@
 
 FAKE_LLAMA holds JSON that changes it: `loading` seconds of 503, `counted` more drafted tokens in /metrics than in
 `timings`, `metrics` already counted before the first answer, `pass_alone` passes without a draft in each answer,
-`rejected` more drafted tokens rejected in each round.
+`rejected` more drafted tokens rejected in each round, `pass_s` seconds that each pass takes, `window` words of a
+prompt, above which a request is refused.
 """
 
 import json
@@ -119,6 +120,10 @@ class Handler(BaseHTTPRequestHandler):
         if self.loaded.loading():
             self.respond(503, json.dumps({"error": {"message": "Loading model", "code": 503}}))
             return
+        if (words := prompt_words(request)) > FAKE.get("window", words):
+            error = {"code": 400, "message": "the request exceeds the available context size"}
+            self.respond(400, json.dumps({"error": {**error, "type": "exceed_context_size_error"}}))
+            return
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
@@ -138,6 +143,11 @@ class Handler(BaseHTTPRequestHandler):
         """Log nothing."""
 
 
+def prompt_words(request: dict[str, Any]) -> int:
+    """Count the words of the last message, which stand for tokens."""
+    return len(request["messages"][-1]["content"].split())
+
+
 def answer(loaded: Loaded, request: dict[str, Any]) -> Any:
     """Yield the chunks of an answer; of each round all drafted tokens but the last are accepted, or as FAKE_LLAMA says.
 
@@ -152,7 +162,8 @@ def answer(loaded: Loaded, request: dict[str, Any]) -> Any:
         kept = max(0, width - 1 - FAKE.get("rejected", 0))
         passes[at] = (width, kept)
         at += kept + 1
-    emitted = 0
+    emitted, of_draft = 0, 0
+    read = prompt_words(request)
     timings: dict[str, Any] = {}
 
     def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> dict[str, Any]:
@@ -168,7 +179,10 @@ def answer(loaded: Loaded, request: dict[str, Any]) -> Any:
             drafted, accepted, rounds = drafted + width, accepted + kept, rounds + 1
             loaded.by_position = [count + (position < kept) for position, count in enumerate(loaded.by_position)]
         emitted += 1
-        timings = {"cache_n": 0, "prompt_n": 4, "prompt_ms": 2.0, "predicted_n": emitted, "predicted_ms": 5.0}
+        if of_draft == 0:
+            time.sleep(FAKE.get("pass_s", 0.0))
+        of_draft = kept if width else max(0, of_draft - 1)
+        timings = {"cache_n": 0, "prompt_n": read, "prompt_ms": 2.0, "predicted_n": emitted, "predicted_ms": 5.0}
         if drafted:  # left out where there is none
             timings |= {"draft_n": drafted, "draft_n_accepted": accepted}
         more: dict[str, Any] = {"timings": timings} if request.get("timings_per_token") else {}
@@ -182,7 +196,7 @@ def answer(loaded: Loaded, request: dict[str, Any]) -> Any:
     ended = "stop" if len(words) == len(WORDS) else "length"
     if request.get("stream_options", {}).get("include_usage"):
         yield chunk({}, ended)
-        usage = {"completion_tokens": emitted, "prompt_tokens": 4, "prompt_tokens_details": {"cached_tokens": 0}}
+        usage = {"completion_tokens": emitted, "prompt_tokens": read, "prompt_tokens_details": {"cached_tokens": 0}}
         yield {"choices": [], "object": "chat.completion.chunk", "usage": usage, "timings": timings}
     else:
         yield chunk({}, ended, timings=timings)

@@ -1,0 +1,198 @@
+"""What fails while a region is explored: the certified point stays promoted, and nothing unproven is routed."""
+
+import json
+import resource
+import signal
+import sys
+import tomllib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.builders.disk import at_line
+from tests.builders.place import ROOT, Done, Place, canary_lines
+from tests.builders.small_run import lines
+from tests.e2e.conftest import ended, place, scripted, until
+from tests.e2e.test_interruptions import Ended
+from tests.e2e.test_worker_run import echoing
+from tools import write_gguf
+
+__all__ = ["ended", "place", "scripted", "until"]
+
+RUN = ("certify", "slo.toml", "--out", "run")
+FAKE = ROOT / "tests" / "backends" / "fake_llama_server.py"
+
+
+def points(place: Place) -> dict[str, tuple[str, str]]:
+    """Return the outcome and the reason of each point that was probed."""
+    region = place.verdict()["workloads"][0]["region"]
+    return {json.dumps(one["point"]): (one["outcome"], one["because"]) for one in region["points"]}
+
+
+def promoted(place: Place, done: Done) -> dict[str, Any]:
+    """Check that the run promotes its workload; return the region of its policy."""
+    assert (0, "promoted") == (done.code, place.verdict()["outcome"]), done.out + done.err
+    region: dict[str, Any] = tomllib.loads((place.path / "run" / "policy.toml").read_text())["route"][0]["region"]
+    return region
+
+
+def test_a_server_that_refuses_longer_prompts_limits_the_region_alone(place: Place) -> None:
+    """
+    HTTP 400 to each prompt beyond the server's window: that context is outside, by the answers that failed. What was
+    certified stays promoted, and the other axis is explored as if nothing had happened.
+    """
+    write_gguf.main([str(place.path), "little-target", "little-draft"])
+    (place.path / "lines.jsonl").write_text(canary_lines("line", 8))
+    place.write_slo(
+        {
+            "schema": 1,
+            "name": "window",
+            "subject": {
+                "backend": "llama-server",
+                "target": "little-target.gguf",
+                "drafts": ["little-draft.gguf"],
+                "program": [sys.executable, str(FAKE), "new"],
+            },
+            "workload": [{"name": "lines", "canaries": "lines.jsonl"}],
+            "sweep": {"repeats": 1, "budget": 8, "num_draft_tokens": [3]},
+            "soak": {"duration": "2 s", "max_duration": "60 s", "sentinel_share": 0.5, "sentinel_drift": 0.99},
+            "region": {"context": [40, 400], "temperature": [0.0, 0.5], "canaries": 8, "repeats": 1},
+            "objective": [{"metric": "throughput_ratio", "at_least": 0.5, "why": "it is a fake"}],
+        }
+    )
+    refusing = Place(place.path, {**place.environment, "FAKE_LLAMA": json.dumps({"pass_s": 0.01, "window": 100})})
+
+    done = refusing.run(*RUN)
+
+    assert place.verdict() == place.run("judge", "run", "--json", code=0).document
+    region, found = promoted(refusing, done), points(refusing)
+    outcome, because = found['{"context": 400}']
+    assert "outside" == outcome
+    assert "error_rate" in because
+    assert ("inside", "inside") == (found['{"context": 40}'][0], found['{"temperature": 0.5}'][0])
+    assert 0.5 == region["temperature"]["at_most"]
+    assert 5 < region["context"]["at_most"] <= 40
+    assert "HTTP 400" in (place.path / "run" / "region.jsonl").read_text()
+
+
+DIES = """
+    if request["temperature"] > 0.7:
+        import os, signal
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def dying(place: Place, code: str) -> Place:
+    """Write an SLO for the echoing worker with *code* at the start of each answer, and a region of two temperatures."""
+    echoing(place)
+    worker = place.path / "my_worker.py"
+    begin = '    send(begin=request["ask"])\n'
+    text = worker.read_text().replace(begin, code + begin, 1)
+    worker.write_text(text.replace('"num_draft_tokens"]', '"num_draft_tokens", "temperature", "max_tokens"]'))
+    slo = tomllib.loads((place.path / "slo.toml").read_text())
+    slo["objective"] = slo["objective"][:1]
+    slo["sweep"] |= {"num_draft_tokens": [2]}
+    slo["soak"] |= {"sentinel_drift": 0.99}
+    slo["region"] = {"temperature": [0.0, 0.5, 1.0], "max_tokens": [128], "canaries": 8, "repeats": 1}
+    place.write_slo(slo)
+    return place
+
+
+def test_a_system_that_dies_of_a_point_is_started_for_the_next_one(place: Place) -> None:
+    """
+    The worker is killed by each request of one point: that point is outside, by the answers that failed; the next point
+    is measured by a system that was started again.
+    """
+    done = dying(place, DIES).run(*RUN)
+
+    region, found = promoted(place, done), points(place)
+    assert ("inside", "outside") == (found['{"temperature": 0.5}'][0], found['{"temperature": 1.0}'][0])
+    assert "error_rate" in found['{"temperature": 1.0}'][1]
+    assert "the limit was not tried" in found['{"max_tokens": 128}'][1]
+    assert 0.5 == region["temperature"]["at_most"]
+    assert '"fault":"worker died: signal 9' in (place.path / "run" / "region.jsonl").read_text()
+
+
+def test_a_system_that_never_starts_again_leaves_the_rest_open(place: Place) -> None:
+    """
+    It dies of a point and its program is broken then: a warning, the point and all later ones are open, and what was
+    proven before stays.
+    """
+    code = DIES.replace("        os.kill", '        open(__file__, "w").write("raise SystemExit(7)")\n        os.kill')
+
+    done = dying(place, code).run(*RUN)
+
+    region, found = promoted(place, done), points(place)
+    assert "what is not measured stays open" in done.out + done.err
+    assert ["inside", "open", "open"] == [outcome for outcome, _ in found.values()]
+    assert (0.5, 64) == (region["temperature"]["at_most"], region["max_tokens"]["at_most"])
+
+
+def regional(scripted: Callable[..., Place]) -> Place:
+    """Write an SLO for a simulated server that drafts well up to temperature 0.7."""
+    return scripted(
+        {"ratio": 1.5, "slower": [{"axis": "temperature", "above": 0.7, "by": 2.0}]},
+        workload=[{"name": "easy", "canaries": "easy.jsonl"}],
+        objective=[{"metric": "throughput_ratio", "at_least": 1.16, "why": "it must pay"}],
+        sweep={"repeats": 1, "num_draft_tokens": [4]},
+        region={"temperature": [0.0, 0.3, 0.7, 1.0]},
+    )
+
+
+def explored(place: Place) -> None:
+    """Check that the region is the one of the script."""
+    assert ["inside", "inside", "outside"] == [outcome for outcome, _ in points(place).values()]
+
+
+def test_an_interrupt_in_the_region_is_130_and_resumable(
+    scripted: Callable[..., Place], until: Callable[[Callable[[], bool]], None], ended: Ended
+) -> None:
+    """
+    Ctrl-C while a point is measured: code 130, nothing is promoted until --resume has explored the rest, and each
+    answer is kept.
+    """
+    place = regional(scripted)
+    file = place.path / "run" / "region.jsonl"
+    process = place.held("run/region.jsonl", after=20).start(*RUN, "--quiet")
+    until(lambda: file.exists() and len(lines(file.read_bytes())) > 20)
+
+    process.send_signal(signal.SIGINT)
+    interrupted = ended(process)
+    before = lines(file.read_bytes())
+    unfinished = place.run("judge", "run")
+    done = place.run(*RUN, "--resume")
+
+    assert (130, 3) == (interrupted.code, unfinished.code)
+    assert "--resume" in interrupted.err
+    assert before == lines(file.read_bytes())[: len(before)]
+    promoted(place, done)
+    explored(place)
+
+
+def test_a_disk_that_is_full_in_the_region_loses_nothing(
+    scripted: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    No room for the answers of a point: code 4 with the file and the way on; with room, --resume explores the rest.
+    """
+    place = regional(scripted)
+    file, before = place.path / "run" / "region.jsonl", resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 100, before[1]))
+
+    try:
+        with monkeypatch.context() as patch:
+            at_line(patch, "region.jsonl", 20, fill)
+            full = place.run(*RUN, code=4)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    kept = lines(file.read_bytes())
+    done = place.run(*RUN, "--resume")
+
+    assert "region.jsonl: File too large" in full.err
+    assert "--resume" in full.err
+    assert kept == lines(file.read_bytes())[: len(kept)]
+    promoted(place, done)
+    explored(place)
