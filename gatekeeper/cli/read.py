@@ -71,11 +71,11 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
         show([one.document() for one in every], command_text.glossary_list(every), as_json=as_json)
         return
     found = glossary.explained(" ".join(words))
-    if not found and len(words) == 1 and Path(words[0]).is_dir():
+    if not found and len(words) == 1 and (run := RunPath().convert(words[0], None, None)).is_dir():
         from gatekeeper.report.terminal import region_text  # noqa: PLC0415
         from gatekeeper.run import load  # noqa: PLC0415
 
-        verdict = load.judge(Path(words[0]))
+        verdict = load.judge(run)
         regions = {one.name: one.region for one in verdict.workloads if one.region}
         show(regions, region_text.render(verdict), as_json=as_json)
         return

@@ -59,7 +59,8 @@ def certified(scripted: Scripted) -> Place:
 def test_a_run_finds_the_region_of_its_script(certified: Place, tmp_path: Path) -> None:
     """
     Each axis ends where the script does; the policy routes that far and no further, `judge` derives the same bytes,
-    `explain` and the page draw it, and neither a wider policy nor a policy without its region is admitted.
+    `explain` (of `latest`, too) and the page draw it, and neither a wider policy nor a policy without its region is
+    admitted.
     """
     run, judged = certified.path / "run", certified.run("judge", "run", "--json", code=0)
 
@@ -80,6 +81,8 @@ def test_a_run_finds_the_region_of_its_script(certified: Place, tmp_path: Path) 
     assert all("together_at_most" in one for one in region.values())
     assert len((run / "region.jsonl").read_text().splitlines()) < 400
     drawn = certified.run("explain", "run", code=0).out
+    shutil.copytree(run, certified.path / "runs" / "only")
+    assert drawn == certified.run("explain", "latest", code=0).out
     assert "temperature \\ context" in drawn
     assert "temperature <= 0.7" in drawn
     assert "outside at temperature 1: throughput_ratio" in drawn
