@@ -162,11 +162,10 @@ def served_pair(run: Path) -> Iterator[ProxiedPair]:
 
 
 @contextmanager
-def proxied(pair: ProxiedPair, *options: str) -> Iterator[ProxiedPair]:
+def proxied(pair: ProxiedPair, *options: str, slo: Path = ROOT / "bench" / "watched.toml") -> Iterator[ProxiedPair]:
     """Run a proxy before both servers, from the end of its first round on."""
     named = ("--url", pair.server("speculative"), "--plain-url", pair.server("plain"))
-    policy, slo = pair.run / "policy.toml", ROOT / "bench" / "watched.toml"
-    with proxy(policy, pair.run, slo, *named, *options) as (pair.process, pair.url):
+    with proxy(pair.run / "policy.toml", pair.run, slo, *named, *options) as (pair.process, pair.url):
         assert pair.process.poll() is None, pair.url
         until(lambda: any(one["kind"] == "look" for one in pair.log), "the first round of the watch")
         yield pair

@@ -12,6 +12,7 @@ import pytest
 from gatekeeper.core.policy import parse
 from gatekeeper.core.system.run_directory import RunDirectory
 from tests.builders.place import ROOT, Place
+from tests.builders.proxy_process import proxied, served_pair
 from tests.builders.real_pair import certified_as, records
 from tests.e2e.conftest import place as place_in
 
@@ -137,3 +138,36 @@ def test_its_policy_is_admitted_and_a_wider_one_is_not(certified: Place, tmp_pat
     RunDirectory(wider).write_checksums()
     refused = certified.run("admit", "slo.toml", "--run", str(wider), "--grade", "demo", code=3)
     assert "policy.toml does not match the verdict" in refused.out + refused.err
+
+
+REQUESTS: list[tuple[dict[str, Any], str | None]] = [
+    ({"temperature": 0.0, "max_tokens": 32}, None),
+    ({"temperature": 0.7, "max_tokens": 32}, None),
+    ({"temperature": 2.0, "max_tokens": 32}, "temperature 2"),
+    ({"temperature": 0.0, "max_tokens": 500}, "max_tokens 500"),
+    ({"max_tokens": 32}, "temperature"),
+]
+"""What is sent to the proxy, and what its reason names where it may not speculate."""
+
+
+def test_a_proxy_obeys_the_region_of_the_real_server(place: Place) -> None:
+    """
+    The region of the real mlx_lm.server, certified, then obeyed: requests inside speculate, those outside, and those
+    that do not state their temperature, are answered by plain decoding, with the axis in the reason.
+    """
+    small = {"temperature": [0.0, 0.7, 2.0], "context": [], "max_tokens": [64], "canaries": 12, "repeats": 2}
+    # Its chunks come in bunches from a busy machine, so the speed between them says nothing.
+    explored(place, ratio="answer_throughput_ratio", subject={"backend": "mlx-server"}, region=small)
+    run = place.path / "run"
+    canary = json.loads((ROOT / "canaries" / "little" / "code.jsonl").read_text().splitlines()[0])
+
+    assert "temperature" in check_inside(place)
+    check_bounds(place)
+    with served_pair(run) as pair, proxied(pair, slo=place.path / "slo.toml"):
+        for body, _ in REQUESTS:
+            pair.ask({"messages": canary["messages"], **body}, x_gatekeeper_workload="code")
+        seen = pair.wait_for(len(REQUESTS))
+
+    assert [why is None for _, why in REQUESTS] == [one["arm"] is not None for one in seen]
+    for (_, why), one in zip(REQUESTS, seen, strict=True):
+        assert (why or "") in one["because"]
