@@ -64,7 +64,7 @@ class Relay(socketserver.ThreadingTCPServer):
 
     def __exit__(self, *_: object) -> None:
         self.shutdown()
-        super().__exit__()
+        self.server_close()
 
     def finish_request(self, request: Any, *_: object) -> None:
         """Copy the bytes of one connection both ways."""
