@@ -27,7 +27,7 @@ def answer_parts(
     tokenizer: Any, prompt: list[int], seen: list[Any], tools: list[dict[str, Any]]
 ) -> tuple[str, list[dict[str, Any]]]:
     """Return the text and the tool calls of an answer, separated as mlx-lm's own server does."""
-    by_server = hasattr(generation, "make_text_state_machine")
+    by_server = hasattr(getattr(generation, "TextStateMachine", None), "split")
     segments = _by_state_machine(tokenizer, prompt, seen) if by_server else _by_markers(tokenizer, prompt, seen)
     text, spans, before = "", [""], segments[0][0] if segments else "normal"
     for name, segment in segments:
@@ -63,7 +63,7 @@ def _by_state_machine(tokenizer: Any, prompt: list[int], seen: list[Piece]) -> S
 
 
 def _by_markers(tokenizer: Any, prompt: list[int], seen: list[Piece]) -> Segments:
-    """Separate a whole answer at its markers: mlx-lm before 0.32 has no state machine of text."""
+    """Separate a whole answer at its markers: the state machine of mlx-lm before 0.32.1 does not name its parts."""
     edges: dict[str, list[tuple[str, str]]] = {"normal": [], "reasoning": [], "tool": []}
     name = "normal"
     if getattr(tokenizer, "has_thinking", False):
