@@ -1,7 +1,7 @@
 """The table of metrics an objective may name: a row states everything about a metric but how it is computed."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, Flag, auto
 from typing import Any
 
@@ -332,6 +332,17 @@ ALL: tuple[Metric, ...] = (
 )
 
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in ALL}
+
+
+def shown_as(metric: Metric, against: str | None) -> Metric:
+    """Return how a value of *metric* is shown: against another run it is the ratio of the two, 0.98x, or a difference.
+
+    Differences are those of relative changes and of pass rates.
+    """
+    if against is None or metric.relative or metric.pass_rate:
+        return metric
+    return replace(BY_NAME["throughput_ratio"], higher_is_better=metric.higher_is_better)
+
 
 PASS_RATES: dict[str, PassRate] = {metric.name: metric.pass_rate for metric in ALL if metric.pass_rate}
 """The pass rate that each difference of pass rates compares."""

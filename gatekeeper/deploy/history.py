@@ -102,9 +102,8 @@ def _checks(workload: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def _gain(step: Mapping[str, Any]) -> float:
     """Return the speed-up of a setting that was given up, as the report does; 0 where it was not measured."""
-    seen = [one for one in step["checks"] if one["metric"] == "throughput_ratio"] or [
-        step["measured"].get("throughput_ratio")
-    ]
+    own = (one for one in step["checks"] if "against" not in one)
+    seen = [one for one in own if one["metric"] == "throughput_ratio"] or [step["measured"].get("throughput_ratio")]
     return float((seen[0] or {}).get("center") or 0.0)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.text import KNOB_NAMES, counted, describe_setting, last_part, listed
 from gatekeeper.core.units import show, show_seconds, show_span
 from gatekeeper.core.verdict import Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict
@@ -36,7 +36,8 @@ def passed(checks: Sequence[Check]) -> int:
 def bound(check: Check) -> str:
     """Write an objective's bound: ≥ 1.16x."""
     metric = BY_NAME.get(check.metric)
-    limit = metric.show(check.threshold) if metric is not None else show(check.threshold, check.unit)
+    shown = show(check.threshold, check.unit)
+    limit = shown_as(metric, check.against).show(check.threshold) if metric is not None else shown
     return f"{'≥' if check.bound == 'at_least' else '≤'} {limit}{against(check)}"
 
 
@@ -196,7 +197,7 @@ def tokens_per_second(speed: float | None) -> str:
 
 def row_measured(row: ObjectiveRow) -> str:
     """Write what was measured of an objective, and with which settings where those were given up."""
-    said = row.check.because
+    said = row.check.because.removeprefix("against the certified run: ")  # the bound names it
     if not row.abandoned:
         return said
     more = f" (closest of {len(row.tried)} settings)" if len(row.tried) > 1 else ""

@@ -1,13 +1,14 @@
 """`gatekeeper plan`: every trial, the expected duration, and what the plan cannot prove. No request is sent."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from gatekeeper.analysis.plan import duration
+from gatekeeper.analysis.plan.preflight import Complaint
 from gatekeeper.analysis.plan.settings import sampling_for
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.core.canary import Canary
@@ -15,6 +16,7 @@ from gatekeeper.core.errors import ExitCode, InputError
 from gatekeeper.core.interfaces import DecodeRequest, KnowsTime
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Generation, Role, Setting
+from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import inputs
 from gatekeeper.core.units import show_bytes
 from gatekeeper.run.prepare import Prepared, prepare
@@ -77,7 +79,8 @@ def forecast(slo_path: Path, speed: float | None = None) -> tuple[dict[str, Any]
     stages, fallback = ahead.stages(), ahead.fallback()
     total = sum(one.seconds for one in stages)
     saved = next((one.seconds for one in stages if one.name == "sweep"), 0.0) - ahead.shortest_sweep()
-    weights = {one.weight for one in prepared.complaints}
+    complaints = [*prepared.complaints, *_compared(slo)]
+    weights = {one.weight for one in complaints}
     document = {
         "schema": 1,
         "slo": slo.name,
@@ -103,13 +106,20 @@ def forecast(slo_path: Path, speed: float | None = None) -> tuple[dict[str, Any]
         "memory": prepared.memory.document() if prepared.memory is not None else None,
         "doubts": list(prepared.manifest.doubts),
         "complaints": [
-            {"weight": one.weight, "about": one.about, "message": one.message, "hint": one.hint}
-            for one in prepared.complaints
+            {"weight": one.weight, "about": one.about, "message": one.message, "hint": one.hint} for one in complaints
         ],
     }
     if "never" in weights:
         return document, ExitCode.BAD_INPUT
     return document, ExitCode.UNPROVEN if "not-here" in weights or prepared.manifest.doubts else ExitCode.OK
+
+
+def _compared(slo: Slo) -> Iterator[Complaint]:
+    """Yield a note where `certify` needs a certified run to compare with: which one is known only then."""
+    if (first := next((one for one in slo.objective if one.against is not None), None)) is not None:
+        message = "compares with the newest certified run of this SLO in the folder of --output"
+        hint = "certify the first run with --baseline none"
+        yield Complaint("weak", f'objective {first.metric}, against = "certified"', message, hint)
 
 
 def run_forecast(prepared: Prepared, speed: float | None = None) -> tuple[duration.Forecast, str]:

@@ -68,12 +68,21 @@ def test_the_same_version_again_is_no_worse(place: Place) -> None:
 
 def test_a_slower_version_fails_although_it_still_beats_plain_decoding(place: Place) -> None:
     """
-    A draft that fits worse than when it was certified is graded back, with the change and what differs.
+    A draft that fits worse than when it was certified is graded back, with the change and what differs. The table and
+    the headline show its speed against plain decoding, the rows of objectives the ratio of the two runs.
     """
     write(place, SLOWER)
 
-    place.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=1)
+    said = place.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=1).out
 
+    (workload,) = place.verdict("runs/second")["workloads"]
+    tried = [one for step in workload["steps"] for one in step["checks"] if one["metric"] == "throughput_ratio"]
+    plain = max(one["center"] for one in tried if "against" not in one)
+    assert f"{plain:.2f}x" in next(line for line in said.splitlines() if line.startswith("easy "))
+    rows = " ".join(said.split())
+    assert "throughput_ratio ≥ 0.95x against the certified run: " in rows
+    assert "acceptance_rate ≥ 0.97x against the certified run: " in rows
+    assert "run: against" not in rows
     checks = against(place, "runs/second")
     assert ("fail", "fail") == (checks["throughput_ratio"]["outcome"], checks["acceptance_rate"]["outcome"])
     assert checks["acceptance_rate"]["hi"] < 0.97
@@ -91,6 +100,7 @@ def test_without_a_certified_run_nothing_is_measured(place: Place) -> None:
     unknown = place.run("certify", "slo.toml", "--out", "runs/second", "--baseline", "canaries", "--quiet", code=2)
 
     assert "--baseline none" in refused.err
+    assert "--baseline none" in place.run("plan", "slo.toml", code=0).out
     assert "is no certified run" in unknown.err
     assert not (place.path / "runs/second").exists()
 

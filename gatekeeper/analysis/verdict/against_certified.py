@@ -21,7 +21,7 @@ from gatekeeper.analysis.stats import run_to_run
 from gatekeeper.analysis.verdict.checks import check_bound
 from gatekeeper.analysis.verdict.run_differences import compare_inputs, concerns
 from gatekeeper.core.manifest import Manifest
-from gatekeeper.core.metrics import BY_NAME, PASS_RATES, RUN_TO_RUN
+from gatekeeper.core.metrics import PASS_RATES, RUN_TO_RUN, shown_as
 from gatekeeper.core.records import Answer
 from gatekeeper.core.slo import Objective, Slo
 from gatekeeper.core.text import listed
@@ -30,8 +30,6 @@ from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome, rounded
 _COUNTED = {"acceptance_rate": acceptance_rate, "acceptance_length": acceptance_length}
 _CLAIMED = "{} from claims"
 """How the figures of a metric are stored that a server reported."""
-_RATIO = replace(BY_NAME["throughput_ratio"], name="ratio of two runs")
-"""How the ratio of two runs is shown: 0.98x."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +142,7 @@ def check_against(
 def _check(objective: Objective, seen: PairedAnswers, certified: Certified, lost: Mapping[str, str]) -> Check:
     metric = objective.of
     estimate = _estimate(objective, seen, certified, lost)
-    shown = metric if metric.relative or metric.pass_rate else replace(_RATIO, higher_is_better=metric.higher_is_better)
-    made = check_bound(shown, objective.bound, objective.threshold, estimate, why=objective.why)
+    made = check_bound(shown_as(metric, "certified"), objective.bound, objective.threshold, estimate, why=objective.why)
     because = f"against the certified run: {made.because}"
     if certified.named and made.outcome is not Outcome.PASS:
         because += f"; what differs: {listed(certified.named)}"

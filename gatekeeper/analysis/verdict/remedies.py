@@ -64,11 +64,12 @@ def _measured(check: Check, metric: Metric) -> str:
         return "run `gatekeeper host`: it lists the sensors of this host and what to install or allow"
     if metric.per is Per.WINDOW:
         return "a longer soak (soak.duration): it needs three windows (soak.window) with drafted tokens"
-    if metric.against_plain and metric.counted:
+    if metric.against_plain and metric.counted and check.against is None:
         return "a longer soak (soak.max_duration), or more baseline requests in it (soak.sentinel_share)"
     if metric.quantile is not None:
         return "more distinct canaries: repeated answers to the same canary add no evidence"
-    return "remove the cause, then certify again: an objective that is not measured never passes"
+    cause = "remove the cause, then certify again: an objective that is not measured never passes"
+    return cause if check.against is None else "certify as the certified run was made, or anew with --baseline none"
 
 
 def _narrower(check: Check) -> str:

@@ -208,7 +208,8 @@ def speed_up(one: WorkloadVerdict) -> SpeedUp | None:
 
 
 def _ratio(part: WorkloadVerdict | AbandonedStep) -> Mapping[str, Any] | None:
-    judged = {check.metric: check.document() for check in part.checks if None not in {check.lo, check.hi}}
+    own = (check for check in part.checks if check.against is None)
+    judged = {check.metric: check.document() for check in own if None not in {check.lo, check.hi}}
     found = (judged.get(metric, part.measured.get(metric)) for metric in RATIOS)
     return next((seen for seen in found if seen and seen["center"] is not None), None)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatekeeper.analysis.verdict.remedies import passes_at, remedy
-from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.verdict import AbandonedStep, Check, Outcome, Verdict
 from gatekeeper.report.data import glossary
 
@@ -72,15 +72,17 @@ def objective_rows(verdict: Verdict) -> Iterable[ObjectiveRow]:
                 tuple(kept),
                 any(blocking for *_, blocking in many),
                 all(over for _, _, over, _ in many),
-                failed_remedy(kept[0][1].metric) if worst is Outcome.FAIL else remedy(kept[0][1]),
+                failed_remedy(kept[0][1]) if worst is Outcome.FAIL else remedy(kept[0][1]),
             )
         )
     return sorted(rows, key=lambda row: (not row.blocking, -row.check.outcome))
 
 
-def failed_remedy(metric: str) -> str:
-    """Return what to do where an objective on *metric* failed."""
-    _, known = glossary.METRICS.get(metric, ("", ""))
+def failed_remedy(check: Check) -> str:
+    """Return what to do where an objective failed."""
+    if check.against is not None:
+        return "undo what changed since the certified run; gatekeeper bisect finds which version it was"
+    _, known = glossary.METRICS.get(check.metric, ("", ""))
     return known or "change the draft, the setting or the bound"
 
 
@@ -102,9 +104,10 @@ def _nearness(check: Check) -> float:
 
 def states(check: Check) -> str:
     """Write what was measured against the bound: +13 % to +16 %, at most +8 % allowed."""
-    metric = BY_NAME[check.metric]
+    metric = shown_as(BY_NAME[check.metric], check.against)
     limit = metric.show(check.threshold)
     rule = f"at least {limit} required" if check.bound == "at_least" else f"at most {limit} allowed"
+    rule += f" against the {check.against} run" if check.against is not None else ""
     if check.lo is None or check.hi is None:
         return f"not measured, {rule}"
     return f"{metric.show_range(check.lo, check.hi)}, {rule}"

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gatekeeper.core.metrics import BY_NAME, Metric
+from gatekeeper.core.metrics import BY_NAME, Metric, shown_as
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import show
 from gatekeeper.core.verdict import Check, Outcome
@@ -133,13 +133,19 @@ def show_value(check: Check) -> str:
     """Write the middle of what was measured, in the unit of its metric."""
     if check.center is None:
         return "not measured"
-    return BY_NAME[check.metric].show(check.center) if check.metric in BY_NAME else show(check.center, check.unit)
+    metric = _shown(check)
+    return metric.show(check.center) if metric is not None else show(check.center, check.unit)
+
+
+def _shown(check: Check) -> Metric | None:
+    metric = BY_NAME.get(check.metric)
+    return None if metric is None else shown_as(metric, check.against)
 
 
 def margin(check: Check) -> str:
     """Write how far the end of the interval that decides lies from the bound, in the unit of the metric."""
     end = check.lo if check.bound == "at_least" else check.hi
-    metric = BY_NAME.get(check.metric)
+    metric = _shown(check)
     if end is None or metric is None:
         return check.outcome.word
     room = end - check.threshold if check.bound == "at_least" else check.threshold - end
