@@ -141,11 +141,13 @@ class _Bisection:
         if self.threshold is None:
             self.threshold = self._halfway(*ends)
         if self.threshold is None:
-            return self._document(f"{self.search.metric} shows no difference between the good and the bad version")
+            because = f"{self.search.metric} shows no difference between the good and the bad version"
+            return self._document(because, "name the limit with --at-least or --at-most, or another --metric")
         words = self._words()
         if words[0] != "good" or words[last] != "bad":
             wrong = [f"{self.search.versions[at].name} is {words[at]}" for at in (0, last)]
-            return self._document(f"the first version must be good and the last one bad: {', '.join(wrong)}")
+            because = f"the first version must be good and the last one bad: {', '.join(wrong)}"
+            return self._document(because, "search from an earlier to a later version, or set another limit")
         while (between := next_version(self._words())) is not None:
             self._test(between)
         return self._document("")
@@ -217,7 +219,7 @@ class _Bisection:
         logs = metric.speed_ratio or metric.unit != "1"
         return symptom.between(first, last, higher_is_better=metric.higher_is_better, logs=logs)
 
-    def _document(self, trouble: str) -> dict[str, Any]:
+    def _document(self, trouble: str, hint: str = "") -> dict[str, Any]:
         versions, steps = self.search.versions, self.state["steps"]
         words = self._words() if self.threshold is not None else {}
         known = interval(words) if not trouble else None
@@ -239,7 +241,7 @@ class _Bisection:
             "unclear": [],
             "also_differs": [],
             "because": trouble,
-            "hint": "",
+            "hint": hint,
             "reproduce": None,
             "environments": None,
             "run": str(self.out),

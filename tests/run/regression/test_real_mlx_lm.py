@@ -78,6 +78,15 @@ def place(tmp_path: Path) -> Place:
     return Place(made.path, kept | {name: os.environ[name] for name in ("XDG_CACHE_HOME",) if name in os.environ})
 
 
+@pytest.fixture(scope="module", autouse=True)
+def index(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Skip where no package index is reachable."""
+    try:
+        downloaded("0.31.2", tmp_path_factory.mktemp("index"))
+    except subprocess.SubprocessError:
+        pytest.skip("no package index that has mlx-lm 0.31.2 is reachable from here")
+
+
 @pytest.fixture
 def wheels(tmp_path: Path) -> Path:
     folder = tmp_path / "wheels"
@@ -151,6 +160,23 @@ def test_the_release_that_made_nearly_every_answer_wrong_is_found(place: Place, 
     # Already in 0.23.2 a prompt that is in the cache is answered wrongly, and since 0.24.1 others, too.
     assert first == {True: (3, 4), False: (0, 28)}
     assert shared == {True: (4, 4), False: (12, 28)}
+
+
+def test_releases_are_searched_as_a_user_types_it(place: Place) -> None:
+    """
+    Releases of the index, the real pair and no further option: the acceptance of 0.31.2 and 0.32.2 is the same, each
+    with the mlx that it can decode with.
+    """
+    slo = str(ROOT / "slos" / "quickstart.toml")
+    ends = ("--package", "mlx-lm", "--good", "0.31.2", "--bad", "0.32.2")
+
+    found = place.run("bisect", slo, *ends, "--metric", "acceptance_rate", "--json", "--quiet", code=3).document
+
+    assert "acceptance_rate shows no difference between the good and the bad version" == found["because"]
+    good, bad = found["steps"]
+    assert (24, 24) == (good["n"], bad["n"])
+    assert good["center"] == pytest.approx(bad["center"], abs=0.01)
+    assert "0.31.1" == good["versions"]["mlx"]
 
 
 def test_the_lighter_draft_of_the_quickstart_is_accepted_less_often(place: Place) -> None:
