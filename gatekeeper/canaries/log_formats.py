@@ -45,10 +45,12 @@ def _one(record: Json) -> Conversation:
 
 def _flat(record: Json) -> Conversation:
     """Return the conversation of a record that holds prompt and answer beside each other."""
+    # With `messages` beside it, `chosen` repeats them.
+    names = ("response", "completion", *(() if "messages" in record else ("chosen",)))
     if isinstance(prompt := record.get("prompt"), list):
         record = {**record, "messages": prompt}
     both = isinstance(record.get("choices"), list) or isinstance(record.get("output"), list)
-    response = record if both else record.get("response", record.get("completion"))
+    response = record if both else next((record[name] for name in names if name in record), None)
     if isinstance(response, list):  # a preference or prompt-completion data set: messages of the answer
         asked = record.get("messages")
         return from_request({**record, "messages": [*(asked if isinstance(asked, list) else ()), *response]})
@@ -107,7 +109,9 @@ def _is_answer(turn: object) -> bool:
 
 
 def _instruction(record: Json) -> Conversation:
-    text, more, output = (record.get(name) for name in ("instruction", "input", "output"))
+    pairs = (("input", "context"), ("output", "response"))
+    text = record.get("instruction")
+    more, output = (record.get(first) or record.get(second) for first, second in pairs)
     if not isinstance(text, str):
         raise UnusableError("an instruction that is not text")
     content = f"{text}\n\n{more}" if isinstance(more, str) and more.strip() else text

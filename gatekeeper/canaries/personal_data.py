@@ -1,5 +1,7 @@
 """Personal data and secrets in prompts, replaced by values that belong to nobody; each finding is kept for review."""
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +22,24 @@ _REPLACEMENTS = {
 }
 """Values from ranges that are reserved for documentation, where one exists. Of the same form: a draft guesses them as
 well as the original. Everything else becomes `removed-KIND-N`."""
+
+_SECRETS = {
+    "API_KEY": re.compile(
+        r"(?<![A-Za-z0-9])(?P<value>(?:sk|pk|rk|gsk|xai|pplx)-[A-Za-z0-9_-]{20,}|(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Z])"
+        r"|AIza[A-Za-z0-9_-]{35}|hf_[A-Za-z0-9]{30,}|npm_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{22,}"
+        r"|glpat-[A-Za-z0-9_-]{20,}|xox[abeoprs]-[A-Za-z0-9-]{10,})"
+    ),
+    "PRIVATE_KEY": re.compile(
+        r"(?s)(?P<value>-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----.*?"
+        r"(?:-----END [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----|\Z))"
+    ),
+    "PASSWORD": re.compile(
+        r"(?i)(?:pass(?:word|wort|wd|phrase)|secret(?:_?access)?_?key|client_?secret|api[_-]?key|(?:access|auth)[_-]?token)"
+        r"[\"']?\s{0,3}[:=]\s{0,3}[\"']?(?P<value>(?=[^\s\"']{0,200}[0-9])(?=[^\s\"']{0,200}[A-Za-z])[\w+/.!@#$%^&*~=-]{8,200})"
+    ),
+}
+"""What the detector does not know: keys of the services that prompts are full of, any private key, and a value with
+letters and digits that is called a password or a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +79,11 @@ class Replacer:
             self._config = {"locale": "de", "entities": [one for one in known if one not in NOT_PERSONAL]}
         text = text.encode("utf-8", "replace").decode()
         pieces, end = [], 0
-        spans = (
+        spans = [
             (one.codepoint_range.start, one.codepoint_range.end, one.entity_type, one.matched_text)
             for one in detector.scan(text, config=self._config)
-        )
-        for start, stop, kind, original in sorted(spans, key=lambda one: (one[0], -one[1])):
+        ]
+        for start, stop, kind, original in sorted([*spans, *_secrets(text)], key=lambda one: (one[0], -one[1])):
             if start >= end:  # of two findings that overlap, the longer one
                 pieces += [text[end:start], self._instead(kind, original, canary)]
                 end = stop
@@ -77,6 +97,11 @@ class Replacer:
                 form = "2001:db8::{n:x}" if ":" in original else f"192.0.2.{number % 256}"
             known = self.found[original] = Replacement(kind, original, form.format(n=number), canary)
         return known.instead
+
+
+def _secrets(text: str) -> Iterator[tuple[int, int, str, str]]:
+    for kind, pattern in _SECRETS.items():
+        yield from ((*found.span("value"), kind, found["value"]) for found in pattern.finditer(text))
 
 
 def _detector() -> Any:

@@ -16,7 +16,7 @@ DOCUMENT_BYTES = 16 * JSON_BYTES
 """Of a file that is one JSON document, which is read whole."""
 RECORDS = 2_000_000
 """Records that are read; a busy server's week."""
-_PARQUET, _GZIP = b"PAR1", b"\x1f\x8b"
+_PARQUET, _GZIP, _UTF16 = b"PAR1", b"\x1f\x8b", (b"\xff\xfe", b"\xfe\xff")
 _LOGGED = re.compile(rb"\b(request|response):\s*(?=\{)")
 """How llama-server writes the bodies of a request and of its response, each on one line of its verbose log.
 
@@ -48,6 +48,11 @@ def _opened(path: Path) -> IO[bytes]:
             f"log {path} is a Parquet file, which is not read",
             hint="write it as JSON lines: with pyarrow or pandas, pandas.read_parquet(FILE).to_json(OUT, "
             'orient="records", lines=True)',
+        )
+    if start.startswith(_UTF16):
+        file.close()
+        raise InputError(
+            f"log {path} is UTF-16, and UTF-8 is read", hint=f"iconv -f UTF-16 -t UTF-8 {path} > {path.stem}-utf8.jsonl"
         )
     return gzip.open(file) if start.startswith(_GZIP) else file  # type: ignore[return-value]
 

@@ -14,6 +14,7 @@ from gatekeeper.canaries.conversation import UnusableError
 from gatekeeper.canaries.expectations import propose
 from gatekeeper.canaries.import_traffic import import_logs
 from gatekeeper.canaries.log_formats import conversations
+from gatekeeper.canaries.personal_data import Replacer
 from gatekeeper.canaries.traffic_log import records
 from gatekeeper.core import canary, toml_file
 from gatekeeper.core.errors import InputError
@@ -139,8 +140,14 @@ def test_a_record_of_the_responses_api_may_hold_both_sides(tmp_path: Path) -> No
         ("sharegpt.json", ["Shorter.", "Name three metals."], ["Oak", "Iron, tin, lead"]),
         (
             "hugging-face.jsonl",
-            ["Name three birds.", "Sort the words.\n\npear, apple", "Once upon a time", "Name three fish."],
-            ["Crow, wren, owl", "apple, pear", " there was a mill.", "Carp, eel, pike"],
+            [
+                *("Name three birds.", "Sort the words.\n\npear, apple", "Once upon a time", "Name three fish."),
+                *("Who wrote it?\n\nBy Ada.", "Name three trees.", "Name three trees."),
+            ],
+            [
+                *("Crow, wren, owl", "apple, pear", " there was a mill.", "Carp, eel, pike"),
+                *("Ada", "Elm, fir, yew", "Elm, fir, yew"),
+            ],
         ),
     ],
 )
@@ -251,6 +258,32 @@ def test_personal_data_is_replaced_alike_everywhere(tmp_path: Path) -> None:
     assert "review.json\n" == (tmp_path / "mine" / ".gitignore").read_text()
 
 
+LONG = "aB3dE5gH7jK9mN1pQ4sT"
+KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Blbn\n-----END OPENSSH PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize(
+    ("text", "replaced"),
+    [
+        (f"use sk-proj-{LONG}{LONG}.", "use removed-api-key-1."),
+        (f"sk-ant-api03-{LONG}, hf_{LONG}{LONG}", "removed-api-key-1, removed-api-key-2"),
+        ("AKIA2OGYBAH6QLWPSNXM (old)", "removed-api-key-1 (old)"),
+        (f"glpat-{LONG} xoxb-1234567890-{LONG}", "removed-api-key-1 removed-api-key-2"),
+        (f"key:\n{KEY}\nend", "key:\nremoved-private-key-1\nend"),
+        ('password: "hunter2secret" ok', 'password: "removed-password-1" ok'),
+        ("api_key=abcd1234efgh", "api_key=removed-password-1"),
+        ("password = read_password(user)", "password = read_password(user)"),
+        ("task-force-of-the-twenty-first-century", "task-force-of-the-twenty-first-century"),
+        ("sk-learn is a package, and api_key is a name", "sk-learn is a package, and api_key is a name"),
+    ],
+)
+def test_secrets_that_the_detector_does_not_know_are_replaced(text: str, replaced: str) -> None:
+    """
+    Keys of well-known services, private keys, and what is called a password; words that only look alike stay.
+    """
+    assert replaced == Replacer().clean(text, "chat-001")
+
+
 @pytest.mark.parametrize(
     ("fields", "reply", "kind"),
     [
@@ -299,6 +332,7 @@ def test_a_log_without_prompts_says_what_it_holds(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"PAR1....", "Parquet"),
+        ('{"prompt": "x"}'.encode("utf-16"), "UTF-16"),
         (b"[1, 2", "not JSON"),
         (b"\x1f\x8b\x08broken", "cannot read"),
         (None, "does not exist"),
@@ -306,7 +340,7 @@ def test_a_log_without_prompts_says_what_it_holds(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_no_log_is_named(tmp_path: Path, content: bytes | None, message: str) -> None:
     """
-    Parquet, a broken document, a broken archive and no file at all end with one line and a hint.
+    Parquet, UTF-16, a broken document, a broken archive and no file at all end with one line and a hint.
     """
     path = tmp_path / "log"
     if content is not None:
