@@ -5,13 +5,11 @@ records in the same order.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gatekeeper.analysis.metrics.comparability import voided_metrics
-from gatekeeper.analysis.metrics.exactness import Divergence, divergences
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
+from gatekeeper.analysis.metrics.exactness import Divergence
 from gatekeeper.analysis.plan.objectives import all_objectives
 from gatekeeper.analysis.plan.region_points import (
     BOX_TRIES,
@@ -25,65 +23,21 @@ from gatekeeper.analysis.plan.region_points import (
     point_plan,
     smaller_box,
 )
-from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.verdict.case import Case
-from gatekeeper.analysis.verdict.checks import check
-from gatekeeper.analysis.verdict.findings import examine
-from gatekeeper.analysis.verdict.host_checks import host_checks
-from gatekeeper.analysis.verdict.workload import measurable, objective_estimate, unseen
-from gatekeeper.core.canary import Canary
-from gatekeeper.core.metrics import Sight
-from gatekeeper.core.records import Generation, Role, Setting
-from gatekeeper.core.slo import Objective
-from gatekeeper.core.text import counted
-from gatekeeper.core.verdict import Check, Outcome, rounded, worst
-
-OF_TIME = frozenset(
-    {
-        "acceptance_window_min",
-        "footprint_growth",
-        "swap_growth",
-        "swapin_bytes",
-        "swapout_bytes",
-        "throttle_time",
-        "fan_variation",
-        "power_mean",
-        "energy_per_token",
-    }
+from gatekeeper.analysis.verdict.point_probe import (
+    OF_TIME,
+    OWN_PASS,
+    WORDS,
+    PointProbe,
+    judge_point,
+    not_provable,
+    point_evidence,
+    prompt_bytes,
+    unread_ties,
 )
-"""What only a soak shows; at a point, which takes a minute, it is not checked."""
-OWN_PASS = {"first_tokens_p_value": "temperature", "warm_cache_agreement": "context"}
-"""Metrics that a pass after the soak measures, and the axis on which its result says nothing of another value."""
-WORDS = {Outcome.PASS: "inside", Outcome.FAIL: "outside", Outcome.UNPROVEN: "open"}
-
-
-@dataclass(frozen=True, slots=True)
-class PointProbe:
-    """A point, judged."""
-
-    point: Point
-    outcome: Outcome
-    because: str
-    answers: int
-    """Of both arms."""
-    checks: tuple[Check, ...] = ()
-    reach: Mapping[str, float] = field(default_factory=dict)
-    """Up to where it proves each axis it moves: a context as the tokens that its prompts had."""
-    tokens_per_byte: float | None = None
-    """Of its prompts; where it lengthened them."""
-    hopeless: bool = False
-    """Open, whatever further answers show."""
-
-    def document(self) -> dict[str, Any]:
-        """Return it as verdict.json writes it."""
-        return {
-            "point": dict(self.point),
-            "outcome": WORDS[self.outcome],
-            "because": self.because,
-            "answers": self.answers,
-            "checks": [one.document() for one in self.checks],
-        }
+from gatekeeper.core.records import Setting
+from gatekeeper.core.verdict import Outcome, rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +133,7 @@ def _probe(
     case: Case, plan: PointPlan, certified: Mapping[str, float], error: float, error_out: float, known: Known
 ) -> PointProbe:
     """Judge a point look after look until it is decided; raise _Lacking where its records end before that."""
-    if (why := _not_provable(case, plan)) is not None:
+    if (why := not_provable(case, plan)) is not None:
         return PointProbe(plan.point, Outcome.UNPROVEN, why, 0)
     mine = [one for one in case.region.records if one.workload == plan.workload and one.trial == plan.name]
     recorded = {one.key for one in mine}
@@ -195,147 +149,15 @@ def _probe(
         seen = [one for one in mine if one.key in keys]
         where = plan.workload, plan.point, len(seen)
         if where not in known:
-            evidence = _evidence(case, plan, seen)
-            if (ties := _unread(case, plan, evidence)) and not case.region_ended:
+            evidence = point_evidence(case, plan, seen)
+            if (ties := unread_ties(case, plan, evidence)) and not case.region_ended:
                 raise _Lacking(PointNeed(plan, look, ties))
-            known[where] = _judged(case, plan, certified, evidence, 1 - errors[look], 1 - errors_out[look])
+            known[where] = judge_point(case, plan, certified, evidence, 1 - errors[look], 1 - errors_out[look])
         probe = known[where]
         if probe.outcome is not Outcome.UNPROVEN or probe.hopeless:
             break
     assert probe is not None
     return probe
-
-
-def _evidence(case: Case, plan: PointPlan, seen: Sequence[Generation]) -> PairedAnswers:
-    slo = plan.slo
-    return pair_answers(
-        PairedAnswers(
-            plan.workload,
-            plan.canaries,
-            tuple(one for one in seen if one.arm == "candidate"),
-            tuple(one for one in seen if one.arm == "plain"),
-            slo.confidence,
-            case.plan.seed,
-            greedy=dict(plan.knobs).get("temperature", slo.sampling.temperature) == 0,
-            window_s=slo.soak.window_s,
-            drift_limit=slo.soak.sentinel_drift,
-            rules=case.plan.terms.rules,
-            interleaved=plan.interleaved,
-            ties=tuple(one for one in case.region_ties.records if one.workload == plan.workload),
-        )
-    )
-
-
-def _objectives(case: Case, plan: PointPlan) -> list[Objective]:
-    every = all_objectives(plan.slo, plan.workload, speculating=True, terms=case.plan.terms)
-    return [one for one in every if one.metric not in OF_TIME and _asked_of(one, plan.point)]
-
-
-def _asked_of(objective: Objective, point: Point) -> bool:
-    """Return whether an objective counts at *point*: one of an own pass does on the axis that may change its result."""
-    own = OWN_PASS.get(objective.metric)
-    return own is None or own in dict(point)
-
-
-def _not_provable(case: Case, plan: PointPlan) -> str | None:
-    """Return why no answer can prove a point: an objective is measured at the certified one alone; None otherwise."""
-    greedy = dict(plan.knobs).get("temperature", plan.slo.sampling.temperature) == 0
-    for one in _objectives(case, plan):
-        if one.metric == "token_agreement" and not greedy:
-            return "token_agreement: tokens can only be compared at temperature 0"
-        if one.metric in OWN_PASS:
-            return f"{one.metric}: it is measured at the certified {OWN_PASS[one.metric]} alone"
-    return None
-
-
-def _unread(case: Case, plan: PointPlan, evidence: PairedAnswers) -> tuple[Divergence, ...]:
-    """Return the divergences of greedy answers whose logits must be read before an objective on them is checked."""
-    if not evidence.greedy or Sight.LOGITS not in case.plan.terms.sight:
-        return ()
-    if not any(one.metric == "token_agreement" for one in _objectives(case, plan)):
-        return ()
-    found = divergences(evidence.answers, evidence.plain)
-    return tuple(one for one in found if not any(one.matches(tie) for tie in evidence.ties))
-
-
-def _judged(
-    case: Case, plan: PointPlan, certified: Mapping[str, float], evidence: PairedAnswers, level: float, stricter: float
-) -> PointProbe:
-    """Judge one look: inside where every objective is proven, outside where one is proven broken.
-
-    Any of the objectives could be broken by chance, so for that each takes its share of the error, too.
-    """
-    lost = voided_metrics(examine(evidence, plan.knobs, plan.phase))
-    objectives = [measurable(one, evidence) for one in _objectives(case, plan)]
-    logits = Sight.LOGITS in case.plan.terms.sight
-    apart = 1 - (1 - stricter) / max(1, len(objectives))
-
-    def judged(objective: Objective, at: float) -> Check:
-        mine = replace(unseen(case, evidence) if objective.beyond_canaries else evidence, level=at)
-        return check(objective, objective_estimate(objective, mine, lost, logits=logits))
-
-    checks = [judged(one, level) for one in objectives]
-    for at, (objective, first) in enumerate(zip(objectives, checks, strict=True)):
-        if first.outcome is Outcome.FAIL and objective.metric == "truncation_rate" and not evidence.greedy:
-            because = f"{first.because}; above temperature 0 answers end elsewhere by chance: not decided"
-            checks[at] = replace(first, outcome=Outcome.UNPROVEN, because=because)
-        elif first.outcome is Outcome.FAIL:
-            again = judged(objective, apart)
-            checks[at] = again if again.outcome is Outcome.FAIL else replace(first, outcome=Outcome.UNPROVEN)
-    checks += _host(case, plan)
-    outcome = worst(one.outcome for one in checks)
-    because = "; ".join(f"{one.metric}: {one.because}" for one in checks if one.outcome is outcome)
-    reach, why, density = _reach(plan, certified, evidence)
-    if outcome is Outcome.PASS or (why and outcome is Outcome.UNPROVEN):
-        outcome, because = (Outcome.UNPROVEN, why) if why else (outcome, "every objective is proven")
-    answers = len(evidence.answers) + len(evidence.plain)
-    return PointProbe(plan.point, outcome, because, answers, tuple(checks), reach, density, bool(why))
-
-
-def _host(case: Case, plan: PointPlan) -> list[Check]:
-    """Judge what the host showed while the point was measured."""
-    wanted = tuple(one for one in case.slo.objective if one.of.host and one.metric not in OF_TIME)
-    if not wanted:
-        return []
-    mine = [one for one in case.region.records if one.workload == plan.workload and one.trial == plan.name]
-    here = replace(
-        case,
-        slo=plan.slo.model_copy(update={"objective": wanted}),
-        soaks={plan.phase: replace(case.region, records=[one for one in mine if one.role is not Role.WARMUP])},
-    )
-    return host_checks(here, SoakPlan(plan.phase, {plan.workload: plan.plain}, plan.knobs))[0]
-
-
-def _reach(
-    plan: PointPlan, certified: Mapping[str, float], evidence: PairedAnswers
-) -> tuple[dict[str, float], str, float | None]:
-    """Return up to where the point proves each axis, why it proves one no further, and the tokens of a prompt's byte.
-
-    A limit proves nothing that no prompt and no answer came near.
-    """
-    reach, density = dict(plan.point), None
-    if "context" in reach:
-        sizes = [(one.answer.prompt_tokens, prompt_bytes(plan.canaries[one.canary])) for one in evidence.answers]
-        known = [(tokens, size) for tokens, size in sizes if tokens]
-        if len(known) < len(sizes) or not known:
-            return reach, "the tokens of its prompts are not counted", None
-        shortest = min(tokens for tokens, _ in known)
-        if shortest <= certified["context"]:
-            return reach, f"its shortest prompt has {counted(shortest, 'token')}, no more than the certified ones", None
-        reach["context"], density = min(reach["context"], shortest), max(tokens / size for tokens, size in known)
-    if "max_tokens" in reach:
-        inner = [value for value in plan.slo.region.max_tokens if value < reach["max_tokens"]]
-        before = max([certified["max_tokens"], *inner])
-        longest = max(one.answer.output_tokens or 0 for one in evidence.answers)
-        if longest <= before:
-            return reach, f"no answer was longer than {counted(longest, 'token')}, so the limit was not tried", density
-    return reach, "", density
-
-
-def prompt_bytes(canary: Canary) -> int:
-    """Return the bytes of a prompt's texts and tools."""
-    texts = (str(message.get("content") or "") for message in canary.messages)
-    return sum(len(text.encode()) for text in (*texts, str(canary.tools or "")))
 
 
 def region_document(case: Case, workload: str, route: Setting, longest_prompt: int | None) -> dict[str, Any]:
