@@ -82,7 +82,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "error_rate": ("failed answers / answers", _FAILS),
     "speculation_engaged": (
         "answers in which the draft proposed tokens / answers",
-        "check the server's log: it ignores the draft",
+        "check the server's log: it ignores the draft, or this setting drafts nothing for some answers",
     ),
     "truncation_rate": ("canaries cut short that plain decoding completes / canaries", _FAILS),
     "memory_headroom": ("min of the 10 s medians of the available memory", _MEMORY),
