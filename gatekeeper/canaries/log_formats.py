@@ -12,6 +12,9 @@ Json = dict[str, Any]
 WORKLOAD_HEADER = "x-gatekeeper-workload"
 """The header that names a request's workload."""
 
+UNSORTED = frozenset({"unknown", "default"})
+"""What our proxy calls requests that name a workload without a route, and those that no rule fits."""
+
 
 def conversations(record: object) -> Iterator[Conversation | UnusableError]:
     """Yield each conversation of one record, and an error for each that cannot become a canary."""
@@ -68,6 +71,8 @@ def _exchange(record: Json, request: Json) -> Conversation:
     headers = next((one for one in (request.get("headers"), record.get("headers")) if isinstance(one, dict)), {})
     named = {str(name).lower(): value for name, value in headers.items()}.get(WORKLOAD_HEADER)
     named = _workload(record) or named or _workload(body)
+    if record.get("kind") == "completion" and named in UNSORTED:
+        named = None
     return from_request(body, response, workload=named, answer_tokens=record.get("completion_tokens"))
 
 

@@ -188,6 +188,19 @@ def test_the_proxys_kept_prompts_become_canaries(tmp_path: Path) -> None:
     assert "--keep-prompts" in done["unusable"][0]["why"]
 
 
+@pytest.mark.parametrize("name", ["unknown", "default"])
+def test_what_the_proxy_could_not_sort_is_sorted_by_its_kind(name: str) -> None:
+    """
+    `unknown` and `default` are no workloads: a request with one of them counts as tools, json or chat.
+    """
+    (kept,) = conversations({"kind": "completion", "workload": name, "request": request("Say one.")})
+    (other,) = conversations({"workload": name, "request": request("Say one.")})
+
+    assert not isinstance(kept, UnusableError)
+    assert not isinstance(other, UnusableError)
+    assert (None, name) == (kept.workload, other.workload)
+
+
 def test_a_sample_mirrors_the_traffic(tmp_path: Path) -> None:
     """
     A fifth of 1,500 requests over four workloads: the mix of workloads and lengths is kept, and the figure says it.
