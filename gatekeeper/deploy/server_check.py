@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatekeeper.core.parse import ParseError, json_value
-from gatekeeper.core.policy import Conditions, Launch, Policy
+from gatekeeper.core.policy import Conditions, Launch, Policy, Route
 from gatekeeper.core.records import Answer
 from gatekeeper.core.text import quote
 from gatekeeper.deploy.context_window import Fetch, Outcome, compare_window
@@ -86,7 +86,7 @@ def compare(policy: Policy, process: SeenProcess | None, fetch: Fetch) -> list[C
     """Compare what a server tells without a completion: its process and its own documents."""
     if policy.conditions is None:
         return [Compared("conditions", "not checked", "the policy is older than gatekeeper 0.3.0 and has none")]
-    return [*_process(policy, process), *_documents(policy, fetch), *_by_request(policy.conditions)]
+    return [*_process(policy, process), *_documents(policy, fetch), *_by_request(policy.conditions, policy.route)]
 
 
 def _process(policy: Policy, process: SeenProcess | None) -> Iterator[Compared]:
@@ -245,14 +245,16 @@ def compare_versions(certified: Mapping[str, str], running: Mapping[str, str]) -
     return Compared("versions", "as certified", ", ".join(f"{name} {known[name][1]}" for name in same))
 
 
-def _by_request(known: Conditions) -> Iterator[Compared]:
+def _by_request(known: Conditions, routes: Sequence[Route]) -> Iterator[Compared]:
     """List what every request decides anew, and the server cannot tell."""
+    wider = [one.workload for one in routes if one.region is not None]
+    region = f"; further in the region of {', '.join(wider)}" if wider else ""
     sampled = known.sampling.model_dump(exclude_none=True)
     wanted = ", ".join(f"{name} {value:g}" for name, value in sampled.items())
-    yield Compared("sampling", "not checked", f"each request decides it; certified with {wanted}")
+    yield Compared("sampling", "not checked", f"each request decides it; certified with {wanted}{region}")
     limits = f"{known.concurrency} at once, answers of {known.max_tokens} tokens"
     limits += f", prompts of {known.longest_prompt}" if known.longest_prompt else ""
-    yield Compared("load", "not checked", f"its clients decide it; certified up to {limits}")
+    yield Compared("load", "not checked", f"its clients decide it; certified up to {limits}{region}")
     if known.request:
         yield Compared("request fields", "not checked", f"every request must carry {json.dumps(known.request)}")
 

@@ -231,6 +231,9 @@ def test_fewer_slots_than_the_region_reaches_are_a_contradiction() -> None:
     seen = server_check.compare(of, None, lambda _: json.dumps(PROPS | {"total_slots": 2}))
 
     assert "concurrency: 2 slots, certified with 4 requests at once" == server_check.differences(seen)
+    assert "certified up to 1 at once, answers of 64 tokens, prompts of 200; further in the region of chat" in (
+        server_check.not_checked(seen)
+    )
 
 
 def answer(cached: int | None = 0, drafted: int | None = 8, fault: str | None = None) -> Answer:
