@@ -102,6 +102,7 @@ class Client:
     def open(self, setting: Setting) -> bool:
         """Start a system for *setting*, unless the running one can serve it; tell whether it was started."""
         if self._subject is not None and self._backend.residence(setting) == self._backend.residence(self._setting):
+            self._setting = setting  # what it serves from now on: the setting of which it may die
             return False
         self.close()
         self._deaths = 0

@@ -85,7 +85,7 @@ DIES = """
 
 def dying(place: Place, code: str) -> Place:
     """Write an SLO for the echoing worker with *code* at the start of each answer, and a region of two temperatures."""
-    echoing(place)
+    echoing(place, timeout="1 s")
     worker = place.path / "my_worker.py"
     begin = '    send(begin=request["ask"])\n'
     text = worker.read_text().replace(begin, code + begin, 1)
@@ -99,19 +99,27 @@ def dying(place: Place, code: str) -> Place:
     return place
 
 
-def test_a_system_that_dies_of_a_point_is_started_for_the_next_one(place: Place) -> None:
+@pytest.mark.parametrize(
+    ("number", "fault"),
+    [
+        pytest.param("SIGKILL", "worker died: signal 9", id="killed"),
+        pytest.param("SIGSTOP", "timeout", id="stopped"),
+    ],
+)
+def test_a_system_that_dies_of_a_point_is_started_for_the_next_one(place: Place, number: str, fault: str) -> None:
     """
-    The worker is killed by each request of one point: that point is outside, by the answers that failed; the next point
-    is measured by a system that was started again.
+    The worker is killed, or stopped, by each request of one point: that point is outside, by the answers that failed;
+    the next point is measured by a system that was started again.
     """
-    done = dying(place, DIES).run(*RUN)
+    done = dying(place, DIES.replace("SIGKILL", number)).run(*RUN)
 
     region, found = promoted(place, done), points(place)
     assert ("inside", "outside") == (found['{"temperature": 0.5}'][0], found['{"temperature": 1.0}'][0])
     assert "error_rate" in found['{"temperature": 1.0}'][1]
+    assert "died (3 in a row): little-draft, draft length 2, temperature 1" in done.err
     assert "the limit was not tried" in found['{"max_tokens": 128}'][1]
     assert 0.5 == region["temperature"]["at_most"]
-    assert '"fault":"worker died: signal 9' in (place.path / "run" / "region.jsonl").read_text()
+    assert f'"fault":"{fault}' in (place.path / "run" / "region.jsonl").read_text()
 
 
 def test_a_system_that_never_starts_again_leaves_the_rest_open(place: Place) -> None:
