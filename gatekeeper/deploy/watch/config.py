@@ -71,6 +71,10 @@ class WatchConfig:
         if self.textfile is not None and not self.textfile.is_dir():
             hint = "create it, and start the node exporter with --collector.textfile.directory"
             raise InputError(f"--textfile {self.textfile} is not a folder", hint=hint)
+        run = self.policy.parent
+        if self.policy.name == "policy.toml" and not self.policy.exists() and run_directory.is_run(run):
+            hint = f"see its verdict: gatekeeper report {run} --format text"
+            raise InputError(f"the run {run} wrote no policy.toml: there is nothing to deploy", hint=hint)
         inputs.read_text(self.policy, "policy")  # first, so that an error names a mistyped path and not its folder
         for option, address in (("--url", self.url), ("--plain-url", self.plain_url)):
             if address is not None and urlsplit(address).scheme not in {"http", "https"}:

@@ -60,6 +60,19 @@ def test_a_folder_in_place_of_a_policy_is_refused(tmp_path: Path, monkeypatch: p
     assert "--run RUN_DIR" in bare.hint
 
 
+def test_a_run_that_promoted_nothing_has_no_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The error says that the run decided so, and where its reasons are: the path is not mistyped.
+    """
+    made = Deployed.served(tmp_path, "http://127.0.0.1:9")
+    monkeypatch.chdir(made.path)
+    error = CliRunner().invoke(gatekeeper, ["watch", "run/policy.toml"]).exception
+
+    assert isinstance(error, InputError)
+    assert "wrote no policy.toml" in error.message
+    assert "gatekeeper report run" in error.hint
+
+
 @pytest.mark.parametrize(("interval", "expected"), [(60.0, 5.0), (10.0, 1.0), (600.0, 10.0)])
 def test_the_host_is_sampled_as_often_as_the_interval_needs(interval: float, expected: float) -> None:
     """
