@@ -130,3 +130,18 @@ def test_where_the_arms_need_a_process_each_the_region_is_found_too(scripted: Sc
     place.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
 
     assert {"temperature": ["certified", "inside", "outside"]} == outcomes(place)
+
+
+def test_more_streams_must_pay_for_the_server_as_a_whole(scripted: Scripted) -> None:
+    """
+    Each answer decodes faster with a draft, but waits longer for its first token. With two streams fewer tokens come in
+    all, so that point is outside, although the SLO names the speed of single answers alone.
+    """
+    place = with_region(scripted, {"concurrency": [1, 2]}, truth={"slower": [], "draft_prefill": "2 s"})
+
+    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
+
+    (point,) = region_of(place)["points"]
+    assert "outside" == point["outcome"]
+    assert point["because"].startswith("system_throughput_ratio: ")
+    assert ["pass"] == [one["outcome"] for one in point["checks"] if one["metric"] == "throughput_ratio"]

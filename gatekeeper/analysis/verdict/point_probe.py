@@ -7,7 +7,7 @@ from typing import Any
 from gatekeeper.analysis.metrics.comparability import voided_metrics
 from gatekeeper.analysis.metrics.exactness import Divergence, divergences
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
-from gatekeeper.analysis.plan.objectives import all_objectives
+from gatekeeper.analysis.plan.objectives import NO_LOSS, Implicit, all_objectives
 from gatekeeper.analysis.plan.region_points import Point, PointPlan
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case
@@ -38,6 +38,15 @@ OF_TIME = frozenset(
 """What only a soak shows; at a point, which takes a minute, it is not checked."""
 OWN_PASS = {"first_tokens_p_value": "temperature", "warm_cache_agreement": "context"}
 """Metrics that a pass after the soak measures, and the axis on which its result says nothing of another value."""
+SYSTEM_RATIO = "system_throughput_ratio"
+_NO_QUEUE = (
+    Implicit(
+        metric=SYSTEM_RATIO,
+        at_least=NO_LOSS,
+        why="implicit where a point has more streams: a server that does not batch with a draft lets requests wait, "
+        "which the speed of each answer does not show",
+    ),
+)
 WORDS = {Outcome.PASS: "inside", Outcome.FAIL: "outside", Outcome.UNPROVEN: "open"}
 
 
@@ -92,6 +101,8 @@ def point_evidence(case: Case, plan: PointPlan, seen: Sequence[Generation]) -> P
 
 def _objectives(case: Case, plan: PointPlan) -> list[Objective]:
     every = all_objectives(plan.slo, plan.workload, speculating=True, terms=case.plan.terms)
+    if "concurrency" in dict(plan.point) and all(one.metric != SYSTEM_RATIO for one in every):
+        every = (*every, *_NO_QUEUE)
     return [one for one in every if one.metric not in OF_TIME and _asked_of(one, plan.point)]
 
 
