@@ -1,11 +1,12 @@
 """policy.toml: what may be deployed, as `certify` writes it and a person edits it."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AwareDatetime, Field, field_validator, model_validator
+from pydantic import AwareDatetime, BeforeValidator, Field, field_validator, model_validator
 
 from gatekeeper.core.errors import did_you_mean
 from gatekeeper.core.metrics import BY_NAME, Metric, Per, Sight
@@ -318,7 +319,17 @@ class Default(InputTable):
     speculation: Literal[False] = False
 
 
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{16,64}$")]
+_DIGEST = r"^[0-9a-f]{16,64}$"
+
+
+def _checked_digest(value: object) -> object:
+    """Return a digest in lower case; refuse another text without showing it: it may be the key itself."""
+    if isinstance(value, str) and re.match(_DIGEST, value.lower()) is None:
+        raise ValueError('not 16 to 64 hexadecimal digits of a SHA-256\nprintf %s "$TEXT" | shasum -a 256')
+    return value.lower() if isinstance(value, str) else value
+
+
+Digest = Annotated[str, Field(pattern=_DIGEST), BeforeValidator(_checked_digest)]
 """The first 16 to 64 hexadecimal digits of a SHA-256."""
 RESPONSE_FORMATS = ("text", "json_object", "json_schema")
 
@@ -339,7 +350,9 @@ class ProxyRule(InputTable):
     @model_validator(mode="after")
     def _has_condition(self) -> "ProxyRule":
         if not self.model_fields_set - {"workload"}:
-            raise ValueError("a rule without a condition fits every request\nname a workload 'default' for the rest")
+            raise ValueError(
+                "a rule without a condition fits every request\nname the workload of all others as `default` of [proxy]"
+            )
         return self
 
 
@@ -360,7 +373,7 @@ class Proxy(InputTable):
     resume_at: float = Field(
         default=0.75, gt=0, lt=1, description="share of max_concurrency at which requests speculate again"
     )
-    resume_after: float = Field(default=5.0, ge=0, description="seconds for which it must have been that low")
+    resume_after: Seconds = Field(default=5.0, ge=0, description="time for which it must have been that low")
     rule: tuple[ProxyRule, ...] = ()
 
 

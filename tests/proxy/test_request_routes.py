@@ -1,18 +1,21 @@
 """The route of a live request: the policy, the load, the holdout."""
 
 import json
+import re
 import tomllib
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from gatekeeper.core.policy import Proxy, RouteRegion
+from gatekeeper.core.policy import Proxy, ProxyRule, RouteRegion
 from gatekeeper.deploy.watch.overlay import Overlay, OverlayRoute
 from gatekeeper.proxy.live_evidence import LiveEvidence
 from gatekeeper.proxy.live_request import LiveRequest, read
 from gatekeeper.proxy.request_routes import ConcurrencyLimit, RequestRoutes
 from tests.builders.live_server import CHAT, live_policy, published
+from tests.builders.place import ROOT
 
 SECOND = 1_000_000_000
 ASKED = LiveRequest(CHAT)
@@ -37,6 +40,30 @@ def test_nothing_speculates_without_a_policy_that_is_in_force() -> None:
         next(part for part in ("first round", "as certified", "overdue", "a guard was violated") if part in why)
         for why in now
     ]
+
+
+def test_the_table_of_the_documentation_is_a_valid_one() -> None:
+    """
+    What docs/proxy.md shows can be copied into a policy, times with their units.
+    """
+    (table,) = re.findall(r"```toml\n(\[proxy\].*?)```", (ROOT / "docs" / "proxy.md").read_text(), re.DOTALL)
+
+    proxy = Proxy.model_validate(tomllib.loads(table)["proxy"])
+
+    assert (5.0, "reasoning", 2) == (proxy.resume_after, proxy.default, len(proxy.rule))
+
+
+def test_a_key_in_the_place_of_its_digest_is_refused_and_not_shown() -> None:
+    """
+    Digits in upper case are the same digest; any other text may be the key, and stays out of the message.
+    """
+    upper = ProxyRule(workload="a", api_key_sha256="9F86D081884C7D65")
+    with pytest.raises(ValidationError) as refused:
+        ProxyRule(workload="a", api_key_sha256="sk-verysecret")
+
+    assert "9f86d081884c7d65" == upper.api_key_sha256
+    assert "hexadecimal digits" in refused.value.errors()[0]["msg"]
+    assert "sk-verysecret" not in refused.value.errors()[0]["msg"]
 
 
 def test_a_workload_without_a_route_decodes_plainly() -> None:
