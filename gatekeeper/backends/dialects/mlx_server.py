@@ -17,7 +17,7 @@ from gatekeeper.backends.dialects.dialect import (
     thinking,
 )
 from gatekeeper.backends.http.chat import ChatResponse, request_fields
-from gatekeeper.backends.process import installed
+from gatekeeper.backends.process import installed, installed_beside
 from gatekeeper.backends.workers.mlx_server_tap import METRICS, PREFIX
 from gatekeeper.backends.workers.rounds import rounds_from
 from gatekeeper.core.metrics import Sight
@@ -68,7 +68,8 @@ def traffic(get: Get) -> Counters | None:
 
 def versions(subject: Subject) -> dict[str, str]:
     """Return the versions of this environment, which serves both arms unless the SLO names another's program."""
-    return installed("mlx", "mlx-lm", "transformers") if subject.program is None else {}
+    names = ("mlx", "mlx-lm", "transformers")
+    return installed(*names) if subject.program is None else installed_beside(subject.program[0], names)
 
 
 DIALECT = Dialect(
