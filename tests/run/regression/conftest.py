@@ -29,7 +29,10 @@ def write_worker(
         "for place, word in enumerate(words[len(arrivals) :][: width + 1]):",
         f"right = min(width, {accepted})\n        for place, word in enumerate(words[len(arrivals) :][: right + 1]):",
     )
-    code = code.replace("[now, 1, place < width,", "[now, 1, place < right,")
+    code = code.replace("[now, 1, place < width,", "[now, 1, place < right,").replace(
+        "versions={}", "versions=VERSIONS"
+    )
+    begin = f"VERSIONS = {{}}\n{begin}"
     write_wheel(folder, name, version, begin + code if starts else "raise SystemExit(5)\n", *metadata)
 
 

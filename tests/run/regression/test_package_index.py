@@ -15,7 +15,7 @@ from tests.run.regression.conftest import write_wheel, write_worker
 
 ENDS = ("bisect", "slo.toml", "--package", "mlx-lm", "--good", "0.31.2", "--bad", "0.32.1")
 ACCEPTANCE = ("--metric", "acceptance_rate", "--json", "--quiet", "--out", "search")
-NEEDS_CPU = "import mlx_cpu\n"
+NEEDS_CPU = "import importlib.metadata\nimport mlx_cpu\nVERSIONS = {'mlx': importlib.metadata.version('mlx')}\n"
 NEEDS_OLD_MLX = f"{NEEDS_CPU}import mlx\nif mlx.NEW: raise RuntimeError('There is no Stream(cpu, 0)')\n"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere mlx needs no library for the CPU")
 
@@ -65,14 +65,15 @@ def place(worker: Place, index: str) -> Place:
 @linux
 def test_releases_get_what_their_metadata_leave_out(place: Place) -> None:
     """
-    Each release gets the library of the CPU, and 0.31.2 an mlx that it can decode with. The release that asks for a GPU
-    build cannot be installed: it is unclear, with the installer's reason and what to try.
+    Each release gets the library of the CPU, and 0.31.2 an mlx that it can decode with, which is said. The release that
+    asks for a GPU build cannot be installed: it is unclear, with the installer's reason and what to try.
     """
     found = place.run(*ENDS, *ACCEPTANCE, code=3).document
 
     answers = {step["name"].partition("==")[2]: step["answer"] for step in found["steps"]}
     assert {"0.31.2": "good", "0.32.0": "unclear", "0.32.1": "bad"} == answers
     assert ("mlx-lm==0.31.2", ["mlx-lm==0.32.0"]) == (found["last_good"], found["unclear"])
+    assert ["worker mlx 0.31.1 to 0.32.4"] == found["also_differs"]
     because = found["steps"][1]["because"]
     assert because.startswith("cannot be installed: cannot install mlx-lm==0.32.0 mlx[cpu]: ")
     assert "mlx-cuda-12" in because
