@@ -59,13 +59,28 @@ def open_server(subject: Subject, *, models: Mapping[str, Path], base: Path, log
         if address is not None and address.is_incomplete:
             message = f"subject.{key} = {address}: its key is missing, since gatekeeper stores none"
             raise InputError(message, hint="put the key back (for watch: --url), or set subject.api_key_env")
-    other = None if subject.other_model is None else base / subject.other_model
-    backend = ServerBackend(
-        subject, models, logs, dialect, str(other.resolve()) if other is not None and other.exists() else None
-    )
+    backend = ServerBackend(subject, models, logs, dialect, _other_model(subject, models, base))
     if subject.url is None:
         _check_commands(subject, dialect)
     return backend
+
+
+def _other_model(subject: Subject, models: Mapping[str, Path], base: Path) -> str | None:
+    """Return the folder of the SLO's other model; None where the server has a name for it, or the SLO has none."""
+    if subject.other_model is None:
+        return None
+    other = base / Path(subject.other_model).expanduser()
+    if other.exists():
+        if subject.target in models and other.resolve() == models[subject.target].resolve():
+            raise InputError(
+                "subject.other_model is the target",
+                hint="name a second model: a switch to the same one switches nothing",
+            )
+        return str(other.resolve())
+    if subject.url is None and subject.other_model.startswith((".", "/", "~")):
+        message = f"subject.other_model: {other} does not exist"
+        raise InputError(message, hint="paths are relative to the SLO file; a server's own name needs no dot or slash")
+    return None
 
 
 def _check_commands(subject: Subject, dialect: Dialect) -> None:
