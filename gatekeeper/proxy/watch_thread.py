@@ -8,9 +8,11 @@ from typing import Any
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.deploy.watch.config import WatchConfig
+from gatekeeper.deploy.watch.messages import WARNING
 from gatekeeper.deploy.watch.outputs import Say
 from gatekeeper.deploy.watch.routes import LiveTraffic
 from gatekeeper.deploy.watch.session import open_session
+from gatekeeper.proxy.live_request import WORKLOAD_HEADER
 
 JOIN_S = 10.0
 """Longest wait for a round to end: one that takes longer leaves an overlay that expires as it says."""
@@ -66,6 +68,9 @@ class WatchThread:
                 self._config, say=self._say, write=_nothing, clock=self._clock, traffic=self._traffic
             ) as session:
                 self._both_arms = session.both_arms
+                proxy = session.routes.policy.proxy
+                if proxy.default is None and not proxy.rule:
+                    self._say(f"the policy has no [proxy]: only requests with {WORKLOAD_HEADER} speculate", WARNING)
                 self._opened.set()
                 session.run(None)
         except KeyboardInterrupt:
