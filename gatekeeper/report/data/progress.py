@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from gatekeeper.core.clock import wall_seconds
 from gatekeeper.core.records import Event, Generation, Reading, Role
-from gatekeeper.core.text import describe_setting
+from gatekeeper.core.text import describe_point, describe_setting
 from gatekeeper.core.units import show_bytes
 from gatekeeper.report.data.workload_progress import WorkloadProgress, WorkloadRow
 
@@ -154,8 +154,8 @@ class Progress:
                     self._next(self._soaking(float(detail["seconds"]), _figure(detail, "most")))
                 case "block" if "soak" in detail:
                     self._next(_Part(f"plain block {detail['block']}", self._at, of=_count(detail, "answers")))
-                case "closing":
-                    self._next(_Part("closing pass", self._at, of=_count(detail, "answers")))
+                case "closing" | "point":
+                    self._pass_over(detail)
                 case "answer":
                     self._answer(detail)
                 case "tie" | "forced":
@@ -234,6 +234,13 @@ class Progress:
         counts = most is not None and most > seconds
         expected = self._expected.get("soak", 0.0) - self._soaked
         return _Part("", self._at, min(most, max(seconds, expected)) if counts and most else seconds, most)
+
+    def _pass_over(self, detail: Mapping[str, Any]) -> None:
+        """Begin the closing pass, or a point of a region, whose figures are compared with no other point's."""
+        if "point" in detail:
+            self._workloads = {str(detail["workload"]): WorkloadProgress()}
+        name = describe_point(detail["point"]) if "point" in detail else "closing pass"
+        self._next(_Part(name, self._at, of=_count(detail, "answers")))
 
     def _next(self, part: _Part) -> None:
         before = self._part
