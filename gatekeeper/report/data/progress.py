@@ -155,7 +155,7 @@ class Progress:
                 case "block" if "soak" in detail:
                     self._next(_Part(f"plain block {detail['block']}", self._at, of=_count(detail, "answers")))
                 case "closing" | "point":
-                    self._pass_over(detail)
+                    self._begin_pass(detail)
                 case "answer":
                     self._answer(detail)
                 case "tie" | "forced":
@@ -235,7 +235,7 @@ class Progress:
         expected = self._expected.get("soak", 0.0) - self._soaked
         return _Part("", self._at, min(most, max(seconds, expected)) if counts and most else seconds, most)
 
-    def _pass_over(self, detail: Mapping[str, Any]) -> None:
+    def _begin_pass(self, detail: Mapping[str, Any]) -> None:
         """Begin the closing pass, or a point of a region, whose figures are compared with no other point's."""
         if "point" in detail:
             self._workloads = {str(detail["workload"]): WorkloadProgress()}
