@@ -18,7 +18,8 @@ from gatekeeper.core.verdict import Estimate, Missing, fact
 
 PAIRED = ("throughput_ratio", "answer_throughput_ratio", "ttft_delta")
 """Ratios to plain decoding of the same version."""
-ABSOLUTE = ("acceptance_rate", "acceptance_length", "decode_throughput", "ttft")
+COUNTED = ("acceptance_rate", "acceptance_length")
+ABSOLUTE = (*COUNTED, "decode_throughput", "ttft")
 """Read from the answers of the draft alone; times hold the state of the machine as well."""
 SHARES = ("token_agreement", "warm_cache_agreement")
 """Counted on the canaries: they are known as soon as the rest cannot change the answer."""

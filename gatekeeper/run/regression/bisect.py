@@ -28,6 +28,7 @@ from gatekeeper.run.regression import package_environments as environments
 from gatekeeper.run.regression.mlx_requirements import check_worker, completed, parsed
 from gatekeeper.run.regression.package_environments import InstallError, PackageEnvironment, environment
 from gatekeeper.run.regression.version_probe import Wanted, one_workload, probe_version
+from gatekeeper.run.stages.freeze import freeze_models
 
 STATE = "bisect.json"
 UNMEASURED = (
@@ -92,13 +93,24 @@ def bisect(search: Search, out: Path, *, resume: bool, observers: Sequence[Obser
     if len(search.versions) < 2:
         raise InputError("bisect needs two versions or more", hint="name --good and --bad, or --step twice or more")
     given, workload = one_workload(inputs.read(search.slo), search.workload)
-    if given.slo.subject.backend == "mlx":
-        for one in search.versions:
-            check_worker((*one.requirements, *search.also))
+    _check(search, given)
     state = _state(search, out, resume=resume)
     hold = host.hold_host(out.absolute().name) if takes_real_time(given) else nullcontext()
     with hold:
         return _Bisection(search, given, workload, out, state, observers).run()
+
+
+def _check(search: Search, given: Inputs) -> None:
+    """Raise InputError for what no version could show, before one is installed."""
+    backend = given.slo.subject.backend
+    for one in search.versions:
+        if one.requirements and backend == "mlx":
+            check_worker((*one.requirements, *search.also))
+        if one.requirements and backend == "mlx-server" and search.metric in symptom.COUNTED:
+            message = f"{search.metric}: only this gatekeeper's own mlx_lm.server counts rounds, not one of a release"
+            raise InputError(message, hint='set backend = "mlx" in [subject], whose worker counts them')
+    if not any(one.draft for one in search.versions):
+        freeze_models(given)
 
 
 def _state(search: Search, out: Path, *, resume: bool) -> dict[str, Any]:

@@ -94,20 +94,43 @@ def test_an_end_that_does_not_start_is_named_with_its_error(place: Place) -> Non
     assert "Traceback" not in done.out + done.err
 
 
-def test_the_mlx_backend_refuses_releases_that_it_cannot_run_before_any_is_installed(place: Place) -> None:
+REFUSED = {
+    "a release that the worker cannot run": (
+        {"backend": "mlx"},
+        "backend mlx cannot run mlx-lm 0.27.1: it needs 0.28.0 or newer",
+        'backend = "mlx-server"',
+    ),
+    "rounds that nothing counts": (
+        {"backend": "mlx-server"},
+        "only this gatekeeper's own mlx_lm.server counts rounds",
+        'backend = "mlx"',
+    ),
+    "a model that is not there": (
+        {"backend": "mlx-server", "target": "./nowhere"},
+        "nowhere",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_no_release_could_show_is_refused_before_any_is_installed(case: str, place: Place) -> None:
     """
-    The worker of the `mlx` backend needs mlx-lm 0.28.0: exit code 2 at once, with the backend to use instead.
+    Exit code 2 at once, with what to do, and not minutes later.
     """
+    subject, message, hint = REFUSED[case]
     slo = tomllib.loads((place.path / "slo.toml").read_text())
     del slo["subject"]["command"]
-    slo["subject"]["backend"] = "mlx"
+    slo["subject"] |= subject
     place.write_slo(slo)
+    metric = ("--metric", "ttft" if "target" in subject else "acceptance_rate")
 
-    done = place.run("bisect", "slo.toml", "--package", "mlx-lm", "--versions", "0.27.1,0.28.0", "--out", "x", code=2)
+    done = place.run("bisect", "slo.toml", "--package", "mlx-lm", "--versions", "0.27.1,0.28.0", *metric, code=2)
 
-    assert "backend mlx cannot run mlx-lm 0.27.1: it needs 0.28.0 or newer" in done.err
-    assert 'backend = "mlx-server"' in done.err
-    assert not (place.path / "x").exists()
+    said = " ".join(done.err.split())
+    assert message in said
+    assert hint in said
+    assert not (place.path / "runs").exists()
 
 
 ADDED = [
