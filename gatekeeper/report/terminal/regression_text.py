@@ -40,7 +40,10 @@ def bisect(document: Mapping[str, Any]) -> str:
     good = f", good: {bound} {metric.show(limit)}" if limit is not None else ""
     lines = [f"{document['slo']}, {document['workload']}: {metric.name}{good}"]
     for step in document["steps"]:
-        seen = "not measured" if step["center"] is None else metric.show_range(step["lo"], step["hi"])
+        if step["center"] is None:
+            lines.append(f"  {step['name']}: {step['answer']}: {step['because']}")
+            continue
+        seen = metric.show_range(step["lo"], step["hi"])
         took = f", {show_seconds(step['seconds'])}" if step.get("seconds") else ""
         why = f": {step['because']}" if step["because"] else ""
         lines.append(f"  {step['name']}: {step['answer'] or 'tested'}, {seen} on {step['n']} canaries{took}{why}")

@@ -146,15 +146,17 @@ def _make(path: Path, requirements: Sequence[str], options: Sequence[str]) -> No
         for step in steps:
             if not _succeeds(step, output):
                 shutil.rmtree(path, ignore_errors=True)
-                message = f"cannot install {' '.join(requirements)}"
-                raise InstallError(message, cause=f"{message}: {_refusal(log)}", hint=f"its log is {log}")
+                named = " ".join(requirements)
+                raise InstallError(
+                    f"cannot install {named}", cause=f"{named}: {_refusal(log)}", hint=f"its log is {log}"
+                )
 
 
 def _refusal(log: Path) -> str:
     """Return why an installer refused: the whole sentence of uv, or the line of pip that names it."""
     text = log.read_text(encoding="utf-8", errors="replace")
-    _, drawn, sentence = text.partition("╰─▶")
-    return quote(" ".join(sentence.split())) if drawn else error_line(log) or "the installer did not say why"
+    _, begun, sentence = text.partition("Because ")
+    return quote(" ".join(f"{begun}{sentence}".split())) if begun else error_line(log) or "the installer gave no reason"
 
 
 def _succeeds(step: Sequence[str], output: IO[bytes]) -> bool:

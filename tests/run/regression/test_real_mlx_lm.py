@@ -179,6 +179,23 @@ def test_releases_are_searched_as_a_user_types_it(place: Place) -> None:
     assert "0.31.1" == good["versions"]["mlx"]
 
 
+@pytest.mark.parametrize("versions", ["0.28.0,0.29.1", "0.30.4,0.32.0"])
+def test_releases_of_the_index_are_measured(versions: str, place: Place) -> None:
+    """
+    Rows of the docs: each release accepts as much as any other, and its cache changes most answers.
+    """
+    slo = str(ROOT / "slos" / "quickstart.toml")
+    words = ("--package", "mlx-lm", "--versions", versions, "--workload", "code", "--json", "--quiet")
+
+    counted = place.run("bisect", slo, *words, "--metric", "acceptance_rate", code=3).document
+    cached = place.run("bisect", "slo.toml", *words, "--metric", "warm_cache_agreement", code=3).document
+
+    assert ["0.922", "0.922"] == [f"{one['center']:.3f}" for one in counted["steps"]]
+    assert [0.25 if "0.28.0" in one["name"] else 0.125 for one in cached["steps"]] == [
+        one["center"] for one in cached["steps"]
+    ]
+
+
 def test_the_lighter_draft_of_the_quickstart_is_accepted_less_often(place: Place) -> None:
     """
     Two drafts side by side on the real mlx-lm: the figure of the docs, which counts no time, and equal answers.
