@@ -227,7 +227,8 @@ def _as_now(response: object) -> object:
 
 
 def _plain_answer(response: Json) -> RecordedAnswer | None:
-    """Return the answer that a proxy wrote as text and calls."""
-    text, calls = response.get("text"), response.get("tool_calls")
+    """Return the answer that a proxy wrote as text and calls, or that of llama-server's own /completion."""
+    text, calls = response.get("text", response.get("content")), response.get("tool_calls")
     made = tuple(_call(one) for one in calls) if isinstance(calls, list) else ()
-    return RecordedAnswer(text if isinstance(text, str) else "", made) if text or made else None
+    tokens = token_count(response.get("tokens_predicted"))
+    return RecordedAnswer(text if isinstance(text, str) else "", made, tokens) if text or made else None

@@ -130,7 +130,11 @@ def test_a_record_of_the_responses_api_may_hold_both_sides(tmp_path: Path) -> No
             ["Dear Ann, your order is late, and we are sorry for it.", "", '{"id": 7}'],
         ),
         ("batch.jsonl", ["Name three rivers.", "Name three lakes."], [None, "Garda, Como, Iseo"]),
-        ("llama-server.log", ["Name three seas.", "Name three capes."], ["Baltic, Black, Red", None]),
+        (
+            "llama-server.log",
+            ["Name three seas.", "Name three capes.", "Once upon a time"],
+            ["Baltic, Black, Red", None, " there was a mill."],
+        ),
         ("litellm.jsonl", ["Name three moons."], ["Io, Europa, Titan"]),
         (
             "spans.json",
