@@ -2,9 +2,13 @@
 
 The little pair on two real mlx_lm.servers. One, two, four and eight clients stream answers of 32 tokens from the server
 that drafts, from the plain one, and through the proxy: at each load in turns, whose order changes from round to round,
-for SECONDS (40). Speeds are tokens per second of all clients together, while all of them have a request in flight, from
-the end of the first request of each. `whole turn` counts from the first request to the last answer: with the moment in
-which the proxy notices the load, and the end, where clients finish one by one.
+for SECONDS (40). Each client waits a random moment before each request, the same ones in all arms of a round. Without
+it clients stay in step or out of step by chance, and mlx_lm.server answers two requests that arrive at once together,
+but one that arrives 0.1 s after another only when that has ended.
+
+Speeds are tokens per second of all clients together, while all of them are busy, from the end of the first request of
+each. `whole turn` counts from the first request to the last answer: with the moment in which the proxy notices the load,
+and the end, where clients finish one by one.
 
 Before, the turning point is measured: the most clients up to which drafting is faster. It is the max_concurrency of the
 proxy's route. Met: the 95 % interval of the ratio lies above 1 - MOST_LOST; missed: below; else not decided.
@@ -12,6 +16,7 @@ proxy's route. Met: the 95 % interval of the ratio lies above 1 - MOST_LOST; mis
 
 import http.client
 import json
+import random
 import sys
 import tempfile
 import time
@@ -33,6 +38,8 @@ TOKENS, EACH, SECONDS = 32, 4, 40.0
 BODY = json.dumps({**ASKED, "max_tokens": TOKENS, "stream": True, "logit_bias": {END_OF_ANSWER: -100.0}})
 MOST_LOST = 0.05
 """Share of the faster arm's speed that the proxy may lose."""
+MOST_WAIT_S = 0.1
+"""Longest moment that a client waits; an answer takes three times as long and more."""
 CALIBRATION = 3
 """Rounds at each load that find the turning point."""
 RESUME_S = 1.0
@@ -44,13 +51,15 @@ Turn = dict[str, tuple[float, float]]
 """By arm: the speed while all clients were busy, and that of the whole turn."""
 
 
-def speeds(url: str, clients: int) -> tuple[float, float]:
+def speeds(url: str, clients: int, seed: int) -> tuple[float, float]:
     """Return the tokens per second of *clients* with one request each at a time: while all are busy, and as a whole."""
 
-    def client(_: int) -> list[Span]:
+    def client(number: int) -> list[Span]:
+        moments = random.Random(1000 * seed + number)
         connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=600)
         spans = []
         for _ in range(EACH):
+            time.sleep(moments.uniform(0.0, MOST_WAIT_S))
             begun = time.monotonic()
             connection.request("POST", CHAT, BODY, {"Content-Type": "application/json"})
             answer = connection.getresponse()
@@ -74,10 +83,10 @@ def _speed(spans: Sequence[Span], within: Span) -> float:
     return TOKENS * sum(share for share in shares if share > 0) / (within[1] - within[0])
 
 
-def measured(url: str, arm: str, clients: int) -> tuple[float, float]:
+def measured(url: str, arm: str, clients: int, seed: int) -> tuple[float, float]:
     """Return the speeds of an arm; the proxy's after a pause in which it forgets the load of its turn before."""
     time.sleep(RESUME_S + 0.1 if arm == "proxy" else 0.0)
-    return speeds(url, clients)
+    return speeds(url, clients, seed)
 
 
 def turning_point(pair: ProxiedPair) -> int:
@@ -85,7 +94,7 @@ def turning_point(pair: ProxiedPair) -> int:
 
     def gain(clients: int) -> float:
         urls = pair.server("speculative"), pair.server("plain")
-        pairs = [[speeds(url, clients)[0] for url in urls] for _ in range(CALIBRATION)]
+        pairs = [[speeds(url, clients, seed)[0] for url in urls] for seed in range(CALIBRATION)]
         return median(drafting / plain for drafting, plain in pairs)
 
     return max([1, *takewhile(lambda clients: gain(clients) > 1.0, CLIENTS)])
@@ -99,7 +108,7 @@ def compare(urls: dict[str, str], clients: int, seconds: float) -> list[Turn]:
             return rounds
         first = number % len(urls)
         order = [*urls][first:] + [*urls][:first]
-        rounds.append({arm: measured(urls[arm], arm, clients) for arm in order})
+        rounds.append({arm: measured(urls[arm], arm, clients, number) for arm in order})
     raise AssertionError
 
 
