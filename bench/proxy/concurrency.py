@@ -7,8 +7,8 @@ it clients stay in step or out of step by chance, and mlx_lm.server answers two 
 but one that arrives 0.1 s after another only when that has ended.
 
 Speeds are tokens per second of all clients together, while all of them are busy, from the end of the first request of
-each. `whole turn` counts from the first request to the last answer: with the moment in which the proxy notices the load,
-and the end, where clients finish one by one.
+each. `whole turn` counts from the first request to the last answer: with the moment in which the proxy notices the
+load, and the end, where clients finish one by one.
 
 Before, the turning point is measured: the most clients up to which drafting is faster. It is the max_concurrency of the
 proxy's route. Met: the 95 % interval of the ratio lies above 1 - MOST_LOST; missed: below; else not decided.
