@@ -62,6 +62,9 @@ class PackageEnvironment:
                 update={"command" if subject.command is not None else "program": (str(there), *words[1:])}
             )
         script = self.folder / "bin" / _SCRIPTS.get(subject.backend, "python")
+        if not script.exists():
+            hint = "install mlx-lm there; with bisect: --with mlx-lm"
+            raise InputError(f"{script.name} is not in the environment {self.folder}", hint=hint)
         return subject.model_copy(update={"program": (str(script),)})
 
 

@@ -18,7 +18,7 @@ from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.analysis.stats import run_to_run
 from gatekeeper.analysis.verdict.against_certified import values
 from gatekeeper.analysis.verdict.case import soaked_seconds
-from gatekeeper.core.errors import InputError, UnresponsiveError
+from gatekeeper.core.errors import InputError, StartError, UnresponsiveError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import differences
 from gatekeeper.core.metrics import BY_NAME
@@ -138,7 +138,12 @@ def _measure(a: VersionUnderTest, b: VersionUnderTest, given: Inputs, name: str,
     begun = time.monotonic() - soaked_seconds(before)
     arm = "candidate" if dict(a.setting).get("draft") is not None else "plain"
     for side in (a, b):
-        if (fault := side.send(arm, name, canaries[0], "warmup", Role.WARMUP).answer.fault) is not None:
+        try:
+            fault = side.send(arm, name, canaries[0], "warmup", Role.WARMUP).answer.fault
+        except StartError as error:
+            message = f"{side.name.upper()} cannot be started: {error.cause}"
+            raise StartError(message, cause=error.cause, hint="its log is in --output, if you name one") from error
+        if fault is not None:
             message = f"{side.name.upper()}: its first request failed: {fault}"
             raise UnresponsiveError(message, hint="its log is in --output, if you name one")
     a.observe("stage", {"stage": "versus", "settings": {name: dict(a.setting)}, "seconds": seconds})

@@ -74,6 +74,37 @@ def test_two_programs_are_compared(releases: Place) -> None:
     assert 1.0 == row(found, "token_agreement")["center"]
 
 
+def test_a_side_that_does_not_start_is_named(releases: Place) -> None:
+    """
+    Exit code 2 with the side and the line of its log that says why.
+    """
+    broken = releases.path / "b6103" / "llama-server"
+    failing = "#!/bin/sh\ncase \"$*\" in *--port*) echo 'error: unknown model architecture' >&2; exit 3;; esac\n"
+    broken.write_text(broken.read_text().replace("#!/bin/sh\n", failing))
+    sides = ("./b6100/llama-server", "./b6103/llama-server")
+
+    done = releases.run("versus", *sides, "--slo", "slo.toml", "--seconds", "1", "--quiet", code=2)
+
+    assert "B cannot be started: error: unknown model architecture" in done.err
+
+
+def test_an_environment_without_the_server_is_said(releases: Place) -> None:
+    """
+    A virtual environment into which mlx-lm was not installed.
+    """
+    empty = releases.path / "empty" / "bin"
+    empty.mkdir(parents=True)
+    (empty / "python").symlink_to(sys.executable)
+    slo = tomllib.loads((releases.path / "slo.toml").read_text())
+    slo["subject"] |= {"backend": "mlx-server", "target": str(ROOT / "models" / "little-target"), "drafts": []}
+    releases.write_slo({**slo, "subject": {key: slo["subject"][key] for key in ("backend", "target", "drafts")}})
+
+    done = releases.run("versus", "empty", "empty", "--slo", "slo.toml", "--seconds", "1", "--quiet", code=2)
+
+    assert "mlx_lm.server is not in the environment" in done.err
+    assert "install mlx-lm there" in done.err
+
+
 @contextmanager
 def serving(program: Path, target: Path, draft: Path) -> Iterator[str]:
     """Start a server that gatekeeper did not start, as one that is deployed."""
