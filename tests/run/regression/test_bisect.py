@@ -85,12 +85,19 @@ def test_a_search_goes_on_where_it_was_interrupted(worker: Place) -> None:
 
 def test_ends_that_do_not_differ_are_said_and_nothing_is_searched(worker: Place) -> None:
     """
-    Two good ends have no change between them: exit code 3, and only the ends were tested.
+    Two good ends have no change between them: exit code 3, and only the ends were tested. Without --output each search
+    has a folder of its own, and --resume continues the latest.
     """
-    found = worker.run(*SEARCH, "--versions", "1.0,1.1", "--out", "search", code=3).document
+    words = (*SEARCH, "--versions", "1.0,1.1")
+    found = worker.run(*words, code=3).document
+    resumed = worker.run(*words, "--resume", code=3).document
+    again = worker.run(*words, code=3).document
 
     assert "no difference" in found["because"]
+    assert "--at-least" in found["hint"]
     assert 2 == len(found["steps"])
+    assert (found["run"], found["steps"]) == (resumed["run"], resumed["steps"])
+    assert ["runs/bisect-slo", "runs/bisect-slo-2"] == [found["run"], again["run"]]
 
 
 def test_a_version_that_cannot_be_installed_is_said_with_the_installers_words(worker: Place) -> None:
