@@ -105,7 +105,8 @@ async def _serve(
     stopping = asyncio.ensure_future(server.stop())
     ended.clear()
     again = asyncio.ensure_future(ended.wait())
-    await asyncio.wait((stopping, again), return_when=asyncio.FIRST_COMPLETED)
+    # By itself aiohttp waits as long once more for handlers that it has told to end.
+    await asyncio.wait((stopping, again), timeout=config.drain_s, return_when=asyncio.FIRST_COMPLETED)
     again.cancel()
     if not stopping.done():
         stopping.cancel()

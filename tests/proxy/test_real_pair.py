@@ -22,6 +22,7 @@ GUARDS = [{"metric": "error_rate", "at_most": 0.5, "for": 600.0}]
 ONCE = {"interval": 3600.0, "missing_for": 36000.0, "canaries": 1}
 TOOLS = [{"type": "function", "function": {"name": "book_room", "parameters": {"type": "object", "properties": {}}}}]
 SYSTEM = "you are a clerk."
+DRAIN_S = 30.0
 MOST_UNTIL_OFF = 1000
 """Requests until the loss is proven; other work on the machine makes their speeds differ more than those simulated."""
 RULES: list[dict[str, Any]] = [
@@ -160,6 +161,31 @@ def test_a_shutdown_lets_a_real_request_end(pair: ProxiedPair) -> None:
     assert 0 == pair.process.wait(60)
     assert received.endswith(b"data: [DONE]\n\n")
     assert None is pair.records[-1]["fault"]
+
+
+@pytest.mark.nightly
+def test_a_shutdown_waits_no_longer_than_it_is_given(tmp_path: Path) -> None:
+    """
+    A server that has stopped in mid-answer holds the proxy for `--drain` and not twice as long: the services of soak/
+    kill it after one and a half times that. The request is recorded as failed.
+    """
+    policy: dict[str, Any] = {"watch": ONCE, "proxy": {"default": "json", "holdout": 0.01}}
+    run = promoted_run(tmp_path / "run", guards=GUARDS, **policy)
+    with proxied_pair(run, "--drain", f"{DRAIN_S}s") as pair:
+        assert pair.process is not None
+        pieces = pair.stream(4000).iter_raw()
+        next(pieces)
+        for pid in pair.pids.values():
+            os.kill(pid, signal.SIGSTOP)
+        pair.process.send_signal(signal.SIGTERM)
+
+        assert 0 == pair.process.wait(1.5 * DRAIN_S)
+        (record,) = pair.records
+        with pytest.raises(httpx2.HTTPError):
+            list(pieces)
+
+    assert record["fault"]
+    assert DRAIN_S <= record["duration_s"]
 
 
 def refused(url: str) -> bool:
