@@ -87,8 +87,10 @@ def prepare(
     """
     models, missing = _models(inputs, needed=measuring)
     backend = open_backend(inputs.slo.subject, models=models.folders, base=inputs.base, logs=logs)
-    for knob in dict(fixed or ()):
-        if knob != "draft" and knob not in backend.knobs:
+    # [sweep.default] may name the draft length of a server that is already running.
+    named = inputs.slo.sweep.default.model_dump()
+    for knob, value in fixed or ():
+        if knob not in {"draft", *backend.knobs} and value != named.get(knob):
             hint = f"its knobs: {', '.join(sorted(backend.knobs))}"
             raise InputError(f"--set {knob}: backend {backend.name} has no knob {knob}", hint=hint)
     here = host.conditions()

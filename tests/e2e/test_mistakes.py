@@ -3,6 +3,7 @@
 import os
 import pwd
 import shutil
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.builders.place import Place
+from tests.builders.place import ROOT, Place
 
 GOOD = """\
 schema = 1
@@ -214,6 +215,24 @@ def test_a_file_that_is_not_it_is_named_with_what_is_there(mine: Place, named: s
     message, _, advice = refused.err.partition("hint:")
     assert says in message
     assert hint in advice
+
+
+@pytest.mark.parametrize(("length", "says"), [(4, "no connection"), (8, "has no knob num_draft_tokens")])
+def test_the_draft_length_of_a_running_server_may_be_named(place: Place, length: int, says: str) -> None:
+    """
+    A server that is already running has its draft length: [sweep.default] names it, and `--set` cannot change it.
+    """
+    slo = tomllib.loads((ROOT / "slos" / "smoke.toml").read_text())
+    target, draft = (str(ROOT / "models" / name) for name in ("little-target", "little-draft"))
+    nowhere = {"url": "http://127.0.0.1:9/v1", "plain_url": "http://127.0.0.1:9/v1"}
+    slo["subject"] = {"backend": "openai", "target": target, "drafts": [draft], **nowhere, "start_timeout": "1 s"}
+    slo["sweep"] = {"repeats": 1, "budget": 6, "default": {"num_draft_tokens": 4}}
+    slo["objective"] = [one for one in slo["objective"] if one["metric"] != "acceptance_rate"]
+    place.write_slo(slo)
+
+    refused = place.run("soak", "slo.toml", "--set", f"num_draft_tokens={length}", "--out", "run", code=2)
+
+    assert says in refused.err
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Literal
 from gatekeeper.analysis.metrics.exactness import WARM_PARTS
 from gatekeeper.analysis.plan.ladder import bound_level, first_look_level, soaked_settings
 from gatekeeper.analysis.plan.objectives import Terms, all_objectives
+from gatekeeper.analysis.plan.settings import defaults
 from gatekeeper.analysis.plan.sweep_plan import share_of_budget, sweep_canaries
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.canary import Canary
@@ -203,6 +204,10 @@ def _objective(
         if unseen == Sight.ROUNDS and Sight.CLAIMED_ROUNDS in kind.sight:
             hint = 'use the server\'s own counters with from = "claims", or remove the objective'
         return [Complaint("never", about, f"backend {kind.name} does not show: {_names(unseen)}", hint)]
+    if objective.source == "timing" and metric.name != "acceptance_length" and not _draft_length(slo):
+        message = "the timing shows tokens per round, and no share of them without the draft length"
+        hint = "set num_draft_tokens in [sweep.default] to what the server drafts, or use acceptance_length"
+        return [Complaint("never", about, message, hint)]
     if metric.per is Per.WINDOW and 3 * slo.soak.window_s > slo.soak.duration:
         message = f"three windows of {slo.soak.window_s:g} s are longer than the soak of {slo.soak.duration:g} s"
         hint = f'set soak.window = "{slo.soak.duration / 3:g} s", or duration = "{3 * slo.soak.window_s:g} s"'
@@ -211,6 +216,11 @@ def _objective(
         message = f"backend {kind.name} does not count drafted tokens, so the answers that used the draft are unknown"
         return [Complaint("never", about, message, "remove `scope`: for the run as a whole it can be shown")]
     return [*_wrong_conditions(slo, metric, about), *_too_few(slo, workload, objective, about, canaries)]
+
+
+def _draft_length(slo: Slo) -> bool:
+    """Return whether the SLO names a fixed draft length, also one that a running server has."""
+    return isinstance(defaults(slo).get("num_draft_tokens"), int)
 
 
 def _counts(kind: BackendTraits) -> bool:

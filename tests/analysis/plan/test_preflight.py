@@ -143,6 +143,24 @@ def test_drafts_that_end_where_unsure_are_compared_with_a_fixed_length(swept: li
     assert weights == [one.weight for one in seen if one.about == "sweep.draft_p_min"]
 
 
+@pytest.mark.parametrize(
+    ("metric", "sweep", "refused"),
+    [
+        ("acceptance_rate", {}, True),
+        ("acceptance_rate", {"default": {"num_draft_tokens": 4}}, False),
+        ("acceptance_length", {}, False),
+    ],
+)
+def test_a_share_from_timing_needs_the_draft_length(metric: str, sweep: dict[str, Any], refused: bool) -> None:
+    """
+    Bursts show tokens per round; what share of the drafted ones that is follows only from the draft length.
+    """
+    kind = BackendTraits("openai", EVERYTHING & ~(Sight.ROUNDS | Sight.CLAIMED_ROUNDS), 8, SEES_ALL.knobs)
+    written = slo(objective(metric, at_least=0.5, **{"from": "timing"}), sweep=sweep)
+
+    assert refused == any("without the draft length" in one.message for one in found(written, kind=kind))
+
+
 def test_a_claim_is_enough_only_where_it_is_asked_for() -> None:
     """
     A server that only claims its acceptance is refused, unless the objective says `from = "claims"`.
