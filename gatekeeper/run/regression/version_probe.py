@@ -105,7 +105,7 @@ class VersionUnderTest:
 
     def versions(self) -> Mapping[str, str]:
         """Return what answered, as the manifest names it."""
-        ours = ("gatekeeper", "python", "numpy", "command", "plain_command")
+        ours = ("gatekeeper", "python", "numpy", "program", "command", "plain_command")
         found = self.prepared.manifest.versions.items()
         return {name: version for name, version in found if name not in ours and not name.startswith("file ")}
 
