@@ -2,8 +2,12 @@
 
 One server sends tokens whose send times they carry (`known_times.py`). Every arm takes its turn in each round, direct
 connections included, so that other work on the machine disturbs all arms alike. Added times are the differences of an
-arm's quantile and the direct one's in the same round, the median over the rounds. Capacity is tokens per second of the
-proxy's own processor time, which other work does not take: as fast as they come, at 50,000 a second, and at 6,400.
+arm's quantile and the direct one's in the same round, the median over the rounds.
+
+Where the system can pin processes (Linux), a proxy has one processor to itself, and the clients and the server share
+another: else the scheduler may let a client wait for the very proxy that woke it, though a processor is idle.
+`--unpinned` leaves it to the system. Capacity is tokens per second of the proxy's own processor time, which other work
+does not take: as fast as they come, at 50,000 a second, and at 6,400.
 
 nginx and haproxy are Debian's packages. LiteLLM is its proxy, in a virtual environment of its own whose program the
 variable LITELLM names: `python -m venv V && V/bin/pip install 'litellm[proxy]' && export LITELLM=V/bin/litellm`.
@@ -21,6 +25,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
@@ -107,18 +112,39 @@ def command_of(name: str, port: int, upstream: int, folder: Path) -> list[str] |
         without_keys = {"dangerously_permit_weak_or_unset_master_key": True}  # it listens on 127.0.0.1 alone
         config.write_text(json.dumps({"model_list": listed, "general_settings": without_keys}))
         return [program, "--config", str(config), "--port", str(port), "--host", "127.0.0.1"]
+    return _stack(name, port, upstream)
+
+
+def _stack(name: str, port: int, upstream: int) -> list[str] | None:
+    library = name.removesuffix("-uvloop")
+    needs = ("starlette", "uvicorn", library) if library.startswith("httpx") else ()
+    if any(find_spec(one) is None for one in needs):
+        return None
     return [sys.executable, "-m", "bench.proxy.stacks", name, str(port), f"http://127.0.0.1:{upstream}"]
 
 
+def _processors() -> list[int]:
+    """Return two processors, for the proxy and for the rest; none where processes cannot be pinned."""
+    found = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
+    return found[:2] if len(found) > 1 else []
+
+
 @contextmanager
-def arms(names: list[str]) -> Iterator[Arms]:
+def arms(names: list[str], *, pinned: bool = True) -> Iterator[Arms]:
     """Start the server and every arm that is installed; yield port and process by name, `direct` included."""
+    processors = _processors() if pinned else []
     with ExitStack() as stack:
+        if processors:
+            everywhere = os.sched_getaffinity(0)
+            stack.callback(os.sched_setaffinity, 0, everywhere)
+            os.sched_setaffinity(0, {processors[1]})
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         upstream = free_port()
 
         def start(command: list[str], port: int, patience: float = 120.0) -> psutil.Process:
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            if processors:
+                os.sched_setaffinity(process.pid, {processors[port == upstream]})
             stack.callback(process.wait)
             stack.callback(process.kill)
             until = time.monotonic() + patience
@@ -142,9 +168,9 @@ def arms(names: list[str]) -> Iterator[Arms]:
         yield found
 
 
-def latency(names: list[str], rounds: int = ROUNDS) -> None:
+def latency(names: list[str], rounds: int = ROUNDS, *, pinned: bool = True) -> None:
     """Print what each arm adds at 32 streams of 50 tokens a second, and its capacity, as the table of docs/proxy.md."""
-    with arms(names) as found:
+    with arms(names, pinned=pinned) as found:
         seen: dict[str, list[tuple[float, ...]]] = {name: [] for name in found}
         for _ in range(rounds):
             for name, (port, _process) in found.items():
@@ -233,7 +259,8 @@ def main(words: list[str]) -> None:
         latency(candidates, 3)
         load(candidates)
     if what in {"latency", "all"}:
-        latency(words[1:] or others)
+        pinned = "--unpinned" not in words
+        latency([one for one in words[1:] if one != "--unpinned"] or others, pinned=pinned)
     if what == "load":
         load(words[1:] or others)
     if what in {"memory", "all"}:

@@ -196,7 +196,7 @@ def choose(slo: Slo, seen: Sequence[SettingResult], required: str | None = None,
     if not adaptive:
         return _choose_fixed(slo, seen, required, workload)
     fixed = [one for one in seen if not adapts(one.trial.setting)]
-    found = _choose_fixed(slo, fixed, required, workload)
+    found = _choose_fixed(slo, fixed, required, workload, kind="draft of one length")
     first = adaptive[0]
     setting = chosen_of(first.one.trial.setting) if first.taken else found.setting
     because = f"{_name(first.one)}: {_ratio(first.one)}" if first.taken else found.because
@@ -204,7 +204,9 @@ def choose(slo: Slo, seen: Sequence[SettingResult], required: str | None = None,
     return replace(found, setting=setting, because=because, seen=tuple(seen), adaptive=adaptive)
 
 
-def _choose_fixed(slo: Slo, seen: Sequence[SettingResult], required: str | None, workload: str | None) -> Choice:
+def _choose_fixed(
+    slo: Slo, seen: Sequence[SettingResult], required: str | None, workload: str | None, kind: str = "draft setting"
+) -> Choice:
     """Choose, knob by knob, the shortest setting within noise of the best; plain decoding if none is faster.
 
     Where a setting keeps the bounds that *workload* has on its ratio, the shortest that does: a shorter one, within
@@ -239,7 +241,7 @@ def _choose_fixed(slo: Slo, seen: Sequence[SettingResult], required: str | None,
         because = f"{_name(pick)}: {_ratio(pick)}; no gain shows, none is ruled out, so the soak decides"
         return Choice(chosen_of(pick.trial.setting), because + _stopped(usual), tuple(seen))
     if not beats:
-        because = f"no draft setting is faster than plain decoding: best {_best_ratio(best)}"
+        because = f"no {kind} is faster than plain decoding: best {_best_ratio(best)}"
         return Choice(PLAIN, because + _stopped(usual), tuple(seen))
     if pick not in beats:
         pick = max(beats, key=_center)
