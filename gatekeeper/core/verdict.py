@@ -8,6 +8,9 @@ from typing import Any, Literal
 
 from gatekeeper.core.errors import ExitCode
 
+UNSEEN = "cannot be seen"
+"""In a reason: the timing of bursts does not show rounds, however many answers there are."""
+
 
 class Outcome(IntEnum):
     """Outcome of a check, ordered best to worst, so the worst of many is simply their maximum."""

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.analysis.metrics.timed_rounds import TIMING_NOTE, UNSEEN
+from gatekeeper.analysis.metrics.timed_rounds import TIMING_NOTE
 from gatekeeper.analysis.metrics.timing import acceptance_length
 from gatekeeper.backends import open_backend
 from gatekeeper.core import canary
 from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters
 from gatekeeper.core.records import setting
 from gatekeeper.core.subject import Subject
+from gatekeeper.core.verdict import UNSEEN
 from tests.builders.place import ROOT, Place
 
 pytestmark = [pytest.mark.mlx, pytest.mark.nightly, pytest.mark.alone, pytest.mark.timeout(600)]

@@ -18,11 +18,9 @@ from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.core.records import Answer, Generation, Rounds
 from gatekeeper.core.slo import ADAPTIVE
-from gatekeeper.core.verdict import Estimate, Missing
+from gatekeeper.core.verdict import UNSEEN, Estimate, Missing
 
 TIMING_NOTE = "inferred from the timing of bursts"
-UNSEEN = "cannot be seen"
-"""In the reason where the timing does not show rounds, however many answers there are."""
 
 LEAST_TOKENS = 16
 """A shorter answer has too few gaps to fit a mixture."""

@@ -3,11 +3,10 @@
 import math
 from dataclasses import dataclass
 
-from gatekeeper.analysis.metrics.timed_rounds import UNSEEN
 from gatekeeper.core.metrics import BY_NAME, Metric, Per
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.units import show_seconds
-from gatekeeper.core.verdict import Check, Outcome, Verdict
+from gatekeeper.core.verdict import UNSEEN, Check, Outcome, Verdict
 
 MOST_CANARIES = 100
 """Advice to multiply the canaries by more than this is no use."""
