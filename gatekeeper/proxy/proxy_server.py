@@ -30,6 +30,10 @@ from gatekeeper.proxy.upstream import Upstream, origin_of
 MOST_BODY = 64 << 20
 """Longest request that is read before it is routed, in bytes; a longer one gets status 413."""
 CLIENT_LEFT = "client left"
+STOPPED = "the proxy was stopping"
+NOT_ITS_FAULT = frozenset({CLIENT_LEFT, STOPPED})
+"""Ends of an answer that say nothing of the server."""
+MOST_TURNS = 100
 UNDECIDED = RequestDecision("unknown", "none", False, "")
 REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -52,7 +56,7 @@ class ProxyServer:
         self._speculative = url, origin_of(url)
         self._plain = (plain_url, origin_of(plain_url)) if plain_url else self._speculative
         self._hosts = LOCAL | {one.lower() for one in hosts}
-        self._say, self._said = say, ""
+        self._say, self._said, self._is_stopping = say, "", False
         self._long = LongRequests()
         self.exposition = Exposition(routes)
         self._upstream = Upstream()
@@ -76,9 +80,14 @@ class ProxyServer:
 
     async def stop(self) -> None:
         """Accept no more, let requests end, then close every connection."""
+        self._is_stopping = True
         if self._runner is not None:
             await self._runner.cleanup()
-            await asyncio.sleep(0)  # the last records
+            for _ in range(MOST_TURNS):  # of the loop, in which cancelled requests end
+                if not self.routes.in_flight:
+                    break
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)  # the last record
         self._upstream.close()
         self._long.close()
 
@@ -201,7 +210,7 @@ class ProxyServer:
             target = used.name
             fault = f"status {answer.status}" if answer.status >= 500 else None
         except asyncio.CancelledError:
-            fault = CLIENT_LEFT
+            fault = STOPPED if self._is_stopping else CLIENT_LEFT
             raise
         except ServerFailedError as error:
             fault = failed = str(error)
@@ -272,8 +281,10 @@ class ProxyServer:
         kept = meter.body() if self._records.keeps_prompts and meter.keeps and fault is None and status == 200 else b""
         if kept and asked.body is not None:
             replied = answer_of(kept, streamed=meter.streamed)
+            # An uncertified workload keeps its name here: it may be the next to be certified.
+            known["workload"] = asked.workload or decision.workload
             self._records.keep({"schema": 1, "kind": "completion", **known, "request": asked.body, "response": replied})
-        if decision.arm is not None and fault != CLIENT_LEFT and (status is None or not 400 <= status < 500):
+        if decision.arm is not None and fault not in NOT_ITS_FAULT and (status is None or not 400 <= status < 500):
             spoken = meter.chars_per_s if meter.streamed else meter.chars / seconds
             seen = Observation(
                 decision.workload,

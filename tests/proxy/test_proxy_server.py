@@ -163,6 +163,26 @@ def test_a_client_that_hangs_up_ends_the_request_at_the_server(tmp_path: Path) -
     asyncio.run(main())
 
 
+def test_an_answer_that_the_proxy_ends_itself_is_not_its_clients_doing(tmp_path: Path) -> None:
+    """
+    A stream that does not end in the time to drain is recorded with that reason, before the proxy has stopped.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer(waits=True)) as server:
+            async with proxied(tmp_path, server) as proxy:
+                reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+                head = b"POST " + CHAT.encode() + b" HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}"
+                writer.write(head)
+                await reader.readuntil(b"word0")
+            writer.close()
+
+            assert ["the proxy was stopping"] == [one["fault"] for one in proxy.records]
+            assert 0 == proxy.routes.in_flight
+
+    asyncio.run(main())
+
+
 def test_a_client_that_does_not_read_slows_the_server_down(tmp_path: Path) -> None:
     """
     Of an endless answer the proxy takes no more than its buffers hold.
@@ -428,12 +448,15 @@ def test_kept_prompts_are_private_and_hold_both_sides(tmp_path: Path) -> None:
     async def main() -> None:
         async with listening(LiveServer(pieces=events)) as server:
             async with proxied(tmp_path, server, prompts=kept) as proxy:
-                await proxy.chat({"messages": [], "stream": True})
+                await proxy.chat({"messages": [], "stream": True}, **{"x-gatekeeper-workload": "listing"})
+
+            assert "unknown" == proxy.records[0]["workload"]
 
     asyncio.run(main())
     line = json.loads(kept.read_text())
 
     assert 0o600 == kept.stat().st_mode & 0o777
+    assert "listing" == line["workload"], "a workload without a route keeps its name"
     assert {"messages": [], "stream": True} == line["request"]
     assert ("Sure", [{"name": "get", "arguments": '{"a": 1}'}]) == (
         line["response"]["text"],
