@@ -1,4 +1,4 @@
-"""Stored runs, written by gatekeeper 0.1.0 and, where the name says so, 0.2.0, that later versions must judge alike.
+"""Stored runs, written by gatekeeper 0.1.0 or the version in their name, that later versions must judge alike.
 
 tests/golden/make.py says how they were made. A run is judged in a copy; the stored one is never written to.
 """
@@ -28,9 +28,23 @@ ENDS = {
     "damaged": ("unproven", 3),
     "graded_back_0.2.0": ("graded_back", 1),
     "unproven_0.2.0": ("unproven", 3),
+    "promoted_0.3.0": ("promoted", 0),
+    "graded_back_0.3.0": ("graded_back", 1),
+    "failed_0.3.0": ("failed", 1),
+    "unproven_0.3.0": ("unproven", 3),
+    "region_0.3.0": ("promoted", 0),
 }
 """The outcome and the exit code of each run."""
-WITH_POLICY = ("promoted", "graded_back", "failed", "graded_back_0.2.0")
+WITH_POLICY = (
+    "promoted",
+    "graded_back",
+    "failed",
+    "graded_back_0.2.0",
+    "promoted_0.3.0",
+    "graded_back_0.3.0",
+    "failed_0.3.0",
+    "region_0.3.0",
+)
 WORDING = frozenset({"because", "why"})
 """Free text, which a later version may word differently."""
 ADDED = frozenset({"scope", "population", "conditions", "launch", "longest_prompt"})
@@ -185,6 +199,9 @@ def test_the_junit_file_has_the_same_cases(place: Place, name: str) -> None:
     workload was graded back, later versions add the objectives that failed while drafting.
     """
     now = cases(place.run("report", name, "--format", "junit", code=0).out)
+    if same_version(name, "gatekeeper"):
+        assert cases(expected(name, "junit.xml")) == now
+        return
 
     added = [one for one in now if str(one[1]).endswith(" while drafting")]
     assert cases(expected(name, "junit.xml")) == [one for one in now if one not in added]

@@ -4,8 +4,8 @@
 
 writes DIRECTORY/runs/NAME and DIRECTORY/expected/NAME, of all runs unless some are named. The stored runs stay as they
 are: they show that a later version still judges what an earlier one recorded. Where gatekeeper's and numpy's versions
-are theirs, byte for byte. Run this to add those of a new version (two small ones, named NAME_VERSION), or to see how
-one was made, not to make a failing test pass.
+are theirs, byte for byte. Run this to add those of a new version, named NAME_VERSION, or to see how one was made, not
+to make a failing test pass.
 
 The clock is virtual and the host is made up, so the same versions of gatekeeper, Python and numpy write the same bytes.
 """
@@ -457,18 +457,68 @@ why = "lossless"
     readings={"memory_headroom": (6e9, 0)},
 )
 
+REGION = Golden(
+    exit_code=0,
+    slo="""\
+schema = 1
+name = "golden-region"
+why = "How far around its setting a promoted route may go: probes inside, outside and open."
+
+[subject]
+backend = "scripted"
+target = "t"
+drafts = ["heavy"]
+script = "script.json"
+
+[[workload]]
+name = "chat"
+canaries = "chat.jsonl"
+
+[sweep]
+repeats = 1
+num_draft_tokens = [4]
+
+[soak]
+duration = "100 s"
+sentinel_share = 0.5
+
+[region]
+temperature = [0.0, 0.7, 1.0]
+concurrency = [1, 2]
+
+[[objective]]
+metric = "throughput_ratio"
+at_least = 1.1
+why = "drafting must pay"
+""",
+    canaries={"chat.jsonl": _lines("chat", 12)},
+    script={
+        "seed": 17,
+        "token": "400 ms",
+        "ratio": 1.5,
+        "acceptance": 0.9,
+        "noise": {"answer": 0.02},
+        "slower": [
+            {"axis": "temperature", "above": 0.7, "by": 2.0},
+            {"axis": "concurrency", "above": 1, "by": 2.0},
+        ],
+    },
+    readings={"memory_headroom": (6e9, 0)},
+)
+
 RUNS = {
     "promoted": PROMOTED,
     "graded_back": GRADED_BACK,
     "failed": FAILED,
     "unproven": UNPROVEN,
     "damaged": DAMAGED,
+    "region": REGION,
 }
 
 
 def make(name: str, where: Path) -> None:
     """Write one golden run and what judging it gives below *where*."""
-    golden = RUNS[name]
+    golden = RUNS[name.partition("_0.")[0]]  # the name may end in the version that wrote it
     run, expected = where / "runs" / name, where / "expected" / name
     for folder in (run, expected):
         shutil.rmtree(folder, ignore_errors=True)
