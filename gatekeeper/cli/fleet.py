@@ -61,8 +61,8 @@ def plan(slos: Sequence[Path], hosts: Path, only: Sequence[str], assume: Sequenc
     from gatekeeper.fleet.cells import plan_document  # noqa: PLC0415
     from gatekeeper.report.fleet_report import plan_text  # noqa: PLC0415
 
-    found, looked = _cells(slos, hosts, only, dict(map(_size, assume)))
-    document = plan_document(found, looked)
+    cells, looked = _cells(slos, hosts, only, dict(map(_size, assume)))
+    document = plan_document(cells, looked)
     show(document, plan_text(document), as_json=as_json)
 
 
@@ -74,8 +74,8 @@ def matrix(slos: Sequence[Path], hosts: Path, only: Sequence[str]) -> None:
 
     from gatekeeper.fleet.cells import matrix as matrix_of  # noqa: PLC0415
 
-    found, _ = _cells(slos, hosts, only)
-    sys.stdout.write(json.dumps(matrix_of(found)) + "\n")
+    cells, _ = _cells(slos, hosts, only)
+    sys.stdout.write(json.dumps(matrix_of(cells)) + "\n")
 
 
 @fleet.command()
@@ -91,8 +91,9 @@ def matrix(slos: Sequence[Path], hosts: Path, only: Sequence[str]) -> None:
 @click.option("--patience", default="10 min", show_default=True, help="How long to retry after the connection is lost.")
 @click.option(
     "--scheduler",
-    metavar="tcp://…",
-    help="A running Dask scheduler; its workers see --runs, the SLOs and --hosts under the same paths.",
+    metavar="tls://…",
+    help="A running Dask scheduler, with the certificates of Dask's settings; "
+    "its workers see --runs, the SLOs and --hosts under the same paths.",
 )
 @click.option("--ship-models", is_flag=True, help="Upload the models that the SLOs name by path.")
 @click.option("--send-env", metavar="NAME", multiple=True, help="An environment variable to pass on; repeatable.")
@@ -124,10 +125,12 @@ def certify(
     Exits with the worst code of all runs.
     """
     from gatekeeper.cli.options import parse_duration  # noqa: PLC0415
-    from gatekeeper.fleet import fleet_run  # noqa: PLC0415
+    from gatekeeper.fleet import dispatch, fleet_run  # noqa: PLC0415
     from gatekeeper.report.fleet_report import text  # noqa: PLC0415
     from gatekeeper.report.terminal.fleet_view import FleetView  # noqa: PLC0415
 
+    if scheduler is not None and (exposed := dispatch.check_scheduler(scheduler)) is not None:
+        click.echo(f"warning: {exposed}", err=True)
     options = {
         "patience_s": parse_duration(patience, "--patience", "10min"),
         "ship_models": ship_models,
@@ -135,12 +138,12 @@ def certify(
         "baseline": str(Path(baseline).resolve()) if baseline is not None and Path(baseline).is_dir() else baseline,
     }
     with FleetView(quiet=quiet) as view:
-        found = fleet_run.certify(
+        document = fleet_run.certify(
             slos, hosts, runs, only=only, retries=retries, scheduler=scheduler, options=options,
             report=view.report, begin=view.begin,
         )  # fmt: skip
-    show(found, text(found), as_json=as_json)
-    return int(found["exit_code"])
+    show(document, text(document), as_json=as_json)
+    return int(document["exit_code"])
 
 
 @fleet.command()
@@ -150,9 +153,9 @@ def report(runs: Path, *, as_json: bool) -> int:
     """Show the answer of the fleet in --runs again; exits with its code."""
     from gatekeeper.report.fleet_report import text  # noqa: PLC0415
 
-    found = _read(runs)
-    show(found, text(found), as_json=as_json)
-    return int(found["exit_code"])
+    document = _read(runs)
+    show(document, text(document), as_json=as_json)
+    return int(document["exit_code"])
 
 
 @fleet.command()
@@ -166,8 +169,8 @@ def policy(slo: str, runs: Path, only: Sequence[str], *, as_json: bool) -> None:
 
     from gatekeeper.fleet.policy import common  # noqa: PLC0415
 
-    found = common(_read(runs), slo, only)
-    show(found, tomli_w.dumps(found), as_json=as_json)
+    document = common(_read(runs), slo, only)
+    show(document, tomli_w.dumps(document), as_json=as_json)
 
 
 @fleet.command()
@@ -179,10 +182,10 @@ def cancel(hosts: Path, only: Sequence[str], runs: Path, *, as_json: bool) -> in
     """Stop the runs of the fleet in --runs on their hosts."""
     from gatekeeper.fleet.on_hosts import cancel_all  # noqa: PLC0415
 
-    found = cancel_all(runs, hosts, only)
-    lines = [f"{one['host']}: {one['run']}: {one['says']}\n" for one in found["runs"]]
-    show(found, "".join(lines) or "nothing runs\n", as_json=as_json)
-    return ExitCode.UNPROVEN if any(one["error"] for one in found["runs"]) else ExitCode.OK
+    document = cancel_all(runs, hosts, only)
+    lines = [f"{row['host']}: {row['run']}: {row['says']}\n" for row in document["runs"]]
+    show(document, "".join(lines) or "nothing runs\n", as_json=as_json)
+    return ExitCode.UNPROVEN if any(row["error"] for row in document["runs"]) else ExitCode.OK
 
 
 @fleet.command()
@@ -196,18 +199,18 @@ def prune(hosts: Path, only: Sequence[str], keep: int, *, as_json: bool) -> int:
     """Remove your old downloaded runs from every host; nothing else is touched."""
     from gatekeeper.fleet.on_hosts import prune_all  # noqa: PLC0415
 
-    found = prune_all(hosts, keep, only)
-    show(found, "".join(f"{one['host']}: {one['says']}\n" for one in found["hosts"]), as_json=as_json)
-    return ExitCode.UNPROVEN if any(one["error"] for one in found["hosts"]) else ExitCode.OK
+    document = prune_all(hosts, keep, only)
+    show(document, "".join(f"{row['host']}: {row['says']}\n" for row in document["hosts"]), as_json=as_json)
+    return ExitCode.UNPROVEN if any(row["error"] for row in document["hosts"]) else ExitCode.OK
 
 
 def _read(runs: Path) -> dict[str, Any]:
     from gatekeeper.fleet import answer  # noqa: PLC0415
 
-    found = answer.read(runs)
-    if found is None:
+    document = answer.read(runs)
+    if document is None:
         raise InputError(f"{runs} holds no fleet", hint="gatekeeper fleet certify SLO... --runs DIR makes one")
-    return found
+    return document
 
 
 def _size(written: str) -> tuple[str, int]:

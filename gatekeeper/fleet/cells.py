@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.analysis.plan.duration import bytes_by_name
+from gatekeeper.analysis.plan.memory_fit import bytes_by_name
 from gatekeeper.core.errors import GatekeeperError, InputError, did_you_mean
 from gatekeeper.core.slo import CONFIDENCE, Slo
 from gatekeeper.core.units import show_bytes

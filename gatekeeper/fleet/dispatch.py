@@ -5,7 +5,7 @@ that is started again may overlap with its first life. So a host gets its next c
 and the host's own lock stays the authority. Workers only dispatch: the measured hosts run no Dask.
 """
 
-import importlib.util
+import ipaddress
 import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gatekeeper
-from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError
+from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError, InputError
 from gatekeeper.fleet.cells import Cell
 from gatekeeper.fleet.task import Done, Task, certify
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client, Future, SpecCluster
 
 TOPIC = "gatekeeper-fleet"
 THREADS_MOST = 256
@@ -64,7 +64,7 @@ def run(
     for host, own in by_host.items():
         queues[host] = _Queue(deque(own))
     with ExitStack() as stack:
-        client = stack.enter_context(_client(scheduler, len(queues), report))
+        client = stack.enter_context(_client(scheduler, len(queues)))
         if scheduler is not None:
             check_workers(client, scheduler, mark)
         client.subscribe_topic(TOPIC, lambda event: report(event[1]["cell"], "event", event[1]))
@@ -183,32 +183,78 @@ def dispatch(task: Task) -> Done:
     return certify(task, tell)
 
 
-def _client(scheduler: str | None, hosts: int, report: Report) -> "AbstractContextManager[Client]":
-    """Return a client of the team's scheduler, or of a cluster of our own: one process, a thread a host."""
+def _client(scheduler: str | None, hosts: int) -> "AbstractContextManager[Client]":
+    """Return a client of the team's scheduler, or of a cluster inside this process that listens on no port.
+
+    Whoever reaches a scheduler runs code as the owner of its workers: Dask unpickles what it is sent.
+    """
     try:
-        from distributed import Client, LocalCluster  # noqa: PLC0415
+        from distributed import Client  # noqa: PLC0415
+        from distributed.security import Security  # noqa: PLC0415
     except ImportError as error:
         raise HostLacksError("fleet needs Dask", hint="pip install 'gatekeeper-slo[fleet]'") from error
     stack = ExitStack()
     if scheduler is None:
-        settings: dict[str, Any] = {
-            "n_workers": 1,
-            "threads_per_worker": max(1, min(THREADS_MOST, hosts)),
-            "memory_limit": 0,
-            "dashboard_address": "127.0.0.1:0",
-            "worker_dashboard_address": None,
-            "silence_logs": logging.ERROR,
-        }
-        cluster = stack.enter_context(LocalCluster(**settings))
-        if importlib.util.find_spec("bokeh"):
-            report("", "dashboard", {"link": cluster.dashboard_link})
-        scheduler = cluster.scheduler_address
+        cluster = stack.enter_context(_cluster(max(1, min(THREADS_MOST, hosts))))
+        return _Closing(stack, stack.enter_context(Client(cluster)))
     try:
-        client = stack.enter_context(Client(scheduler, timeout=CONNECT_S))
-    except (OSError, ValueError) as error:
+        # The certificates of tls:// are those of Dask's own settings (distributed.comm.tls).
+        client = stack.enter_context(Client(scheduler, timeout=CONNECT_S, security=Security()))
+    except (OSError, ValueError, TypeError) as error:
         stack.close()
-        raise GatekeeperError(f"no Dask scheduler at {scheduler}: {error}", hint="check --scheduler") from error
+        raise GatekeeperError(
+            f"no Dask scheduler at {scheduler}: {error}",
+            hint="check --scheduler; tls:// needs the certificates in Dask's settings, distributed.comm.tls",
+        ) from error
     return _Closing(stack, client)
+
+
+def _cluster(threads: int) -> "AbstractContextManager[SpecCluster]":
+    """Return a cluster of one worker inside this process; LocalCluster would open two ports for its pages."""
+    from distributed import Scheduler, SpecCluster, Worker  # noqa: PLC0415
+
+    class UnreachableScheduler(Scheduler):  # type: ignore[misc, unused-ignore]
+        def start_http_server(self, *_args: object, **_options: object) -> None:
+            """Open no port."""
+
+    class UnreachableWorker(Worker):  # type: ignore[misc, unused-ignore]
+        def start_http_server(self, *_args: object, **_options: object) -> None:
+            """Open no port."""
+
+    inside = {"protocol": "inproc://", "dashboard": False}
+    worker = inside | {"nthreads": threads, "memory_limit": 0}
+    cluster: AbstractContextManager[SpecCluster] = SpecCluster(
+        scheduler={"cls": UnreachableScheduler, "options": inside},
+        workers={0: {"cls": UnreachableWorker, "options": worker}},
+        silence_logs=logging.ERROR,
+    )
+    return cluster
+
+
+def check_scheduler(address: str) -> str | None:
+    """Refuse a scheduler that strangers could use; return what to warn of, None for one behind mutual TLS."""
+    protocol, separator, place = address.partition("://")
+    if separator and protocol == "tls":
+        return None
+    if separator and protocol != "tcp":
+        raise InputError(
+            f"--scheduler {address}: the protocol is tls:// or tcp://", hint="write --scheduler tls://HOST:8786"
+        )
+    host = place if separator else address
+    host = host[1:].partition("]")[0] if host.startswith("[") else host.rpartition(":")[0] or host
+    if not _is_loopback(host):
+        raise InputError(
+            f"--scheduler {address}: without TLS everyone who reaches a Dask scheduler runs code on its workers",
+            hint="start it with certificates and write tls://HOST:8786 (docs/fleet.md)",
+        )
+    return f"every user of this machine can run code on the workers of {address}; tls:// keeps them out"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class _Closing(AbstractContextManager["Client"]):

@@ -10,9 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import dask.config
+import psutil
 import pytest
+from distributed import LocalCluster
+from distributed.security import Security
 
-from gatekeeper.core.errors import GatekeeperError
+from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.fleet import dispatch
 from gatekeeper.fleet.cells import Cell, taken
 from gatekeeper.fleet.task import Done, Task
@@ -29,6 +33,19 @@ if __name__ == "__main__":
     with LocalCluster(n_workers=workers, processes=not without, protocol="tcp", **options) as cluster:
         print(cluster.scheduler_address, flush=True)
         sys.stdin.read()
+"""
+
+REFUSED = 23
+
+STRANGER = f"""
+import os, sys
+from gatekeeper.core.errors import GatekeeperError
+from gatekeeper.fleet import dispatch
+try:
+    dispatch._client(sys.argv[1], 1)
+except GatekeeperError as error:
+    assert "no Dask scheduler" in str(error)
+    os._exit({REFUSED})
 """
 
 
@@ -176,3 +193,88 @@ def test_a_scheduler_that_is_not_there_is_an_error_with_a_hint(carry_out: Run, m
     with pytest.raises(GatekeeperError, match="no Dask scheduler") as caught:
         carry_out([Cell("s", Path(), "a")], body=note, scheduler="tcp://127.0.0.1:9")
     assert "--scheduler" in caught.value.hint
+
+
+def listening_ports() -> set[int]:
+    """Return the TCP ports that this process and its children listen on."""
+    mine = psutil.Process()
+    sockets = [socket for each in (mine, *mine.children(recursive=True)) for socket in each.net_connections("inet")]
+    return {socket.laddr.port for socket in sockets if socket.status == psutil.CONN_LISTEN}
+
+
+def note_ports(task: Task) -> Done:
+    return Done(task.cell, 0, error=repr(listening_ports()))
+
+
+def test_a_fleet_listens_on_no_port(tmp_path: Path) -> None:
+    """
+    Dask runs whatever code it is sent, so without --scheduler the fleet's own opens no socket that others reach.
+    """
+    before = listening_ports()
+
+    done = dispatch.run(
+        taken([Cell("s", Path(), "a"), Cell("s", Path(), "b")]),
+        lambda cell: Task(cell.name, "", cell.host, "", str(tmp_path), ""),
+        lambda *_what: None,
+        retries=0,
+        body=note_ports,
+    )
+
+    assert [repr(before)] * 2 == [each.error for each in done.values()]
+
+
+def test_a_scheduler_with_certificates_refuses_strangers() -> None:
+    """
+    --scheduler tls:// works with the owner's certificates in Dask's settings, and for nobody without them.
+    """
+    security = Security.temporary()
+    options = {"processes": False, "dashboard_address": None, "worker_dashboard_address": None, "memory_limit": 0}
+    certificates = {
+        f"distributed.comm.tls.{name}": value
+        for name, value in {
+            "ca-file": security.tls_ca_file,
+            "client.key": security.tls_client_key,
+            "client.cert": security.tls_client_cert,
+        }.items()
+    }
+
+    with LocalCluster(n_workers=1, protocol="tls", security=security, **options) as cluster:
+        address = cluster.scheduler_address
+        # In processes of their own: Dask closes a client that failed when it is garbage collected, in any thread.
+        for reached in (address, address.replace("tls://", "tcp://")):
+            words = [sys.executable, "-c", STRANGER, reached]
+            stranger = subprocess.run(words, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120, check=False)
+            assert REFUSED == stranger.returncode
+        with dask.config.set(certificates), dispatch._client(address, 1) as client:
+            assert 3 == client.submit(sum, (1, 2)).result(timeout=20)
+
+
+@pytest.mark.parametrize(
+    ("address", "loopback"),
+    [
+        ("tls://10.0.0.7:8786", None),
+        ("tls://fleet.example:8786", None),
+        ("tcp://127.0.0.1:8786", True),
+        ("tcp://127.9.9.9:1", True),
+        ("tcp://[::1]:8786", True),
+        ("tcp://localhost:8786", True),
+        ("127.0.0.1:8786", True),
+        ("tcp://10.0.0.7:8786", False),
+        ("tcp://0.0.0.0:8786", False),
+        ("tcp://localhost.example:8786", False),
+        ("fleet.example:8786", False),
+        ("tcp://[fe80::1]:8786", False),
+        ("ws://127.0.0.1:8786", False),
+        ("inproc://127.0.0.1/1/1", False),
+    ],
+)
+def test_a_scheduler_without_certificates_is_refused_beyond_this_machine(address: str, loopback: bool | None) -> None:
+    """
+    tcp:// is refused for other machines and warned about on this one; tls:// is taken.
+    """
+    if loopback is False:
+        with pytest.raises(InputError) as caught:
+            dispatch.check_scheduler(address)
+        assert "tls://" in caught.value.hint
+    else:
+        assert (loopback is not None) == (dispatch.check_scheduler(address) is not None)
