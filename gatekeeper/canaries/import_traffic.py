@@ -71,12 +71,13 @@ def import_logs(
     unusable: Counter[str] = Counter()
     examples: dict[str, str] = {}
     groups: dict[str, _Group] = defaultdict(_Group)
+    replacer = Replacer() if replace_personal else None
     for one, source in _read(logs):
         if isinstance(one, UnusableError):
             unusable[str(one)] += 1
             examples.setdefault(str(one), source)
         else:
-            groups[_workload(one, by, source)].add(replace(one, source=source))
+            groups[_workload(one, by, source, replacer)].add(replace(one, source=source))
     if not groups:
         why = "; ".join(f"{reason} ({examples[reason]})" for reason, _ in unusable.most_common(3))
         raise InputError(
@@ -85,7 +86,6 @@ def import_logs(
         )
     requests = {name: sum(group.counts) for name, group in groups.items()}
     mix = {name: requests[name] / sum(requests.values()) for name in sorted(groups)}
-    replacer = Replacer() if replace_personal else None
     texts, lengths, sampled, workloads = {}, {}, {}, []
     for name, share in mix.items():
         lengths[name] = groups[name].lengths()
@@ -99,9 +99,12 @@ def import_logs(
     document: Json = {
         "schema": 1,
         "output": str(out),
-        "logs": [str(one) for one in logs],
+        "logs": [_clean_name(str(one), replacer) for one in logs],
         "requests": sum(requests.values()),
-        "unusable": [{"why": why, "count": count, "first": examples[why]} for why, count in unusable.most_common()],
+        "unusable": [
+            {"why": why, "count": count, "first": _clean_name(examples[why], replacer)}
+            for why, count in unusable.most_common()
+        ],
         "repeated": sum(requests.values()) - sum(len(group.distinct) for group in groups.values()),
         "workloads": workloads,
         "mirror": asdict(compare(lengths, sampled, mix)),
@@ -125,17 +128,27 @@ def _read(logs: Sequence[Path]) -> Iterator[tuple[Conversation | UnusableError, 
                 yield from ((one, source) for one in conversations(record))
 
 
-def _workload(one: Conversation, by: By, source: str) -> str:
-    """Return the name of a request's workload: what the log calls it, or else what kind of request it is."""
+def _workload(one: Conversation, by: By, source: str, replacer: Replacer | None) -> str:
+    """Return the name of a request's workload: what the log calls it, or else what kind of request it is.
+
+    It becomes the name of a file, so what is personal in it is replaced, too.
+    """
     named: str | None = None
     if by == "workload":
         named = one.workload or ("tools" if one.tools else "json" if wanted_schema(one) is not None else "chat")
     elif by == "model":
         named = (one.model or "unknown").rpartition("/")[2]
     elif by == "file":
-        named = source.partition(".")[0]
-    name = _NOT_IN_NAMES.sub("-", named or "all").strip("-._").lower()
+        named = source.rpartition(":")[0]
+    named = _clean_name(named or "all", replacer)
+    if by == "file":
+        named = named.partition(".")[0]
+    name = _NOT_IN_NAMES.sub("-", named).strip("-._").lower()
     return name[:60] or "all"
+
+
+def _clean_name(name: str, replacer: Replacer | None) -> str:
+    return name if replacer is None else replacer.clean_name(name)
 
 
 def _canary(one: Conversation, name: str, workload: str, replacer: Replacer | None) -> Json:
@@ -155,7 +168,7 @@ def _canary(one: Conversation, name: str, workload: str, replacer: Replacer | No
     }
     made = {key: value for key, value in made.items() if value is not None}
     if replacer is not None:
-        made |= {key: replacer.clean(made[key], name) for key in ("messages", "tools", "expect") if key in made}
+        made |= replacer.clean({key: made[key] for key in ("messages", "tools", "expect") if key in made}, name)
     return made
 
 

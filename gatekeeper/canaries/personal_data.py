@@ -1,11 +1,15 @@
 """Personal data and secrets in prompts, replaced by values that belong to nobody; each finding is kept for review."""
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
+from gatekeeper.canaries.secrets_in_text import Span, secrets_in_text
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.parse import ParseError, json_value
 
 NOT_PERSONAL = frozenset({"DATE", "ZIP_CODE", "UUID", "DE_POSTAL_CODE", "PERSON"})
 """What the detector also knows: dates and five-digit numbers stand in most prompts and name no person.
@@ -23,23 +27,29 @@ _REPLACEMENTS = {
 """Values from ranges that are reserved for documentation, where one exists. Of the same form: a draft guesses them as
 well as the original. Everything else becomes `removed-KIND-N`."""
 
-_SECRETS = {
-    "API_KEY": re.compile(
-        r"(?<![A-Za-z0-9])(?P<value>(?:sk|pk|rk|gsk|xai|pplx)-[A-Za-z0-9_-]{20,}|(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Z])"
-        r"|AIza[A-Za-z0-9_-]{35}|hf_[A-Za-z0-9]{30,}|npm_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{22,}"
-        r"|glpat-[A-Za-z0-9_-]{20,}|xox[abeoprs]-[A-Za-z0-9-]{10,})"
-    ),
-    "PRIVATE_KEY": re.compile(
-        r"(?s)(?P<value>-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----.*?"
-        r"(?:-----END [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----|\Z))"
-    ),
-    "PASSWORD": re.compile(
-        r"(?i)(?:pass(?:word|wort|wd|phrase)|secret(?:_?access)?_?key|client_?secret|api[_-]?key|(?:access|auth)[_-]?token)"
-        r"[\"']?\s{0,3}[:=]\s{0,3}[\"']?(?P<value>(?=[^\s\"']{0,200}[0-9])(?=[^\s\"']{0,200}[A-Za-z])[\w+/.!@#$%^&*~=-]{8,200})"
-    ),
-}
-"""What the detector does not know: keys of the services that prompts are full of, any private key, and a value with
-letters and digits that is called a password or a key."""
+_EMAIL = re.compile(r"(?<![\w.+-])[\w.!#$%&*+=?^{|}~-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}(?![\w@])")
+"""Also with letters of any language, which the detector does not know."""
+_VERSION = re.compile(r"(?i)(?:version|release|build|update|firmware|v|[=~<>^]=?)[ :]{0,2}\Z")
+"""What stands before four numbers with dots that are no address."""
+_NOT_PERSONAL_VALUE = re.compile(r"[0-9]{0,3}::[0-9]{0,3}|(?://)?(?:git|hg|svn)@.*")
+"""Slices of code, and the users that all repositories share."""
+_FORMATTED = frozenset({"SSN", "PHONE"})
+"""Nearly any nine or ten digits are one to the detector. `personal_numbers` finds those that a word calls so."""
+
+_ESCAPE = re.compile(r"(?<!\\)(\\+)(?:([\"'`])|u[0-9a-fA-F]{4}|[nrtbf])")
+_SAME_LENGTH = str.maketrans(
+    {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+    | dict.fromkeys([0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000], " ")
+    | dict.fromkeys([*range(0x2010, 0x2016), 0x2212], "-")
+    | dict.fromkeys(range(0xE000, 0xE100), " ")
+)
+"""Full-width characters, wide and narrow spaces, and dashes as ASCII has them."""
+_QUOTE = "\ue001"
+_OF_PARENT = frozenset({"default", "const", "enum", "example", "examples", "value"})
+"""Keys of a schema or a list of variables whose value belongs to the name above or beside them."""
+_LEAST_DIGITS = 10**6
+_LEAST_REPEATED = 6
+"""Characters of a value that is replaced, without context, wherever its canary has it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,33 +70,59 @@ class Replacer:
     found: dict[str, Replacement] = field(default_factory=dict)
     """By the original text."""
     _counts: dict[str, int] = field(default_factory=dict)
-    _config: dict[str, Any] | None = None
+    _names: dict[str, str] = field(default_factory=dict)
+    _here: dict[str, str] = field(default_factory=dict)
+    """What the value that is cleaned now holds: originals and their replacements."""
 
     def clean(self, value: Any, canary: str) -> Any:
-        """Return *value*, of JSON, with every personal value in its texts replaced."""
+        """Return *value*, of JSON, with every personal value in its texts, keys and numbers replaced.
+
+        A value that is found in one place, such as behind `password:`, is replaced in all places of *value*.
+        """
+        self._here = {}
+        cleaned = self._clean(value, canary, "")
+        again = [original for original in self._here if len(original) >= _LEAST_REPEATED]
+        if not again:
+            return cleaned
+        pattern = re.compile(
+            "|".join(rf"(?<!\w){re.escape(one)}(?!\w)" for one in sorted(again, key=len, reverse=True))
+        )
+        return _map_texts(cleaned, lambda text: pattern.sub(lambda match: self._here[match[0]], text))
+
+    def clean_name(self, name: str) -> str:
+        """Return the *name* of a workload or a file with every personal value in it replaced."""
+        if name not in self._names:
+            self._names[name] = self._text(name, f"the name {name}", "")
+        return self._names[name]
+
+    def _clean(self, value: Any, canary: str, name: str) -> Any:
         if isinstance(value, str):
-            return self._text(value, canary)
+            return self._text(value, canary, name)
         if isinstance(value, dict):
-            return {key: self.clean(one, canary) for key, one in value.items()}
+            beside = next((value[key] for key in ("name", "key") if isinstance(value.get(key), str)), name)
+            return {
+                self._text(key, canary, ""): self._clean(
+                    item, canary, key if key not in _OF_PARENT else beside if key == "value" else name
+                )
+                for key, item in value.items()
+            }
         if isinstance(value, list | tuple):
-            return [self.clean(one, canary) for one in value]
+            return [self._clean(item, canary, name) for item in value]
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= _LEAST_DIGITS:
+            instead = self._text(str(value), canary, name)
+            return value if instead == str(value) else int("".join(filter(str.isdecimal, instead)))
         return value
 
-    def _text(self, text: str, canary: str) -> str:
-        detector = _detector()
-        if self._config is None:
-            known = detector.capabilities()["supported_entities"]
-            self._config = {"locale": "de", "entities": [one for one in known if one not in NOT_PERSONAL]}
+    def _text(self, text: str, canary: str, name: str) -> str:
+        """Return a *text* cleaned; a JSON text stays one. *name*: the key that it is the value of."""
         text = text.encode("utf-8", "replace").decode()
+        if (inner := _json_inside(text)) is not None:
+            cleaned = self._clean(inner, canary, name)
+            return text if cleaned == inner else _json_like(cleaned, text)
         pieces, end = [], 0
-        spans = [
-            (one.codepoint_range.start, one.codepoint_range.end, one.entity_type, one.matched_text)
-            for one in detector.scan(text, config=self._config)
-        ]
-        for start, stop, kind, original in sorted([*spans, *_secrets(text)], key=lambda one: (one[0], -one[1])):
-            if start >= end:  # of two findings that overlap, the longer one
-                pieces += [text[end:start], self._instead(kind, original, canary)]
-                end = stop
+        for start, stop, kind in _merged(_spans(text, name)):
+            pieces += [text[end:start], self._instead(kind, text[start:stop], canary)]
+            end = stop
         return "".join([*pieces, text[end:]])
 
     def _instead(self, kind: str, original: str, canary: str) -> str:
@@ -96,20 +132,116 @@ class Replacer:
             if kind == "IP_ADDRESS":  # the ranges for documentation of both kinds
                 form = "2001:db8::{n:x}" if ":" in original else f"192.0.2.{number % 256}"
             known = self.found[original] = Replacement(kind, original, form.format(n=number), canary)
+        self._here[original] = known.instead
         return known.instead
 
 
-def _secrets(text: str) -> Iterator[tuple[int, int, str, str]]:
-    for kind, pattern in _SECRETS.items():
-        yield from ((*found.span("value"), kind, found["value"]) for found in pattern.finditer(text))
+def same_length(text: str) -> str:
+    r"""Return *text* as the patterns read it, each character in its place.
+
+    Escapes such as `\n`, as a JSON text inside a prompt has them, become what they stand for, so that their letter is
+    not read as the beginning of the next word.
+    An escaped quote becomes a character that tells how many backslashes it has, so that quotes pair by their depth.
+    """
+    return _ESCAPE.sub(_unescaped, text.translate(_SAME_LENGTH))
 
 
-def _detector() -> Any:
+def _unescaped(match: re.Match[str]) -> str:
+    if match[2] is None:
+        return " " * (len(match[0]) - 1) + ("\n" if match[0][-1] in "nr" else " ")
+    depth = min(len(match[1]), 60)
+    return "\ue000" * len(match[1]) + chr(0xE001 + 3 * depth + "\"'`".index(match[2]))
+
+
+def _spans(text: str, name: str) -> Iterator[Span]:
+    """Yield what is found in *text*, read as the value of the key *name*; spans may overlap."""
+    detector, personal_numbers = _detectors()
+    before = f"{_QUOTE}{name}{_QUOTE}: {_QUOTE}" if name else ""
+    view = before + same_length(text) + (_QUOTE if name else "")
+    shift, last = len(before), len(before) + len(text)
+    every = [*secrets_in_text(view), *personal_numbers(view), *_detected(detector, view)]
+    every += [
+        (*match.span(), "EMAIL") for match in _EMAIL.finditer(view) if not _NOT_PERSONAL_VALUE.fullmatch(match[0])
+    ]
+    yield from ((start - shift, min(stop, last) - shift, kind) for start, stop, kind in every if shift <= start < last)
+
+
+def _detected(detector: Any, view: str) -> Iterator[Span]:
+    for config in _configs():
+        for finding in detector.scan(view, config=config):
+            start, stop = finding.codepoint_range.start, finding.codepoint_range.end
+            version = finding.entity_type == "IP_ADDRESS" and _VERSION.search(view, max(0, start - 12), start)
+            bare = finding.entity_type in _FORMATTED and view[start:stop].isdigit()
+            if not (version or bare or _NOT_PERSONAL_VALUE.fullmatch(view, start, stop)):
+                yield start, stop, finding.entity_type
+
+
+@lru_cache(maxsize=1)
+def _configs() -> list[dict[str, Any]]:
+    """Return what makes the detector look for all that it knows: it takes one locale at a time."""
+    known = _detectors()[0].capabilities()
+    wanted = [kind for kind in known["supported_entities"] if kind not in NOT_PERSONAL]
+    locales = {tuple(sorted(locale["enabled_entities"])): name for name, locale in sorted(known["locales"].items())}
+    by_locale = {kind for kinds in locales for kind in kinds}
+    common = [kind for kind in wanted if kind not in by_locale]
+    return [{"entities": common}] + [
+        {"locale": name, "entities": own}
+        for kinds, name in locales.items()
+        if (own := [kind for kind in kinds if kind not in NOT_PERSONAL])
+    ]
+
+
+def _merged(spans: Iterator[Span]) -> Iterator[Span]:
+    """Yield the spans in order, those that overlap as one of the kind of the longest: no part of a value is left."""
+    start, stop, kind, longest = 0, 0, "", 0
+    for begin, end, what in sorted(spans, key=lambda span: (span[0], -span[1])):
+        if begin >= stop:
+            if kind:
+                yield start, stop, kind
+            start, stop, kind, longest = begin, end, what, end - begin
+        else:
+            stop = max(stop, end)
+            if end - begin > longest:
+                kind, longest = what, end - begin
+    if kind:
+        yield start, stop, kind
+
+
+def _json_inside(text: str) -> Any:
+    """Return the object or list that *text* is, such as the arguments of a tool call; None for other text."""
+    if text.lstrip()[:1] not in {"{", "["}:
+        return None
+    try:
+        value = json_value(text, from_server=True)
+    except ParseError:
+        return None
+    return value if isinstance(value, dict | list) else None
+
+
+def _json_like(value: Any, text: str) -> str:
+    """Return *value* as JSON with the indentation of *text*."""
+    indent = re.match(r"\s*[\[{]\s*\n([ \t]+)", text)
+    separators = None if indent or re.search(r'": |, ["\d]', text) else (",", ":")
+    return json.dumps(value, ensure_ascii=False, indent=None if indent is None else indent[1], separators=separators)
+
+
+def _map_texts(value: Any, change: Any) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {change(key): _map_texts(item, change) for key, item in value.items()}
+    return [_map_texts(item, change) for item in value] if isinstance(value, list) else value
+
+
+def _detectors() -> tuple[Any, Any]:
+    """Return the module that finds what is personal by its form alone, and our function for numbers."""
     try:
         import datafog_core  # noqa: PLC0415 (the extra `canaries`)
+
+        from gatekeeper.canaries.personal_numbers import personal_numbers  # noqa: PLC0415 (needs the extra as well)
     except ImportError as error:
         raise InputError(
-            f"replacing personal data needs the package datafog-core: {error}",
-            hint="pip install 'gatekeeper-slo[canaries]'; --keep-personal-data imports without it",
+            f"replacing personal data needs the packages datafog-core, phonenumberslite and python-stdnum: {error}",
+            hint="pip install 'gatekeeper-slo[canaries]'; --keep-personal-data imports without them",
         ) from error
-    return datafog_core
+    return datafog_core, personal_numbers

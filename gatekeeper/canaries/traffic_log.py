@@ -12,10 +12,14 @@ from gatekeeper.core.errors import InputError
 from gatekeeper.core.parse import JSON_BYTES, ParseError, json_value
 from gatekeeper.core.system.files import open_input
 
-DOCUMENT_BYTES = 16 * JSON_BYTES
-"""Of a file that is one JSON document, which is read whole."""
+VALUES = 2_000_000
+"""Values of one record, counted as the commas and opening brackets in its text: JSON_BYTES of empty lists
+take gigabytes once they are parsed. A long conversation has under a hundredth of it."""
 RECORDS = 2_000_000
 """Records that are read; a busy server's week."""
+_CHUNK = JSON_BYTES // 8
+_JSON_MARK = re.compile(rb'[][{},]|"(?:[^"\\]|\\.)*+(?P<closed>")?', re.DOTALL)
+"""A bracket, a comma, or a text, which is not closed where the rest of it is not read yet."""
 _PARQUET, _GZIP, _UTF16 = b"PAR1", b"\x1f\x8b", (b"\xff\xfe", b"\xfe\xff")
 _LOGGED = re.compile(rb"\b(request|response):\s*(?=\{)")
 """How llama-server writes the bodies of a request and of its response, each on one line of its verbose log.
@@ -59,8 +63,11 @@ def _opened(path: Path) -> IO[bytes]:
 
 def _records(file: IO[bytes], path: Path) -> Iterator[tuple[int, Any]]:
     first = file.readline(JSON_BYTES + 1).removeprefix(b"\xef\xbb\xbf")
-    if first.lstrip()[:1] == b"[" or (first.lstrip()[:1] == b"{" and not _is_whole(first)):
-        yield from _document(first + file.read(DOCUMENT_BYTES + 1), path)
+    if first.lstrip()[:1] == b"[":
+        yield from _list(first, file, path)
+        return
+    if first.lstrip()[:1] == b"{" and not _is_whole(first):
+        yield 1, _document(first + file.read(JSON_BYTES + 1 - min(len(first), JSON_BYTES)), path, 1)
         return
     asked: tuple[int, Any] | None = None
     for number, line in _lines(first, file, path):
@@ -79,6 +86,75 @@ def _records(file: IO[bytes], path: Path) -> Iterator[tuple[int, Any]]:
         yield asked
 
 
+def _list(first: bytes, file: IO[bytes], path: Path) -> Iterator[tuple[int, Any]]:  # noqa: C901 (a scanner)
+    """Yield the records of a file that is one JSON list, of any size: only the record that is read is in memory."""
+    buffer = bytearray(first)
+    number, depth, values, start, position = 0, 0, 0, 0, 0
+    while True:
+        for mark in _JSON_MARK.finditer(buffer, position):
+            char = mark[0][:1]
+            if char == b'"' and mark["closed"] is None:
+                break
+            position = mark.end()
+            depth += (char in b"[{") - (char in b"]}")
+            values += char in b",[{"
+            if values > VALUES:
+                raise _too_large(path, number + 1, f"more than {VALUES} values")
+            if depth == 0 or (depth == 1 and char == b","):
+                number += 1
+                if number > RECORDS:
+                    raise InputError(
+                        f"log {path} has more than {RECORDS} records", hint="split it, and import the newest part"
+                    )
+                text = bytes(buffer[start : position - 1]).strip()
+                if text or char == b"," or number > 1:
+                    yield number, _document(text, path, number)
+                start, values = position, 0
+            elif depth == 1 and number == 0 and char == b"[":
+                start = position
+            if depth == 0:
+                if (buffer[position:] + file.read(_CHUNK)).strip():
+                    raise _not_a_log(path, number, "not JSON: something follows the list")
+                return
+        position = max(position, start)
+        del buffer[:start]
+        position, start = position - start, 0
+        if len(buffer) > JSON_BYTES:
+            raise _too_large(path, number + 1, f"longer than {JSON_BYTES >> 20} MB")
+        chunk = file.read(_CHUNK)
+        if not chunk:
+            raise _not_a_log(path, number + 1, "not JSON: the list does not end")
+        buffer += chunk
+
+
+def _document(text: bytes, path: Path, number: int) -> Any:
+    if len(text) > JSON_BYTES:
+        raise _too_large(path, number, f"longer than {JSON_BYTES >> 20} MB")
+    if _values(text) > VALUES:
+        raise _too_large(path, number, f"more than {VALUES} values")
+    try:
+        return json_value(text, from_server=True)
+    except ParseError as error:
+        raise _not_a_log(path, number, str(error)) from error
+
+
+def _not_a_log(path: Path, number: int, reason: str) -> InputError:
+    return InputError(
+        f"log {path}, record {number}: {reason}", hint="expected JSON lines, one JSON document, or the log of a server"
+    )
+
+
+def _too_large(path: Path, number: int, reason: str) -> InputError:
+    return InputError(
+        f"log {path}, record {number}: {reason}",
+        hint="a record is one request with its response: write each on a line of its own, or as one item of a list",
+    )
+
+
+def _values(text: bytes) -> int:
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
+
+
 def _lines(first: bytes, file: IO[bytes], path: Path) -> Iterator[tuple[int, bytes]]:
     number, line = 1, first
     while line:
@@ -90,6 +166,8 @@ def _lines(first: bytes, file: IO[bytes], path: Path) -> Iterator[tuple[int, byt
 
 def _is_whole(line: bytes) -> bool:
     """Tell whether a line holds one JSON value; else a document begins that goes over several lines."""
+    if _values(line) > VALUES:
+        return True
     try:
         json_value(line, from_server=True)
     except ParseError:
@@ -97,17 +175,11 @@ def _is_whole(line: bytes) -> bool:
     return True
 
 
-def _document(text: bytes, path: Path) -> Iterator[tuple[int, Any]]:
-    try:
-        value = json_value(text, most=DOCUMENT_BYTES, from_server=True)
-    except ParseError as error:
-        raise InputError(
-            f"log {path}: {error}", hint="expected JSON lines, one JSON document, or the log of a server"
-        ) from error
-    yield from enumerate(value if isinstance(value, list) else [value], start=1)
-
-
 def _value(text: bytes) -> Any:
+    if len(text) > JSON_BYTES:
+        return UnusableError(f"a line longer than {JSON_BYTES >> 20} MB")
+    if _values(text) > VALUES:
+        return UnusableError(f"a line with more than {VALUES} values: lists, objects, and what they hold")
     try:
         return json_value(text, from_server=True)
     except ParseError as error:

@@ -3,6 +3,7 @@
 import json
 import random
 import stat
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -383,7 +384,7 @@ def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setitem(sys.modules, "datasketch", None)
     with pytest.raises(InputError, match="datasketch"):
-        import_logs([path], tmp_path / "other")
+        import_logs([path], tmp_path / "other", replace_personal=False)
 
 
 @pytest.mark.parametrize("by", ["workload", "model", "file", "none"])
@@ -401,3 +402,108 @@ def test_workloads_are_separated_as_asked(tmp_path: Path, by: Any) -> None:
     names = {"workload": ["my-load", "tools"], "model": ["a", "b"], "file": ["log"], "none": ["all"]}
     assert names[by] == [one["name"] for one in done["workloads"]]
     assert Counter({2: 1}) == Counter([done["requests"]])
+
+
+def test_names_of_workloads_and_files_are_cleaned(tmp_path: Path) -> None:
+    """
+    A workload that a log calls by a mail address gives it to no file, category, profile or report.
+    """
+    (tmp_path / "logs").mkdir()
+    path = tmp_path / "logs" / "bob@firma.ch.jsonl"
+    lines = [request("Say one.", workload="anna.wl@firma.ch"), {"custom_id": "a", "response": {}}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    done = import_logs([path], tmp_path / "mine")
+    by_file = import_logs([path], tmp_path / "by-file", by="file")
+
+    assert ["person1-example.com"] == [workload["name"] for workload in done["workloads"]]
+    assert ["person1-example"] == [workload["name"] for workload in by_file["workloads"]]
+    for file in [*(tmp_path / "mine").iterdir(), *(tmp_path / "by-file").iterdir()]:
+        assert "firma" not in file.name
+        assert file.name == "review.json" or "firma" not in file.read_text()
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from gatekeeper.canaries.import_traffic import import_logs
+from gatekeeper.core.errors import InputError
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+try:
+    import_logs([Path(sys.argv[1])], Path(sys.argv[2]))
+except InputError as error:
+    print(error.message, "|", error.hint)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS does not limit the address space")
+@pytest.mark.parametrize(
+    ("begin", "unit", "end", "message"),
+    [
+        ("[", "[],", "[]]", "more than 2000000 records"),
+        ("[[", "[],", "[]]]", "record 1: more than 2000000 values"),
+        ('[{"messages": [', "{},", "{}]}]", "record 1: more than 2000000 values"),
+        ("[[", "[", "", "record 1: more than 2000000 values"),
+        ('[{"content": "', "abc", '"}]', "record 1: longer than 64 MB"),
+        ('{"messages": [', "[],", "[]]}", "a line longer than 64 MB"),
+        ('{"messages":\n[', "1,", "1]}", "record 1: longer than 64 MB"),
+        ("", "\n[],", "\n", "more than 2000000 lines"),
+    ],
+    ids=["lists", "a list of lists", "objects", "depth", "a text", "a line", "an object", "lines"],
+)
+def test_a_log_of_lists_takes_little_memory(tmp_path: Path, begin: str, unit: str, end: str, message: str) -> None:
+    """
+    A hundred megabytes of empty lists, gigabytes once they are parsed, end with the record, the limit and a remedy.
+    """
+    path = tmp_path / "log.json"
+    with path.open("w", encoding="utf-8") as file:
+        file.write(begin)
+        for _ in range(100):
+            file.write(unit * (2**20 // len(unit)))
+        file.write(end)
+
+    ended = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(path), str(tmp_path / "mine")],
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+
+    assert (0, "") == (ended.returncode, ended.stderr)
+    assert message in ended.stdout
+    assert str(path) in ended.stdout
+    assert ended.stdout.partition("|")[2].strip()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"messages": [' + "[]," * 2_000_001 + "[]]}", "more than 2000000 values"),
+        ("[1, 2", "the list does not end"),
+        ("[1] [2]", "something follows the list"),
+        ('[{"a": 1}, {"b" 2}]', "record 2: not JSON"),
+    ],
+    ids=["values", "no end", "more", "broken"],
+)
+def test_a_log_that_cannot_be_read_names_the_record(tmp_path: Path, line: str, message: str) -> None:
+    """
+    Too many values in a line, and a list that is broken, are said with their place.
+    """
+    path = tmp_path / "log.jsonl"
+    path.write_text(line)
+
+    with pytest.raises(InputError, match=message):
+        import_logs([path], tmp_path / "mine")
+
+
+def test_a_list_of_records_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Records that lie across the pieces of a file, with brackets, quotes and escapes in their texts, come out whole.
+    """
+    monkeypatch.setattr("gatekeeper.canaries.traffic_log._CHUNK", 7)
+    wanted = [request('a "quoted" [text], {with} \\'), {"n": [1, [2, {}], "]"]}, 3, [], "é,"]
+    path = tmp_path / "log.json"
+    path.write_text("\ufeff" + json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
+    empty = tmp_path / "empty.json"
+    empty.write_text("[ ]")
+
+    assert list(enumerate(wanted, start=1)) == list(records(path))
+    assert [] == list(records(empty))

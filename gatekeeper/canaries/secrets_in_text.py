@@ -1,0 +1,396 @@
+"""Keys, passwords and tokens in a text: by the name they are given, by where they stand, or by their own form."""
+
+# ruff: noqa: ISC004 (the patterns of these tables are longer than a line)
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+
+from gatekeeper.core.subject import SECRET_NAME, secret_parts
+
+Span = tuple[int, int, str]
+"""Start and stop of a value in its text, and its kind."""
+
+# What `same_length` of personal_data.py writes for quotes that are escaped with backslashes: they pair by their depth.
+QUOTE = r"(?:\ue000*[\ue001-\ue0ff]|[\"'`])"
+_NO_QUOTE = r"\"'`\ue000-\ue0ff"
+
+_KEYS_OF_SERVICES = (
+    # GitHub, GitLab, other forges and registries
+    r"gh[opusr]_\w{16,}",
+    r"github_pat_\w{22,}",
+    r"gl(?:pat|cbt|dt|ft|ffct|imt|agent|oas|ptt|rt|soat|rtr|wt)-[\w.-]{16,}",
+    r"GR1348941[\w-]{20,}",
+    r"AT(?:ATT|CTT|BB)[\w=.-]{20,}",
+    r"npm_[A-Za-z0-9]{30,}",
+    r"pypi-[\w-]{40,}",
+    r"rubygems_[0-9a-f]{32,}",
+    r"CLOJARS_[a-z0-9]{50,}",
+    r"oy2[a-z0-9]{43}",
+    r"cio[A-Za-z0-9]{32}",
+    r"dckr_(?:pat|oat)_[\w-]{20,}",
+    r"AKC[a-zA-Z0-9]{20,}",
+    r"cmVmd[A-Za-z0-9]{50,}",
+    # models
+    r"(?:sk|pk|rk|csk|xai|pplx|tvly|fw|pa|fc|gsk|nvapi|pcsk|jina|e2b|r8|lsv2|"
+    r"esecret)[-_](?=[\w-]{0,60}[0-9])[\w-]{20,}",
+    r"(?:hf|api_org)_[A-Za-z0-9]{30,}",
+    # clouds
+    r"(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Z0-9])",
+    r"ABSK[A-Za-z0-9+/]{40,}={0,2}",
+    r"bedrock-api-key-[\w=+/-]{20,}",
+    r"AIza[\w-]{30,}",
+    r"GOCSPX-[\w-]{20,}",
+    r"ya29\.[\w-]{20,}",
+    r"1//0[\w-]{30,}",
+    r"[\w~.]{3}\dQ~[\w~.-]{30,}",
+    r"LTAI[A-Za-z0-9]{12,}",
+    r"AKID[A-Za-z0-9]{28,}",
+    r"do[opr]_v1_[0-9a-f]{40,}",
+    r"HRKU-[\w-]{30,}",
+    r"(?:fo1_|fm[12][ar]?_)[\w+/=-]{40,}",
+    r"rnd_[A-Za-z0-9]{20,}",
+    r"nf[pcoub]_[A-Za-z0-9]{30,}",
+    r"v1\.0-[0-9a-f]{24}-[0-9a-f]{100,}",
+    r"dapi[0-9a-f]{32}",
+    r"pscale_\w{2,10}_[\w=.-]{20,}",
+    r"dp\.(?:pt|st|sa|ct|scim|audit)\.[\w.-]{20,}",
+    r"(?:hvs|hvb|hvr)\.[\w-]{20,}",
+    r"[A-Za-z0-9]{14}\.atlasv1\.[\w=-]{40,}",
+    r"pul-[0-9a-f]{40}",
+    r"tskey-[\w-]{16,}",
+    r"sha256~[\w-]{43}",
+    r"ops_eyJ[\w+/=-]{40,}",
+    r"A3(?:-[A-Z0-9]{5,11}){4,6}",
+    # messages, mail, telephone
+    r"x(?:ox[abeoprsc]|app|wfp)-[\w.-]{10,}",
+    r"SG\.[\w-]{16,}\.[\w-]{16,}",
+    r"xk?smtpsib-[\w-]{30,}|xkeysib-[\w-]{30,}",
+    r"re_[A-Za-z0-9]{8,}_[A-Za-z0-9]{16,}",
+    r"key-[0-9a-f]{32}",
+    r"[0-9a-f]{32}-us[0-9]{1,2}",
+    r"(?:SK|AC)[0-9a-f]{32}",
+    r"[MNO][\w-]{22,27}\.[\w-]{6}\.[\w-]{27,}",
+    r"[0-9]{8,10}:AA[\w-]{32,}",
+    r"(?:EAA[A-Za-z0-9]{2}|IGQV)[A-Za-z0-9]{60,}",
+    r"oauth:[a-z0-9]{30}",
+    # payment, shops
+    r"(?:sk|rk|pk)_(?:live|test|prod)_\w{10,}",
+    r"whsec_[\w+/=]{16,}",
+    r"rzp_(?:live|test)_\w{14,}",
+    r"sq0[a-z]{3}-[\w-]{20,}|EAAA[\w-]{50,}",
+    r"shp(?:at|ca|pa|ss|ua)_[0-9a-fA-F]{32}",
+    r"access_token\$\w+\$[0-9a-z]+\$[0-9a-f]{32}",
+    r"access-(?:sandbox|development|production)-[0-9a-f-]{36}",
+    r"FLWSECK(?:_TEST)?-[\w-]{12,}",
+    r"(?:shippo|duffel)_(?:live|test)_[\w=-]{30,}",
+    r"EZ[AT]K[A-Za-z0-9]{50,}",
+    # tools of developers
+    r"gl(?:c|sa)_[\w+/=-]{30,}",
+    r"sntry[su]_[\w+/=-]{30,}",
+    r"ph[cx]_[A-Za-z0-9]{30,}",
+    r"NR(?:AK|JS|II|RA|BR|IQ)-[\w-]{16,}",
+    r"dt0[a-z][0-9]{2}\.[A-Z0-9]{24}\.[A-Z0-9]{40,}",
+    r"sq[pua]_[0-9a-f]{40}",
+    r"CCIPAT_\w{20,}",
+    r"bk[up]a_[0-9a-f]{30,}",
+    r"PMAK-[0-9a-f]{24}-[0-9a-f]{30,}",
+    r"(?:sdk|api|mob)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+    r"lin_(?:api|oauth)_[A-Za-z0-9]{30,}",
+    r"fig[dour]_[\w-]{30,}",
+    r"ntn_[A-Za-z0-9]{40,}|secret_[A-Za-z0-9]{40,}",
+    r"pat[A-Za-z0-9]{14}\.[0-9a-f]{60,}",
+    r"sl\.(?:u\.)?[\w-]{60,}",
+    r"sb(?:p|_secret|_publishable)_[\w-]{20,}",
+    r"API-[A-Z0-9]{26}",
+    r"(?:pat|sat)\.[\w-]{22}\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{20}",
+    r"[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk",
+    r"rdme_[a-z0-9]{60,}",
+    r"[0-9]/[0-9]{16}:[0-9a-f]{32}",
+    r"y[0-3]__?[\w-]{30,}|AQVN[\w-]{35,}",
+    # of no service
+    r"(?:AGE-SECRET-KEY|AGE-PLUGIN-\w{1,20})-1?[A-Z0-9]{30,}",
+    r"ey[JI][\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*){1,3}",
+    r"eyJ[A-Za-z0-9+/]{60,}={0,2}",
+    r"\$(?:2[abxy]|5|6|7|y|apr1|argon2\w{1,2}|scrypt|pbkdf2[\w-]*)\$[\w./$,=+-]{20,}",
+    r"(?:[A-Za-z0-9]{1,16}[-_]){0,3}(?:live|prod|secret|sk|pat|apikey|api[0-9]{2}|key|token|tok|svc|oat|at|rt)[-_]"
+    r"(?=[A-Za-z]{0,30}[0-9])(?=[0-9a-f]{0,40}[A-Fg-z0-9])[A-Za-z0-9]{24,}",
+)
+"""Forms of keys by which their services mark them. Most are those of gitleaks' config/gitleaks.toml (8.30) and of
+detect-secrets 1.5, shortened to the mark and the least length; the others are in the services' own documents.
+The last row is the form that most new services choose: words, then 24 letters and digits."""
+_KEY = re.compile(rf"(?<![A-Za-z0-9])(?<![A-Za-z0-9][_-])(?:{'|'.join(_KEYS_OF_SERVICES)})")
+
+_PLACES: tuple[tuple[str, str], ...] = (
+    # PEM and PuTTY, also as base64 (a Kubernetes secret) or without its end
+    ("PRIVATE_KEY", r"(?s)(?P<value>-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}.*?"
+     r"(?:-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|\Z))"),
+    ("PRIVATE_KEY", r"(?s)Private-Lines: ?[0-9]+\s+(?P<value>.{20,5000}?)(?=Private-MAC|\Z)"),
+    ("PRIVATE_KEY", r"(?P<value>LS0tLS1CRUdJTi(?=[A-Za-z0-9+/\s]{0,80}(?:UFJJVkFURSBLRVk|QUklWQVRFIEtFW|"
+     r"BSSVZBVEUgS0VZ))"
+     r"(?:[A-Za-z0-9+/=]|\s(?=[ \t]*[A-Za-z0-9+/]{16}))+)"),
+    # the user and password of an address, of a command and of a file of such
+    ("PASSWORD", r"(?i)(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{1,30}://(?P<value>[^\s/?#@:<>{}" + _NO_QUOTE
+     + r"]{0,200}:[^\s<>{}" + _NO_QUOTE + r"]{1,300})@(?=[\w\[.-])"),
+    ("PASSWORD", r"(?i)(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{1,30}://"
+     r"(?P<value>(?=[^\s/@]{0,60}[0-9])[\w.~%+-]{16,})@(?=[\w\[])"),
+    ("PASSWORD", r"(?:\bcurl|\bhttps?|\bwget|\bftp|\bsvn)\b[^\n]{0,400}?\s(?:-u|--user|-U|--proxy-user|-a|"
+     r"--auth)[ =]?" + QUOTE
+     + r"?[^\s:" + _NO_QUOTE + r"]{0,100}:(?P<value>[^\s" + _NO_QUOTE + r"]+)"),
+    ("PASSWORD", r"\b(?:sshpass\s+-p|mysql\w*\b[^\n|;]{0,200}\s-p|redis-cli\b[^\n|;]{0,200}\s-a\s|"
+     r"docker\s+login\b[^\n|;]{0,200}\s-p\s|mongo\w*\b[^\n|;]{0,200}\s-p\s|sqlcmd\b[^\n|;]{0,200}\s-P\s|"
+     r"smbclient\b[^\n|;]{0,200}%)"
+     r"\s{0,2}" + QUOTE + r"?(?P<value>[^\s" + _NO_QUOTE + r"]{3,})"),
+    ("PASSWORD", r"(?i)\bjdbc:oracle:\w+:(?P<value>[^\s/@]{1,80}/[^\s@]{1,80})@"),
+    ("PASSWORD", r"(?i)\blogin\s+\S{1,100}\s+password\s+(?P<value>\S+)"),
+    ("PASSWORD", r"(?m)^[\w.*-]+:(?:[0-9]{2,5}|\*):[\w*-]+:[\w*-]+:(?P<value>\S{4,})$"),
+    ("PASSWORD", r"\b(?:IDENTIFIED\s+(?:WITH\s+\w+\s+)?BY\s+" + QUOTE + r"?|identified by " + QUOTE
+     + r")(?P<value>[^\s;" + _NO_QUOTE + r"]{3,})"),
+    # headers
+    ("AUTHORIZATION", r"(?i)\bauthorization" + QUOTE + r"?[\])]?\s{0,3}(?:[:=,]|=>)\\?\s{0,3}f?" + QUOTE + r"?"
+     r"(?:digest|aws4-[\w-]+|hawk|oauth|mac|signature)\s+(?P<value>[^\n\ue000-\ue0ff]{8,})"),
+    ("AUTHORIZATION", r"(?i)\bauthorization" + QUOTE + r"?[\])]?\s{0,3}(?:[:=,]|=>)\\?\s{0,3}f?" + QUOTE + r"?"
+     r"(?:[a-z][\w-]{2,24}\\?\s+(?:(?:token|api_?key|key)=)?" + QUOTE + r"?|(?=[^\s" + _NO_QUOTE + r"]{0,99}[0-9]))"
+     r"(?P<value>(?=[^\s" + _NO_QUOTE + r"]{0,99}[0-9])[^\s,;<>${}()" + _NO_QUOTE + r"]{6,}+|"
+     r"[^\s,;<>${}()" + _NO_QUOTE + r"]{6,}+(?! ?[a-z]))(?!\()"),
+    ("AUTHORIZATION", r"(?i)\bbearer\s+(?P<value>(?=[\w.~+/=-]{0,60}[0-9])[\w.~+/=-]{8,}|[\w.~+/=-]{24,})"),
+    ("COOKIE", r"(?i)\b(?:set-)?cookie2?" + QUOTE + r"?[\])]?\s{0,3}(?:[:=,]|=>)\s{0,3}" + QUOTE
+     + r"?(?P<value>[\w.!%*+$-]{1,80}=[^\n\ue000-\ue0ff\"`]+)"),
+    ("COOKIE", r"\bcurl\b[^\n]{0,400}?\s(?:-b|--cookie)[ =]?" + QUOTE
+     + r"?(?P<value>[\w.-]{1,80}=[^\n" + _NO_QUOTE + r"]{2,})"),
+    # addresses that are a key
+    ("API_KEY", r"(?i)\bhooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)/(?P<value>[\w/+-]{16,})"),
+    ("API_KEY", r"(?i)\bdiscord(?:app)?\.com/api/(?:v[0-9]+/)?webhooks/(?P<value>[0-9]+/[\w-]{20,})"),
+    ("API_KEY", r"(?i)\bwebhook\.office\.com/webhookb2/(?P<value>[\w@/-]{30,})"),
+    ("API_KEY", r"(?i)\bhooks\.zapier\.com/hooks/catch/(?P<value>[\w/]{8,})|"
+     r"\bmaker\.ifttt\.com/\S{1,80}/key/[\w-]{10,}"),
+    ("API_KEY", r"(?i)\bapi\.telegram\.org/(?:file/)?bot(?P<value>[0-9]+:[\w-]{20,})"),
+    ("API_KEY", r"(?i)[a-z0-9]\.(?:m\.pipedream\.net|webhook\.site|integromat\.com|make\.com)/(?P<value>[\w-]{16,})"),
+)  # fmt: skip
+"""Where a key stands, whatever its form: the kind, and a pattern whose `value` it is."""
+_PLACED = tuple((kind, re.compile(pattern)) for kind, pattern in _PLACES)
+_BASIC = re.compile(r"(?i)\bbasic\s+(?P<value>[a-z0-9+/_-]{6,}={0,2})")
+
+_PASSWORDS = (
+    r"(?<!no)passw(?:or)?[dt]|passphrase|pass[_-]?code|password[es]?|pwd|(?<![a-z])(?:(?:db|smtp|mail|ftp|user|root)?pass|pswd?|psw|pw)|kennwort|"
+    r"zugangscode|losung|"
+    r"mot[ _-]?de[ _-]?passe|mdp|contrase(?:ñ|n|\\u00f1)a|clave(?: de acceso)?|palavra[ -]passe|senha|"
+    r"parola(?: d'ordine)?|"
+    r"wachtwoord|l[öo]senord|passord|adgangskode|salasana|has[łl]o|heslo|jelsz[óo]|lozinka|geslo|[şs]ifre|κωδικός|"
+    r"пароль|סיסמה|"
+    r"密码|密碼|パスワード|비밀번호|كلمة المرور|पासवर्ड"
+)
+_STRONG = (
+    rf"{_PASSWORDS}|secret|geheimnis|token|"
+    r"(?:api|access|account|auth|private|secret|master|encrypt(?:ion)?|signing|license|licence|shared|storage|service|"
+    r"client|"
+    r"webhook|subscription|session|deploy|deployment|admin|application|bot|ingest|instrumentation|integration|"
+    r"hmac|jwt|aes|wpa|psk|preshared|pre[_ -]shared|recovery|product|functions?|host)[_ .-]?keys?|"
+    r"credentials?|(?<![a-z])psk|wi-?fi[_ -]?key|(?:wlan|wi-?fi|netzwerk|sicherheits|api|zugangs)[_ -]?schlüssel"
+)
+_SUFFIX = (
+    r"(?:[_.-]?(?:[0-9]{1,3}|base|old|new|current|prod\w{0,8}|dev|test|staging|live|main|default|primary|secondary|"
+    r"confirm\w{0,8}|"
+    r"again|repeat|plain|value|str|string|text|b64|base64|rw|ro|read|write|admin|root|user))"
+)
+_WEAK = (
+    r"[A-Za-z_-]{0,30}(?:keys?|auth|sig|signature|creds?|bearer|hash|sess(?:ion)?(?:_?id)?|sid|csrf|xsrf|nonce|hmac|"
+    r"key[_-]?data)"
+)
+_STRONG_NAME = re.compile(rf"(?i:(?P<strong>{_STRONG}){_SUFFIX}{{0,2}})$")
+_NAME = rf"(?:(?:{_STRONG}){_SUFFIX}{{0,2}}|(?<![A-Za-z0-9]){_WEAK}|[a-z0-9](?:Key|Auth|Sig|Signature|Cred))"
+_JUDGED = 400
+"""Characters of a value without quotes by which it is judged; the rest of it is replaced with it."""
+_REST = re.compile(rf"[^\s,;&<>|{_NO_QUOTE}]*")
+_BARE = rf"(?P<bare>[^\s,;&<>|{_NO_QUOTE}][^\s,;&<>|{_NO_QUOTE}]{{0,{_JUDGED}}})"
+_QUOTED = rf"[fbrLu@]?(?P<quote>{QUOTE})(?!(?P=quote))(?P<quoted>[^\n]{{1,2000}}?)(?P=quote)"
+_IS = r"is|was|ist|sei|war|lautet|lauten|est|es|era|é|è|e'|jest|är"
+_NAMED = re.compile(
+    rf"(?i:{_NAME})(?![A-Za-z0-9])(?=(?P<gap>"
+    rf"(?P<pair>{QUOTE}?\s{{0,9}}[,}}\])]{{0,2}}\s{{0,9}}{QUOTE}?(?i:value|wert){QUOTE}?\s{{0,3}}[:=]\s{{0,3}})"
+    rf"|(?P<call>{QUOTE}\s{{0,3}},\s{{0,3}}(?={QUOTE})|\(\s?@?(?={QUOTE}))"
+    rf"|{QUOTE}?[\])]{{0,2}}[ \t*_]{{0,12}}(?::\s{{0,2}}[A-Za-z_][\w.\[\]?|]{{0,30}}\s{{0,2}}(?==))?"
+    rf"(?P<sign>:=|=>|[=!]==?|=|::?|->|-(?=\s)|\|(?=\s)|(?:\s[\w:-]+=[^<>\n]{{0,80}})?>)(?:[ \t*_]{{0,12}}|"
+    rf"[ \t]*(?:[>|][+-]?)?\n[ \t]{{0,20}})(?:</?\w{{1,10}}>\s?){{0,3}}"
+    rf"|(?P<sentence>(?:\s(?i:for|für|fürs|zum|zur|von|vom|pour|du|de|del|para|per|to|of|on|im|am|at|"
+    rf"in)\s[^\n.:;=?!]{{1,40}}?)?"
+    rf"\s(?:(?i:now|jetzt|neu)\s)?(?i:{_IS})(?:\s(?i:now|jetzt|still|auch))?\s?:?\s{{1,3}}|['\u2019]s\s|是|为|は)"
+    rf"|(?P<option>\s{{1,3}})"
+    rf")(?:{_QUOTED}|{_BARE}))"
+)
+_BEFORE = re.compile(r"[\w$.-]*\Z")
+_LINE_BEGINS = re.compile(r"(?:^|\n)[ \t]*(?:export |set |SET |setx |ENV |ARG |-e |--env |\$env:|- )?\Z")
+_PLACEHOLDER = re.compile(
+    r"(?i)[$%]?[{<\[%(].*|\$\w+|\$\(.*|.*[>}]|%\w{1,2}|[*.x•_…#-]+|--.*|(?:your|my|ihr|dein|the|some|example|insert|"
+    r"enter)[_ -].*"
+    r"|redacted\W*|changeme|\[.*\]|(?:os|process|sys|env|self|this|config|settings|args|request|req|data|user|"
+    r"ctx)[.\[].*"
+    r"|removed-[a-z-]+-[0-9]+"
+)
+"""Values that stand for another: variables, templates, stars, `your-password`, and what an import has replaced."""
+_EXPRESSION = re.compile(
+    r"[A-Za-z_$][\w.$]*(?:\(|\[|->|\?|::).*|[A-Za-z_]\w{0,19}(?:\.[A-Za-z_]\w{0,19})+|[A-Z]\w*(?:Str|String|Type|Token)"
+)
+_NOT_VALUES = frozenset(
+    """
+    bearer basic digest apikey negotiate none null nil true false undefined nan yes no ja nein str string strings
+    bytes byte int integer number bool boolean text varchar char object any array list dict map optional required
+    hidden secret password passwort token tokens key keys var let const self this new function async await lambda
+    import return not and und or oder if the a an das der die ein eine mein dein is ist was must should shall can
+    cannot may will would has have had be been to of in on at for für from with mit without ohne wrong incorrect
+    invalid correct valid expired abgelaufen falsch richtig ungültig gültig missing empty leer stored sent reset
+    changed geändert weak strong schwach stark sicher secure safe unsafe sehr too zu long short longer shorter lang
+    kurz nicht kein keine unknown unbekannt default only nur never always immer also auch still noch already schon
+    now jetzt here hier used based encrypted verschlüsselt hashed saved gespeichert needed nötig erforderlich
+    provided given set unset same different lost forgotten vergessen pas plus trop très incorrecte expiré requis
+    obligatoire incorrecta inválida caducada requerida muy sbagliata scaduta errata non più necessaria errado
+    expirada não muito inválido your our my his her their its it that which what when where how why who please bitte
+    enter eingeben possible impossible möglich input field feld type value wert name username user email
+    """.split()  # noqa: SIM905 (a table of words, by line)
+)
+"""Words after `password:` or `password is` that are no password."""
+_CLAUSE_ENDS = re.compile(
+    r"[.!?]\s+[A-ZÄÖÜ]|"
+    r"[.!?]?(?:\s*$|[ \t]*(?:\n|\|\s*(?:\n|$))|[,;\"'`|<)}\]\ue000-\ue0ff&]|"
+    r"[ \t]+(?:#|//|--|and\b|und\b|et\b|y\b|e\b|[\w-]+[=:]))"
+)
+
+
+def secrets_in_text(view: str) -> Iterator[Span]:
+    """Yield the keys, passwords and tokens in a text, given as `same_length` shows it; spans may overlap."""
+    yield from ((*match.span(), "API_KEY") for match in _KEY.finditer(view))
+    for kind, pattern in _PLACED:
+        for match in pattern.finditer(view):
+            group = "value" if match["value"] is not None else 0
+            if kind == "PRIVATE_KEY" or (
+                not _PLACEHOLDER.fullmatch(match[group]) and match[group].lower() not in _NOT_VALUES
+            ):
+                yield *match.span(group), kind
+    for match in _BASIC.finditer(view):
+        if _is_user_and_password(match["value"]):
+            yield *match.span("value"), "AUTHORIZATION"
+    for match in _NAMED.finditer(view):
+        group = "bare" if match["quoted"] is None else "quoted"
+        start, stop = match.span(group)
+        before = _BEFORE.search(view, max(0, match.start() - 60), match.start())
+        name = (before[0] if before is not None else "") + match[0]
+        if group == "bare":
+            stop = _end_of_bare(view, match, name, start, stop)
+        if stop > start and _is_secret(view, match, name, view[start:stop]):
+            rest = _REST.match(view, stop) if stop - start > _JUDGED else None
+            yield start, stop if rest is None else rest.end(), "PASSWORD"
+
+
+def _is_user_and_password(text: str) -> bool:
+    try:
+        decoded = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_" if set(text) & {"-", "_"} else None)
+    except binascii.Error:
+        return False
+    return b":" in decoded and decoded.decode("latin-1").isprintable()
+
+
+def _end_of_bare(view: str, match: re.Match[str], name: str, start: int, stop: int) -> int:
+    """Return where a value without quotes ends: in a line of a .env file only with it, else before punctuation."""
+    if match["sign"] == "=" and _stands_alone(view, match, name):
+        while stop < len(view) and view[stop] in ",;&<>|":
+            stop += len((re.compile(rf"[^\s{_NO_QUOTE}]+").match(view, stop) or match)[0])
+    value = view[start:stop]
+    bare = value.rstrip(".:!?*_" if match["sign"] != "=" else ".:*")
+    while bare[-1:] in {")", "]", "}"} and bare.count(bare[-1]) > bare.count({")": "(", "]": "[", "}": "{"}[bare[-1]]):
+        bare = bare[:-1]
+    return start + len(bare)
+
+
+def _stands_alone(view: str, match: re.Match[str], name: str) -> bool:
+    """Return whether this is a line of a .env file or a shell, whose value ends with it."""
+    begin = match.start() - (len(name) - len(match[0]))
+    written = name.isupper() or "export" in view[max(0, begin - 8) : begin]
+    return written and _LINE_BEGINS.search(view, max(0, begin - 24), begin) is not None
+
+
+def _is_secret(view: str, match: re.Match[str], name: str, value: str) -> bool:  # noqa: C901, PLR0911 (reasons, in order)
+    lower, quoted = value.lower(), match["quoted"] is not None
+    if _PLACEHOLDER.fullmatch(value) or lower in _NOT_VALUES or lower in name.lower().split("."):
+        return False
+    if (strong := _STRONG_NAME.search(name)) is None:
+        named = any(secret_parts(name)) or SECRET_NAME.match(name) is not None or re.fullmatch(f"(?i){_WEAK}", name)
+        return bool(named) and match["sign"] is not None and looks_random(value)
+    word = strong["strong"].lower()
+    password = re.fullmatch(_PASSWORDS, word, re.IGNORECASE) is not None
+    if match["option"] is not None and not (name.startswith(("-", "/")) or (quoted and password)):
+        return password and len(value) >= 6 and bool(re.fullmatch(r"(?=.*[0-9])(?=.*[A-Za-z])\S+", value))
+    if (
+        (match["sign"] or "")[-1:] == ">"
+        and match["sign"] not in {"=>", "->"}
+        and "<" not in view[max(0, match.start() - 60) : match.start()]
+    ):
+        return False
+    if not quoted and _EXPRESSION.fullmatch(value):
+        return False
+    mixed = not value.isalpha()
+    if _is_other_word(match, name, value) or (match["sign"] == "|" and not password):
+        return False
+    if value.isdigit() and not (password and len(value) >= 4):
+        return word == "secret" and len(value) >= 6
+    if match["call"] is not None:
+        return (
+            mixed and " " not in value and (any(map(str.isdigit, value)) or len(value) >= 20) and name.lower() != lower
+        )
+    if " " in value:
+        return _is_phrase(value, word)
+    if (mixed and any(map(str.isdigit, value))) or re.search(r"[^\w.-]", value):
+        return len(value) >= (3 if password else 6)
+    if match["sentence"] is not None:
+        if name.startswith("-"):
+            return False
+        ends = quoted or _CLAUSE_ENDS.match(view, match.start("bare") + len(value)) is not None
+        return ends and len(value) >= 4 and password
+    return _is_word_secret(view, match, name, value, word, password=password)
+
+
+def _is_other_word(match: re.Match[str], name: str, value: str) -> bool:
+    """Return whether `pass` is the verb or an outcome here, and no password."""
+    plain = name.lower().rpartition(".")[2].strip("-_") == "pass" and not any(map(str.isdigit, value))
+    return plain and (match["sign"] is None or match["gap"][-1:].isspace())
+
+
+def _is_word_secret(view: str, match: re.Match[str], name: str, value: str, word: str, *, password: bool) -> bool:
+    """Return whether a value of letters alone is a secret, and no variable, type or word of a sentence."""
+    if len(value) < (3 if password else 6):
+        return False
+    begin = match.start() - (len(name) - len(match[0]))
+    before = view[max(0, begin - 1) : begin]
+    if match["quoted"] is None:
+        if match["sign"] in {":", "|"} and not _CLAUSE_ENDS.match(view, match.start("bare") + len(value)):
+            return False
+        in_call = before == "(" or view[max(0, begin - 2) : begin] == ", "
+        code = match["sign"] == "=" and (in_call or match["gap"].strip("=") != "")
+        alone = (
+            password and (begin == 0 or before == "\n") and view[match.start("bare") + len(value) :][:1] in {"", "\n"}
+        )
+        if code and not alone:
+            return False
+        if (match["sign"] or " ")[-1] not in "=:|>" and match["option"] is None and match["pair"] is None:
+            return False
+        if word in value.lower():
+            return False
+    bare_name = name.strip("-_\"'") in {"token", "Token"} and before not in set("?&;#")
+    return password or not bare_name or len(value) >= 16 or looks_random(value)
+
+
+def _is_phrase(value: str, name: str) -> bool:
+    """Return whether a value of several words is a secret: one of its words is none, or it is called a phrase."""
+    words = value.split()
+    if name == "passphrase":
+        return 3 <= len(words) <= 12 and not _NOT_VALUES.intersection(map(str.lower, words))
+    odd = [word for word in words if re.search(r"[A-Za-z][0-9]|[0-9][A-Za-z]|\w[!@#$%^&*+=~]\w", word)]
+    return bool(odd) and len(words) <= 6 and not _NOT_VALUES.intersection(map(str.lower, words))
+
+
+def looks_random(value: str) -> bool:
+    """Return whether *value* has the length and the mixture of a generated key; a name, path or sentence has not."""
+    if len(value) < 12 or re.search(r"[^\w+/=.~%:-]|://|\.\w{2,4}$", value) or not any(map(str.isdigit, value)):
+        return False
+    kinds = re.sub(r"[A-Z]+", "A", re.sub(r"[a-z]+", "a", re.sub(r"[0-9]+", "0", re.sub(r"[^A-Za-z0-9]", "", value))))
+    return len(kinds) >= max(4, len(value) // 12)
