@@ -14,11 +14,12 @@ from gatekeeper.backends.http.stream import BROKEN, post
 from gatekeeper.backends.process import ServerProcess
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import SystemClock
-from gatekeeper.core.errors import GatekeeperError
+from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.interfaces import DecodeRequest, RunningSystem, SamplingParameters
 from gatekeeper.core.records import NO_CONNECTION, Answer, Claims, Setting
 from gatekeeper.core.subject import Address, Subject
 
+GREEDY_HINT = "set temperature = 0 in [sampling], and remove other temperatures, or use another backend"
 _EXIT_S = 0.5
 """Seconds to wait for the exit of a server whose connection broke."""
 _LEFT_ALONE_S = 120.0
@@ -54,7 +55,13 @@ class RequestFormat:
         return ServerRequest(resolved, knobs, self.model, draft, self.cache, other)
 
     def body(self, request: ServerRequest) -> bytes:
-        """Return the request's JSON, the knobs of the SLO's own table included."""
+        """Return the request's JSON, the knobs of the SLO's own table included.
+
+        Raise InputError for sampling where the server would silently decode greedily.
+        """
+        if self.dialect.greedy_only and not request.resolved.greedy:
+            message = f"{self.dialect.name} decodes greedily at any temperature, but a request has temperature = "
+            raise InputError(f"{message}{request.resolved.temperature:g}", hint=GREEDY_HINT)
         fields, knobs = self.dialect.body(request), request.knobs
         if request.other_model is not None:
             fields["model"] = request.other_model

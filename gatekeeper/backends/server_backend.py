@@ -17,6 +17,8 @@ from gatekeeper.backends.dialects.dialect import CONDITIONS, Dialect, Start
 from gatekeeper.backends.http import control
 from gatekeeper.backends.http.chat import PLAIN
 from gatekeeper.backends.launch_line import shown_command, shown_environment, without_keys
+from gatekeeper.backends.listening_process import find_lossy_process, find_process, process_tree
+from gatekeeper.backends.lossy_options import Lossy, find_lossy_setting
 from gatekeeper.backends.models.artifacts import local_path
 from gatekeeper.backends.process import (
     HOST,
@@ -51,10 +53,9 @@ _COMMAND_S = 60.0
 def open_server(subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path) -> "ServerBackend":
     """Return the backend of a server; raise InputError for one that could not be started."""
     dialect = dialect_of(subject.backend)
-    if (complaint := dialect.complaint(subject)) is not None:
-        raise InputError(
-            f"cannot certify {dialect.name} with {complaint}", hint="remove the option, or unset the variable"
-        )
+    lossy = dialect.find_lossy(subject) or (dialect.find_lossy_variable() if subject.url is None else None)
+    if lossy is not None:
+        raise InputError(f"cannot certify {dialect.name}: {lossy.message}", hint=lossy.hint)
     for key, address in (("url", subject.url), ("plain_url", subject.plain_url)):
         if address is not None and address.is_incomplete:
             message = f"subject.{key} = {address}: its key is missing, since gatekeeper stores none"
@@ -140,6 +141,7 @@ class ServerBackend:
         self.uncached = self.caches
         self.adapts = dialect.adapts and ours
         self.draft_hint = dialect.draft_hint
+        self.greedy_only = dialect.greedy_only
 
     def _settable(self, restarting: set[str]) -> set[str]:
         """Return which of the knobs that need a restart can be set; for a command of the SLO's, its placeholders."""
@@ -195,10 +197,33 @@ class ServerBackend:
             ours=command[0] == sys.executable,
         )
         try:
+            self._refuse_lossy(find_lossy_process(process_tree(process.pid), self._dialect.lossy))
             return self._ready(Server(process, root, setting, self._request_format(root, cache=cache)))
         except BaseException:
             process.close()
             raise
+
+    def check_running(self) -> None:
+        """Raise InputError where a server that is already running shows that its speculation is lossy."""
+        for url in filter(None, (self._subject.url, self._subject.plain_url)):
+            self._refuse_lossy(self.find_lossy_at(url))
+
+    def find_lossy_at(self, url: Address) -> Lossy | None:
+        """Return what makes the speculation of the running server at *url* lossy, as far as it is visible from here."""
+        dialect = self._dialect
+        if dialect.lossy and (process := find_process(url)) is not None:
+            lossy = find_lossy_process((process.pid,), dialect.lossy)
+            if lossy is not None:
+                return lossy
+        if dialect.settings_path is None:
+            return None
+        text = control.fetch(url.at(dialect.settings_path), self._headers)
+        return find_lossy_setting(text, dialect.settings_path, dialect.lossy)
+
+    def _refuse_lossy(self, lossy: Lossy | None) -> None:
+        if lossy is not None:
+            message = f"cannot certify {self.name}: {lossy.message}"
+            raise InputError(message, hint=f"{lossy.hint}, and start the server again")
 
     def _ready(self, server: Server) -> Server:
         """Wait until a request is answered: some servers are healthy before, or without, loaded models.

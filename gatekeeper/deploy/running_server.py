@@ -8,8 +8,11 @@ from pathlib import Path
 import psutil
 
 from gatekeeper.analysis.plan.settings import sampling_for, speculates, with_conditions
+from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.launch_line import shown_environment
+from gatekeeper.backends.listening_process import ListeningProcess, find_lossy_process
 from gatekeeper.backends.process import installed_beside
+from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.interfaces import DecodeRequest
 from gatekeeper.core.manifest import Manifest
@@ -21,7 +24,7 @@ from gatekeeper.deploy.server_check import Compared, SeenProcess, compare, compa
 from gatekeeper.deploy.watch import certified_run
 from gatekeeper.deploy.watch.certified_run import CertifiedRun
 from gatekeeper.deploy.watch.deployed_server import DeployedServer, attach
-from gatekeeper.deploy.watch.model_identity import ListeningProcess, ModelIdentity
+from gatekeeper.deploy.watch.model_identity import ModelIdentity
 
 PROBE_TOKENS = 16
 """Tokens of each of the two answers: enough to draft, and soon done."""
@@ -62,7 +65,7 @@ def _compared(
     else:
         yield Compared("models", "not checked", seen)
     yield from compare_answers(policy.conditions, answers, speculating=speculates(setting))
-    yield from compare(policy, seen_process(identity.process), server.fetch)
+    yield from compare(policy, seen_process(identity.process, server.name), server.fetch)
     yield compare_versions(certified.manifest.versions, running_versions(certified.manifest, server, identity.process))
 
 
@@ -78,15 +81,16 @@ def _answers(certified: CertifiedRun, policy: Policy, server: DeployedServer) ->
     return [server.send(request) for _ in range(2)], setting
 
 
-def seen_process(process: ListeningProcess | None) -> SeenProcess | None:
-    """Return what a process shows of how it was started."""
+def seen_process(process: ListeningProcess | None, backend: str) -> SeenProcess | None:
+    """Return what the process of a *backend* shows of how it was started."""
     if process is None:
         return None
     try:
         environment: Mapping[str, str] | None = shown_environment(psutil.Process(process.pid).environ())
     except (psutil.Error, OSError):
         environment = None
-    return SeenProcess(process.argv, environment)
+    lossy = find_lossy_process((process.pid,), dialect_of(backend).lossy) if backend in SERVERS else None
+    return SeenProcess(process.argv, environment, lossy)
 
 
 def running_versions(manifest: Manifest, server: DeployedServer, process: ListeningProcess | None) -> Mapping[str, str]:

@@ -9,6 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gatekeeper.backends.dialects import dialect_of
+from gatekeeper.backends.lossy_options import Lossy, find_lossy_setting
+from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.policy import Conditions, Launch, Policy, Route
 from gatekeeper.core.records import Answer
@@ -80,13 +83,33 @@ class SeenProcess:
     argv: tuple[str, ...]
     environment: Mapping[str, str] | None
     """Its variables that change how it decodes; None: they cannot be read."""
+    lossy: Lossy | None = None
+    """What it was started with that makes speculation lossy."""
 
 
 def compare(policy: Policy, process: SeenProcess | None, fetch: Fetch) -> list[Compared]:
     """Compare what a server tells without a completion: its process and its own documents."""
+    lossy = [*_lossy(policy, process, fetch)]
     if policy.conditions is None:
-        return [Compared("conditions", "not checked", "the policy is older than gatekeeper 0.3.0 and has none")]
-    return [*_process(policy, process), *_documents(policy, fetch), *_by_request(policy.conditions, policy.route)]
+        return [*lossy, Compared("conditions", "not checked", "the policy is older than gatekeeper 0.3.0 and has none")]
+    return [
+        *lossy,
+        *_process(policy, process),
+        *_documents(policy, fetch),
+        *_by_request(policy.conditions, policy.route),
+    ]
+
+
+def _lossy(policy: Policy, process: SeenProcess | None, fetch: Fetch) -> Iterator[Compared]:
+    """Yield what makes the speculation of the running server lossy: how it was started, and what it tells itself."""
+    backend = policy.conditions.backend if policy.conditions is not None else None
+    lossy = process.lossy if process is not None else None
+    if lossy is None and backend in SERVERS:
+        dialect = dialect_of(backend)
+        path = dialect.settings_path
+        lossy = None if path is None else find_lossy_setting(fetch(path), path, dialect.lossy)
+    if lossy is not None:
+        yield Compared("lossless speculation", "differs", f"{lossy.message}; {lossy.hint}")
 
 
 def _process(policy: Policy, process: SeenProcess | None) -> Iterator[Compared]:

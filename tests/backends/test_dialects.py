@@ -385,7 +385,7 @@ def test_a_variable_that_changes_answers_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("DDTREE_EXACT_COMMIT", "0")
 
     with pytest.raises(InputError, match="DDTREE_EXACT_COMMIT"):
-        opened("ddtree", url="http://127.0.0.1:1", plain_url="http://127.0.0.1:1")
+        opened("ddtree", command=["ddtree", "{port}"], plain_command=["plain", "{port}"])
 
 
 @pytest.mark.parametrize("name", ["lmstudio", "omlx", "ollama", "openai", "ddtree"])

@@ -69,6 +69,12 @@ def _claim(claim: str, key: str, value: object) -> object:
     return seconds(value) if key.endswith("_ms") else number_of(value)
 
 
+def dropped_prompt(field: str, *, original: int | None, left: int | None) -> str:
+    """Return the fault of an answer to a part of the prompt, which a server reports under *field*."""
+    tokens = "tokens" if original is None or left is None else f"{original - left} of {original} tokens"
+    return f"not lossless: the server dropped {tokens} of the prompt ({field})"
+
+
 def claiming(answer: Answer, **claims: Any) -> Answer:
     """Return *answer* with more claims; a claim of None changes nothing."""
     known = {name: value for name, value in claims.items() if value is not None}

@@ -9,16 +9,13 @@ from typing import Any
 from gatekeeper.backends.dialects.counters import by_length, claiming, count, within
 from gatekeeper.backends.dialects.dialect import Dialect, ServerRequest, chat_body
 from gatekeeper.backends.http.chat import ChatResponse
-from gatekeeper.core.errors import InputError
+from gatekeeper.backends.lossy_options import ACCEPTS, LossyOption
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
 
 
 def body(request: ServerRequest) -> dict[str, Any]:
-    """Return the request; raise InputError for sampling, which the server would silently ignore."""
-    if not request.resolved.greedy:
-        message = f"ddtree decodes greedily, but the SLO has temperature = {request.resolved.temperature:g}"
-        raise InputError(message, hint="set temperature = 0 in [sampling]")
+    """Return the request."""
     fields = chat_body(request)
     fields.pop("stream_options")
     budget = {} if request.resolved.draft_tokens is None else {"tree_budget": request.resolved.draft_tokens}
@@ -44,5 +41,6 @@ DIALECT = Dialect(
     knobs=frozenset({"num_draft_tokens"}),
     streams=1,
     sight=Sight.TOKEN_COUNT | Sight.TEXT,
-    refused={"DDTREE_EXACT_COMMIT=0": "it keeps tokens the target did not choose"},
+    lossy=(LossyOption("DDTREE_EXACT_COMMIT", ACCEPTS, lossless=("1", "true")),),
+    greedy_only=True,
 )

@@ -1,7 +1,8 @@
 """The dflash-mlx dialect: `dflash serve`, block diffusion drafts on top of mlx_lm's server.
 
 Written from the source of dflash-mlx 0.1.8. Its acceptance is accepted over *emitted* tokens (definition B); /metrics
-holds that of the last request. A cycle proposes a block without its first token. Tried on Linux: it does not start
+holds that of the last request. A cycle proposes a block without its first token. It reads a request's temperature, and
+its engine decodes greedily all the same. Tried on Linux: it does not start
 without a DFlash draft, not even for plain decoding, and no such draft fits a model that runs there. Its answers are
 untested.
 """
@@ -62,5 +63,6 @@ DIALECT = Dialect(
     caches="start",
     adapts=True,
     streams=1,
+    greedy_only=True,
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD | Sight.PROMPT_TIME,
 )

@@ -10,6 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gatekeeper.backends.http.chat import ChatResponse, ResolvedRequest, request_fields
+from gatekeeper.backends.lossy_options import (
+    Lossy,
+    LossyOption,
+    Written,
+    find_lossy,
+    in_command,
+    in_variables,
+)
 from gatekeeper.backends.process import HOST
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
@@ -188,17 +196,33 @@ class Dialect:
     """The path of a running server's version."""
     version_key: str | None = None
     """The key of the version in the JSON document there; None: the first line is the version."""
-    refused: Mapping[str, str] = field(default_factory=dict)
-    """Options, or variables as `NAME=value`, with which it cannot be certified, each with the reason."""
+    lossy: tuple[LossyOption, ...] = ()
+    """Options and variables with which its answers are not the target's, or its counts are invented."""
+    ignored: tuple[LossyOption, ...] = ()
+    """Options that it accepts and that have no effect: an SLO that has one would measure something else."""
+    settings_path: str | None = None
+    """The path of a JSON document with the options of a running server."""
+    greedy_only: bool = False
+    """It decodes greedily, whatever temperature a request has."""
 
-    def complaint(self, subject: Subject) -> str | None:
-        """Return the option or variable with which it cannot be certified, and why; None where there is none."""
-        words = (*subject.args, *(subject.command or ()), *(subject.plain_command or ()))
-        for refused, because in self.refused.items():
-            name, _, value = refused.partition("=")
-            if any(word.split("=")[0] == refused for word in words) or (value and os.environ.get(name) == value):
-                return f"{refused}: {because}"
-        return None
+    def find_lossy(self, subject: Subject) -> Lossy | None:
+        """Return what in *subject* it cannot be certified with; None where there is nothing."""
+        return find_lossy(_written_in(subject), (*self.lossy, *self.ignored))
+
+    def find_lossy_variable(self) -> Lossy | None:
+        """Return which variable a server that gatekeeper starts would inherit, and could not be certified with."""
+        inherited = in_variables(os.environ, "the environment of gatekeeper, which the server inherits,")
+        return find_lossy(inherited, self.lossy)
+
+
+def _written_in(subject: Subject) -> Iterator[Written]:
+    """Yield every option and variable that *subject* starts its server with, and the knobs of its requests."""
+    for key in ("args", "command", "plain_command", "program"):
+        yield from in_command(getattr(subject, key) or (), f"subject.{key}")
+    for name, place in subject.knobs.items():
+        yield from in_command(place.argv or (), f"subject.knobs.{name}")
+        if place.field is not None:
+            yield Written(place.field, None, f"subject.knobs.{name}")
 
 
 def option(flag: str, value: object) -> Iterator[str]:

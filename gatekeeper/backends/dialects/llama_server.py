@@ -22,6 +22,7 @@ from gatekeeper.backends.dialects.dialect import (
     thinking,
 )
 from gatekeeper.backends.http.chat import ChatResponse, request_fields
+from gatekeeper.backends.lossy_options import INVENTS, LossyOption
 from gatekeeper.backends.models import gguf
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.metrics import Sight
@@ -211,6 +212,8 @@ def counters(get: Get) -> Counters | None:
     return None if text is None or _ROUNDED.search(text) else spec_decode(text, "llamacpp:")
 
 
+LOSSY = (LossyOption("spec-synth-*", INVENTS), LossyOption("LLAMA_ARG_SPEC_SYNTH_*", INVENTS))
+
 DIALECT = Dialect(
     name="llama-server",
     install="install llama.cpp (brew install llama.cpp), or name the program in subject.program",
@@ -231,8 +234,5 @@ DIALECT = Dialect(
     loading=503,
     version_path="/props",
     version_key="build_info",
-    refused={
-        "--spec-synth-len": "it invents acceptance instead of measuring it",
-        "--spec-synth-rates": "it invents acceptance instead of measuring it",
-    },
+    lossy=LOSSY,
 )

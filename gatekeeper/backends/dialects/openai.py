@@ -1,5 +1,6 @@
 """The openai dialect: any server with the OpenAI chat API; the SLO defines how it is started and takes its knobs."""
 
+from gatekeeper.backends.dialects import llama_server, rapid_mlx, sglang, vllm
 from gatekeeper.backends.dialects.dialect import Dialect
 
 DIALECT = Dialect(
@@ -8,4 +9,5 @@ DIALECT = Dialect(
     draft_hint="look in the server's log for why the draft is not used",
     health="/v1/models",
     named="listed",
+    lossy=(*vllm.LOSSY, *sglang.LOSSY, *rapid_mlx.LOSSY, *llama_server.LOSSY),  # it may be any of them
 )

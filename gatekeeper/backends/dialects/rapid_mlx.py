@@ -7,16 +7,20 @@ so plain decoding has to be requested; the depth adapts unless that is switched 
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from gatekeeper.backends.dialects.counters import claiming, count, counts, within
+from gatekeeper.backends.dialects import vllm_mlx
+from gatekeeper.backends.dialects.counters import claiming, count, counts, dropped_prompt, within
 from gatekeeper.backends.dialects.dialect import STREAMED, Dialect, Start
 from gatekeeper.backends.http.chat import ChatResponse
+from gatekeeper.backends.lossy_options import DROPS, LossyOption
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
 
 _OWN = frozenset({"mtp", "suffix"})
+_IGNORED = "has no effect: rapid-mlx accepts and ignores it"
 
 
 def argv(start: Start) -> Iterator[str]:
@@ -46,7 +50,10 @@ def drafting(start: Start) -> dict[str, Any]:
 
 
 def read(answer: Answer, response: ChatResponse) -> Answer:
-    """Add the claims in the last chunk's metrics."""
+    """Add the claims in the last chunk's metrics; an answer to a compressed prompt is a fault."""
+    if compressed := within(response.last, "metrics", "prompt_compression"):
+        original, left = (count(compressed.get(f"{which}_tokens")) for which in ("original", "kept"))
+        return replace(answer, fault=dropped_prompt("prompt_compression", original=original, left=left))
     metrics = within(response.last, "metrics", "speculative_decoding")
     tried, kept = counts(metrics.get("drafted_by_depth")), counts(metrics.get("accepted_by_depth"))
     return claiming(
@@ -58,6 +65,9 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
         accepted_by_position=kept,
     )
 
+
+LOSSY = (*vllm_mlx.LOSSY, LossyOption("pflash", DROPS, lossless=("off",)))
+"""Those of vllm-mlx, too: it is a fork of it, and takes its options."""
 
 DIALECT = Dialect(
     name="rapid-mlx",
@@ -75,8 +85,6 @@ DIALECT = Dialect(
     adapts=True,
     own_drafts=_OWN,
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,
-    refused={
-        "--draft-model": "rapid-mlx accepts and ignores it",
-        "--num-draft-tokens": "rapid-mlx accepts and ignores it",
-    },
+    lossy=LOSSY,
+    ignored=(LossyOption("draft-model", _IGNORED), LossyOption("num-draft-tokens", _IGNORED)),
 )

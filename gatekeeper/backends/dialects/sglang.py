@@ -11,6 +11,7 @@ from typing import Any
 from gatekeeper.backends.dialects.counters import claims_at
 from gatekeeper.backends.dialects.dialect import STREAMED, Dialect, ServerRequest, Start, chat_body, option
 from gatekeeper.backends.http.chat import ChatResponse
+from gatekeeper.backends.lossy_options import ACCEPTS, INVENTS, LossyOption
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
@@ -83,6 +84,13 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
     return found if found.claims.rounds else replace(answer, claims=replace(found.claims, rounds=None))
 
 
+LOSSY = (
+    LossyOption("speculative-accept-threshold-*", ACCEPTS, lossless=("1.0",)),
+    LossyOption("SGLANG_SIMULATE_ACC_*", INVENTS, lossless=("-1", "", "false")),
+    LossyOption("SIMULATE_ACC_*", INVENTS, lossless=("-1", "", "false")),
+)
+"""Of srt/arg_groups/fields/spec.py and srt/environ.py, 0.5.23; older versions have the variables without SGLANG_."""
+
 DIALECT = Dialect(
     name="sglang",
     install="pip install sglang (in an environment of its own; name ENV/bin/python -m sglang.launch_server as program)",
@@ -95,6 +103,7 @@ DIALECT = Dialect(
     packages=("sglang", "torch"),
     version_path="/server_info",
     version_key="version",
+    settings_path="/server_info",
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     restart_knobs=("draft", "num_draft_tokens"),
     caches="start",
@@ -102,4 +111,5 @@ DIALECT = Dialect(
     corrected=without_drafted,
     own_drafts=frozenset(_OWN),
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,
+    lossy=LOSSY,
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 from gatekeeper.backends.dialects.counters import claims_at, spec_decode, with_all_rounds
 from gatekeeper.backends.dialects.dialect import STREAMED, Counters, Dialect, Get, Start
+from gatekeeper.backends.lossy_options import ACCEPTS, INVENTS, LossyOption
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import Sight
 
@@ -52,6 +53,17 @@ def counters(get: Get) -> Counters | None:
     return spec_decode(get("/metrics"), "vllm:")
 
 
+LOSSY = (
+    LossyOption("rejection-sample-method", ACCEPTS, lossless=("standard", "block", "strict", "probabilistic")),
+    LossyOption("synthetic-acceptance-*", INVENTS),
+    LossyOption("typical-acceptance-*", ACCEPTS),
+    LossyOption("posterior-*", ACCEPTS),
+    LossyOption("acceptance-method", ACCEPTS, lossless=("rejection_sampler",)),
+    LossyOption("spec-decoding-acceptance-method", ACCEPTS, lossless=("rejection_sampler",)),
+)
+"""Of vllm/config/speculative.py: `fly` and `synthetic` of 0.33 are lossy. Older versions call `standard` strict or
+probabilistic; the last four rows are of its first engine, V0."""
+
 DIALECT = Dialect(
     name="vllm",
     install="pip install vllm (in an environment of its own; name it in subject.program)",
@@ -77,4 +89,5 @@ DIALECT = Dialect(
     adapts=True,
     own_drafts=_OWN,
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,
+    lossy=LOSSY,
 )

@@ -6,10 +6,14 @@ decodes plainly. Rapid-MLX installs a program of the same name; the versions in 
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from gatekeeper.backends.dialects.counters import claims_at
+from gatekeeper.backends.dialects.counters import claims_at, count, dropped_prompt, within
 from gatekeeper.backends.dialects.dialect import STREAMED, Dialect, Start, option
+from gatekeeper.backends.http.chat import ChatResponse
+from gatekeeper.backends.lossy_options import ACCEPTS, DROPS, LossyOption
 from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import Answer
 
 
 def argv(start: Start) -> Iterator[str]:
@@ -25,6 +29,23 @@ def argv(start: Start) -> Iterator[str]:
         yield "--disable-prefix-cache"
 
 
+_read_claims = claims_at("generation_metadata", drafted="mtp_drafts", accepted="mtp_accepted")
+
+
+def read(answer: Answer, response: ChatResponse) -> Answer:
+    """Add the claims in its metadata; an answer to a part of the prompt is a fault."""
+    metadata = within(response.last, "generation_metadata")
+    if metadata.get("specprefill_engaged") is True:
+        original, left = (count(metadata.get(f"specprefill_{which}_tokens")) for which in ("original", "selected"))
+        return replace(answer, fault=dropped_prompt("specprefill_engaged", original=original, left=left))
+    return _read_claims(answer, response)
+
+
+LOSSY = (
+    LossyOption("mtp-optimistic", ACCEPTS, lossless=("false",)),
+    LossyOption("specprefill*", DROPS, lossless=("false",)),
+)
+
 DIALECT = Dialect(
     name="vllm-mlx",
     install="pip install vllm-mlx (in an environment of its own; name it in subject.program)",
@@ -32,12 +53,12 @@ DIALECT = Dialect(
     program=("vllm-mlx", "serve"),
     packages=("vllm-mlx", "rapid-mlx", "mlx-lm", "mlx"),
     argv=argv,
-    read=claims_at("generation_metadata", drafted="mtp_drafts", accepted="mtp_accepted"),
+    read=read,
     named="listed",
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     restart_knobs=("draft", "num_draft_tokens"),
     caches="start",
     own_drafts=frozenset({"mtp"}),
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,
-    refused={"--mtp-optimistic": "it keeps drafted tokens unverified, so its answers are not the target's"},
+    lossy=LOSSY,
 )

@@ -144,6 +144,7 @@ class ScriptedSystem(RunningSystem):
         self._switched = False
         """Its last answer was another model's."""
         self._alive = True
+        self._started_s = backend.seconds(backend.clock.now_ns())
         self._ended_ns: int | None = None
         """When its last answer ended."""
 
@@ -268,7 +269,8 @@ class ScriptedSystem(RunningSystem):
             pace *= mode.slower if slow and mode.arm in {"both", arm} else 1.0
         for drift in self._script.drift:
             if drift.of == "time" and drift.arm in {"both", arm}:
-                pace *= drift.factor(self._backend.seconds(begun))
+                since_s = self._started_s if drift.since == "start" else 0.0
+                pace *= drift.factor(self._backend.seconds(begun) - since_s)
         return pace * float(1 + getattr(self._script.batching, arm) * (streams - 1))
 
     def _slower(self, request: DecodeRequest, arm: Arm, streams: int) -> float:

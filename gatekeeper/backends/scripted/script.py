@@ -205,9 +205,11 @@ class Drift(InputTable):
     over: Seconds = Field(default=600.0, gt=0)
     after: Seconds = Field(default=0.0, ge=0)
     arm: Literal["both", "plain", "candidate"] = "both"
+    since: Literal["run", "start"] = "run"
+    """Of the backend, or of the process that answers, which warms up; a drift of acceptance is always of the run."""
 
     def factor(self, seconds: float) -> float:
-        """Return what the drifting value is multiplied with, *seconds* after the backend was opened."""
+        """Return what the drifting value is multiplied with, *seconds* after it began."""
         return 1 + self.by * min(1.0, max(0.0, seconds - self.after) / self.over)
 
 

@@ -1,16 +1,12 @@
 """Model identity: whether the server runs the certified models, by its process, files and reported names."""
 
-import socket
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from json import JSONDecodeError, loads
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-
-import psutil
 
 from gatekeeper.backends.http import control
+from gatekeeper.backends.listening_process import ListeningProcess, find_process
 from gatekeeper.backends.models import artifacts, locate
 from gatekeeper.backends.models.artifacts import Hashes
 from gatekeeper.core.errors import InputError
@@ -21,67 +17,6 @@ from gatekeeper.core.text import quote
 
 _NAMELESS = frozenset({"default_model", "default", ""})
 """Placeholders that servers report in place of a model name."""
-
-
-@dataclass(frozen=True, slots=True)
-class ListeningProcess:
-    """The process that listens at the server's address."""
-
-    pid: int
-    begun: float
-    argv: tuple[str, ...]
-    folder: Path | None
-    """Its working directory."""
-
-    @property
-    def start(self) -> tuple[int, float]:
-        """Return the identity of this start of the server."""
-        return self.pid, self.begun
-
-
-def find_process(url: str, known: ListeningProcess | None = None) -> ListeningProcess | None:
-    """Return the process behind a local *url*; None for a remote one, or if the system does not show it.
-
-    *known* is tried first: usually it still listens.
-    """
-    where = urlsplit(url)
-    port = where.port or (443 if where.scheme == "https" else 80)
-    if not is_local(where.hostname or ""):
-        return None
-    if known is not None and (still := _listener(known.pid, port)) is not None and still.start == known.start:
-        return still
-    try:
-        pids = psutil.pids()
-    except OSError as error:
-        check_own_limit(error)
-        return None
-    for pid in pids:
-        if (found := _listener(pid, port)) is not None:
-            return found
-    return None
-
-
-def is_local(host: str) -> bool:
-    """Return whether *host* is this machine, by its name alone."""
-    return host in {"localhost", "::1", "0.0.0.0", socket.gethostname()} or host.startswith("127.")  # noqa: S104 (read, not bound)
-
-
-def _listener(pid: int, port: int) -> ListeningProcess | None:
-    try:
-        process = psutil.Process(pid)
-        if not any(
-            one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in process.net_connections("tcp")
-        ):
-            return None
-        argv, begun = tuple(process.cmdline()), process.create_time()
-    except (psutil.Error, OSError, RuntimeError) as error:  # of another user, just ended, or not supported by psutil
-        check_own_limit(error)
-        return None
-    try:
-        folder: Path | None = Path(process.cwd())
-    except (psutil.Error, OSError):
-        folder = None
-    return ListeningProcess(pid, begun, argv, folder)
 
 
 def models_on_command_line(process: ListeningProcess, hashes: Hashes) -> dict[str, str]:

@@ -1,0 +1,377 @@
+"""Lossy speculation is refused by what it does, wherever and however it is written; look-alikes pass."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatekeeper.backends import open_backend
+from gatekeeper.backends.dialects import dialect_of
+from gatekeeper.backends.server_backend import ServerBackend
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.records import Answer, setting
+from gatekeeper.core.subject import Subject
+from tests.backends.conftest import ROOT, make_request
+from tests.builders.servers import PROTOCOLS, Protocol, RecordedServer, Request, event, usage
+
+MODELS = {"big": ROOT / "models" / "little-target", "small": ROOT / "models" / "little-draft"}
+FLY = '{"method": "draft_model", "model": "small", "rejection_sample_method": "fly"}'
+NESTED = '{"a": [{"speculative_config": {"synthetic_acceptance_rates": [0.9, 0.8]}}]}'
+LISTENS = """
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+server = HTTPServer(("127.0.0.1", int(sys.argv[1])), BaseHTTPRequestHandler)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+def opened(backend: str, logs: Path = ROOT / "logs", **written: Any) -> ServerBackend:
+    subject = Subject.model_validate({"backend": backend, "target": "big", "drafts": ["small"], **written})
+    server = open_backend(subject, models=MODELS, base=ROOT, logs=logs)
+    assert isinstance(server, ServerBackend)
+    return server
+
+
+LOSSY = [
+    ("vllm", ["--speculative-config", FLY]),
+    ("vllm", [f"--speculative-config={FLY}"]),
+    ("vllm", [f"--speculative_config={FLY}"]),
+    ("vllm", ["--speculative-conf", FLY]),
+    ("vllm", ["-sc", FLY]),
+    ("vllm", ["--speculative-config.rejection_sample_method", "fly"]),
+    ("vllm", ["--speculative-config.rejection_sample_method=fly"]),
+    ("vllm", ["--speculative_config.rejection-sample-method", "FLY"]),
+    ("vllm", ["--speculative-config.rejection_sample_method", "synthetic"]),
+    ("vllm", ["--speculative-config.rejection_sample_method", "a-method-of-next-year"]),
+    ("vllm", ["--speculative-config", "{'rejection_sample_method': 'fly'}"]),
+    ("vllm", ["--speculative-config", NESTED]),
+    ("vllm", ["--speculative-config.synthetic_acceptance_rates+", "0.9"]),
+    ("vllm", ["--speculative-config.synthetic_acceptance_length=3.2"]),
+    ("vllm", ["--typical-acceptance-sampler-posterior-threshold", "0.1"]),
+    ("vllm", ["--spec-decoding-acceptance-method", "typical_acceptance_sampler"]),
+    ("vllm", ["--spec-decoding-acc", "typical_acceptance_sampler"]),
+    ("vllm", ["--speculative-config", '{"posterior_alpha": 0.3}']),
+    ("sglang", ["--speculative-accept-threshold-single", "0.3"]),
+    ("sglang", ["--speculative-accept-threshold-acc=0.99"]),
+    ("sglang", ["--speculative_accept_threshold_acc", "0.5"]),
+    ("sglang", ["--speculative-accept-threshold-s", "0.5"]),
+    ("sglang", ["--speculative-accept-threshold-single", "nan"]),
+    ("vllm-mlx", ["--mtp-optimistic"]),
+    ("vllm-mlx", ["--mtp-opt"]),
+    ("vllm-mlx", ["--mtp_optimistic", "--port", "1"]),
+    ("vllm-mlx", ["--specprefill"]),
+    ("vllm-mlx", ["--specprefill-draft-model", "small"]),
+    ("vllm-mlx", ["--specprefill-d=small"]),
+    ("rapid-mlx", ["--pflash", "auto"]),
+    ("rapid-mlx", ["--pflash=always"]),
+    ("rapid-mlx", ["--mtp-optimistic"]),
+    ("rapid-mlx", ["--num-draft-tokens", "4"]),
+    ("rapid-mlx", ["--draft-m=small"]),
+    ("llama-server", ["--spec-synth-len", "3"]),
+    ("openai", ["--speculative-config", FLY]),
+    ("openai", ["--pflash", "auto"]),
+]
+HARMLESS = [
+    ("vllm", ["--speculative-config", '{"rejection_sample_method": "standard", "model": "fly"}']),
+    ("vllm", ["--speculative-config", '{"rejection_sample_method": "block"}']),
+    ("vllm", ["--speculative-config", '{"synthetic_acceptance_rates": null}']),
+    ("vllm", ["--speculative-config.rejection_sample_method", "strict"]),
+    ("vllm", ["--speculative-config.rejection_sample_method=probabilistic"]),
+    ("vllm", ["--served-model-name", "fly", "--chat-template", "rejection_sample_method: fly"]),
+    ("vllm", ["--spec-decoding-acceptance-method", "rejection_sampler"]),
+    ("vllm", ["synthetic_acceptance_length"]),
+    ("sglang", ["--speculative-accept-threshold-single", "1.0"]),
+    ("sglang", ["--speculative-accept-threshold-acc=1"]),
+    ("sglang", ["--speculative-algorithm", "EAGLE", "--sp-size", "2"]),
+    ("vllm-mlx", ["--mtp-num-draft-tokens", "2", "--system", "never use --specprefill or --pflash auto"]),
+    ("rapid-mlx", ["--pflash", "off", "--pflash-threshold", "1000"]),
+    ("llama-server", ["--alias", "spec-synth-len"]),
+    ("openai", ["--mtp", "--draft-model", "small", "--num-draft-tokens", "4", "--spec", "on"]),
+]
+
+
+@pytest.mark.parametrize(("backend", "args"), LOSSY, ids=lambda one: one if isinstance(one, str) else " ".join(one))
+def test_every_spelling_is_refused(backend: str, args: list[str]) -> None:
+    """
+    As an option with a space or `=`, in JSON, as a dotted key, abbreviated, with `-` or `_`: refused in `args`.
+    """
+    with pytest.raises(InputError, match=r"cannot certify .*: subject\.args sets ") as refused:
+        opened(backend, args=args, command=["server", "{port}"], plain_command=["server", "{port}"])
+
+    assert refused.value.hint.startswith("remove ")
+
+
+@pytest.mark.parametrize(("backend", "args"), HARMLESS, ids=lambda one: one if isinstance(one, str) else " ".join(one))
+def test_what_only_looks_like_it_passes(backend: str, args: list[str]) -> None:
+    """
+    The lossless values of the same options, and their names and values elsewhere, are accepted.
+    """
+    backend_ = opened(backend, args=args, command=["server", "{port}"], plain_command=["server", "{port}"])
+
+    assert backend == backend_.name
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("command", ["vllm", "serve", "--port", "{port}", "--speculative-config", FLY]),
+        ("command", ["sh", "-c", f"exec vllm serve --port {{port}} --speculative-config '{FLY}'"]),
+        (
+            "command",
+            ["bash", "-lc", "cd x && vllm serve {port} --speculative-config.rejection_sample_method=fly; true"],
+        ),
+        ("command", ["ssh", "mini", "vllm serve --port {port} --speculative-config.rejection_sample_method fly"]),
+        ("plain_command", ["vllm", "serve", "{port}", "--speculative-config.rejection_sample_method", "fly"]),
+        ("program", ["vllm", "serve", "--speculative-config.rejection_sample_method=fly"]),
+    ],
+)
+def test_a_command_is_read_like_args(key: str, words: Any) -> None:
+    """
+    Options in a command, in a shell script inside it and in the program are found, and the error names the key.
+    """
+    with pytest.raises(
+        InputError, match=rf"subject\.{key} sets \S*rejection_sample_method = fly, which accepts tokens"
+    ):
+        opened("vllm", **{key: words})
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["env", "SGLANG_SIMULATE_ACC_LEN=3.5", "python", "-m", "sglang.launch_server", "{port}"],
+        ["sh", "-c", "SIMULATE_ACC_LEN=3.5 python -m sglang.launch_server --port {port}"],
+        ["sh", "-c", "export SGLANG_SIMULATE_ACC_METHOD=match-expected; python -m sglang.launch_server --port {port}"],
+        ["docker", "run", "-e", "SGLANG_SIMULATE_ACC_LEN=3.5", "sglang", "{port}"],
+        ["docker", "run", "--env=SGLANG_SIMULATE_ACC_LEN=3.5", "sglang", "{port}"],
+    ],
+)
+def test_a_variable_in_a_command_is_found(words: list[str]) -> None:
+    """
+    A variable that a command sets is refused like one that is inherited.
+    """
+    with pytest.raises(InputError, match=r"subject\.command sets \w*SIMULATE_ACC_\w+ = \S+, which invents acceptance"):
+        opened("sglang", command=words)
+
+
+@pytest.mark.parametrize(
+    ("backend", "name", "value", "refused"),
+    [
+        ("sglang", "SGLANG_SIMULATE_ACC_LEN", "3.5", True),
+        ("sglang", "SIMULATE_ACC_LEN", "2", True),
+        ("sglang", "SGLANG_SIMULATE_ACC_METHOD", "match-expected", True),
+        ("sglang", "SGLANG_SIMULATE_ACC_LEN", "-1.0", False),
+        ("sglang", "SGLANG_SIMULATE_ACC_LEN", "", False),
+        ("sglang", "SGLANG_SIMULATE_UNIFORM_EXPERTS", "0", False),
+        ("vllm", "SGLANG_SIMULATE_ACC_LEN", "3.5", False),
+        ("llama-server", "LLAMA_ARG_SPEC_SYNTH_LEN", "3", True),
+    ],
+)
+def test_an_inherited_variable_is_refused(
+    monkeypatch: pytest.MonkeyPatch, backend: str, name: str, value: str, refused: bool
+) -> None:
+    """
+    What a server would inherit is refused, unless the value is the one that switches it off or it is another server's.
+    """
+    monkeypatch.setenv(name, value)
+
+    if not refused:
+        opened(backend)
+        return
+    with pytest.raises(InputError, match=f"the server inherits, sets {name} = {value}, which invents") as error:
+        opened(backend)
+    assert f"unset {name}" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    "knob",
+    [
+        {"argv": ["--speculative-accept-threshold-single", "{value}"]},
+        {"field": "speculative_accept_threshold_acc"},
+    ],
+)
+def test_a_knob_that_sets_it_is_refused(knob: dict[str, Any]) -> None:
+    """
+    A knob of the SLO's own that sets a lossy option would sweep it: refused, as an option or a field of requests.
+    """
+    with pytest.raises(InputError, match=r"subject\.knobs\.draft_p_min sets "):
+        opened("sglang", knobs={"draft_p_min": knob})
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ("speculative-config:\n  method: ngram\n  rejection_sample_method: fly\n", True),
+        ("speculative-config: {rejection_sample_method: fly}\n", True),
+        ("speculative-config:\n  synthetic_acceptance_rates:\n    - 0.9\n", True),
+        ("served-model-name: fly\n# rejection_sample_method: fly\n", False),
+    ],
+)
+def test_a_configuration_file_is_read(tmp_path: Path, text: str, refused: bool) -> None:
+    """
+    Options may be in the file that --config names: they are refused there, with its name.
+    """
+    (tmp_path / "vllm.yaml").write_text(text)
+    args = ["--config", str(tmp_path / "vllm.yaml")]
+
+    if not refused:
+        opened("vllm", args=args)
+        return
+    with pytest.raises(InputError, match=r"vllm\.yaml, named in subject\.args, sets "):
+        opened("vllm", args=args)
+
+
+def test_the_error_says_where_what_and_what_to_do() -> None:
+    """
+    One line names the key of the SLO, the option with its value and its effect; the hint names what is allowed.
+    """
+    with pytest.raises(InputError) as refused:
+        opened("vllm", args=["--speculative-config", FLY])
+
+    assert (
+        "cannot certify vllm: subject.args sets rejection_sample_method = fly, which accepts tokens that the target "
+        "would not have sampled"
+    ) == refused.value.message
+    assert "remove rejection_sample_method, or set it to standard, block, strict or probabilistic" == refused.value.hint
+
+
+# Servers that run
+
+
+@contextmanager
+def running(*words: str, **variables: str) -> Iterator[str]:
+    """Start a server whose command line and environment hold these; yield its address."""
+    command = [sys.executable, "-c", LISTENS, "0", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **variables}) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("backend", "words", "variables", "named"),
+    [
+        ("vllm", ("--speculative-config", FLY), {}, r"the command line of process \d+ sets rejection_sample_method"),
+        ("sglang", (), {"SIMULATE_ACC_LEN": "3"}, r"the environment of process \d+ sets SIMULATE_ACC_LEN = 3"),
+        ("openai", ("--pflash=always",), {}, r"the command line of process \d+ sets --pflash = always"),
+    ],
+)
+def test_a_running_server_shows_how_it_was_started(
+    backend: str, words: tuple[str, ...], variables: dict[str, str], named: str
+) -> None:
+    """
+    A server that is only attached to is refused by its own command line or environment, drafting or plain.
+    """
+    with running(*words, **variables) as lossy, running() as other:
+        for url, plain_url in ((lossy, other), (other, lossy)):
+            with pytest.raises(InputError, match=named) as refused:
+                opened(backend, url=url, plain_url=plain_url).check_running()
+            assert refused.value.hint.endswith(", and start the server again")
+        opened(backend, url=other, plain_url=other).check_running()
+
+
+def test_an_option_that_is_ignored_is_no_lossy_one_of_a_running_server() -> None:
+    """
+    Rapid-MLX ignores --num-draft-tokens: in an SLO that is a mistake, on a server that runs it changes no answer.
+    """
+    with running("--num-draft-tokens", "4") as url:
+        opened("rapid-mlx", url=url, plain_url=url).check_running()
+
+
+@pytest.mark.parametrize(("threshold", "refused"), [(0.3, True), (1.0, False)])
+def test_sglang_tells_a_threshold_that_was_set_while_it_runs(threshold: float, refused: bool) -> None:
+    """
+    /set_internal_state changes the thresholds of a running server; its /server_info shows them.
+    """
+    document = {"internal_states": [{"speculative_accept_threshold_single": threshold}], "version": "0.5.23"}
+    protocol = PROTOCOLS["sglang"]._replace(documents={"/server_info": lambda _: document})
+    with RecordedServer(protocol, drafting=True) as server:
+        backend = opened("sglang", url=server.url, plain_url=server.url)
+        if not refused:
+            backend.check_running()
+            return
+        with pytest.raises(InputError, match="/server_info sets speculative_accept_threshold_single"):
+            backend.check_running()
+
+
+def test_a_script_that_starts_a_lossy_server_is_refused_after_its_start(tmp_path: Path) -> None:
+    """
+    The options are in a script that the SLO names: the process that it started shows them, and no request is sent.
+    """
+    script = tmp_path / "serve"
+    (tmp_path / "server.py").write_text(LISTENS)
+    script.write_text(f'#!/bin/sh\n"{sys.executable}" "{tmp_path}/server.py" "$1" --pflash auto\n')
+    script.chmod(0o755)
+    command = [str(script), "{port}"]
+    backend = opened("openai", tmp_path / "logs", command=command, plain_command=command)
+
+    with pytest.raises(InputError, match=r"the command line of process \d+ sets --pflash = auto, which drops prompt"):
+        backend.start(setting(draft="small"))
+
+
+# What answers show
+
+
+def answered(backend: str, chunk: dict[str, Any]) -> Answer:
+    """Return the plain answer of a recorded server whose usage chunk holds *chunk*."""
+    known = PROTOCOLS[backend]
+
+    def pieces(request: Request, drafting: bool) -> Iterator[bytes]:
+        for piece in known.pieces(request, drafting):
+            yield event(usage(**chunk)) if piece.startswith(b"data: ") and b'"choices": []' in piece else piece
+
+    protocol = Protocol(known.path, pieces)
+    with RecordedServer(protocol, drafting=False) as server:
+        plain = setting(draft=None)
+        with opened(backend, url=server.url, plain_url=server.url).start(plain) as running_server:
+            return running_server.answer(make_request("prose", plain))
+
+
+ENGAGED = {"specprefill_engaged": True, "specprefill_original_tokens": 900, "specprefill_selected_tokens": 300}
+
+
+@pytest.mark.parametrize(
+    ("backend", "chunk", "fault"),
+    [
+        (
+            "vllm-mlx",
+            {"generation_metadata": ENGAGED},
+            "not lossless: the server dropped 600 of 900 tokens of the prompt (specprefill_engaged)",
+        ),
+        ("vllm-mlx", {"generation_metadata": {**ENGAGED, "specprefill_engaged": False}}, None),
+        (
+            "rapid-mlx",
+            {"metrics": {"prompt_compression": {"original_tokens": 900, "kept_tokens": 180}}},
+            "not lossless: the server dropped 720 of 900 tokens of the prompt (prompt_compression)",
+        ),
+        (
+            "rapid-mlx",
+            {"metrics": {"prompt_compression": {"original_tokens": "x"}}},
+            "not lossless: the server dropped tokens of the prompt (prompt_compression)",
+        ),
+        ("rapid-mlx", {"metrics": {"prompt_compression": None}}, None),
+    ],
+)
+def test_an_answer_to_a_part_of_the_prompt_is_a_fault(backend: str, chunk: dict[str, Any], fault: str | None) -> None:
+    """
+    A server that says it dropped prompt tokens answered another prompt: the answer is at fault, and counts for nothing.
+    """
+    assert fault == answered(backend, chunk).fault
+
+
+def test_every_declared_option_is_written_as_it_is_compared() -> None:
+    """
+    Options are declared in lower case with hyphens, variables in upper case: any other spelling would never match.
+    """
+    declared = [option for name in PROTOCOLS for option in dialect_of(name).lossy + dialect_of(name).ignored]
+
+    spelled = [one.name if one.is_variable else one.name.lower().replace("_", "-") for one in declared]
+    assert spelled == [one.name for one in declared]
+    assert all(value == value.casefold() for one in declared for value in one.lossless)

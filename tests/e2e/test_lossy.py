@@ -1,0 +1,188 @@
+"""Lossy speculation at the command line: refused before anything is measured, not admitted, turned off."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatekeeper.core.subject import Address
+from gatekeeper.deploy.running_server import check_server
+from tests.builders.deployment import Answering, Deployed
+from tests.builders.place import ROOT, Place, canary_lines
+from tests.builders.servers import PROTOCOLS, RecordedServer
+
+MODELS = {"target": str(ROOT / "models" / "little-target"), "drafts": [str(ROOT / "models" / "little-draft")]}
+FLY = ["--speculative-config.rejection_sample_method", "fly"]
+ANSWERING = """
+import time
+from tests.builders.deployment import Answering
+with Answering() as server:
+    print(server.url, flush=True)
+    time.sleep(600)
+"""
+
+
+def written(place: Place, backend: str, *, temperature: float = 0.0, **subject: Any) -> Place:
+    """Write an SLO of a server with the little pair."""
+    (place.path / "easy.jsonl").write_text(canary_lines("easy", 12))
+    place.write_slo(
+        {
+            "schema": 1,
+            "name": "lossy",
+            "subject": {"backend": backend, **MODELS, **subject},
+            "workload": [{"name": "easy", "canaries": "easy.jsonl"}],
+            "sampling": {"temperature": temperature},
+            "objective": [{"metric": "error_rate", "at_most": 0.5, "scope": "frozen", "why": "it must answer"}],
+        }
+    )
+    return place
+
+
+@contextmanager
+def answering(*words: str, **variables: str) -> Iterator[str]:
+    """Start a server of one process, whose command line and environment hold these; yield its address."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    command = [sys.executable, "-c", ANSWERING, *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("words", [("plan", "slo.toml"), ("certify", "slo.toml", "--out", "run", "--quiet")])
+def test_no_command_measures_with_a_lossy_option(place: Place, words: tuple[str, ...]) -> None:
+    """
+    `plan` and `certify` end with 2 and name the option, its place, what it does and what to remove.
+    """
+    refused = written(place, "vllm", args=FLY).run(*words, code=2)
+
+    assert "subject.args sets rejection_sample_method = fly, which accepts tokens" in " ".join(refused.err.split())
+    assert "remove rejection_sample_method" in refused.err
+    assert [] == [*place.path.glob("run/*.jsonl")]
+
+
+def test_a_remote_host_is_told_so_too(place: Place) -> None:
+    """
+    The preflight of a remote run, asked on that host, holds the same error and its exit code.
+    """
+    document = written(place, "vllm", args=FLY).run("remote", "inventory", "slo.toml", code=0).document
+
+    assert 2 == document["refused"]["exit_code"]
+    assert "rejection_sample_method = fly" in document["refused"]["message"]
+
+
+def test_doctor_names_a_variable_that_makes_speculation_lossy(place: Place) -> None:
+    """
+    A variable that started servers would inherit is named with the servers it concerns and how to unset it; exit 2.
+    """
+    lossy = replace(place, environment={**place.environment, "SGLANG_SIMULATE_ACC_LEN": "3.5"})
+
+    named = lossy.run("doctor", code=2)
+    other = place.run("doctor", code=0)
+
+    assert "for backend openai, backend sglang:\n      unset SGLANG_SIMULATE_ACC_LEN" in named.out
+    assert "make speculation lossy" not in other.out
+
+
+@pytest.mark.parametrize("words", [("plan", "slo.toml"), ("certify", "slo.toml", "--out", "run", "--quiet")])
+def test_a_running_server_is_refused_by_how_it_was_started(place: Place, words: tuple[str, ...]) -> None:
+    """
+    A server that is attached to shows a lossy option on its command line: exit 2, and no request is sent.
+    """
+    with answering("--pflash", "always") as lossy, answering() as plain:
+        refused = written(place, "openai", url=lossy, plain_url=plain).run(*words, code=2)
+
+    said = " ".join(refused.err.split())
+    assert "sets --pflash = always, which drops prompt tokens" in said
+    assert "remove --pflash, or set it to off, and start the server again" in said
+
+
+@pytest.mark.parametrize("backend", ["dflash-mlx", "ddtree"])
+def test_sampling_is_refused_of_a_server_that_decodes_greedily(place: Place, backend: str) -> None:
+    """
+    dflash-mlx and DDTree answer greedily at any temperature: an SLO above 0 is refused before a request is sent.
+    """
+    with RecordedServer(PROTOCOLS[backend], drafting=True) as server:
+        sampled = written(place, backend, temperature=0.7, url=server.url, plain_url=server.url)
+        planned = sampled.run("plan", "slo.toml", code=2)
+        refused = sampled.run("certify", "slo.toml", "--out", "run", "--quiet", code=2)
+
+    assert [] == server.requests
+    for done in (planned.out, refused.err):
+        assert f"sampling.temperature: backend {backend} decodes greedily" in " ".join(done.split())
+
+
+def test_an_older_certificate_of_a_lossy_server_is_not_admitted(place: Place) -> None:
+    """
+    `admit` refuses an SLO with a lossy option, whatever an older gatekeeper certified of it.
+    """
+    (place.path / "runs").mkdir()
+
+    refused = written(place, "vllm", args=FLY).run("admit", "slo.toml", "--runs", "runs", "--json", code=3).document
+
+    assert ("unproven", False) == (refused["reason"], refused["admitted"])
+    assert "rejection_sample_method = fly" in refused["because"]
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "lossy"),
+    [(("--pflash", "auto"), {}, True), ((), {"SGLANG_SIMULATE_ACC_LEN": "3"}, True), (("--pflash", "off"), {}, False)],
+)
+def test_a_deployed_server_is_compared(
+    tmp_path: Path, words: tuple[str, ...], variables: dict[str, str], lossy: bool
+) -> None:
+    """
+    For `admit --url` a running server with a lossy option differs from what was certified.
+    """
+    with answering(*words, **variables) as url:
+        deployed = Deployed.served(tmp_path, url)
+        shutil.copy(deployed.policy(), deployed.path / "run" / "policy.toml")
+        compared = check_server(deployed.path / "run", deployed.path / "slo.toml", Address(url))
+
+    differing = [part.detail for part in compared if part.part == "lossless speculation"]
+    assert lossy == bool(differing)
+    assert all("; remove " in detail or "; unset " in detail for detail in differing)
+
+
+def test_a_watch_turns_off_a_server_with_a_lossy_option(tmp_path: Path) -> None:
+    """
+    The route is off for as long as the server that answers has the option, and the change names it.
+    """
+    with answering("--pflash", "auto") as url:
+        deployed = Deployed.served(tmp_path, url)
+        code, output = deployed.watch(2)
+
+    assert 1 == code
+    assert "sets --pflash = auto, which drops prompt tokens" in output.of("change")[0]["because"]
+    assert not tomllib.loads(deployed.overlay)["route"][0]["speculation"]
+
+
+def test_a_plain_server_with_a_lossy_option_is_no_baseline(tmp_path: Path) -> None:
+    """
+    A watch or a proxy with such a server at --plain-url does not begin: its answers are not plain decoding's.
+    """
+    with Answering() as server, answering("--pflash", "auto") as plain:
+        Deployed.served(tmp_path, server.url)
+        where = f"--url {server.url} --plain-url {plain} --listen 127.0.0.1:0"
+        done = subprocess.run(
+            [sys.executable, "-m", "gatekeeper", *f"proxy policy.toml --run run --slo slo.toml {where}".split()],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    assert 2 == done.returncode
+    assert "sets --pflash = auto" in " ".join(done.stderr.split())
