@@ -17,7 +17,9 @@ MISSING = "gatekeeper proxy needs the extra `proxy`"
 @click.option("--url", required=True, help="Address of the server that speculates.")
 @click.option("--plain-url", help="Address of the same server without a draft; needed unless requests switch drafting.")
 @click.option("--listen", default="127.0.0.1:8089", show_default=True, help="Address to serve on.")
-@click.option("--host-name", "hosts", multiple=True, metavar="NAME", help="Accept this Host header too; repeatable.")
+@click.option(
+    "--host-name", "hosts", multiple=True, metavar="NAME", help="Accept this name in Host and Origin too; repeatable."
+)
 @click.option("--run", type=RunPath(), help="The run that certified it [default: the policy's folder].")
 @click.option("--slo", type=click.Path(path_type=Path), help="The SLO file, if its models are not found otherwise.")
 @click.option("--interval", metavar="60s", help="Time from round to round of the watch [default: the policy's].")
@@ -47,7 +49,7 @@ def proxy(
     keep_prompts: Path | None,
     drain: str,
     quiet: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Route live requests by the certificate: speculate where it holds, else decode plainly.
 
@@ -61,6 +63,7 @@ def proxy(
       3    a watch or another proxy uses this policy
       4    a file cannot be written
     """  # noqa: D301 (click reads the \b)
+    from gatekeeper.core.system.own_limits import raise_descriptor_limit  # noqa: PLC0415
     from gatekeeper.core.text import printable  # noqa: PLC0415
     from gatekeeper.deploy.watch.config import WatchConfig  # noqa: PLC0415
 
@@ -69,7 +72,7 @@ def proxy(
     except ModuleNotFoundError as error:
         raise InputError(f"{MISSING}: no module {error.name}", hint='pip install "gatekeeper-slo[proxy]"') from error
 
-    given["interval"] = parse_duration(given["interval"], "--interval", "60s")
+    options["interval"] = parse_duration(options["interval"], "--interval", "60s")
     drain_s = parse_duration(drain, "--drain", "60s") or 0.0
     host, port = parse_address(listen)
 
@@ -80,5 +83,6 @@ def proxy(
     def listening(address: str) -> None:
         click.echo(f"proxy: listening on {address}", err=True)
 
-    config = serve.ProxyConfig(WatchConfig(policy, **given), host, port, keep_prompts, records, hosts, drain_s)
+    config = serve.ProxyConfig(WatchConfig(policy, **options), host, port, keep_prompts, records, hosts, drain_s)
+    raise_descriptor_limit()
     serve.run(config, say=say, listening=listening)

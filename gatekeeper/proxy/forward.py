@@ -32,6 +32,8 @@ class Target:
     url: Address
     origin: Origin
     fields: Mapping[str, Any]
+    must_be_read: bool = False
+    """One server decodes both ways here: what cannot be read may choose the wrong one."""
 
 
 def target_of(url: Address, raw_path: str) -> str:

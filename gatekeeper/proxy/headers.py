@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from gatekeeper.core.system.host_names import HostNames
+
 HOP_BY_HOP = frozenset(
     {
         "connection",
@@ -21,7 +23,6 @@ HOP_BY_HOP = frozenset(
 """RFC 9110, section 7.6.1, what older clients send, and what this connection has answered already."""
 OURS = "x-gatekeeper-"
 """Headers that only the proxy sets; a server or client that sets one is not believed."""
-LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 def passed_on(headers: CIMultiDictProxy[str] | CIMultiDict[str], *, without: Iterable[str] = ()) -> CIMultiDict[str]:
@@ -36,9 +37,9 @@ def passed_on(headers: CIMultiDictProxy[str] | CIMultiDict[str], *, without: Ite
     return CIMultiDict(kept)
 
 
-def host_name(host: str) -> str:
-    """Return the name in a Host header, without the port, in lower case."""
-    name = host.strip().lower()
-    if name.startswith("["):
-        return name[1:].partition("]")[0]
-    return name.partition(":")[0]
+def is_from_foreign_page(headers: CIMultiDictProxy[str], names: HostNames) -> bool:
+    """Return whether a browser sends this for a page of another site."""
+    origins = headers.getall("Origin", ())
+    if origins:
+        return not all(map(names.has_origin, origins))
+    return "cross-site" in headers.getall("Sec-Fetch-Site", ())

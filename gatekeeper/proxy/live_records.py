@@ -92,9 +92,11 @@ def answer_of(content: bytes, *, streamed: bool) -> dict[str, Any]:
             continue
         for name, keys in (("text", REPLIES), ("reasoning", REASONING)):
             texts[name] += [part[key] for key in keys if isinstance(part.get(key), str)]
-        for number, call in enumerate(part.get("tool_calls") or ()):
+        listed = part.get("tool_calls")
+        for number, call in enumerate(listed if isinstance(listed, list) else ()):
             if isinstance(call, dict) and isinstance(function := call.get("function"), dict):
-                seen = calls.setdefault(call.get("index", number), {"name": "", "arguments": ""})
+                index = call.get("index")
+                seen = calls.setdefault(index if isinstance(index, int) else number, {"name": "", "arguments": ""})
                 for key in seen:
                     seen[key] += str(function.get(key) or "")
     found: dict[str, Any] = {name: "".join(parts) for name, parts in texts.items()}

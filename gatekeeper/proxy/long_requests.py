@@ -5,7 +5,7 @@ A JSON parser holds the interpreter's lock from the first byte to the last, so t
 
 import asyncio
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -21,6 +21,10 @@ LONG = 1 << 18
 """Bytes from which a request is read in the other process: reading it here would delay all streams by milliseconds."""
 
 
+class UnreadableBodyError(Exception):
+    """The body is no JSON object that can be read, so that nothing says how the server would decode it."""
+
+
 class LongRequests:
     """Reads long requests in a process that starts with the first of them."""
 
@@ -33,19 +37,28 @@ class LongRequests:
         return await self._elsewhere(_read, path, known, content)
 
     async def merge(self, content: bytes, asked: LiveRequest, fields: Mapping[str, Any]) -> bytes:
-        """Return the body with *fields* of the server; unchanged to the byte where there are none."""
+        """Return the body with *fields*, and without a client's own choice of a draft; the same bytes if none change.
+
+        Raise UnreadableBodyError where it is no JSON object.
+        """
         if not (asked.is_long or asked.body is not None):
+            raise UnreadableBodyError
+        patches = [dict(patch) for patch in (asked.drafting, fields) if patch]
+        if not patches:
             return content
-        if asked.body is not None:
-            return live_request.merged(asked.body, fields)
-        return await self._elsewhere(_merge, content, dict(fields))
+        try:
+            if asked.body is not None:
+                return live_request.merged(asked.body, *patches)
+            return await self._elsewhere(_merge, content, patches)
+        except (ValueError, RecursionError) as error:  # nested too deeply, or a number that no text can hold
+            raise UnreadableBodyError from error
 
     async def _elsewhere(self, work: Callable[..., T], *given: Any) -> T:
-        if self._pool is None:
-            self._pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_ignore_interrupts)
         try:
+            if self._pool is None:
+                self._pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_ignore_interrupts)
             return await asyncio.get_running_loop().run_in_executor(self._pool, work, *given)
-        except BrokenProcessPool:  # something killed it: the next long request starts another
+        except (BrokenProcessPool, OSError):  # something killed it, or none can be started: the next one tries again
             self._pool = None
             return work(*given)
 
@@ -65,5 +78,5 @@ def _read(path: str, headers: Mapping[str, str], content: bytes) -> LiveRequest:
     return replace(asked, body=None, is_long=asked.body is not None)
 
 
-def _merge(content: bytes, fields: Mapping[str, Any]) -> bytes:
-    return live_request.merged(live_request.read("", {}, content).body or {}, fields)
+def _merge(content: bytes, patches: Sequence[Mapping[str, Any]]) -> bytes:
+    return live_request.merged(live_request.read("", {}, content).body or {}, *patches)

@@ -15,23 +15,26 @@ from aiohttp.http import RawRequestMessage
 
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.subject import Address
+from gatekeeper.core.system.host_names import HostNames
+from gatekeeper.core.system.own_limits import OwnLimitError
 from gatekeeper.proxy import forward, live_request, proxy_page
 from gatekeeper.proxy.answer_meter import AnswerMeter
+from gatekeeper.proxy.client_limits import MOST_BODY, ClientServer, RefusedBodyError, RequestBodies
 from gatekeeper.proxy.forward import BrokenAnswerError, ServerFailedError, Target
-from gatekeeper.proxy.headers import LOCAL, host_name
+from gatekeeper.proxy.headers import is_from_foreign_page
 from gatekeeper.proxy.live_evidence import Observation
 from gatekeeper.proxy.live_records import LiveRecords, answer_of
 from gatekeeper.proxy.live_request import LiveRequest
-from gatekeeper.proxy.long_requests import LONG, LongRequests
+from gatekeeper.proxy.long_requests import LONG, LongRequests, UnreadableBodyError
 from gatekeeper.proxy.prometheus import Exposition
 from gatekeeper.proxy.request_routes import RequestDecision, RequestRoutes
 from gatekeeper.proxy.upstream import Upstream, origin_of
 
-MOST_BODY = 64 << 20
-"""Longest request that is read before it is routed, in bytes; a longer one gets status 413."""
 CLIENT_LEFT = "client left"
 STOPPED = "the proxy was stopping"
-NOT_ITS_FAULT = frozenset({CLIENT_LEFT, STOPPED})
+UNREADABLE = "the body is no JSON object that can be read, so that the proxy cannot choose how it is decoded"
+OWN_LIMIT = "the proxy has no more connections or memory for this request"
+NOT_ITS_FAULT = frozenset({CLIENT_LEFT, STOPPED, UNREADABLE, OWN_LIMIT})
 """Ends of an answer that say nothing of the server."""
 MOST_TURNS = 100
 UNDECIDED = RequestDecision("unknown", "none", False, "")
@@ -55,16 +58,16 @@ class ProxyServer:
         self.routes, self._records, self._plain_url = routes, records, plain_url
         self._speculative = url, origin_of(url)
         self._plain = (plain_url, origin_of(plain_url)) if plain_url else self._speculative
-        self._hosts = LOCAL | {one.lower() for one in hosts}
+        self._names = HostNames(hosts)
         self._say, self._said, self._is_stopping = say, "", False
-        self._long = LongRequests()
+        self._long, self._bodies = LongRequests(), RequestBodies()
         self.exposition = Exposition(routes)
         self._upstream = Upstream()
         self._runner: web.ServerRunner | None = None
 
     async def start(self, host: str, port: int, *, drain_s: float) -> int:
         """Listen; return the port. After `stop` requests have *drain_s* seconds to end."""
-        server = web.Server(
+        server = ClientServer(
             self._handle,
             request_factory=_request,
             handler_cancellation=True,
@@ -104,21 +107,33 @@ class ProxyServer:
         if request.method in {"GET", "HEAD"} and request.path == "/metrics":
             body, kind = self.exposition.text()
             return web.Response(body=body, headers={"Content-Type": kind})
-        generates = live_request.generates(request.method, request.path)
+        generates = live_request.generates(request.method, request.raw_path)
         try:
             return await (self._generate(request) if generates else self._pass(request))
         except web.RequestPayloadError:
             return web.Response(status=400, text="the request's body cannot be read\n")
 
     def _refused(self, request: web.BaseRequest) -> web.Response | None:
-        if host_name(request.host) not in self._hosts:
-            return web.Response(status=403, text="this name is not one of the proxy's: add it with --host-name\n")
+        if (because := self._denied(request)) is not None:
+            return web.Response(status=403, text=because)
+        if request.headers.get("Transfer-Encoding", "chunked").lower() != "chunked":
+            return web.Response(status=501, text="the only transfer coding that can be read is chunked\n")
         if not request.raw_path.startswith("/") or request.method == "CONNECT":
             return web.Response(status=400, text="the request target must be a path\n")
         if request.headers.get("Expect", "100-continue").lower() != "100-continue":
             return web.Response(status=417, text="the only expectation that can be met is 100-continue\n")
-        if (request.content_length or 0) > MOST_BODY and live_request.generates(request.method, request.path):
+        if (request.content_length or 0) > MOST_BODY and live_request.generates(request.method, request.raw_path):
             return web.Response(status=413, text=f"a request has at most {MOST_BODY >> 20} MB\n")
+        return None
+
+    def _denied(self, request: web.BaseRequest) -> str | None:
+        """Return why a request may not come from where it comes; None where it may."""
+        if not self._names.has(request.host):
+            return "this name is not one of the proxy's: add it with --host-name\n"
+        # A link on another page may lead to the proxy's own.
+        is_link = request.method == "GET" and request.path == "/" and "Origin" not in request.headers
+        if is_from_foreign_page(request.headers, self._names) and not is_link:
+            return "a page of another site: name its host with --host-name\n"
         return None
 
     async def _pass(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -132,6 +147,8 @@ class ProxyServer:
             return (await self._first_that_answers(request, targets, content, meter, {}))[0]
         except ServerFailedError as error:
             return web.Response(status=502, text=f"{error}\n")
+        except OwnLimitError as error:
+            return _error(503, error.message)
         except (BrokenAnswerError, ConnectionResetError):
             return web.Response(status=502)  # never sent: the connection is closed
 
@@ -148,12 +165,17 @@ class ProxyServer:
         failed = ""
         for number, target in enumerate(targets):
             again = number + 1 < len(targets)
-            body = await self._long.merge(content, asked, target.fields) if asked and target.fields else content
+            body = content
+            if asked is not None and (target.fields or asked.drafting or target.must_be_read):
+                body = await self._long.merge(content, asked, target.fields)
             headers = {**added, "x-gatekeeper-route": target.name} if added else added
             try:
                 answer = await forward.forward(request, self._upstream, target, body, meter, added=headers, again=again)
-            except ServerFailedError as error:
+            except (ServerFailedError, OwnLimitError) as error:
                 failed = str(error)
+                if isinstance(error, OwnLimitError):
+                    failed = OWN_LIMIT
+                    self._report("no connection to a server", error)
                 if not again:
                     raise
             else:
@@ -168,10 +190,13 @@ class ProxyServer:
                 asked = live_request.read(request.path, request.headers, given)
             else:
                 asked = await self._long.read(request.path, request.headers, given)
+            self.routes.begin(asked.answers - 1)
             return asked, self.routes.decide(asked)
         except Exception as error:  # noqa: BLE001 (it must not cost an answer)
             self._report(because, error)
-        return asked or LiveRequest(request.path), replace(UNDECIDED, because=because)
+        return asked or LiveRequest(request.path), replace(
+            UNDECIDED, because=because, plain_fields=self.routes.plain_fields
+        )
 
     def _safely(self, record: Callable[[], None]) -> None:
         try:
@@ -187,20 +212,34 @@ class ProxyServer:
 
     def _targets(self, decision: RequestDecision) -> list[Target]:
         fields = {} if self._plain_url else decision.plain_fields
-        plain = Target("plain", *self._plain, fields)
+        plain = Target("plain", *self._plain, fields, must_be_read=self._plain_url is None)
         if decision.speculative:
             return [Target("speculative", *self._speculative, decision.fields), plain]
         fallback = [Target("speculative", *self._speculative, decision.fields)] if decision.may_speculate else []
         return [plain, *(fallback if self._plain_url else [])]
 
     async def _generate(self, request: web.BaseRequest) -> web.StreamResponse:
+        if not self.routes.ready.is_set() and self._plain_url is None:
+            return _error(503, "the first check of the server is not over: nothing says yet how it decodes plainly")
         meter = AnswerMeter(time.monotonic_ns(), keeps=self._records.keeps_prompts)
-        arrived, loop = datetime.now(UTC), asyncio.get_running_loop()
-        given = await request.read()
+        arrived = datetime.now(UTC)
+        try:
+            given = await self._bodies.read(request)
+        except RefusedBodyError as error:
+            return _error(error.status, str(error))
+        try:
+            return await self._route(request, given, meter, arrived)
+        finally:
+            self._bodies.release(given)
+
+    async def _route(
+        self, request: web.BaseRequest, given: bytes, meter: AnswerMeter, arrived: datetime
+    ) -> web.StreamResponse:
         self.routes.begin()
         asked, decision = None, UNDECIDED
         target, failed, fault = "plain", "", None
         answer: web.StreamResponse | None = None
+        sent: web.StreamResponse | None = None
         try:
             asked, decision = await self._decide(request, given)
             added = {"x-gatekeeper-workload": decision.workload, "x-gatekeeper-rule": decision.rule}
@@ -208,26 +247,31 @@ class ProxyServer:
             target = tried[0].name
             answer, used, failed = await self._first_that_answers(request, tried, given, meter, added, asked)
             target = used.name
-            fault = f"status {answer.status}" if answer.status >= 500 else None
+            fault, sent = f"status {answer.status}" if answer.status >= 500 else None, answer
         except asyncio.CancelledError:
             fault = STOPPED if self._is_stopping else CLIENT_LEFT
             raise
         except ServerFailedError as error:
             fault = failed = str(error)
-            return (answer := web.json_response({"error": {"message": fault, "type": "server_error"}}, status=502))
+            sent = answer = _error(502, fault)
+        except UnreadableBodyError:
+            fault, target = UNREADABLE, "none"
+            sent = answer = _error(400, fault)
+        except OwnLimitError as error:
+            fault, target = OWN_LIMIT, "none"
+            sent = answer = _error(503, error.message)
         except BrokenAnswerError as error:
             fault = f"the server broke off: {error}"
-            return web.Response(status=502)  # never sent: the connection is closed
         except ConnectionResetError:
             fault = CLIENT_LEFT
-            return web.Response(status=499)
         finally:
-            self.routes.end()
             asked = asked or LiveRequest(request.path)
+            self.routes.end(asked.answers)
             # Only then: the client has its answer, and first what has arrived of other streams is passed on.
             ended = partial(self._record, request, asked, decision, target, meter, arrived, answer, fault, failed)
-            loop.call_soon(self._safely, ended)
-        return answer
+            asyncio.get_running_loop().call_soon(self._safely, ended)
+        # Of an answer that broke off nothing more is sent: the connection is closed.
+        return web.Response(status=502) if sent is None else sent
 
     def _record(
         self,
@@ -241,54 +285,22 @@ class ProxyServer:
         fault: str | None,
         failed: str,
     ) -> None:
-        """Record a request that has ended, and count it as evidence where its arm was drawn."""
+        """Record a request that has ended, and count it as evidence where its arm was drawn.
+
+        What fails for one of evidence, metrics and records leaves the other two alone.
+        """
         now_ns = time.monotonic_ns()
         usage = meter.finish()
         seconds = (now_ns - meter.begun_ns) / 1e9
         ttft = None if meter.first_ns is None else (meter.first_ns - meter.begun_ns) / 1e9
         tokens, prompt_tokens = _count(usage.get("completion_tokens")), _count(usage.get("prompt_tokens"))
-        speed = (tokens - 1) / meter.decode_s if tokens and tokens > 1 and meter.decode_s else None
         status = answer.status if answer is not None else meter.status
-        because = f"{decision.because}; {failed}" if failed else decision.because
-        known = {
-            "id": secrets.token_hex(8),
-            "time": stamp(arrived),
-            "workload": decision.workload,
-            "route": target,
-            "prompt_tokens": prompt_tokens,
-            "completion_tokens": tokens,
-            "ttft_s": ttft,
-            "decode_tok_s": speed,
-        }
-        self._records.write(
-            "request",
-            **known,
-            rule=decision.rule,
-            because=because,
-            arm=decision.arm,
-            method=request.method,
-            path=request.path,
-            stream=meter.streamed,
-            status=status,
-            fault=fault,
-            prompt_chars=asked.prompt_chars,
-            answer_chars=meter.chars,
-            duration_s=seconds,
-            bytes=meter.size,
-            digest=meter.digest,
-        )
-        self.exposition.ended(decision, target, status, fault, ttft, seconds, tokens)
-        kept = meter.body() if self._records.keeps_prompts and meter.keeps and fault is None and status == 200 else b""
-        if kept and asked.body is not None:
-            replied = answer_of(kept, streamed=meter.streamed)
-            # An uncertified workload keeps its name here: it may be the next to be certified.
-            known["workload"] = asked.workload or decision.workload
-            self._records.keep({"schema": 1, "kind": "completion", **known, "request": asked.body, "response": replied})
-        if decision.arm is not None and fault not in NOT_ITS_FAULT and (status is None or not 400 <= status < 500):
+
+        def judge() -> None:
             spoken = meter.chars_per_s if meter.streamed else meter.chars / seconds
             seen = Observation(
                 decision.workload,
-                decision.arm,
+                decision.arm or "",
                 decision.epoch,
                 asked.prompt_chars,
                 meter.chars,
@@ -299,9 +311,63 @@ class ProxyServer:
             )
             self.routes.evidence.add(seen, now_ns)
 
+        def write() -> None:
+            known = {
+                "id": secrets.token_hex(8),
+                "time": stamp(arrived),
+                "workload": decision.workload,
+                "route": target,
+                "prompt_tokens": prompt_tokens,
+                "completion_tokens": tokens,
+                "ttft_s": ttft,
+                "decode_tok_s": (tokens - 1) / meter.decode_s if tokens and tokens > 1 and meter.decode_s else None,
+            }
+            self._records.write(
+                "request",
+                **known,
+                rule=decision.rule,
+                because=f"{decision.because}; {failed}" if failed else decision.because,
+                arm=decision.arm,
+                method=request.method,
+                path=request.path,
+                stream=meter.streamed,
+                status=status,
+                fault=fault,
+                prompt_chars=asked.prompt_chars,
+                answer_chars=meter.chars,
+                duration_s=seconds,
+                bytes=meter.size,
+                digest=meter.digest,
+            )
+            whole = self._records.keeps_prompts and meter.keeps and fault is None and status == 200
+            if whole and asked.body is not None and (body := meter.body()):
+                # An uncertified workload keeps its name here: it may be the next to be certified.
+                known["workload"] = asked.workload or decision.workload
+                replied = answer_of(body, streamed=meter.streamed)
+                self._records.keep(
+                    {"schema": 1, "kind": "completion", **known, "request": asked.body, "response": replied}
+                )
+
+        judged = decision.arm is not None and fault not in NOT_ITS_FAULT and failed not in NOT_ITS_FAULT
+        if judged and (status is None or not 400 <= status < 500):
+            self._safely(judge)
+        self._safely(partial(self.exposition.ended, decision, target, status, fault, ttft, seconds, tokens))
+        self._safely(write)
+
+
+def _error(status: int, reason: str) -> web.Response:
+    """Return an error in the form of the OpenAI API."""
+    headers = {"Retry-After": "5"} if status == 503 else {}
+    error = {"message": reason, "type": "server_error" if status >= 500 else "invalid_request_error"}
+    return web.json_response({"error": error}, status=status, headers=headers)
+
+
+MOST_COUNT = 2**53
+"""Of the tokens that a server says it counted: a float holds every whole number up to here."""
+
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_COUNT else None
 
 
 def _request(
@@ -311,6 +377,5 @@ def _request(
     writer: AbstractStreamWriter,
     task: "asyncio.Task[None]",
 ) -> web.BaseRequest:
-    """Make a request whose body may be as long as MOST_BODY."""
-    loop = asyncio.get_running_loop()
-    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MOST_BODY)
+    """Make a request; its body is read within the limits of RequestBodies."""
+    return web.BaseRequest(message, payload, protocol, writer, task, asyncio.get_running_loop())

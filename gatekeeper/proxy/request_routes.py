@@ -1,6 +1,7 @@
 """The route of a live request: its workload, the policy as it is watched, the load, and the draw of the holdout."""
 
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,8 @@ from gatekeeper.proxy.live_request import LiveRequest, sort
 
 Fields = Mapping[str, Any]
 _random = random.SystemRandom()
+FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+"""Names of fields that a record may show; any other text may be a part of a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +116,23 @@ class RequestRoutes:
         return self._published.routes if self._published is not None else {}
 
     @property
+    def plain_fields(self) -> Fields:
+        """Return what makes a server decode plainly, as published last; empty where it needs nothing."""
+        plain = self._published.plain if self._published is not None else {}
+        return next((fields for fields in plain.values() if fields), {})
+
+    @property
     def is_stale(self) -> bool:
         """Return whether the next round of the watch is overdue, so that nothing may speculate."""
         return self._published is None or self._now_ns() >= self._published.until_ns
 
-    def begin(self) -> None:
-        """Count a generating request that has arrived."""
-        self._count(1)
+    def begin(self, answers: int = 1) -> None:
+        """Count a generating request that has arrived, or so many answers that it asks for."""
+        self._count(answers)
 
-    def end(self) -> None:
-        """Count a generating request that has ended."""
-        self._count(-1)
+    def end(self, answers: int = 1) -> None:
+        """Count a generating request that has ended, with all its answers."""
+        self._count(-answers)
 
     def _count(self, more: int) -> None:
         self.in_flight += more
@@ -141,7 +150,7 @@ class RequestRoutes:
         workload, rule = sort(request, proxy, known.routes)
         found = known.routes.get(workload)
         route = found or OverlayRoute(workload, False, "no route in the policy")
-        plain = known.plain.get(workload) or next((one for one in known.plain.values() if one), {})
+        plain = known.plain.get(workload) or self.plain_fields
         if now_ns >= known.until_ns:
             return RequestDecision(workload, rule, False, "the next round of the watch is overdue", plain_fields=plain)
         if not route.speculation:
@@ -150,7 +159,8 @@ class RequestRoutes:
         crowded = limit.update(self.in_flight, most, proxy, now_ns)
         because, arm = route.because, None
         outside = f"{self.in_flight} requests in flight, certified up to {most}" if crowded else None
-        if (outside := outside or _beyond_region(route, request, self.in_flight)) is not None:
+        carried = known.policy.conditions.request if known.policy.conditions is not None else {}
+        if (outside := outside or _beyond_region(route, request, self.in_flight, carried)) is not None:
             because = outside
         elif self._draw() < proxy.holdout:
             because = arm = "holdout"
@@ -169,10 +179,17 @@ class RequestRoutes:
         )
 
 
-def _beyond_region(route: OverlayRoute, request: LiveRequest, in_flight: int) -> str | None:
-    """Return why a request lies outside of the certified region; None where it does not, or there is none."""
+def _beyond_region(route: OverlayRoute, request: LiveRequest, in_flight: int, carried: Fields) -> str | None:
+    """Return why a request lies outside of the certified region; None where it does not, or there is none.
+
+    The fields that certified requests *carried* are certified with them.
+    """
     region = route.region
     if region is None:
         return None
+    strange = next((name for name in request.unknown if name not in carried), None)
+    if strange is not None:
+        shown = f"the request's field '{strange}'" if FIELD_NAME.fullmatch(strange) else "a field of the request"
+        return f"the effect of {shown} is not known"
     density = region.context.tokens_per_byte if region.context is not None else None
     return region.beyond(request.on_axes(in_flight, density or 1.0))

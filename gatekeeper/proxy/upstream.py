@@ -20,6 +20,7 @@ import httptools
 from multidict import CIMultiDict
 
 from gatekeeper.core.subject import Address
+from gatekeeper.core.system.own_limits import check_own_limit, own_limit
 
 CONNECT_S = 5.0
 """Longest wait for a connection; an answer itself may take as long as it likes."""
@@ -29,9 +30,11 @@ MOST_IDLE = 64
 MOST_BUFFERED = 1 << 16
 """Bytes of an answer that wait for a slow client; then the server is not read from."""
 MOST_HEAD = 1 << 18
-"""Bytes of an answer's headers, its trailers included."""
+"""Bytes of an answer in which none is of its body: headers, interim answers, chunk sizes and trailers."""
 PORTS = {"http": 80, "https": 443}
 INTERIM = range(100, 200)
+STATUSES = range(100, 600)
+CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 ERRNO = re.compile(r"\[Errno (\d+)\]")
 CLOSED = "it closed the connection"
 
@@ -82,6 +85,7 @@ class Upstream:
     ) -> "Exchange":
         """Send a request and wait for the head of its answer; raise UpstreamError where there is none.
 
+        Raise OwnLimitError where this process or machine can open no connection: the server is not to blame.
         A *content* of unknown length is sent in chunks, unless *headers* state its length.
         """
         exchange = self._taken(origin) or await self._opened(origin)
@@ -110,6 +114,7 @@ class Upstream:
                     lambda: Exchange(origin), origin.host, origin.port, ssl=self._tls if origin.tls else None
                 )
         except (OSError, TimeoutError) as error:
+            _check_own_limits(error)
             because = f"no connection within {CONNECT_S:g} s" if isinstance(error, TimeoutError) else _words(error)
             raise UpstreamError(because) from error
         return made
@@ -146,7 +151,8 @@ class Exchange(asyncio.Protocol):
     _parser: Any = None
     _pieces: list[bytes] = field(default_factory=list)
     _buffered: int = 0
-    _head_size: int = 0
+    _unread: int = 0
+    """Bytes since the last piece of the body."""
     _has_head: bool = False
     _is_whole: bool = False
     _has_no_body: bool = False
@@ -189,9 +195,13 @@ class Exchange(asyncio.Protocol):
             self.close()
             return
         try:
+            self._unread += len(data)  # whole headers would be too late: the parser collects one without an end
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade, ValueError) as error:
             self._error = self._error or f"its answer is not HTTP ({type(error).__name__})"
+            self.close()
+        if self._unread > MOST_HEAD and not self._error:
+            self._error = "its answer is not HTTP (headers, trailers or interim answers without an end)"
             self.close()
         if self._buffered > MOST_BUFFERED and self.is_open:
             self._transport.pause_reading()
@@ -205,20 +215,21 @@ class Exchange(asyncio.Protocol):
             raise ValueError("more than one answer")
 
     def on_status(self, status: bytes) -> None:
-        """Take a part of the reason phrase."""
+        """Take a part of the reason phrase; refuse characters that would end or hide a line."""
+        if CONTROL.search(status):
+            raise ValueError("control characters in the reason")
         self.reason += status.decode("latin-1")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take one header, or one trailer, which is dropped."""
-        self._head_size += len(name) + len(value)
-        if self._head_size > MOST_HEAD:
-            raise ValueError("the headers are too long")
         if not self._has_head:
             self.headers.add(name.decode("latin-1"), value.decode("utf-8", "surrogateescape"))
 
     def on_headers_complete(self) -> None:
         """Note the head, unless it is that of an interim answer."""
         self.status = self._parser.get_status_code()
+        if self.status not in STATUSES:
+            raise ValueError("no status of HTTP")
         self._has_head, self._stays = self.status not in INTERIM, self._parser.should_keep_alive()
         if self._has_head and self._has_no_body:
             self._is_whole = True
@@ -227,6 +238,7 @@ class Exchange(asyncio.Protocol):
         """Keep a piece until it is read."""
         if self._has_no_body:
             raise ValueError("an answer to HEAD has no body")
+        self._unread = 0
         self._pieces.append(piece)
         self._buffered += len(piece)
 
@@ -245,7 +257,7 @@ class Exchange(asyncio.Protocol):
         """Send a request and wait for the head of its answer."""
         self._forget()
         self._parser, self._pieces, self._buffered = httptools.HttpResponseParser(self), [], 0
-        self._is_whole, self._has_no_body = False, method == "HEAD"
+        self._is_whole, self._has_no_body, self._unread = False, method == "HEAD", 0
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         is_chunked = not isinstance(content, bytes) and "Content-Length" not in headers
         if isinstance(content, bytes):
@@ -255,7 +267,10 @@ class Exchange(asyncio.Protocol):
         head = f"{method} {target} HTTP/1.1\r\n".encode("utf-8", "surrogateescape") + self.origin.head
         head += lines.encode("utf-8", "surrogateescape") + b"\r\n"
         if isinstance(content, bytes):
-            self._transport.write(head + content)
+            if len(content) > MOST_BUFFERED:  # a copy of it would cost as much memory again
+                self._transport.writelines((head, content))
+            else:
+                self._transport.write(head + content)
         else:
             self._transport.write(head)
             await self._upload(content, is_chunked=is_chunked)
@@ -302,7 +317,7 @@ class Exchange(asyncio.Protocol):
                 waiter.set_result(None)
 
     def _forget(self) -> None:
-        self.status, self.reason, self.headers, self._head_size, self._has_head = 0, "", CIMultiDict(), 0, False
+        self.status, self.reason, self.headers, self._has_head = 0, "", CIMultiDict(), False
 
     @property
     def is_framed(self) -> bool:
@@ -318,6 +333,17 @@ class Exchange(asyncio.Protocol):
         """Close the connection at once."""
         self.is_open = False
         self._transport.abort()
+
+
+def _check_own_limits(error: OSError) -> None:
+    """Raise OwnLimitError where *error* comes from a limit of ours at each address that was tried.
+
+    At one of several it may only mean that this machine has no IPv6.
+    """
+    numbers = map(int, ERRNO.findall(str(error)))
+    errors = [OSError(number, os.strerror(number)) for number in numbers] or [error]
+    if all(map(own_limit, errors)):
+        check_own_limit(errors[0])
 
 
 def _words(error: Exception) -> str:

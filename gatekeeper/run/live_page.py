@@ -13,25 +13,20 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.records import Event
+from gatekeeper.core.system.host_names import HostNames
+from gatekeeper.core.system.small_server import MOST, SmallHandler, SmallServer
 
-HOSTS = ("127.0.0.1", "localhost", "[::1]")
-"""Names in a Host header that are this machine; any other comes from a page of another site."""
 LEAST_S, DUTY = 5.0, 0.1
 """At least this long from one rendering to the next, and at most this share of a core."""
 WATCHED_S = 30.0
 """A browser that did not ask for this long is gone."""
 LINGER_S = 6.0
 """How long the finished page waits for a browser that is still there; it asks every two seconds."""
-MOST = 16
-"""Connections at a time; further ones are closed."""
-LIMIT_S = 10.0
-"""A connection on which nothing comes for this long is closed."""
 WAITING = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="2">'
     "<title>gatekeeper</title><p>Nothing has been measured yet. This page reloads by itself.</p></html>"
@@ -141,84 +136,35 @@ class LivePage:
             return None
 
 
-class PageHandler(BaseHTTPRequestHandler):
+class PageHandler(SmallHandler):
     """Answers two paths: the page, and the number of its version; and a browser's question for an icon."""
 
     server: "PageServer"
-    timeout = LIMIT_S
-    server_version, sys_version = "gatekeeper", ""
 
-    def do_GET(self) -> None:
+    def get(self) -> None:
         """Answer with the page or its version; nothing else of the run directory can be fetched."""
         page = self.server.page
-        name = self.headers.get("Host", "").lower()
-        if name.rpartition(":")[0] not in HOSTS and name not in HOSTS:
-            self._answer(403, "text/plain", b"only for this machine\n")
-        elif self.path == "/":
+        if self.path == "/":
             page.asked = time.monotonic()
             version, html = page.version, page.html
-            if self._answer(200, "text/html; charset=utf-8", html):
+            if self.reply(200, "text/html; charset=utf-8", html):
                 page.shown = version
         elif self.path == "/version":
             page.asked = time.monotonic()
-            self._answer(200, "text/plain", str(page.version).encode())
+            self.reply(200, "text/plain", str(page.version).encode())
         elif self.path == "/favicon.ico":
-            self._answer(204, "image/x-icon", b"")
+            self.reply(204, "image/x-icon", b"")
         else:
-            self._answer(404, "text/plain", b"there is only one page: /\n")
-
-    def _answer(self, code: int, kind: str, content: bytes) -> bool:
-        self.send_response(code)
-        for name, value in (
-            ("Content-Type", kind),
-            ("Content-Length", str(len(content))),
-            ("Cache-Control", "no-store"),
-            ("X-Content-Type-Options", "nosniff"),
-            ("X-Frame-Options", "DENY"),
-            ("Cross-Origin-Resource-Policy", "same-origin"),
-        ):
-            self.send_header(name, value)
-        try:
-            self.end_headers()
-            self.wfile.write(content)
-        except OSError:  # a browser that left
-            self.close_connection = True
-            return False
-        return True
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
+            self.reply(404, "text/plain", b"there is only one page: /\n")
 
 
-class PageServer(ThreadingHTTPServer):
-    """Serves a page on a socket that listens already, with a limit on connections."""
-
-    daemon_threads = True
+class PageServer(SmallServer):
+    """Serves a page on a socket that listens already."""
 
     def __init__(self, listening: socket.socket, page: LivePage) -> None:
-        super().__init__(listening.getsockname()[:2], PageHandler, bind_and_activate=False)
+        super().__init__(listening.getsockname()[:2], PageHandler, bind_and_activate=False, names=HostNames())
         self.socket.close()
         self.socket, self.page = listening, page
-        self._free = threading.Semaphore(MOST)
-
-    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
-        """Answer in a thread, unless there are too many."""
-        if not self._free.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
-
-    def process_request_thread(
-        self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
-    ) -> None:
-        """Answer, then let another connection in."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
-
-    def handle_error(self, *_: object) -> None:
-        """Say nothing: a connection that breaks harms only its browser."""
 
 
 def main(number: int) -> None:

@@ -138,6 +138,7 @@ async def proxied(
     draw: Callable[[], float] = lambda: 1.0,
     publish: bool = True,
     prompts: Path | None = None,
+    hosts: Sequence[str] = (),
 ) -> AsyncIterator[LiveProxy]:
     """Run a proxy before one or two servers; its requests speculate, if not *publish* is False."""
     said: list[str] = []
@@ -146,7 +147,7 @@ async def proxied(
         published(routes)
     records = LiveRecords(path / "live.jsonl", prompts, lambda: datetime.now(UTC), said.append)
     addresses = Address(server.url), Address(plain.url) if plain is not None else None
-    made = ProxyServer(routes, records, url=addresses[0], plain_url=addresses[1], say=said.append)
+    made = ProxyServer(routes, records, url=addresses[0], plain_url=addresses[1], hosts=hosts, say=said.append)
     port = await made.start("127.0.0.1", 0, drain_s=1.0)
     try:
         async with ClientSession() as session:

@@ -28,9 +28,17 @@ END_OF_ANSWER = str(json.loads((ROOT / "models" / "little-target" / "config.json
 
 
 @contextmanager
-def proxy(policy: Path, run: Path, slo: Path, *options: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    """Start `gatekeeper proxy` and yield its process with its address, or what it said where it ended."""
+def proxy(
+    policy: Path, run: Path, slo: Path, *options: str, descriptors: tuple[int, int] | None = None
+) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    """Start `gatekeeper proxy` and yield its process with its address, or what it said where it ended.
+
+    *descriptors* are the soft and the hard limit of its files and connections.
+    """
     command = [sys.executable, "-m", "gatekeeper", "proxy", str(policy), "--run", str(run), "--slo", str(slo)]
+    if descriptors is not None:
+        soft, hard = descriptors
+        command = ["sh", "-c", f'ulimit -S -n {soft}; ulimit -H -n {hard}; exec "$@"', "sh", *command]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
         [*command, "--listen", "127.0.0.1:0", *options], stderr=subprocess.PIPE, env=environment, text=True

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.policy import Proxy, digest
-from gatekeeper.proxy.live_request import generates, read, sort
+from gatekeeper.proxy.live_request import MOST_ANSWERS, generates, merged, read, sort
 from tests.builders.live_server import CHAT
 
 SYSTEM = "You answer in JSON."
@@ -73,9 +73,156 @@ def test_a_body_that_cannot_be_read_has_no_properties(body: bytes) -> None:
 
 def test_only_requests_that_generate_are_routed() -> None:
     """
-    Chat and text completions are routed; lists of models and embeddings are passed through.
+    Chat and text completions are routed; embeddings and counts of tokens are passed through.
     """
-    posts = [generates("POST", path) for path in (CHAT, "/v1/completions", "/v1/embeddings", "/v1/models")]
+    posts = [generates("POST", path) for path in (CHAT, "/v1/completions", "/v1/embeddings", "/tokenize")]
 
     assert [True, True, False, False] == posts
-    assert not generates("GET", CHAT)
+    assert [False, True] == [generates("GET", CHAT), generates("PUT", "/generate")]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/completion",
+        "/infill",
+        "/generate",
+        "/inference/v1/generate",
+        "/api/generate",
+        "/v1/responses",
+        "/v1/chat/completions/.",
+        "/v1/chat/completions;x",
+        "/v1/chat/Completions",
+        "//v1//chat//completions",
+        "/v1/chat/completions%2Ftokenize",
+        "/v1/chat/completions;/tokenize",
+        "/tokenize/../completion",
+        "/completion?x=/tokenize",
+        "/new",
+    ],
+)
+def test_a_post_of_any_spelling_is_routed(path: str) -> None:
+    """
+    A path that the proxy does not know may make a model write, so its request has a route like any other.
+    """
+    assert generates("POST", path)
+
+
+LONG_TEXT = "x" * 100_000
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"documents": [{"text": LONG_TEXT}]},
+        {"functions": [{"name": LONG_TEXT}]},
+        {"chat_template_kwargs": {"system": LONG_TEXT}},
+        {"response_format": {"type": "json_schema", "json_schema": {"description": LONG_TEXT}}},
+        {"input_prefix": LONG_TEXT},
+        {"messages": [{"role": "user", "content": "a", "reasoning_content": LONG_TEXT}]},
+        {"messages": [{"role": "user", "content": "a", "name": LONG_TEXT}]},
+    ],
+    ids=lambda field: next(iter(field)),
+)
+def test_all_texts_of_a_request_count_as_its_context(field: dict[str, Any]) -> None:
+    """
+    A server may put any field into the prompt, so its text counts against the certified context.
+    """
+    body = {"messages": [{"role": "user", "content": "a"}]} | field
+
+    context = read(CHAT, {}, json.dumps(body).encode()).on_axes(1, 1.0)["context"]
+
+    assert context is not None
+    assert context >= len(LONG_TEXT)
+
+
+@pytest.mark.parametrize("name", ["n_predict", "max_new_tokens", "max_length", "num_predict", "min_tokens"])
+@pytest.mark.parametrize("value", [4096, 10**400])
+def test_every_limit_of_tokens_counts(name: str, value: int) -> None:
+    """
+    Some servers let another field win over max_tokens, so the largest of them counts.
+    """
+    body = {"messages": [], "max_tokens": 16, name: value}
+
+    most = read(CHAT, {}, json.dumps(body).encode()).max_tokens
+
+    assert most is not None
+    assert most >= 4096
+
+
+@pytest.mark.parametrize(
+    ("fields", "answers"),
+    [
+        ({}, 1),
+        ({"n": 64}, 64),
+        ({"best_of": 64, "n": 2}, 64),
+        ({"n": "64"}, MOST_ANSWERS),
+        ({"n": 10**400}, MOST_ANSWERS),
+        ({"n": -1}, MOST_ANSWERS),
+        ({"prompt": ["a", "b"], "n": 3}, 6),
+        ({"prompt": [[1, 2], [3]]}, 2),
+        ({"prompt": [1, 2, 3]}, 1),
+    ],
+)
+def test_several_answers_at_once_are_several_requests(fields: dict[str, Any], answers: int) -> None:
+    """
+    With n = 64 a server decodes 64 answers beside each other, and so it does for 64 prompts.
+    """
+    assert answers == read(CHAT, {}, json.dumps({"messages": [], **fields}).encode()).answers
+
+
+def test_a_temperature_that_moves_is_not_the_certified_one() -> None:
+    """
+    llama-server's dynamic temperature leaves the temperature that the request names.
+    """
+    body = {"messages": [], "temperature": 0.0, "dynatemp_range": 1.5}
+
+    assert read(CHAT, {}, json.dumps(body).encode()).temperature is None
+
+
+@pytest.mark.parametrize(
+    ("client", "server"),
+    [
+        ({"temperature": 0.7, "options": {"temperature": 0.0}}, None),
+        ({"temperature": 0.7, "options": {"temperature": 0.7}}, 0.7),
+        ({"options": {"temperature": 0.2}}, 0.2),
+        ({"temperature": 0, "options": {"dynatemp_range": 1.5}}, None),
+    ],
+)
+def test_a_temperature_that_servers_may_read_differently_is_none(client: dict[str, Any], server: float | None) -> None:
+    """
+    Of two temperatures in one request nothing says which one the server takes.
+    """
+    assert server == read(CHAT, {}, json.dumps({"messages": [], **client}).encode()).temperature
+
+
+def test_a_name_that_comes_twice_is_ambiguous() -> None:
+    """
+    Servers differ in which of the two they take, and Go's merge them, so the body has no properties.
+    """
+    twice = read(CHAT, {}, b'{"max_tokens": 4096, "max_tokens": 16}')
+
+    assert (None, None) == (twice.body, twice.max_tokens)
+
+
+def test_a_patch_leaves_no_other_spelling_of_its_fields() -> None:
+    """
+    Ollama takes `Options` for `options`, and the last one wins: the proxy's field must be the only one.
+    """
+    body = {"Options": {"draft_num_predict": 8}, "options": {"seed": 1, "DRAFT_NUM_PREDICT": 9}, "model": "m"}
+
+    patched = merged(body, {"options": {"draft_num_predict": 0}})
+
+    assert {"options": {"seed": 1, "draft_num_predict": 0}, "model": "m"} == json.loads(patched)
+
+
+def test_a_client_does_not_choose_the_draft() -> None:
+    """
+    mlx_lm.server and LM Studio load the draft that a request names, so such fields are removed, whatever their case.
+    """
+    body = {"draft_model": "x", "speculative.n_max": 3, "Depth": 2, "options": {"draft_num_predict": 4, "seed": 1}}
+
+    patch = read(CHAT, {}, json.dumps(body).encode()).drafting
+
+    assert {"options": {"seed": 1}} == json.loads(merged(body, patch))
+    assert {} == read(CHAT, {}, b'{"messages": [], "options": {"seed": 1}}').drafting

@@ -4,6 +4,7 @@
 import asyncio
 import hashlib
 import json
+import re
 import ssl
 from pathlib import Path
 from typing import Any
@@ -331,7 +332,7 @@ def test_everything_else_is_passed_through(tmp_path: Path) -> None:
     async def main() -> None:
         async with listening(LiveServer(headers={"Content-Type": "text/plain", "X-Twice": "1"})) as server:
             async with proxied(tmp_path, server) as proxy:
-                async with proxy.session.put(proxy.url + "/v1/files/a%20b?x=1", data=b"\x00" * 70000) as got:
+                async with proxy.session.delete(proxy.url + "/v1/files/a%20b?x=1", data=b"\x00" * 70000) as got:
                     assert (WHOLE, "1") == (await got.read(), got.headers["X-Twice"])
 
             assert ("/v1/files/a%20b?x=1", 70000) == (server.requests[0][0], len(server.requests[0][2]))
@@ -360,6 +361,12 @@ ATTACKS = {
     "negative length": (HEAD + b"Content-Length: -1\r\n\r\n", b"400"),
     "chunk of no number": (HEAD + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\nabc\r\n0\r\n\r\n", b"400"),
     "rebound host": (b"Host: 127.0.0.1.evil.example:8089\r\nContent-Length: 0\r\n\r\n", b"403"),
+    "host behind a user": (b"Host: localhost:80@evil.example\r\nContent-Length: 0\r\n\r\n", b"403"),
+    "compressed transfer": (HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", b"501"),
+    "page of another site": (
+        HEAD + b"Origin: https://evil.example\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}",
+        b"403",
+    ),
 }
 
 
@@ -376,6 +383,174 @@ def test_an_attackers_headers_never_reach_the_server(tmp_path: Path, attack: str
 
             assert [] == server.requests
             assert status == answer.split(b" ")[1]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("POST", CHAT, {}, 200),
+        ("POST", CHAT, {"Origin": "http://localhost:3000", "Sec-Fetch-Site": "same-site"}, 200),
+        ("POST", CHAT, {"Origin": "http://[::1]:3000"}, 200),
+        ("POST", CHAT, {"Origin": "https://chat.example.org", "Sec-Fetch-Site": "cross-site"}, 200),
+        ("POST", CHAT, {"Origin": "https://evil.example"}, 403),
+        ("POST", CHAT, {"Origin": "https://chat.example.org.evil.example"}, 403),
+        ("POST", CHAT, {"Origin": "https://evil.example/localhost"}, 403),
+        ("POST", CHAT, {"Origin": "http://203.0.113.5"}, 403),
+        ("POST", CHAT, {"Origin": "null"}, 403),
+        ("POST", CHAT, {"Sec-Fetch-Site": "cross-site"}, 403),
+        ("POST", "/", {"Origin": "null", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 403),
+        ("OPTIONS", CHAT, {"Origin": "https://evil.example"}, 403),
+        ("GET", "/metrics", {"Sec-Fetch-Site": "cross-site"}, 403),
+        ("GET", "/v1/models", {"Origin": "https://evil.example"}, 403),
+        ("GET", "/", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 200),
+        ("GET", "/", {"Origin": "https://evil.example"}, 403),
+    ],
+)
+def test_a_page_of_another_site_cannot_use_the_proxy(
+    tmp_path: Path, method: str, path: str, headers: dict[str, str], status: int
+) -> None:
+    """
+    Browsers send a request for any page, and only hide the answer: pages of this machine and of a named host may, a
+    link may lead to the proxy's own page, and no other request reaches a server.
+    """
+
+    async def main() -> None:
+        async with listening(LiveServer()) as server:
+            async with proxied(tmp_path, server, hosts=("chat.example.org",)) as proxy:
+                body = b'{"messages": []}' if method == "POST" else None
+                async with proxy.session.request(method, proxy.url + path, data=body, headers=headers) as got:
+                    await got.read()
+
+            assert status == got.status
+            assert (status == 200 and path != "/") == bool(server.requests)
+
+    asyncio.run(main())
+
+
+HUGE = b'data: {"choices":[],"usage":{"prompt_tokens":%s,"completion_tokens":%s}}\n\ndata: [DONE]\n\n'
+
+
+@pytest.mark.parametrize("count", [b"9" * 401, b"9" * 5000, b"-1", b"1e400", b"true", b"9007199254740992", b'"6"'])
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_usage_that_cannot_be_switches_nothing_off(tmp_path: Path, count: bytes, *, streamed: bool) -> None:
+    """
+    The answers are evidence, recorded and counted as any others, with unknown tokens.
+    """
+    pieces: tuple[bytes, ...] = (*WORDS, HUGE % (count, count))
+    kind = "text/event-stream"
+    if not streamed:
+        pieces, kind = (b'{"choices":[{"text":"word"}],"usage":{"completion_tokens":%s}}' % count,), "application/json"
+
+    async def main() -> None:
+        async with listening(LiveServer(pieces=pieces, headers={"Content-Type": kind})) as server:
+            async with proxied(tmp_path, server) as proxy:
+                for _ in range(20):
+                    assert b"".join(pieces) == (await proxy.chat())[1]
+                async with proxy.session.get(proxy.url + "/metrics") as got:
+                    metrics = await got.text()
+                benefit = proxy.routes.evidence.benefit("easy")
+
+            assert benefit is not None
+            assert 20 == benefit.answers["speculative"]
+            assert [(200, None, None)] * 20 == [
+                (one["status"], one["fault"], one["completion_tokens"]) for one in proxy.records
+            ]
+            assert 20 == ended(metrics)
+            assert [] == proxy.said
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "failing",
+    [
+        "gatekeeper.proxy.live_evidence.LiveEvidence.add",
+        "gatekeeper.proxy.prometheus.Exposition.ended",
+        "gatekeeper.proxy.live_records.LiveRecords.write",
+    ],
+)
+def test_evidence_metrics_and_records_fail_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+    """
+    A bug in one of the three leaves the other two and the answers, and is said once.
+    """
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise OverflowError("integer division result too large for a float")
+
+    async def main() -> list[int]:
+        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+            monkeypatch.setattr(failing, broken)
+            for _ in range(3):
+                assert WHOLE == (await proxy.chat())[1]
+            async with proxy.session.get(proxy.url + "/metrics") as got:
+                metrics = await got.text()
+            benefit = proxy.routes.evidence.benefit("easy")
+            monkeypatch.undo()
+            assert benefit is not None
+            assert ["OverflowError" in one for one in proxy.said] == [True]
+            return [benefit.answers["speculative"], ended(metrics), len(proxy.records)]
+
+    counts = asyncio.run(main())
+
+    assert sorted(counts) == [0, 3, 3]
+
+
+@pytest.mark.parametrize(
+    "line", [b"HTTP/1.1 000 OK", b"HTTP/1.1 099 OK", b"HTTP/1.1 600 OK", b"HTTP/1.1 200 O\x01K", b"HTTP/1.1 200 \x7f"]
+)
+@pytest.mark.parametrize("has_plain", [True, False])
+def test_a_status_line_that_is_not_one_of_http_is_a_failed_answer(
+    tmp_path: Path, line: bytes, *, has_plain: bool
+) -> None:
+    """
+    It is replaced by the plain server's answer, as after any failure, or it is status 502, and counts as failed.
+    """
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await reader.read(1)
+        writer.write(line + b"\r\nContent-Length: 2\r\n\r\nOK")
+        writer.close()
+
+    async def main() -> None:
+        listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+        server = LiveServer(url=f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}")
+        async with listener, listening(LiveServer()) as plain:
+            async with proxied(tmp_path, server, plain if has_plain else None) as proxy:
+                if not has_plain:
+                    published(proxy.routes, plain={"mode": "ar"})
+                status, _, headers = await proxy.chat()
+                await until(lambda: bool(proxy.records))
+                benefit = proxy.routes.evidence.benefit("easy")
+
+            assert benefit is not None
+            assert benefit.error_share["speculative"][0] > 0
+            assert (200 if has_plain else 502) == status
+            assert "its answer is not HTTP" in proxy.records[0]["because" if has_plain else "fault"]
+            assert ("plain" if has_plain else None) == headers.get("x-gatekeeper-route")
+
+    asyncio.run(main())
+
+
+def test_header_bytes_that_are_not_utf8_are_left_out(tmp_path: Path) -> None:
+    """
+    The rest of the header, and the answer, pass.
+    """
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nX-Name: caf\xe9 \xc3\xa9\r\nContent-Length: 2\r\n\r\nOK")
+        writer.close()
+
+    async def main() -> None:
+        listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+        server = LiveServer(url=f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}")
+        async with listener, proxied(tmp_path, server) as proxy:
+            answer = await raw(proxy, b"GET /x HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
+
+            assert b"X-Name: caf \xc3\xa9\r\n" in answer
 
     asyncio.run(main())
 
@@ -464,6 +639,31 @@ def test_kept_prompts_are_private_and_hold_both_sides(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("index", ["[]", "{}", "1e400", "null", '"a"', "9" * 401])
+def test_an_answer_that_makes_no_sense_is_kept_all_the_same(tmp_path: Path, index: str) -> None:
+    """
+    A tool call whose index is no whole number counts by its place, and tool calls that are no list are none.
+    """
+    first, second = (f'{{"index": {one}, "function": {{"name": "get", "arguments": 5}}}}' for one in (index, 0))
+    events = [
+        f'{{"choices": [{{"delta": {{"tool_calls": [{first}, {second}]}}}}]}}',
+        '{"choices": [{"delta": {"tool_calls": 7, "content": "Sure"}}]}',
+    ]
+    kept = tmp_path / "kept.jsonl"
+
+    async def main() -> None:
+        async with listening(LiveServer(pieces=tuple(f"data: {one}\n\n".encode() for one in events))) as server:
+            async with proxied(tmp_path, server, prompts=kept) as proxy:
+                await proxy.chat({"messages": [], "stream": True})
+
+            assert [] == proxy.said
+
+    asyncio.run(main())
+
+    response = json.loads(kept.read_text())["response"]
+    assert ("Sure", {"get"}) == (response["text"], {one["name"][:3] for one in response["tool_calls"]})
+
+
 @pytest.mark.parametrize("trusted", [True, False])
 def test_a_server_behind_tls_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, trusted: bool) -> None:
     """
@@ -482,6 +682,11 @@ def test_a_server_behind_tls_is_verified(tmp_path: Path, monkeypatch: pytest.Mon
             return status
 
     assert (200 if trusted else 502) == asyncio.run(main())
+
+
+def ended(metrics: str) -> int:
+    """Return how many requests have ended, by the metrics."""
+    return sum(map(int, re.findall(r"(?m)^gatekeeper_proxy_requests_total\{.*\} (\d+)\.0$", metrics)))
 
 
 async def raw(proxy: LiveProxy, request: bytes) -> bytes:

@@ -181,6 +181,18 @@ REGION = RouteRegion.model_validate(
         ({"temperature": 0.3, "max_tokens": 512}, 1, None),
         ({"temperature": 0.7, "max_tokens": 512}, 1, "temperature and max_tokens were not certified together"),
         ({"temperature": 0.3}, 2, "temperature and concurrency were not certified together"),
+        ({"n": 3}, 1, "concurrency 3 is outside"),
+        ({"prompt": ["a", "b", "c"]}, 1, "concurrency 3 is outside"),
+        ({"top_p": 0.9, "seed": 1, "stop": ["x"], "user": "me"}, 1, None),
+        ({"answer_length": 4096}, 1, "field 'answer_length' is not known"),
+        ({"mirostat": 2}, 1, "field 'mirostat' is not known"),
+        ({"adapters": "x"}, 1, "field 'adapters' is not known"),
+        ({"Max_Tokens": 4096}, 1, "field 'Max_Tokens' is not known"),
+        ({"tell me a secret": 1}, 1, "the effect of a field of the request is not known"),
+        ({"options": {"num_ctx": 9}}, 1, "field 'options.num_ctx' is not known"),
+        ({"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]}, 1, "'messages.images' is not known"),
+        ({"messages": [{"role": "user", "content": [{"text": "a", "image_url": "x"}]}]}, 1, "not say its context"),
+        ({"certified_with": 1}, 1, None),
     ],
 )
 def test_a_request_outside_of_the_region_decodes_plainly(body: dict[str, Any], in_flight: int, why: str | None) -> None:
@@ -188,12 +200,15 @@ def test_a_request_outside_of_the_region_decodes_plainly(body: dict[str, Any], i
     Each axis alone up to its end, several together up to the box; a value that the request does not say is outside.
     """
     routes = RequestRoutes(LiveEvidence(), lambda: 1.0)
-    published(routes, region=REGION)
+    policy = live_policy()
+    assert policy.conditions is not None
+    carried = policy.conditions.model_copy(update={"request": {"certified_with": 1}})
+    published(routes, region=REGION, of=policy.model_copy(update={"conditions": carried}))
     asked = {"messages": [{"role": "user", "content": "hello"}], "temperature": 0, "max_tokens": 100, **body}
-    for _ in range(in_flight):
-        routes.begin()
+    request = read(CHAT, {}, json.dumps(asked).encode())
+    routes.begin(in_flight + request.answers - 1)
 
-    decided = routes.decide(read(CHAT, {}, json.dumps(asked).encode()))
+    decided = routes.decide(request)
 
     assert (why is None) == decided.speculative
     assert (why or "") in decided.because

@@ -1,6 +1,7 @@
 """The connections to the servers, against a server that sends exactly what each test says."""
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.subject import Address
+from gatekeeper.core.system.own_limits import OwnLimitError
 from gatekeeper.proxy import upstream
 from gatekeeper.proxy.upstream import Exchange, Origin, Upstream, UpstreamError, origin_of
 
@@ -114,6 +116,10 @@ def test_an_answer_without_a_length_ends_with_its_connection() -> None:
     asyncio.run(run())
 
 
+ENDLESS = 4 * upstream.MOST_HEAD
+"""Bytes of a part of an answer that has no end."""
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
@@ -145,7 +151,10 @@ def test_what_arrived_before_a_server_breaks_off_is_passed_on(answer: bytes, sai
         (None, "closed the connection"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "not HTTP"),
         (OK + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nabcde", "not HTTP"),
-        (OK + b"X-Long: " + b"x" * (upstream.MOST_HEAD + 1) + b"\r\n\r\n", "not HTTP"),
+        (OK + b"X-Long: " + b"x" * ENDLESS, "not HTTP"),
+        (OK + b"x" * ENDLESS, "not HTTP"),
+        (b"HTTP/1.1 200 " + b"x" * ENDLESS, "not HTTP"),
+        (b"HTTP/1.1 103 Early Hints\r\n\r\n" * (ENDLESS // 25), "not HTTP"),
         (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n", "not HTTP"),
     ],
 )
@@ -157,6 +166,20 @@ def test_an_answer_that_cannot_be_read_is_an_error(answer: bytes | None, said: s
         async with wired(wire) as kept:
             with pytest.raises(UpstreamError, match=said):
                 await kept.request(wire.origin, "POST", "/v1", {}, b"")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("rest_of_it", [b"0\r\nX-Trailer: ", b"1;"], ids=["trailer", "chunk size"])
+def test_an_answer_whose_framing_has_no_end_breaks_off(rest_of_it: bytes) -> None:
+    """After the body, too, no line may be endless: the parser would collect it."""
+
+    async def run() -> None:
+        head = OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
+        wire = Wire(head + rest_of_it + b"x" * ENDLESS)
+        async with wired(wire) as kept:
+            with pytest.raises(UpstreamError, match="not HTTP"):
+                await rest(await kept.request(wire.origin, "POST", "/v1", {}, b""))
 
     asyncio.run(run())
 
@@ -308,3 +331,36 @@ def test_a_client_that_reads_slowly_stops_the_server() -> None:
 def test_a_request_names_its_server(address: str, head: bytes) -> None:
     """With the port where it is not the usual one, and the key of an address that has one."""
     assert origin_of(Address(address)).head == head
+
+
+@pytest.mark.parametrize(
+    ("error", "ours"),
+    [
+        (OSError(errno.EMFILE, "too many"), True),
+        (OSError(errno.ENFILE, "too many"), True),
+        (OSError(errno.ENOBUFS, "no buffer space"), True),
+        (OSError(errno.EADDRNOTAVAIL, "no address"), True),
+        (OSError(f"Multiple exceptions: [Errno {errno.EADDRNOTAVAIL}] a, [Errno {errno.EMFILE}] b"), True),
+        (OSError(f"Multiple exceptions: [Errno {errno.EADDRNOTAVAIL}] a, [Errno {errno.ECONNREFUSED}] b"), False),
+        (OSError(errno.ECONNREFUSED, "refused"), False),
+        (OSError(errno.ETIMEDOUT, "timed out"), False),
+        (TimeoutError(), False),
+    ],
+)
+def test_a_limit_of_ours_is_no_fault_of_a_server(
+    monkeypatch: pytest.MonkeyPatch, error: OSError, *, ours: bool
+) -> None:
+    """
+    Without descriptors, ports or memory no server can be reached. A server that is down is at fault, also where this
+    machine has none of its other addresses, as one without IPv6.
+    """
+
+    async def run() -> None:
+        async def fails(*_: Any, **__: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fails)
+        with pytest.raises(OwnLimitError if ours else UpstreamError):
+            await Upstream().request(origin_of(Address("http://localhost:1")), "GET", "/", {}, b"")
+
+    asyncio.run(run())

@@ -4,6 +4,7 @@ import errno
 import os
 import resource
 import socket
+from contextlib import suppress
 
 from gatekeeper.core.errors import GatekeeperError
 
@@ -16,10 +17,25 @@ _REACHED = {
     errno.EAGAIN: "no further process or thread can be started",
 }
 _NO_THREAD = "can't start new thread"
+MOST_DESCRIPTORS = 65_536
+"""Asked for at most: a program that we start may close as many one by one, and a container may allow a billion."""
+MACOS_DESCRIPTORS = 10_240
+"""OPEN_MAX: what setrlimit of macOS takes where its hard limit is said to be unlimited."""
 
 
 class OwnLimitError(GatekeeperError):
     """gatekeeper reached a limit of its own; what was measured until then is stored, and the run can be resumed."""
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process open as many files and connections as the system allows it; a Mac begins with 256."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for most in (MOST_DESCRIPTORS, MACOS_DESCRIPTORS):
+        limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        if soft != resource.RLIM_INFINITY and limit > soft:
+            with suppress(ValueError, OSError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+                return
 
 
 def own_limit(error: BaseException) -> OwnLimitError | None:
@@ -46,20 +62,20 @@ def _hint(number: int) -> str:
     """Return what to raise or to change, with the current value, and how to continue."""
     if number == errno.EMFILE:
         now = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        what = f"raise the limit (ulimit -n {max(4096, 4 * now)}; it is {now}), or lower the concurrency"
+        remedy = f"raise the limit (ulimit -n {max(4096, 4 * now)}; it is {now}), or lower the concurrency"
     elif number == errno.ENFILE:
-        what = "close other programs, or raise fs.file-max (Linux) or kern.maxfiles (macOS)"
+        remedy = "close other programs, or raise fs.file-max (Linux) or kern.maxfiles (macOS)"
     elif number == errno.EADDRNOTAVAIL:
-        what = (
+        remedy = (
             "wait a minute until closed connections are freed, widen net.ipv4.ip_local_port_range (Linux) or "
             "net.inet.ip.portrange.first (macOS), or check that this machine has the address in the url"
         )
     elif number == errno.EAGAIN:
         now = resource.getrlimit(resource.RLIMIT_NPROC)[0]
-        what = f"raise the limit of processes and threads (ulimit -u; it is {now}), or lower the concurrency"
+        remedy = f"raise the limit of processes and threads (ulimit -u; it is {now}), or lower the concurrency"
     else:
-        what = "close other programs, or use a smaller model"
-    return f"{what}; then continue the run with --resume"
+        remedy = "close other programs, or use a smaller model"
+    return f"{remedy}; then continue the run with --resume"
 
 
 def _no_descriptor_left() -> bool:

@@ -153,7 +153,9 @@ class Outputs:
             self._log = stack.enter_context(Log(config.log_path, wall=wall, state=self._state))
             self.has_new_log = self._log.is_new
             if config.listen is not None:
-                address = stack.enter_context(metrics_server.served(*config.listen, lambda: self._metrics))
+                address = stack.enter_context(
+                    metrics_server.served(*config.listen, lambda: self._metrics, names=config.host_names)
+                )
                 self.say(f"metrics: {address}", messages.GOOD)
             self._stack = stack.pop_all()
         return self
