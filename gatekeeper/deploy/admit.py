@@ -8,8 +8,10 @@ from typing import Any
 
 from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.admission import Present
+from gatekeeper.backends.dialects import dialect_of
+from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, NoProofError
+from gatekeeper.core.errors import ExitCode, InputError, NoProofError
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.slo import Slo
@@ -21,7 +23,10 @@ from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.deploy import sign
 from gatekeeper.deploy.running_server import check_server
 from gatekeeper.deploy.server_check import Compared, differences
+from gatekeeper.report.attestation.certificate import tries_before
 from gatekeeper.run import verify
+from gatekeeper.run.regression import try_count
+from gatekeeper.run.regression.try_count import TryCount
 from gatekeeper.run.stages.promote import POLICY
 
 
@@ -54,6 +59,11 @@ class Admission:
     facts: dict[str, Any] = field(default_factory=dict)
     server: list[Compared] | None = None
     """What the running server was compared in; None: no address was given."""
+    tries: TryCount | None = None
+    """How many finished runs of this SLO and these artifacts are known; None: there was no run to admit.
+
+    Who tries until a run passes, passes by chance at last; who sees the tries can judge that.
+    """
     passed_over: list[tuple[Path, str]] = field(default_factory=list)
     """Runs of another SLO or of other artifacts."""
 
@@ -69,6 +79,7 @@ class Admission:
             "next": self.next_step,
             "run": str(self.run) if self.run is not None else None,
             **self.facts,
+            **({} if self.tries is None else {"tries": self.tries.document()}),
             "artifacts": dict(self.artifacts),
             "checks": [{"check": name, "detail": detail} for name, detail in self.checks],
             **({} if self.server is None else {"server": [asdict(one) for one in self.server]}),
@@ -90,6 +101,7 @@ def admit(
     try:
         present = verify.present_now(given)
         decision.artifacts = {model.name: model.digest for model in (present.target, *present.drafts) if model}
+        _check_lossless(given.slo)
         decision.checks.append(("artifacts", f"{len(decision.artifacts)} models hashed"))
         directory, manifest = _newest(paths, given, present, decision, only=run is not None)
         _examine(directory, manifest, given.slo, required, now, decision)
@@ -99,6 +111,14 @@ def admit(
         decision.exit_code, decision.reason, decision.because = ExitCode.UNPROVEN, error.reason, error.message
         decision.next_step = error.next(slo_path, decision.run)
     return decision
+
+
+def _check_lossless(slo: Slo) -> None:
+    """Refuse an SLO with a lossy option: an older gatekeeper may have certified it."""
+    subject = slo.subject
+    lossy = dialect_of(subject.backend).find_lossy(subject) if subject.backend in SERVERS else None
+    if lossy is not None:
+        raise NoProofError(Reason.UNPROVEN, lossy.message, hint=f"{lossy.hint}, and certify again")
 
 
 def _check_server(run: Path, slo_path: Path, url: Address, decision: Admission) -> None:
@@ -153,28 +173,13 @@ def _newest(
         because = f"none of the {len(paths)} runs matches this SLO and these artifacts" if paths else "no runs found"
         raise NoProofError(Reason.NO_RUN, because, hint=admission.CERTIFY)
     _, directory, newest = max(candidates, key=lambda one: one[0])
-    decision.facts["tries"] = _tries([found for _, found, _ in candidates])
+    beside, unreadable = try_count.beside(directory.path) if only else (paths, 0)
+    decision.tries = try_count.count(beside, unreadable, given.slo, present, directory)
     decision.run = directory.path
     if isinstance(newest, NoProofError):
         hint = newest.hint if only else f"{newest.hint}; or move it out of the folder, or choose a run with --run"
         raise NoProofError(newest.reason, newest.message, hint=hint)
     return directory, newest
-
-
-def _tries(runs: Sequence[RunDirectory]) -> dict[str, int]:
-    """Count the finished runs of this SLO and these artifacts, and those that did not pass, as they say themselves.
-
-    Who tries until it passes, passes by chance at last; who sees the tries can judge that.
-    """
-    codes = [_stored_exit_code(one) for one in runs if one.is_finished()]
-    return {"finished": len(codes), "not_passed": sum(code != ExitCode.OK for code in codes)}
-
-
-def _stored_exit_code(directory: RunDirectory) -> object:
-    try:
-        return run_directory.parse_json(directory.read("verdict.json"), "verdict.json").get("exit_code")
-    except GatekeeperError:
-        return None
 
 
 def _examine(
@@ -192,6 +197,9 @@ def _examine(
         passed(("host", "matches [host] of the SLO"))
     admission.proven(run.verdict)
     published = verify.check_published(run)
+    if decision.tries is not None:
+        passes = run.verdict.exit_code == ExitCode.OK
+        decision.tries = decision.tries.with_earlier(tries_before(run.events), passed=passes)
     passed(("papers", "policy and certificate match the verdict"))
     if steps := verify.check_chain(run):
         facts["chain"] = steps

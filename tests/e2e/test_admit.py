@@ -145,7 +145,7 @@ def test_admit_says_how_many_tries_did_not_pass(certified: Place) -> None:
 
     admitted = certified.run("admit", "slo.toml", "--runs", "runs", "--json", code=0)
 
-    assert {"finished": 2, "not_passed": 1} == admitted.document["tries"]
+    assert {"finished": 2, "not_passed": 1, "at_least": False} == admitted.document["tries"]
 
 
 def test_runs_of_another_slo_are_passed_over(certified: Place) -> None:
@@ -740,3 +740,16 @@ def test_a_running_server_is_compared_with_the_certificate(certified: Place, tmp
     assert ("other_server", 3) == (closed["reason"], closed["exit_code"])
     assert f"{other}, which was not certified" in closed["because"]
     assert "not checked: launch line" in text
+
+
+def test_public_keys_that_are_no_text_are_code_2(certified: Place) -> None:
+    """
+    A file of PEM keys with a name in Latin-1 in it is told as that.
+    """
+    private, public = pem_keys(certified.path, "latin")
+    certified.run("sign", "runs/run-1", "--key", str(private), code=0)
+    public.write_bytes(public.read_bytes() + "# Müller\n".encode("latin-1"))
+
+    done = certified.run("admit", "slo.toml", "--run", "runs/run-1", "--signed-by", str(public), code=2)
+
+    assert "is not UTF-8" in done.err

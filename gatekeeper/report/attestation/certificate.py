@@ -9,10 +9,13 @@ from typing import Any
 
 from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.manifest import Manifest, Model
+from gatekeeper.core.records import Event
 from gatekeeper.core.verdict import Check, Outcome, Verdict
 from gatekeeper.report import phrases
 
 CERTIFICATE = "certificate.intoto.json"
+TRIES = "tries"
+"""Kind of the event that says how many runs of the same ended on this host before the run."""
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
 
@@ -25,10 +28,11 @@ def statement(
     inputs: Mapping[str, str],
     policy: Mapping[str, Any],
     url: str | None = None,
+    tries: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the statement that the models and *files* (name to sha256) were tested with *inputs*, and how it ended.
 
-    *url* is the page of the CI job that ran it.
+    *url* is the page of the CI job that ran it, *tries* counts the runs of the same before it.
     """
     models = [model for model in (manifest.target, *manifest.drafts) if model is not None]
     passed, warned, failed = _tests(verdict)
@@ -55,9 +59,21 @@ def statement(
                 "unproven": unproven(verdict),
                 "host": host_of(manifest),
                 "versions": manifest.versions,
+                **({"tries_before": dict(tries)} if tries is not None else {}),
             },
         },
     }
+
+
+def tries_before(events: Sequence[Event]) -> dict[str, Any] | None:
+    """Return how many runs of the same ended on its host before a run; None where its events do not say it."""
+    details = [event.detail for event in events if event.kind == TRIES]
+    if not details:
+        return None
+    counts = {name: details[-1].get(name) for name in ("finished", "not_passed")}
+    if any(not isinstance(number, int) or isinstance(number, bool) or number < 0 for number in counts.values()):
+        return None
+    return counts | {"at_least": details[-1].get("at_least") is not False}
 
 
 def result(verdict: Verdict) -> str:
@@ -74,9 +90,7 @@ def result(verdict: Verdict) -> str:
 def _tests(verdict: Verdict) -> tuple[list[str], list[str], list[str]]:
     """Sort every check and every workload into passed, warned and failed; unproven is never passed."""
     passed, warned, failed = [], [], []
-    checks = [(one.name, check) for one in verdict.workloads for check in one.checks]
-    for name, check in (*checks, *(("host", check) for check in verdict.host_checks)):
-        test = f"{name}: {check.metric} {check.bound} {check.threshold:g}{phrases.against(check)}"
+    for test, check in _named(verdict):
         if check.outcome is Outcome.PASS:
             passed.append(test)
         else:
@@ -104,7 +118,10 @@ def _named(verdict: Verdict) -> list[tuple[str, Check]]:
     """Return every check with the name of its test, which no result changes."""
     checks = [(one.name, check) for one in verdict.workloads for check in one.checks]
     checks += [("host", check) for check in verdict.host_checks]
-    return [(f"{about}: {check.metric} {check.bound} {check.threshold:g}", check) for about, check in checks]
+    return [
+        (f"{about}: {check.metric} {check.bound} {check.threshold:g}{phrases.against(check)}", check)
+        for about, check in checks
+    ]
 
 
 def host_of(manifest: Manifest) -> dict[str, Any]:

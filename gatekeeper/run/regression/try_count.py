@@ -1,0 +1,136 @@
+"""Tries: finished runs of the same SLO, inputs and artifacts, and how many of them did not pass.
+
+Runs are counted in a folder, in the record of this user on this host, and in what a run's certificate says of those
+before it. A run that is in several of them counts once.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from gatekeeper.analysis.verdict import admission
+from gatekeeper.analysis.verdict.admission import Present
+from gatekeeper.core.errors import ExitCode, GatekeeperError
+from gatekeeper.core.manifest import Manifest, sha256
+from gatekeeper.core.slo import Slo
+from gatekeeper.core.system import run_directory, tries
+from gatekeeper.core.system.run_directory import PARTIAL_SUFFIX, RunDirectory
+from gatekeeper.core.system.tries import Try
+from gatekeeper.run import verify
+
+
+@dataclass(frozen=True, slots=True)
+class TryCount:
+    """How many finished runs there are of one thing, and how many of them did not pass."""
+
+    finished: int
+    not_passed: int
+    gap: str | None = None
+    """Why there may be more of them; None: all are counted that this host knows."""
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        counts = {"finished": self.finished, "not_passed": self.not_passed, "at_least": self.gap is not None}
+        return counts if self.gap is None else {**counts, "because": self.gap}
+
+    def with_earlier(self, earlier: Mapping[str, Any] | None, *, passed: bool) -> Self:
+        """Return the count after the *earlier* tries that a certificate names, and its own run, which *passed* or not.
+
+        Which runs those were is not known, so they are not added to the others: the larger number counts.
+        """
+        if earlier is None:
+            return self
+        finished, not_passed = earlier["finished"] + 1, earlier["not_passed"] + (not passed)
+        gap = self.gap
+        if earlier["at_least"] and gap is None:
+            gap = "the run's certificate could not count all tries before it"
+        if finished > self.finished and gap is None:
+            gap = "the run's certificate counts more"
+        return replace(
+            self, finished=max(self.finished, finished), not_passed=max(self.not_passed, not_passed), gap=gap
+        )
+
+
+def add_run(directory: RunDirectory, manifest: Manifest, slo: Slo, exit_code: ExitCode) -> str | None:
+    """Add a finished run to the record of this host; return the warning where the record is not whole."""
+    subject = admission.subject_digest(slo, admission.certified_with(manifest))
+    trouble = tries.add(Try(subject, _identity(directory), int(exit_code)))
+    if trouble is None:
+        return None
+    return f"the record of tries is not complete: {trouble}; admit will say that it counts at least so many tries"
+
+
+def before(directory: RunDirectory, manifest: Manifest, slo: Slo) -> dict[str, Any]:
+    """Return how many other runs of the same ended on this host before this one, for the run's events."""
+    record, own = tries.read(), _identity(directory)
+    codes = record.exit_codes(admission.subject_digest(slo, admission.certified_with(manifest)))
+    others = [code for run, code in codes.items() if run != own]
+    at_least = record.gap is not None and not record.absent  # the first run on a host makes the record
+    return {"finished": len(others), "not_passed": _failed(others), "at_least": at_least}
+
+
+def count(paths: Sequence[Path], unreadable: int, slo: Slo, now: Present, run: RunDirectory) -> TryCount:
+    """Count the tries of *slo* and what is here *now*, from the runs at *paths* and the record of this host.
+
+    *unreadable* are folders that may be runs as well. Where the record does not know *run*, which is to be admitted, it
+    is not the record of where that was certified, so there may be more.
+    """
+    record, subject = tries.read(), admission.subject_digest(slo, now)
+    codes: dict[str, object] = dict(record.exit_codes(subject))
+    for path in paths:
+        directory = RunDirectory(path)
+        try:
+            manifest, frozen = verify.read_frozen(directory)
+            if directory.is_finished() and subject == admission.subject_digest(
+                frozen, admission.certified_with(manifest)
+            ):
+                codes[_identity(directory)] = _stored_exit_code(directory)
+        except (GatekeeperError, OSError):
+            unreadable += 1
+    gap = None
+    if unreadable:
+        gap = "a run beside it cannot be read" if unreadable == 1 else f"{unreadable} runs beside it cannot be read"
+    elif record.gap is not None:
+        gap = f"the record of tries: {record.gap}"
+    else:
+        with suppress(GatekeeperError):
+            if _identity(run) not in record.tries:
+                gap = "the record of tries on this host does not have this run"
+    return TryCount(len(codes), _failed(codes.values()), gap)
+
+
+def beside(run: Path) -> tuple[list[Path], int]:
+    """Return *run* with the other runs of its folder, and how many folders there cannot be read."""
+    found, unreadable = [run], 0
+    own = run.resolve()
+    try:
+        paths = sorted(own.parent.iterdir())
+    except OSError:
+        return found, 1
+    for path in paths:
+        try:
+            hidden = path.name.startswith(".") or path.suffix == PARTIAL_SUFFIX
+            if not hidden and path.resolve() != own and run_directory.is_run(path):
+                found.append(path)
+        except (OSError, RuntimeError):  # RuntimeError: a link that leads to itself
+            unreadable += 1
+    return found, unreadable
+
+
+def _identity(directory: RunDirectory) -> str:
+    """Return what names a run wherever it lies: the digest of its manifest."""
+    return sha256(directory.read(run_directory.MANIFEST))
+
+
+def _stored_exit_code(directory: RunDirectory) -> object:
+    """Return how a run ended, as it says itself; None where it does not."""
+    try:
+        return run_directory.parse_json(directory.read("verdict.json"), "verdict.json").get("exit_code")
+    except GatekeeperError:
+        return None
+
+
+def _failed(codes: Any) -> int:
+    return sum(code != ExitCode.OK for code in codes)

@@ -1,0 +1,208 @@
+"""Certifying until a run passes: admit counts the tries, wherever the run lies and whatever became of the others."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders.place import Place
+from tests.e2e.conftest import place as place_in
+from tests.e2e.conftest import scripted as scripted_in
+
+PROVABLE = {
+    "workload": [{"name": "easy", "canaries": "easy.jsonl"}],
+    "objective": [
+        {"metric": "throughput_ratio", "at_least": 1.05, "why": "it must pay"},
+        {"metric": "throughput_ratio", "at_least": 0.95, "against": "certified", "why": "no slower than certified"},
+    ],
+    "soak": {"duration": "600 s"},
+    "promote": {"valid_for": "3650 d"},
+}
+THREE_OF_FOUR = {"finished": 4, "not_passed": 3, "at_least": False}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """Four runs of the same: compared with a run of other canaries three are unproven, the fourth passes."""
+    place: Place = place_in.__wrapped__(tmp_path_factory.mktemp("tries"))  # type: ignore[attr-defined]
+    scripted_in.__wrapped__(place)(**PROVABLE)  # type: ignore[attr-defined]
+    canaries = place.path / "easy.jsonl"
+    same = canaries.read_text()
+    canaries.write_text(same.replace("Say line", "Write line"))
+    place.run("certify", "slo.toml", "--out", "other/run", "--baseline", "none", "--quiet", code=0)
+    canaries.write_text(same)
+    for number in range(3):
+        name = f"runs/n{number}"
+        place.run("certify", "slo.toml", "--out", name, "--baseline", "other/run", "--quiet", code=3)
+    place.run("certify", "slo.toml", "--out", "runs/n3", "--baseline", "none", "--quiet", code=0)
+    return place
+
+
+@pytest.fixture
+def tried(made: Place, tmp_path: Path) -> Place:
+    """A copy of the four runs and of the record of their host."""
+    folder, state = tmp_path / "place", tmp_path / "state"
+    shutil.copytree(made.path, folder)
+    shutil.copytree(made.environment["XDG_STATE_HOME"], state)
+    return Place(folder, {**made.environment, "XDG_STATE_HOME": str(state)})
+
+
+def record(place: Place) -> Path:
+    return Path(place.environment["XDG_STATE_HOME"]) / "gatekeeper" / "tries.jsonl"
+
+
+def counts(place: Place, *words: str) -> dict[str, Any]:
+    document = place.run("admit", "slo.toml", *words, "--json", code=0).document["tries"]
+    assert isinstance(document, dict)
+    return document
+
+
+def without_reason(document: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name != "because"}
+
+
+def test_the_tries_beside_a_run_are_counted(tried: Place) -> None:
+    """
+    `admit --run`, which certify names as the next step, shows the same tries as `admit --runs`.
+    """
+    assert THREE_OF_FOUR == counts(tried, "--run", "runs/n3") == counts(tried, "--runs", "runs")
+    shown = tried.run("admit", "slo.toml", "--run", "runs/n3", code=0).out
+    assert "  tries       3 of 4 finished runs of this did not pass\n" in shown
+
+
+def test_a_moved_run_keeps_its_tries(tried: Place) -> None:
+    """
+    In a folder of its own, under another name, the record of the host still has them, and no run counts twice.
+    """
+    (tried.path / "mine").mkdir()
+    (tried.path / "runs" / "n3").rename(tried.path / "mine" / "lucky")
+    shutil.copytree(tried.path / "mine" / "lucky", tried.path / "mine" / "copy")
+
+    assert THREE_OF_FOUR == counts(tried, "--run", "mine/lucky") == counts(tried, "--runs", "mine")
+
+
+def test_pruned_tries_count(tried: Place) -> None:
+    """
+    `prune` removes the runs that did not pass, and leaves the record of them.
+    """
+    removed = tried.run("prune", "runs", "--keep", "1", "--json", code=0).document["removed"]
+
+    assert ["n0", "n1", "n2"] == sorted(Path(each["run"]).name for each in removed)
+    assert THREE_OF_FOUR == counts(tried, "--run", "runs/n3") == counts(tried, "--runs", "runs")
+
+
+def test_without_a_record_the_tries_beside_a_run_are_a_lower_bound(tried: Place) -> None:
+    """
+    On a host without a record the runs of the folder count, and admit says that there may be more.
+    """
+    record(tried).unlink()
+
+    found = counts(tried, "--run", "runs/n3")
+
+    assert THREE_OF_FOUR | {"at_least": True} == without_reason(found)
+    shown = tried.run("admit", "slo.toml", "--run", "runs/n3", code=0).out
+    assert (
+        "at least 3 of 4 finished runs of this did not pass (the record of tries: there is none on this host)" in shown
+    )
+
+
+def test_a_certificate_carries_the_tries_before_it(tried: Place) -> None:
+    """
+    Alone on another host, the run itself says how many tries there were before it.
+    """
+    certificate = json.loads((tried.path / "runs" / "n3" / "certificate.intoto.json").read_text())
+    assert {"finished": 3, "not_passed": 3, "at_least": False} == certificate["predicate"]["gatekeeper"]["tries_before"]
+
+    record(tried).unlink()
+    for number in range(3):
+        shutil.rmtree(tried.path / "runs" / f"n{number}")
+
+    found = counts(tried, "--run", "runs/n3")
+    assert THREE_OF_FOUR | {"at_least": True} == without_reason(found)
+
+
+def test_a_record_that_does_not_know_the_run_is_a_lower_bound(tried: Place) -> None:
+    """
+    The record of a host on which the run was not certified is not that of its tries.
+    """
+    lines = record(tried).read_text().splitlines(keepends=True)
+    record(tried).write_text("".join(lines[:-1]))
+
+    found = counts(tried, "--run", "runs/n3")
+
+    assert THREE_OF_FOUR | {"at_least": True} == without_reason(found)
+    assert "the record of tries on this host does not have this run" == found["because"]
+
+
+def test_a_try_that_cannot_be_read_makes_a_lower_bound(tried: Place) -> None:
+    """
+    A run beside it whose manifest is damaged may be of this or not: it is not counted, and admit says so.
+    """
+    shutil.copytree(tried.path / "runs" / "n0", tried.path / "runs" / "damaged")
+    (tried.path / "runs" / "damaged" / "manifest.json").write_text("{")
+
+    found = counts(tried, "--run", "runs/n3")
+
+    assert THREE_OF_FOUR | {"at_least": True, "because": "a run beside it cannot be read"} == found
+
+
+def test_runs_of_other_objectives_are_no_tries(tried: Place) -> None:
+    """
+    Another SLO, and the run on other canaries, have tries of their own.
+    """
+    slo = tried.path / "slo.toml"
+    slo.write_text(slo.read_text().replace("1.05", "1.06"))
+    tried.run("certify", "slo.toml", "--out", "runs/other", "--baseline", "none", "--quiet", code=0)
+
+    assert {"finished": 1, "not_passed": 0, "at_least": False} == counts(tried, "--run", "runs/other")
+
+
+@pytest.mark.parametrize("trouble", ["pipe", "file for a folder"])
+def test_a_record_that_cannot_be_written_is_a_warning(tried: Place, trouble: str) -> None:
+    """
+    The run ends with its own exit code and a warning that names the file; admit counts what it finds.
+    """
+    if trouble == "pipe":
+        record(tried).unlink()
+        os.mkfifo(record(tried))
+    else:
+        shutil.rmtree(record(tried).parent)
+        record(tried).parent.write_text("")
+
+    done = tried.run("certify", "slo.toml", "--out", "runs/n4", "--baseline", "none", "--quiet", code=0)
+
+    assert "the record of tries is not complete: " in done.err
+    assert str(record(tried).parent) in done.err
+    assert THREE_OF_FOUR | {"finished": 5, "at_least": True} == without_reason(counts(tried, "--run", "runs/n4"))
+    certificate = (tried.path / "runs" / "n4" / "certificate.intoto.json").read_text()
+    assert {"finished": 0, "not_passed": 0, "at_least": True} == (
+        json.loads(certificate)["predicate"]["gatekeeper"]["tries_before"]
+    )
+    assert str(tried.environment["XDG_STATE_HOME"]) not in certificate
+
+
+def test_a_run_killed_before_its_line_is_added_by_resume(tried: Place) -> None:
+    """
+    A finished run that the record lacks is in it after `certify --resume`.
+    """
+    whole = record(tried).read_text()
+    record(tried).write_text("".join(whole.splitlines(keepends=True)[:-1]))
+
+    tried.run("certify", "slo.toml", "--resume", "--output", "runs/n3", "--quiet", code=0)
+
+    assert whole == record(tried).read_text()
+
+
+def test_a_soak_alone_is_a_try(tried: Place) -> None:
+    """
+    A soak of one setting gives a verdict, so it counts.
+    """
+    before = len(record(tried).read_text().splitlines())
+
+    tried.run("soak", "slo.toml", "--out", "alone/soak", "--quiet", code=0)
+
+    assert before + 1 == len(record(tried).read_text().splitlines())
+    assert 5 == counts(tried, "--run", "runs/n3")["finished"]
