@@ -58,32 +58,35 @@ class HostColumns(Sequence[HostSample]):
         """Return *samples* in columns; these themselves, where they are."""
         if isinstance(samples, HostColumns):
             return samples
-        made = cls()
-        for one in samples:
-            made.append(one)
-        return made
+        columns = cls()
+        for sample in samples:
+            columns.append(sample)
+        return columns
 
     def append(self, sample: HostSample) -> None:
         """Append a sample; ValueError for numbers of more than 64 bits."""
-        rows = [(one.value, one.unit, one.source, one.status, one.age) for one in sample.values.values()]
-        rows = [(float(one[0]) if type(one[0]) is int else one[0], *one[1:]) for one in rows]
-        constants = [float if type(one[0]) is float else one[0] for one in rows]
-        known_ages = [one[-1] is not None for one in rows]
-        key = (*sample.values, *constants, *known_ages, *(text for one in rows for text in one[1:4]))
+        rows = [
+            (reading.value, reading.unit, reading.source, reading.status, reading.age)
+            for reading in sample.values.values()
+        ]
+        rows = [(float(row[0]) if type(row[0]) is int else row[0], *row[1:]) for row in rows]
+        constants = [float if type(row[0]) is float else row[0] for row in rows]
+        known_ages = [row[-1] is not None for row in rows]
+        key = (*sample.values, *constants, *known_ages, *(text for row in rows for text in row[1:4]))
         layout = self._known.get(key)
         if layout is None:
             layout = self._known[key] = len(self.layouts)
             self.layouts.append(_layout(sample.values, rows))
-        numbers = [one for row in rows for one in (row[0], row[-1]) if isinstance(one, float | int)]
+        numbers = [number for row in rows for number in (row[0], row[-1]) if isinstance(number, float | int)]
         self._append(layout, numbers, *_moment(sample))
 
     def append_line(self, line: bytes) -> bool:
         """Append the sample of a JSON *line*, if it has a form that was learned; return whether it was appended."""
         for turn, (form, layout) in enumerate(self._forms):
-            if (found := form.fullmatch(line)) is not None:
+            if (match := form.fullmatch(line)) is not None:
                 if turn:
                     self._forms.insert(0, self._forms.pop(turn))
-                parts = found.groups()
+                parts = match.groups()
                 try:
                     self._append(layout, map(float, parts[2:-4]), *_moment_in(parts))
                 except (ValueError, OverflowError):
@@ -99,22 +102,22 @@ class HostColumns(Sequence[HostSample]):
             return
         form = re.compile(b"".join(re.escape(text) + kind for text, kind in zip(texts, kinds, strict=True)))
         # A line that is written in another order, or holds more, is not what the form would take it for.
-        if (found := form.fullmatch(line)) is None or _moment_in(found.groups()) != _moment(self[-1]):
+        if (match := form.fullmatch(line)) is None or _moment_in(match.groups()) != _moment(self[-1]):
             return
         layout, start = self._whole[-2:]
-        if array("d", map(float, found.groups()[2:-4])) == self.numbers[start:]:
+        if array("d", map(float, match.groups()[2:-4])) == self.numbers[start:]:
             self._forms.insert(0, (form, layout))
 
     def _append(self, layout: int, numbers: Iterable[float], at: str, phase: str, *moment: int) -> None:
         try:
-            whole = array("q", (*moment, layout, len(self.numbers)))
-            found = array("d", numbers)
+            integers = array("q", (*moment, layout, len(self.numbers)))
+            floats = array("d", numbers)
         except (OverflowError, TypeError) as error:
             raise ValueError(f"not a sample: {error}") from error
         self.at.append(at)
         self.phase.append(intern(phase))
-        self._whole += whole
-        self.numbers += found
+        self._whole += integers
+        self.numbers += floats
 
     @property
     def at_ns(self) -> "array[int]":
@@ -143,13 +146,13 @@ class HostColumns(Sequence[HostSample]):
 
     def select(self, keep: Sequence[object]) -> "HostColumns":
         """Return the samples whose place in *keep* is true."""
-        some = HostColumns()
-        some.at, some.phase = list(compress(self.at, keep)), list(compress(self.phase, keep))
+        columns = HostColumns()
+        columns.at, columns.phase = list(compress(self.at, keep)), list(compress(self.phase, keep))
         chosen = (self._whole[at * WHOLE : (at + 1) * WHOLE] for at in compress(range(len(self)), keep))
-        for whole in chosen:
-            some._whole += whole
-        some.layouts, some.numbers, some._known = self.layouts, self.numbers, self._known
-        return some
+        for integers in chosen:
+            columns._whole += integers
+        columns.layouts, columns.numbers, columns._known = self.layouts, self.numbers, self._known
+        return columns
 
     def readings(self, name: str) -> Iterator[Reading | None]:
         """Yield the reading of *name* of each sample; None for a sample without it."""
@@ -174,8 +177,8 @@ class HostColumns(Sequence[HostSample]):
     def __getitem__(self, at: int | slice) -> "HostSample | HostColumns":
         """Return one sample, or the columns of some."""
         if isinstance(at, slice):
-            wanted = range(*at.indices(len(self)))
-            return self.select([place in wanted for place in range(len(self))])
+            places = range(*at.indices(len(self)))
+            return self.select([place in places for place in range(len(self))])
         place = range(len(self))[at] * WHOLE
         at_ns, segment, took_ns, late_ns, layout, start = self._whole[place : place + WHOLE]
         values = {name: self._reading(slot, start) for name, slot in self.layouts[layout].items()}

@@ -9,7 +9,7 @@ from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import Reading
 from gatekeeper.host.macos import powermetrics
 from gatekeeper.host.platforms import platform_sources, this_platform
-from gatekeeper.host.poller import Poller
+from gatekeeper.host.poller import LEFT_OUT, Poller
 
 METRIC_VALUES = {metric.name: metric.samples for metric in ALL if metric.host}
 """The values each host metric can be computed from; one of them is enough."""
@@ -29,6 +29,7 @@ HINTS: dict[tuple[str, str], str] = {
     ("macos", "thermal_level"): f"notifyutil is part of macOS: put /usr/bin on PATH; or {_SUDO}",
     ("macos", "fan_speed"): "`brew install macmon` (0.8 or newer); some Macs have no fan",
     ("macos", "package_power"): f"{_MACMON}; or {_SUDO}",
+    ("macos", "system_power"): _MACMON,
     ("linux", "memory_pressure_level"): "boot the kernel with psi=1 (CONFIG_PSI)",
     ("linux", "subject_footprint"): "run gatekeeper as the user who owns the server's processes",
     (
@@ -44,6 +45,7 @@ HINTS: dict[tuple[str, str], str] = {
 """What to do about a missing value, by platform and value."""
 
 _NO_COUNTER = "this machine has no energy counter: /sys/class/powercap lists none"
+_WHOLE_MACHINE = "bound the power of the whole machine instead: system_power_mean, system_energy_per_token"
 NO_SOURCE = "this platform has no source for it"
 
 _READY = 3.0
@@ -77,12 +79,17 @@ def _servable(reading: Reading) -> bool:
 
 
 def _why(platform: str, value: str, reading: Reading, details: Mapping[str, str]) -> str:
-    detail = details.get(reading.source, "")
-    return f"{value} is {reading.status}{f' ({detail})' if detail else ''}: {_hint(platform, value)}"
+    detail = details.get(value) or details.get(reading.source, "")
+    return f"{value} is {reading.status}{f' ({detail})' if detail else ''}: {_hint(platform, value, detail)}"
 
 
-def _hint(platform: str, value: str) -> str:
-    """Return what to do about a missing value; no permission helps for a file that does not exist."""
+def _hint(platform: str, value: str, detail: str = "") -> str:
+    """Return what to do about a missing value; no permission helps for a file that does not exist, or a dead counter.
+
+    *detail* is the last error of the value or of its source.
+    """
+    if value == "package_power" and detail.endswith(LEFT_OUT):
+        return _WHOLE_MACHINE
     if (platform, value) == ("linux", "package_power") and not any(_POWERCAP.glob("intel-rapl:*/energy_uj")):
         return _NO_COUNTER
     return HINTS.get((platform, value), NO_SOURCE)
@@ -105,7 +112,8 @@ def value_hints(platform: str | None, readings: Mapping[str, Reading], details: 
         if (
             reading.status != "ok"
             and value != "subject_footprint"
-            and (hint := HINTS.get((name, value)) and _hint(name, value))
+            and (name, value) in HINTS
+            and (hint := _hint(name, value, details.get(value) or details.get(reading.source, "")))
         ):
             advice.setdefault(hint, []).append(value)
     complaints = [

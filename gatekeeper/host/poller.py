@@ -9,11 +9,25 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from typing import Self
 
 from gatekeeper.core.records import Reading
 from gatekeeper.host.commands import MOST_OUTPUT, Killed, Output, Result, exit_code, run_all, running
-from gatekeeper.host.sources import PERIOD_STREAM, UNITS, DirectSource, Source, Status, Stream, Tool, Values
+from gatekeeper.host.sources import (
+    PERIOD_STREAM,
+    UNITS,
+    DirectSource,
+    Source,
+    Status,
+    Stream,
+    Tool,
+    Values,
+    dead_counters,
+)
+
+LEFT_OUT = "left out: a power counter or the frequency is 0 while the GPU is busy"
+"""What the detail of a dead counter ends in."""
 
 RETRY_PAUSES = (1.0, 5.0, 30.0)
 """Seconds before a stream that died is started again: soon at first, then rarely enough to cost nothing."""
@@ -47,7 +61,15 @@ class Reader:
             value = Status.STALE
         return value, round(age_ns / 1e9, 6)
 
+    @property
+    def answers(self) -> bool:
+        """Return whether the newest reading holds a value."""
+        return self._newest is not None and any(not isinstance(value, Status) for value in self._newest[0].values())
+
     def _keep(self, values: Values, detail: str = "", *, age_ns: int = 0) -> None:
+        if dead := dead_counters(values):
+            values = values | dict.fromkeys(dead, Status.ABSENT)
+            detail = detail or dead_detail(self.name, dead)
         self._newest, self.detail = (values, time.monotonic_ns() - age_ns), detail
         self.settled.set()
 
@@ -216,6 +238,7 @@ class Poller:
         self._executor = ThreadPoolExecutor(len(sources) + 1, "host source")
         self._following = [self._executor.submit(stream.follow, self._stop) for stream in self._streams]
         self._runs: list[Future[None]] = []
+        self._dead: dict[str, str] = {}
         self._tools_cost_ns = 0
 
     def __enter__(self) -> Self:
@@ -270,25 +293,36 @@ class Poller:
         return time.thread_time_ns() + self._tools_cost_ns + sum(stream.cost_ns for stream in self._streams)
 
     def readings(self) -> dict[str, Reading]:
-        """Return every value from the first source that has a fresh one, else the status that is easiest to fix."""
+        """Return every value from the first source that has a fresh one, else the status that is easiest to fix.
+
+        A counter that is dead by the GPU's activity, which another source may have, is absent.
+        """
         now = time.monotonic_ns()
-        return {name: self._reading(name, now) for name in UNITS}
+        readings = {name: self._reading(name, now) for name in UNITS}
+        dead = dead_counters({name: one.value for name, one in readings.items() if one.value is not None})
+        self._dead = {name: dead_detail(readings[name].source, (name,)) for name in dead}
+        return readings | {name: replace(readings[name], value=None, status=Status.ABSENT.value) for name in dead}
 
     def _reading(self, name: str, now: int) -> Reading:
-        missing: list[tuple[int, Reading]] = []
+        missing: list[tuple[int, bool, Reading]] = []
         for reader in self._providers[name]:
             value, age = reader.current(name, now)
             if not isinstance(value, Status):
                 return Reading(value, UNITS[name], reader.name, "ok", age)
             found = Reading(None, UNITS[name], reader.name, value.value, age)
-            missing.append((_MOST_USEFUL_FIRST.index(value), found))
+            missing.append((_MOST_USEFUL_FIRST.index(value), not reader.answers, found))
         if not missing:
             return Reading(None, UNITS[name], "none", Status.ABSENT.value)
-        return min(missing, key=lambda ranked: ranked[0])[1]
+        return min(missing, key=lambda ranked: ranked[:2])[-1]
 
     def details(self) -> Mapping[str, str]:
-        """Return the last error of each source that failed, in its own words."""
-        return {reader.name: reader.detail for reader in self._readers if reader.detail}
+        """Return the last error of each source that failed, in its own words, and of each value that it left out."""
+        return {reader.name: reader.detail for reader in self._readers if reader.detail} | self._dead
+
+
+def dead_detail(source: str, names: Sequence[str]) -> str:
+    """Say why *names* of a source that answers are absent."""
+    return f"{source}: {', '.join(names)} {LEFT_OUT}"
 
 
 def _reader(source: Source, interval: float, gap: float) -> Reader:

@@ -80,6 +80,24 @@ def written(text: str | None) -> float | Status:
         return Status.PARSE_ERROR
 
 
+LOADED = 0.5
+"""Share of active time from which a GPU must have a frequency and draw power, and the processor that feeds it too."""
+
+
+def dead_counters(values: Values) -> tuple[str, ...]:
+    """Return the names in *values* that read 0 W or 0 Hz although the GPU is busy: their counters do not work.
+
+    Some power counters of macOS 27 read 0. A package power without its CPU or its GPU is none, so it is among them.
+    """
+    active = values.get("gpu_active")
+    if not isinstance(active, float) or active < LOADED:
+        return ()
+    parts = ("cpu_power", "gpu_power")
+    dead = [name for name in (*parts, "system_power", "gpu_frequency") if values.get(name) == 0]
+    lacking = values.get("package_power") == 0 or any(name in dead for name in parts)
+    return (*dead, "package_power") if lacking and "package_power" in values else tuple(dead)
+
+
 def scaled(value: float | Status, factor: float) -> float | Status:
     """Return *value* in another unit; a missing one stays missing, and one too large for a number is none."""
     return value if isinstance(value, Status) else number(value * factor)

@@ -116,19 +116,21 @@ def powermetrics(
     )
 
 
-def macmon(version: str, *, rpm: int | None = 1320, gpu: float = 8.5) -> dict[str, Any]:
-    """Return one line of `macmon pipe` as an object, in the layout of 0.5, 0.6 or 0.8."""
+def macmon(
+    version: str, *, rpm: int | None = 1320, cpu: float = 2.5, gpu: float = 8.5, system: float = 19.75
+) -> dict[str, Any]:
+    """Return one line of `macmon pipe` as an object, in the layout of 0.5, 0.6 or 0.8, with powers in W."""
     line: dict[str, Any] = {
         "temp": {"cpu_temp_avg": 61.5, "gpu_temp_avg": 58.25},
         "memory": {"ram_total": 25769803776, "ram_usage": 18000000000, "swap_total": 0, "swap_usage": 0},
         "ecpu_usage": [1100, 0.15],
         "pcpu_usage": [2500, 0.25],
         "gpu_usage": [1380, 0.875],
-        "cpu_power": 2.5,
+        "cpu_power": cpu,
         "gpu_power": gpu,
         "ane_power": 0.0,
-        "all_power": 2.5 + gpu,
-        "sys_power": 19.75,
+        "all_power": cpu + gpu,
+        "sys_power": system,
         "ram_power": 0.5,
         "gpu_ram_power": 0.125,
     }

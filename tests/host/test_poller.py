@@ -12,10 +12,11 @@ import pytest
 
 from gatekeeper import host
 from gatekeeper.core.records import HostSample, Reading
+from gatekeeper.host.capabilities import value_hints
 from gatekeeper.host.commands import Output
 from gatekeeper.host.macos import powermetrics, sources
 from gatekeeper.host.poller import Poller
-from gatekeeper.host.sources import UNITS, Source, Stream, Tool, Values
+from gatekeeper.host.sources import UNITS, DirectSource, Source, Stream, Tool, Values
 from tests.builders import mac_tools
 from tests.builders.mac_tools import prints
 from tests.host.conftest import PATIENCE, StandIn, until
@@ -61,6 +62,85 @@ def test_no_tool_at_all_is_absence_everywhere(stand_in: StandIn) -> None:
     found = readings()
 
     assert {("absent", None)} == {(reading.status, reading.value) for reading in found.values()}
+
+
+def replayed(healthy_mac: StandIn, macmon: str | None = None, powermetrics: str | None = None) -> dict[str, Reading]:
+    """Return the readings of a Mac on which one of the two streams prints this sample, and the other is missing."""
+    for name, sample in (("macmon", macmon), ("powermetrics", powermetrics)):
+        healthy_mac(name, f"{prints(sample)}; echo; exec sleep 600" if sample else "echo unrecognized >&2; exit 1")
+    with Poller(sources(tuple), interval=1.0) as poller:
+        poller.settle(streams=True, limit=PATIENCE)
+        poller.refresh(0.5)
+        return poller.readings()
+
+
+def test_a_package_power_without_its_processor_is_absent(healthy_mac: StandIn) -> None:
+    """
+    Under load on macOS 27 the processor's counter in macmon reads 0, so all_power is the GPU alone and no package
+    power; the GPU's and the whole machine's stay readings.
+    """
+    line = json.dumps(mac_tools.macmon("0.8", cpu=0.0, gpu=47.5, system=92.0))
+    healthy_mac("ioreg", prints(mac_tools.ioreg(busy=99)))
+
+    found = replayed(healthy_mac, macmon=line)
+
+    absent = ("absent", None, "macmon")
+    assert [absent, absent] == [
+        (one.status, one.value, one.source) for one in (found["cpu_power"], found["package_power"])
+    ]
+    assert (47.5, 92.0, 0.99) == tuple(found[name].value for name in ("gpu_power", "system_power", "gpu_active"))
+
+
+def test_an_idle_gpu_at_0_watts_and_0_hertz_is_a_reading(healthy_mac: StandIn) -> None:
+    """
+    Where the GPU rests, powermetrics' 0 Hz, 0 W and no activity are true, and the package power is the processor's.
+    """
+    sample = mac_tools.powermetrics(cpu=10806.6, gpu=0.0, combined=10806.6, mhz=0.0, idle=1.0)
+
+    found = replayed(healthy_mac, powermetrics=sample)
+
+    names = ("gpu_active", "gpu_power", "gpu_frequency", "cpu_power", "package_power")
+    assert [("ok", value) for value in (0.0, 0.0, 0.0, 10.8066, 10.8066)] == [
+        (found[name].status, found[name].value) for name in names
+    ]
+
+
+def test_a_busy_gpu_at_0_watts_and_0_hertz_is_absent(healthy_mac: StandIn) -> None:
+    """
+    The same zeros at full activity are counters that do not work, and the package power lacks the GPU.
+    """
+    sample = mac_tools.powermetrics(gpu=0.0, combined=2400.5, mhz=0.0, idle=0.03)
+
+    found = replayed(healthy_mac, powermetrics=sample)
+
+    absent = {name for name in ("gpu_power", "gpu_frequency", "package_power") if found[name].status == "absent"}
+    assert {"gpu_power", "gpu_frequency", "package_power"} == absent
+    assert (0.97, 2.4005) == (found["gpu_active"].value, found["cpu_power"].value)
+
+
+class Fixed(DirectSource):
+    """A source with these values, whatever happens."""
+
+    def __init__(self, name: str, **values: float) -> None:
+        self.name, self.provides, self._values = name, tuple(values), values
+
+    def read(self) -> Values:
+        return dict(self._values)
+
+
+def test_a_dead_counter_shows_by_the_activity_of_another_source() -> None:
+    """
+    A source of power alone, as zeus, reads 0 W for the GPU that ioreg reports as busy: absent, and the reason is told.
+    """
+    power = Fixed("zeus", cpu_power=2.0, gpu_power=0.0, package_power=2.0)
+    with Poller([power, Fixed("ioreg", gpu_active=0.9)], interval=1.0) as poller:
+        poller.refresh(0.0)
+        found, details = poller.readings(), poller.details()
+
+    assert ["ok", "absent", "absent"] == [found[name].status for name in power.provides]
+    assert "zeus: package_power left out" in details["package_power"]
+    (hint,) = [one for one in value_hints("macos", found, details) if one.startswith("package_power: ")]
+    assert "package_power: bound the power of the whole machine instead" in hint
 
 
 BROKEN = {

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gatekeeper.analysis.metrics.host_series import (
+    COVERAGE,
     HostSamples,
     Series,
     decrease,
@@ -30,10 +31,11 @@ TOOL_DIFFERENCE = 0.15
 
 def estimates(host: HostSamples, *, tokens: int | None, level: float, seed: int) -> dict[str, Estimate | Missing]:
     """Return every host metric of one soak with *tokens* output tokens, None where that is unknown."""
-    found = {name: estimate(name, host) for name in _READ} | {
+    found = {name: estimate(name, host) for name in (*_READ, *_POWERS)} | {
         "throttle_time": throttle_time(host),
         "footprint_growth": _slope(host.series("subject_footprint"), level, seed),
-        "energy_per_token": _energy(host.series("package_power"), tokens),
+        "energy_per_token": _energy(host, "package_power", tokens),
+        "system_energy_per_token": _energy(host, "system_power", tokens),
     }
     return {metric.name: found[metric.name] for metric in ALL if metric.host}
 
@@ -42,6 +44,8 @@ def estimate(name: str, host: HostSamples) -> Estimate | Missing:
     """Return a metric that needs one sampled value, over the time of the samples."""
     if name == "memory_headroom" and (contradicted := memory_contradiction(host)):
         return Missing(contradicted)
+    if name in _POWERS:
+        return _power(host, _POWERS[name])
     return _READ[name](host.series(BY_NAME[name].samples[0]))
 
 
@@ -91,20 +95,55 @@ def _range(fan: Series) -> Estimate | Missing:
     return fan.uncovered() or fact(float(fan.values.max() - fan.values.min()), fan.seen)
 
 
-def _power(power: Series) -> Estimate | Missing:
+def _power(host: HostSamples, name: str) -> Estimate | Missing:
     """Return the mean over time: each reading counts for the seconds until the next one."""
-    if missing := power.uncovered():
+    power = host.series(name)
+    if missing := _unpowered(host, power):
         return missing
     seconds = sum(power.lasts.tolist())
-    return fact(_joules(power) / seconds, power.seen) if seconds > 0 else Missing("no time passed", power.seen)
+    if seconds <= 0:
+        return Missing("no time passed", power.seen)
+    return fact(_joules(power) / seconds, power.seen, *_power_notes(host, power))
 
 
-def _energy(power: Series, tokens: int | None) -> Estimate | Missing:
-    if missing := power.uncovered():
+def _energy(host: HostSamples, name: str, tokens: int | None) -> Estimate | Missing:
+    power = host.series(name)
+    if missing := _unpowered(host, power):
         return missing
     if not tokens:
         return Missing("the number of output tokens is unknown" if tokens is None else "no tokens were generated")
-    return fact(_joules(power) / tokens, power.seen)
+    return fact(_joules(power) / tokens, power.seen, *_power_notes(host, power))
+
+
+def _unpowered(host: HostSamples, power: Series) -> Missing | None:
+    """Return why the power is not known; None where it is. A machine that takes samples draws more than 0 W."""
+    missing = power.uncovered()
+    if host.rules < 2:
+        return missing
+    if missing:
+        others = " and ".join(_other_powers(host)) if power.name == "package_power" else ""
+        counters = f": {others} reads other powers, but one of the package's is missing, or 0 W under load"
+        return Missing(f"{missing.because}{counters if others else ''}", missing.n)
+    zeros = int(np.sum(power.values <= 0))
+    if zeros > (1 - COVERAGE) * power.seen:
+        counted = f"{zeros} of {power.seen} readings by {power.source} are 0 W"
+        return Missing(
+            f"{power.name}: {counted}, which no running machine draws: its counter does not work", power.seen
+        )
+    return None
+
+
+def _other_powers(host: HostSamples) -> list[str]:
+    """Return the sources that read another power in samples without a package power."""
+    layouts = host.columns.layouts
+    without = [layout for layout in layouts if (slot := layout.get("package_power")) and slot.status != "ok"]
+    slots = [layout.get(name) for layout in without for name in ("cpu_power", "gpu_power", "system_power")]
+    return sorted({slot.source for slot in slots if slot is not None and slot.status == "ok"})
+
+
+def _power_notes(host: HostSamples, power: Series) -> tuple[str, ...]:
+    """Name the tool: two of them leave out different parts of the machine. Runs of rules 1 had no note."""
+    return (f"{power.name.replace('_', ' ')} by {power.source}",) if host.rules > 1 else ()
 
 
 def _joules(power: Series) -> float:
@@ -119,5 +158,6 @@ _READ: dict[str, Callable[[Series], Estimate | Missing]] = {
     "swap_growth": _swap_growth,
     "footprint_peak": _peak,
     "fan_variation": _range,
-    "power_mean": _power,
 }
+
+_POWERS = {"power_mean": "package_power", "system_power_mean": "system_power"}

@@ -11,6 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from gatekeeper.core.host_columns import HostColumns, Slot
+from gatekeeper.core.manifest import RULES
 from gatekeeper.core.records import HostSample, Reading
 from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Estimate, Missing, fact
@@ -148,8 +149,12 @@ class HostSamples:
     """When each segment began and ended, so that a sampler that died early leaves a gap; None: the samples' extent."""
     earlier: Sequence[HostSample] = ()
     """Of the same run, from before this time span."""
+    outside: Sequence[HostSample] = ()
+    """Of the same run, from outside this time span, of every segment: their times are not comparable."""
     baseline_held: bool | None = None
     """Whether plain decoding kept its speed throughout; None if unknown."""
+    rules: int = RULES
+    """Version of the rules: those of stored runs keep their values."""
     known: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
     """What was computed of the samples: several metrics and findings read the same series."""
 

@@ -92,6 +92,7 @@ def test_facts_of_a_quiet_soak() -> None:
             subject_footprint=lambda second: 4e9 + (1e6 if second == 300 else 0),
             fan_speed=lambda second: 1000.0 + second % 2,
             package_power=20.0,
+            system_power=30.0,
         )
     )
 
@@ -106,6 +107,8 @@ def test_facts_of_a_quiet_soak() -> None:
         "fan_variation": 1.0,
         "power_mean": 20.0,
         "energy_per_token": 12.0,
+        "system_power_mean": 30.0,
+        "system_energy_per_token": 18.0,
     }
     assert expected == {name: center(one) for name, one in found.items() if name != "throttle_time"}
     assert all(one.lo == one.center == one.hi for one in found.values() if isinstance(one, Estimate))
@@ -254,7 +257,58 @@ def test_energy_without_tokens_is_missing(tokens: int | None) -> None:
     assert because(judged(soak(package_power=20.0), tokens=tokens)["energy_per_token"])
 
 
-BUSY: dict[str, Any] = {"thermal_level": 0.0, "gpu_active": 0.98, "gpu_frequency": 1.38e9, "gpu_power": 9.0}
+POWERS = [("power_mean", "energy_per_token", "package_power")]
+POWERS += [("system_power_mean", "system_energy_per_token", "system_power")]
+
+
+@pytest.mark.parametrize(("mean", "energy", "sampled"), POWERS)
+@pytest.mark.parametrize("zeros", [600, 31])
+def test_a_power_of_0_watts_is_missing(mean: str, energy: str, sampled: str, zeros: int) -> None:
+    """
+    A running machine draws power, so a counter at 0 W in more than 5 % of the samples does not work: neither the mean
+    nor the energy of a token is 0 J or too small, and runs of older rules keep theirs.
+    """
+    courses: dict[str, Any] = {sampled: lambda second: 0.0 if second < zeros else 20.0}
+
+    found, older = judged(soak(**courses)), judged(soak(**courses), rules=1)
+
+    for name in (mean, energy):
+        assert f"{sampled}: {zeros} of 600 readings by a tool are 0 W" in because(found[name])
+    assert center(older[energy]) == (600 - zeros) * 20 / 1000
+
+
+def test_energy_names_the_tool_that_measured_the_power() -> None:
+    """
+    What a tool calls package power differs between tools.
+    """
+    found = judged(soak(package_power=20.0))
+
+    for name in ("power_mean", "energy_per_token"):
+        estimate = found[name]
+        assert isinstance(estimate, Estimate)
+        assert ("package power by a tool",) == estimate.notes
+
+
+def test_power_that_an_answering_tool_lacks_is_missing_with_the_cause() -> None:
+    """
+    Where a tool reads other powers, counters are missing or dead, and it is not the program that is missing.
+    """
+    dead, no_tool = soak(package_power=None, system_power=92.0), soak(package_power=None)
+
+    found = [because(judged(samples)["energy_per_token"]) for samples in (dead, no_tool)]
+
+    assert "absent in 600: a tool reads other powers, but one of the package's is missing, or 0 W" in found[0]
+    assert found[1].endswith("absent in 600")
+
+
+def around(watts: float) -> Course:
+    """Return the power of a GPU at work: no two readings in a row are equal."""
+    return lambda second: watts + 0.01 * (second % 7)
+
+
+BUSY: dict[str, Any] = {"thermal_level": 0.0, "gpu_active": 0.98, "gpu_frequency": 1.38e9, "gpu_power": around(9.0)}
+IDLE = soak(10, gpu_active=0.02, gpu_frequency=0.0, gpu_power=0.03)
+"""Samples of the same run from before its first request."""
 
 
 def test_a_thermal_zero_without_a_witness_is_unproven() -> None:
@@ -269,7 +323,8 @@ def test_a_thermal_zero_is_believed_with_a_steady_witness() -> None:
     """
     A busy GPU whose frequency held is one, baseline requests that held their speed are another.
     """
-    by_gpu, by_sentinels = judged(soak(**BUSY)), judged(soak(thermal_level=0.0), baseline_held=True)
+    by_gpu = judged(soak(**BUSY), outside=IDLE)
+    by_sentinels = judged(soak(thermal_level=0.0), baseline_held=True)
 
     assert (center(by_gpu["throttle_time"]), center(by_sentinels["throttle_time"])) == (0.0, 0.0)
 
@@ -278,26 +333,91 @@ def test_a_witness_who_left_early_is_none() -> None:
     """
     A GPU that is busy in the first half alone says nothing about the second.
     """
-    samples = soak(**BUSY | {"gpu_active": lambda second: 0.98 if second < 300 else 0.1})
+    samples = soak(**BUSY | {"gpu_active": lambda second: 0.98 if second < 300 else 0.5})
 
-    assert "nothing confirms it" in because(judged(samples)["throttle_time"])
+    reason = because(judged(samples, outside=IDLE)["throttle_time"])
+
+    assert "gpu_power: fewer than 10 readings of a busy GPU in a third of the soak" in reason
 
 
 @pytest.mark.parametrize(
-    ("name", "held", "fell"), [("gpu_frequency", 1.38e9 * 0.86, 1.38e9 * 0.84), ("gpu_power", 6.4, 6.2)]
+    ("sensors", "reason"),
+    [
+        ({"gpu_power": 0.0}, "gpu_power by a tool: it read 0 in 600 of 600 samples of a busy GPU"),
+        ({"gpu_power": 0.0, "gpu_frequency": 0.0}, "gpu_frequency by a tool: it read 0 in 600 of 600"),
+        ({"gpu_power": 7.31}, "gpu_power by a tool: it did not change within a minute"),
+        ({"gpu_power": lambda second: 9.0 if 200 <= second < 400 else 9.0 + second % 2}, "did not change within a"),
+        ({"gpu_power": lambda second: 0.02 + 0.01 * (second % 2)}, "gpu_power by a tool: no higher than while the GPU"),
+        ({"gpu_power": lambda second: 0.0 if 250 <= second < 350 else around(9.0)(second)}, "read 0 in 100 of 600"),
+        ({"gpu_power": None}, "gpu_power: absent in all 600 samples of a busy GPU"),
+        ({"gpu_power": None, "gpu_frequency": lambda second: 1.38e9 + second}, "gpu_frequency alone may be what was"),
+    ],
 )
-def test_a_busy_gpu_below_its_own_baseline_contradicts_nominal(name: str, held: float, fell: float) -> None:
+def test_a_gpu_sensor_that_measures_nothing_confirms_nothing(sensors: dict[str, Any], reason: str) -> None:
+    """
+    0 W, 0 Hz, one value, or no more than at idle leave no throttling unproven, with the sensor and the reason; a steady
+    speed of the baseline requests still confirms it. macOS 27's power counters may read 0, an M4's frequency may be the
+    requested one.
+    """
+    samples = soak(**BUSY | sensors)
+
+    assert reason in because(judged(samples, outside=IDLE)["throttle_time"])
+    assert center(judged(samples, outside=IDLE, baseline_held=True)["throttle_time"]) == 0.0
+
+
+def test_a_gpu_sensor_without_an_idle_value_confirms_nothing() -> None:
+    """
+    Whether it follows the GPU is known only where the run has readings of an idle one; the soak's own pauses count.
+    """
+    busy, paused = soak(**BUSY), soak(**BUSY | {"gpu_active": lambda second: 0.98 if second % 100 else 0.0})
+    resting = [replace(one, values=one.values | {"gpu_power": reading(0.0)}) for one in paused[::100]]
+    paused[::100] = resting
+
+    assert "no reading of an idle GPU" in because(judged(busy)["throttle_time"])
+    assert center(judged(paused)["throttle_time"]) == 0.0
+
+
+def test_a_gpu_sensor_of_two_sources_confirms_nothing() -> None:
+    """
+    Two tools that take turns are no steady sensor.
+    """
+    samples = [
+        replace(one, values=one.values | {"gpu_power": reading(9.0 + number % 2, source="other")})
+        if number > 300
+        else one
+        for number, one in enumerate(soak(**BUSY))
+    ]
+
+    assert "gpu_power by a tool and other: two sources" in because(judged(samples, outside=IDLE)["throttle_time"])
+
+
+def test_runs_of_older_rules_keep_their_thermal_zero() -> None:
+    """
+    What a stored run proved by a constant sensor stays as it was judged.
+    """
+    constant = soak(**BUSY | {"gpu_power": 0.0})
+
+    assert center(judged(constant, rules=1)["throttle_time"]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "full", "held", "fell"),
+    [("gpu_frequency", 1.38e9, 1.38e9 * 0.86, 1.38e9 * 0.84), ("gpu_power", 9.0, 6.4, 6.2)],
+)
+def test_a_busy_gpu_below_its_own_baseline_contradicts_nominal(
+    name: str, full: float, held: float, fell: float
+) -> None:
     """
     85 % of the frequency and 70 % of the power are kept by a GPU that is not throttled; below is never "nominal".
     """
 
     def course(low: float) -> Course:
-        return lambda second: low if second >= 400 else float(BUSY[name])
+        return lambda second: (low if second >= 400 else full) + 0.01 * (second % 7)
 
     steady, slowed = soak(**BUSY | {name: course(held)}), soak(**BUSY | {name: course(fell)})
 
-    assert center(judged(steady)["throttle_time"]) == 0.0
-    assert name in because(judged(slowed, baseline_held=True)["throttle_time"])
+    assert center(judged(steady, outside=IDLE)["throttle_time"]) == 0.0
+    assert f"{name} fell" in because(judged(slowed, outside=IDLE, baseline_held=True)["throttle_time"])
     assert "thermal_contradiction" in kinds(slowed, baseline_held=True)
     assert "thermal_contradiction" not in kinds(steady, baseline_held=True)
 
@@ -309,8 +429,8 @@ def test_a_gpu_that_was_faster_before_the_soak_contradicts_nominal() -> None:
     warm = soak(**BUSY | {"gpu_frequency": 1.0e9})
     cool = soak(120, **BUSY)
 
-    assert center(judged(warm)["throttle_time"]) == 0.0
-    assert "gpu_frequency fell" in because(judged(warm, earlier=cool)["throttle_time"])
+    assert center(judged(warm, outside=IDLE)["throttle_time"]) == 0.0
+    assert "gpu_frequency fell" in because(judged(warm, earlier=cool, outside=IDLE)["throttle_time"])
 
 
 def test_sentinels_that_slowed_down_contradict_nominal() -> None:
@@ -327,7 +447,7 @@ def test_two_thermal_sensors_that_differ_are_unproven() -> None:
     lag = soak(**BUSY | {"thermal_level_powermetrics": lambda second: 2.0 if 300 <= second < 309 else 0.0})
     differ = soak(**BUSY | {"thermal_level_powermetrics": lambda second: 2.0 if 300 <= second < 320 else 0.0})
 
-    assert center(judged(lag)["throttle_time"]) == 0.0
+    assert center(judged(lag, outside=IDLE)["throttle_time"]) == 0.0
     assert "different thermal levels" in because(judged(differ)["throttle_time"])
 
 
