@@ -28,8 +28,8 @@ from typing import Any
 
 import tomli_w
 
+from gatekeeper.backends.listening_process import find_process
 from gatekeeper.backends.process import free_port
-from gatekeeper.deploy.watch import model_identity
 
 ROOT = Path(__file__).parents[1]
 MODELS = ROOT / "models"
@@ -67,7 +67,7 @@ def served(
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
     process = subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        until(lambda: model_identity.find_process(f"http://127.0.0.1:{port}") is not None, "the server listens")
+        until(lambda: find_process(f"http://127.0.0.1:{port}") is not None, "the server listens")
         yield process
     finally:
         process.send_signal(signal.SIGCONT)

@@ -21,31 +21,22 @@ from pathlib import Path
 from typing import Any
 
 from bench.simulated_mac import FAULTS, MACHINES, Host, host_of, script_of
+from gatekeeper.analysis.passes import PASSES
 from gatekeeper.analysis.plan.objectives import Terms, forced_workloads
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
-from gatekeeper.analysis.verdict.case import (
-    Case,
-    canaries_without_plain,
-    compared_in_sweep,
-    forbidden_divergences,
-    wanted_passes,
-)
+from gatekeeper.analysis.verdict.case import Case, compared_in_sweep, needs_after
 from gatekeeper.analysis.verdict.conclude import conclude, lacking_for_routing
 from gatekeeper.analysis.verdict.host_checks import host_segment
-from gatekeeper.analysis.verdict.warm_up import late_first_tokens
 from gatekeeper.backends.scripted.backend import ScriptedBackend, readings
 from gatekeeper.backends.scripted.script import Script
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.metrics import Sight
-from gatekeeper.core.records import Generation, HostSample, Reading, StoredRecords, Tie
+from gatekeeper.core.records import Generation, HostSample, Reading, StoredRecords
 from gatekeeper.core.slo import Profile, Slo
 from gatekeeper.core.system import inputs
 from gatekeeper.core.verdict import Outcome, Verdict
-from gatekeeper.run.requests import Client, SoakTask
-from gatekeeper.run.stages.after_pauses import send_after_pauses
-from gatekeeper.run.stages.forced import decode_plainly, force_answers
-from gatekeeper.run.stages.near_ties import read_ties
+from gatekeeper.run.after_soak import SENDERS
+from gatekeeper.run.requests import Client, PassTask, SoakTask
 from gatekeeper.run.stages.routing_pass import send_routing_requests
 from gatekeeper.run.stages.soak import soak
 from gatekeeper.run.stages.sweep import sweep
@@ -128,13 +119,13 @@ def rehearse(
         interval=SAMPLE_S,
         weights={one.name: profile.weight(one.name, one.tier) for one in promised.workload} if routing else {},
     )
+    client = Client(backend, _ignore)
     while needs := (concluded := conclude(case)).needs:
         for soak_plan in needs:
             begun_ns = backend.clock.now_ns()
             if soak_plan.part > 1 or soak_plan.name not in case.soaks:
-                case = _with_soak(case, soak_plan, backend, profile, host)
-            case = _with_ties(_with_words(case, soak_plan, backend), soak_plan, backend)
-            case = _with_pauses(case, soak_plan, backend)
+                case = _with_soak(case, soak_plan, client, backend, profile, host)
+            case = _with_passes(case, soak_plan, backend)
             name = soak_plan.file.removesuffix(".jsonl")
             seconds[name] = seconds.get(name, 0.0) + (backend.clock.now_ns() - begun_ns) / 1e9
     if lacking := lacking_for_routing(case):
@@ -154,8 +145,10 @@ def rehearse(
     return Rehearsed(case, concluded.verdict, seconds)
 
 
-def _with_soak(case: Case, soak_plan: SoakPlan, backend: ScriptedBackend, profile: Profile, host: Host | None) -> Case:
-    answers, samples = _soak(case, soak_plan, backend, profile, host)
+def _with_soak(
+    case: Case, soak_plan: SoakPlan, client: Client, backend: ScriptedBackend, profile: Profile, host: Host | None
+) -> Case:
+    answers, samples = _soak(case, soak_plan, client, backend, profile, host)
     before = case.soaks[soak_plan.name].records if soak_plan.part > 1 else ()
     ends = (*case.looks.get(soak_plan.name, (len(before),) if before else ()), len(before) + len(answers))
     soaks = {**case.soaks, soak_plan.name: StoredRecords((*before, *answers))}
@@ -163,52 +156,26 @@ def _with_soak(case: Case, soak_plan: SoakPlan, backend: ScriptedBackend, profil
     return replace(case, soaks=soaks, looks=looks, host_samples=(*case.host_samples, *samples))
 
 
-def _with_pauses(case: Case, soak_plan: SoakPlan, backend: ScriptedBackend) -> Case:
-    """Return the case with requests after pauses, where a soak's first tokens came too late and a warm-up may help."""
-    if soak_plan.pauses_file in case.after_soak or not (late := late_first_tokens(case, soak_plan)):
-        return case
-    made: list[Generation] = []
-    task = _task(case, soak_plan)
-    task = replace(task, settings={name: task.settings[name] for name in late}, before=())
-    send_after_pauses(task, lambda: Client(backend, _ignore), backend.clock, record=made.append, observe=_ignore)
-    return replace(case, after_soak={**case.after_soak, soak_plan.pauses_file: StoredRecords(tuple(made))})
+def _with_passes(case: Case, soak_plan: SoakPlan, backend: ScriptedBackend) -> Case:
+    """Return the case with what the passes after a soak record, where there is need of them."""
 
+    def open_client(*, cache: bool = False) -> Client:
+        return Client(backend, _ignore, cache=cache)
 
-def _with_words(case: Case, soak_plan: SoakPlan, backend: ScriptedBackend) -> Case:
-    """Return the case with the words of a soak compared by teacher forcing, and decoded plainly where that is open."""
-    task, whole = _task(case, soak_plan), soak_plan.whole
-    if wanted := wanted_passes(case, soak_plan):
-        seen = case.forced[whole.forced_file].records if whole.forced_file in case.forced else ()
-        made = list(seen)
-        force_answers(
-            task,
-            wanted,
-            lambda: Client(backend, _ignore),
-            backend.clock,
-            before=seen,
-            record=made.append,
-            observe=_ignore,
+    for each in PASSES:
+        file = each.file(soak_plan.whole)
+        earlier = case.after_soak.get(file, StoredRecords()).records
+        needs = needs_after(case, soak_plan).get(each.file(soak_plan))
+        if not needs or (earlier and not each.each_part):
+            continue
+        records = list(earlier)
+        part = replace(soak_plan, settings={name: soak_plan.settings[name] for name in needs})
+        task = _task(case, part)
+        SENDERS[each.name](
+            PassTask(task, needs, earlier, open_client, backend.clock, backend.sight, records.append, _ignore)
         )
-        case = replace(case, forced={**case.forced, whole.forced_file: StoredRecords(tuple(made))})
-    if lacking := canaries_without_plain(case, soak_plan):
-        plain: list[Generation] = []
-        part = replace(task, before=())
-        decode_plainly(part, lacking, lambda: Client(backend, _ignore), record=plain.append, observe=_ignore)
-        seen_words = case.after_soak[whole.words_file].records if whole.words_file in case.after_soak else ()
-        words = StoredRecords((*seen_words, *plain))
-        case = replace(case, after_soak={**case.after_soak, whole.words_file: words})
+        case = replace(case, after_soak={**case.after_soak, file: StoredRecords(tuple(records))})
     return case
-
-
-def _with_ties(case: Case, soak_plan: SoakPlan, backend: ScriptedBackend) -> Case:
-    """Return the case with the target's logits read where the answers of a soak diverge."""
-    if not (divergences := forbidden_divergences(case, soak_plan)):
-        return case
-    made: list[Tie] = []
-    client = (lambda: Client(backend, _ignore)) if Sight.LOGITS in backend.sight else None
-    task = _task(case, soak_plan)
-    read_ties(task, divergences, client, backend.clock, before=(), record=made.append, observe=_ignore)
-    return replace(case, ties={**case.ties, soak_plan.whole.ties_file: StoredRecords(tuple(made))})
 
 
 def _task(case: Case, soak_plan: SoakPlan) -> SoakTask:
@@ -229,7 +196,7 @@ def _task(case: Case, soak_plan: SoakPlan) -> SoakTask:
 
 
 def _soak(
-    case: Case, soak_plan: SoakPlan, backend: ScriptedBackend, profile: Profile, host: Host | None
+    case: Case, soak_plan: SoakPlan, client: Client, backend: ScriptedBackend, profile: Profile, host: Host | None
 ) -> tuple[list[Generation], list[HostSample]]:
     made: list[Generation] = []
     phases: list[tuple[int, str, int]] = []
@@ -238,18 +205,20 @@ def _soak(
         phases.append((backend.clock.now_ns(), name, stretch))
 
     task = _task(case, soak_plan)
-    with Client(backend, _ignore, task.segment) as client:
-        soak(
-            task,
-            profile,
-            client,
-            lambda: Client(backend, _ignore),
-            backend.clock,
-            woven=backend.shares_process and case.slo.soak.concurrency == 1,
-            record=made.append,
-            phase=phase,
-            observe=_ignore,
-        )
+    client.segment = task.segment
+    if soak_plan.part == 1:
+        client.close()
+    soak(
+        task,
+        profile,
+        client,
+        lambda: Client(backend, _ignore),
+        backend.clock,
+        woven=backend.shares_process and case.slo.soak.concurrency == 1,
+        record=made.append,
+        phase=phase,
+        observe=_ignore,
+    )
     return made, _samples(backend.script, phases, host, task.segment) if case.slo.host_objectives else []
 
 

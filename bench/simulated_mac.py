@@ -36,10 +36,10 @@ CALM = {
     "swapout_bytes": 0.0,
     "swap_used": 0.0,
     "thermal_level": 0.0,
-    "gpu_active": 0.95,
-    "gpu_frequency": 1.47e9,
 }
-"""What a host shows that has memory to spare and is cool, with a GPU that is busy at a steady frequency (as macmon)."""
+"""What a host shows that has memory to spare and is cool."""
+IDLE_S = 5.0
+"""Seconds before the first request, in which its GPU is idle."""
 FAULTS = ("none", "leak", "throttle", "squeeze", "tools", "blind", "unstable")
 Host = Callable[[float], Mapping[str, float]]
 """The values that a host shows, by the seconds since the first sample."""
@@ -144,11 +144,21 @@ def host_of(slo: Slo, fault: str = "none") -> Host:
     Half of its memory is free. A blind host has no reading of its GPU, so that nothing confirms its thermal sensors.
     """
     blind, memory = fault == "blind", 1e9 * (slo.host.memory_gb or 24)
-    shown = {name: value for name, value in CALM.items() if not (blind and name.startswith("gpu_"))}
 
     def values(at: float) -> Mapping[str, float]:
         throttled = fault == "throttle" and 200 <= at < 260
         squeezed = fault == "squeeze" and at >= 300
-        return shown | {"thermal_level": 2.0 * throttled, "memory_headroom": memory / (6 if squeezed else 2)}
+        return (
+            CALM
+            | ({} if blind else _gpu(at))
+            | {"thermal_level": 2.0 * throttled, "memory_headroom": memory / (6 if squeezed else 2)}
+        )
 
     return values
+
+
+def _gpu(at: float) -> dict[str, float]:
+    """Return what macmon shows of a GPU that is busy from IDLE_S on, at a steady frequency and almost steady power."""
+    if at < IDLE_S:
+        return {"gpu_active": 0.0, "gpu_frequency": 0.0, "gpu_power": 0.02}
+    return {"gpu_active": 0.95, "gpu_frequency": 1.47e9, "gpu_power": 9.0 + 0.05 * (round(at) % 7)}

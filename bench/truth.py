@@ -43,6 +43,8 @@ from gatekeeper.core.records import Answer, setting
 from gatekeeper.core.slo import Slo
 
 EFFECTS = (-0.10, -0.03, 0.05, 0.10)
+LATE_EFFECTS = (-0.10, -0.05, -0.03, 0.05, 0.10)
+"""Of a change late in the soak, whose earlier level may lie on the other side of the bound."""
 WRONG, RIGHT = 0.03, 0.05
 """How far from the bound a truth counts: below it for false promotions, above it for false blocks."""
 ON_THE_EDGE = 0.002
@@ -135,6 +137,7 @@ def scenarios() -> list[Scenario]:
         for repeats in (1, 3):
             name, noisy = f"noise {sigma:.0%}, repeats {repeats}", {"noise": {"answer": sigma}}
             found += [Scenario(name, effect, 1.05, noisy, repeats=repeats) for effect in EFFECTS]
+    found += [Scenario(name, effect, script=script) for name, script in _late().items() for effect in LATE_EFFECTS]
     hidden: dict[str, Mapping[str, Any]] = {
         "leak, noise of 30 MB": {"noise": 30e6},
         "leak, slow noise of 20 MB": {"noise": 20e6, "noise_kept": 0.95},
@@ -145,6 +148,23 @@ def scenarios() -> list[Scenario]:
         shares = (-1.0, -0.10, -0.03, 0.10, 0.5, 1.0)
         found += [Scenario(name, share, script={"memory": memory}, leaks=True) for share in shares]
     return found
+
+
+def _late() -> dict[str, Mapping[str, Any]]:
+    """Return candidates whose process is slower from late in its soak of 600 s on, or until late in it."""
+    fall = {"of": "time", "by": 0.20, "arm": "candidate", "since": "start"}
+    rise = {"of": "time", "by": 1 / 1.35 - 1, "arm": "candidate", "since": "start"}
+    shapes = {
+        "late fall": {**fall, "after": 450.0, "over": 150.0},
+        "late step": {**fall, "after": 480.0, "over": 1.0},
+        "step at 360 s": {**fall, "after": 360.0, "over": 1.0},
+        "step at 540 s": {**fall, "after": 540.0, "over": 1.0},
+        "fall of 10 % from 300 s": {**fall, "by": 0.10, "after": 300.0, "over": 300.0},
+        "warm-up of 120 s": {**rise, "over": 120.0},
+        "warm-up of 300 s": {**rise, "over": 300.0},
+        "warm-up of 600 s": {**rise, "over": 600.0},
+    }
+    return {name: {"drift": [drift]} for name, drift in shapes.items()}
 
 
 def _teeth(by: float, every: float, count: int = 30) -> Iterator[dict[str, Any]]:
@@ -185,7 +205,7 @@ def prompts() -> tuple[Canary, ...]:
 def quiet(script: Mapping[str, Any]) -> dict[str, Any]:
     """Return the script without noise, and with every drift over."""
     # The first answers, thrown away, let this microsecond pass.
-    drift = [{**one, "over": 1e-6} for one in script.get("drift", ())]
+    drift = [{**one, "after": 0.0, "over": 1e-6} for one in script.get("drift", ())]
     return {**script, "noise": {}, "modes": (), "drift": drift}
 
 

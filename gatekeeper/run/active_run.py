@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -10,6 +10,7 @@ from typing import Any, Self
 from pydantic import TypeAdapter
 
 from gatekeeper import host
+from gatekeeper.analysis.passes.definition import Needs
 from gatekeeper.analysis.plan.objectives import forced_workloads
 from gatekeeper.analysis.plan.settings import PLAIN, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
@@ -30,7 +31,7 @@ from gatekeeper.run.events import EventRecorder
 from gatekeeper.run.load import load_case, terms_of
 from gatekeeper.run.plan import outlook
 from gatekeeper.run.prepare import Prepared
-from gatekeeper.run.requests import Client, SoakTask
+from gatekeeper.run.requests import Client, OpenClient, PassTask, SoakTask
 
 
 class ActiveRun:
@@ -107,6 +108,18 @@ class ActiveRun:
             soak_plan.seconds,
             forced=forced_workloads(self.slo, soak_plan.settings, terms_of(self.prepared.manifest)),
         )
+
+    def pass_task(
+        self,
+        soak: SoakTask,
+        needs: Needs,
+        recorded: Sequence[Kind],
+        record: Callable[[Kind], None],
+        open_client: OpenClient,
+    ) -> PassTask[Kind]:
+        """Return what the stage of a pass after a soak needs."""
+        backend = self.backend
+        return PassTask(soak, needs, recorded, open_client, backend.clock, backend.sight, record, self.observe)
 
     @contextmanager
     def sampling(self, client: Client) -> Iterator[None]:

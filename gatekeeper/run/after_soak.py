@@ -1,59 +1,73 @@
-"""The passes after a soak, each with its own file: words, near-ties, a warm cache, first tokens …; then routing."""
+"""The passes after a soak, each with its own file; then routing and the region."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
+from functools import cache, partial
+from typing import Any
 
-from gatekeeper.analysis.metrics.exactness import Divergence
-from gatekeeper.analysis.plan.objectives import first_token_workloads, warm_cache_workloads
+from gatekeeper.analysis.passes import PASSES
+from gatekeeper.analysis.passes.definition import Pass
 from gatekeeper.analysis.plan.region_points import REGION, REGION_TIES
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.sweep.routing import ROUTING
-from gatekeeper.analysis.verdict.case import Case, canaries_without_plain, forbidden_divergences, wanted_passes
+from gatekeeper.analysis.verdict.case import Case, soaked
 from gatekeeper.analysis.verdict.conclude import lacking_for_region, lacking_for_routing
 from gatekeeper.analysis.verdict.explored_region import Known, explore
-from gatekeeper.analysis.verdict.warm_up import late_first_tokens
 from gatekeeper.core.errors import InputError, UnresponsiveError
-from gatekeeper.core.metrics import Sight
-from gatekeeper.core.records import Generation, Kind, Setting, StoredRecords, Tie
-from gatekeeper.core.system.record_files import ANSWERS, FORCED, TIES, RecordWriter
+from gatekeeper.core.records import Generation, Setting, StoredRecords, Tie
+from gatekeeper.core.system import record_files
+from gatekeeper.core.system.record_files import ANSWERS, TIES
 from gatekeeper.run.active_run import ActiveRun
-from gatekeeper.run.requests import Client, SoakTask
-from gatekeeper.run.stages.after_pauses import send_after_pauses
-from gatekeeper.run.stages.first_tokens import sample_first_tokens
-from gatekeeper.run.stages.forced import decode_plainly, force_answers
-from gatekeeper.run.stages.near_ties import read_ties
+from gatekeeper.run.requests import Client, PassTask
+from gatekeeper.run.stages import first_tokens, forced_check, near_ties, plain_words, warm_cache, warm_up
 from gatekeeper.run.stages.region_probes import send_look
 from gatekeeper.run.stages.routing_pass import send_routing_requests
-from gatekeeper.run.stages.warm_cache import warm
+
+SENDERS: dict[str, Callable[[PassTask[Any]], None]] = {
+    "forced_check": forced_check.send,
+    "plain_words": plain_words.send,
+    "near_ties": near_ties.send,
+    "warm_cache": warm_cache.send,
+    "pauses": warm_up.send,
+    "first_tokens": first_tokens.send,
+}
+"""By the name of the pass, what sends its requests."""
 
 
-def after_soak(run: ActiveRun, soak_plan: SoakPlan) -> None:
-    """Do the missing passes after the soak of *soak_plan*; a finished file stays as it is."""
-    task, backend = run.task(soak_plan), run.backend
-    if task.forced:
-        _compare_words(run, soak_plan, task)
-    divergences, late = _needed_after(run, soak_plan)
-    if divergences:
-        with _pass(run, run.writer(soak_plan.ties_file, TIES), "near-ties", soak_plan) as ties:
-            if ties is not None:
-                client = run.client if Sight.LOGITS in backend.sight else None
-                before = (*run.recorded((part.ties_file for part in soak_plan.earlier), TIES), *ties.release())
-                read_ties(task, divergences, client, backend.clock, before=before, record=ties, observe=run.observe)
-    if names := warm_cache_workloads(run.slo, soak_plan.settings):
-        with _pass(run, run.writer(soak_plan.warm_file, ANSWERS), "warm cache", soak_plan) as file:
-            if file is not None:
-                part = _part(task, names, file)
-                warm(part, run.client, lambda: run.client(cache=True), record=file, observe=run.observe)
-    if late:
-        with _pass(run, run.writer(soak_plan.pauses_file, ANSWERS), "warm-up", soak_plan) as file:
-            if file is not None:
-                part, clock = _part(task, late, file), backend.clock
-                send_after_pauses(part, run.client, clock, record=file, observe=run.observe)
-    if names := first_token_workloads(run.slo, soak_plan.settings):
-        with _pass(run, run.writer(soak_plan.draws_file, ANSWERS), "distribution", soak_plan) as file:
-            if file is not None:
-                sample_first_tokens(_part(task, names, file), run.client, record=file, observe=run.observe)
+def after_soak(run: ActiveRun, soak_plan: SoakPlan, client: Client) -> None:
+    """Do the missing passes after the soak of *soak_plan*; a finished file stays as it is.
+
+    The process of *client* goes on, for a further part of the soak, where the passes do not need its memory.
+    """
+    for each in PASSES:
+        _run_pass(run, soak_plan, each, client)
+
+
+def _run_pass(run: ActiveRun, soak_plan: SoakPlan, each: Pass[Any], client: Client) -> None:
+    """Do one pass, if there is need of it."""
+
+    def open_client(*, cache: bool = False) -> AbstractContextManager[Client]:
+        if each.each_part and run.backend.shares_process and not cache:
+            return nullcontext(client)  # it decodes plainly, too, and goes on
+        client.close()  # two copies of the models would not fit
+        return run.client(cache=cache)
+
+    load = cache(partial(run.case, live=True))
+    needs = each.needs(soaked(run.slo, run.prepared.plan.terms, soak_plan, load))
+    load.cache_clear()
+    if not needs:
+        return
+    kind = record_files.KINDS[each.kind]
+    with closing(run.writer(each.file(soak_plan), kind)) as file:
+        if file.finished:
+            return
+        run.observe("stage", {"stage": each.stage, "soak": soak_plan.name})
+        earlier = [each.file(part) for part in soak_plan.earlier if each.each_part]
+        recorded = (*run.recorded(earlier, kind), *file.release())
+        part = replace(soak_plan, settings={name: soak_plan.settings[name] for name in needs})
+        SENDERS[each.name](run.pass_task(run.task(part), needs, recorded, file, open_client))
+        file.finish()
 
 
 def compare_routes(run: ActiveRun, client: Client) -> None:
@@ -142,11 +156,8 @@ def _explore(
         if need.ties:
             task = replace(run.task(SoakPlan(plan.phase, {name: plan.knobs}, plan.knobs)), slo=plan.slo)
             task = replace(task, canaries={name: tuple(plan.canaries.values())})
-            reads = run.client if Sight.LOGITS in run.backend.sight else None
             client.close()  # two copies of the models would not fit
-            read_ties(
-                task, {name: need.ties}, reads, run.backend.clock, before=gaps, record=note_tie, observe=run.observe
-            )
+            near_ties.send(run.pass_task(task, {name: need.ties}, gaps, note_tie, run.client))
             continue
         if client.gave_up:
             client.close()  # the next point deserves a system that runs
@@ -164,44 +175,3 @@ def _explore(
             observe=run.observe,
         )
         point = plan.point
-
-
-def _needed_after(run: ActiveRun, soak_plan: SoakPlan) -> tuple[Mapping[str, Sequence[Divergence]], tuple[str, ...]]:
-    """Return the forbidden divergences of a soak, and the workloads whose first tokens came too late."""
-    case = run.case(live=True)
-    return forbidden_divergences(case, soak_plan), late_first_tokens(case, soak_plan)
-
-
-def _compare_words(run: ActiveRun, soak_plan: SoakPlan, task: SoakTask) -> None:
-    """Let the target read the answers, then decode plainly what that leaves open."""
-    if wanted := wanted_passes(run.case(live=True), soak_plan):
-        with _pass(run, run.writer(soak_plan.forced_file, FORCED), "forced check", soak_plan) as file:
-            if file is not None:
-                before = (*run.recorded((part.forced_file for part in soak_plan.earlier), FORCED), *file.release())
-                force_answers(
-                    task, wanted, run.client, run.backend.clock, before=before, record=file, observe=run.observe
-                )
-    if lacking := canaries_without_plain(run.case(live=True), soak_plan):
-        with _pass(run, run.writer(soak_plan.words_file, ANSWERS), "plain words", soak_plan) as words:
-            if words is not None:
-                part = replace(task, before=tuple(words.records))
-                decode_plainly(part, lacking, run.client, record=words, observe=run.observe)
-
-
-@contextmanager
-def _pass(
-    run: ActiveRun, file: RecordWriter[Kind], stage: str, soak_plan: SoakPlan
-) -> Iterator[RecordWriter[Kind] | None]:
-    """Yield the file of a pass, None if it is finished; finish it after the pass, unless that raised an error."""
-    with closing(file):
-        if file.finished:
-            yield None
-            return
-        run.observe("stage", {"stage": stage, "soak": soak_plan.name})
-        yield file
-        file.finish()
-
-
-def _part(task: SoakTask, names: tuple[str, ...], file: RecordWriter[Generation]) -> SoakTask:
-    """Return the task for some of its workloads, with the records so far."""
-    return replace(task, settings={name: task.settings[name] for name in names}, before=tuple(file.records))

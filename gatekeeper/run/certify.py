@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gatekeeper import host
+from gatekeeper.analysis.passes import PASSES
 from gatekeeper.analysis.plan import sweep_plan
 from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, defaults
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
@@ -29,7 +30,7 @@ from gatekeeper.core.system import inputs, record_files, run_directory
 from gatekeeper.core.text import json_text
 from gatekeeper.core.verdict import Verdict
 from gatekeeper.report import junit, verdict_json
-from gatekeeper.report.attestation.certificate import CERTIFICATE
+from gatekeeper.report.attestation.certificate import CERTIFICATE, TRIES
 from gatekeeper.report.attestation.chain import CHAIN
 from gatekeeper.report.data.decision import Decision, decide
 from gatekeeper.report.data.page import page_data
@@ -40,6 +41,7 @@ from gatekeeper.run.after_soak import after_soak, compare_routes, explore_region
 from gatekeeper.run.load import fixed_in
 from gatekeeper.run.plan import soak_outlook
 from gatekeeper.run.prepare import prepare, takes_real_time
+from gatekeeper.run.regression import try_count
 from gatekeeper.run.regression.certified_baseline import find_baseline
 from gatekeeper.run.regression.certified_figures import CERTIFIED_NAME
 from gatekeeper.run.requests import Client
@@ -64,6 +66,8 @@ class Finished:
     """Whether policy.toml was written."""
     telemetry: str | None = None
     """Why the collector does not have all telemetry of the run; None where it has, or none is configured."""
+    tries: str | None = None
+    """Why the record of tries on this host is not complete; None where it is."""
 
     @property
     def verdict(self) -> Verdict:
@@ -134,7 +138,10 @@ def _finished(slo_path: Path, out: Path) -> Finished:
             raise InputError(message, hint=hint) from error
         raise NoProofError(error.reason, message, hint=error.next(slo_path, out)) from error
     policy = (out / POLICY).read_text(encoding="utf-8", errors="replace") if promoted else None
-    return Finished(decide(run.verdict, policy=policy), verdict_json.render(run.verdict), out, promoted)
+    # A run that was killed after its checksums is not in the record yet.
+    gap = try_count.add_run(run.directory, run.manifest, run.slo, run.verdict.exit_code)
+    text = verdict_json.render(run.verdict)
+    return Finished(decide(run.verdict, policy=policy), text, out, promoted, tries=gap)
 
 
 def _verified(given: inputs.Inputs, directory: run_directory.RunDirectory) -> tuple[verify.VerifiedRun, bool]:
@@ -210,7 +217,9 @@ def _open(
             directory.write(name, text)
         if against is not None and against.text is not None:
             directory.write(CERTIFIED_NAME, against.text)
-        directory.write("plan.json", json_text(sweep_plan.plan_document(given.slo, prepared.plan)))
+        directory.write(
+            "plan.json", json_text(sweep_plan.plan_document(given.slo, prepared.plan, (each.stem for each in PASSES)))
+        )
         directory.write("manifest.json", prepared.text)  # the last: with it, there is a run to resume
     return stack.enter_context(ActiveRun(prepared, directory, observers, remark))
 
@@ -251,6 +260,7 @@ def _run_to_end(run: ActiveRun) -> Finished:
             _measure(run)
             run.observe("stage", {"stage": "judge"})
             _check_models(run)
+            run.observe(TRIES, try_count.before(run.directory, run.prepared.manifest, run.slo))
             run.telemetry.close(lambda: conclude(run.case()).verdict)
         run.events.finish()
     return _publish(run)
@@ -264,7 +274,7 @@ def _measure(run: ActiveRun) -> None:
         while due := _due(run):
             for soak_plan, expected, compared in due:
                 _soak(run, soak_plan, client, expected, compared)
-                after_soak(run, soak_plan)
+                after_soak(run, soak_plan, client)
                 run.stage_done(soak_plan.name)
         compare_routes(run, client)
         explore_regions(run, client)
@@ -309,12 +319,13 @@ def _soak(
     file = run.writer(soak_plan.file, record_files.ANSWERS)
     if file.finished:
         return
-    if soak_plan.part > 1:  # its clock starts anew, and its process does
+    if soak_plan.part > 1:  # its clock starts anew; its process goes on, where it still runs, as warm as it is
         run.begin_segment(client)
+    else:
+        client.close()  # a soak begins with a fresh process: memory that the sweep left must not count
     settings = {name: dict(knobs) for name, knobs in soak_plan.settings.items()}
     run.observe("stage", {"stage": "soak", "soak": soak_plan.name, "settings": settings, "expected": expected})
     run.observe_launch(soak_plan)
-    client.close()  # a soak begins with a fresh process: memory that the sweep left must not count
     profile = run.prepared.inputs.profile
     load = profile.background
     with host.apply_load(load.memory, load.cpu, load.disk_read) as background:
@@ -345,7 +356,6 @@ def _soak(
         _conditions(run, soak_plan)
         for fault in background.faults():
             run.observe("load_died", {"soak": soak_plan.name, "because": fault})
-    client.close()
     file.finish()
 
 
@@ -393,6 +403,7 @@ def _publish(run: ActiveRun) -> Finished:
     )
     directory.write("report.html", page.render(shown))
     directory.write_checksums()
+    gap = try_count.add_run(directory, manifest, run.slo, verdict.exit_code)
     for observer in run.observers:
         observer(Event(stamp(now), "verdict", {"outcome": verdict.outcome, "exit_code": verdict.exit_code}))
-    return Finished(shown.decision, text, directory.path, wrote, run.telemetry.trouble)
+    return Finished(shown.decision, text, directory.path, wrote, run.telemetry.trouble, gap)

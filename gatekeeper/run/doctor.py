@@ -7,8 +7,10 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
 from gatekeeper import __version__, host
+from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.models import locate
 from gatekeeper.backends.process import program_path
+from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.metrics import ALL
 from gatekeeper.run.installed_backends import MLX, find_backends
 
@@ -22,7 +24,7 @@ DOWNLOADERS = {"hf": "pip install huggingface_hub"}
 class Item:
     """One thing that is present or missing."""
 
-    kind: Literal["backend", "program", "host"]
+    kind: Literal["backend", "program", "host", "variable"]
     what: str
     found: str | None
     """Its version, its path, or the sources of its values; None where it is missing."""
@@ -33,7 +35,7 @@ class Item:
 
 def examine() -> dict[str, Any]:
     """Return what was found, as a document; nothing is started but the tools that read the host."""
-    items = [*_backends(), *_downloaders(), *_host()]
+    items = [*_backends(), *_downloaders(), *_host(), *_lossy_variables()]
     return {"schema": 1, "versions": versions(), "items": [asdict(one) for one in items], **_summary(items)}
 
 
@@ -48,6 +50,7 @@ def _summary(items: Sequence[Item]) -> dict[str, Any]:
     missing = [] if backends else ["certify: no serving system is installed"]
     missing += [] if models else ["a real run: no model is in the caches of Hugging Face, LM Studio and Ollama"]
     missing += [", ".join(lacking)] if lacking else []
+    missing += [f"{one.needed_for}: {one.what}" for one in items if one.kind == "variable"]
     return {"ready": ready, "missing": missing, "next": "gatekeeper init" if backends else MLX}
 
 
@@ -74,6 +77,14 @@ def _version(package: str) -> str | None:
 def _backends() -> Iterator[Item]:
     for one in find_backends().values():
         yield Item("backend", one.what, one.found, f"backend {one.name}", None if one.found else one.install)
+
+
+def _lossy_variables() -> Iterator[Item]:
+    """Yield the variables that a started server would inherit, and with which `certify` and `plan` refuse it."""
+    for name in sorted(SERVERS):
+        lossy = dialect_of(name).find_lossy_variable()
+        if lossy is not None:
+            yield Item("variable", lossy.message, None, f"backend {name}", lossy.hint)
 
 
 def _downloaders() -> Iterator[Item]:

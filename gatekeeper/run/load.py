@@ -1,24 +1,28 @@
 """Read a stored run: as a case to judge, as a verdict, as page data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from datetime import timedelta
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
+from gatekeeper.analysis.passes import PASSES
+from gatekeeper.analysis.passes.definition import Pass
 from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.region_points import REGION, REGION_TIES
-from gatekeeper.analysis.plan.soak_schedule import PART, file_after
+from gatekeeper.analysis.plan.soak_schedule import PART
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.sweep.routing import ROUTING
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.extension import extension
+from gatekeeper.analysis.verdict.policy import policy
 from gatekeeper.analysis.verdict.sweep_result import sweep_conclusion
+from gatekeeper.core import parse
 from gatekeeper.core import policy as policies
-from gatekeeper.core.errors import InputError, NoProofError
+from gatekeeper.core.clock import stamp
+from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError
 from gatekeeper.core.manifest import Manifest, seed_of, sha256
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.policy import Policy
@@ -31,6 +35,7 @@ from gatekeeper.core.verdict import Finding, Verdict
 from gatekeeper.report.data.decision import Decision, decide
 from gatekeeper.report.data.page import PageData, page_data
 from gatekeeper.report.data.progress import Progress
+from gatekeeper.report.policy_toml import render
 from gatekeeper.run.regression.certified_figures import certified_in
 from gatekeeper.run.stages.promote import POLICY
 
@@ -81,20 +86,18 @@ def load_case(
         parts = {name: found for name, found in parts.items() if found.trouble is None}
     soaks, looks = _joined(parts)
 
-    def after_parts(what: str, kind: TypeAdapter[Kind]) -> dict[str, StoredRecords[Kind]]:
-        """Read the files named *what* after each part of a soak, joined; those of no use while the run is live."""
-        files = (file_after(what, name) for name in parts)
-        found, _ = _joined(
-            {
-                file.removesuffix(".jsonl"): record_files.read_records(directory.path / file, kind)
-                for file in files
-                if PART not in file or (directory.path / file).exists()
-            }
-        )
-        return {f"{name}.jsonl": one for name, one in found.items() if not (live and one.trouble)}
+    def after(each: Pass[Any]) -> Iterator[tuple[str, StoredRecords[Any]]]:
+        """Yield what a pass recorded after each soak, its parts joined, but nothing unfinished of a live run."""
+        kind = record_files.KINDS[each.kind]
+        stored = {}
+        for name in parts if each.each_part else soaks:
+            file = each.file_of(name)
+            if PART not in name or (directory.path / file).exists():
+                stored[file.removesuffix(".jsonl")] = record_files.read_records(directory.path / file, kind)
+        for name, recorded in _joined(stored)[0].items():
+            if not (live and recorded.trouble):
+                yield f"{name}.jsonl", recorded
 
-    passes = ("warm", "pauses", "draws")
-    after = {file: answers(file) for name in soaks for file in (file_after(what, name) for what in passes)}
     asked: StoredRecords[Generation] = answers(ROUTING) if (directory.path / ROUTING).exists() else StoredRecords(())
     around: StoredRecords[Generation] = answers(REGION) if (directory.path / REGION).exists() else StoredRecords(())
     near: StoredRecords[Tie] = StoredRecords(())
@@ -116,10 +119,7 @@ def load_case(
         soaks=soaks,
         looks=looks,
         extended=max((one.detail["soak_seconds"] for one in events.records if one.kind == "extended"), default=0.0),
-        ties=after_parts("ties", record_files.TIES),
-        forced=after_parts("forced", record_files.FORCED),
-        after_soak=after_parts("words", record_files.ANSWERS)
-        | {file: one for file, one in after.items() if not (live and one.trouble)},
+        after_soak=dict(chain.from_iterable(after(each) for each in PASSES)),
         routing=StoredRecords(()) if live and asked.trouble else asked,
         region=replace(around, trouble=None) if live else around,
         region_ties=near,
@@ -240,6 +240,38 @@ def stored_policy(path: Path) -> Policy | None:
         return policies.parse(inputs.read_text(path / POLICY, "policy"), POLICY)
     except InputError:
         return None
+
+
+def certified_policy(path: Path) -> Policy | None:
+    """Return the policy that a run certified, whatever its policy file says now; None where it has none.
+
+    A file that differs from SHA256SUMS was edited: what it said is derived again from the records. Raise InputError
+    where they do not show it.
+    """
+    directory = run_directory.RunDirectory(path)
+    if not (path / POLICY).exists():
+        return None
+    if directory.is_finished() and not directory.changed_files(lambda name: name == POLICY):
+        return stored_policy(path)
+    try:
+        case, manifest, events = _stored(directory)
+        verdict = _concluded(case, path)
+        issued = max(parse.moment(event.at) for event in events.records)
+        content = policy(
+            case.slo,
+            verdict,
+            manifest,
+            events.records,
+            verdict_sha256=sha256(directory.read("verdict.json")),
+            issued=stamp(issued),
+            expires=stamp(issued + timedelta(seconds=case.slo.promote.valid_for)),
+        )
+        return policies.parse(render(content), POLICY)
+    except (GatekeeperError, ValueError) as error:
+        raise InputError(
+            f"{path}/{POLICY} was edited, and the records do not show what it certified: {error}",
+            hint=f"{RESTORE_HINT}; then edit a copy, and name the run: --run {path}",
+        ) from error
 
 
 def load_page_data(path: Path) -> PageData:

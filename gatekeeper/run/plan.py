@@ -7,8 +7,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from gatekeeper.analysis.plan import duration
+from gatekeeper.analysis.forecast import Forecast
+from gatekeeper.analysis.plan.memory_fit import bytes_read, has_experts
 from gatekeeper.analysis.plan.preflight import Complaint
+from gatekeeper.analysis.plan.request_costs import PREFILL, Assumptions
 from gatekeeper.analysis.plan.settings import sampling_for
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.core.canary import Canary
@@ -122,7 +124,7 @@ def _compared(slo: Slo) -> Iterator[Complaint]:
         yield Complaint("weak", f'objective {first.metric}, against = "certified"', message, hint)
 
 
-def run_forecast(prepared: Prepared, speed: float | None = None) -> tuple[duration.Forecast, str]:
+def run_forecast(prepared: Prepared, speed: float | None = None) -> tuple[Forecast, str]:
     """Return the forecast of a run before its first token, and what it assumes, in words.
 
     A simulated system is asked how long its answers take; *speed* in tok/s holds for any other.
@@ -130,13 +132,13 @@ def run_forecast(prepared: Prepared, speed: float | None = None) -> tuple[durati
     given, backend, target = prepared.inputs, prepared.backend, prepared.manifest.target
     if isinstance(backend, KnowsTime) and speed is None:
         how = "the answer times of the script"
-        assumed = duration.Assumptions(SPEEDS[1], None, logits=False, known=_known_times(prepared, backend))
+        assumed = Assumptions(SPEEDS[1], None, logits=False, answer_seconds=_known_times(prepared, backend))
     else:
         plain, why = (speed, "") if speed is not None else _speed(prepared)
-        how = f"full-length answers at {plain:.0f} tok/s{why}, prompts read {duration.PREFILL:.0f} times as fast"
+        how = f"full-length answers at {plain:.0f} tok/s{why}, prompts read {PREFILL:.0f} times as fast"
         vocabulary = target.vocabulary if target is not None else None
-        assumed = duration.Assumptions(plain, vocabulary, Sight.LOGITS in backend.sight)
-    return duration.Forecast(given.slo, prepared.plan, given.canaries, given.profile, assumed), how
+        assumed = Assumptions(plain, vocabulary, Sight.LOGITS in backend.sight)
+    return Forecast(given.slo, prepared.plan, given.canaries, given.profile, assumed), how
 
 
 def outlook(prepared: Prepared, alone: str | None = None) -> dict[str, Any]:
@@ -165,7 +167,7 @@ def soak_outlook(prepared: Prepared, soak: SoakPlan, answered: Iterable[Generati
         return fmean(seen) if seen else None
 
     ahead, _ = run_forecast(prepared)
-    ahead = replace(ahead, assumed=replace(ahead.assumed, known=known))
+    ahead = replace(ahead, assumed=replace(ahead.assumed, answer_seconds=known))
     return {one.name: one.seconds for one in ahead.soaks([soak]) if one.seconds > 0}
 
 
@@ -187,13 +189,13 @@ def _speed(prepared: Prepared) -> tuple[float, str]:
     """Return the assumed speed of plain decoding in tok/s, and where it comes from: bandwidth over weights."""
     slo, target = prepared.inputs.slo, prepared.manifest.target
     name = slo.subject.target
-    size = duration.bytes_read(name, float(target.bytes) if target is not None else None)
+    size = bytes_read(name, float(target.bytes) if target is not None else None)
     if not size:
         return UNKNOWN_SPEED, " (a guess; --assume sets it)"
     bandwidth = DECODING_SHARE * BANDWIDTH.get(slo.host.chip or "", OTHER_BANDWIDTH)
     source = "its weights" if target is not None else "the weights its name tells"
     low, high = SPEEDS
-    routed = EXPERTS_S if duration.has_experts(name) else 0.0
+    routed = EXPERTS_S if has_experts(name) else 0.0
     return max(
         low, min(high, 1 / (size / bandwidth + routed))
     ), f" ({show_bytes(bandwidth)}/s over {source}, {show_bytes(size)})"

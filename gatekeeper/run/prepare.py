@@ -18,6 +18,7 @@ from gatekeeper.analysis.plan.preflight import (
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.scripted.script import read_script
+from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.errors import HostLacksError, InputError, UnprovableError
 from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.manifest import Manifest, differences, sha256
@@ -87,6 +88,8 @@ def prepare(
     """
     models, missing = _models(inputs, needed=measuring)
     backend = open_backend(inputs.slo.subject, models=models.folders, base=inputs.base, logs=logs)
+    if isinstance(backend, ServerBackend):
+        backend.check_running()
     # [sweep.default] may name the draft length of a server that is already running.
     named = inputs.slo.sweep.default.model_dump()
     for knob, value in fixed or ():
@@ -172,7 +175,10 @@ def takes_real_time(inputs: Inputs) -> bool:
 
 
 def _traits(backend: Backend) -> BackendTraits:
-    return BackendTraits(backend.name, backend.sight, backend.streams, backend.knobs, backend.caches, backend.adapts)
+    greedy_only = isinstance(backend, ServerBackend) and backend.greedy_only
+    return BackendTraits(
+        backend.name, backend.sight, backend.streams, backend.knobs, backend.caches, backend.adapts, greedy_only
+    )
 
 
 def _refuse(found: Sequence[Complaint]) -> None:

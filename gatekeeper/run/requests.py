@@ -2,16 +2,18 @@
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Protocol, Self
 
 from gatekeeper.analysis.plan.settings import sampling_for
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.clock import stamp
+from gatekeeper.core.clock import Clock, stamp
 from gatekeeper.core.errors import InputError, UnresponsiveError
 from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem, SamplingParameters
-from gatekeeper.core.records import NO_CONNECTION, TIMEOUT, Answer, Generation, Role, Setting
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.records import NO_CONNECTION, TIMEOUT, Answer, Generation, Kind, Role, Setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.own_limits import check_own_limit
 
@@ -264,28 +266,51 @@ class SoakTask:
     """The workloads whose words are compared by teacher forcing."""
 
 
-def send_missing(
-    task: SoakTask,
-    open_client: Callable[[], Client],
-    resident: Setting,
-    requests: Iterable[Request],
-    *,
-    record: Callable[[Generation], None],
-    observe: Observe,
-) -> None:
-    """Send the requests that no earlier segment recorded, through a client of their own, one after the other."""
-    done = {one.key for one in task.before}
-    missing = [one for one in requests if one.key not in done]
-    if not missing:
-        return
-    answered = 0
+class OpenClient(Protocol):
+    """Opens a client of the backend."""
 
-    def note(one: Generation) -> None:
-        nonlocal answered
-        record(one)
-        answered += 1
-        observe("answer", {"generation": one, "soak": task.name, "answered": answered, "of": len(missing)})
+    def __call__(self, *, cache: bool = False) -> AbstractContextManager[Client]:
+        """Return it; *cache*: its systems keep their prompt cache on."""
 
-    with open_client() as client:
-        client.open(resident)
-        client.send_all(iter(missing), 1, note)
+
+@dataclass(frozen=True, slots=True)
+class PassTask(Generic[Kind]):
+    """One pass after a soak, as its stage sends it."""
+
+    soak: SoakTask
+    """With the workloads that need the pass."""
+    needs: Mapping[str, Sequence[Any]]
+    """By workload, what the pass still has to find out."""
+    recorded: Sequence[Kind]
+    """Of earlier parts, and of interrupted segments."""
+    open_client: OpenClient
+    clock: Clock
+    sight: Sight
+    record: Callable[[Kind], None]
+    observe: Observe
+
+    def send_missing(
+        self: "PassTask[Generation]",
+        resident: Setting,
+        requests: Iterable[Request],
+        *,
+        cache: bool = False,
+        record: Callable[[Generation], None] | None = None,
+    ) -> None:
+        """Send the requests that no earlier segment recorded, through a client of their own, one after the other."""
+        done = {answer.key for answer in self.recorded}
+        missing = [request for request in requests if request.key not in done]
+        if not missing:
+            return
+        answered = 0
+
+        def note(answer: Generation) -> None:
+            nonlocal answered
+            (record or self.record)(answer)
+            answered += 1
+            detail = {"generation": answer, "soak": self.soak.name, "answered": answered, "of": len(missing)}
+            self.observe("answer", detail)
+
+        with self.open_client(cache=cache) as client:
+            client.open(resident)
+            client.send_all(iter(missing), 1, note)

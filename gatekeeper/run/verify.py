@@ -204,16 +204,17 @@ def certificate_of(
     results = ("manifest.json", "verdict.json", POLICY, *([CHAIN] if (directory.path / CHAIN).is_file() else []))
     frozen = {inputs.SLO_NAME: manifest.slo.sha256, inputs.PROFILE_NAME: manifest.profile.sha256}
     frozen |= {inputs.canary_name(name): file.sha256 for name, file in manifest.canaries.items()}
-    files = {name: sha256(directory.read(name)) for name in results}
+    files = {name: directory.sha256(name) for name in results}
     url = chain.build_of(events)
-    return certificate.statement(manifest, verdict, files=files, inputs=frozen, policy=policy, url=url)
+    tries = certificate.tries_before(events)
+    return certificate.statement(manifest, verdict, files=files, inputs=frozen, policy=policy, url=url, tries=tries)
 
 
 def chain_of(directory: RunDirectory, manifest: Manifest, events: Sequence[Event]) -> dict[str, Any]:
     """Return the chain of a run whose policy is written: its steps, who made them, and where."""
     records = sorted(path.name for path in directory.path.glob("*.jsonl") if path.name not in WATCH_FILES)
     names = ("manifest.json", "plan.json", "verdict.json", POLICY, *records)
-    return chain.document(manifest, events, {name: sha256(directory.read(name)) for name in names})
+    return chain.document(manifest, events, {name: directory.sha256(name) for name in names})
 
 
 def check_chain(run: VerifiedRun) -> list[dict[str, Any]]:

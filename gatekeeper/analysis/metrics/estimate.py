@@ -11,7 +11,7 @@ import numpy as np
 
 from gatekeeper.analysis.metrics import shares
 from gatekeeper.analysis.metrics.exactness import WARM_PARTS
-from gatekeeper.analysis.metrics.over_time import acceptance_window_min, excessive_drift
+from gatekeeper.analysis.metrics.over_time import acceptance_window_min, excessive_drift, settled
 from gatekeeper.analysis.metrics.paired_answers import (
     PairedAnswers,
     by_canary,
@@ -35,7 +35,7 @@ from gatekeeper.analysis.metrics.timing import (
 from gatekeeper.analysis.stats import fixed_canaries, intervals, lasting
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import UNKNOWN, Answer
-from gatekeeper.core.verdict import Estimate, Missing
+from gatekeeper.core.verdict import Estimate, Missing, StillChanging
 
 LEAST_CONFIDENCE = 0.95
 """With fewer canaries than a bound of this confidence needs for prompts like them, a quantile is not bounded at all."""
@@ -52,6 +52,10 @@ def estimate(name: str, paired: PairedAnswers) -> Estimate | Missing:
         return Missing("no answers were recorded")
     if metric.speed_ratio and (moved := excessive_drift(paired)) is not None:
         return Missing(moved, len(paired.pairs))
+    stretch = settled(paired) if metric.speed_ratio else paired
+    if isinstance(stretch, StillChanging):
+        return stretch
+    paired = stretch
     if metric.quantile is not None:
         found = _QUANTILES[metric.base](paired, metric.quantile)
     else:

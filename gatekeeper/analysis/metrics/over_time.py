@@ -1,4 +1,4 @@
-"""Change over a soak: the drift of plain decoding's speed, and acceptance window by window."""
+"""Change over a soak: of the ratio, of plain decoding's speed, and acceptance window by window."""
 
 import math
 from collections import Counter, defaultdict
@@ -9,10 +9,13 @@ from statistics import fmean
 from gatekeeper.analysis.metrics.paired_answers import Pair, PairedAnswers, by_canary, pair_ratios, successful
 from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
 from gatekeeper.analysis.stats import intervals
+from gatekeeper.analysis.stats.changes import Change, end_below_mean, largest_change
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.units import percent
-from gatekeeper.core.verdict import Estimate, Missing, fact
+from gatekeeper.core.verdict import Estimate, Missing, StillChanging, fact
 
+ENOUGH_OF_SOAK = 0.95
+"""Share of the soak's duration that a settled stretch has at least: the first pair is sent after it began."""
 REPEATED_SHARE = 1 / 3
 """Where fewer canaries were paired more than once, comparing each with itself has less power than comparing them all.
 
@@ -82,38 +85,98 @@ def _log_ratios(pairs: Iterable[Pair], paired: PairedAnswers) -> list[tuple[str,
     return [(name, math.log(ratio)) for name, ratio in ratios if 0 < ratio < math.inf]
 
 
-def decay(paired: PairedAnswers) -> str | None:
-    """Describe by how much the ratio fell over the soak, where that is proven to exceed the limit; else None."""
-    if math.isinf(paired.drift_limit) or not paired.decays:
+def settled(paired: PairedAnswers) -> PairedAnswers | StillChanging:
+    """Return the evidence with the pairs of the longest stretch up to the end in which the ratio does not change.
+
+    That is the whole soak, else its last half, its last quarter and so on, as long as the stretch has the duration that
+    the SLO demands of a soak: what a later stretch shows is what is deployed.
+    """
+    if paired.settled_s is None or math.isinf(paired.drift_limit) or paired.rules < 2:
+        return paired
+    before = paired.before  # kept with the result, so that its identity is of no other pairs
+    name = f"settled with {id(before)}"
+    found = paired.once(name, paired.pairs, lambda _: (before, _settled(paired)))[1]
+    return found if isinstance(found, StillChanging) else paired if found is None else replace(paired, pairs=found)
+
+
+def _settled(paired: PairedAnswers) -> tuple[Pair, ...] | StillChanging | None:
+    """Return the pairs of the settled stretch; None for all of them."""
+    timed = _running_times(paired.pairs)
+    whole = timed[-1][0] if timed else 0.0
+    stretch, changed = whole, None
+    while True:
+        pairs = [pair for at, pair in timed if at >= whole - stretch]
+        change = _change(pairs, paired)
+        if change is None:
+            return None if changed is None else tuple(pairs)
+        changed = changed or change
+        stretch /= 2
+        if stretch < ENOUGH_OF_SOAK * (paired.settled_s or 0.0):
+            size = percent(abs(math.expm1(changed.size)), ".1f")
+            word = "fell" if changed.size < 0 else "rose"
+            because = f"the speed over plain decoding {word} by {size} during the soak and did not settle"
+            return StillChanging(f"{because}, {percent(paired.drift_limit, '.3g')} allowed", len(pairs), word == "fell")
+
+
+def _running_times(pairs: Iterable[Pair]) -> list[tuple[float, Pair]]:
+    """Return the pairs in their order, each with its second of the soak."""
+    ordered = sorted(pairs, key=lambda pair: (pair[0].segment, pair[0].answer.sent_ns))
+    return list(zip(running_seconds([generation for generation, _ in ordered]), ordered, strict=True))
+
+
+def running_seconds(answers: Iterable[Generation]) -> list[float]:
+    """Return when each of the *answers*, in their order, was sent since the first, as if segments followed at once."""
+    seconds: list[float] = []
+    offset, segment, begun_ns, ended = 0.0, None, 0, 0.0
+    for generation in answers:
+        if generation.segment != segment:
+            offset, segment, begun_ns = ended, generation.segment, generation.answer.sent_ns
+        seconds.append(offset + (generation.answer.sent_ns - begun_ns) / 1e9)
+        ended = offset + (generation.answer.ended_ns - begun_ns) / 1e9
+    return seconds
+
+
+def _change(pairs: Sequence[Pair], paired: PairedAnswers) -> Change | None:
+    """Return the change of the pairs' log ratio that chance does not explain, where it exceeds the limit.
+
+    Where the arms ran apart, each plain block has noise of its own, so that the excess itself must be proven.
+    """
+    logs = _log_ratios(pairs, paired)
+    owners, values = [name for name, _ in logs], [value for _, value in logs]
+    change = largest_change(owners, values, _log_ratios(paired.before, paired))
+    if change is None:
         return None
-    change = ratio_change(paired)
-    if isinstance(change, Missing) or change.hi >= -paired.drift_limit:
-        return None
-    fell, limit = percent(-math.expm1(change.center), ".1f"), percent(paired.drift_limit, ".3g")
-    return f"the speed over plain decoding fell by {fell} during the soak, {limit} allowed"
+    proven = abs(change.size) if paired.interleaved else abs(change.size) - 2 * change.error
+    return change if math.expm1(proven) > paired.drift_limit else None
+
+
+def likely_end(paired: PairedAnswers) -> float:
+    """Return what share of its mean the ratio may have had at the end of the soak: 1 without any sign of a fall."""
+    if paired.settled_s is None or math.isinf(paired.drift_limit) or paired.rules < 2 or not paired.interleaved:
+        return 1.0
+    pairs = [pair for _, pair in _running_times(paired.pairs)]
+    logs = _log_ratios(pairs, paired)
+    below = end_below_mean([name for name, _ in logs], [log for _, log in logs], _log_ratios(paired.before, paired))
+    end = math.exp(-below)
+    return end if 1 - end > paired.drift_limit else 1.0
 
 
 def last_third(paired: PairedAnswers) -> PairedAnswers:
-    """Return the pairs of the last third of the soak, within which a change no longer counts."""
-    last = max((one.segment for one, _ in paired.pairs), default=0)
-    pairs = [pair for pair in paired.pairs if pair[0].segment == last]
-    times = [mine.answer.sent_ns for mine, _ in pairs]
-    begins = max(times, default=0) - (max(times, default=0) - min(times, default=0)) / 3
-    late = tuple(pair for pair in pairs if pair[0].answer.sent_ns >= begins)
-    return replace(paired, pairs=late, drift_limit=math.inf, falls=True)
+    """Return the pairs of the last third of the soak."""
+    timed = _running_times(paired.pairs)
+    begins = timed[-1][0] * 2 / 3 if timed else 0.0
+    return replace(paired, pairs=tuple(pair for at, pair in timed if at >= begins), drift_limit=math.inf, falls=True)
 
 
 def excessive_drift(paired: PairedAnswers) -> str | None:
-    """Describe a change over the soak that is too large for a ratio; None where there is none.
+    """Describe a drift of plain decoding that is too large for a ratio; None where there is none.
 
-    That is a ratio that decays, or a drift of plain decoding. Paired requests drift together: there the excess must be
-    proven, and the ratio must have moved as well. For plain blocks, apart from the soak, a likely drift is enough.
+    Paired requests drift together: there the excess must be proven, and the ratio must have moved as well. For plain
+    blocks, apart from the soak, a likely drift is enough.
     """
     limit = paired.drift_limit
     if math.isinf(limit):  # the sweep interleaves its arms, so a drift does not change its ratios
         return None
-    if (fell := decay(paired)) is not None:
-        return fell
     moved = plain_drift(paired)
     if isinstance(moved, Missing):
         return None
@@ -121,7 +184,7 @@ def excessive_drift(paired: PairedAnswers) -> str | None:
     least = 0.0 if apart else limit
     if abs(moved.center) <= limit or not (moved.lo > least or moved.hi < -least):
         return None
-    change = ratio_change(paired) if paired.decays and not apart else None
+    change = ratio_change(paired) if paired.rules > 1 and not apart else None
     if isinstance(change, Estimate) and change.lo <= 0 <= change.hi:
         return None
     drift = percent(moved.center, "+.1f")

@@ -42,8 +42,8 @@ class PairedAnswers:
     greedy: bool
     window_s: float = 120.0
     drift_limit: float = 0.05
-    decays: bool = True
-    """The change of the ratio itself is examined; runs of older rules were judged without."""
+    settled_s: float | None = None
+    """Seconds in which a ratio must not change before it is judged: the soak's duration; None: it may change."""
     rules: int = RULES
     """Version of the rules: those of stored runs keep their values."""
     falls: bool = False

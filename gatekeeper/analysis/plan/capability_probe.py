@@ -27,13 +27,13 @@ class ProbeAnswers:
     @property
     def sound(self) -> tuple[Answer, ...]:
         """Return the answers without a fault."""
-        return tuple(one for one in (self.plain, self.drafted) if one is not None and one.fault is None)
+        return tuple(answer for answer in (self.plain, self.drafted) if answer is not None and answer.fault is None)
 
 
 def probe_canary(canaries: Sequence[Canary]) -> Canary:
     """Return the canary with the shortest prompt and no tools: a tool call may arrive in one piece."""
-    talking = [one for one in canaries if not one.tools] or list(canaries)
-    return min(talking, key=lambda one: (sum(len(str(turn.get("content"))) for turn in one.messages), one.id))
+    talking = [canary for canary in canaries if not canary.tools] or list(canaries)
+    return min(talking, key=lambda canary: (sum(len(str(turn.get("content"))) for turn in canary.messages), canary.id))
 
 
 def confirmed_sight(glance: ProbeAnswers, forecast: Sight, *, uncached: bool) -> Sight:
@@ -42,43 +42,45 @@ def confirmed_sight(glance: ProbeAnswers, forecast: Sight, *, uncached: bool) ->
     An arm that failed removes nothing: the run will record its failure. *uncached* means that gatekeeper has switched
     the prompt cache off, so that no answer has to report it.
     """
-    seen = forecast
+    sight = forecast
     if any(answer.output_tokens is None for answer in glance.sound):
-        seen &= ~Sight.TOKEN_COUNT
-    if any(len(one.arrivals) < 2 and (one.output_tokens or 0) > WHOLE_TOKENS for one in glance.sound):
-        seen &= ~Sight.ARRIVALS
+        sight &= ~Sight.TOKEN_COUNT
+    if any(len(answer.arrivals) < 2 and (answer.output_tokens or 0) > WHOLE_TOKENS for answer in glance.sound):
+        sight &= ~Sight.ARRIVALS
     if not uncached and any(answer.claims.cached_tokens is None for answer in glance.sound):
-        seen &= ~Sight.COLD
+        sight &= ~Sight.COLD
     if any(answer.claims.prompt_seconds is None for answer in glance.sound):
-        seen &= ~Sight.PROMPT_TIME
+        sight &= ~Sight.PROMPT_TIME
     drafted = glance.drafted
     if drafted is not None and drafted.fault is None and (drafted.output_tokens or 2) > 1:
         if drafted.rounds is None:
-            seen &= ~Sight.ROUNDS
+            sight &= ~Sight.ROUNDS
         if claimed_rounds(drafted) is None:
-            seen &= ~Sight.CLAIMED_ROUNDS
-    return seen
+            sight &= ~Sight.CLAIMED_ROUNDS
+    return sight
 
 
 def probe_findings(glance: ProbeAnswers, forecast: Sight, silent: str) -> list[Finding]:
     """Return the problems the answers show; *silent* is the usual reason why a system with a draft decodes plainly."""
-    found = []
+    findings = []
     for arm, answer in (("plain", glance.plain), ("candidate", glance.drafted)):
         if answer is not None and answer.fault is not None:
             advice = "the run continues and records further faults; see the server's output in logs/"
-            found.append(Finding("first_answer_failed", f"{_ABOUT}, {arm}", answer.fault, advice))
+            findings.append(Finding("first_answer_failed", f"{_ABOUT}, {arm}", answer.fault, advice))
     if (drafted := glance.drafted) is not None and drafted.fault is None and (drafted.output_tokens or 0) > 1:
         proposed = drafted.rounds.drafted if drafted.rounds is not None else drafted.claims.drafted
         if proposed is None and claimed_rounds(drafted) is None and forecast & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS):
             detail = (
                 "a draft is set, but the answer has no counts of drafted tokens, which this kind of backend reports"
             )
-            found.append(Finding("drafting_not_shown", _ABOUT, detail, silent))
+            findings.append(Finding("drafting_not_shown", _ABOUT, detail, silent))
         if proposed == 0:
             detail = f"a draft is set, but it proposed nothing in an answer of {drafted.output_tokens} tokens"
-            found.append(Finding("silent_speculation", _ABOUT, detail, silent))
-    names = {one.claims.model for one in glance.sound if one.claims.model is not None}
+            findings.append(Finding("silent_speculation", _ABOUT, detail, silent))
+    names = {answer.claims.model for answer in glance.sound if answer.claims.model is not None}
     if len(names) > 1:
         detail = f"the two arms report different models: {' and '.join(sorted(names))}"
-        found.append(Finding("other_model", _ABOUT, detail, "serve the same target under the same name in both arms"))
-    return found
+        findings.append(
+            Finding("other_model", _ABOUT, detail, "serve the same target under the same name in both arms")
+        )
+    return findings

@@ -38,23 +38,23 @@ def model_pairs(candidates: Iterable[LocalModel]) -> list[ModelPair]:
     Vocabularies match where the token maps are equal; a model without a map fits none. For machines with less memory a
     target is listed again without its heaviest draft, and so on.
     """
-    known = [one for one in candidates if one.model.tokens_sha256 is not None]
-    found = []
-    for target in sorted(known, key=lambda one: (-one.model.bytes, one.model.name)):
+    comparable = [local for local in candidates if local.model.tokens_sha256 is not None]
+    pairs = []
+    for target in sorted(comparable, key=lambda local: (-local.model.bytes, local.model.name)):
         fitting = [
-            one.model
-            for one in known
-            if one.backend == target.backend
-            and one.model.tokens_sha256 == target.model.tokens_sha256
-            and one.model.bytes * WEIGHT_RATIO <= target.model.bytes
+            draft.model
+            for draft in comparable
+            if draft.backend == target.backend
+            and draft.model.tokens_sha256 == target.model.tokens_sha256
+            and draft.model.bytes * WEIGHT_RATIO <= target.model.bytes
         ]
         if target.chats:
-            heaviest_first = sorted(fitting, key=lambda one: (-one.bytes, one.name))
-            found += [
+            heaviest_first = sorted(fitting, key=lambda draft: (-draft.bytes, draft.name))
+            pairs += [
                 ModelPair(target.backend, target.model, _at_most_three(heaviest_first[skipped:]))
                 for skipped in range(len(heaviest_first))
             ]
-    return found
+    return pairs
 
 
 def _at_most_three(drafts: Sequence[Model]) -> tuple[Model, ...]:

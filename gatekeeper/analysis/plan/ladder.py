@@ -13,30 +13,30 @@ LEAST_ERROR = 1e-9
 
 def shorter_draft(slo: Slo, knobs: Setting) -> Setting | None:
     """Return the setting with the next lower swept draft length, after an adaptive one the shortest; else None."""
-    turned = dict(knobs)
+    values = dict(knobs)
     for knob in DRAFT_LENGTHS:
-        fixed = [value for value in slo.sweep.values(knob) if knob in turned and value != ADAPTIVE]
-        if turned.get(knob) == ADAPTIVE and fixed:
-            return setting(**{**turned, knob: min(fixed)})
-        lower = [value for value in fixed if value < turned[knob]]
+        fixed = [value for value in slo.sweep.values(knob) if knob in values and value != ADAPTIVE]
+        if values.get(knob) == ADAPTIVE and fixed:
+            return setting(**{**values, knob: min(fixed)})
+        lower = [value for value in fixed if value < values[knob]]
         if lower:
-            return setting(**{**turned, knob: max(lower)})
+            return setting(**{**values, knob: max(lower)})
     return None
 
 
 def lighter_draft(slo: Slo, knobs: Setting) -> Setting | None:
     """Return the setting with the next draft of the list; None after the last."""
-    turned = dict(knobs)
+    values = dict(knobs)
     drafts = slo.subject.drafts
-    after = drafts.index(turned["draft"]) + 1 if turned.get("draft") in drafts else len(drafts)
-    return setting(**{**turned, "draft": drafts[after]}) if after < len(drafts) else None
+    after = drafts.index(values["draft"]) + 1 if values.get("draft") in drafts else len(drafts)
+    return setting(**{**values, "draft": drafts[after]}) if after < len(drafts) else None
 
 
 def next_step(slo: Slo, knobs: Setting, last: str | None = None) -> tuple[str, Setting] | None:
     """Return the first step after *last* that leads to another setting, and that setting; None after the last step."""
     ladder: tuple[str, ...] = slo.fallback.ladder
-    left = ladder[ladder.index(last) + 1 :] if last is not None else ladder
-    for step in left if speculates(knobs) else ():
+    remaining = ladder[ladder.index(last) + 1 :] if last is not None else ladder
+    for step in remaining if speculates(knobs) else ():
         lower = {"shrink-draft": shorter_draft, "lighter-draft": lighter_draft}.get(step)
         if (to := lower(slo, knobs) if lower is not None else plain_of(knobs)) is not None:
             return step, to
@@ -63,7 +63,7 @@ def look_levels(slo: Slo, looks: Sequence[tuple[float, int]]) -> tuple[float, ..
     most = max(1, looks[-1][1])
     information = tuple(answers / most for _, answers in looks)
     spent = tuple(sequential.error_spent_by(seconds / slo.soak.max_duration, error) for seconds, _ in looks)
-    return tuple(1 - max(one, LEAST_ERROR) for one in sequential.spending_errors(information, spent))
+    return tuple(1 - max(look_error, LEAST_ERROR) for look_error in sequential.spending_errors(information, spent))
 
 
 def first_look_level(slo: Slo) -> float:

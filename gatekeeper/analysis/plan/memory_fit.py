@@ -6,6 +6,7 @@ allowance. A pair that does not fit by this estimate would swap, and a soak woul
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -85,9 +86,9 @@ class MemoryFit:
 
     def text(self) -> str:
         """Write the parts and their sum."""
-        known = [f"{part.name} {show_bytes(part.bytes)}" for part in self.parts if part.bytes]
+        sizes = [f"{part.name} {show_bytes(part.bytes)}" for part in self.parts if part.bytes]
         unknown = [f"{part.name} unknown" for part in self.parts if part.bytes is None]
-        return f"{' + '.join((*known, *unknown))} = {show_bytes(self.needed)}"
+        return f"{' + '.join((*sizes, *unknown))} = {show_bytes(self.needed)}"
 
 
 def estimate_fit(
@@ -115,7 +116,11 @@ def estimate_fit(
     pairs += [(_weights("draft", draft), _cache("draft", draft, slo, canaries)) for draft in drafts]
     heaviest = max(pairs, key=lambda parts: sum(part.bytes or 0.0 for part in parts))
     floor = max(
-        (one.threshold for one in slo.host_objectives if (one.metric, one.bound) == ("memory_headroom", "at_least")),
+        (
+            objective.threshold
+            for objective in slo.host_objectives
+            if (objective.metric, objective.bound) == ("memory_headroom", "at_least")
+        ),
         default=0.0,
     )
     parts = [
@@ -127,13 +132,13 @@ def estimate_fit(
         MemoryPart("background", background, "memory that the soak profile holds"),
         _process_or_headroom(target, floor, shares_process=shares_process),
     ]
-    named = slo.host.memory_gb
-    slo_host_bytes = named * BYTES["GiB"] if named is not None else None  # vendors write GB and mean GiB
+    memory_gb = slo.host.memory_gb
+    slo_host_bytes = memory_gb * BYTES["GiB"] if memory_gb is not None else None  # vendors write GB and mean GiB
     mac = (slo.host.chip or "").startswith("Apple")
     sizes = [size for size in (memory, slo_host_bytes) if size is not None]
     limit = wired_limit or (DEFAULT_WIRED * min(sizes) if mac and sizes else None)
-    known = tuple(part for part in parts if part.bytes != 0)
-    return MemoryFit(known, memory, slo_host_bytes, limit, wired_limit_is_known=wired_limit is not None)
+    nonzero = tuple(part for part in parts if part.bytes != 0)
+    return MemoryFit(nonzero, memory, slo_host_bytes, limit, wired_limit_is_known=wired_limit is not None)
 
 
 def system_share(slo: Slo, platform: str | None) -> float:
@@ -176,8 +181,8 @@ def longest_tokens(slo: Slo, canaries: Mapping[str, Sequence[Canary]], vocabular
     return max(
         (
             prompt_tokens(canary, vocabulary) + max(canary.max_tokens or slo.sampling.max_tokens, swept)
-            for mine in canaries.values()
-            for canary in mine
+            for workload_canaries in canaries.values()
+            for canary in workload_canaries
         ),
         default=0,
     )
@@ -190,39 +195,73 @@ def prompt_tokens(canary: Canary, vocabulary: int | None) -> int:
     return round((len(json.dumps(canary.messages, ensure_ascii=False)) + len(tools)) / each) + TEMPLATE_TOKENS
 
 
-def complaints(seen: MemoryFit | None) -> list[Complaint]:
+def complaints(fit: MemoryFit | None) -> list[Complaint]:
     """Complain if the pair does not fit: `never` on the SLO's [host], `not-here` on this host alone."""
-    if seen is None:
+    if fit is None:
         return []
     needs = "the pair needs an estimated"
     hosts: tuple[tuple[Weight, float | None, str], ...] = (
-        ("never", seen.slo_host_bytes, "[host]"),
-        ("not-here", seen.host_bytes, "this host"),
+        ("never", fit.slo_host_bytes, "[host]"),
+        ("not-here", fit.host_bytes, "this host"),
     )
     for weight, have, whose in hosts:
-        if have is not None and seen.needed > have:
-            message = f"{needs} {seen.text()}; {whose} has {show_memory(have)}"
-            return [Complaint(weight, "memory", message, _save(seen.needed - have))]
-    if seen.wired_limit is not None and seen.wired > seen.wired_limit:
-        return [_beyond_wired(seen, seen.wired_limit)]
-    if seen.host_bytes is None:
-        message = f"{needs} {seen.text()}; the memory of this host is unknown"
+        if have is not None and fit.needed > have:
+            message = f"{needs} {fit.text()}; {whose} has {show_memory(have)}"
+            return [Complaint(weight, "memory", message, _save(fit.needed - have))]
+    if fit.wired_limit is not None and fit.wired > fit.wired_limit:
+        return [_beyond_wired(fit, fit.wired_limit)]
+    if fit.host_bytes is None:
+        message = f"{needs} {fit.text()}; the memory of this host is unknown"
         return [Complaint("weak", "memory", message, "compare the two yourself")]
-    if any(part.bytes is None for part in seen.parts):
-        return [Complaint("weak", "memory", f"{needs} {seen.text()}", "add what is unknown, and compare it yourself")]
+    if any(part.bytes is None for part in fit.parts):
+        return [Complaint("weak", "memory", f"{needs} {fit.text()}", "add what is unknown, and compare it yourself")]
     return []
 
 
-def _beyond_wired(seen: MemoryFit, limit: float) -> Complaint:
+def _beyond_wired(fit: MemoryFit, limit: float) -> Complaint:
     """Complain that the GPU cannot hold the pair: `not-here` by a limit that was read, a note by an estimated one."""
-    megabytes = math.ceil(1.1 * seen.wired / BYTES["MiB"])
+    megabytes = math.ceil(1.1 * fit.wired / BYTES["MiB"])
     hint = f"raise the limit: sudo sysctl iogpu.wired_limit_mb={megabytes}; or use a smaller or lower-bit pair"
-    held = f"the GPU must hold an estimated {show_bytes(seen.wired)} of weights and caches"
-    if seen.wired_limit_is_known:
-        return Complaint("not-here", "memory", f"{held}; this host lets it wire {show_bytes(limit)}", hint)
-    return Complaint("weak", "memory", f"{held}; macOS may let it wire no more than {show_bytes(limit)}", hint)
+    need = f"the GPU must hold an estimated {show_bytes(fit.wired)} of weights and caches"
+    if fit.wired_limit_is_known:
+        return Complaint("not-here", "memory", f"{need}; this host lets it wire {show_bytes(limit)}", hint)
+    return Complaint("weak", "memory", f"{need}; macOS may let it wire no more than {show_bytes(limit)}", hint)
 
 
 def _save(over: float) -> str:
     ways = "a smaller or lower-bit pair, a lower memory_headroom objective, or a lighter soak profile"
     return f"reduce it by {show_bytes(over)}: {ways}"
+
+
+_BILLIONS = re.compile(r"(?<![\d.A-Za-z])(\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)
+_ACTIVE = re.compile(r"-a(\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)
+_BITS = re.compile(r"(\d+)-?bit|q(\d)(?=_)", re.IGNORECASE)
+
+
+def bytes_by_name(name: str) -> float | None:
+    """Return the size of the model *name* that a name such as `Qwen3-8B-4bit` tells; None where it tells none.
+
+    Half a bit per parameter is added for the scales of quantisation, and 16 bits are assumed where it names none.
+    """
+    billions, bits = _BILLIONS.search(name), _BITS.search(name)
+    if billions is None:
+        return None
+    width = int(bits[1] or bits[2]) + 0.5 if bits is not None else 16.0
+    return float(billions[1]) * 1e9 * width / 8
+
+
+def has_experts(name: str) -> bool:
+    """Tell whether a name such as `30B-A3B` is one of a mixture of experts."""
+    return _ACTIVE.search(name) is not None
+
+
+def bytes_read(name: str, size: float | None) -> float | None:
+    """Return the bytes of weights read for each token of the model *name*; None where nothing tells.
+
+    Without its *size*, its name may tell it. Of a mixture of experts, `30B-A3B`, only a part is read.
+    """
+    billions, active = _BILLIONS.search(name), _ACTIVE.search(name)
+    size = bytes_by_name(name) if size is None else size
+    if size is None or billions is None or active is None:
+        return size
+    return size * min(1.0, float(active[1]) / float(billions[1]))

@@ -70,21 +70,29 @@ _FIRST_TOKENS = Implicit(
 def implicit_objectives(slo: Slo, workload: str, terms: Terms = NEWEST) -> tuple[Implicit, ...]:
     """Return the implicit objectives of *workload*: those on metrics on which the SLO has none for it."""
     since_2 = terms.rules > 1  # before, an objective relaxed an implicit one for workloads that it does not name, too
-    own = [one for one in slo.objective if one.against is None and (one.applies_to(workload) or not since_2)]
-    named = {one.metric for one in own}
+    slo_objectives = [
+        objective
+        for objective in slo.objective
+        if objective.against is None and (objective.applies_to(workload) or not since_2)
+    ]
+    metrics = {objective.metric for objective in slo_objectives}
     warm = (_WARM_CACHE,) if slo.subject.prompt_cache == "as-deployed" else ()
     drawn = (_FIRST_TOKENS,) if slo.sampling.distribution_check else ()
-    ratio = () if any(one.of.speed_ratio for one in own) else _no_loss(slo, terms)
-    found = (*_ALWAYS, *warm, *drawn, *((*ratio, *_same_words(slo, terms)) if since_2 else ()))
-    return tuple(objective for objective in found if objective.metric not in named)
+    ratio = () if any(objective.of.speed_ratio for objective in slo_objectives) else _no_loss(slo, terms)
+    implicit = (*_ALWAYS, *warm, *drawn, *((*ratio, *_same_words(slo, terms)) if since_2 else ()))
+    return tuple(objective for objective in implicit if objective.metric not in metrics)
 
 
 def _no_loss(slo: Slo, terms: Terms) -> tuple[Implicit, ...]:
     """Return the objective that speculation does not slow decoding down, by the first ratio the backend can show."""
     ratios = ("throughput_ratio", "answer_throughput_ratio")
     why = "implicit: a draft may not make decoding slower"
-    shown = [one for one in (ratios if slo.soak.concurrency == 1 else ("system_throughput_ratio",)) if terms.show(one)]
-    return tuple(Implicit(metric=one, at_least=NO_LOSS, why=why) for one in shown[:1])
+    metrics = [
+        metric
+        for metric in (ratios if slo.soak.concurrency == 1 else ("system_throughput_ratio",))
+        if terms.show(metric)
+    ]
+    return tuple(Implicit(metric=metric, at_least=NO_LOSS, why=why) for metric in metrics[:1])
 
 
 def _same_words(slo: Slo, terms: Terms) -> tuple[Implicit, ...]:
@@ -101,8 +109,8 @@ def _same_words(slo: Slo, terms: Terms) -> tuple[Implicit, ...]:
 
 def all_objectives(slo: Slo, workload: str, *, speculating: bool, terms: Terms = NEWEST) -> tuple[Objective, ...]:
     """Return every objective to check for *workload*: the SLO's own, then the implicit ones."""
-    own = slo.objectives_for(workload, speculating=speculating)
-    return (*own, *implicit_objectives(slo, workload, terms)) if speculating else own
+    slo_objectives = slo.objectives_for(workload, speculating=speculating)
+    return (*slo_objectives, *implicit_objectives(slo, workload, terms)) if speculating else slo_objectives
 
 
 def workloads_with(slo: Slo, settings: Mapping[str, Setting], metric: str, terms: Terms = NEWEST) -> tuple[str, ...]:
@@ -111,7 +119,7 @@ def workloads_with(slo: Slo, settings: Mapping[str, Setting], metric: str, terms
         name
         for name, knobs in settings.items()
         if speculates(knobs)
-        and any(one.metric == metric for one in all_objectives(slo, name, speculating=True, terms=terms))
+        and any(objective.metric == metric for objective in all_objectives(slo, name, speculating=True, terms=terms))
     )
 
 
@@ -137,8 +145,8 @@ def warm_cache_workloads(slo: Slo, settings: Mapping[str, Setting]) -> tuple[str
     """Return the workloads that are measured again with the prompt cache on."""
     if slo.subject.prompt_cache != "as-deployed":
         return ()
-    named = {name for metric in WARM_PARTS for name in workloads_with(slo, settings, metric)}
-    return tuple(name for name in settings if name in named)
+    workloads = {name for metric in WARM_PARTS for name in workloads_with(slo, settings, metric)}
+    return tuple(name for name in settings if name in workloads)
 
 
 def warm_conditions(slo: Slo, workload: str, knobs: Setting) -> tuple[str, ...]:

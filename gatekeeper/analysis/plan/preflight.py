@@ -56,49 +56,51 @@ class BackendTraits:
     """It has a prompt cache that gatekeeper can switch on."""
     adapts: bool = False
     """It can choose the draft length by itself."""
+    greedy_only: bool = False
+    """It decodes greedily, whatever temperature a request has."""
 
 
 def complaints(
     slo: Slo, canaries: Mapping[str, Sequence[Canary]], kind: BackendTraits, host_lacks: Mapping[str, str]
 ) -> list[Complaint]:
     """Return every complaint about the plan, `never` first, `weak` last."""
-    found = [*_backend(slo, kind), *_contradictions(slo)]
+    complaints = [*_backend(slo, kind), *_contradictions(slo)]
     for workload in slo.workload:
         applying = all_objectives(
             slo, workload.name, speculating=bool(slo.subject.drafts), terms=Terms(sight=kind.sight)
         )
         for objective in (*applying, *slo.against_certified(workload.name)):
-            found += _objective(slo, workload, objective, canaries[workload.name], kind)
+            complaints += _objective(slo, workload, objective, canaries[workload.name], kind)
     for objective in slo.host_objectives:
         if objective.metric in host_lacks:
             about, why = f"objective {objective.metric}", host_lacks[objective.metric]
             message, hint = f"not measurable on this host: {why}", "certify on another host, or remove the objective"
-            found.append(Complaint("not-here", about, message, hint))
-    words = [one for one in slo.objective if one.metric == "token_agreement"]
+            complaints.append(Complaint("not-here", about, message, hint))
+    words = [objective for objective in slo.objective if objective.metric == "token_agreement"]
     if words and any(value > 0 for value in slo.region.temperature):
         message = "tokens can only be compared at temperature 0, so every point above it stays open"
         hint = "remove the objective on token_agreement: at temperature 0 it is implicit"
-        found.append(Complaint("weak", "region.temperature", message, hint))
+        complaints.append(Complaint("weak", "region.temperature", message, hint))
     if slo.soak.duration < CERTIFICATION_S:
         message = f"a soak of {slo.soak.duration:g} s makes a demo; a certificate needs {CERTIFICATION_S:g} s"
-        found.append(Complaint("weak", "soak.duration", message, 'set duration = "600 s" to certify'))
+        complaints.append(Complaint("weak", "soak.duration", message, 'set duration = "600 s" to certify'))
     order = {"never": 0, "not-here": 1, "weak": 2}
-    return sorted(dict.fromkeys(found), key=lambda one: order[one.weight])
+    return sorted(dict.fromkeys(complaints), key=lambda complaint: order[complaint.weight])
 
 
-def missing_capabilities(slo: Slo, kind: BackendTraits, shown: Sight, silent: str) -> list[Complaint]:
+def missing_capabilities(slo: Slo, kind: BackendTraits, sight: Sight, silent: str) -> list[Complaint]:
     """Return what objectives need and this system does not show, unlike its kind; *silent* is the hint on drafts."""
-    found = []
+    complaints = []
     for workload in slo.workload:
         for objective in all_objectives(
-            slo, workload.name, speculating=bool(slo.subject.drafts), terms=Terms(sight=shown)
+            slo, workload.name, speculating=bool(slo.subject.drafts), terms=Terms(sight=sight)
         ):
-            if lacking := _unseen(objective, kind.sight) ^ _unseen(objective, shown):
+            if lacking := _unseen(objective, kind.sight) ^ _unseen(objective, sight):
                 about = f"objective {objective.metric}, workload {workload.name}"
                 message = f"this {kind.name} did not show {_names(lacking)} in two short answers, though its kind can"
                 hint = silent if lacking & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS) else "check its settings and version"
-                found.append(Complaint("not-here", about, message, hint))
-    return found
+                complaints.append(Complaint("not-here", about, message, hint))
+    return complaints
 
 
 def _unseen(objective: Objective, sight: Sight) -> Sight:
@@ -135,6 +137,20 @@ def _adaptive(slo: Slo, kind: BackendTraits) -> list[Complaint]:
     return []
 
 
+def _sampled(slo: Slo, kind: BackendTraits) -> list[Complaint]:
+    """Complain of temperatures above 0 with a backend that would answer greedily all the same."""
+    written = {
+        "sampling.temperature": (slo.sampling.temperature,),
+        "sweep.temperature": slo.sweep.temperature,
+        "sweep.default.temperature": (slo.sweep.default.temperature or 0.0,),
+        "region.temperature": slo.region.temperature,
+    }
+    message = f"backend {kind.name} decodes greedily at any temperature, so greedy answers would be judged"
+    hint = "set temperature = 0, or use another backend"
+    above = [about for about, values in written.items() if any(value > 0 for value in values)]
+    return [Complaint("never", about, message, hint) for about in above if kind.greedy_only]
+
+
 def _only_unsure(slo: Slo) -> list[Complaint]:
     """Complain of drafts that all end where the draft is unsure: they are compared with no fixed length."""
     swept = slo.sweep.values("draft_p_min")
@@ -145,49 +161,55 @@ def _only_unsure(slo: Slo) -> list[Complaint]:
 
 
 def _backend(slo: Slo, kind: BackendTraits) -> list[Complaint]:
-    found = []
+    complaints = []
     swept = [("sweep", knob) for knob in (*CHOSEN, *CONDITIONS) if slo.sweep.values(knob)]
     for table, knob in (*swept, *(("region", axis) for axis in slo.region.axes if axis in CONDITIONS)):
         if knob not in kind.knobs and not (knob == "concurrency" and kind.streams > 1):
             message = f"backend {kind.name} has no knob {knob}"
-            found.append(Complaint("never", f"{table}.{knob}", message, f"its knobs: {', '.join(sorted(kind.knobs))}"))
-    found += _adaptive(slo, kind)
+            complaints.append(
+                Complaint("never", f"{table}.{knob}", message, f"its knobs: {', '.join(sorted(kind.knobs))}")
+            )
+    complaints += [*_adaptive(slo, kind), *_sampled(slo, kind)]
     for streams in {slo.soak.concurrency, *slo.sweep.concurrency, *slo.region.concurrency}:
         if streams > kind.streams:
             message = f"backend {kind.name} serves {kind.streams} at once, the SLO sets concurrency = {streams}"
-            found.append(Complaint("never", "soak.concurrency", message, "use a server backend such as mlx-server"))
+            complaints.append(
+                Complaint("never", "soak.concurrency", message, "use a server backend such as mlx-server")
+            )
     if slo.subject.prompt_cache == "as-deployed" and not kind.caches:
         message = f"backend {kind.name} has no prompt cache that gatekeeper can switch on"
         hint = 'set prompt_cache = "off", or use backend = "mlx-server" without `command`'
-        found.append(Complaint("never", "subject.prompt_cache", message, hint))
+        complaints.append(Complaint("never", "subject.prompt_cache", message, hint))
     if not slo.subject.drafts:
         required = [workload.name for workload in slo.workload if workload.speculation == "required"]
         if required:
             message = f"speculation is required for {', '.join(required)}, but subject.drafts is empty"
-            found.append(Complaint("never", "subject.drafts", message, 'add a draft, or set speculation = "optional"'))
+            complaints.append(
+                Complaint("never", "subject.drafts", message, 'add a draft, or set speculation = "optional"')
+            )
     if not slo.fallback.ladder:
         message = "the ladder is empty: a workload that fails an objective cannot be graded back"
-        found.append(Complaint("weak", "fallback.ladder", message, 'add at least "autoregressive"'))
-    return found
+        complaints.append(Complaint("weak", "fallback.ladder", message, 'add at least "autoregressive"'))
+    return complaints
 
 
 def _contradictions(slo: Slo) -> list[Complaint]:
-    found = []
+    complaints = []
     bounds: dict[str, list[Objective]] = defaultdict(list)
     for objective in slo.objective:
         if objective.against is None:
             bounds[objective.metric].append(objective)
-    for metric, same in bounds.items():
-        for floor in same:
-            for roof in same:
+    for metric, objectives in bounds.items():
+        for floor in objectives:
+            for roof in objectives:
                 if floor.bound == "at_most" or roof.bound == "at_least" or floor.threshold <= roof.threshold:
                     continue
-                if any(floor.applies_to(one.name) and roof.applies_to(one.name) for one in slo.workload):
-                    lowest, highest = (show(one.threshold, one.of.unit) for one in (floor, roof))
+                if any(floor.applies_to(workload.name) and roof.applies_to(workload.name) for workload in slo.workload):
+                    lowest, highest = (show(objective.threshold, objective.of.unit) for objective in (floor, roof))
                     message = f"at_least {lowest} and at_most {highest} contradict each other"
                     hint = f"remove one of the two, or set at_least to {highest} or less"
-                    found.append(Complaint("never", f"objective {metric}", message, hint))
-    return found
+                    complaints.append(Complaint("never", f"objective {metric}", message, hint))
+    return complaints
 
 
 def _objective(
@@ -256,36 +278,36 @@ def _wrong_conditions(slo: Slo, metric: Metric, about: str) -> list[Complaint]:
             "use token_agreement, or set a temperature above 0",
         ),
     )
-    found = [Complaint("never", about, message, hint) for wrong, message, hint in impossible if wrong][:1]
-    if not found and name == "throughput_ratio" and slo.soak.concurrency > 1:
+    complaints = [Complaint("never", about, message, hint) for wrong, message, hint in impossible if wrong][:1]
+    if not complaints and name == "throughput_ratio" and slo.soak.concurrency > 1:
         message = f"at concurrency {slo.soak.concurrency} the speed of single answers does not include queueing"
         return [Complaint("weak", about, message, "add an objective on system_throughput_ratio")]
-    return found
+    return complaints
 
 
 def _too_few(
     slo: Slo, workload: Workload, objective: Objective, about: str, canaries: Sequence[Canary]
 ) -> list[Complaint]:
-    swept, metric, have, left = canaries, objective.of, len(canaries), ""
+    swept, metric, have, restriction = canaries, objective.of, len(canaries), ""
     if objective.beyond_canaries:
         swept = sweep_canaries(slo, workload.name, canaries)
-        have, left = have - len(swept), " that the sweep does not choose on"
+        have, restriction = have - len(swept), " that the sweep does not choose on"
     if metric.pass_rate is not None:
         return _pass_delta(slo, objective, metric.pass_rate, about, canaries)
-    if metric.counted and objective.scope == "population" and (found := _share(slo, objective, about, have)):
-        return [found]
+    if metric.counted and objective.scope == "population" and (complaint := _share(slo, objective, about, have)):
+        return [complaint]
     if metric.quantile is not None:
         need = intervals.samples_needed(metric.quantile, _level(slo, objective))
         if have < need:
             message = (
                 f"a bound on the {percent(metric.quantile)} quantile at {_confidence(slo, objective)} needs {need} "
-                f"distinct canaries; the workload has {have}{left}"
+                f"distinct canaries; the workload has {have}{restriction}"
             )
-            hint = f"add {(need - have) * (2 if left else 1)} canaries{_lower(slo, metric, have)}"
+            hint = f"add {(need - have) * (2 if restriction else 1)} canaries{_lower(slo, metric, have)}"
             return [Complaint("never", about, message, hint)]
     elif metric.per is Per.PAIR and not metric.counted and have < LEAST_PAIRS:
-        message = f"needs {LEAST_PAIRS} distinct canaries; the workload has {have}{left}"
-        return [Complaint("never", about, message, f"add {(LEAST_PAIRS - have) * (2 if left else 1)} canaries")]
+        message = f"needs {LEAST_PAIRS} distinct canaries; the workload has {have}{restriction}"
+        return [Complaint("never", about, message, f"add {(LEAST_PAIRS - have) * (2 if restriction else 1)} canaries")]
     if metric.against_plain and (sent := share_of_budget(slo, swept)[0]) < LEAST_PAIRS <= have:
         message = f"sweep.budget = {slo.sweep.budget} allows {sent} canaries in the sweep; a choice needs {LEAST_PAIRS}"
         return [Complaint("never", about, message, f"set budget = {LEAST_PAIRS} or more")]
@@ -298,12 +320,12 @@ def _pass_delta(
     kind = rate.kind
     marked = [canary for canary in canaries if canary.expect and kind in {None, canary.expect.kind}]
     if not marked:
-        wanted = "an `expect`" if kind is None else f"a {kind} expectation"
+        expectation = "an `expect`" if kind is None else f"a {kind} expectation"
         if objective.workloads:
             hint = "add `expect` to the canaries, or remove this workload from `workloads`"
-            return [Complaint("never", about, f"no canary has {wanted}", hint)]
+            return [Complaint("never", about, f"no canary has {expectation}", hint)]
         hint = "list the workloads it applies to: workloads = [...]"
-        return [Complaint("never", about, f"no canary of this workload has {wanted}", hint)]
+        return [Complaint("never", about, f"no canary of this workload has {expectation}", hint)]
     if objective.scope == "frozen" and slo.sampling.temperature == 0:
         return []
     edge = abs(objective.threshold)
@@ -352,24 +374,24 @@ def _confidence(slo: Slo, objective: Objective) -> str:
 
 def _lower(slo: Slo, metric: Metric, have: int) -> str:
     """Name the highest quantile of the same kind that *have* canaries can prove, if there is one."""
-    same = {
-        one.name: intervals.samples_needed(one.quantile, bound_level(slo))
-        for one in sorted(BY_NAME.values(), key=lambda one: one.quantile or 0.0)
-        if one.quantile is not None and one.base == metric.base
+    needs = {
+        sibling.name: intervals.samples_needed(sibling.quantile, bound_level(slo))
+        for sibling in sorted(BY_NAME.values(), key=lambda sibling: sibling.quantile or 0.0)
+        if sibling.quantile is not None and sibling.base == metric.base
     }
-    provable = [name for name, need in same.items() if need <= have]
-    return f", or use {provable[-1]}, which needs {same[provable[-1]]}" if provable else ""
+    provable = [name for name, need in needs.items() if need <= have]
+    return f", or use {provable[-1]}, which needs {needs[provable[-1]]}" if provable else ""
 
 
 def latency_complaints(slo: Slo) -> list[Complaint]:
     """Note what each bound on latency or decode speed implies, in case that is not what was meant."""
-    found = []
+    complaints = []
     for number, objective in enumerate(slo.objective, start=1):
         implied = _implied(objective)
         if implied is not None:
             message, hint = implied
-            found.append(Complaint("weak", f"objective[{number}] {objective.metric}", message, hint))
-    return found
+            complaints.append(Complaint("weak", f"objective[{number}] {objective.metric}", message, hint))
+    return complaints
 
 
 def _implied(objective: Objective) -> tuple[str, str] | None:

@@ -108,9 +108,9 @@ class PointPlan:
         shuffle = random.Random(f"{seed}/{self.phase}/{look}")
         if self.interleaved:
             return [[self._request(arm, unit) for unit in part for arm in shuffled(("plain", "candidate"), shuffle)]]
-        one, two = halves(self.units, part)
-        sides = (("plain", one), ("candidate", one), ("candidate", two), ("plain", two))
-        return [[self._request(arm, unit) for unit in some] for arm, some in sides if some]
+        first, second = halves(self.units, part)
+        sides = (("plain", first), ("candidate", first), ("candidate", second), ("plain", second))
+        return [[self._request(arm, unit) for unit in half] for arm, half in sides if half]
 
     def _request(self, arm: str, unit: Unit) -> PointRequest:
         return PointRequest(arm, unit, f"{self.name}.{unit.repeat}")
@@ -128,25 +128,25 @@ def certified_point(
 
     Where the tokens of a prompt are not counted, no context is certified: one token stands for none.
     """
-    limits = [sampling_for(slo, one, knobs, slo.soak.concurrency) for one in canaries]
-    known: dict[str, float] = {
+    limits = [sampling_for(slo, canary, knobs, slo.soak.concurrency) for canary in canaries]
+    certified: dict[str, float] = {
         "temperature": limits[0].temperature,
         "context": longest_prompt or 1,
         "concurrency": slo.soak.concurrency,
-        "max_tokens": max(one.max_tokens for one in limits),
+        "max_tokens": max(limit.max_tokens for limit in limits),
     }
-    return {axis: known[axis] for axis in slo.region.axes}
+    return {axis: certified[axis] for axis in slo.region.axes}
 
 
 def directions(slo: Slo, certified: Mapping[str, float]) -> tuple[Direction, ...]:
     """Return the ways away from the certified point; a limit has none to lower values, which it covers."""
-    found = []
+    ways = []
     for axis in slo.region.axes:
-        values, here, declared = slo.region.values(axis), certified[axis], axis in slo.region.monotone
-        above = tuple(value for value in values if value > here)
-        below = tuple(reversed([value for value in values if value < here])) if axis == "temperature" else ()
-        found += [Direction(axis, side, declared) for side in (above, below) if side]
-    return tuple(found)
+        values, certified_value, declared = slo.region.values(axis), certified[axis], axis in slo.region.monotone
+        above = tuple(value for value in values if value > certified_value)
+        below = tuple(reversed([value for value in values if value < certified_value])) if axis == "temperature" else ()
+        ways += [Direction(axis, side, declared) for side in (above, below) if side]
+    return tuple(ways)
 
 
 def box_corners(extents: Mapping[Direction, int]) -> list[Point]:
@@ -155,31 +155,31 @@ def box_corners(extents: Mapping[Direction, int]) -> list[Point]:
     On an axis declared monotone its extreme alone counts, as nothing nearer is worse; on another one the certified
     value takes part as well, so that every side of the box is measured.
     """
-    axes = dict.fromkeys(one.axis for one, extent in extents.items() if extent)
+    axes = dict.fromkeys(direction.axis for direction, extent in extents.items() if extent)
     options: list[list[float | None]] = []
     for axis in axes:
-        mine = {one: extent for one, extent in extents.items() if one.axis == axis and extent}
-        extremes: list[float | None] = [one.values[extent - 1] for one, extent in mine.items()]
-        options.append(extremes if all(one.monotone for one in mine) else [None, *extremes])
-    found = []
+        axis_extents = {direction: extent for direction, extent in extents.items() if direction.axis == axis and extent}
+        extremes: list[float | None] = [direction.values[extent - 1] for direction, extent in axis_extents.items()]
+        options.append(extremes if all(direction.monotone for direction in axis_extents) else [None, *extremes])
+    corners = []
     for values in product(*options):
-        moved = tuple(sorted((axis, value) for axis, value in zip(axes, values, strict=True) if value is not None))
-        found += [moved] if len(moved) > 1 else []
-    return sorted(found, key=lambda point: -len(point))
+        corner = tuple(sorted((axis, value) for axis, value in zip(axes, values, strict=True) if value is not None))
+        corners += [corner] if len(corner) > 1 else []
+    return sorted(corners, key=lambda point: -len(point))
 
 
 def smaller_box(extents: Mapping[Direction, int]) -> dict[Direction, int]:
     """Return the extents of the next smaller box: the longest of them is a value shorter, of two the later one."""
-    longest = max(reversed([*extents]), key=lambda one: extents[one])
-    return {one: extent - (one is longest) for one, extent in extents.items()}
+    longest = max(reversed([*extents]), key=lambda direction: extents[direction])
+    return {direction: extent - (direction is longest) for direction, extent in extents.items()}
 
 
 def slo_at(slo: Slo, point: Point) -> Slo:
     """Return the SLO as it reads at *point*; implicit objectives follow from it."""
-    moved = dict(point)
-    drawn = {"temperature": moved["temperature"]} if "temperature" in moved else {}
-    limit = {"max_tokens": int(moved["max_tokens"])} if "max_tokens" in moved else {}
-    streams = {"concurrency": int(moved["concurrency"])} if "concurrency" in moved else {}
+    values = dict(point)
+    drawn = {"temperature": values["temperature"]} if "temperature" in values else {}
+    limit = {"max_tokens": int(values["max_tokens"])} if "max_tokens" in values else {}
+    streams = {"concurrency": int(values["concurrency"])} if "concurrency" in values else {}
     default = slo.sweep.default.model_copy(update=drawn | limit)
     return slo.model_copy(
         update={
@@ -197,23 +197,27 @@ def point_plan(
 
     All points of a workload take the same canaries. *shares*: one process serves both arms.
     """
-    here, moved = slo_at(slo, point), dict(point)
-    turned = {axis: value for axis, value in point if axis != "context"}
-    whole = {axis: int(value) for axis, value in turned.items() if axis != "temperature"}
-    some = shuffled(canaries, random.Random(f"{seed}/region/{workload}"))[: slo.region.canaries]
-    context = int(moved["context"]) if "context" in moved else None
-    some = list(with_context(some, context))
+    point_slo, values = slo_at(slo, point), dict(point)
+    knob_values = {axis: value for axis, value in point if axis != "context"}
+    integers = {axis: int(value) for axis, value in knob_values.items() if axis != "temperature"}
+    region_canaries = shuffled(canaries, random.Random(f"{seed}/region/{workload}"))[: slo.region.canaries]
+    context = int(values["context"]) if "context" in values else None
+    region_canaries = list(with_context(region_canaries, context))
     shuffle = random.Random(f"{seed}/{workload}/{point_name(point)}")
-    units = [Unit(workload, one, repeat) for repeat in range(slo.region.repeats) for one in shuffled(some, shuffle)]
-    interleaved = shares and here.soak.concurrency == 1
+    units = [
+        Unit(workload, canary, repeat)
+        for repeat in range(slo.region.repeats)
+        for canary in shuffled(region_canaries, shuffle)
+    ]
+    interleaved = shares and point_slo.soak.concurrency == 1
     growth = sequential.GROWTH if shares else sequential.RESTARTED
     return PointPlan(
         workload,
         point,
-        setting(**{**dict(route), **turned, **whole}),
-        here,
-        {one.id: one for one in some},
-        sequential.looks(len(units), growth, len(some)),
+        setting(**{**dict(route), **knob_values, **integers}),
+        point_slo,
+        {canary.id: canary for canary in region_canaries},
+        sequential.looks(len(units), growth, len(region_canaries)),
         tuple(units),
         interleaved,
     )

@@ -41,8 +41,8 @@ def concurrency_of(slo: Slo, knobs: Setting) -> int:
 
 def process_of(knobs: Setting, restart_knobs: Sequence[str]) -> str:
     """Name the process that can answer a setting: the values of the knobs that need a restart."""
-    turned = dict(knobs)
-    return "|".join(str(turned.get(knob)) for knob in restart_knobs) if speculates(knobs) else "plain"
+    values = dict(knobs)
+    return "|".join(str(values.get(knob)) for knob in restart_knobs) if speculates(knobs) else "plain"
 
 
 def sampling_for(slo: Slo, canary: Canary, knobs: Setting, concurrency: int) -> SamplingParameters:
@@ -51,16 +51,16 @@ def sampling_for(slo: Slo, canary: Canary, knobs: Setting, concurrency: int) -> 
     A seed is sent only above temperature 0 and at concurrency 1: otherwise it would change more than the sampling,
     because mlx_lm.server stops batching for requests with a seed.
     """
-    turned = dict(knobs)
-    temperature = float(turned.get("temperature", slo.sampling.temperature))
+    values = dict(knobs)
+    temperature = float(values.get("temperature", slo.sampling.temperature))
     return SamplingParameters(
         temperature=temperature,
         top_p=slo.sampling.top_p,
         top_k=slo.sampling.top_k,
         min_p=slo.sampling.min_p,
         seed=slo.sampling.seed if temperature > 0 and concurrency == 1 else None,
-        max_tokens=int(turned.get("max_tokens") or canary.max_tokens or slo.sampling.max_tokens),
-        thinking=turned.get("thinking", slo.sampling.thinking if canary.thinking is None else canary.thinking),
+        max_tokens=int(values.get("max_tokens") or canary.max_tokens or slo.sampling.max_tokens),
+        thinking=values.get("thinking", slo.sampling.thinking if canary.thinking is None else canary.thinking),
     )
 
 
@@ -75,16 +75,16 @@ def defaults(slo: Slo) -> dict[str, Any]:
     Of draft lengths that is the first fixed one. A condition that is swept has the value of [sampling] or [soak] as its
     default, where that is among the values.
     """
-    named = {knob: value for knob, value in slo.sweep.default.model_dump().items() if value is not None}
+    base = {knob: value for knob, value in slo.sweep.default.model_dump().items() if value is not None}
     for knob, value in (("temperature", slo.sampling.temperature), ("concurrency", slo.soak.concurrency)):
         if value in slo.sweep.values(knob):
-            named.setdefault(knob, value)
+            base.setdefault(knob, value)
     for knob in (*CHOSEN, *CONDITIONS):
         if values := slo.sweep.values(knob):
-            named.setdefault(knob, next((value for value in values if value != ADAPTIVE), values[0]))
+            base.setdefault(knob, next((value for value in values if value != ADAPTIVE), values[0]))
     if slo.subject.drafts:
-        named.setdefault("draft", slo.subject.drafts[0])
-    return named
+        base.setdefault("draft", slo.subject.drafts[0])
+    return base
 
 
 def with_conditions(slo: Slo, chosen: Setting) -> Setting:
@@ -105,26 +105,26 @@ def candidate_settings(slo: Slo) -> list[tuple[str, str | None, Setting]]:
     base = defaults(slo)
     if "draft" not in base:
         return []
-    moved = [knob for knob in (*CHOSEN, *CONDITIONS) if slo.sweep.values(knob)]
-    named: dict[Setting, tuple[str, str | None]] = {setting(**base): ("default", None)}
+    swept = [knob for knob in (*CHOSEN, *CONDITIONS) if slo.sweep.values(knob)]
+    name_by_setting: dict[Setting, tuple[str, str | None]] = {setting(**base): ("default", None)}
     if slo.sweep.design == "grid":
-        for values in product(*(slo.sweep.values(knob) for knob in moved)):
-            turned = dict(zip(moved, values, strict=True))
-            name = "_".join(f"{knob}-{_file_label(value)}" for knob, value in turned.items())
-            named.setdefault(setting(**{**base, **turned}), (name, "grid"))
+        for values in product(*(slo.sweep.values(knob) for knob in swept)):
+            combination = dict(zip(swept, values, strict=True))
+            name = "_".join(f"{knob}-{_file_label(value)}" for knob, value in combination.items())
+            name_by_setting.setdefault(setting(**{**base, **combination}), (name, "grid"))
     else:
-        for knob in moved:
+        for knob in swept:
             for value in slo.sweep.values(knob):
-                named.setdefault(setting(**{**base, knob: value}), (f"{knob}-{_file_label(value)}", knob))
-    found: list[tuple[str, str | None, Setting]] = []
+                name_by_setting.setdefault(setting(**{**base, knob: value}), (f"{knob}-{_file_label(value)}", knob))
+    settings: list[tuple[str, str | None, Setting]] = []
     taken: set[str] = set()
-    for knobs, (name, changed) in named.items():
+    for knobs, (name, changed) in name_by_setting.items():
         unique, number = name, 2
         while unique.casefold() in taken:  # two drafts of one name; file names on a Mac ignore letter case
             unique, number = f"{name}-{number}", number + 1
         taken.add(unique.casefold())
-        found.append((unique, changed, knobs))
-    return found
+        settings.append((unique, changed, knobs))
+    return settings
 
 
 def _file_label(value: object) -> str:

@@ -16,9 +16,6 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Role, Setting
 from gatekeeper.core.slo import Slo
 
-WARM_REPEATS = 3
-"""Times a canary is sent with the cache on: an error stored by the first request shows at the second, one stored by the
-second at the third."""
 CLOSING_CANARIES = 24
 """Quality canaries sent again at the end, per workload: enough to see that tool calls broke, and quick."""
 ENOUGH_PAIRS = 12
@@ -54,21 +51,6 @@ class SoakPlan:
         return f"{self.name}{self._suffix}.jsonl"
 
     @property
-    def ties_file(self) -> str:
-        """Return the name of the file with its near-ties."""
-        return file_after("ties", f"{self.name}{self._suffix}")
-
-    @property
-    def forced_file(self) -> str:
-        """Return the name of the file with what forced passes of the target show."""
-        return file_after("forced", f"{self.name}{self._suffix}")
-
-    @property
-    def words_file(self) -> str:
-        """Return the name of the file with the plain answers that are decoded after it, for their words."""
-        return file_after("words", f"{self.name}{self._suffix}")
-
-    @property
     def whole(self) -> "SoakPlan":
         """Return the soak whose files are those of all its parts, which are loaded together."""
         return replace(self, part=1, seconds=None)
@@ -82,26 +64,6 @@ class SoakPlan:
     def _suffix(self) -> str:
         return "" if self.part == 1 else f"{PART}{self.part}"
 
-    @property
-    def warm_file(self) -> str:
-        """Return the name of the file with answers from a warm prompt cache."""
-        return file_after("warm", self.name)
-
-    @property
-    def pauses_file(self) -> str:
-        """Return the name of the file with requests after a start, after a pause and right after another."""
-        return file_after("pauses", self.name)
-
-    @property
-    def draws_file(self) -> str:
-        """Return the name of the file with the sampled first tokens."""
-        return file_after("draws", self.name)
-
-
-def file_after(what: str, soak: str) -> str:
-    """Name a file recorded after a soak: `soak-1` has `ties-1.jsonl` and `warm-1.jsonl`."""
-    return f"{what}-{soak.removeprefix('soak-')}.jsonl"
-
 
 def soak_plans(plan: SweepPlan, settings: Mapping[str, Setting], turn: int) -> tuple[SoakPlan, ...]:
     """Group workloads by the process that serves them; plain ones join where one process serves both arms."""
@@ -112,12 +74,14 @@ def soak_plans(plan: SweepPlan, settings: Mapping[str, Setting], turn: int) -> t
     if plan.shares_process and len(groups) > 1 and plain in groups:
         joined = groups.pop(plain)
         groups[next(iter(groups))].update(joined)
-    found = []
+    plans = []
     for number, group in enumerate(groups.values(), start=1):
         resident = max(group.values(), key=speculates)
         name = f"soak-{turn}" if len(groups) == 1 else f"soak-{turn}-{number}"
-        found.append(SoakPlan(name, {one: group[one] for one in settings if one in group}, resident))
-    return tuple(found)
+        plans.append(
+            SoakPlan(name, {workload: group[workload] for workload in settings if workload in group}, resident)
+        )
+    return tuple(plans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +138,9 @@ def canaries_needed(
 class Coverage:
     """Which distinct canaries were answered so far, and which workloads still lack some that their objectives need."""
 
-    def __init__(
-        self, wanted: Mapping[str, CanaryNeeds], compared: Mapping[str, Collection[str]] | None = None
-    ) -> None:
+    def __init__(self, needs: Mapping[str, CanaryNeeds], compared: Mapping[str, Collection[str]] | None = None) -> None:
         """Begin with nothing but what the sweep *compared*: by workload, its canaries in both arms at this setting."""
-        self._wanted, self._compared = wanted, compared or {}
+        self._needs, self._compared = needs, compared or {}
         self._answered: dict[tuple[str, str], set[str]] = defaultdict(set)
         self._half = set[tuple[str, str]]()
         self._paired: dict[str, set[str]] = defaultdict(set)
@@ -196,15 +158,15 @@ class Coverage:
 
     def lacking(self) -> list[str]:
         """Name the workloads with too few distinct canaries."""
-        found = []
-        for workload, need in self._wanted.items():
+        workloads = []
+        for workload, need in self._needs.items():
             candidate, plain = self._answered[workload, "candidate"], self._answered[workload, "plain"]
-            both = candidate & self._paired[workload]
-            worded = candidate if need.forced else both
+            paired = candidate & self._paired[workload]
+            worded = candidate if need.forced else paired
             compared = len(worded.union(self._compared.get(workload, ())))
-            if len(candidate or plain) < need.answered or len(both) < need.paired or compared < need.compared:
-                found.append(workload)
-        return found
+            if len(candidate or plain) < need.answered or len(paired) < need.paired or compared < need.compared:
+                workloads.append(workload)
+        return workloads
 
 
 def soak_requests(
@@ -234,7 +196,7 @@ def soak_requests(
     while active:
         for name in active:
             debt[name] += weights[name] / total
-        name = max(active, key=lambda one: debt[one])
+        name = max(active, key=lambda workload: debt[workload])
         debt[name] -= 1
         number += 1
         speculating = speculates(settings[name])
@@ -242,11 +204,11 @@ def soak_requests(
         owed[name] = owed[name] - with_baseline + sentinel_share / (1 - sentinel_share)
         if with_baseline:
             canary, pair = next(paired[name]), f"{seed}.{number}"
-            both = (
+            requests = (
                 SoakRequest(name, canary, "candidate", Role.MEASURED, pair),
                 SoakRequest(name, canary, "plain", Role.SENTINEL, pair),
             )
-            yield shuffled(both, shuffle)
+            yield shuffled(requests, shuffle)
         else:
             arm = "candidate" if speculating else "plain"
             yield (SoakRequest(name, next(alone[name]), arm, Role.MEASURED, ""),)
@@ -254,13 +216,18 @@ def soak_requests(
 
 def swept_canaries(slo: Slo, canaries: Mapping[str, Sequence[Canary]]) -> dict[str, frozenset[str]]:
     """Return the ids of each workload's canaries that the sweep may send."""
-    sent = {name: sweep_canaries(slo, name, some) for name, some in canaries.items()}
-    return {name: frozenset(one.id for one in some[: share_of_budget(slo, some)[0]]) for name, some in sent.items()}
+    sent = {name: sweep_canaries(slo, name, workload_canaries) for name, workload_canaries in canaries.items()}
+    return {
+        name: frozenset(canary.id for canary in workload_canaries[: share_of_budget(slo, workload_canaries)[0]])
+        for name, workload_canaries in sent.items()
+    }
 
 
 def _fresh_first(canaries: Sequence[Canary], swept: Collection[str], shuffle: random.Random) -> list[Canary]:
-    fresh, asked = ([one for one in canaries if (one.id in swept) is known] for known in (False, True))
-    return [*shuffled(fresh, shuffle), *shuffled(asked, shuffle)]
+    fresh, repeated = (
+        [canary for canary in canaries if (canary.id in swept) is in_sweep] for in_sweep in (False, True)
+    )
+    return [*shuffled(fresh, shuffle), *shuffled(repeated, shuffle)]
 
 
 def plain_block(
@@ -270,10 +237,10 @@ def plain_block(
     out = []
     for name, knobs in settings.items():
         if speculates(knobs):
-            mine = list(canaries[name])
-            if len(mine) > PLAIN_BLOCK_ANSWERS:
-                mine = mine[number::PLAIN_BLOCKS]
-            out += [SoakRequest(name, canary, "plain", Role.BLOCK, "") for canary in mine]
+            block_canaries = list(canaries[name])
+            if len(block_canaries) > PLAIN_BLOCK_ANSWERS:
+                block_canaries = block_canaries[number::PLAIN_BLOCKS]
+            out += [SoakRequest(name, canary, "plain", Role.BLOCK, "") for canary in block_canaries]
     return out
 
 

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -142,7 +142,7 @@ def sweep_plan(
     """
     if fixed is not None:
         return SweepPlan((), (), seed, shares_process, tuple(restart_knobs), fixed, terms=terms)
-    canaries = {name: sweep_canaries(slo, name, many) for name, many in canaries.items()}
+    canaries = {name: sweep_canaries(slo, name, workload_canaries) for name, workload_canaries in canaries.items()}
     shuffle = random.Random(seed)
     trials = trials_of(slo)
     _check_length(slo, canaries, len(trials))
@@ -166,12 +166,14 @@ def sweep_plan(
             if shares_process and streams == 1:
                 sides = [("", (*plain, *candidates), part)]
             else:
-                one, two = halves(every, part)
-                sides = [("a", plain, one), ("b", candidates, one), ("c", candidates, two), ("d", plain, two)]
-            for letter, side, some in sides:
-                if side and some:
+                first, second = halves(every, part)
+                sides = [("a", plain, first), ("b", candidates, first), ("c", candidates, second), ("d", plain, second)]
+            for letter, side, side_units in sides:
+                if side and side_units:
                     requests = (
-                        _interleaved(side, some, number, shuffle) if streams == 1 else _batched(side, some, number)
+                        _interleaved(side, side_units, number, shuffle)
+                        if streams == 1
+                        else _batched(side, side_units, number)
                     )
                     resident = side[0].setting if letter or not candidates else candidates[0].setting
                     name = f"{stretch + 1}.{number}{letter}"
@@ -226,7 +228,7 @@ def sweep_canaries(slo: Slo, workload: str, canaries: Sequence[Canary]) -> Seque
     The best of several settings is partly the one that happens to suit these canaries. A bound for other prompts then
     fails in 7 to 12 % of the runs instead of 5 %, so the soak proves it on the canaries that the choice has not seen.
     """
-    beyond = any(one.beyond_canaries and one.applies_to(workload) for one in slo.objective)
+    beyond = any(objective.beyond_canaries and objective.applies_to(workload) for objective in slo.objective)
     return canaries[::2] if beyond else canaries
 
 
@@ -238,18 +240,18 @@ def share_of_budget(slo: Slo, canaries: Sequence[Canary]) -> tuple[int, int]:
 
 def look_counts(slo: Slo, canaries: Mapping[str, Sequence[Canary]], growth: float) -> dict[str, tuple[int, ...]]:
     """Return the numbers of answers after which the sweep looks at each workload: one where it cannot stop early."""
-    found = {}
+    looks = {}
     for workload in slo.workload:
         count, repeats = share_of_budget(slo, canaries[workload.name])
-        whole = count * repeats
+        total = count * repeats
         early = slo.sweep.stop == "early" and count >= sequential.MIN_CANARIES
-        found[workload.name] = sequential.looks(whole, growth, count) if early else (whole,)
-    return found
+        looks[workload.name] = sequential.looks(total, growth, count) if early else (total,)
+    return looks
 
 
 def shuffled_units(slo: Slo, canaries: Mapping[str, Sequence[Canary]], shuffle: random.Random) -> list[Unit]:
     """Return every canary once before any repeat, each time in another random order."""
-    found: list[Unit] = []
+    units: list[Unit] = []
     counts = {workload.name: share_of_budget(slo, canaries[workload.name]) for workload in slo.workload}
     for repeat in range(max(repeats for _, repeats in counts.values())):
         once = (
@@ -258,32 +260,32 @@ def shuffled_units(slo: Slo, canaries: Mapping[str, Sequence[Canary]], shuffle: 
             if repeat < repeats
             for canary in canaries[name][:count]
         )
-        found += shuffled(once, shuffle)
-    return found
+        units += shuffled(once, shuffle)
+    return units
 
 
 def units_between_looks(units: Sequence[Unit], looks: Mapping[str, tuple[int, ...]], stretch: int) -> list[Unit]:
     """Return the units of *stretch* (from 0): those of each workload between two of its looks."""
-    seen: Counter[str] = Counter()
-    found = []
+    count_by_workload: Counter[str] = Counter()
+    stretch_units = []
     for unit in units:
-        counts, at = looks[unit.workload], seen[unit.workload]
-        seen[unit.workload] += 1
+        counts, at = looks[unit.workload], count_by_workload[unit.workload]
+        count_by_workload[unit.workload] += 1
         if stretch < len(counts) and (counts[stretch - 1] if stretch else 0) <= at < counts[stretch]:
-            found.append(unit)
-    return found
+            stretch_units.append(unit)
+    return stretch_units
 
 
-def halves(units: Sequence[Unit], some: Sequence[Unit]) -> tuple[list[Unit], list[Unit]]:
-    """Split *some* of the units in two: every second canary in each, the repeats of a canary alternately in both."""
+def halves(units: Sequence[Unit], part: Sequence[Unit]) -> tuple[list[Unit], list[Unit]]:
+    """Split *part* of the units in two: every second canary in each, the repeats of a canary alternately in both."""
     place: dict[tuple[str, str], int] = {}
-    seen: Counter[str] = Counter()
+    count_by_workload: Counter[str] = Counter()
     for unit in units:
         if unit.repeat == 0:
-            place[unit.workload, unit.canary.id] = seen[unit.workload]
-            seen[unit.workload] += 1
+            place[unit.workload, unit.canary.id] = count_by_workload[unit.workload]
+            count_by_workload[unit.workload] += 1
     sides: tuple[list[Unit], list[Unit]] = ([], [])
-    for unit in some:
+    for unit in part:
         sides[(place[unit.workload, unit.canary.id] + unit.repeat) % 2].append(unit)
     return sides
 
@@ -301,8 +303,8 @@ def _batched(trials: Sequence[Trial], units: Sequence[Unit], number: int) -> tup
     return tuple(SweepRequest(trial, *unit, f"{number}.{unit.repeat}") for trial in trials for unit in units)
 
 
-def plan_document(slo: Slo, plan: SweepPlan) -> dict[str, Any]:
-    """Return the content of plan.json."""
+def plan_document(slo: Slo, plan: SweepPlan, after_soak: Iterable[str]) -> dict[str, Any]:
+    """Return the content of plan.json; *after_soak* are the stems of the files of the passes after a soak."""
     answers = Counter(request.trial.name for request in plan.requests)
     return {
         "schema": 1,
@@ -326,18 +328,18 @@ def plan_document(slo: Slo, plan: SweepPlan) -> dict[str, Any]:
         ],
         "order": [
             {"block": block.name, "resident": dict(block.resident), "concurrency": block.concurrency}
-            | {"answers": [f"{one.trial.name}/{one.workload}/{one.canary.id}/{one.repeat}" for one in block.requests]}
+            | {
+                "answers": [
+                    f"{request.trial.name}/{request.workload}/{request.canary.id}/{request.repeat}"
+                    for request in block.requests
+                ]
+            }
             for block in plan.blocks
         ],
         "records": [
             *(trial.file for trial in plan.trials),
             "soak-1*.jsonl",
-            "forced-1*.jsonl",
-            "words-1*.jsonl",
-            "ties-1*.jsonl",
-            "warm-1*.jsonl",
-            "pauses-1*.jsonl",
-            "draws-1*.jsonl",
+            *(f"{stem}-1*.jsonl" for stem in after_soak),
             "routing.jsonl",
             *(["region.jsonl", "region-ties.jsonl"] if slo.region.axes else []),
             "host.jsonl",

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 def adapts(setting: Setting) -> bool:
     """Return whether the length of a draft is not fixed: the server chooses it, or ends a draft that is unsure."""
-    turned = dict(setting)
-    return any(turned.get(knob) == ADAPTIVE for knob in DRAFT_LENGTHS) or (turned.get("draft_p_min") or 0) > 0
+    knobs = dict(setting)
+    return any(knobs.get(knob) == ADAPTIVE for knob in DRAFT_LENGTHS) or (knobs.get("draft_p_min") or 0) > 0
 
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveResult:
     """An adaptive length compared with the best fixed one."""
 
-    one: "SettingResult"
+    adaptive: "SettingResult"
     rival: "SettingResult"
     """The fastest fixed setting."""
     ratio: Estimate | Missing
@@ -44,95 +44,103 @@ class AdaptiveResult:
 
     def document(self) -> dict[str, Any]:
         """Return it as verdict.json writes it."""
-        names = {"trial": self.one.trial.name, "against": self.rival.trial.name}
-        found = {**names, **figures("ratio", self.ratio), "chosen": self.taken}
-        return found | {"because": self.because}
+        names = {"trial": self.adaptive.trial.name, "against": self.rival.trial.name}
+        document = {**names, **figures("ratio", self.ratio), "chosen": self.taken}
+        return document | {"because": self.because}
 
 
-def compare_adaptive(seen: Sequence["SettingResult"], level: float) -> tuple[AdaptiveResult, ...]:
+def compare_adaptive(results: Sequence["SettingResult"], level: float) -> tuple[AdaptiveResult, ...]:
     """Compare every adaptive setting under the default conditions with the fastest fixed one; the best first."""
-    usual = [one for one in seen if conditions_of(one.trial.setting) == conditions_of(seen[0].trial.setting)]
-    known = [one for one in usual if isinstance(one.ratio, Estimate)]
-    fixed = [one for one in known if not adapts(one.trial.setting)]
+    usual = [
+        result for result in results if conditions_of(result.trial.setting) == conditions_of(results[0].trial.setting)
+    ]
+    measured = [result for result in usual if isinstance(result.ratio, Estimate)]
+    fixed = [result for result in measured if not adapts(result.trial.setting)]
     if not fixed:
         return ()
     rival = max(fixed, key=_center)
-    found = [_compare(one, rival, seen, level) for one in known if adapts(one.trial.setting)]
-    return tuple(sorted(found, key=lambda one: (not one.taken, -_center(one.one))))
+    comparisons = [_compare(result, rival, results, level) for result in measured if adapts(result.trial.setting)]
+    return tuple(sorted(comparisons, key=lambda comparison: (not comparison.taken, -_center(comparison.adaptive))))
 
 
 def _compare(
-    one: "SettingResult", rival: "SettingResult", seen: Sequence["SettingResult"], level: float
+    adaptive: "SettingResult", rival: "SettingResult", results: Sequence["SettingResult"], level: float
 ) -> AdaptiveResult:
-    ratio = _over(one, rival, level)
-    told = f"against the best fixed one, {_length(rival)}"
+    ratio = _over(adaptive, rival, level)
+    text = f"against the best fixed one, {_length(rival)}"
     if not isinstance(ratio, Estimate):
-        return AdaptiveResult(one, rival, ratio, taken=False, because=f"not compared {told}: {ratio.because}")
-    told = f"{show_ratio(ratio.center, ratio.lo, ratio.hi)} {told}"
-    if (worse := _collapse(one, seen, level)) is not None:
+        return AdaptiveResult(adaptive, rival, ratio, taken=False, because=f"not compared {text}: {ratio.because}")
+    text = f"{show_ratio(ratio.center, ratio.lo, ratio.hi)} {text}"
+    if (worse := _collapse(adaptive, results, level)) is not None:
         taken, why = False, worse
-    elif not one.beats_plain:
+    elif not adaptive.beats_plain:
         taken, why = False, "no gain over plain decoding is proven"
     elif ratio.lo > 1:
         taken, why = True, "proven faster"
-    elif ratio.lo > 1 / (1 + ALIKE) and (safer := _safer(one, rival, seen)) is not None:
+    elif ratio.lo > 1 / (1 + ALIKE) and (safer := _safer(adaptive, rival, results)) is not None:
         taken, why = True, f"as fast, and {safer}"
     else:
         taken, why = False, "not proven faster, so the fixed length is the smaller risk"
-    return AdaptiveResult(one, rival, ratio, taken, f"{told}: {why}")
+    return AdaptiveResult(adaptive, rival, ratio, taken, f"{text}: {why}")
 
 
-def _collapse(one: "SettingResult", seen: Sequence["SettingResult"], level: float) -> str | None:
+def _collapse(adaptive: "SettingResult", results: Sequence["SettingResult"], level: float) -> str | None:
     """Return where it is proven slower than plain decoding, or than a fixed length; None where it is nowhere."""
-    for there in _elsewhere(one, seen):
+    for there in _elsewhere(adaptive, results):
         where = _conditions(there)
         if isinstance(there.ratio, Estimate) and there.ratio.hi < 1:
             return f"at {where} it is {there.ratio.center:.2f}x plain decoding"
-        for rival in _same_conditions(there, seen):
+        for rival in _same_conditions(there, results):
             apart = _over(there, rival, level)
             if isinstance(apart, Estimate) and apart.hi < 1 / (1 + ALIKE):
                 return f"at {where} it is {apart.center:.2f}x {_length(rival)}"
     return None
 
 
-def _safer(one: "SettingResult", rival: "SettingResult", seen: Sequence["SettingResult"]) -> str | None:
+def _safer(adaptive: "SettingResult", rival: "SettingResult", results: Sequence["SettingResult"]) -> str | None:
     """Return where the fixed length is proven slower than plain decoding and this one is proven not to be."""
-    mine = {conditions_of(there.trial.setting): there.ratio for there in _elsewhere(one, seen)}
-    for there in _elsewhere(rival, seen):
-        adaptive = mine.get(conditions_of(there.trial.setting))
+    ratio_by_conditions = {conditions_of(there.trial.setting): there.ratio for there in _elsewhere(adaptive, results)}
+    for there in _elsewhere(rival, results):
+        ratio = ratio_by_conditions.get(conditions_of(there.trial.setting))
         slower = isinstance(there.ratio, Estimate) and there.ratio.hi < 1
-        if slower and isinstance(adaptive, Estimate) and adaptive.lo > 1 / (1 + ALIKE):
+        if slower and isinstance(ratio, Estimate) and ratio.lo > 1 / (1 + ALIKE):
             return f"at {_conditions(there)} only the fixed length is slower than plain decoding"
     return None
 
 
-def _length(one: "SettingResult") -> str:
-    named = [f"{knob_name(knob)} {value}" for knob, value in one.trial.setting if knob in DRAFT_LENGTHS]
-    return ", ".join(named) or one.trial.name
+def _length(result: "SettingResult") -> str:
+    lengths = [f"{knob_name(knob)} {value}" for knob, value in result.trial.setting if knob in DRAFT_LENGTHS]
+    return ", ".join(lengths) or result.trial.name
 
 
-def _conditions(one: "SettingResult") -> str:
-    return ", ".join(f"{knob_name(knob)} {value}" for knob, value in conditions_of(one.trial.setting))
+def _conditions(result: "SettingResult") -> str:
+    return ", ".join(f"{knob_name(knob)} {value}" for knob, value in conditions_of(result.trial.setting))
 
 
-def _elsewhere(one: "SettingResult", seen: Iterable["SettingResult"]) -> list["SettingResult"]:
+def _elsewhere(result: "SettingResult", results: Iterable["SettingResult"]) -> list["SettingResult"]:
     """Return the results of the same setting under other conditions."""
-    mine = chosen_of(one.trial.setting)
-    return [other for other in seen if other is not one and chosen_of(other.trial.setting) == mine]
+    knobs = chosen_of(result.trial.setting)
+    return [
+        candidate for candidate in results if candidate is not result and chosen_of(candidate.trial.setting) == knobs
+    ]
 
 
-def _same_conditions(one: "SettingResult", seen: Iterable["SettingResult"]) -> list["SettingResult"]:
-    """Return the fixed lengths measured under the conditions of *one*."""
-    here = conditions_of(one.trial.setting)
-    return [two for two in seen if conditions_of(two.trial.setting) == here and not adapts(two.trial.setting)]
+def _same_conditions(result: "SettingResult", results: Iterable["SettingResult"]) -> list["SettingResult"]:
+    """Return the fixed lengths measured under the conditions of *result*."""
+    conditions = conditions_of(result.trial.setting)
+    return [
+        candidate
+        for candidate in results
+        if conditions_of(candidate.trial.setting) == conditions and not adapts(candidate.trial.setting)
+    ]
 
 
-def _over(one: "SettingResult", rival: "SettingResult", level: float) -> Estimate | Missing:
-    shared = one.logs.keys() & rival.logs.keys()
+def _over(result: "SettingResult", rival: "SettingResult", level: float) -> Estimate | Missing:
+    shared = result.logs.keys() & rival.logs.keys()
     return intervals.geometric_mean_ratio(
-        {name: [math.exp(one.logs[name] - rival.logs[name])] for name in sorted(shared)}, level
+        {name: [math.exp(result.logs[name] - rival.logs[name])] for name in sorted(shared)}, level
     )
 
 
-def _center(one: "SettingResult") -> float:
-    return one.ratio.center if isinstance(one.ratio, Estimate) else 0.0
+def _center(result: "SettingResult") -> float:
+    return result.ratio.center if isinstance(result.ratio, Estimate) else 0.0

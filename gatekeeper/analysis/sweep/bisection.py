@@ -34,6 +34,6 @@ def next_version(words: Mapping[int, Word]) -> int | None:
 
     As `git bisect skip` does: an unclear version is passed over for its nearest neighbour.
     """
-    known = interval(words)
-    left = [at for at in range(known.last_good + 1, known.first_bad) if at not in words]
-    return min(left, key=lambda at: abs(2 * at - known.last_good - known.first_bad), default=None)
+    bounds = interval(words)
+    untested = [at for at in range(bounds.last_good + 1, bounds.first_bad) if at not in words]
+    return min(untested, key=lambda at: abs(2 * at - bounds.last_good - bounds.first_bad), default=None)

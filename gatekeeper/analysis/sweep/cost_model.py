@@ -70,15 +70,15 @@ class RoundCost:
 def positions(answers: Iterable[Generation]) -> tuple[float, ...]:
     """Return, by position of a round, the accepted share of the proposed tokens that were reached."""
     tried: dict[int, int] = defaultdict(int)
-    kept: dict[int, int] = defaultdict(int)
-    for one in successful(answers):
-        if one.answer.rounds is not None:
-            for at, count in enumerate(one.answer.rounds.tried_by_position):
+    accepted: dict[int, int] = defaultdict(int)
+    for generation in successful(answers):
+        if generation.answer.rounds is not None:
+            for at, count in enumerate(generation.answer.rounds.tried_by_position):
                 tried[at] += count
-            for at, count in enumerate(one.answer.rounds.accepted_by_position):
-                kept[at] += count
+            for at, count in enumerate(generation.answer.rounds.accepted_by_position):
+                accepted[at] += count
     reached = [at for at in sorted(tried) if tried[at]]
-    return tuple(kept[at] / tried[at] for number, at in enumerate(reached) if number == at)
+    return tuple(accepted[at] / tried[at] for number, at in enumerate(reached) if number == at)
 
 
 def expected_tokens(chances: Sequence[float]) -> float:
@@ -107,57 +107,65 @@ def break_even_chance(cost: float, length: int) -> float | None:
 
 def measure_rounds(setting: Setting, answers: Sequence[Generation], together_s: float) -> MeasuredRounds | str:
     """Return the measured rounds of one setting, or why there are none."""
-    known, claimed = counted_or_claimed(tuple(answers))
-    counted = [one for one in successful(known) if one.role is not Role.WARMUP and one.answer.rounds is not None]
-    drafted = sum(one.answer.rounds.drafted for one in counted if one.answer.rounds)
-    accepted = sum(one.answer.rounds.accepted for one in counted if one.answer.rounds)
-    rounds = sum(one.answer.rounds.rounds for one in counted if one.answer.rounds)
+    generations, claimed = counted_or_claimed(tuple(answers))
+    counted = [
+        generation
+        for generation in successful(generations)
+        if generation.role is not Role.WARMUP and generation.answer.rounds is not None
+    ]
+    drafted = sum(generation.answer.rounds.drafted for generation in counted if generation.answer.rounds)
+    accepted = sum(generation.answer.rounds.accepted for generation in counted if generation.answer.rounds)
+    rounds = sum(generation.answer.rounds.rounds for generation in counted if generation.answer.rounds)
     if not counted:
         return "this backend does not report rounds, so their cost and yield are unknown"
     if accepted and not drafted:
         return "this backend does not count drafted tokens, so the cost of a round cannot be divided"
     if not drafted or not rounds:
         return "the draft proposed no tokens: this is plain decoding with a second model in memory"
-    gaps = [[gap for gap, _ in bursts(one.answer, together_s)] for one in counted]
-    means = [fmean(seen) for seen in gaps if seen]
+    gaps = [[gap for gap, _ in bursts(generation.answer, together_s)] for generation in counted]
+    means = [fmean(answer_gaps) for answer_gaps in gaps if answer_gaps]
     if not means or median(means) <= 0:
         return "the answers arrived in too few pieces to time a round"
     chances = positions(counted)
-    seen_length = len(chances) or math.ceil(drafted / rounds)
+    measured_length = len(chances) or math.ceil(drafted / rounds)
     lengths = [dict(setting).get(knob) for knob in DRAFT_LENGTHS]
-    named = next((one for one in lengths if isinstance(one, int)), seen_length)
-    if not chances and named:
+    length = next((value for value in lengths if isinstance(value, int)), measured_length)
+    if not chances and length:
         # Counters without positions: the one chance for all positions that yields the measured tokens per round.
-        chances = (break_even_chance(1 + accepted / rounds, named) or 1.0,) * named
-    if named < 1:
+        chances = (break_even_chance(1 + accepted / rounds, length) or 1.0,) * length
+    if length < 1:
         return "no proposed token was verified"
     return MeasuredRounds(
-        setting, named, chances[:named], accepted / drafted, 1 + accepted / rounds, median(means), claimed
+        setting, length, chances[:length], accepted / drafted, 1 + accepted / rounds, median(means), claimed
     )
 
 
 def plain_seconds(answers: Sequence[Generation]) -> float | None:
     """Return plain decoding's median time per token."""
-    rates = [rate for one in successful(answers) if one.role is not Role.WARMUP and (rate := decode_rate(one.answer))]
+    rates = [
+        rate
+        for generation in successful(answers)
+        if generation.role is not Role.WARMUP and (rate := decode_rate(generation.answer))
+    ]
     return 1 / median(rates) if rates else None
 
 
-def costs(seen: Sequence[MeasuredRounds], plain_token: float) -> dict[str, RoundCost]:
+def costs(measurements: Sequence[MeasuredRounds], plain_token: float) -> dict[str, RoundCost]:
     """Return the cost by draft: fitted to its round times, or else estimated from one of them."""
     by_draft: dict[str, list[MeasuredRounds]] = defaultdict(list)
-    for one in seen:
-        by_draft[one.draft].append(one)
-    found = {draft: cost for draft, group in by_draft.items() if (cost := _line(group)) is not None}
-    known = next(iter(found.values()), None)
+    for measurement in measurements:
+        by_draft[measurement.draft].append(measurement)
+    cost_by_draft = {draft: cost for draft, group in by_draft.items() if (cost := _line(group)) is not None}
+    fit = next(iter(cost_by_draft.values()), None)
     for draft, group in by_draft.items():
-        if draft not in found:
-            found[draft] = _guess(group, known, plain_token)
-    return found
+        if draft not in cost_by_draft:
+            cost_by_draft[draft] = _guess(group, fit, plain_token)
+    return cost_by_draft
 
 
 def _line(group: Sequence[MeasuredRounds]) -> RoundCost | None:
     """Fit round time = verify + length * step by least squares; None for one length, or where the fit is impossible."""
-    points = sorted((one.length, one.seconds) for one in group)
+    points = sorted((measurement.length, measurement.seconds) for measurement in group)
     lengths = sorted({length for length, _ in points})
     if len(lengths) < 2:
         return None
@@ -167,55 +175,55 @@ def _line(group: Sequence[MeasuredRounds]) -> RoundCost | None:
     if verify <= 0 or step < 0:
         return None
     misfit = max(abs(s / (verify + k * step) - 1) for k, s in points) if len(lengths) > 2 else None
-    what = ", ".join(str(length) for length in lengths)
+    fitted_lengths = ", ".join(str(length) for length in lengths)
     exact = "" if misfit is not None else " (two points, so the fit is exact)"
-    return RoundCost(verify, step, f"a line through the round times at draft lengths {what}{exact}", misfit)
+    return RoundCost(verify, step, f"a line through the round times at draft lengths {fitted_lengths}{exact}", misfit)
 
 
-def _guess(group: Sequence[MeasuredRounds], other: RoundCost | None, plain_token: float) -> RoundCost:
+def _guess(group: Sequence[MeasuredRounds], fit: RoundCost | None, plain_token: float) -> RoundCost:
     """Split one round time: the verify pass from another draft's fit, else as long as a plain token."""
-    one = group[0]
-    verify = other.verify if other is not None else plain_token
-    whose = "another draft's fit" if other is not None else "plain decoding's time per token (assumed)"
-    seconds = fmean(same.seconds for same in group if same.length == one.length)
+    rounds = group[0]
+    verify = fit.verify if fit is not None else plain_token
+    whose = "another draft's fit" if fit is not None else "plain decoding's time per token (assumed)"
+    seconds = fmean(measurement.seconds for measurement in group if measurement.length == rounds.length)
     if seconds < verify:
         return RoundCost(
-            seconds, 0.0, f"the round time at draft length {one.length}, counted entirely as the verify pass"
+            seconds, 0.0, f"the round time at draft length {rounds.length}, counted entirely as the verify pass"
         )
     return RoundCost(
         verify,
-        (seconds - verify) / one.length,
-        f"the round time at draft length {one.length}, minus a verify pass taken from {whose}",
-        assumed=other is None,
+        (seconds - verify) / rounds.length,
+        f"the round time at draft length {rounds.length}, minus a verify pass taken from {whose}",
+        assumed=fit is None,
     )
 
 
 def explain(
-    one: MeasuredRounds, cost: RoundCost, plain_token: float, longest: Sequence[float], ratio: float | None
+    rounds: MeasuredRounds, cost: RoundCost, plain_token: float, longest: Sequence[float], ratio: float | None
 ) -> dict[str, Any]:
     """Return model and measurement, as verdict.json writes them; *longest* are the draft's known chances."""
-    relative = cost.round(one.length) / plain_token
-    yields = expected_tokens(one.chances)
+    relative = cost.round(rounds.length) / plain_token
+    yields = expected_tokens(rounds.chances)
     modelled = yields / relative
     best, gain = _best(cost, plain_token, longest)
-    chance = break_even_chance(relative, one.length) if relative > 1 else None
+    chance = break_even_chance(relative, rounds.length) if relative > 1 else None
     return {
-        "acceptance_by_position": [rounded(chance) for chance in one.chances],
-        "tokens_per_round": {"modelled": rounded(yields), "measured": rounded(one.tokens)},
+        "acceptance_by_position": [rounded(chance) for chance in rounds.chances],
+        "tokens_per_round": {"modelled": rounded(yields), "measured": rounded(rounds.tokens)},
         "seconds": {
             "plain_token": rounded(plain_token),
             "verify": rounded(cost.verify),
             "draft_step": rounded(cost.step),
-            "round": rounded(one.seconds),
+            "round": rounded(rounds.seconds),
         },
         "cost_from": cost.source,
-        "rounds_from": "claims" if one.claimed else "ours",
+        "rounds_from": "claims" if rounds.claimed else "ours",
         "misfit": rounded(cost.misfit) if cost.misfit is not None else None,
         "ratio": {"modelled": rounded(modelled), "measured": rounded(ratio) if ratio is not None else None},
-        "break_even_acceptance": rounded((relative - 1) / one.length) if relative > 1 else None,
+        "break_even_acceptance": rounded((relative - 1) / rounds.length) if relative > 1 else None,
         "break_even_chance": rounded(chance) if chance is not None else None,
         "best_length": {"length": best, "modelled": rounded(gain)},
-        "because": _because(one, cost, plain_token, (modelled, ratio), (best, gain)),
+        "because": _because(rounds, cost, plain_token, (modelled, ratio), (best, gain)),
     }
 
 
@@ -228,30 +236,30 @@ def _best(cost: RoundCost, plain_token: float, chances: Sequence[float]) -> tupl
 
 
 def _because(
-    one: MeasuredRounds,
+    rounds: MeasuredRounds,
     cost: RoundCost,
     plain_token: float,
     ratios: tuple[float, float | None],
     best: tuple[int, float],
 ) -> str:
     modelled, measured = ratios
-    relative, verify = cost.round(one.length) / plain_token, cost.verify / plain_token
-    yields = expected_tokens(one.chances)
+    relative, verify = cost.round(rounds.length) / plain_token, cost.verify / plain_token
+    yields = expected_tokens(rounds.chances)
     text = f"one round takes the time of {relative:.2f} plain tokens"
     if round(verify, 2) < 1:  # a verify pass reads the same weights as a plain token, so it cannot take less time
         return f"{text} and yields {yields:.2f}; the times are too noisy to say what a draft costs here"
-    needed = (relative - 1) / one.length
-    side = "above" if one.acceptance > needed else "below"
+    needed = (relative - 1) / rounds.length
+    side = "above" if rounds.acceptance > needed else "below"
     assumed = " (assumed)" if cost.assumed else ""
     text += (
-        f" ({verify:.2f} to verify{assumed}, {one.length} x {cost.step / plain_token:.3f} to draft) and yields "
+        f" ({verify:.2f} to verify{assumed}, {rounds.length} x {cost.step / plain_token:.3f} to draft) and yields "
         f"{yields:.2f}: {modelled:.2f}x expected"
     )
     if measured is not None and abs(modelled / measured - 1) > MISFIT:
         text += f", {measured:.2f}x measured (the estimate leaves out a cost or a saving)"
     if relative > 1:
-        text += f"; acceptance {one.acceptance:.2f} is {side} the break-even of {_share(needed)}"
-    return f"{text}; {_advice(one, cost, plain_token, modelled, best)}"
+        text += f"; acceptance {rounds.acceptance:.2f} is {side} the break-even of {_share(needed)}"
+    return f"{text}; {_advice(rounds, cost, plain_token, modelled, best)}"
 
 
 def _share(needed: float) -> str:
@@ -260,40 +268,46 @@ def _share(needed: float) -> str:
     return f"{needed:.2f}"
 
 
-def _advice(one: MeasuredRounds, cost: RoundCost, plain_token: float, modelled: float, best: tuple[int, float]) -> str:
+def _advice(
+    rounds: MeasuredRounds, cost: RoundCost, plain_token: float, modelled: float, best: tuple[int, float]
+) -> str:
     """Name the change from which the model expects most."""
     length, gain = best
-    knob = next((knob for knob in DRAFT_LENGTHS if dict(one.setting).get(knob)), DRAFT_LENGTHS[0])
-    if gain > 1 and length != one.length and gain > WORTH_SAYING * modelled:
+    knob = next((knob for knob in DRAFT_LENGTHS if dict(rounds.setting).get(knob)), DRAFT_LENGTHS[0])
+    if gain > 1 and length != rounds.length and gain > WORTH_SAYING * modelled:
         return f"{knob} = {length} is expected to give {gain:.2f}x"
     if modelled > 1:
         return "no other draft length measured here is expected to be faster"
-    free = expected_tokens(one.chances) * plain_token / cost.verify
+    free = expected_tokens(rounds.chances) * plain_token / cost.verify
     if free > WORTH_SAYING:
         return f"a lighter draft could help: one that took no time would give {free:.2f}x"
-    if (one.length + 1) * plain_token > cost.round(one.length):
+    if (rounds.length + 1) * plain_token > cost.round(rounds.length):
         return "only a draft with a higher acceptance could help"
-    return f"no draft can help: verifying {one.length} tokens takes longer than they can save"
+    return f"no draft can help: verifying {rounds.length} tokens takes longer than they can save"
 
 
 def explanations(
     settings: Mapping[str, MeasuredRounds | str], plain_token: float | None, ratios: Mapping[str, float]
 ) -> dict[str, dict[str, Any]]:
     """Return the explanation of every setting by its trial's name, or why there is none."""
-    known = [one for one in settings.values() if isinstance(one, MeasuredRounds)]
+    measurements = [measurement for measurement in settings.values() if isinstance(measurement, MeasuredRounds)]
     if plain_token is None:
         return {name: {"because": "plain decoding's time per token was not measured"} for name in settings}
-    by_draft = costs(known, plain_token)
+    by_draft = costs(measurements, plain_token)
     out: dict[str, dict[str, Any]] = {}
-    for name, one in settings.items():
-        if isinstance(one, str):
-            out[name] = {"because": one}
+    for name, rounds in settings.items():
+        if isinstance(rounds, str):
+            out[name] = {"because": rounds}
             continue
-        longest = max((other.chances for other in known if other.draft == one.draft), key=len)
-        out[name] = explain(one, by_draft[one.draft], plain_token, _joined(one.chances, longest), ratios.get(name))
+        longest = max(
+            (measurement.chances for measurement in measurements if measurement.draft == rounds.draft), key=len
+        )
+        out[name] = explain(
+            rounds, by_draft[rounds.draft], plain_token, _joined(rounds.chances, longest), ratios.get(name)
+        )
     return out
 
 
-def _joined(mine: Sequence[float], longest: Sequence[float]) -> tuple[float, ...]:
+def _joined(chances: Sequence[float], longest: Sequence[float]) -> tuple[float, ...]:
     """Return a setting's own chances, followed by those of the same draft's longest setting beyond them."""
-    return (*mine, *longest[len(mine) :])
+    return (*chances, *longest[len(chances) :])

@@ -75,11 +75,11 @@ class EarlyStops:
     maybe_bimodal: bool = False
     """Plain decoding varies so much that only all of its answers can show whether it is bimodal."""
 
-    def ratio(self, one: Trial, other: Trial) -> Estimate | Missing | None:
+    def ratio(self, candidate: Trial, rival: Trial) -> Estimate | Missing | None:
         """Return the interval of one candidate's speed over another's, after all looks together."""
-        if (seen := self.apart.get((one.name, other.name))) is not None:
-            return seen
-        back = self.apart.get((other.name, one.name))
+        if (ratio := self.apart.get((candidate.name, rival.name))) is not None:
+            return ratio
+        back = self.apart.get((rival.name, candidate.name))
         if isinstance(back, Estimate):
             return replace(back, center=1 / back.center, lo=1 / back.hi, hi=1 / back.lo)
         return back
@@ -93,11 +93,11 @@ class EarlyStops:
         if trial.arm == "candidate":
             return trial.name not in self.stops
         baseline = BASELINE if trial.name == NULL else trial.name
-        compared = [one for one in block.candidates if one.baseline == baseline]
+        compared = [candidate for candidate in block.candidates if candidate.baseline == baseline]
         return (
             not compared
             or (self.maybe_bimodal and baseline == BASELINE)
-            or any(one.name not in self.stops for one in compared)
+            or any(candidate.name not in self.stops for candidate in compared)
         )
 
 
@@ -106,16 +106,16 @@ def early_stops(sweep: SweepAnswers, before: int | None = None) -> EarlyStops:
 
     A look reads only the answers of its own and of earlier stretches, so later records do not change it.
     """
-    found = EarlyStops()
+    state = EarlyStops()
     counts = sweep.plan.looks.get(sweep.workload, ())
     candidates = competing(sweep.slo, sweep.plan)
     if len(counts) < 2 or not candidates:
-        return found
+        return state
     looks = _Looks(sweep, candidates)
     errors = sequential.nominal_errors(counts, counts[-1], (1 - bound_level(sweep.slo)) / len(candidates))
     for number in range(1, (len(counts) if before is None else min(before + 1, len(counts)))):
-        looks.look(found, number, errors[number - 1])
-    return found
+        looks.look(state, number, errors[number - 1])
+    return state
 
 
 def competing(slo: Slo, plan: SweepPlan) -> tuple[Trial, ...]:
@@ -125,19 +125,19 @@ def competing(slo: Slo, plan: SweepPlan) -> tuple[Trial, ...]:
     full.
     """
     return tuple(
-        one
-        for one in plan.candidates
-        if conditions_of(one.setting) == conditions_of(plan.candidates[0].setting)
-        and concurrency_of(slo, one.setting) == 1
+        trial
+        for trial in plan.candidates
+        if conditions_of(trial.setting) == conditions_of(plan.candidates[0].setting)
+        and concurrency_of(slo, trial.setting) == 1
     )
 
 
 def contests(slo: Slo, candidates: Sequence[Trial]) -> tuple[tuple[Trial, ...], ...]:
     """Return the groups of candidates of which one is chosen: a whole grid, else one knob's values and the default."""
-    moved = [knob for knob in CHOSEN if any(one.changed == knob for one in candidates)]
-    if slo.sweep.design == "grid" or len(moved) < 2:
+    knobs = [knob for knob in CHOSEN if any(trial.changed == knob for trial in candidates)]
+    if slo.sweep.design == "grid" or len(knobs) < 2:
         return (tuple(candidates),)
-    return tuple(tuple(one for one in candidates if one.changed in {None, knob}) for knob in moved)
+    return tuple(tuple(trial for trial in candidates if trial.changed in {None, knob}) for knob in knobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +164,13 @@ class _Looks:
             if request.workload == sweep.workload
         }
         self._plain = self._answers(BASELINE) + self._answers(NULL)
-        together = burst_gap(one for at, one in self._plain if at == 0)
+        together = burst_gap(generation for at, generation in self._plain if at == 0)
         self._measures: dict[str, Callable[[Answer], float | None]] = {
             "throughput_ratio": partial(decode_rate, together_s=together),
             "answer_throughput_ratio": answer_rate,
         }
-        null = [one for one in sweep.plan.trials if one.name == NULL]
-        self._pairs = {one.name: self._paired(one) for one in (*candidates, *null)}
+        null = [trial for trial in sweep.plan.trials if trial.name == NULL]
+        self._pairs = {trial.name: self._paired(trial) for trial in (*candidates, *null)}
         self._canaries = len({canary for _, _, canary in self._stretch})
         planned = Counter(canary for trial, _, canary in self._stretch if trial in {BASELINE, NULL})
         often = [count for count in planned.values() if count >= comparability.BIMODAL_REPEATS]
@@ -179,72 +179,77 @@ class _Looks:
 
     def _answers(self, trial: str) -> list[tuple[int, Generation]]:
         """Return a trial's answers with their stretch, without those that are not in the plan."""
-        found = [(self._stretch.get((trial, one.pair, one.canary)), one) for one in self._sweep.of(trial)]
-        return [(at, one) for at, one in found if at is not None and one.role is not Role.WARMUP]
+        answers = [
+            (self._stretch.get((trial, generation.pair, generation.canary)), generation)
+            for generation in self._sweep.of(trial)
+        ]
+        return [(at, generation) for at, generation in answers if at is not None and generation.role is not Role.WARMUP]
 
     def _paired(self, trial: Trial) -> list[_Pair]:
-        plain = {(one.pair, one.canary): one for _, one in self._answers(trial.baseline)}
+        plain = {(generation.pair, generation.canary): generation for _, generation in self._answers(trial.baseline)}
         null, greedy = self._sweep.null_answers(trial), self._sweep.greedy(trial)
-        found = []
-        for at, mine in self._answers(trial.name):
-            if (baseline := plain.get((mine.pair, mine.canary))) is not None:
-                second = null.get((mine.pair, mine.canary))
+        pairs = []
+        for at, candidate in self._answers(trial.name):
+            if (baseline := plain.get((candidate.pair, candidate.canary))) is not None:
+                second = null.get((candidate.pair, candidate.canary))
                 logs = {
-                    name: mean_log_ratio(mine, baseline, second, read, greedy=greedy)
+                    name: mean_log_ratio(candidate, baseline, second, read, greedy=greedy)
                     for name, read in self._measures.items()
                 }
-                found.append(_Pair(at, mine.canary, logs))
-        return found
+                pairs.append(_Pair(at, candidate.canary, logs))
+        return pairs
 
     def _seen(self, trial: str, number: int) -> tuple[str, dict[str, float]]:
         """Return the measure of a trial at a look and its mean log ratio by canary; empty if many pairs are lost."""
-        pairs = [one for one in self._pairs.get(trial, ()) if one.stretch < number]
+        pairs = [pair for pair in self._pairs.get(trial, ()) if pair.stretch < number]
         for measure in self._measures:
-            kept = [(one.canary, value) for one in pairs if (value := one.logs[measure]) is not None]
-            if kept and len(kept) >= (1 - MOST_LOST) * len(pairs):
+            logs = [(pair.canary, value) for pair in pairs if (value := pair.logs[measure]) is not None]
+            if logs and len(logs) >= (1 - MOST_LOST) * len(pairs):
                 by_canary: dict[str, list[float]] = defaultdict(list)
-                for canary, value in kept:
+                for canary, value in logs:
                     by_canary[canary].append(value)
                 return measure, {canary: fmean(values) for canary, values in sorted(by_canary.items())}
         return "", {}
 
-    def look(self, found: EarlyStops, number: int, error: float) -> None:
+    def look(self, state: EarlyStops, number: int, error: float) -> None:
         """Look after stretch *number* (from 1), with the nominal *error* of this look."""
-        found.looks = number
-        plain = [one for at, one in self._plain if at < number]
+        state.looks = number
+        plain = [generation for at, generation in self._plain if at < number]
         _, null = self._seen(NULL, number)
         noise = self._noise(number)
-        found.maybe_bimodal = self._maybe_bimodal(plain, noise)
-        live = [one for one in self._candidates if one.name not in found.stops]
+        state.maybe_bimodal = self._maybe_bimodal(plain, noise)
+        live = [trial for trial in self._candidates if trial.name not in state.stops]
         if not live or comparability.instability(plain, self._sweep.plan.terms.rules) is not None:
             return
-        seen = {one.name: self._seen(one.name, number) for one in live}
-        for name, (_, logs) in seen.items():
-            before = found.against_plain.get(name)
-            found.against_plain[name] = sequential.intersected(before, sequential.interval(list(logs.values()), error))
-            if self._gains(found.against_plain[name], null):
-                found.passed.add(name)
-        for one, other in combinations([trial.name for trial in live], 2):
-            (measure, mine), (same, theirs) = seen[one], seen[other]
-            if measure == same:
-                apart = [mine[canary] - theirs[canary] for canary in mine if canary in theirs]
+        measurements = {trial.name: self._seen(trial.name, number) for trial in live}
+        for name, (_, logs) in measurements.items():
+            before = state.against_plain.get(name)
+            state.against_plain[name] = sequential.intersected(before, sequential.interval(list(logs.values()), error))
+            if self._gains(state.against_plain[name], null):
+                state.passed.add(name)
+        for first, second in combinations([trial.name for trial in live], 2):
+            (first_measure, first_logs), (second_measure, second_logs) = measurements[first], measurements[second]
+            if first_measure == second_measure:
+                apart = [first_logs[canary] - second_logs[canary] for canary in first_logs if canary in second_logs]
                 now = sequential.interval(apart, error)
-                found.apart[one, other] = sequential.intersected(found.apart.get((one, other)), now)
-        self._stop(found, live, {name: measure for name, (measure, _) in seen.items()})
-        left = [trial for trial in live if trial.name not in found.stops]
+                state.apart[first, second] = sequential.intersected(state.apart.get((first, second)), now)
+        self._stop(state, live, {name: measure for name, (measure, _) in measurements.items()})
+        remaining = [trial for trial in live if trial.name not in state.stops]
         # Repeats also narrow the null arm, so they are skipped only where a ratio is clearly outside of its noise.
         edge = _edge(sequential.interval(list(null.values()), error))
-        clear = [trial for trial in left if _outside(found.against_plain[trial.name], edge)]
-        if left == clear and self._repeats_add_nothing([seen[trial.name][1] for trial in left], noise, number):
-            for trial in left:
-                because = f"{_compared(found.against_plain[trial.name])}; repeats would not narrow the interval"
-                found.stop(trial, "repeats-add-nothing", because)
+        clear = [trial for trial in remaining if _outside(state.against_plain[trial.name], edge)]
+        if remaining == clear and self._repeats_add_nothing(
+            [measurements[trial.name][1] for trial in remaining], noise, number
+        ):
+            for trial in remaining:
+                because = f"{_compared(state.against_plain[trial.name])}; repeats would not narrow the interval"
+                state.stop(trial, "repeats-add-nothing", because)
 
     def _noise(self, number: int) -> float | None:
         """Return the variance of one log ratio of plain over plain decoding; None with too few pairs."""
-        pairs = [one for one in self._pairs.get(NULL, ()) if one.stretch < number]
+        pairs = [pair for pair in self._pairs.get(NULL, ()) if pair.stretch < number]
         for measure in self._measures:
-            logs = [value for one in pairs if (value := one.logs[measure]) is not None]
+            logs = [value for pair in pairs if (value := pair.logs[measure]) is not None]
             if len(logs) >= max(sequential.MIN_CANARIES, (1 - MOST_LOST) * len(pairs)):
                 return variance(logs)
         return None
@@ -255,16 +260,22 @@ class _Looks:
         It depends on counts and spreads, never on which setting is faster, so it favours none.
         """
         repeats = self._counts[number - 1] / self._canaries
-        if repeats < 1 or noise is None or any(len(one) < sequential.MIN_CANARIES for one in logs):
+        if repeats < 1 or noise is None or any(len(by_canary) < sequential.MIN_CANARIES for by_canary in logs):
             return False
         gone = noise * (1 / repeats - self._canaries / self._counts[-1])
-        apart = [[one[name] - two[name] for name in one if name in two] for one, two in combinations(logs, 2)]
-        spreads = [variance(values) for values in (*(list(one.values()) for one in logs), *apart) if len(values) > 1]
+        apart = [
+            [first[name] - second[name] for name in first if name in second] for first, second in combinations(logs, 2)
+        ]
+        spreads = [
+            variance(values)
+            for values in (*(list(by_canary.values()) for by_canary in logs), *apart)
+            if len(values) > 1
+        ]
         return all(spread - gone >= WIDTH_KEPT**2 * spread for spread in spreads)
 
     def _maybe_bimodal(self, plain: Sequence[Generation], noise: float | None) -> bool:
         """Return whether plain answers may be bimodal and are too few to show it."""
-        each = Counter(one.canary for one in plain)
+        each = Counter(generation.canary for generation in plain)
         often = sum(count for count in each.values() if count >= comparability.BIMODAL_REPEATS)
         enough = not self._can_show_modes or often >= comparability.BIMODAL_ANSWERS
         return not enough and (noise is None or noise > BIMODAL_LOG_SD**2)
@@ -274,31 +285,35 @@ class _Looks:
         edge = _edge(sequential.interval(list(null.values()), 1 - self._sweep.slo.confidence))
         return sequential.decide(ratio, 1) == "pass" and isinstance(ratio, Estimate) and ratio.center > edge
 
-    def _stop(self, found: EarlyStops, live: Sequence[Trial], measures: Mapping[str, str]) -> None:
+    def _stop(self, state: EarlyStops, live: Sequence[Trial], measures: Mapping[str, str]) -> None:
         """Stop the settings that are proven slower, then those that are decided."""
-        words = {one.name: sequential.decide(found.against_plain.get(one.name), 1) for one in self._candidates}
+        words = {trial.name: sequential.decide(state.against_plain.get(trial.name), 1) for trial in self._candidates}
         all_slower = all(word == "fail" for word in words.values())
         alone = len(self._contests) == 1  # else a knob's best value counts in combination, even if slow by itself
-        for one in live:
-            ratio, bound = found.against_plain[one.name], self._bound(measures[one.name])
-            faster = [_faster(found, one, contest) for contest in self._contests if one in contest]
-            if words[one.name] == "fail" and (alone or all_slower):
-                found.stop(one, "slower-than-plain", _compared(ratio))
+        for trial in live:
+            ratio, bound = state.against_plain[trial.name], self._bound(measures[trial.name])
+            faster = [_faster(state, trial, contest) for contest in self._contests if trial in contest]
+            if words[trial.name] == "fail" and (alone or all_slower):
+                state.stop(trial, "slower-than-plain", _compared(ratio))
             elif (best := faster[0]) is not None and all(faster):
-                found.stop(one, "slower-than-another", _compared(found.ratio(one, best), _apart(best, one)))
+                state.stop(trial, "slower-than-another", _compared(state.ratio(trial, best), _apart(best, trial)))
             elif alone and bound is not None and sequential.decide(ratio, bound) == "fail":
-                found.stop(one, "below-the-bound", f"{_compared(ratio)}; the objective requires {bound:g}x")
-        settled = [contest for contest in self._contests if _settled(found, contest)]
-        decided = [one for one in live if one.name in found.passed or words[one.name] == "fail"]
-        for one in decided:
-            racing = [contest for contest in self._contests if one in _racing(found, contest)]
-            if one.name not in found.stops and all(contest in settled for contest in racing):
-                found.stop(one, "decided", _compared(found.against_plain[one.name]))
+                state.stop(trial, "below-the-bound", f"{_compared(ratio)}; the objective requires {bound:g}x")
+        settled = [contest for contest in self._contests if _settled(state, contest)]
+        decided = [trial for trial in live if trial.name in state.passed or words[trial.name] == "fail"]
+        for trial in decided:
+            racing = [contest for contest in self._contests if trial in _racing(state, contest)]
+            if trial.name not in state.stops and all(contest in settled for contest in racing):
+                state.stop(trial, "decided", _compared(state.against_plain[trial.name]))
 
     def _bound(self, measure: str) -> float | None:
         """Return the highest bound of the objectives on *measure*, which a setting must meet."""
         objectives = self._sweep.slo.objectives_for(self._sweep.workload, speculating=True)
-        floors = [one.threshold for one in objectives if one.metric == measure and one.bound == "at_least"]
+        floors = [
+            objective.threshold
+            for objective in objectives
+            if objective.metric == measure and objective.bound == "at_least"
+        ]
         return max(floors, default=None)
 
 
@@ -312,22 +327,24 @@ def _outside(ratio: Estimate | Missing, edge: float) -> bool:
     return isinstance(ratio, Estimate) and not 1 / edge <= ratio.center <= edge
 
 
-def _racing(found: EarlyStops, contest: Sequence[Trial]) -> list[Trial]:
+def _racing(state: EarlyStops, contest: Sequence[Trial]) -> list[Trial]:
     """Return the candidates of a contest that may still be the fastest."""
-    left = [one for one in contest if one.name not in found.stops or found.stops[one.name].kind == "decided"]
-    return [one for one in left if _faster(found, one, contest) is None]
+    candidates = [
+        trial for trial in contest if trial.name not in state.stops or state.stops[trial.name].kind == "decided"
+    ]
+    return [trial for trial in candidates if _faster(state, trial, contest) is None]
 
 
-def _faster(found: EarlyStops, one: Trial, contest: Sequence[Trial]) -> Trial | None:
+def _faster(state: EarlyStops, trial: Trial, contest: Sequence[Trial]) -> Trial | None:
     """Return a candidate of the contest that is proven faster, if there is one."""
-    rivals = (rival for rival in contest if rival is not one)
-    return next((rival for rival in rivals if sequential.decide(found.ratio(one, rival), 1) == "fail"), None)
+    rivals = (rival for rival in contest if rival is not trial)
+    return next((rival for rival in rivals if sequential.decide(state.ratio(trial, rival), 1) == "fail"), None)
 
 
-def _settled(found: EarlyStops, contest: Sequence[Trial]) -> bool:
+def _settled(state: EarlyStops, contest: Sequence[Trial]) -> bool:
     """Return whether all candidates that may still be the fastest are proven alike."""
-    apart = [found.ratio(one, rival) for one, rival in combinations(_racing(found, contest), 2)]
-    return all(isinstance(one, Estimate) and 1 / (1 + ALIKE) < one.lo and one.hi < 1 + ALIKE for one in apart)
+    ratios = [state.ratio(trial, rival) for trial, rival in combinations(_racing(state, contest), 2)]
+    return all(isinstance(ratio, Estimate) and 1 / (1 + ALIKE) < ratio.lo and ratio.hi < 1 + ALIKE for ratio in ratios)
 
 
 def _compared(ratio: Estimate | Missing | None, rival: str = "plain decoding") -> str:
@@ -335,16 +352,18 @@ def _compared(ratio: Estimate | Missing | None, rival: str = "plain decoding") -
     if not isinstance(ratio, Estimate):
         return f"not compared with {rival}"
     measured = show_ratio(ratio.center, ratio.lo, ratio.hi)
-    said = compare_speed(ratio.center, rival)
+    comparison = compare_speed(ratio.center, rival)
     with_it = (
-        f"{said} ({ratio.lo:.2f}x to {ratio.hi:.2f}x)"
-        if said.startswith(f"{ratio.center:.2f}x")
-        else f"{said}: {measured}"
+        f"{comparison} ({ratio.lo:.2f}x to {ratio.hi:.2f}x)"
+        if comparison.startswith(f"{ratio.center:.2f}x")
+        else f"{comparison}: {measured}"
     )
     return f"{with_it} on {ratio.n} canaries"
 
 
-def _apart(trial: Trial, other: Trial) -> str:
+def _apart(trial: Trial, rival: Trial) -> str:
     """Name the knobs in which a trial differs from another: draft length 6."""
-    mine, theirs = dict(trial.setting), dict(other.setting)
-    return ", ".join(f"{knob_name(knob)} {last_part(mine[knob])}" for knob in mine if mine[knob] != theirs.get(knob))
+    knobs, rival_knobs = dict(trial.setting), dict(rival.setting)
+    return ", ".join(
+        f"{knob_name(knob)} {last_part(knobs[knob])}" for knob in knobs if knobs[knob] != rival_knobs.get(knob)
+    )

@@ -26,93 +26,99 @@ RELEVANT = 0.05
 
 def with_explanations(sweep: SweepAnswers, choice: Choice) -> Choice:
     """Return the choice with the explanations that the sweep's answers give."""
-    if not choice.seen:
+    if not choice.results:
         return choice
     return replace(
         choice,
-        models=_models(sweep, choice.seen),
-        effects=tuple(main_effects(choice.seen, sweep.slo.confidence)),
+        models=_models(sweep, choice.results),
+        effects=tuple(main_effects(choice.results, sweep.slo.confidence)),
         concurrency=_concurrency(sweep, choice.setting),
     )
 
 
-def _models(sweep: SweepAnswers, seen: Sequence[SettingResult]) -> dict[str, dict[str, Any]]:
+def _models(sweep: SweepAnswers, results: Sequence[SettingResult]) -> dict[str, dict[str, Any]]:
     """Explain each setting against the plain decoding under the same conditions."""
     out: dict[str, dict[str, Any]] = {}
     groups: dict[str, list[SettingResult]] = {}
-    for one in seen:
-        groups.setdefault(one.trial.baseline, []).append(one)
+    for result in results:
+        groups.setdefault(result.trial.baseline, []).append(result)
     for baseline, group in groups.items():
         if concurrency_of(sweep.slo, group[0].trial.setting) > 1:
             why = "concurrent answers share the machine, so the time of a round is not its cost"
-            out |= {one.trial.name: {"because": why} for one in group}
+            out |= {result.trial.name: {"because": why} for result in group}
             continue
         plain = sweep.of(baseline)
         together = burst_gap(plain)
         settings = {
-            one.trial.name: cost_model.measure_rounds(one.trial.setting, sweep.of(one.trial.name), together)
-            for one in group
+            result.trial.name: cost_model.measure_rounds(result.trial.setting, sweep.of(result.trial.name), together)
+            for result in group
         }
         ratios = {
-            one.trial.name: one.ratio.center
-            for one in group
-            if isinstance(one.ratio, Estimate) and one.measure == "throughput_ratio"
+            result.trial.name: result.ratio.center
+            for result in group
+            if isinstance(result.ratio, Estimate) and result.measure == "throughput_ratio"
         }
         out |= cost_model.explanations(settings, cost_model.plain_seconds(plain), ratios)
     return out
 
 
-def main_effects(seen: Sequence[SettingResult], level: float) -> list[dict[str, Any]]:
+def main_effects(results: Sequence[SettingResult], level: float) -> list[dict[str, Any]]:
     """Return every swept knob with the effects of its values against the default, the largest first.
 
     Each value is compared on the same canaries, averaged over the settings of the other knobs. The allowed error is
-    split over a knob's values. Concurrency is left out: above one stream another measure counts. The first of *seen* is
-    the default setting.
+    split over a knob's values. Concurrency is left out: above one stream another measure counts. The first of *results*
+    is the default setting.
     """
-    found = []
-    known = [one for one in seen if isinstance(one.ratio, Estimate)]
+    effects = []
+    measured = [result for result in results if isinstance(result.ratio, Estimate)]
     for knob in (*CHOSEN, *CONDITIONS):
-        base = dict(seen[0].trial.setting).get(knob)
-        values = dict.fromkeys(dict(one.trial.setting).get(knob) for one in known)
-        others = [value for value in values if value != base]
-        if knob != "concurrency" and others:
-            each = 1 - (1 - level) / len(others)
-            found.append(_document(knob, base, {value: _effect(known, knob, base, value, each) for value in others}))
-    return sorted(found, key=lambda one: -one["size"] if one["size"] is not None else 1.0)
+        base = dict(results[0].trial.setting).get(knob)
+        values = dict.fromkeys(dict(result.trial.setting).get(knob) for result in measured)
+        alternatives = [value for value in values if value != base]
+        if knob != "concurrency" and alternatives:
+            each = 1 - (1 - level) / len(alternatives)
+            effects.append(
+                _document(knob, base, {value: _effect(measured, knob, base, value, each) for value in alternatives})
+            )
+    return sorted(effects, key=lambda effect: -effect["size"] if effect["size"] is not None else 1.0)
 
 
-def _effect(seen: Sequence[SettingResult], knob: str, base: Any, value: Any, level: float) -> Estimate | Missing:
+def _effect(results: Sequence[SettingResult], knob: str, base: Any, value: Any, level: float) -> Estimate | Missing:
     """Compare two values of a knob, over pairs of settings that differ only in it."""
 
-    def rest(one: SettingResult) -> Setting:
-        return tuple((name, value) for name, value in one.trial.setting if name != knob)
+    def rest(result: SettingResult) -> Setting:
+        return tuple((name, value) for name, value in result.trial.setting if name != knob)
 
-    at_base = {rest(one): one for one in seen if dict(one.trial.setting).get(knob) == base}
+    at_base = {rest(result): result for result in results if dict(result.trial.setting).get(knob) == base}
     apart: dict[str, list[float]] = defaultdict(list)
-    for one in seen:
-        other = at_base.get(rest(one))
-        if dict(one.trial.setting).get(knob) == value and other is not None and other.measure == one.measure:
-            for canary in sorted(one.logs.keys() & other.logs.keys()):
-                apart[canary].append(one.logs[canary] - other.logs[canary])
+    for result in results:
+        base_result = at_base.get(rest(result))
+        if (
+            dict(result.trial.setting).get(knob) == value
+            and base_result is not None
+            and base_result.measure == result.measure
+        ):
+            for canary in sorted(result.logs.keys() & base_result.logs.keys()):
+                apart[canary].append(result.logs[canary] - base_result.logs[canary])
     return intervals.geometric_mean_ratio({name: [math.exp(fmean(logs))] for name, logs in apart.items()}, level)
 
 
 def _document(knob: str, base: Any, factors: Mapping[Any, Estimate | Missing]) -> dict[str, Any]:
-    known = [one for one in factors.values() if isinstance(one, Estimate)]
-    size = max((abs(math.log(one.center)) for one in known), default=None)
+    measured = [factor for factor in factors.values() if isinstance(factor, Estimate)]
+    size = max((abs(math.log(factor.center)) for factor in measured), default=None)
     return {
         "knob": knob,
         "default": base,
         "size": rounded(math.expm1(size)) if size is not None else None,
-        "says": _effect_text(known, all_known=len(known) == len(factors)),
+        "says": _effect_text(measured, all_known=len(measured) == len(factors)),
         "values": [{"value": value} | figures("factor", factor) for value, factor in factors.items()],
     }
 
 
-def _effect_text(known: Sequence[Estimate], *, all_known: bool) -> str:
+def _effect_text(factors: Sequence[Estimate], *, all_known: bool) -> str:
     """Return whether there is an effect, none, or whether that is not known."""
-    small = all_known and all(1 - RELEVANT < one.lo and one.hi < 1 + RELEVANT for one in known)
-    if any(one.lo > 1 or one.hi < 1 for one in known):
+    small = all_known and all(1 - RELEVANT < factor.lo and factor.hi < 1 + RELEVANT for factor in factors)
+    if any(factor.lo > 1 or factor.hi < 1 for factor in factors):
         return "a small effect" if small else "an effect"
     return "no measurable effect" if small else "not known"
 
@@ -150,7 +156,7 @@ def _sign(ratio: Estimate | Missing) -> int:
     return (ratio.lo > 1) - (ratio.hi < 1) if isinstance(ratio, Estimate) else 0
 
 
-def _turns_text(sure: list[tuple[int, int]], turns: list[list[int]], seen: int) -> str:
+def _turns_text(sure: list[tuple[int, int]], turns: list[list[int]], count: int) -> str:
     words = {1: "speculation is faster", -1: "plain decoding is faster"}
     if turns:
         first = dict(sure)[turns[0][0]]
@@ -158,5 +164,5 @@ def _turns_text(sure: list[tuple[int, int]], turns: list[list[int]], seen: int) 
     if not sure:
         return "no difference is proven at any concurrency"
     where = ", ".join(str(streams) for streams, _ in sure)
-    rest = "" if len(sure) == seen else "; undecided at the others"
+    rest = "" if len(sure) == count else "; undecided at the others"
     return f"{words[sure[0][1]]} at concurrency {where}{rest}"

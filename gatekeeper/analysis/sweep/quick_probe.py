@@ -30,7 +30,7 @@ class ProbeResult:
     """What the records show of one workload so far."""
 
     word: Literal["helps", "hurts", "unclear"]
-    seen: SettingResult
+    result: SettingResult
     """Its ratio has the interval that holds after all looks together."""
     model: Mapping[str, Any]
     because: str
@@ -41,11 +41,11 @@ class ProbeResult:
 
     def document(self) -> dict[str, Any]:
         """Return it as `probe --json` prints it."""
-        found = self.seen.document()
-        kept = {key: found[key] for key in ("measure", "ratio", "lo", "hi", "n", "acceptance_rate")}
+        document = self.result.document()
+        figures = {key: document[key] for key in ("measure", "ratio", "lo", "hi", "n", "acceptance_rate")}
         needed = {"break_even_acceptance": self.model.get("break_even_acceptance")}
         more = {"looks": list(self.looks), "because": self.because, "model": dict(self.model)}
-        return {"answer": self.word, **kept, **needed, **more}
+        return {"answer": self.word, **figures, **needed, **more}
 
 
 def probe_result(sweep: SweepAnswers, answered: int, before: ProbeResult | None) -> ProbeResult:
@@ -55,26 +55,26 @@ def probe_result(sweep: SweepAnswers, answered: int, before: ProbeResult | None)
     """
     looks = (*(before.looks if before is not None else ()), answered)
     most = max(answered, min(MOST_CANARIES, len(sweep.canaries)))
-    seen = setting_results(sweep)
-    name, ratio = seen[0].trial.name, seen[0].ratio
-    model = with_explanations(sweep, Choice(PLAIN, "", seen)).models[name]
+    results = setting_results(sweep)
+    name, ratio = results[0].trial.name, results[0].ratio
+    model = with_explanations(sweep, Choice(PLAIN, "", results)).models[name]
     if isinstance(ratio, Estimate):
         error = sequential.nominal_errors(looks, most, 1 - bound_level(sweep.slo))[-1]
-        now = sequential.interval(list(seen[0].logs.values()), error)
-        ratio = sequential.intersected(before.seen.ratio if before is not None else None, now)
+        now = sequential.interval(list(results[0].logs.values()), error)
+        ratio = sequential.intersected(before.result.ratio if before is not None else None, now)
     word, why = _word(ratio)
     if (failing := _failing(sweep.of(name))) is not None:
         word, why = "unclear", failing
-    return ProbeResult(word, replace(seen[0], ratio=ratio), model, why, looks, most)
+    return ProbeResult(word, replace(results[0], ratio=ratio), model, why, looks, most)
 
 
 def _failing(answers: Sequence[Generation]) -> str | None:
     """Describe a draft that loses more of its answers than a ratio allows: then its speed does not matter."""
-    mine = [one.answer.fault for one in answers if one.role is not Role.WARMUP]
-    faults = [fault for fault in mine if fault is not None]
-    if len(faults) <= MAX_LOST_SHARE * len(mine):
+    answer_faults = [generation.answer.fault for generation in answers if generation.role is not Role.WARMUP]
+    faults = [fault for fault in answer_faults if fault is not None]
+    if len(faults) <= MAX_LOST_SHARE * len(answer_faults):
         return None
-    return f"{len(faults)} of {len(mine)} requests with the draft failed: {faults[0]}"
+    return f"{len(faults)} of {len(answer_faults)} requests with the draft failed: {faults[0]}"
 
 
 def _word(ratio: Estimate | Missing) -> tuple[Literal["helps", "hurts", "unclear"], str]:
@@ -89,21 +89,21 @@ def _word(ratio: Estimate | Missing) -> tuple[Literal["helps", "hurts", "unclear
     return "unclear", f"{measured} on {ratio.n} canaries: it may be faster or slower than plain decoding"
 
 
-def next_step_text(found: ProbeResult, took: float, again: str) -> str:
+def next_step_text(probe: ProbeResult, took: float, again: str) -> str:
     """Return what to do next; *took* seconds were spent, *again* is the command to repeat the probe."""
-    known = {
+    advice = {
         "helps": "certify before you deploy: a probe runs no soak and checks no objective",
         "hurts": "use plain decoding for this workload, or change what the reason names",
     }
-    return known.get(found.word) or _unclear(found, took, again)
+    return advice.get(probe.word) or _unclear(probe, took, again)
 
 
-def _unclear(found: ProbeResult, took: float, again: str) -> str:
-    ratio, answered = found.seen.ratio, found.looks[-1]
-    if found.most < LEAST_CANARIES:
+def _unclear(probe: ProbeResult, took: float, again: str) -> str:
+    ratio, answered = probe.result.ratio, probe.looks[-1]
+    if probe.most < LEAST_CANARIES:
         return f"add canaries to this workload: at least {LEAST_CANARIES} are needed to decide"
-    if answered < found.most:
-        share = LEAST_CANARIES / max(1, ratio.n) if ratio.n < LEAST_CANARIES else found.most / answered
+    if answered < probe.most:
+        share = LEAST_CANARIES / max(1, ratio.n) if ratio.n < LEAST_CANARIES else probe.most / answered
         return f"run it for longer: {again} --seconds {max(60, 10 * round(took * share / 10 + 1))}"
     if isinstance(ratio, Missing):
         return "check the records (--output) and the server's log"

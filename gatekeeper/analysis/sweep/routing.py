@@ -54,14 +54,14 @@ def routing(
     weights: Mapping[str, float],
     routes: Mapping[str, Setting],
     *,
-    asked: Sequence[Generation] = (),
+    routing_answers: Sequence[Generation] = (),
     reasons: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return the policy's blended speed, the best single setting's and plain decoding's.
 
-    Blended speed is all tokens over all time of the mix, from the sweep and from what was *asked* at the end of the
-    run. Canaries are resampled in all settings together, and every draw picks its own best single setting, so that the
-    gain is not biased by one lucky pick. *reasons* say by workload why it has its route.
+    Blended speed is all tokens over all time of the mix, from the sweep and from the *routing_answers* of the end of
+    the run. Canaries are resampled in all settings together, and every draw picks its own best single setting, so that
+    the gain is not biased by one lucky pick. *reasons* say by workload why it has its route.
     """
     workloads = _routed(weights, routes)
     if len(workloads) < 2:
@@ -72,12 +72,12 @@ def routing(
             "because": "the sweep has no pair of plain and speculating settings whose answers are all without fault"
         }
     trials = usual
-    every = [_table(records, asked, name, trials, weights[name]) for name in workloads]
+    every = [_table(records, routing_answers, name, trials, weights[name]) for name in workloads]
     if min(len(table.tokens) for table in every) < LEAST or not all(
         _served(trials, routes[name]) for name in workloads
     ):
-        trials = _contenders(plan, records, weights, routes, usual) if asked else usual
-        every = [_table(records, asked, name, trials, weights[name]) for name in workloads]
+        trials = _contenders(plan, records, weights, routes, usual) if routing_answers else usual
+        every = [_table(records, routing_answers, name, trials, weights[name]) for name in workloads]
     picked = [_served(trials, routes[name]) for name in workloads]
     if unmeasured := [name for name, route in zip(workloads, picked, strict=True) if route is None]:
         return {"because": f"the sweep did not measure the setting of the route of {unmeasured[0]}"}
@@ -86,8 +86,8 @@ def routing(
         return {"because": f"only {few} canaries were answered at every setting, {LEAST} are needed"}
     columns = [trials.index(route) for route in picked if route is not None]
     plain = next(trial for trial in trials if trial.arm == "plain")
-    found = _document(slo, trials, plain, every, columns, plan.seed)
-    return found | {"says": _says(found, routes, reasons or {})}
+    document = _document(slo, trials, plain, every, columns, plan.seed)
+    return document | {"says": _says(document, routes, reasons or {})}
 
 
 def routing_requests(
@@ -107,17 +107,17 @@ def routing_requests(
     if swept and min(len(table.tokens) for table in every) >= LEAST:
         return []
     trials = _contenders(plan, records, weights, routes, usual)
-    found = []
+    requests = []
     for name in workloads:
         have = {trial.name: _answered(records.get(trial.name, ()), name) for trial in trials}
-        known = have[BASELINE]
-        most = sorted(known, key=lambda canary: -sum(canary in answered for answered in have.values()))[:ASKED]
+        plain_answers = have[BASELINE]
+        most = sorted(plain_answers, key=lambda canary: -sum(canary in answered for answered in have.values()))[:ASKED]
         lacking = [(trial, canary) for trial in trials for canary in most if canary not in have[trial.name]]
         if lacking:
             plain = next(trial for trial in trials if trial.name == BASELINE)
-            found += [RoutingRequest(plain, name, canary) for canary in most]
-            found += [RoutingRequest(trial, name, canary) for trial, canary in lacking]
-    return found
+            requests += [RoutingRequest(plain, name, canary) for canary in most]
+            requests += [RoutingRequest(trial, name, canary) for trial, canary in lacking]
+    return requests
 
 
 def _routed(weights: Mapping[str, float], routes: Mapping[str, Setting]) -> list[str]:
@@ -134,7 +134,7 @@ def _faultless(plan: SweepPlan, records: Records) -> list[Trial] | None:
 
 def _faulty(records: Records, trial: Trial) -> bool:
     answers = records.get(trial.name, ())
-    return not answers or any(one.answer.fault is not None for one in answers)
+    return not answers or any(generation.answer.fault is not None for generation in answers)
 
 
 def _served(trials: Sequence[Trial], route: Setting) -> Trial | None:
@@ -152,16 +152,16 @@ def _contenders(
     plan: SweepPlan, records: Records, weights: Mapping[str, float], routes: Mapping[str, Setting], usual: list[Trial]
 ) -> list[Trial]:
     """Return plain decoding, the routes, swept or not, and the best of the other settings."""
-    found = [trial for trial in usual if trial.arm == "plain"][:1]
+    contenders = [trial for trial in usual if trial.arm == "plain"][:1]
     conditions = dict(conditions_of(plan.candidates[0].setting))
     for number, name in enumerate(_routed(weights, routes)):
         made_up = setting(**{**conditions, **dict(chosen_of(routes[name]))})
-        route = _served(usual, routes[name]) or _served(found, routes[name])
+        route = _served(usual, routes[name]) or _served(contenders, routes[name])
         route = route or Trial(f"route-{number}", "candidate", made_up)
-        found += [route] if route not in found else []
-    others = [trial for trial in usual if trial not in found]
-    speeds = {trial.name: _estimated(records, trial, found[0], weights, routes) for trial in others}
-    return found + sorted(others, key=lambda trial: -speeds[trial.name])[:OTHERS]
+        contenders += [route] if route not in contenders else []
+    rest = [trial for trial in usual if trial not in contenders]
+    speeds = {trial.name: _estimated(records, trial, contenders[0], weights, routes) for trial in rest}
+    return contenders + sorted(rest, key=lambda trial: -speeds[trial.name])[:OTHERS]
 
 
 def _estimated(
@@ -170,35 +170,46 @@ def _estimated(
     """Return a setting's blended speed over plain decoding's, each workload from the canaries that both answered."""
     before = after = 0.0
     for name in _routed(weights, routes):
-        mine, theirs = (_answered(records.get(one.name, ()), name) for one in (trial, plain))
-        shared = mine.keys() & theirs.keys()
+        trial_answers, plain_answers = (_answered(records.get(arm.name, ()), name) for arm in (trial, plain))
+        shared = trial_answers.keys() & plain_answers.keys()
         if not shared:
             return 0.0
-        whole = weights[name] * fmean(seconds for _, seconds in theirs.values())
-        before += whole
-        after += whole * sum(mine[canary][1] for canary in shared) / sum(theirs[canary][1] for canary in shared)
+        plain_seconds = weights[name] * fmean(seconds for _, seconds in plain_answers.values())
+        before += plain_seconds
+        after += (
+            plain_seconds
+            * sum(trial_answers[canary][1] for canary in shared)
+            / sum(plain_answers[canary][1] for canary in shared)
+        )
     return before / after
 
 
 def _answered(records: Sequence[Generation], workload: str) -> dict[str, tuple[float, float]]:
     """Return the mean tokens and seconds of an answer, by canary."""
-    seen: dict[str, list[tuple[int, float]]] = {}
-    for one in records:
-        answer = one.answer
+    by_canary: dict[str, list[tuple[int, float]]] = {}
+    for generation in records:
+        answer = generation.answer
         seconds = (answer.ended_ns - answer.sent_ns) / 1e9
-        timed = one.workload == workload and one.role is not Role.WARMUP and answer.fault is None
+        timed = generation.workload == workload and generation.role is not Role.WARMUP and answer.fault is None
         if timed and answer.output_tokens and seconds > 0:
-            seen.setdefault(one.canary, []).append((answer.output_tokens, seconds))
-    return {name: (fmean(t for t, _ in both), fmean(s for _, s in both)) for name, both in seen.items()}
+            by_canary.setdefault(generation.canary, []).append((answer.output_tokens, seconds))
+    return {name: (fmean(t for t, _ in answers), fmean(s for _, s in answers)) for name, answers in by_canary.items()}
 
 
 def _table(
-    records: Records, asked: Sequence[Generation], workload: str, trials: Sequence[Trial], weight: float
+    records: Records, routing_answers: Sequence[Generation], workload: str, trials: Sequence[Trial], weight: float
 ) -> _Table:
-    again = {trial.name: _answered([one for one in asked if one.trial == trial.name], workload) for trial in trials}
+    again = {
+        trial.name: _answered(
+            [generation for generation in routing_answers if generation.trial == trial.name], workload
+        )
+        for trial in trials
+    }
     swept = {trial.name: _answered(records.get(trial.name, ()), workload) for trial in trials}
-    both = again.get(BASELINE, {}).keys() & swept.get(BASELINE, {}).keys()
-    now, then = (sum(side[BASELINE][canary][1] for canary in both) for side in (again, swept)) if both else (1.0, 1.0)
+    repeated = again.get(BASELINE, {}).keys() & swept.get(BASELINE, {}).keys()
+    now, then = (
+        (sum(side[BASELINE][canary][1] for canary in repeated) for side in (again, swept)) if repeated else (1.0, 1.0)
+    )
     columns = [
         {canary: (tokens, seconds * then / now) for canary, (tokens, seconds) in again[trial.name].items()}
         | swept[trial.name]
@@ -214,9 +225,9 @@ def _document(
     slo: Slo, trials: Sequence[Trial], plain: Trial, tables: Sequence[_Table], columns: Sequence[int], seed: int
 ) -> dict[str, Any]:
     random = np.random.default_rng(seed)
-    whole = [np.arange(len(table.tokens))[None, :] for table in tables]
+    all_rows = [np.arange(len(table.tokens))[None, :] for table in tables]
     drawn = [random.integers(0, len(table.tokens), size=(intervals.RESAMPLES, len(table.tokens))) for table in tables]
-    (policy,), (static,) = _blended(tables, columns, whole)
+    (policy,), (static,) = _blended(tables, columns, all_rows)
     policies, statics = _blended(tables, columns, drawn)
     at, best = trials.index(plain), int(static.argmax())
     few = min(len(table.tokens) for table in tables)
@@ -241,8 +252,10 @@ def _blended(
     tokens = [table.weight * table.tokens[at].mean(axis=1) for table, at in zip(tables, rows, strict=True)]
     seconds = [table.weight * table.seconds[at].mean(axis=1) for table, at in zip(tables, rows, strict=True)]
     statics: intervals.Floats = sum(tokens[1:], tokens[0]) / sum(seconds[1:], seconds[0])
-    mine = [(t[:, column], s[:, column]) for t, s, column in zip(tokens, seconds, columns, strict=True)]
-    policy: intervals.Floats = sum((t for t, _ in mine[1:]), mine[0][0]) / sum((s for _, s in mine[1:]), mine[0][1])
+    routed = [(t[:, column], s[:, column]) for t, s, column in zip(tokens, seconds, columns, strict=True)]
+    policy: intervals.Floats = sum((t for t, _ in routed[1:]), routed[0][0]) / sum(
+        (s for _, s in routed[1:]), routed[0][1]
+    )
     return policy, statics
 
 
@@ -251,17 +264,17 @@ def _interval(center: Any, draws: intervals.Floats, level: float, n: int) -> dic
     return figures("center", Estimate(float(center), float(lo), float(hi), n))
 
 
-def _says(found: Mapping[str, Any], routes: Mapping[str, Setting], reasons: Mapping[str, str]) -> str:
+def _says(document: Mapping[str, Any], routes: Mapping[str, Setting], reasons: Mapping[str, str]) -> str:
     """Say whether routing wins; where one setting for all is faster, say why the routes are not that setting."""
-    gain, best = found["gain"], tuple(found["best_static"]["setting"].items())
-    others = [name for name, route in routes.items() if not _served([_trial(best)], route)]
-    if not others:
+    gain, best = document["gain"], tuple(document["best_static"]["setting"].items())
+    workloads = [name for name, route in routes.items() if not _served([_trial(best)], route)]
+    if not workloads:
         return "the policy uses this one setting for all workloads"
     if gain["lo"] > 1:
         return "routing is faster than the best single setting"
     if gain["hi"] >= 1:
         return "routing is not proven faster than the best single setting"
-    why = "; ".join(f"{name}: {reasons[name]}" for name in others if reasons.get(name))
+    why = "; ".join(f"{name}: {reasons[name]}" for name in workloads if reasons.get(name))
     return f"the best single setting is faster{f', but not chosen: {why}' if why else ''}"
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import fmean
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers, pair_ratios
@@ -57,22 +58,36 @@ class SweepAnswers:
         Plain decoding is the geometric mean of the baseline and the null arm, where the null arm has an answer.
         """
         pairs, null = self.paired(trial).pairs, self.null_answers(trial)
-        found = []
-        for mine, plain in pairs:
-            second = null.get((mine.pair, mine.canary))
-            if (log := mean_log_ratio(mine, plain, second, read, greedy=self.greedy(trial))) is not None:
-                found.append((mine.canary, math.exp(log)))
-        return found, len(pairs) - len(found)
+        ratios = []
+        for candidate, plain in pairs:
+            second = null.get((candidate.pair, candidate.canary))
+            if (log := mean_log_ratio(candidate, plain, second, read, greedy=self.greedy(trial))) is not None:
+                ratios.append((candidate.canary, math.exp(log)))
+        return ratios, len(pairs) - len(ratios)
+
+    def age_s(self, trial: Trial) -> float:
+        """Return how old the process was on average, in seconds, when it answered for a trial."""
+        answers = self.of(trial.name)
+        same_process = chain.from_iterable(self.by_trial.values()) if self.plan.shares_process else answers
+        begun: dict[int, int] = {}
+        for generation in same_process:
+            sent_ns = generation.answer.sent_ns
+            begun[generation.segment] = min(sent_ns, begun.get(generation.segment, sent_ns))
+        return fmean([(each.answer.sent_ns - begun[each.segment]) / 1e9 for each in answers] or [0.0])
 
     def null_answers(self, trial: Trial) -> dict[tuple[str, str], Generation]:
         """Return the null arm's answers, by pair and canary, where a trial is compared with both plain arms."""
         if self.plan.terms.rules == 1 or trial.baseline != BASELINE or trial.name == NULL:
             return {}
-        return {(one.pair, one.canary): one for one in self.of(NULL) if one.role is not Role.WARMUP}
+        return {
+            (generation.pair, generation.canary): generation
+            for generation in self.of(NULL)
+            if generation.role is not Role.WARMUP
+        }
 
 
 def mean_log_ratio(
-    mine: Generation,
+    candidate: Generation,
     plain: Generation,
     second: Generation | None,
     read: Callable[[Answer], float | None],
@@ -80,9 +95,9 @@ def mean_log_ratio(
     greedy: bool,
 ) -> float | None:
     """Return the log of candidate over plain, averaged with that over the *second* plain answer where it has one."""
-    ratios, _ = pair_ratios([(mine, plain)], read, greedy=greedy)
-    both, _ = pair_ratios([(mine, second)], read, greedy=greedy) if second is not None else ([], 0)
-    logs = [math.log(ratio) for _, ratio in (*ratios, *both) if ratio > 0]
+    ratios, _ = pair_ratios([(candidate, plain)], read, greedy=greedy)
+    second_ratios, _ = pair_ratios([(candidate, second)], read, greedy=greedy) if second is not None else ([], 0)
+    logs = [math.log(ratio) for _, ratio in (*ratios, *second_ratios) if ratio > 0]
     return fmean(logs) if ratios and logs else None
 
 
@@ -94,5 +109,8 @@ def sweep_answers(
     canaries: Sequence[Canary] = (),
 ) -> SweepAnswers:
     """Gather the answers of *workload* from the records of a sweep by trial."""
-    by_trial = {name: tuple(one for one in many if one.workload == workload) for name, many in records.items()}
-    return SweepAnswers(slo, plan, workload, {one.id: one for one in canaries}, by_trial)
+    by_trial = {
+        name: tuple(generation for generation in generations if generation.workload == workload)
+        for name, generations in records.items()
+    }
+    return SweepAnswers(slo, plan, workload, {canary.id: canary for canary in canaries}, by_trial)

@@ -40,53 +40,59 @@ class Seen:
     """Canaries in all."""
 
 
-def measured(metric: str, seen: PairedAnswers, counts: tuple[int, ...], most: int, level: float) -> Estimate | Missing:
+def measured(
+    metric: str, paired: PairedAnswers, counts: tuple[int, ...], most: int, level: float
+) -> Estimate | Missing:
     """Return the value of *metric* after the last of the looks *counts*; its bounds hold at all looks together."""
     if metric == "token_agreement":
-        compared = exactness.compare(successful(seen.answers), successful(seen.plain), ())
+        compared = exactness.compare(successful(paired.answers), successful(paired.plain), ())
         return _share(compared.agree, most)
-    values = _values(metric, seen)
+    values = _values(metric, paired)
     if isinstance(values, Missing):
         return values
     error = sequential.nominal_errors(counts, most, 1 - level)[-1]
-    means = [fmean(many) for many in by_canary(values).values()]
+    means = [fmean(canary_values) for canary_values in by_canary(values).values()]
     if metric not in _LINEAR:
-        found = sequential.interval(means, error)
-        if isinstance(found, Missing) or metric != "ttft_delta":
-            return found
-        return Estimate(found.center - 1, found.lo - 1, found.hi - 1, found.n, confidence=found.confidence)
+        interval = sequential.interval(means, error)
+        if isinstance(interval, Missing) or metric != "ttft_delta":
+            return interval
+        return Estimate(
+            interval.center - 1, interval.lo - 1, interval.hi - 1, interval.n, confidence=interval.confidence
+        )
     n = len(means)
     if n < sequential.MIN_CANARIES:
         return Missing(f"{n} canaries were answered, {sequential.MIN_CANARIES} are needed to decide", n)
     center = fmean(means)
-    spread = math.sqrt(math.fsum((one - center) ** 2 for one in means) / (n - 1))
+    spread = math.sqrt(math.fsum((mean - center) ** 2 for mean in means) / (n - 1))
     half = student_quantile(1 - error, n - 1) * spread / math.sqrt(n)
     return Estimate(center, max(0.0, center - half), min(1.0, center + half), n, confidence=1 - error)
 
 
-def _values(metric: str, seen: PairedAnswers) -> Sequence[tuple[str, float]] | Missing:
+def _values(metric: str, paired: PairedAnswers) -> Sequence[tuple[str, float]] | Missing:
     readers: Mapping[str, Callable[[Answer], float | None]] = {
-        "throughput_ratio": partial(decode_rate, together_s=seen.burst_gap),
+        "throughput_ratio": partial(decode_rate, together_s=paired.burst_gap),
         "answer_throughput_ratio": answer_rate,
         "ttft_delta": ttft,
         "acceptance_rate": acceptance_rate,
         "acceptance_length": acceptance_length,
-        "decode_throughput": partial(decode_rate, together_s=seen.burst_gap),
+        "decode_throughput": partial(decode_rate, together_s=paired.burst_gap),
         "ttft": ttft,
     }
     read = readers[metric]
     if metric.startswith("acceptance_"):
-        seen = replace(seen, answers=counted_or_claimed(seen.answers)[0])
+        paired = replace(paired, answers=counted_or_claimed(paired.answers)[0])
     if metric in PAIRED:
-        ratios, lost = pair_ratios(seen.pairs, read, greedy=None if metric == "ttft_delta" else seen.greedy)
-        if lost > seen.lost_limit * len(seen.pairs):
-            return Missing(f"{lost} of {len(seen.pairs)} pairs are lost to faults or missing values", len(seen.pairs))
+        ratios, lost = pair_ratios(paired.pairs, read, greedy=None if metric == "ttft_delta" else paired.greedy)
+        if lost > paired.lost_limit * len(paired.pairs):
+            return Missing(
+                f"{lost} of {len(paired.pairs)} pairs are lost to faults or missing values", len(paired.pairs)
+            )
         return [(canary, math.log(ratio)) for canary, ratio in ratios if ratio > 0]
-    whole = successful(seen.answers)
-    if len(whole) < (1 - seen.lost_limit) * len(seen.answers):
-        failed = next(one.answer.fault for one in seen.answers if one.answer.fault is not None)
-        return Missing(f"{len(seen.answers) - len(whole)} of {len(seen.answers)} requests failed: {failed}")
-    values = [(one.canary, value) for one in whole if (value := read(one.answer)) is not None]
+    successes = successful(paired.answers)
+    if len(successes) < (1 - paired.lost_limit) * len(paired.answers):
+        failed = next(generation.answer.fault for generation in paired.answers if generation.answer.fault is not None)
+        return Missing(f"{len(paired.answers) - len(successes)} of {len(paired.answers)} requests failed: {failed}")
+    values = [(generation.canary, value) for generation in successes if (value := read(generation.answer)) is not None]
     if not values:
         return Missing("no answer has a value for it")
     return values if metric in _LINEAR else [(canary, math.log(value)) for canary, value in values if value > 0]
@@ -96,8 +102,8 @@ def _share(holds: Mapping[str, bool], most: int) -> Estimate | Missing:
     """Return the share of all *most* canaries, between none and all of those that were not answered yet."""
     if not holds:
         return Missing("no canary was answered in both arms")
-    agree, left = sum(holds.values()), most - len(holds)
-    return Estimate(agree / len(holds), agree / most, (agree + left) / most, len(holds))
+    agree, unanswered = sum(holds.values()), most - len(holds)
+    return Estimate(agree / len(holds), agree / most, (agree + unanswered) / most, len(holds))
 
 
 def warm_share(holds: Mapping[str, bool], most: int) -> Estimate | Missing:

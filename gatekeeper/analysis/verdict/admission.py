@@ -1,5 +1,6 @@
 """Admission: the conditions, besides passing, under which a stored run may be deployed."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -7,8 +8,9 @@ from typing import Any
 
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import ExitCode, NoProofError
-from gatekeeper.core.manifest import File, Manifest, Model
+from gatekeeper.core.manifest import File, Manifest, Model, sha256
 from gatekeeper.core.reasons import Reason
+from gatekeeper.core.slo import Slo
 from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import Outcome, Verdict
 
@@ -29,31 +31,49 @@ class Present:
     """Digest of the script of a scripted system, which has no models."""
 
 
+def certified_with(manifest: Manifest) -> Present:
+    """Return the models and input files that a run was certified with."""
+    files = {"profile": manifest.profile} | {f"workload {name}": file for name, file in manifest.canaries.items()}
+    return Present(manifest.target, manifest.drafts, files, manifest.versions.get("script"))
+
+
+def subject_digest(slo: Slo, present: Present) -> str:
+    """Return a digest of what `admit` compares: objectives, inputs and artifacts, whatever the names of their files."""
+    models = (present.target, *present.drafts)
+    parts = {
+        "slo": slo.model_dump(mode="json", exclude_defaults=True),  # a key that a later version adds changes nothing
+        "models": [model and model.digest for model in models],
+        "script": present.script,
+        "inputs": {name: file.sha256 for name, file in present.files.items()},
+    }
+    return sha256(json.dumps(parts, sort_keys=True))
+
+
 def same_subject(manifest: Manifest, now: Present) -> None:
     """Refuse a run of other models or input files than these."""
     then = (manifest.target, *manifest.drafts)
-    here = (now.target, *now.drafts)
-    if len(then) != len(here):
+    models_now = (now.target, *now.drafts)
+    if len(then) != len(models_now):
         raise NoProofError(
             Reason.OTHER_ARTIFACTS,
-            f"the run was certified with {len(then)} models, the SLO now has {len(here)}",
+            f"the run was certified with {len(then)} models, the SLO now has {len(models_now)}",
             hint=CERTIFY,
         )
-    for before, after in zip(then, here, strict=True):
+    for before, after in zip(then, models_now, strict=True):
         if (before and before.digest) != (after and after.digest):
             raise NoProofError(Reason.OTHER_ARTIFACTS, _other_model(before, after), hint=CERTIFY)
     if now.script is not None and manifest.versions.get("script") != now.script:
         raise NoProofError(Reason.OTHER_ARTIFACTS, "the script has changed since the run", hint=CERTIFY)
-    files = {"profile": manifest.profile} | {f"workload {name}": file for name, file in manifest.canaries.items()}
+    files = certified_with(manifest).files
     for name, file in now.files.items():
         if name not in files or files[name].sha256 != file.sha256:
-            what = "soak profile" if name == "profile" else f"canaries of {name}"
-            raise NoProofError(Reason.OTHER_INPUTS, f"changed since the run: {what} ({file.name})", hint=CERTIFY)
+            input_name = "soak profile" if name == "profile" else f"canaries of {name}"
+            raise NoProofError(Reason.OTHER_INPUTS, f"changed since the run: {input_name} ({file.name})", hint=CERTIFY)
 
 
 def _other_model(before: Model | None, after: Model | None) -> str:
     if before is None or after is None:
-        then, now = (one.name if one else "no model" for one in (before, after))
+        then, now = (model.name if model else "no model" for model in (before, after))
         return f"the run was certified with {then}, here is {now}"
     names = sorted({*before.files, *after.files})
     changed = [name for name in names if before.files.get(name) != after.files.get(name)]
@@ -76,9 +96,13 @@ def right_host(doubts: Sequence[str]) -> None:
 def proven(verdict: Verdict) -> None:
     """Refuse a run that ended unproven."""
     if verdict.exit_code == ExitCode.UNPROVEN:
-        open_ones = [f"{one.name}: {one.because}" for one in verdict.workloads if one.outcome == "unproven"]
-        hosts = [f"{one.metric}: {one.because}" for one in verdict.host_checks if one.outcome is Outcome.UNPROVEN]
-        because = verdict.incomplete or "; ".join([*open_ones, *hosts]) or "no objective was judged"
+        open_workloads = [
+            f"{workload.name}: {workload.because}" for workload in verdict.workloads if workload.outcome == "unproven"
+        ]
+        hosts = [
+            f"{check.metric}: {check.because}" for check in verdict.host_checks if check.outcome is Outcome.UNPROVEN
+        ]
+        because = verdict.incomplete or "; ".join([*open_workloads, *hosts]) or "no objective was judged"
         raise NoProofError(Reason.UNPROVEN, because, hint="for details: gatekeeper judge {run}; then " + CERTIFY)
 
 
@@ -121,11 +145,15 @@ def broken(verdict: Verdict) -> str | None:
     """Return which objectives a run failed; None where it may be deployed."""
     if verdict.exit_code == ExitCode.OK:
         return None
-    failed = [f"host: {one.metric}: {one.because}" for one in verdict.host_checks if one.outcome is Outcome.FAIL]
-    bad = [
-        one for one in verdict.workloads if one.outcome == "failed" or (one.outcome == "graded_back" and one.required)
+    failed = [
+        f"host: {check.metric}: {check.because}" for check in verdict.host_checks if check.outcome is Outcome.FAIL
     ]
-    failed += [f"{one.name}: {one.outcome.replace('_', ' ')}: {one.because}" for one in bad]
+    bad = [
+        workload
+        for workload in verdict.workloads
+        if workload.outcome == "failed" or (workload.outcome == "graded_back" and workload.required)
+    ]
+    failed += [f"{workload.name}: {workload.outcome.replace('_', ' ')}: {workload.because}" for workload in bad]
     return "; ".join(failed) or verdict.outcome
 
 

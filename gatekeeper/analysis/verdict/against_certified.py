@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from gatekeeper.analysis.metrics.checks import check_bound
 from gatekeeper.analysis.metrics.paired_answers import (
     PairedAnswers,
     by_canary,
@@ -18,7 +19,6 @@ from gatekeeper.analysis.metrics.server_claims import labelled_as_claims, with_c
 from gatekeeper.analysis.metrics.shares import pass_change, pass_marks
 from gatekeeper.analysis.metrics.timing import acceptance_length, acceptance_rate, answer_rate, decode_rate, ttft
 from gatekeeper.analysis.stats import run_to_run
-from gatekeeper.analysis.verdict.checks import check_bound
 from gatekeeper.analysis.verdict.run_differences import compare_inputs, concerns
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.metrics import PASS_RATES, RUN_TO_RUN, shown_as
@@ -54,15 +54,15 @@ class Certified:
     """Why there are no figures."""
     void: tuple[str, ...] = field(default=())
     """Differences of the two runs that make a comparison void."""
-    named: tuple[str, ...] = field(default=())
+    explanations: tuple[str, ...] = field(default=())
     """Differences that may explain a change."""
 
 
 def compared(figures: CertifiedFigures, manifest: Manifest, slo: Slo) -> Certified:
     """Return the certified run with its differences from the run of *manifest* and *slo*."""
     void, causes = compare_inputs(figures.manifest, manifest, figures.slo, slo)
-    named = [_described(one, figures.manifest, manifest) for one in causes if one != "slo"]
-    return Certified(figures, void=tuple(void), named=tuple(named))
+    explanations = [_described(cause, figures.manifest, manifest) for cause in causes if cause != "slo"]
+    return Certified(figures, void=tuple(void), explanations=tuple(explanations))
 
 
 def _described(name: str, then: Manifest, now: Manifest) -> str:
@@ -70,64 +70,68 @@ def _described(name: str, then: Manifest, now: Manifest) -> str:
     part, _, key = name.partition(".")
     if part not in {"versions", "host"}:
         return f"{name} differ"
-    was, there = (getattr(one, part).get(key) for one in (then, now))
+    was, there = (getattr(manifest, part).get(key) for manifest in (then, now))
     return f"{key} {was or 'unknown'} then, {there or 'unknown'} now"
 
 
-def values(metric: str, seen: PairedAnswers) -> run_to_run.Values | Missing:
+def values(metric: str, evidence: PairedAnswers) -> run_to_run.Values | Missing:
     """Return what one run shows of a metric per answer or pair, in the order of time."""
     if metric in PASS_RATES:
-        marks = pass_marks(seen, PASS_RATES[metric].kind)
-        return [(name, float(one)) for name, one in marks] or Missing("no answer was checked for it")
+        marks = pass_marks(evidence, PASS_RATES[metric].kind)
+        return [(name, float(mark)) for name, mark in marks] or Missing("no answer was checked for it")
     if metric == "system_throughput_ratio":
-        return _system_logs(seen)
+        return _system_logs(evidence)
     if metric in _COUNTED:
         read = _COUNTED[metric]
-        counted = [(one.canary, value) for one in successful(seen.answers) if (value := read(one.answer)) is not None]
-        return counted or Missing("no answer has a value for it", len(seen.answers))
+        counted = [
+            (generation.canary, value)
+            for generation in successful(evidence.answers)
+            if (value := read(generation.answer)) is not None
+        ]
+        return counted or Missing("no answer has a value for it", len(evidence.answers))
     readers: dict[str, Callable[[Answer], float | None]] = {
-        "throughput_ratio": partial(decode_rate, together_s=seen.burst_gap),
+        "throughput_ratio": partial(decode_rate, together_s=evidence.burst_gap),
         "answer_throughput_ratio": answer_rate,
         "ttft_delta": ttft,
     }
-    greedy = None if metric == "ttft_delta" else seen.greedy
-    ratios, lost = pair_ratios(seen.pairs, readers[metric], greedy=greedy)
-    if (why := too_many_lost(lost, seen)) is not None:
-        return Missing(why, len(seen.pairs))
+    greedy = None if metric == "ttft_delta" else evidence.greedy
+    ratios, lost = pair_ratios(evidence.pairs, readers[metric], greedy=greedy)
+    if (why := too_many_lost(lost, evidence)) is not None:
+        return Missing(why, len(evidence.pairs))
     return [(canary, math.log(ratio)) for canary, ratio in ratios if ratio > 0]
 
 
-def _system_logs(seen: PairedAnswers) -> run_to_run.Values | Missing:
+def _system_logs(evidence: PairedAnswers) -> run_to_run.Values | Missing:
     """Return the log of tokens over busy time, candidate over plain, with each pair's part in its noise added.
 
     Each canary weighs the same. The parts are those of the delta method: their mean over canaries is zero.
     """
-    work, lost = pair_work(seen.pairs, greedy=seen.greedy)
-    if (why := too_many_lost(lost, seen)) is not None:
-        return Missing(why, len(seen.pairs))
-    rows = [(name, (*mine, *plain)) for name, mine, plain in work]
+    work, lost = pair_work(evidence.pairs, greedy=evidence.greedy)
+    if (why := too_many_lost(lost, evidence)) is not None:
+        return Missing(why, len(evidence.pairs))
+    rows = [(name, (*candidate, *plain)) for name, candidate, plain in work]
     grouped = by_canary(rows).values()
-    means = [[math.fsum(column) / len(many) for column in zip(*many, strict=True)] for many in grouped]
-    whole = [math.fsum(column) / len(means) for column in zip(*means, strict=True)]
-    if min(whole) <= 0:
-        return Missing("an answer took no time", len(seen.pairs))
+    means = [[math.fsum(column) / len(group) for column in zip(*group, strict=True)] for group in grouped]
+    totals = [math.fsum(column) / len(means) for column in zip(*means, strict=True)]
+    if min(totals) <= 0:
+        return Missing("an answer took no time", len(evidence.pairs))
     signs = (1, -1, -1, 1)
-    center = math.fsum(sign * math.log(one) for sign, one in zip(signs, whole, strict=True))
+    center = math.fsum(sign * math.log(total) for sign, total in zip(signs, totals, strict=True))
     return [
-        (name, center + math.fsum(sign * one / by for sign, one, by in zip(signs, row, whole, strict=True)))
+        (name, center + math.fsum(sign * part / total for sign, part, total in zip(signs, row, totals, strict=True)))
         for name, row in rows
     ]
 
 
-def summary(seen: PairedAnswers) -> dict[str, list[list[Any]]]:
+def summary(evidence: PairedAnswers) -> dict[str, list[list[Any]]]:
     """Return the figures of one workload that a later run is compared with; what was not measured is left out."""
-    claimed = _claimed(seen)
-    found = {metric: values(metric, seen) for metric in RUN_TO_RUN}
-    found |= {_CLAIMED.format(metric): values(metric, claimed) for metric in _COUNTED}
+    claimed = _claimed(evidence)
+    values_by_metric = {metric: values(metric, evidence) for metric in RUN_TO_RUN}
+    values_by_metric |= {_CLAIMED.format(metric): values(metric, claimed) for metric in _COUNTED}
     return {
-        metric: [[canary, rounded(value)] for canary, value in one]
-        for metric, one in found.items()
-        if not isinstance(one, Missing)
+        metric: [[canary, rounded(value)] for canary, value in metric_values]
+        for metric, metric_values in values_by_metric.items()
+        if not isinstance(metric_values, Missing)
     }
 
 
@@ -135,53 +139,58 @@ def check_against(
     objective: Objective, looks: Sequence[PairedAnswers], certified: Certified, lost: Mapping[str, str]
 ) -> Check:
     """Check one objective against the certified run; where the last look is open, the latest that decided counts."""
-    found = [_check(objective, one, certified, lost) for one in reversed(looks)]
-    return next((one for one in found if one.outcome is not Outcome.UNPROVEN), found[0])
+    checks = [_check(objective, evidence, certified, lost) for evidence in reversed(looks)]
+    return next((check for check in checks if check.outcome is not Outcome.UNPROVEN), checks[0])
 
 
-def _check(objective: Objective, seen: PairedAnswers, certified: Certified, lost: Mapping[str, str]) -> Check:
+def _check(objective: Objective, evidence: PairedAnswers, certified: Certified, lost: Mapping[str, str]) -> Check:
     metric = objective.of
-    estimate = _estimate(objective, seen, certified, lost)
-    made = check_bound(shown_as(metric, "certified"), objective.bound, objective.threshold, estimate, why=objective.why)
-    because = f"against the certified run: {made.because}"
-    if certified.named and made.outcome is not Outcome.PASS:
-        because += f"; what differs: {listed(certified.named)}"
-    return replace(made, metric=metric.name, unit="1", because=because, against="certified")
+    estimate = _estimate(objective, evidence, certified, lost)
+    check = check_bound(
+        shown_as(metric, "certified"), objective.bound, objective.threshold, estimate, why=objective.why
+    )
+    because = f"against the certified run: {check.because}"
+    if certified.explanations and check.outcome is not Outcome.PASS:
+        because += f"; what differs: {listed(certified.explanations)}"
+    return replace(check, metric=metric.name, unit="1", because=because, against="certified")
 
 
 def _estimate(
-    objective: Objective, seen: PairedAnswers, certified: Certified, lost: Mapping[str, str]
+    objective: Objective, evidence: PairedAnswers, certified: Certified, lost: Mapping[str, str]
 ) -> Estimate | Missing:
     name, claimed = objective.metric, objective.source == "claims"
     if name in lost:
-        return Missing(lost[name], len(seen.answers))
-    then = _then(_CLAIMED.format(name) if claimed else name, seen.workload, certified)
-    now = values(name, _claimed(seen) if claimed else seen)
+        return Missing(lost[name], len(evidence.answers))
+    then = _then(_CLAIMED.format(name) if claimed else name, evidence.workload, certified)
+    now = values(name, _claimed(evidence) if claimed else evidence)
     if isinstance(then, Missing):
         return then
     if isinstance(now, Missing):
         return now
-    found = _change(objective, seen, then, now)
-    return labelled_as_claims(found) if claimed and isinstance(found, Estimate) else found
+    estimate = _change(objective, evidence, then, now)
+    return labelled_as_claims(estimate) if claimed and isinstance(estimate, Estimate) else estimate
 
 
 def _change(
-    objective: Objective, seen: PairedAnswers, then: run_to_run.Values, now: run_to_run.Values
+    objective: Objective, evidence: PairedAnswers, then: run_to_run.Values, now: run_to_run.Values
 ) -> Estimate | Missing:
     """Return what changed from the certified run: a difference of pass rates, a relative change or a ratio."""
     if (rate := objective.of.pass_rate) is not None:
-        mine, other = (
-            {name: [mark == 1 for mark in marks] for name, marks in by_canary(one).items()} for one in (now, then)
+        now_marks, then_marks = (
+            {name: [mark == 1 for mark in marks] for name, marks in by_canary(run_values).items()}
+            for run_values in (now, then)
         )
-        return pass_change(seen, rate.kind, mine, other, "both runs")
-    found = run_to_run.ratio(now, then, seen.level, len(seen.canaries), logs=objective.metric not in _COUNTED)
-    if isinstance(found, Missing) or not objective.of.relative:
-        return found
-    return replace(found, center=found.center - 1, lo=found.lo - 1, hi=found.hi - 1)
+        return pass_change(evidence, rate.kind, now_marks, then_marks, "both runs")
+    estimate = run_to_run.ratio(
+        now, then, evidence.level, len(evidence.canaries), logs=objective.metric not in _COUNTED
+    )
+    if isinstance(estimate, Missing) or not objective.of.relative:
+        return estimate
+    return replace(estimate, center=estimate.center - 1, lo=estimate.lo - 1, hi=estimate.hi - 1)
 
 
-def _claimed(seen: PairedAnswers) -> PairedAnswers:
-    return replace(seen, answers=with_claimed_rounds(seen.answers))
+def _claimed(evidence: PairedAnswers) -> PairedAnswers:
+    return replace(evidence, answers=with_claimed_rounds(evidence.answers))
 
 
 def _then(metric: str, workload: str, certified: Certified) -> run_to_run.Values | Missing:
@@ -189,7 +198,7 @@ def _then(metric: str, workload: str, certified: Certified) -> run_to_run.Values
     figures = certified.figures
     if figures is None:
         return Missing(certified.because)
-    if void := [one for one in certified.void if concerns(one, workload)]:
+    if void := [difference for difference in certified.void if concerns(difference, workload)]:
         return Missing(f"{figures.run} is not comparable: {listed(void)} differ")
     if (then := figures.workloads.get(workload)) is None:
         return Missing(f"{figures.run} did not promote a draft for this workload")

@@ -1,30 +1,25 @@
 """The case: everything a verdict is derived from, and what was recorded of one soak."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
-from gatekeeper.analysis.metrics.exactness import Divergence, divergences
-from gatekeeper.analysis.metrics.forced import passes_wanted, stand_ins
 from gatekeeper.analysis.metrics.paired_answers import Pair, PairedAnswers, pair_answers
+from gatekeeper.analysis.passes import PASSES
+from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
 from gatekeeper.analysis.plan.ladder import bound_level, look_levels
-from gatekeeper.analysis.plan.objectives import (
-    first_token_workloads,
-    forced_workloads,
-    warm_cache_workloads,
-    workloads_with,
-)
+from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.settings import concurrency_of, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers, sweep_answers
 from gatekeeper.analysis.verdict.against_certified import Certified
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.records import MISSING, Answer, Forced, Generation, HostSample, Role, Setting, StoredRecords, Tie
+from gatekeeper.core.records import MISSING, Answer, Generation, HostSample, Role, Setting, StoredRecords, Tie
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.text import counted
-from gatekeeper.core.verdict import Finding, Missing
+from gatekeeper.core.verdict import Finding
 
 SOAK_ROLES = frozenset({Role.MEASURED, Role.SENTINEL})
 """Roles of answers given while the soak's clock runs; blocks and the closing pass are outside of it."""
@@ -46,12 +41,8 @@ class Case:
     """By the name of a soak of several parts: how many records it had after each part."""
     extended: float = 0.0
     """Seconds that a soak may last beyond max_duration, all in all; 0 without `--extend`."""
-    ties: Mapping[str, StoredRecords[Tie]] = field(default_factory=dict)
-    """By the name of the file."""
-    forced: Mapping[str, StoredRecords[Forced]] = field(default_factory=dict)
-    """Passes of the target over tokens of answers, by the name of the file."""
-    after_soak: Mapping[str, StoredRecords[Generation]] = field(default_factory=dict)
-    """Untimed plain answers, answers from a warm prompt cache, sampled first tokens, by the name of the file."""
+    after_soak: Mapping[str, StoredRecords[Any]] = field(default_factory=dict)
+    """What the passes after the soaks recorded, by the name of the file, the records of all its parts together."""
     routing: StoredRecords[Generation] = field(default_factory=lambda: StoredRecords(()))
     """What was asked at the end of the run to compare the routes; nothing where the sweep sufficed."""
     region: StoredRecords[Generation] = field(default_factory=lambda: StoredRecords(()))
@@ -94,7 +85,7 @@ class Look:
 def looks_at(case: Case, soak: SoakPlan, workload: str) -> tuple[Look, ...]:
     """Return the looks at the soak after each part in which *workload* took part."""
     records = case.soaks[soak.name].records
-    answers = (0, *accumulate(one.workload == workload for one in records))
+    answers = (0, *accumulate(record.workload == workload for record in records))
     ends = (0, *(min(end, len(records)) for end in case.looks.get(soak.name, (len(records),))))
     new = [end for begun, end in pairwise(ends) if answers[end] > answers[begun]] or [ends[-1]]
     levels = look_levels(case.slo, [(soaked_seconds(records[:end]), answers[end]) for end in new])
@@ -104,21 +95,10 @@ def looks_at(case: Case, soak: SoakPlan, workload: str) -> tuple[Look, ...]:
 def soak_answers(case: Case, soak: SoakPlan, workload: str, end: int | None = None) -> PairedAnswers:
     """Gather what a soak recorded of *workload*, for its metrics; only its first *end* records where that is given."""
     knobs = soak.settings[workload]
-    answers = [one for one in case.soaks[soak.name].records[:end] if one.workload == workload]
-    plain = tuple(one for one in answers if one.arm == "plain")
-    candidate = tuple(one for one in answers if one.arm == "candidate")
-    whole = soak.whole
-    ties = case.ties[whole.ties_file].records if whole.ties_file in case.ties else ()
-    words = case.after_soak[whole.words_file].records if whole.words_file in case.after_soak else ()
-    forced = case.forced[whole.forced_file].records if whole.forced_file in case.forced else ()
+    answers = [record for record in case.soaks[soak.name].records[:end] if record.workload == workload]
+    plain = tuple(answer for answer in answers if answer.arm == "plain")
+    candidate = tuple(answer for answer in answers if answer.arm == "candidate")
     speculating = speculates(knobs)
-
-    def recorded_after(file: str) -> tuple[Generation, ...] | str:
-        found = case.after_soak.get(file, StoredRecords((), MISSING))
-        if found.trouble is not None:
-            return f"{file}: {found.trouble}"
-        return tuple(one for one in found.records if one.workload == workload)
-
     paired = pair_answers(
         PairedAnswers(
             workload,
@@ -130,126 +110,102 @@ def soak_answers(case: Case, soak: SoakPlan, workload: str, end: int | None = No
             greedy=dict(knobs).get("temperature", case.slo.sampling.temperature) == 0,
             window_s=case.slo.soak.window_s,
             drift_limit=case.slo.soak.sentinel_drift,
-            decays=case.plan.terms.rules > 1,
+            settled_s=case.slo.soak.duration,
             rules=case.plan.terms.rules,
-            interleaved=not any(one.role is Role.BLOCK for one in plain),
+            interleaved=not any(answer.role is Role.BLOCK for answer in plain),
             before=_pairs_before(case, workload, knobs) if speculating else (),
             swept=_swept(case, workload, knobs) if speculating else ((), ()),
-            untimed=tuple(one for one in words if one.workload == workload) if speculating else (),
-            ties=tuple(tie for tie in ties if tie.workload == workload),
-            warm_cache=recorded_after(soak.warm_file),
-            pauses=recorded_after(soak.pauses_file),
-            first_tokens=recorded_after(soak.draws_file),
         )
     )
-    made = [one for one in forced if one.workload == workload]
-    if not made or not paired.greedy or not speculating:
-        return paired
-    shown = stand_ins(paired, made)
-    if isinstance(shown, Missing):
-        return replace(paired, not_forced=shown.because)
-    return replace(paired, untimed=(*paired.untimed, *shown))
+    # The forced check, the first of the passes, weighs what those after it recorded.
+    for after in reversed(PASSES) if speculating else ():
+        paired = after.add(paired, _recorded(case, after, soak, workload))
+    return paired
+
+
+def _recorded(case: Case, after: Pass[Any], soak: SoakPlan, workload: str) -> Recorded[Any]:
+    """Return what a pass after *soak* recorded of *workload*."""
+    file = after.file(soak.whole)
+    recorded = case.after_soak.get(file, StoredRecords((), MISSING))
+    trouble = None if recorded.trouble is None else f"{file}: {recorded.trouble}"
+    return Recorded(tuple(record for record in recorded.records if record.workload == workload), trouble)
 
 
 def _pairs_before(case: Case, workload: str, knobs: Setting) -> tuple[Pair, ...]:
     """Return the sweep's pairs of the setting most like *knobs*; none where the sweep's arms ran apart."""
-    trials = [one for one in case.plan.candidates if concurrency_of(case.slo, one.setting) == 1]
+    trials = [trial for trial in case.plan.candidates if concurrency_of(case.slo, trial.setting) == 1]
     if not trials or not case.plan.shares_process:
         return ()
-    nearest = max(trials, key=lambda one: len(set(one.setting) & set(knobs)))
+    nearest = max(trials, key=lambda trial: len(set(trial.setting) & set(knobs)))
     return case.sweep_answers(workload).paired(nearest).pairs
 
 
 def _swept(case: Case, workload: str, knobs: Setting) -> tuple[tuple[Generation, ...], tuple[Generation, ...]]:
     """Return the sweep's greedy answers at exactly this setting, and the plain ones to the same canaries."""
     greedy = dict(knobs).get("temperature", case.slo.sampling.temperature) == 0
-    trial = next((one for one in case.plan.candidates if one.setting == knobs), None)
+    trial = next((trial for trial in case.plan.candidates if trial.setting == knobs), None)
     if trial is None or not greedy or case.plan.terms.rules < 2:
         return (), ()
-    seen = case.sweep_answers(workload).paired(trial)
-    both = {one.canary for one in seen.answers} & {one.canary for one in seen.plain}
+    evidence = case.sweep_answers(workload).paired(trial)
+    shared_canaries = {answer.canary for answer in evidence.answers} & {answer.canary for answer in evidence.plain}
     return (
-        tuple(one for one in seen.answers if one.canary in both),
-        tuple(one for one in seen.plain if one.canary in both),
+        tuple(answer for answer in evidence.answers if answer.canary in shared_canaries),
+        tuple(answer for answer in evidence.plain if answer.canary in shared_canaries),
     )
 
 
 def compared_in_sweep(case: Case, soak: SoakPlan) -> dict[str, frozenset[str]]:
     """Return, by workload, the canaries whose words the sweep compared at the setting of *soak*."""
     return {
-        name: frozenset(one.canary for one in _swept(case, name, knobs)[0])
+        name: frozenset(answer.canary for answer in _swept(case, name, knobs)[0])
         for name, knobs in soak.settings.items()
         if speculates(knobs)
     }
 
 
-def forbidden_divergences(case: Case, soak: SoakPlan) -> dict[str, tuple[Divergence, ...]]:
-    """Return, by workload, where greedy answers of a soak diverge from plain decoding's against an objective.
+def soaked(slo: Slo, terms: Terms, soak: SoakPlan, load: Callable[[], Case]) -> Soaked:
+    """Return a soak that was recorded, as its passes read it; its answers are loaded where a pass depends on them."""
 
-    The target's logits there tell a near-tie from a wrong answer.
-    """
-    found = {}
-    if soak.name in case.soaks:
-        for name in workloads_with(case.slo, soak.settings, "token_agreement", case.plan.terms):
-            seen = soak_answers(case, soak, name).words
-            if seen.greedy and (where := divergences(seen.answers, seen.plain)):
-                found[name] = where
-    return found
+    def answers(workload: str) -> PairedAnswers:
+        return soak_answers(load(), soak, workload)
 
+    def looks(workload: str) -> list[PairedAnswers]:
+        case = load()
+        return [
+            replace(soak_answers(case, soak, workload, look.end), level=look.level)
+            for look in looks_at(case, soak, workload)
+        ]
 
-def wanted_passes(case: Case, soak: SoakPlan) -> tuple[Forced, ...]:
-    """Return the passes of the target that compare a soak's words with plain decoding's, without their results."""
-    found: list[Forced] = []
-    for name in forced_workloads(case.slo, soak.settings, case.plan.terms) if soak.name in case.soaks else ():
-        found += passes_wanted(replace(soak_answers(case, soak, name), untimed=()))
-    return tuple(found)
+    return Soaked(slo, soak.settings, terms, answers, looks)
 
 
-def canaries_without_plain(case: Case, soak: SoakPlan) -> dict[str, tuple[str, ...]]:
-    """Return, by workload, the canaries that need a plain answer: no forced pass shows what it would be."""
-    found = {}
-    for name in forced_workloads(case.slo, soak.settings, case.plan.terms) if soak.name in case.soaks else ():
-        seen = soak_answers(case, soak, name).words
-        answered = {one.canary for one in seen.plain}
-        lacking = dict.fromkeys(one.canary for one in seen.answers if one.canary not in answered)
-        if lacking:
-            found[name] = tuple(lacking)
-    return found
-
-
-def _files_after(case: Case, soak: SoakPlan) -> list[str]:
-    """Name the answer files that objectives need recorded after a soak."""
-    warm = [soak.warm_file] if warm_cache_workloads(case.slo, soak.settings) else []
-    return warm + ([soak.draws_file] if first_token_workloads(case.slo, soak.settings) else [])
+def needs_after(case: Case, soak: SoakPlan) -> dict[str, Needs]:
+    """Return what each pass after *soak* still has to find out, by its file; nothing of those without need."""
+    recorded = soaked(case.slo, case.plan.terms, soak, lambda: case)
+    return {after.file(soak): needs for after in PASSES if (needs := after.needs(recorded))}
 
 
 def is_due(case: Case, soak: SoakPlan) -> bool:
-    """Return whether a soak, or a stage after it, has not run yet."""
-    if soak.name not in case.soaks or any(file not in case.after_soak for file in _files_after(case, soak)):
+    """Return whether a soak, or a pass after it, has not run yet."""
+    if soak.name not in case.soaks:
         return True
-    if soak.forced_file not in case.forced and wanted_passes(case, soak):
-        return True
-    if soak.words_file not in case.after_soak and canaries_without_plain(case, soak):
-        return True
-    return soak.ties_file not in case.ties and bool(forbidden_divergences(case, soak))
+    return any(file not in case.after_soak for file in needs_after(case, soak))
 
 
 def damage_after_soak(case: Case, soak: SoakPlan) -> list[str]:
     """Describe what is wrong with the files recorded after a soak that the verdict needs."""
-    files = [(file, case.after_soak[file].trouble) for file in _files_after(case, soak) if file in case.after_soak]
-    if soak.ties_file in case.ties and forbidden_divergences(case, soak):
-        files.insert(0, (soak.ties_file, case.ties[soak.ties_file].trouble))
-    words = case.after_soak.get(soak.words_file, StoredRecords())
-    if words.trouble not in {None, MISSING} or canaries_without_plain(case, soak):
-        files.insert(0, (soak.words_file, words.trouble))
-    if soak.forced_file in case.forced and wanted_passes(case, soak):
-        files.insert(0, (soak.forced_file, case.forced[soak.forced_file].trouble))
-    return [f"{file}: {trouble}" for file, trouble in files if trouble is not None]
+    needed = needs_after(case, soak)
+    stored = {file: case.after_soak[file].trouble for after in PASSES if (file := after.file(soak)) in case.after_soak}
+    return [
+        f"{file}: {trouble}"
+        for file, trouble in stored.items()
+        if trouble is not None and (trouble != MISSING or file in needed)
+    ]
 
 
 def clock_ran_backwards(answers: Iterable[Generation]) -> str | None:
     """Describe answers that ended before they began: then no time near them can be trusted; None if there are none."""
-    wrong = [one.key for one in answers if not _in_order(one.answer)]
+    wrong = [generation.key for generation in answers if not _in_order(generation.answer)]
     return f"the clock ran backwards in {counted(len(wrong), 'answer')}, first in {wrong[0]}" if wrong else None
 
 
@@ -260,7 +216,7 @@ def _in_order(answer: Answer) -> bool:
 
 def too_short(case: Case, answers: Sequence[Generation]) -> str | None:
     """Describe how much of the soak is missing; None if one of its uninterrupted parts has the whole duration."""
-    measured = [one for one in answers if one.role in SOAK_ROLES]
+    measured = [answer for answer in answers if answer.role in SOAK_ROLES]
     if not measured:
         return "the soak has no measured answer"
     seconds = max(_seconds_by_segment(measured).values())
@@ -272,13 +228,13 @@ def too_short(case: Case, answers: Sequence[Generation]) -> str | None:
 
 def soaked_seconds(answers: Iterable[Generation]) -> float:
     """Return the seconds of all parts of a soak."""
-    return sum(_seconds_by_segment([one for one in answers if one.role in SOAK_ROLES]).values())
+    return sum(_seconds_by_segment([answer for answer in answers if answer.role in SOAK_ROLES]).values())
 
 
 def _seconds_by_segment(answers: Sequence[Generation]) -> dict[int, float]:
     """Return the time from the first request to the last answer of each segment; clocks of two do not compare."""
     spans: dict[int, tuple[int, int]] = {}
-    for one in answers:
-        begun, ended = spans.get(one.segment, (one.answer.sent_ns, one.answer.ended_ns))
-        spans[one.segment] = min(begun, one.answer.sent_ns), max(ended, one.answer.ended_ns)
+    for generation in answers:
+        begun, ended = spans.get(generation.segment, (generation.answer.sent_ns, generation.answer.ended_ns))
+        spans[generation.segment] = min(begun, generation.answer.sent_ns), max(ended, generation.answer.ended_ns)
     return {segment: (ended - begun) / 1e9 for segment, (begun, ended) in spans.items()}

@@ -20,11 +20,11 @@ LAUNCH = "launch"
 
 def conditions(slo: Slo, manifest: Manifest, verdict: Verdict, events: Iterable[Event]) -> dict[str, Any]:
     """Return `[conditions]`: what was true of every certified answer."""
-    base, sampling, seen = defaults(slo), slo.sampling, [one.measured for one in verdict.workloads]
-    longest = max((int(one.get("longest_prompt", 0)) for one in seen), default=0)
-    answers = [int(one.get("longest_answer", 0)) for one in seen]
-    request = next((one.detail.get("request") for one in reversed([*events]) if one.kind == LAUNCH), None)
-    known = {
+    base, sampling, measured = defaults(slo), slo.sampling, [workload.measured for workload in verdict.workloads]
+    longest = max((int(figures.get("longest_prompt", 0)) for figures in measured), default=0)
+    answers = [int(figures.get("longest_answer", 0)) for figures in measured]
+    request = next((event.detail.get("request") for event in reversed([*events]) if event.kind == LAUNCH), None)
+    fields = {
         "backend": manifest.backend,
         "target": slo.subject.target,
         "prompt_cache": _prompt_cache(slo, manifest),
@@ -41,7 +41,7 @@ def conditions(slo: Slo, manifest: Manifest, verdict: Verdict, events: Iterable[
             "thinking": base.get("thinking", sampling.thinking),
         },
     }
-    written = Conditions.model_validate(known).model_dump(mode="json", exclude_none=True)
+    written = Conditions.model_validate(fields).model_dump(mode="json", exclude_none=True)
     return {key: value for key, value in written.items() if value != {}}
 
 
@@ -55,20 +55,21 @@ def launches(verdict: Verdict, events: Iterable[Event]) -> list[dict[str, Any]]:
     """Return `[[launch]]`: how the last soak of each workload started its servers, plain decoding's included."""
     latest: dict[str, Launch] = {}
     plain: Launch | None = None
-    for server in (one for event in events if event.kind == LAUNCH for one in _servers(event)):
+    for server in (server for event in events if event.kind == LAUNCH for server in _servers(event)):
         latest |= dict.fromkeys(server.workloads, server)
         plain = plain if server.speculation else server
-    on = {one.name for one in verdict.workloads if one.outcome == "promoted"}
-    speculating = {id(one): one for name, one in latest.items() if name in on and one.speculation}
-    found = [
-        one.model_copy(
-            update={"workloads": tuple(name for name, server in latest.items() if name in on and server is one)}
+    on = {workload.name for workload in verdict.workloads if workload.outcome == "promoted"}
+    speculating = {id(launch): launch for name, launch in latest.items() if name in on and launch.speculation}
+    documents = [
+        launch.model_copy(
+            update={"workloads": tuple(name for name, server in latest.items() if name in on and server is launch)}
         )
-        for one in speculating.values()
+        for launch in speculating.values()
     ]
-    found += [plain.model_copy(update={"workloads": ()})] if plain is not None else []
+    documents += [plain.model_copy(update={"workloads": ()})] if plain is not None else []
     return [
-        {key: value for key, value in one.model_dump(mode="json").items() if value not in ([], {})} for one in found
+        {key: value for key, value in document.model_dump(mode="json").items() if value not in ([], {})}
+        for document in documents
     ]
 
 

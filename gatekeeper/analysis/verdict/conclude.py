@@ -15,7 +15,6 @@ from gatekeeper.analysis.plan.settings import PLAIN, plain_of, setting_document,
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan, soak_plans
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.routing import ROUTING, RoutingRequest, routing, routing_requests
-from gatekeeper.analysis.verdict import warm_up
 from gatekeeper.analysis.verdict.case import (
     Case,
     clock_ran_backwards,
@@ -82,7 +81,7 @@ def conclude(case: Case) -> Conclusion:
     for turn in range(1, len(case.slo.fallback.ladder) + 2):
         unsettled = {name: knobs for name, knobs in state.settings.items() if name not in state.settled}
         soaks = soak_plans(case.plan, unsettled, turn)
-        due = tuple(soak for soak in soaks if is_due(case, soak) or warm_up.is_missing(case, soak))
+        due = tuple(soak for soak in soaks if is_due(case, soak))
         further = [_judge_soak(state, soak) for soak in soaks if soak.name in case.soaks]
         due = due or tuple(part for part in further if part is not None)
         if due:
@@ -96,7 +95,7 @@ def _note_plain_choices(state: _State) -> None:
     case = state.case
     if not case.plan.candidates:
         return
-    last = max((one.at for recorded in case.sweep.values() for one in recorded.records), default="")
+    last = max((answer.at for recorded in case.sweep.values() for answer in recorded.records), default="")
     for name, choice in state.choices.items():
         if not speculates(choice.setting):
             _note_transition(state, last, name, case.plan.candidates[0].setting, PLAIN, f"sweep: {choice.because}")
@@ -111,9 +110,9 @@ def _judge_soak(state: _State, soak: SoakPlan) -> SoakPlan | None:
     case, recorded = state.case, state.case.soaks[soak.name]
     trouble = recorded.trouble or clock_ran_backwards(recorded.records) or too_short(case, recorded.records)
     state.doubts += [f"{soak.file}: {trouble}"] if trouble is not None else []
-    state.doubts += [*damage_after_soak(case, soak), *warm_up.damage(case, soak)]
+    state.doubts += damage_after_soak(case, soak)
     checks, findings = host_checks(case, soak)
-    state.doubts += [f"{one.about}: {one.detail}" for one in findings if one.kind in DISQUALIFYING]
+    state.doubts += [f"{finding.about}: {finding.detail}" for finding in findings if finding.kind in DISQUALIFYING]
     state.findings += findings
     verdicts = {}
     for name in soak.settings:
@@ -122,7 +121,7 @@ def _judge_soak(state: _State, soak: SoakPlan) -> SoakPlan | None:
         verdicts[name], wrong = judge_workload(case, soak, name, state.choices[name], controls)
         state.findings += wrong
     state.findings += cache_findings(case.slo, soak.name, verdicts)
-    host_failed = any(one.outcome is Outcome.FAIL for one in checks)
+    host_failed = any(check.outcome is Outcome.FAIL for check in checks)
     lower = {
         name: next_step(case.slo, state.settings[name], state.last_step.get(name))
         for name, verdict in verdicts.items()
@@ -133,17 +132,17 @@ def _judge_soak(state: _State, soak: SoakPlan) -> SoakPlan | None:
             verdicts[name] = _without_gain(state, soak, verdict, lower)
     # A host check that failed during speculation is repeated without it, together with the plain workloads.
     again = host_failed and any(lower.values())
-    ended = max((one.at for one in recorded.records), default="")
+    ended = max((answer.at for answer in recorded.records), default="")
     for name, verdict in verdicts.items():
         if (down := lower.get(name)) is not None:
             _step_down(state, soak, verdict, down, checks, ended)
         elif not (again and not speculates(state.settings[name]) and verdict.outcome != "failed"):
             state.settled[name] = verdict
-    for one in checks if not again else ():
-        key = one.metric, one.bound
-        if key not in state.host_checks or one.outcome > state.host_checks[key].outcome:
-            state.host_checks[key] = one
-    decided = all(one.outcome is Outcome.PASS for one in checks) and not state.doubts
+    for check in checks if not again else ():
+        key = check.metric, check.bound
+        if key not in state.host_checks or check.outcome > state.host_checks[key].outcome:
+            state.host_checks[key] = check
+    decided = all(check.outcome is Outcome.PASS for check in checks) and not state.doubts
     return _further_part(state, soak, verdicts) if decided else None
 
 
@@ -160,7 +159,7 @@ def _without_gain(
     plain = judge_baseline(state.case, soak, name, state.choices[name], because)
     before = state.settings[name]
     if plain is not None:
-        ended = max((one.at for one in state.case.soaks[soak.name].records), default="")
+        ended = max((answer.at for answer in state.case.soaks[soak.name].records), default="")
         _note_transition(state, ended, name, before, PLAIN, because)
         _note_step(state, soak, verdict, (), because)
         state.settings[name] = plain_of(before)
@@ -180,23 +179,26 @@ def _further_part(state: _State, soak: SoakPlan, verdicts: Mapping[str, Workload
     can_be_decided = {
         name for name, verdict in verdicts.items() if speculates(soak.settings[name]) and _can_be_decided(case, verdict)
     }
-    required = {one.name for one in slo.workload if one.speculation == "required"}
+    required = {workload.name for workload in slo.workload if workload.speculation == "required"}
     if slo.soak.ends != "decided" or not can_be_decided & required:
         return None
     seconds = soaked_seconds(case.soaks[soak.name].records)
-    left = min(seconds, max(slo.soak.max_duration, case.extended) - seconds)
-    if left < LEAST_PART * slo.soak.duration:
+    seconds_left = min(seconds, max(slo.soak.max_duration, case.extended) - seconds)
+    if seconds_left < LEAST_PART * slo.soak.duration:
         return None
     settings = {name: knobs for name, knobs in soak.settings.items() if name in can_be_decided}
-    return replace(soak, settings=settings, part=1 + len(case.looks.get(soak.name, (0,))), seconds=left)
+    return replace(soak, settings=settings, part=1 + len(case.looks.get(soak.name, (0,))), seconds=seconds_left)
 
 
 def _can_be_decided(case: Case, verdict: WorkloadVerdict) -> bool:
     """Return whether more answers can decide a workload: all that is open are intervals for its own canaries."""
     objectives = all_objectives(case.slo, verdict.name, speculating=True, terms=case.plan.terms)
-    others = {one.metric for one in objectives if one.scope == "population"}
+    on_population = {objective.metric for objective in objectives if objective.scope == "population"}
     return verdict.outcome == "unproven" and all(
-        one.outcome is Outcome.PASS or (one.center is not None and one.metric not in others) for one in verdict.checks
+        check.outcome is Outcome.PASS
+        or check.settles
+        or (check.center is not None and check.metric not in on_population)
+        for check in verdict.checks
     )
 
 
@@ -214,7 +216,7 @@ def _step_down(
     at: str,
 ) -> None:
     (step, knobs), name, checks = down, verdict.name, (*verdict.checks, *host)
-    because = "; ".join(f"{one.metric}: {one.because}" for one in checks if one.outcome is Outcome.FAIL)
+    because = "; ".join(f"{check.metric}: {check.because}" for check in checks if check.outcome is Outcome.FAIL)
     because = because or no_gain_proven(checks) or ""
     _note_transition(state, at, name, state.settings[name], knobs, f"{_STEP_WORDS[step]}: {because}")
     _note_step(state, soak, verdict, host, because)
@@ -223,7 +225,7 @@ def _step_down(
 
 def _note_step(state: _State, soak: SoakPlan, verdict: WorkloadVerdict, host: Sequence[Check], because: str) -> None:
     """Keep the checks of a setting that is given up, and those of the host where one of them failed."""
-    failed = any(one.outcome is Outcome.FAIL for one in host)
+    failed = any(check.outcome is Outcome.FAIL for check in host)
     step = AbandonedStep(
         soak.name,
         verdict.setting,
@@ -276,15 +278,18 @@ def _workload_verdict(state: _State, workload: Workload) -> WorkloadVerdict:
     if state.doubts and settled.outcome in {"promoted", "graded_back"}:
         return replace(settled, outcome="unproven", because=f"{_doubts(state)}; without that: {settled.because}")
     # The sweep's reason is for the setting it chose, not for the one that the workload has now.
-    steps = [one.because for one in state.transitions if one.workload == name]
+    steps = [transition.because for transition in state.transitions if transition.workload == name]
     return replace(settled, because=steps[-1]) if settled.outcome in {"promoted", "graded_back"} and steps else settled
 
 
 def _routes(state: _State, workloads: Sequence[WorkloadVerdict]) -> dict[str, Setting]:
     """Return the setting of each workload, once all are known; one that is not promoted decodes plainly."""
-    if state.case.plan.fixed is not None or any(one.outcome == "unproven" for one in workloads):
+    if state.case.plan.fixed is not None or any(workload.outcome == "unproven" for workload in workloads):
         return {}
-    return {one.name: state.settings[one.name] if one.outcome == "promoted" else PLAIN for one in workloads}
+    return {
+        workload.name: state.settings[workload.name] if workload.outcome == "promoted" else PLAIN
+        for workload in workloads
+    }
 
 
 def _routing(state: _State, workloads: Sequence[WorkloadVerdict]) -> dict[str, Any]:
@@ -294,11 +299,18 @@ def _routing(state: _State, workloads: Sequence[WorkloadVerdict]) -> dict[str, A
         return {}
     if case.routing.trouble is not None:
         return {"because": f"{ROUTING}: {case.routing.trouble}"}
-    reasons = {one.name: one.because for one in workloads}
+    reasons = {workload.name: workload.because for workload in workloads}
     reasons |= {name: choice.because for name, choice in state.choices.items() if not state.steps.get(name)}
-    reasons |= {one.workload: one.because for one in state.transitions}
-    asked = case.routing.records
-    return routing(case.slo, case.plan, case.sweep_records, case.weights, routes, asked=asked, reasons=reasons)
+    reasons |= {transition.workload: transition.because for transition in state.transitions}
+    return routing(
+        case.slo,
+        case.plan,
+        case.sweep_records,
+        case.weights,
+        routes,
+        routing_answers=case.routing.records,
+        reasons=reasons,
+    )
 
 
 def _with_regions(state: _State, verdict: Verdict) -> Verdict:
@@ -306,24 +318,29 @@ def _with_regions(state: _State, verdict: Verdict) -> Verdict:
     routes = _routes(state, verdict.workloads)
     if not state.case.slo.region.axes or not routes:
         return verdict
-    found = (
-        replace(one, region=region_document(state.case, one.name, routes[one.name], one.measured.get("longest_prompt")))
-        if speculates(routes[one.name])
-        else one
-        for one in verdict.workloads
+    workload_verdicts = (
+        replace(
+            workload,
+            region=region_document(
+                state.case, workload.name, routes[workload.name], workload.measured.get("longest_prompt")
+            ),
+        )
+        if speculates(routes[workload.name])
+        else workload
+        for workload in verdict.workloads
     )
-    return replace(verdict, workloads=tuple(found))
+    return replace(verdict, workloads=tuple(workload_verdicts))
 
 
 def lacking_for_region(case: Case) -> list[tuple[str, Setting, int | None]]:
     """Return the promoted workloads whose region may be explored: name, setting and longest certified prompt."""
     if not case.slo.region.axes or case.region_ended:
         return []
-    known = conclude(replace(case, region=StoredRecords(()), region_ended=True))
+    conclusion = conclude(replace(case, region=StoredRecords(()), region_ended=True))
     return [
-        (one.name, known.routes[one.name], one.measured.get("longest_prompt"))
-        for one in known.verdict.workloads
-        if speculates(known.routes.get(one.name, PLAIN))
+        (workload.name, conclusion.routes[workload.name], workload.measured.get("longest_prompt"))
+        for workload in conclusion.verdict.workloads
+        if speculates(conclusion.routes.get(workload.name, PLAIN))
     ]
 
 

@@ -74,7 +74,9 @@ Known = dict[tuple[str, Point, int], PointProbe]
 """Probes by workload, point and number of answers, so that a run judges each look once."""
 
 
-def explore(case: Case, workload: str, route: Setting, longest_prompt: int | None, known: Known) -> Exploration:
+def explore(
+    case: Case, workload: str, route: Setting, longest_prompt: int | None, probes_by_look: Known
+) -> Exploration:
     """Follow the records of one promoted workload through its region; name what must be measured next.
 
     Along an axis declared monotone it bisects, else it takes value after value until one is not proven inside. Then it
@@ -83,7 +85,7 @@ def explore(case: Case, workload: str, route: Setting, longest_prompt: int | Non
     slo, canaries = case.slo, case.canaries[workload]
     certified = certified_point(slo, route, canaries, longest_prompt)
     ways = directions(slo, certified)
-    shares = len(ways) + (len({one.axis for one in ways}) > 1)
+    shares = len(ways) + (len({way.axis for way in ways}) > 1)
     error = (1 - slo.confidence) / max(1, shares)
     probes: dict[Point, PointProbe] = {}
     extents, box = dict.fromkeys(ways, 0), dict[Direction, int]()
@@ -93,7 +95,7 @@ def explore(case: Case, workload: str, route: Setting, longest_prompt: int | Non
         if point not in probes:
             shares_process = case.plan.shares_process
             plan = point_plan(slo, workload, route, canaries, point, seed=case.plan.seed, shares=shares_process)
-            probes[point] = _probe(case, plan, certified, error / chances, error / tests, known)
+            probes[point] = _probe(case, plan, certified, error / chances, error / tests, probes_by_look)
         return probes[point].outcome is Outcome.PASS
 
     try:
@@ -102,16 +104,16 @@ def explore(case: Case, workload: str, route: Setting, longest_prompt: int | Non
             chances = way.most_probes if way.monotone else 1
             probe = partial(inside, chances=chances, tests=way.most_probes)
             extents[way] = _extent(way, probe)
-        wanted = {one: extent for one, extent in extents.items() if extent}
+        extents_of_box = {way: extent for way, extent in extents.items() if extent}
         for _ in range(BOX_TRIES):
-            corners = box_corners(wanted)
+            corners = box_corners(extents_of_box)
             if not corners:
                 break
             tests = BOX_TRIES * len(corners)
             if all(inside(corner, chances=BOX_TRIES, tests=tests) for corner in corners):
-                box = dict(wanted)
+                box = dict(extents_of_box)
                 break
-            wanted = {one: extent for one, extent in smaller_box(wanted).items() if extent}
+            extents_of_box = {way: extent for way, extent in smaller_box(extents_of_box).items() if extent}
     except _Lacking as lacking:
         return Exploration(certified, ways, extents, tuple(probes.values()), box, lacking.need)
     return Exploration(certified, ways, extents, tuple(probes.values()), box)
@@ -130,30 +132,34 @@ def _extent(way: Direction, inside: Callable[[Point], bool]) -> int:
 
 
 def _probe(
-    case: Case, plan: PointPlan, certified: Mapping[str, float], error: float, error_out: float, known: Known
+    case: Case, plan: PointPlan, certified: Mapping[str, float], error: float, error_out: float, probes_by_look: Known
 ) -> PointProbe:
     """Judge a point look after look until it is decided; raise _Lacking where its records end before that."""
     if (why := not_provable(case, plan)) is not None:
         return PointProbe(plan.point, Outcome.UNPROVEN, why, 0)
-    mine = [one for one in case.region.records if one.workload == plan.workload and one.trial == plan.name]
-    recorded = {one.key for one in mine}
-    errors, errors_out = (sequential.nominal_errors(plan.looks, plan.looks[-1], one) for one in (error, error_out))
+    generations = [
+        answer for answer in case.region.records if answer.workload == plan.workload and answer.trial == plan.name
+    ]
+    recorded = {answer.key for answer in generations}
+    errors, errors_out = (
+        sequential.nominal_errors(plan.looks, plan.looks[-1], probability) for probability in (error, error_out)
+    )
     probe: PointProbe | None = None
     keys = set[str]()
     for look in range(len(plan.looks)):
-        keys |= {one.key for block in plan.blocks(look, case.plan.seed) for one in block}
+        keys |= {request.key for block in plan.blocks(look, case.plan.seed) for request in block}
         if not keys <= recorded:
             if not case.region_ended:
                 raise _Lacking(PointNeed(plan, look))
-            return probe or PointProbe(plan.point, Outcome.UNPROVEN, "it was not measured to the end", len(mine))
-        seen = [one for one in mine if one.key in keys]
-        where = plan.workload, plan.point, len(seen)
-        if where not in known:
-            evidence = point_evidence(case, plan, seen)
+            return probe or PointProbe(plan.point, Outcome.UNPROVEN, "it was not measured to the end", len(generations))
+        looked_at = [answer for answer in generations if answer.key in keys]
+        where = plan.workload, plan.point, len(looked_at)
+        if where not in probes_by_look:
+            evidence = point_evidence(case, plan, looked_at)
             if (ties := unread_ties(case, plan, evidence)) and not case.region_ended:
                 raise _Lacking(PointNeed(plan, look, ties))
-            known[where] = judge_point(case, plan, certified, evidence, 1 - errors[look], 1 - errors_out[look])
-        probe = known[where]
+            probes_by_look[where] = judge_point(case, plan, certified, evidence, 1 - errors[look], 1 - errors_out[look])
+        probe = probes_by_look[where]
         if probe.outcome is not Outcome.UNPROVEN or probe.hopeless:
             break
     assert probe is not None
@@ -164,81 +170,94 @@ def region_document(case: Case, workload: str, route: Setting, longest_prompt: i
     """Return the region of a promoted workload as verdict.json writes it; nothing where the SLO has none."""
     if not case.slo.region.axes:
         return {}
-    found = explore(case, workload, route, longest_prompt, {})
-    ends = {axis: _ends(found, axis) for axis in found.certified}
+    exploration = explore(case, workload, route, longest_prompt, {})
+    ends = {axis: _ends(exploration, axis) for axis in exploration.certified}
     axes = [
         {
             "axis": axis,
-            "certified": here,
+            "certified": certified,
             "monotone": axis in case.slo.region.monotone,
             **ends[axis],
-            "values": [_value(found, axis, value) for value in case.slo.region.values(axis)],
+            "values": [_value(exploration, axis, value) for value in case.slo.region.values(axis)],
         }
-        for axis, here in found.certified.items()
+        for axis, certified in exploration.certified.items()
     ]
-    if "context" in found.certified:
-        next(one for one in axes if one["axis"] == "context")["tokens_per_byte"] = rounded(
-            _density(case, workload, found)
+    if "context" in exploration.certified:
+        next(axis for axis in axes if axis["axis"] == "context")["tokens_per_byte"] = rounded(
+            _density(case, workload, exploration)
         )
     trouble = {"because": f"{REGION}: {case.region.trouble}"} if case.region.trouble is not None else {}
     every = all_objectives(case.slo, workload, speculating=True, terms=case.plan.terms)
-    metrics = dict.fromkeys(one.metric for one in (*every, *case.slo.host_objectives))
+    metrics = dict.fromkeys(objective.metric for objective in (*every, *case.slo.host_objectives))
     return {
         "axes": axes,
-        "points": [one.document() for one in found.probes],
-        "soak_alone": [one for one in metrics if one in OF_TIME or one in OWN_PASS],
-        "answers": sum(one.answers for one in found.probes),
+        "points": [probe.document() for probe in exploration.probes],
+        "soak_alone": [metric for metric in metrics if metric in OF_TIME or metric in OWN_PASS],
+        "answers": sum(probe.answers for probe in exploration.probes),
         **trouble,
     }
 
 
-def _ends(found: Exploration, axis: str) -> dict[str, Any]:
+def _ends(exploration: Exploration, axis: str) -> dict[str, Any]:
     """Return the ends of an axis: alone, and together with all others where a box was proven."""
-    reach = {one.point: one.reach for one in found.probes if one.outcome is Outcome.PASS}
-    here = found.certified[axis]
+    reach = {probe.point: probe.reach for probe in exploration.probes if probe.outcome is Outcome.PASS}
+    certified = exploration.certified[axis]
 
     def end(extents: Mapping[Direction, int], points: Sequence[Point], *, up: bool) -> float:
         for way, extent in extents.items():
-            if way.axis == axis and extent and (way.values[0] > here) == up:
+            if way.axis == axis and extent and (way.values[0] > certified) == up:
                 last = (axis, way.values[extent - 1])
                 reached = [reach[point][axis] for point in points if last in point]
                 return min(reached) if up else max(reached)
-        return here
+        return certified
 
     alone = [point for point in reach if len(point) == 1]
-    both = {"at_most": end(found.extents, alone, up=True)}
+    limits = {"at_most": end(exploration.extents, alone, up=True)}
     if axis == "temperature":
-        both = {"at_least": end(found.extents, alone, up=False), **both}
-    if found.box:
-        corners = box_corners(found.box)
-        inner = {name: end(found.box, corners, up=name == "at_most") for name in both}
+        limits = {"at_least": end(exploration.extents, alone, up=False), **limits}
+    if exploration.box:
+        corners = box_corners(exploration.box)
+        inner = {name: end(exploration.box, corners, up=name == "at_most") for name in limits}
         # The prompts of a corner may be longer than those of the point on the axis, which stopped at other canaries.
-        inner["at_most"] = min(inner["at_most"], both["at_most"])
-        both |= {f"together_{name}": value for name, value in inner.items()}
-    return both
+        inner["at_most"] = min(inner["at_most"], limits["at_most"])
+        limits |= {f"together_{name}": value for name, value in inner.items()}
+    return limits
 
 
-def _value(found: Exploration, axis: str, value: float) -> dict[str, Any]:
+def _value(exploration: Exploration, axis: str, value: float) -> dict[str, Any]:
     """Return what is known of one value of an axis, all others as certified."""
-    way = next((one for one in found.directions if one.axis == axis and value in one.values), None)
+    way = next((way for way in exploration.directions if way.axis == axis and value in way.values), None)
     if way is None:
         return {"value": value, "outcome": "certified", "probed": False}
-    probed = {one.point: one for one in found.probes}
-    if (mine := probed.get(((axis, value),))) is not None:
-        return {"value": value, "outcome": WORDS[mine.outcome], "probed": True}
+    probed = {probe.point: probe for probe in exploration.probes}
+    if (probe := probed.get(((axis, value),))) is not None:
+        return {"value": value, "outcome": WORDS[probe.outcome], "probed": True}
     nearer = way.values[: way.values.index(value)]
-    beyond = any(one in probed and probed[one].outcome is Outcome.FAIL for one in (((axis, near),) for near in nearer))
+    beyond = any(
+        point in probed and probed[point].outcome is Outcome.FAIL for point in (((axis, near),) for near in nearer)
+    )
     word = (
-        "inside" if way.values.index(value) < found.extents[way] else "outside" if way.monotone and beyond else "open"
+        "inside"
+        if way.values.index(value) < exploration.extents[way]
+        else "outside"
+        if way.monotone and beyond
+        else "open"
     )
     return {"value": value, "outcome": word, "probed": False}
 
 
-def _density(case: Case, workload: str, found: Exploration) -> float:
+def _density(case: Case, workload: str, exploration: Exploration) -> float:
     """Return the most tokens a byte of a prompt had: of the longest prompts that are inside, else of the sweep's."""
-    inside = [one.tokens_per_byte for one in found.probes if one.outcome is Outcome.PASS and one.tokens_per_byte]
+    inside = [
+        probe.tokens_per_byte for probe in exploration.probes if probe.outcome is Outcome.PASS and probe.tokens_per_byte
+    ]
     if inside:
         return max(inside)
-    sizes = {one.id: prompt_bytes(one) for one in case.canaries[workload]}
-    swept = (one for many in case.sweep_records.values() for one in many if one.workload == workload)
-    return max(((one.answer.prompt_tokens or 0) / sizes[one.canary] for one in swept), default=0.0) or 1.0
+    sizes = {canary.id: prompt_bytes(canary) for canary in case.canaries[workload]}
+    swept = (
+        answer for generations in case.sweep_records.values() for answer in generations if answer.workload == workload
+    )
+    return (
+        max(((generation.answer.prompt_tokens or 0) / sizes[generation.canary] for generation in swept), default=0.0)
+        or 1.0
+    )

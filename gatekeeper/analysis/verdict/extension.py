@@ -20,15 +20,15 @@ def extension(case: Case, verdict: Verdict) -> float | None:
     """
     if verdict.exit_code != ExitCode.UNPROVEN or verdict.incomplete:
         return None
-    waiting = [one for one in verdict.workloads if one.required and one.outcome == "unproven"]
-    opened = [check for one in waiting for check in one.checks if check.outcome is Outcome.UNPROVEN]
-    times = [times_as_long(check) for check in opened]
-    known = [one for one in times if one is not None]
-    if not known or len(known) < len(times):
+    waiting = [workload for workload in verdict.workloads if workload.required and workload.outcome == "unproven"]
+    opened = [check for workload in waiting for check in workload.checks if check.outcome is Outcome.UNPROVEN]
+    factors_or_none = [times_as_long(check) for check in opened]
+    factors = [factor for factor in factors_or_none if factor is not None]
+    if not factors or len(factors) < len(factors_or_none):
         return None
     soaked = max((soaked_seconds(recorded.records) for recorded in case.soaks.values()), default=0.0)
-    wanted = max((max(known) - 1) * soaked, LEAST_PART * case.slo.soak.duration)
-    more = math.ceil(wanted / ROUND_TO_S) * ROUND_TO_S
+    seconds = max((max(factors) - 1) * soaked, LEAST_PART * case.slo.soak.duration)
+    more = math.ceil(seconds / ROUND_TO_S) * ROUND_TO_S
     # As `certify --extend` asks: whether a further part is due at all.
     due = any(soak.part > 1 for soak in conclude(replace(case, extended=soaked + more)).needs)
     return more if due else None

@@ -48,7 +48,9 @@ def examine(evidence: PairedAnswers, knobs: Setting, about: str) -> tuple[Findin
 
 def model_swaps(arm: Sequence[Generation], about: str) -> tuple[Finding, ...]:
     """Return a finding if answers of one arm name different models: it is unknown which model was measured."""
-    names = sorted({one.answer.claims.model for one in successful(arm) if one.answer.claims.model is not None})
+    names = sorted(
+        {generation.answer.claims.model for generation in successful(arm) if generation.answer.claims.model is not None}
+    )
     if len(names) < 2:
         return ()
     advice = "keep one model loaded in the server, and check which other clients send it requests"
@@ -59,21 +61,21 @@ def model_swaps(arm: Sequence[Generation], about: str) -> tuple[Finding, ...]:
 
 def warm_prompts(answers: Iterable[Generation], about: str) -> tuple[Finding, ...]:
     """Return a finding if prompts were cached although the cache should be off: the time to first token is void."""
-    timed = [one for one in successful(answers) if one.role is not Role.WARMUP]
-    warm = [one for one in timed if (one.answer.claims.cached_tokens or 0) > 0]
+    timed = [answer for answer in successful(answers) if answer.role is not Role.WARMUP]
+    warm = [generation for generation in timed if (generation.answer.claims.cached_tokens or 0) > 0]
     if not warm:
         return ()
-    one = max(warm, key=lambda it: it.answer.claims.cached_tokens or 0)
+    warmest = max(warm, key=lambda generation: generation.answer.claims.cached_tokens or 0)
     detail = (
-        f"{len(warm)} of {len(timed)} prompts were partly cached, at most {one.answer.claims.cached_tokens} of "
-        f"{one.answer.prompt_tokens} tokens ({one.canary})"
+        f"{len(warm)} of {len(timed)} prompts were partly cached, at most {warmest.answer.claims.cached_tokens} of "
+        f"{warmest.answer.prompt_tokens} tokens ({warmest.canary})"
     )
     return (Finding("warm_prompt", about, detail, "switch the server's prompt cache off", PREFILLED),)
 
 
 def differing_answers(evidence: PairedAnswers, checks: Iterable[Check], about: str) -> tuple[Finding, ...]:
     """Return a finding if greedy answers have other words than plain decoding's, where no failed check says so."""
-    failed = any(one.metric == "token_agreement" and one.outcome is Outcome.FAIL for one in checks)
+    failed = any(check.metric == "token_agreement" and check.outcome is Outcome.FAIL for check in checks)
     if failed or not evidence.greedy:
         return ()
     compared = exactness.compare(evidence.answers, evidence.plain, evidence.ties)
@@ -104,60 +106,72 @@ def counter_lies(evidence: PairedAnswers, knobs: Setting) -> list[str]:
 def impossible_counts(answers: Sequence[Generation], knobs: Setting) -> list[str]:
     """Return what is wrong with the counters by arithmetic alone, however few the answers."""
     lengths = [value for knob, value in knobs if knob in DRAFT_LENGTHS]
-    draft_tokens = max((one for one in lengths if isinstance(one, int)), default=0)
+    draft_tokens = max((length for length in lengths if isinstance(length, int)), default=0)
     lies = (_above_one(answers), _does_not_add_up(answers, draft_tokens), _frozen(answers), _disagrees(answers))
     return [lie for lie in lies if lie is not None]
 
 
 def _counts(answer: Answer) -> list[tuple[str, int, int]]:
     """Return (whose, drafted, accepted) of an answer."""
-    ours = [("counted", answer.rounds.drafted, answer.rounds.accepted)] if answer.rounds is not None else []
+    counts = [("counted", answer.rounds.drafted, answer.rounds.accepted)] if answer.rounds is not None else []
     claims = answer.claims
     if claims.drafted is None or claims.accepted is None:
-        return ours
-    return [*ours, ("claimed", claims.drafted, claims.accepted)]
+        return counts
+    return [*counts, ("claimed", claims.drafted, claims.accepted)]
 
 
 def _above_one(answers: Sequence[Generation]) -> str | None:
-    for one in answers:
-        for whose, drafted, accepted in _counts(one.answer):
+    for generation in answers:
+        for whose, drafted, accepted in _counts(generation.answer):
             if accepted > drafted or min(drafted, accepted) < 0:
-                return f"{one.canary}: {accepted} of {drafted} drafted tokens accepted ({whose}), which is impossible"
+                share = f"{accepted} of {drafted} drafted tokens accepted ({whose})"
+                return f"{generation.canary}: {share}, which is impossible"
     return None
 
 
 def _does_not_add_up(answers: Sequence[Generation], draft_tokens: int) -> str | None:
     """Each round emits the accepted tokens and one of the target's; only the last round may be cut short."""
-    for one in answers:
-        claims, counted, emitted = one.answer.claims, one.answer.rounds, one.answer.output_tokens
+    for generation in answers:
+        claims, counted, emitted = generation.answer.claims, generation.answer.rounds, generation.answer.output_tokens
         pairs = [(counted.accepted, counted.rounds, counted.drafted)] if counted is not None else []
         if claims.accepted is not None and claims.rounds is not None:
             pairs.append((claims.accepted, claims.rounds, claims.drafted or 0))
         for accepted, rounds, drafted in pairs if emitted is not None else ():
             tail = 1 + max(draft_tokens, math.ceil(drafted / rounds) if rounds > 0 else 0)
             if drafted > 0 and abs((emitted or 0) - accepted - rounds) > tail:
-                return f"{one.canary}: {rounds} rounds and {accepted} accepted tokens do not add up to {emitted} tokens"
+                parts = f"{rounds} rounds and {accepted} accepted tokens"
+                return f"{generation.canary}: {parts} do not add up to {emitted} tokens"
     return None
 
 
 def _frozen(answers: Sequence[Generation]) -> str | None:
     for whose, word in (("counted", "the counters"), ("claimed", "the server's counters")):
-        seen = [(one, count) for one in answers for count in _counts(one.answer) if count[0] == whose]
-        lengths = {one.answer.output_tokens for one, _ in seen}
-        if len(seen) >= MIN_ANSWERS and len(lengths) > 3 and len({count for _, count in seen}) == 1:
-            _, drafted, accepted = seen[0][1]
+        counts = [
+            (generation, count) for generation in answers for count in _counts(generation.answer) if count[0] == whose
+        ]
+        lengths = {generation.answer.output_tokens for generation, _ in counts}
+        if len(counts) >= MIN_ANSWERS and len(lengths) > 3 and len({count for _, count in counts}) == 1:
+            _, drafted, accepted = counts[0][1]
             if drafted > 0:
-                return f"{word} show {accepted} of {drafted} for each of {len(seen)} answers of different lengths"
+                return f"{word} show {accepted} of {drafted} for each of {len(counts)} answers of different lengths"
     return None
 
 
 def _disagrees(answers: Sequence[Generation]) -> str | None:
-    both = [(one.answer.rounds, one.answer.claims) for one in answers if one.answer.rounds is not None]
-    known = [(ours, claims) for ours, claims in both if claims.drafted is not None and claims.accepted is not None]
-    if not known:
+    rounds_and_claims = [
+        (generation.answer.rounds, generation.answer.claims)
+        for generation in answers
+        if generation.answer.rounds is not None
+    ]
+    comparable = [
+        (rounds, claims)
+        for rounds, claims in rounds_and_claims
+        if claims.drafted is not None and claims.accepted is not None
+    ]
+    if not comparable:
         return None
     for name in ("drafted", "accepted"):
-        counted, claimed = (sum(getattr(one[side], name) for one in known) for side in (0, 1))
+        counted, claimed = (sum(getattr(pair[side], name) for pair in comparable) for side in (0, 1))
         if abs(counted - claimed) > SAME_COUNT * max(counted, claimed):
             return f"the server reports {claimed} {name} tokens, but {counted} were counted"
     return None
@@ -165,7 +179,7 @@ def _disagrees(answers: Sequence[Generation]) -> str | None:
 
 def _all_accepted_for_nothing(evidence: PairedAnswers, answers: Sequence[Generation]) -> str | None:
     for whose in ("counted", "claimed"):
-        counts = [count for one in answers for count in _counts(one.answer) if count[0] == whose]
+        counts = [count for generation in answers for count in _counts(generation.answer) if count[0] == whose]
         drafted, accepted = sum(count[1] for count in counts), sum(count[2] for count in counts)
         if drafted < ALL_ACCEPTED_LEAST or accepted != drafted or not evidence.pairs:
             continue
@@ -177,12 +191,16 @@ def _all_accepted_for_nothing(evidence: PairedAnswers, answers: Sequence[Generat
 
 def silent_speculation(evidence: PairedAnswers, about: str) -> tuple[Finding, ...]:
     """Return a finding if a draft is set and proposes nothing, which the check `speculation_engaged` judges."""
-    long_enough = [one for one in successful(evidence.answers) if (one.answer.output_tokens or 0) > 1]
-    seen = [max(count[1] for count in counts) for one in long_enough if (counts := _counts(one.answer))]
-    idle = sum(drafted == 0 for drafted in seen)
+    long_enough = [
+        generation for generation in successful(evidence.answers) if (generation.answer.output_tokens or 0) > 1
+    ]
+    drafted_by_answer = [
+        max(count[1] for count in counts) for generation in long_enough if (counts := _counts(generation.answer))
+    ]
+    idle = sum(drafted == 0 for drafted in drafted_by_answer)
     if not idle:
         return ()
-    detail = f"the draft proposed no tokens in {idle} of {len(seen)} answers"
+    detail = f"the draft proposed no tokens in {idle} of {len(drafted_by_answer)} answers"
     advice = "find out why the server ignores the draft: check its log, its version and the vocabularies of the pair"
     return (Finding("silent_speculation", about, detail, advice),)
 
@@ -193,21 +211,25 @@ def negative_control(answers: Iterable[Generation], canaries: Mapping[tuple[str,
     `canaries` is by (workload, id).
     """
     tokens: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    seen: dict[str, set[str]] = defaultdict(set)
-    for one in successful(answers):
-        category = canaries[one.workload, one.canary].category
-        counts = _counts(one.answer)
-        if category is None or not counts or one.role is Role.WARMUP:
+    canaries_by_category: dict[str, set[str]] = defaultdict(set)
+    for generation in successful(answers):
+        category = canaries[generation.workload, generation.canary].category
+        counts = _counts(generation.answer)
+        if category is None or not counts or generation.role is Role.WARMUP:
             continue
         _, drafted, accepted = counts[0]
         tokens[category][0] += accepted
         tokens[category][1] += drafted
-        seen[category].add(one.canary)
-    rates = {name: kept / tried for name, (kept, tried) in tokens.items() if tried and len(seen[name]) >= 5}
+        canaries_by_category[category].add(generation.canary)
+    rates = {
+        name: accepted / tried
+        for name, (accepted, tried) in tokens.items()
+        if tried and len(canaries_by_category[name]) >= 5
+    }
     lowest = rates.pop(UNPREDICTABLE, None)
     if lowest is None or not rates:
         return None
-    name = max(sorted(rates), key=lambda one: rates[one])
+    name = max(sorted(rates), key=lambda category: rates[category])
     if lowest < rates[name]:
         return None
     detail = (
@@ -224,10 +246,10 @@ def cache_findings(slo: Slo, soak: str, verdicts: Mapping[str, WorkloadVerdict])
         Finding(
             "warm_cache_changes_answers",
             f"{soak}, {name}",
-            f"greedy answers change with the prompt cache on, as deployed: {one.because}",
+            f"greedy answers change with the prompt cache on, as deployed: {check.because}",
             f"{CACHE_OFF_HINTS.get(slo.subject.backend, 'deploy it with the prompt cache off')}, or use plain decoding",
         )
         for name, verdict in verdicts.items()
-        for one in verdict.checks
-        if one.metric in WARM_PARTS and one.outcome is Outcome.FAIL
+        for check in verdict.checks
+        if check.metric in WARM_PARTS and check.outcome is Outcome.FAIL
     ]

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.host import estimates
 from gatekeeper.analysis.metrics.host_findings import findings as host_findings
 from gatekeeper.analysis.metrics.host_series import HostSamples
@@ -11,7 +12,6 @@ from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import SOAK_ROLES, Case, soak_answers
-from gatekeeper.analysis.verdict.checks import check
 from gatekeeper.core.host_columns import HostColumns
 from gatekeeper.core.manifest import RULES
 from gatekeeper.core.records import Generation
@@ -22,37 +22,41 @@ def host_checks(case: Case, soak: SoakPlan) -> tuple[list[Check], list[Finding]]
     """Judge the objectives on the host during a soak, and return the findings of its samples."""
     every = HostColumns.of(case.host_samples)
     samples = every.select([phase == soak.name for phase in every.phase])
-    answers = [one for one in case.soaks[soak.name].records if one.role in SOAK_ROLES]
+    answers = [answer for answer in case.soaks[soak.name].records if answer.role in SOAK_ROLES]
     spans = _spans(answers)
     taken = zip(every.phase, every.segment, strict=True)
     earlier = every.select([phase != soak.name and segment in spans for phase, segment in taken])
     speculating = [name for name, knobs in soak.settings.items() if speculates(knobs)]
     drifts = [plain_drift(soak_answers(case, soak, name)) for name in speculating]
-    held = baseline_held(drifts, case.slo.soak.sentinel_drift, case.plan.terms.rules)
-    host = HostSamples(samples, case.interval, spans, earlier, held)
+    speed_held = baseline_held(drifts, case.slo.soak.sentinel_drift, case.plan.terms.rules)
+    outside = every.select([phase != soak.name for phase in every.phase])
+    host = HostSamples(samples, case.interval, spans, earlier, outside, speed_held, rules=case.plan.terms.rules)
     level, conditions = bound_level(case.slo), case.conditions.get(soak.name, ())
     findings = host_findings(
         host, level=level, seed=case.plan.seed, conditions=conditions, horizon=case.slo.promote.valid_for
     )
-    findings = [replace(one, about=f"{soak.name}, {one.about}") for one in findings]
+    findings = [replace(finding, about=f"{soak.name}, {finding.about}") for finding in findings]
     objectives = case.slo.host_objectives
     if not objectives:
         return [], findings
     if case.host_trouble is not None:
         missing = Missing(f"host.jsonl: {case.host_trouble}", len(samples))
         return [check(objective, missing) for objective in objectives], findings
-    tokens = sum(one.answer.output_tokens or 0 for one in answers)
-    seen = estimates(host, tokens=tokens, level=level, seed=case.plan.seed)
-    return [check(one, seen.get(one.metric, Missing("not measured on this host"))) for one in objectives], findings
+    tokens = sum(generation.answer.output_tokens or 0 for generation in answers)
+    estimates_by_metric = estimates(host, tokens=tokens, level=level, seed=case.plan.seed)
+    return [
+        check(objective, estimates_by_metric.get(objective.metric, Missing("not measured on this host")))
+        for objective in objectives
+    ], findings
 
 
 def _spans(answers: Sequence[Generation]) -> dict[int, tuple[int, int]]:
     """Return the begin and end of each uninterrupted part of the soak; host samples number them alike."""
     spans: dict[int, tuple[int, int]] = {}
-    for one in answers:
-        number = host_segment(one.segment, one.repeat)
-        begun, ended = spans.get(number, (one.answer.sent_ns, one.answer.ended_ns))
-        spans[number] = min(begun, one.answer.sent_ns), max(ended, one.answer.ended_ns)
+    for generation in answers:
+        number = host_segment(generation.segment, generation.repeat)
+        begun, ended = spans.get(number, (generation.answer.sent_ns, generation.answer.ended_ns))
+        spans[number] = min(begun, generation.answer.sent_ns), max(ended, generation.answer.ended_ns)
     return spans
 
 
@@ -66,8 +70,8 @@ def baseline_held(drifts: Iterable[Estimate | Missing], limit: float, rules: int
 
     Runs of older rules were judged by the drift that was measured, however uncertain.
     """
-    known = [one for one in drifts if isinstance(one, Estimate)]
-    moved = [one for one in known if abs(one.center) > limit]
-    if not moved:
-        return True if known else None
-    return False if rules < 2 or any(not one.lo <= 0 <= one.hi for one in moved) else None
+    estimated = [drift for drift in drifts if isinstance(drift, Estimate)]
+    beyond_limit = [drift for drift in estimated if abs(drift.center) > limit]
+    if not beyond_limit:
+        return True if estimated else None
+    return False if rules < 2 or any(not drift.lo <= 0 <= drift.hi for drift in beyond_limit) else None

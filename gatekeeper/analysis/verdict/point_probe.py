@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.comparability import voided_metrics
 from gatekeeper.analysis.metrics.exactness import Divergence, divergences
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
@@ -11,7 +12,6 @@ from gatekeeper.analysis.plan.objectives import NO_LOSS, Implicit, all_objective
 from gatekeeper.analysis.plan.region_points import Point, PointPlan
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case
-from gatekeeper.analysis.verdict.checks import check
 from gatekeeper.analysis.verdict.findings import examine
 from gatekeeper.analysis.verdict.host_checks import host_checks
 from gatekeeper.analysis.verdict.workload import measurable, objective_estimate, unseen
@@ -33,6 +33,8 @@ OF_TIME = frozenset(
         "fan_variation",
         "power_mean",
         "energy_per_token",
+        "system_power_mean",
+        "system_energy_per_token",
     }
 )
 """What only a soak shows; at a point, which takes a minute, it is not checked."""
@@ -74,19 +76,19 @@ class PointProbe:
             "outcome": WORDS[self.outcome],
             "because": self.because,
             "answers": self.answers,
-            "checks": [one.document() for one in self.checks],
+            "checks": [check.document() for check in self.checks],
         }
 
 
-def point_evidence(case: Case, plan: PointPlan, seen: Sequence[Generation]) -> PairedAnswers:
-    """Pair the answers *seen* at a point, under the SLO as it reads there."""
+def point_evidence(case: Case, plan: PointPlan, generations: Sequence[Generation]) -> PairedAnswers:
+    """Pair the answers *generations* at a point, under the SLO as it reads there."""
     slo = plan.slo
     return pair_answers(
         PairedAnswers(
             plan.workload,
             plan.canaries,
-            tuple(one for one in seen if one.arm == "candidate"),
-            tuple(one for one in seen if one.arm == "plain"),
+            tuple(answer for answer in generations if answer.arm == "candidate"),
+            tuple(answer for answer in generations if answer.arm == "plain"),
             slo.confidence,
             case.plan.seed,
             greedy=dict(plan.knobs).get("temperature", slo.sampling.temperature) == 0,
@@ -94,32 +96,32 @@ def point_evidence(case: Case, plan: PointPlan, seen: Sequence[Generation]) -> P
             drift_limit=slo.soak.sentinel_drift,
             rules=case.plan.terms.rules,
             interleaved=plan.interleaved,
-            ties=tuple(one for one in case.region_ties.records if one.workload == plan.workload),
+            ties=tuple(tie for tie in case.region_ties.records if tie.workload == plan.workload),
         )
     )
 
 
 def _objectives(case: Case, plan: PointPlan) -> list[Objective]:
     every = all_objectives(plan.slo, plan.workload, speculating=True, terms=case.plan.terms)
-    if "concurrency" in dict(plan.point) and all(one.metric != SYSTEM_RATIO for one in every):
+    if "concurrency" in dict(plan.point) and all(objective.metric != SYSTEM_RATIO for objective in every):
         every = (*every, *_NO_QUEUE)
-    return [one for one in every if one.metric not in OF_TIME and _asked_of(one, plan.point)]
+    return [objective for objective in every if objective.metric not in OF_TIME and _asked_of(objective, plan.point)]
 
 
 def _asked_of(objective: Objective, point: Point) -> bool:
     """Return whether an objective counts at *point*: one of an own pass does on the axis that may change its result."""
-    own = OWN_PASS.get(objective.metric)
-    return own is None or own in dict(point)
+    axis = OWN_PASS.get(objective.metric)
+    return axis is None or axis in dict(point)
 
 
 def not_provable(case: Case, plan: PointPlan) -> str | None:
     """Return why no answer can prove a point: an objective is measured at the certified one alone; None otherwise."""
     greedy = dict(plan.knobs).get("temperature", plan.slo.sampling.temperature) == 0
-    for one in _objectives(case, plan):
-        if one.metric == "token_agreement" and not greedy:
+    for objective in _objectives(case, plan):
+        if objective.metric == "token_agreement" and not greedy:
             return "token_agreement: tokens can only be compared at temperature 0"
-        if one.metric in OWN_PASS:
-            return f"{one.metric}: it is measured at the certified {OWN_PASS[one.metric]} alone"
+        if objective.metric in OWN_PASS:
+            return f"{objective.metric}: it is measured at the certified {OWN_PASS[objective.metric]} alone"
     return None
 
 
@@ -127,10 +129,10 @@ def unread_ties(case: Case, plan: PointPlan, evidence: PairedAnswers) -> tuple[D
     """Return the divergences of greedy answers whose logits must be read before an objective on them is checked."""
     if not evidence.greedy or Sight.LOGITS not in case.plan.terms.sight:
         return ()
-    if not any(one.metric == "token_agreement" for one in _objectives(case, plan)):
+    if not any(objective.metric == "token_agreement" for objective in _objectives(case, plan)):
         return ()
-    found = divergences(evidence.answers, evidence.plain)
-    return tuple(one for one in found if not any(one.matches(tie) for tie in evidence.ties))
+    diverging = divergences(evidence.answers, evidence.plain)
+    return tuple(divergence for divergence in diverging if not any(divergence.matches(tie) for tie in evidence.ties))
 
 
 def judge_point(
@@ -141,15 +143,15 @@ def judge_point(
     Any of the objectives could be broken by chance, so for that each takes its share of the error, too.
     """
     lost = voided_metrics(examine(evidence, plan.knobs, plan.phase))
-    objectives = [measurable(one, evidence) for one in _objectives(case, plan)]
+    objectives = [measurable(objective, evidence) for objective in _objectives(case, plan)]
     logits = Sight.LOGITS in case.plan.terms.sight
     apart = 1 - (1 - stricter) / max(1, len(objectives))
 
     def judged(objective: Objective, at: float) -> Check:
-        mine = replace(unseen(case, evidence) if objective.beyond_canaries else evidence, level=at)
-        return check(objective, objective_estimate(objective, mine, lost, logits=logits))
+        evidence_at = replace(unseen(case, evidence) if objective.beyond_canaries else evidence, level=at)
+        return check(objective, objective_estimate(objective, evidence_at, lost, logits=logits))
 
-    checks = [judged(one, level) for one in objectives]
+    checks = [judged(objective, level) for objective in objectives]
     for at, (objective, first) in enumerate(zip(objectives, checks, strict=True)):
         if first.outcome is Outcome.FAIL and objective.metric == "truncation_rate" and not evidence.greedy:
             because = f"{first.because}; above temperature 0 answers end elsewhere by chance: not decided"
@@ -158,8 +160,8 @@ def judge_point(
             again = judged(objective, apart)
             checks[at] = again if again.outcome is Outcome.FAIL else replace(first, outcome=Outcome.UNPROVEN)
     checks += _host(case, plan)
-    outcome = worst(one.outcome for one in checks)
-    because = "; ".join(f"{one.metric}: {one.because}" for one in checks if one.outcome is outcome)
+    outcome = worst(check.outcome for check in checks)
+    because = "; ".join(f"{check.metric}: {check.because}" for check in checks if check.outcome is outcome)
     reach, why, density = _reach(plan, certified, evidence)
     if outcome is Outcome.PASS or (why and outcome is Outcome.UNPROVEN):
         outcome, because = (Outcome.UNPROVEN, why) if why else (outcome, "every objective is proven")
@@ -169,16 +171,24 @@ def judge_point(
 
 def _host(case: Case, plan: PointPlan) -> list[Check]:
     """Judge what the host showed while the point was measured."""
-    wanted = tuple(one for one in case.slo.objective if one.of.host and one.metric not in OF_TIME)
-    if not wanted:
-        return []
-    mine = [one for one in case.region.records if one.workload == plan.workload and one.trial == plan.name]
-    here = replace(
-        case,
-        slo=plan.slo.model_copy(update={"objective": wanted}),
-        soaks={plan.phase: replace(case.region, records=[one for one in mine if one.role is not Role.WARMUP])},
+    on_host = tuple(
+        objective for objective in case.slo.objective if objective.of.host and objective.metric not in OF_TIME
     )
-    return host_checks(here, SoakPlan(plan.phase, {plan.workload: plan.plain}, plan.knobs))[0]
+    if not on_host:
+        return []
+    generations = [
+        answer for answer in case.region.records if answer.workload == plan.workload and answer.trial == plan.name
+    ]
+    case_at_point = replace(
+        case,
+        slo=plan.slo.model_copy(update={"objective": on_host}),
+        soaks={
+            plan.phase: replace(
+                case.region, records=[answer for answer in generations if answer.role is not Role.WARMUP]
+            )
+        },
+    )
+    return host_checks(case_at_point, SoakPlan(plan.phase, {plan.workload: plan.plain}, plan.knobs))[0]
 
 
 def _reach(
@@ -190,18 +200,24 @@ def _reach(
     """
     reach, density = dict(plan.point), None
     if "context" in reach:
-        sizes = [(one.answer.prompt_tokens, prompt_bytes(plan.canaries[one.canary])) for one in evidence.answers]
-        known = [(tokens, size) for tokens, size in sizes if tokens]
-        if len(known) < len(sizes) or not known:
+        sizes = [
+            (generation.answer.prompt_tokens, prompt_bytes(plan.canaries[generation.canary]))
+            for generation in evidence.answers
+        ]
+        counted_sizes = [(tokens, size) for tokens, size in sizes if tokens]
+        if len(counted_sizes) < len(sizes) or not counted_sizes:
             return reach, "the tokens of its prompts are not counted", None
-        shortest = min(tokens for tokens, _ in known)
+        shortest = min(tokens for tokens, _ in counted_sizes)
         if shortest <= certified["context"]:
             return reach, f"its shortest prompt has {counted(shortest, 'token')}, no more than the certified ones", None
-        reach["context"], density = min(reach["context"], shortest), max(tokens / size for tokens, size in known)
+        reach["context"], density = (
+            min(reach["context"], shortest),
+            max(tokens / size for tokens, size in counted_sizes),
+        )
     if "max_tokens" in reach:
         inner = [value for value in plan.slo.region.max_tokens if value < reach["max_tokens"]]
         before = max([certified["max_tokens"], *inner])
-        longest = max(one.answer.output_tokens or 0 for one in evidence.answers)
+        longest = max(generation.answer.output_tokens or 0 for generation in evidence.answers)
         if longest <= before:
             return reach, f"no answer was longer than {counted(longest, 'token')}, so the limit was not tried", density
     return reach, "", density

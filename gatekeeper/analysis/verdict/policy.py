@@ -5,11 +5,11 @@ from itertools import takewhile
 from typing import Any
 
 from gatekeeper.analysis.metrics.pauses import PAUSE_S
+from gatekeeper.analysis.passes.warm_up import WARM_UP
 from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.verdict.certified_conditions import conditions, launches
-from gatekeeper.analysis.verdict.warm_up import WARM_UP
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.policy import WATCHED, AxisBounds, MeasuredRoute, Watch
 from gatekeeper.core.records import Event, Setting
@@ -44,9 +44,9 @@ def policy(
 ) -> dict[str, Any]:
     """Return the content of policy.toml."""
     host_failed = any(check.outcome is Outcome.FAIL for check in verdict.host_checks)
-    routes = [route(slo, one, host_failed=host_failed) for one in verdict.workloads]
+    routes = [route(slo, workload, host_failed=host_failed) for workload in verdict.workloads]
     return {
-        "schema": 1 + any("region" in one for one in routes),
+        "schema": 1 + any("region" in entry for entry in routes),
         "slo": slo.name,
         "grade": verdict.grade,
         "manifest_sha256": verdict.manifest_sha256,
@@ -84,7 +84,7 @@ def route(slo: Slo, workload: WorkloadVerdict, *, host_failed: bool) -> dict[str
         out["measured"] = figures
     if on and workload.region:
         out["region"] = {
-            one["axis"]: {key: one[key] for key in _BOUNDS if key in one} for one in workload.region["axes"]
+            axis["axis"]: {key: axis[key] for key in _BOUNDS if key in axis} for axis in workload.region["axes"]
         }
     return out
 
@@ -94,49 +94,53 @@ _BOUNDS = tuple(AxisBounds.model_fields)
 
 def _max_concurrency(slo: Slo, choice: Mapping[str, Any]) -> int | None:
     """Return up to how many requests in flight the sweep proves a gain; None where it did not sweep concurrency."""
-    seen = choice.get("concurrency", {}).get("by_concurrency", ())
-    gains = takewhile(lambda one: (one.get("lo") or 0.0) > 1, seen)
-    return max([slo.soak.concurrency, *(one["concurrency"] for one in gains)]) if seen else None
+    by_concurrency = choice.get("concurrency", {}).get("by_concurrency", ())
+    gains = takewhile(lambda gain: (gain.get("lo") or 0.0) > 1, by_concurrency)
+    return max([slo.soak.concurrency, *(gain["concurrency"] for gain in gains)]) if by_concurrency else None
 
 
 def _below(slo: Slo, knobs: Setting) -> list[dict[str, Any]]:
     """Return the steps to try before plain decoding: those that the run would have soaked, one after another."""
-    found: list[dict[str, Any]] = []
+    steps: list[dict[str, Any]] = []
     last: str | None = None
     while (down := next_step(slo, knobs, last)) is not None and speculates(down[1]):
         last, knobs = down
-        found.append({"rung": last, **dict(knobs)})
-    return found
+        steps.append({"rung": last, **dict(knobs)})
+    return steps
 
 
 def _figures(workload: WorkloadVerdict) -> dict[str, Any]:
     """Return the figures to compare production with where it has no baseline."""
-    seen = workload.measured
+    measured = workload.measured
     return {
-        name: {part: seen[name][part] for part in ("center", "lo", "hi", "n")}
+        name: {part: measured[name][part] for part in ("center", "lo", "hi", "n")}
         for name in MeasuredRoute.model_fields
-        if name in seen
+        if name in measured
     }
 
 
 def guards(slo: Slo, verdict: Verdict) -> list[dict[str, Any]]:
     """Return the bounds to watch while a route speculates: the tightest objective on each, then what was measured."""
-    promoted = [one for one in verdict.workloads if one.outcome == "promoted"]
+    promoted = [workload for workload in verdict.workloads if workload.outcome == "promoted"]
     if not promoted:
         return []
-    found: dict[tuple[str, tuple[str, ...]], dict[str, Any]] = {}
-    for objective in (one for one in slo.objective if one.against is None):
+    guard_by_key: dict[tuple[str, tuple[str, ...]], dict[str, Any]] = {}
+    for objective in (objective for objective in slo.objective if objective.against is None):
         guard = _from_objective(slo, objective, promoted)
         if guard is not None:
             key = (guard["metric"], objective.workloads)
-            found[key] = _tighter(found.get(key, guard), guard, objective.bound)
-    own = list(found.values())
-    return [*own, *_errors(slo, promoted, own), *(guard for one in promoted for guard in _shown(slo, one, own))]
+            guard_by_key[key] = _tighter(guard_by_key.get(key, guard), guard, objective.bound)
+    from_objectives = list(guard_by_key.values())
+    return [
+        *from_objectives,
+        *_errors(slo, promoted, from_objectives),
+        *(guard for workload in promoted for guard in _shown(slo, workload, from_objectives)),
+    ]
 
 
-def _tighter(one: dict[str, Any], other: dict[str, Any], bound: str) -> dict[str, Any]:
-    stricter = other[bound] > one[bound] if bound == "at_least" else other[bound] < one[bound]
-    return other if stricter else one
+def _tighter(earlier: dict[str, Any], later: dict[str, Any], bound: str) -> dict[str, Any]:
+    stricter = later[bound] > earlier[bound] if bound == "at_least" else later[bound] < earlier[bound]
+    return later if stricter else earlier
 
 
 def _from_objective(slo: Slo, objective: Objective, promoted: list[WorkloadVerdict]) -> dict[str, Any] | None:
@@ -144,15 +148,26 @@ def _from_objective(slo: Slo, objective: Objective, promoted: list[WorkloadVerdi
     metric = WATCHED.get(GUARDED.get(objective.metric, ""))
     if metric is None or objective.bound != ("at_least" if metric.higher_is_better else "at_most"):
         return None
-    if not any(objective.applies_to(one.name) for one in promoted):
+    if not any(objective.applies_to(workload.name) for workload in promoted):
         return None
     bound = objective.threshold
     if metric.name == "error_rate" and bound <= 0:
         return None
     if objective.metric == "acceptance_window_min":
         # The soak's windows pool tokens, a guard takes the median answer: a lower median needs a lower bound.
-        own = [one.measured.get("acceptance_rate") for one in promoted if objective.applies_to(one.name)]
-        bound = min([bound, *((1 - ACCEPTANCE_MARGIN) * seen["lo"] for seen in own if seen and seen["lo"] < bound)])
+        acceptances = [
+            workload.measured.get("acceptance_rate") for workload in promoted if objective.applies_to(workload.name)
+        ]
+        bound = min(
+            [
+                bound,
+                *(
+                    (1 - ACCEPTANCE_MARGIN) * acceptance["lo"]
+                    for acceptance in acceptances
+                    if acceptance and acceptance["lo"] < bound
+                ),
+            ]
+        )
     guard = _guard(slo, metric.name, objective.bound, bound, objective.why)
     return guard | ({"workloads": list(objective.workloads)} if objective.workloads else {})
 
@@ -168,50 +183,52 @@ def _guard(slo: Slo, metric: str, bound: str, threshold: float, why: str) -> dic
     return out | {"why": why}
 
 
-def _errors(slo: Slo, promoted: list[WorkloadVerdict], own: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _errors(
+    slo: Slo, promoted: list[WorkloadVerdict], from_objectives: list[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
     """Yield a guard on failed answers at the bound that the soak could show, for workloads without an own one."""
-    bare = [one for one in promoted if not _guards(own, "error_rate", one.name)]
+    bare = [workload for workload in promoted if not _guards(from_objectives, "error_rate", workload.name)]
     if not bare:
         return
-    answers = min(int(one.measured.get("answers", 0)) for one in bare)
+    answers = min(int(workload.measured.get("answers", 0)) for workload in bare)
     _, most = intervals.proportion_bounds(0, answers, slo.confidence) if answers else (0.0, ERRORS)
     why = f"no answer may fail; a soak of {answers} answers proves a share of at most {show(most, '1')}"
     guard = _guard(slo, "error_rate", "at_most", max(most, ERRORS), why)
-    yield guard if len(bare) == len(promoted) else guard | {"workloads": [one.name for one in bare]}
+    yield guard if len(bare) == len(promoted) else guard | {"workloads": [workload.name for workload in bare]}
 
 
-def _guards(own: list[dict[str, Any]], metric: str, workload: str) -> bool:
+def _guards(guards: list[dict[str, Any]], metric: str, workload: str) -> bool:
     """Return whether one of the guards watches *metric* of *workload*."""
-    return any(one["metric"] == metric and workload in one.get("workloads", [workload]) for one in own)
+    return any(guard["metric"] == metric and workload in guard.get("workloads", [workload]) for guard in guards)
 
 
-def _shown(slo: Slo, workload: WorkloadVerdict, own: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _shown(slo: Slo, workload: WorkloadVerdict, from_objectives: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield guards on what has no objective, at what the workload's soak showed with a margin."""
-    seen = workload.measured
+    measured = workload.measured
     for metric, bound, why in (
         (
             "throughput_ratio",
-            _ratio_floor(seen),
+            _ratio_floor(measured),
             f"{percent(RATIO_MARGIN)} below the soak's lower bound, and never below plain decoding",
         ),
         (
             "acceptance_rate",
-            _below_lo(seen, "acceptance_rate"),
+            _below_lo(measured, "acceptance_rate"),
             f"{percent(ACCEPTANCE_MARGIN)} below the soak's lower bound",
         ),
-        ("canary_pass_rate", _pass_floor(seen), f"{percent(PASS_MARGIN)} fewer than in the soak"),
+        ("canary_pass_rate", _pass_floor(measured), f"{percent(PASS_MARGIN)} fewer than in the soak"),
     ):
-        if bound is not None and not _guards(own, metric, workload.name):
+        if bound is not None and not _guards(from_objectives, metric, workload.name):
             yield _guard(slo, metric, "at_least", bound, why) | {"workloads": [workload.name]}
 
 
-def _ratio_floor(seen: dict[str, Any]) -> float | None:
-    return max(1.0, (1 - RATIO_MARGIN) * seen["throughput_ratio"]["lo"]) if "throughput_ratio" in seen else None
+def _ratio_floor(measured: dict[str, Any]) -> float | None:
+    return max(1.0, (1 - RATIO_MARGIN) * measured["throughput_ratio"]["lo"]) if "throughput_ratio" in measured else None
 
 
-def _below_lo(seen: dict[str, Any], metric: str) -> float | None:
-    return (1 - ACCEPTANCE_MARGIN) * seen[metric]["lo"] if metric in seen else None
+def _below_lo(measured: dict[str, Any], metric: str) -> float | None:
+    return (1 - ACCEPTANCE_MARGIN) * measured[metric]["lo"] if metric in measured else None
 
 
-def _pass_floor(seen: dict[str, Any]) -> float | None:
-    return max(0.0, seen["canary_pass_rate"]["center"] - PASS_MARGIN) if "canary_pass_rate" in seen else None
+def _pass_floor(measured: dict[str, Any]) -> float | None:
+    return max(0.0, measured["canary_pass_rate"]["center"] - PASS_MARGIN) if "canary_pass_rate" in measured else None

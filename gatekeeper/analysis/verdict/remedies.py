@@ -24,24 +24,24 @@ class Gap:
 
 def gaps(slo: Slo, verdict: Verdict, *, resumable: bool) -> tuple[Gap, ...]:
     """Return everything the run did not prove, the run's own evidence first."""
-    found = []
+    unproven = []
     if verdict.incomplete or resumable:
         again = "continue it: gatekeeper certify SLO.toml --resume --output RUN_DIR" if resumable else "certify again"
-        found.append(Gap("the run", verdict.incomplete or "it was interrupted", again))
+        unproven.append(Gap("the run", verdict.incomplete or "it was interrupted", again))
     for workload in verdict.workloads:
         open_checks = [check for check in workload.checks if check.outcome is Outcome.UNPROVEN]
-        found += [_open(f"{workload.name}: {_named(one)}", one, resumable=resumable) for one in open_checks]
+        unproven += [_open(f"{workload.name}: {_named(check)}", check, resumable=resumable) for check in open_checks]
         if workload.outcome == "unproven" and not open_checks and not verdict.incomplete:
-            found.append(Gap(f"{workload.name}: its outcome", workload.because, "certify again"))
-    found += [
-        _open(f"host: {_named(one)}", one, resumable=resumable)
-        for one in verdict.host_checks
-        if one.outcome is Outcome.UNPROVEN
+            unproven.append(Gap(f"{workload.name}: its outcome", workload.because, "certify again"))
+    unproven += [
+        _open(f"host: {_named(check)}", check, resumable=resumable)
+        for check in verdict.host_checks
+        if check.outcome is Outcome.UNPROVEN
     ]
     if verdict.grade == "demo":
         because = f"the soak of {show_seconds(slo.soak.duration)} makes a demo, not a certificate"
-        found.append(Gap("the grade", because, 'set soak.duration = "600 s" or more'))
-    return tuple(found)
+        unproven.append(Gap("the grade", because, 'set soak.duration = "600 s" or more'))
+    return tuple(unproven)
 
 
 def _open(about: str, check: Check, *, resumable: bool) -> Gap:
@@ -50,6 +50,8 @@ def _open(about: str, check: Check, *, resumable: bool) -> Gap:
 
 def remedy(check: Check) -> str:
     """Return what would prove an unproven objective."""
+    if check.settles:
+        return "a longer soak, until the ratio no longer changes"
     if check.lo is not None and check.hi is not None and check.center is not None:
         return _narrower(check)
     return _measured(check, BY_NAME[check.metric])
@@ -87,6 +89,8 @@ def _narrower(check: Check) -> str:
 
 def times_as_long(check: Check) -> float | None:
     """Return how many times as many answers decide an open check, either way; None if too many, or not measured."""
+    if check.settles:
+        return 2.0  # its last half is then as long as the whole of it was
     if check.center is None or check.lo is None or check.hi is None:
         return None
     room = abs(check.center - check.threshold)

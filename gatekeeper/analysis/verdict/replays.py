@@ -9,14 +9,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median, stdev
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+from gatekeeper.analysis.metrics.over_time import running_seconds
 from gatekeeper.analysis.metrics.paired_answers import Pair, PairedAnswers
 from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
 from gatekeeper.analysis.plan.soak_schedule import ENOUGH_PAIRS, SoakPlan
-from gatekeeper.analysis.stats.intervals import student_quantile
+from gatekeeper.analysis.stats.intervals import Floats, student_quantile
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.core.metrics import ALL, Sight
 from gatekeeper.core.records import Answer, Generation, Role
@@ -31,12 +32,29 @@ FEWER_PIECES = math.log(0.5)
 """Repeats in half of the first answer's pieces, or in fewer, were not generated anew."""
 LEAST_CANARIES = 3
 """Fewer canaries show nothing."""
+WARM_UPS = (30.0, 60.0, 120.0, 240.0, 480.0, 960.0)
+"""Seconds over which a process may become faster, evenly, after its start."""
 _ADVICE = "switch off what keeps answers between requests: a cache of responses, or a draft that learns them"
-_TIMED = frozenset(one.name for one in ALL if one.speed_ratio or Sight.ARRIVALS in one.needs)
-_PAIRED = frozenset(one.name for one in ALL if one.name in _TIMED and one.against_plain)
+_TIMED = frozenset(metric.name for metric in ALL if metric.speed_ratio or Sight.ARRIVALS in metric.needs)
+_PAIRED = frozenset(metric.name for metric in ALL if metric.name in _TIMED and metric.against_plain)
 
 Arm = Literal["plain", "candidate"]
 Read = Callable[[Answer], float | None]
+
+
+class Repeat(NamedTuple):
+    """An answer of one arm, as its gain over the canary's first answer is computed from it."""
+
+    canary: str
+    setting: str
+    value: float
+    """The log of what is compared."""
+    later: bool
+    """The arm had answered this canary before."""
+    later_in_either: bool
+    """Either arm had."""
+    age: float
+    """Of the process, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +66,8 @@ class Gains:
     """Of the gain that least squares give to all canaries together: what settings differ by is uncertain as well, and
     that error is the same in every canary."""
     degrees: int = 1
+    warms_up: bool = False
+    """The age of the process explains the answers better than their being repeats does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +75,9 @@ class History:
     """The answers of one workload from the start of the run to the end of a soak, in the order of their requests."""
 
     answers: tuple[Generation, ...]
-    known: dict[tuple[Arm, Read], tuple[dict[str, Generation], Gains]] = field(default_factory=dict, compare=False)
+    ages: tuple[float, ...]
+    """Of the process, by answer: seconds since the sweep began, or the soak."""
+    cache: dict[tuple[Arm, Read], tuple[dict[str, Generation], Gains]] = field(default_factory=dict, compare=False)
     """What was computed of an arm: its first answers and its gains, which are read several times."""
 
     def gains(self, arm: Arm, read: Read, *, alone: bool = False) -> Gains:
@@ -63,65 +85,91 @@ class History:
 
         Only canaries whose first answer is to the first request of this arm, where enough are; *alone*: of both arms.
         """
-        mine = [one for one in self.answers if one.arm == arm]
-        if (arm, read) not in self.known:
-            self.known[arm, read] = _first_and_gains(mine, read)
-        first, found = self.known[arm, read]
-        asked = {one.canary: one for one in reversed(self.answers if alone else mine)}
-        fresh = {name: gain for name, gain in found.of.items() if first[name] is asked[name]}
-        return replace(found, of=fresh) if alone or len(fresh) >= LEAST_CANARIES else found
+        of_arm = [answer for answer in self.answers if answer.arm == arm]
+        if (arm, read) not in self.cache:
+            self.cache[arm, read] = self._first_and_gains(arm, read)
+        first, gains = self.cache[arm, read]
+        first_requests = {answer.canary: answer for answer in reversed(self.answers if alone else of_arm)}
+        fresh = {name: gain for name, gain in gains.of.items() if first[name] is first_requests[name]}
+        return replace(gains, of=fresh) if alone or len(fresh) >= LEAST_CANARIES else gains
+
+    def _first_and_gains(self, arm: Arm, read: Read) -> tuple[dict[str, Generation], Gains]:
+        rows = [
+            (answer, age, math.log(value))
+            for answer, age in zip(self.answers, self.ages, strict=True)
+            if answer.arm == arm and not answer.answer.fault and answer.role is not Role.WARMUP
+            if (value := read(answer.answer))
+        ]
+        first = {answer.canary: answer for answer, _, _ in reversed(rows)}
+        of_both_arms = {answer.canary: answer for answer in reversed(self.answers)}
+        setting_texts = {id(answer.setting): str(answer.setting) for answer, _, _ in rows}
+        repeats = [
+            Repeat(
+                answer.canary,
+                setting_texts[id(answer.setting)],
+                value,
+                answer is not first[answer.canary],
+                answer is not of_both_arms[answer.canary],
+                age,
+            )
+            for answer, age, value in rows
+        ]
+        return first, _gains(repeats)
 
     def first_pairs(self, pairs: Iterable[Pair], arm: Arm) -> tuple[Pair, ...]:
         """Return the pairs of first requests in which *arm* was asked before the other arm.
 
         A cache that both arms fill may answer the second request of a pair.
         """
-        asked, keys = set[tuple[str, str]](), set[str]()
-        for one in self.answers:
-            new = (one.arm, one.canary) not in asked
-            if new and (one.arm != arm or not any(canary == one.canary for _, canary in asked)):
-                keys.add(f"{one.trial}/{one.key}")
-            asked.add((one.arm, one.canary))
-        return tuple(pair for pair in pairs if all(f"{one.trial}/{one.key}" in keys for one in pair))
+        sent, keys = set[tuple[str, str]](), set[str]()
+        for generation in self.answers:
+            new = (generation.arm, generation.canary) not in sent
+            if new and (generation.arm != arm or not any(canary == generation.canary for _, canary in sent)):
+                keys.add(f"{generation.trial}/{generation.key}")
+            sent.add((generation.arm, generation.canary))
+        return tuple(pair for pair in pairs if all(f"{answer.trial}/{answer.key}" in keys for answer in pair))
 
 
 def history(case: Case, soak: SoakPlan, workload: str) -> History:
     """Gather the sweep's answers, and those of every soak up to *soak*."""
     stages = [
-        [one for recorded in case.sweep.values() for one in recorded.records],
+        [answer for recorded in case.sweep.values() for answer in recorded.records],
         *(case.soaks[name].records for name in sorted(case.soaks) if name <= soak.name),
     ]
     answers: list[Generation] = []
+    ages: list[float] = []
     for stage in stages:
-        mine = [one for one in stage if one.workload == workload]
-        answers += sorted(mine, key=lambda one: (one.segment, one.answer.sent_ns))
-    return History(tuple(answers))
+        generations = [answer for answer in stage if answer.workload == workload]
+        generations.sort(key=lambda generation: (generation.segment, generation.answer.sent_ns))
+        answers += generations
+        ages += running_seconds(generations)
+    return History(tuple(answers), tuple(ages))
 
 
-def examine_repeats(seen: History, evidence: PairedAnswers, about: str) -> tuple[PairedAnswers, tuple[Finding, ...]]:
+def examine_repeats(past: History, evidence: PairedAnswers, about: str) -> tuple[PairedAnswers, tuple[Finding, ...]]:
     """Return a finding if one arm replays, and the evidence that then counts.
 
     With enough pairs of first requests a ratio rests on those alone; else the finding voids it.
     """
-    for arm, name, other in _ARMS:
-        found = (_seen_in(seen, arm, other, alone=alone) for alone in (False, True))
-        if (detail := next((one for one in found if one is not None), None)) is not None:
+    for arm, name, other_arm in _ARMS:
+        details = (_seen_in(past, arm, other_arm, alone=alone) for alone in (False, True))
+        if (detail := next((detail for detail in details if detail is not None), None)) is not None:
             finding = Finding("replayed", about, f"repeats of {name} {detail}", _ADVICE)
-            return _without_repeats(seen, evidence, arm, finding)
+            return _without_repeats(past, evidence, arm, finding)
     return evidence, ()
 
 
-def _seen_in(seen: History, arm: Arm, other: Arm, *, alone: bool) -> str | None:
+def _seen_in(past: History, arm: Arm, other_arm: Arm, *, alone: bool) -> str | None:
     """Describe how repeats of *arm* differ from its first answers, where those of the *other* arm do not."""
     reads: tuple[Read, Read] = (_pieces_per_token, decode_or_answer_rate)
-    pieces, speeds = ((seen.gains(arm, read, alone=alone), seen.gains(other, read)) for read in reads)
+    pieces, speeds = ((past.gains(arm, read, alone=alone), past.gains(other_arm, read)) for read in reads)
     return _fewer_pieces(*pieces) or _faster(*speeds)
 
 
 def _without_repeats(
-    seen: History, evidence: PairedAnswers, arm: Arm, finding: Finding
+    past: History, evidence: PairedAnswers, arm: Arm, finding: Finding
 ) -> tuple[PairedAnswers, tuple[Finding, ...]]:
-    firsts = seen.first_pairs(evidence.pairs, arm)
+    firsts = past.first_pairs(evidence.pairs, arm)
     if len({pair[0].canary for pair in firsts}) < ENOUGH_PAIRS:
         return evidence, (replace(finding, voids=_TIMED),)
     detail = f"{finding.detail}; ratios count the {len(firsts)} pairs of first requests alone"
@@ -138,75 +186,78 @@ _ARMS: tuple[tuple[Arm, str, Arm], ...] = (
 )
 
 
-def _first_and_gains(answers: Sequence[Generation], read: Read) -> tuple[dict[str, Generation], Gains]:
-    values = [None if one.answer.fault or one.role is Role.WARMUP else read(one.answer) for one in answers]
-    rows = [(one, math.log(value)) for one, value in zip(answers, values, strict=True) if value]
-    first = {one.canary: one for one, _ in reversed(rows)}
-    shown = {id(one.setting): str(one.setting) for one, _ in rows}
-    return first, _gains(
-        [(one.canary, shown[id(one.setting)], one is not first[one.canary], value) for one, value in rows]
-    )
-
-
-def _gains(rows: Sequence[tuple[str, str, bool, float]]) -> Gains:
-    """Return, by canary, the mean of its later values less its first one; rows are (canary, setting, later, value).
+def _gains(rows: Sequence[Repeat]) -> Gains:
+    """Return, by canary, the mean of its later values less its first one.
 
     A canary's answers are at several settings of other speeds. Least squares tell the settings from the repeats.
     """
-    if not any(later for _, _, later, _ in rows):
+    if not any(row.later for row in rows):
         return Gains({})
-    canaries = {name: at for at, name in enumerate(dict.fromkeys(row[0] for row in rows))}
-    settings = {name: at for at, name in enumerate(dict.fromkeys(row[1] for row in rows))}
-    columns = np.zeros((len(rows), len(settings) + 2))
-    columns[np.arange(len(rows)), [settings[setting] for _, setting, _, _ in rows]] = 1
-    columns[:, -2:] = [(later, value) for *_, later, value in rows]
+    canaries = {name: at for at, name in enumerate(dict.fromkeys(row.canary for row in rows))}
+    settings = {name: at for at, name in enumerate(dict.fromkeys(row.setting for row in rows))}
+    at_setting = np.zeros((len(settings), len(rows)))
+    at_setting[[settings[row.setting] for row in rows], np.arange(len(rows))] = 1
+    facts = np.array([(row.later, row.value, row.later_in_either) for row in rows], dtype=np.float64).T
+    warm_ups = np.minimum(np.array([row.age for row in rows]) / np.array(WARM_UPS)[:, None], 1.0)
     # Less its canary's mean, each column is what a column for every canary would leave of it.
-    owner = np.array([canaries[canary] for canary, *_ in rows])
+    owner = np.array([canaries[row.canary] for row in rows])
     count = np.bincount(owner)
-    design = np.column_stack([column - (np.bincount(owner, column) / count)[owner] for column in columns.T])
-    settings_alone = np.linalg.lstsq(design[:, :-2], design[:, -2], rcond=None)[0]
-    later_alone = design[:, -2] - design[:, :-2] @ settings_alone
+    columns = [column - (np.bincount(owner, column) / count)[owner] for column in (*at_setting, *facts, *warm_ups)]
+    of_settings = np.column_stack(columns[: len(settings)])
+    later, values, later_in_either, *warm = columns[len(settings) :]
+    later_alone = later - of_settings @ np.linalg.lstsq(of_settings, later, rcond=None)[0]
     if np.allclose(later_alone, 0):
         return Gains({})  # no setting has first and later answers, so that repeats cannot be told from settings
-    fitted, _, rank, _ = np.linalg.lstsq(design[:, :-1], design[:, -1], rcond=None)
-    degrees = max(1, len(rows) - len(canaries) - int(rank))
-    noise = float(((design[:, -1] - design[:, :-1] @ fitted) ** 2).sum()) / degrees
+    fitted, rank, residual = _fit(of_settings, later, values)
+    degrees = max(1, len(rows) - len(canaries) - rank)
     first: dict[str, float] = {}
-    others: dict[str, list[float]] = defaultdict(list)
-    for canary, setting, later, value in rows:
-        adjusted = value - float(fitted[settings[setting]])
-        if later:
-            others[canary].append(adjusted)
+    later_values: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        adjusted = row.value - fitted[settings[row.setting]]
+        if row.later:
+            later_values[row.canary].append(adjusted)
         else:
-            first[canary] = adjusted
-    of = {name: fmean(others[name]) - value for name, value in first.items() if others[name]}
-    return Gains(of, noise / float(later_alone @ later_alone), degrees)
+            first[row.canary] = adjusted
+    of = {name: fmean(later_values[name]) - value for name, value in first.items() if later_values[name]}
+    by_repeats = min(residual, _fit(of_settings, later_in_either, values)[2])
+    by_age = (_fit(of_settings, warm_up, values) for warm_up in warm)
+    warms_up = any(rise[-1] > 0 and unexplained < by_repeats for rise, _, unexplained in by_age)
+    return Gains(of, residual / degrees / float(later_alone @ later_alone), degrees, warms_up)
 
 
-def _fewer_pieces(mine: Gains, other: Gains) -> str | None:
+def _fit(settings: Floats, column: Floats, values: Floats) -> tuple[Sequence[float], int, float]:
+    """Return the least-squares fit of the settings and another column, its rank, and the squares that it leaves."""
+    columns = np.column_stack([settings, column])
+    fitted, _, rank, _ = np.linalg.lstsq(columns, values, rcond=None)
+    return fitted.tolist(), int(rank), float(((values - columns @ fitted) ** 2).sum())
+
+
+def _fewer_pieces(gains: Gains, other_gains: Gains) -> str | None:
     """Describe repeats that come in fewer pieces than first answers, where those of the other arm do not."""
-    both = mine.of.keys() & other.of.keys()
-    if len(both) < LEAST_CANARIES:
+    canaries = gains.of.keys() & other_gains.of.keys()
+    if len(canaries) < LEAST_CANARIES:
         return None
-    left, others = (median(gains.of[name] for name in both) for gains in (mine, other))
-    if left <= FEWER_PIECES < others:
-        return f"come in {percent(math.exp(left), '.0f')} of the pieces of the first answers"
+    pieces_left, other_pieces_left = (
+        median(arm_gains.of[name] for name in canaries) for arm_gains in (gains, other_gains)
+    )
+    if pieces_left <= FEWER_PIECES < other_pieces_left:
+        return f"come in {percent(math.exp(pieces_left), '.0f')} of the pieces of the first answers"
     return None
 
 
-def _faster(mine: Gains, other: Gains) -> str | None:
+def _faster(gains: Gains, other_gains: Gains) -> str | None:
     """Describe repeats that are faster than first answers beyond noise, where those of the other arm are not."""
-    both = [name for name in mine.of if name in other.of]
-    if len(both) < LEAST_CANARIES:
+    canaries = [name for name in gains.of if name in other_gains.of]
+    if len(canaries) < LEAST_CANARIES or gains.warms_up:
         return None
-    gain = fmean(mine.of[name] for name in both)
-    apart = [mine.of[name] - other.of[name] for name in both]
-    # An arm that warms up is slow in its first seconds: there, later first answers gain nothing.
+    gain = fmean(gains.of[name] for name in canaries)
+    apart = [gains.of[name] - other_gains.of[name] for name in canaries]
+    # An arm that was slow in its first seconds alone: there, later first answers gain nothing.
     late = apart[len(apart) // 2 :]
-    lowest = min(_lowest(apart, LEVEL), fmean(apart) - _common_error(mine, other))
+    lowest = min(_lowest(apart, LEVEL), fmean(apart) - _common_error(gains, other_gains))
     if not (lowest > FASTER and fmean(late) > FASTER and gain > FASTER):
         return None
-    return f"are {percent(math.expm1(gain), '.0f')} faster than the first answers to the same {len(both)} canaries"
+    return f"are {percent(math.expm1(gain), '.0f')} faster than the first answers to the same {len(canaries)} canaries"
 
 
 def _lowest(values: Sequence[float], level: float) -> float:
@@ -215,10 +266,10 @@ def _lowest(values: Sequence[float], level: float) -> float:
     return fmean(values) - student_quantile(level, n - 1) * stdev(values) / math.sqrt(n)
 
 
-def _common_error(mine: Gains, other: Gains) -> float:
+def _common_error(gains: Gains, other_gains: Gains) -> float:
     """Return how far the difference of both arms' gains may be off, the error that all canaries share included."""
-    variance = mine.variance + other.variance
+    variance = gains.variance + other_gains.variance
     if variance <= 0:
         return 0.0
-    parts = sum(gains.variance**2 / gains.degrees for gains in (mine, other))
+    parts = sum(arm_gains.variance**2 / arm_gains.degrees for arm_gains in (gains, other_gains))
     return student_quantile(LEVEL, max(1, int(variance**2 / parts))) * math.sqrt(variance)

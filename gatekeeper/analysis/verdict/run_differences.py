@@ -7,17 +7,17 @@ CAUSES = ("drafts", "slo", "versions.", "host.os", "host.os_build", "host.kernel
 """Differences that may explain a change and still allow a comparison; any other makes the runs not comparable."""
 
 
-def compare_inputs(mine: Manifest, other: Manifest, mine_slo: Slo, other_slo: Slo) -> tuple[list[str], list[str]]:
+def compare_inputs(first: Manifest, second: Manifest, first_slo: Slo, second_slo: Slo) -> tuple[list[str], list[str]]:
     """Return the differences that make two runs not comparable, and those that may explain a change."""
-    found = differences(mine, other)
+    names = differences(first, second)
     conditions = {
-        "slo.soak.concurrency": (mine_slo.soak.concurrency, other_slo.soak.concurrency),
-        "slo.subject.prompt_cache": (mine_slo.subject.prompt_cache, other_slo.subject.prompt_cache),
-        "slo.subject.args": (mine_slo.subject.args, other_slo.subject.args),
+        "slo.soak.concurrency": (first_slo.soak.concurrency, second_slo.soak.concurrency),
+        "slo.subject.prompt_cache": (first_slo.subject.prompt_cache, second_slo.subject.prompt_cache),
+        "slo.subject.args": (first_slo.subject.args, second_slo.subject.args),
     }
-    matter = [name for name in found if not _is_cause(name)]
+    matter = [name for name in names if not _is_cause(name)]
     matter += [name for name, (before, after) in conditions.items() if before != after]
-    return matter, [name for name in found if _is_cause(name)]
+    return matter, [name for name in names if _is_cause(name)]
 
 
 def _is_cause(name: str) -> bool:

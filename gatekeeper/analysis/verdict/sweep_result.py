@@ -18,7 +18,7 @@ def sweep_choices(case: Case) -> tuple[dict[str, Choice], list[str]]:
     """Return the choice of the sweep per workload, and which of its records are damaged."""
     if case.plan.fixed is not None:
         fixed = Choice(with_conditions(case.slo, case.plan.fixed), "setting given on the command line, no sweep")
-        return {one.name: fixed for one in case.slo.workload}, []
+        return {workload.name: fixed for workload in case.slo.workload}, []
     broken = [
         f"{trial.file}: {trouble}" for trial in case.plan.trials if (trouble := _trouble(case, trial.name)) is not None
     ]
@@ -46,7 +46,11 @@ def negative_controls(case: Case) -> tuple[Finding, ...]:
     default = next((trial.name for trial in case.plan.candidates), None)
     if default is None or default not in case.sweep:
         return ()
-    canaries = {(name, one.id): one for name, many in case.canaries.items() for one in many}
+    canaries = {
+        (name, canary.id): canary
+        for name, canaries_of_workload in case.canaries.items()
+        for canary in canaries_of_workload
+    }
     finding = negative_control(case.sweep[default].records, canaries)
     return (finding,) if finding is not None else ()
 
@@ -54,13 +58,13 @@ def negative_controls(case: Case) -> tuple[Finding, ...]:
 def sweep_conclusion(case: Case) -> dict[str, Any]:
     """Return what a sweep alone would choose for each workload, and what is wrong with the system under test."""
     choices, _ = sweep_choices(case)
-    findings = dict.fromkeys(one for choice in choices.values() for one in choice.findings)
+    findings = dict.fromkeys(finding for choice in choices.values() for finding in choice.findings)
     findings |= dict.fromkeys((*sweep_lies(case).values(), *negative_controls(case)))
     return {
         "schema": 1,
         "slo": case.slo.name,
         "workloads": {name: choice.document() for name, choice in choices.items()},
-        "findings": [one.document() for one in findings],
+        "findings": [finding.document() for finding in findings],
     }
 
 
@@ -69,15 +73,15 @@ def sweep_lies(case: Case) -> dict[str, Finding]:
 
     A server that lies is named even where the sweep chooses plain decoding, so that no soak speculates.
     """
-    found: dict[str, Finding] = {}
+    lies_by_workload: dict[str, Finding] = {}
     for workload in case.slo.workload if case.plan.terms.rules > 1 else ():
         sweep = case.sweep_answers(workload.name)
         for trial in case.plan.candidates:
             if lies := impossible_counts(successful(sweep.of(trial.name)), trial.setting):
                 about = f"{workload.name}, sweep with {describe_setting(dict(trial.setting))}"
-                found[workload.name] = counter_lie(about, lies[0])
+                lies_by_workload[workload.name] = counter_lie(about, lies[0])
                 break
-    return found
+    return lies_by_workload
 
 
 def _trouble(case: Case, trial: str) -> str | None:
@@ -90,7 +94,7 @@ def _soaked_first(case: Case) -> dict[str, Setting]:
     first: dict[str, Setting] = {}
     for name in sorted(case.soaks):
         if name.startswith("soak-1"):
-            for one in case.soaks[name].records:
-                if one.role is Role.MEASURED or one.arm == "candidate":
-                    first.setdefault(one.workload, one.setting)
+            for generation in case.soaks[name].records:
+                if generation.role is Role.MEASURED or generation.arm == "candidate":
+                    first.setdefault(generation.workload, generation.setting)
     return first

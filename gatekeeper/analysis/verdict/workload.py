@@ -5,13 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 from gatekeeper.analysis.metrics import exactness
+from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.comparability import voided_metrics
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.over_time import decay, last_third
+from gatekeeper.analysis.metrics.over_time import last_third, likely_end, settled
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, has_no_decode_speed
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed, labelled_as_claims, with_claimed_rounds
 from gatekeeper.analysis.metrics.shares import pass_rate
 from gatekeeper.analysis.metrics.timed_rounds import estimate_from_timing
+from gatekeeper.analysis.passes.warm_up import or_warmed
 from gatekeeper.analysis.plan.objectives import Implicit, all_objectives
 from gatekeeper.analysis.plan.settings import PLAIN, setting_document, speculates
 from gatekeeper.analysis.plan.soak_schedule import ENOUGH_PAIRS, SoakPlan
@@ -19,10 +21,8 @@ from gatekeeper.analysis.sweep import cost_model
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.against_certified import check_against
 from gatekeeper.analysis.verdict.case import Case, looks_at, soak_answers, soaked_seconds
-from gatekeeper.analysis.verdict.checks import check
 from gatekeeper.analysis.verdict.findings import differing_answers, examine
 from gatekeeper.analysis.verdict.replays import examine_repeats, history
-from gatekeeper.analysis.verdict.warm_up import or_warmed
 from gatekeeper.core.metrics import BY_NAME, MEASURED, PASS_RATES, Sight
 from gatekeeper.core.slo import Objective
 from gatekeeper.core.verdict import (
@@ -31,6 +31,7 @@ from gatekeeper.core.verdict import (
     Finding,
     Missing,
     Outcome,
+    StillChanging,
     WorkloadVerdict,
     fact,
     figures,
@@ -52,7 +53,7 @@ def judge_workload(
         evidence, replays = examine_repeats(history(case, soak, name), evidence, about)
         findings = (*findings, *replays)
     lost = voided_metrics((*controls, *findings))
-    required = next(one.speculation == "required" for one in case.slo.workload if one.name == name)
+    required = next(workload.speculation == "required" for workload in case.slo.workload if workload.name == name)
     *before, last = looks_at(case, soak, name)
     evidence = replace(evidence, level=last.level)
     earlier = [
@@ -60,50 +61,58 @@ def judge_workload(
     ]
     looks = [*earlier, evidence]
     objectives = [
-        measurable(one, evidence) for one in all_objectives(case.slo, name, speculating=speculating, terms=terms)
+        measurable(objective, evidence)
+        for objective in all_objectives(case.slo, name, speculating=speculating, terms=terms)
     ]
     logits = Sight.LOGITS in terms.sight
-    beyond = [unseen(case, one) for one in looks] if speculating else looks
+    beyond = [unseen(case, evidence) for evidence in looks] if speculating else looks
     checks = tuple(
         or_warmed(
-            one,
-            _check(one, beyond if one.beyond_canaries else looks, lost, logits=logits),
+            objective,
+            _check(objective, beyond if objective.beyond_canaries else looks, lost, logits=logits),
             evidence,
-            lost.get(one.metric),
+            lost.get(objective.metric),
         )
-        for one in objectives
+        for objective in objectives
     )
     if speculating and not case.certified.none_yet:
-        against = (check_against(one, looks, case.certified, lost) for one in case.slo.against_certified(name))
+        against = (
+            check_against(objective, looks, case.certified, lost) for objective in case.slo.against_certified(name)
+        )
         checks = (*checks, *against)
     if speculating and terms.rules > 1:
         findings = (*findings, *differing_answers(evidence, checks, about))
-    outcome = worst(one.outcome for one in checks)
+    outcome = worst(check.outcome for check in checks)
     if not checks and not speculating and evidence.answers:
         outcome = Outcome.PASS  # no objective applies to plain decoding, and it has answers
     word = {Outcome.FAIL: "failed", Outcome.UNPROVEN: "unproven"}.get(
         outcome, "promoted" if speculating else "graded_back"
     )
-    worst_checks = [one for one in checks if one.outcome is outcome and outcome is not Outcome.PASS]
-    because = "; ".join(f"{one.metric}: {one.because}" for one in worst_checks) or choice.because
+    worst_checks = [check for check in checks if check.outcome is outcome and outcome is not Outcome.PASS]
+    because = "; ".join(f"{check.metric}: {check.because}" for check in worst_checks) or choice.because
     if word == "graded_back" and choice.doubt is not None:
         word = "unproven"
         because = f"plain decoding meets its objectives, but it is unproven whether a draft would help: {choice.doubt}"
     seconds = soaked_seconds(case.soaks[soak.name].records)
-    shown, measured = setting_document(knobs), {"soak_seconds": rounded(seconds)} | _measured(evidence, lost)
-    return WorkloadVerdict(name, word, shown, checks, required, because, measured, choice.document()), findings
+    setting, measured = setting_document(knobs), {"soak_seconds": rounded(seconds)} | _measured(evidence, lost)
+    return WorkloadVerdict(name, word, setting, checks, required, because, measured, choice.document()), findings
 
 
 def unseen(case: Case, evidence: PairedAnswers) -> PairedAnswers:
     """Return what the soak recorded of canaries that the sweep never sent, so that they had no part in the choice."""
-    swept = {one.canary for many in case.sweep_records.values() for one in many if one.workload == evidence.workload}
+    swept = {
+        answer.canary
+        for generations in case.sweep_records.values()
+        for answer in generations
+        if answer.workload == evidence.workload
+    }
     return replace(
         evidence,
         canaries={name: canary for name, canary in evidence.canaries.items() if name not in swept},
-        answers=tuple(one for one in evidence.answers if one.canary not in swept),
-        plain=tuple(one for one in evidence.plain if one.canary not in swept),
+        answers=tuple(answer for answer in evidence.answers if answer.canary not in swept),
+        plain=tuple(answer for answer in evidence.plain if answer.canary not in swept),
         pairs=tuple(pair for pair in evidence.pairs if pair[0].canary not in swept),
-        untimed=tuple(one for one in evidence.untimed if one.canary not in swept),
+        untimed=tuple(answer for answer in evidence.untimed if answer.canary not in swept),
         swept=((), ()),
     )
 
@@ -111,13 +120,13 @@ def unseen(case: Case, evidence: PairedAnswers) -> PairedAnswers:
 def no_gain_proven(checks: Sequence[Check]) -> str | None:
     """Describe the ratios whose intervals do not decide them; None without any, or where one was not measured."""
     ratios = [
-        one
-        for one in checks
-        if BY_NAME[one.metric].speed_ratio and one.outcome is Outcome.UNPROVEN and one.against is None
+        check
+        for check in checks
+        if BY_NAME[check.metric].speed_ratio and check.outcome is Outcome.UNPROVEN and check.against is None
     ]
-    if not ratios or any(one.center is None for one in ratios):
+    if not ratios or any(check.center is None for check in ratios):
         return None
-    return "no gain was proven: " + "; ".join(f"{one.metric}: {one.because}" for one in ratios)
+    return "no gain was proven: " + "; ".join(f"{check.metric}: {check.because}" for check in ratios)
 
 
 def judge_baseline(case: Case, soak: SoakPlan, name: str, choice: Choice, because: str) -> WorkloadVerdict | None:
@@ -125,15 +134,18 @@ def judge_baseline(case: Case, soak: SoakPlan, name: str, choice: Choice, becaus
     evidence = replace(soak_answers(case, soak, name), level=looks_at(case, soak, name)[-1].level)
     plain = replace(evidence, answers=evidence.plain, plain=(), pairs=(), before=())
     objectives = all_objectives(case.slo, name, speculating=False)
-    others = unseen(case, plain)
+    on_unseen = unseen(case, plain)
     checks = tuple(
-        check(one, objective_estimate(one, others if one.beyond_canaries else plain, {}, logits=False))
-        for one in objectives
+        check(
+            objective,
+            objective_estimate(objective, on_unseen if objective.beyond_canaries else plain, {}, logits=False),
+        )
+        for objective in objectives
     )
-    if not plain.answers or any(one.outcome is not Outcome.PASS for one in checks):
+    if not plain.answers or any(check.outcome is not Outcome.PASS for check in checks):
         return None
-    shown, measured = setting_document(PLAIN), _measured(plain, {})
-    return WorkloadVerdict(name, "graded_back", shown, checks, False, because, measured, choice.document())
+    setting, measured = setting_document(PLAIN), _measured(plain, {})
+    return WorkloadVerdict(name, "graded_back", setting, checks, False, because, measured, choice.document())
 
 
 def measurable(objective: Objective, evidence: PairedAnswers) -> Objective:
@@ -150,7 +162,9 @@ def _check(objective: Objective, looks: Sequence[PairedAnswers], lost: Mapping[s
     taken from all records.
     """
     now = check(objective, objective_estimate(objective, looks[-1], lost, logits=logits))
-    widened = now.center is not None or objective.of.quantile is not None
+    # Else what an early look showed has changed.
+    is_settled = not objective.of.speed_ratio or settled(looks[-1]) is looks[-1]
+    widened = is_settled and (now.center is not None or objective.of.quantile is not None)
     if now.outcome is Outcome.UNPROVEN and widened and objective.metric not in lost:
         for evidence in reversed(looks[:-1]):
             before = check(objective, objective_estimate(objective, evidence, lost, logits=logits))
@@ -170,36 +184,49 @@ def objective_estimate(
     evidence = replace(evidence, frozen=objective.scope == "frozen")
     if not evidence.canaries:
         return Missing("the sweep chose the setting on all canaries, so none is left to prove it for prompts like them")
-    if objective.of.speed_ratio and objective.bound == "at_least" and (fell := decay(evidence)) is not None:
-        return _after_decay(objective, evidence, fell)
     if objective.source != "claims":
-        return (estimate if objective.source == "ours" else estimate_from_timing)(objective.metric, evidence)
-    seen = estimate(objective.metric, replace(evidence, answers=with_claimed_rounds(evidence.answers)))
-    return labelled_as_claims(seen) if isinstance(seen, Estimate) else seen
+        read = estimate if objective.source == "ours" else estimate_from_timing
+        return _after_fall(objective, evidence, read(objective.metric, evidence))
+    claims = estimate(objective.metric, replace(evidence, answers=with_claimed_rounds(evidence.answers)))
+    return labelled_as_claims(claims) if isinstance(claims, Estimate) else claims
 
 
-def _after_decay(objective: Objective, evidence: PairedAnswers, fell: str) -> Estimate | Missing:
-    """Return the ratio of the soak's last third where all of it misses the bound; else why the ratio is unproven."""
-    late = estimate(objective.metric, last_third(evidence))
-    if isinstance(late, Estimate) and late.hi < objective.threshold:
-        return replace(late, notes=(*late.notes, f"in the last third of the soak: {fell}"))
-    return Missing(fell, len(evidence.pairs))
+def _after_fall(objective: Objective, evidence: PairedAnswers, over_soak: Estimate | Missing) -> Estimate | Missing:
+    """Return the ratio of the soak's last third where it still fell and all of that misses the bound; else *over_soak*.
+
+    A ratio that keeps its bound, but perhaps not at the end of the soak, is open: a longer soak shows where it settles.
+    """
+    if not (objective.of.speed_ratio and objective.bound == "at_least"):
+        return over_soak
+    if isinstance(over_soak, Estimate) and over_soak.lo >= objective.threshold:
+        stretch = settled(evidence)
+        end = over_soak.center * (likely_end(stretch) if isinstance(stretch, PairedAnswers) else 1.0)
+        if end < objective.threshold:
+            because = f"the last answers of the soak may be at {end:.2f}x: it must last until that is known"
+            return StillChanging(because, over_soak.n, fell=True)
+    if isinstance(over_soak, StillChanging) and over_soak.fell:
+        late = estimate(objective.metric, last_third(evidence))
+        if isinstance(late, Estimate) and late.hi < objective.threshold:
+            return replace(late, notes=(*late.notes, f"in the last third of the soak: {over_soak.because}"))
+    return over_soak
 
 
 def _implied_agreement(evidence: PairedAnswers, *, logits: bool) -> Estimate | Missing:
     """Count agreement over the canaries answered in both arms; who wants every canary names the metric."""
     evidence = evidence.words
     compared = exactness.compare(evidence.answers, evidence.plain, evidence.ties, unread=not logits)
-    n, whole = len(compared.agree), len(evidence.canaries)
-    if n < min(whole, ENOUGH_PAIRS):
-        return Missing(f"{n} of {whole} canaries were answered in both arms, too few to compare the words", n)
-    part = (f"compared on the {n} of {whole} canaries answered in both arms",) if n < whole else ()
+    n, canary_count = len(compared.agree), len(evidence.canaries)
+    if n < min(canary_count, ENOUGH_PAIRS):
+        return Missing(f"{n} of {canary_count} canaries were answered in both arms, too few to compare the words", n)
+    part = (f"compared on the {n} of {canary_count} canaries answered in both arms",) if n < canary_count else ()
     return fact(sum(compared.agree.values()) / n, n, *part, *compared.notes())
 
 
 def _longest(evidence: PairedAnswers) -> dict[str, int]:
     """Return the tokens of the longest prompt and of the longest answer, where they are counted."""
-    counts = [(one.answer.prompt_tokens or 0, one.answer.output_tokens or 0) for one in evidence.answers]
+    counts = [
+        (generation.answer.prompt_tokens or 0, generation.answer.output_tokens or 0) for generation in evidence.answers
+    ]
     prompt, answer = (max(column, default=0) for column in (zip(*counts, strict=True) if counts else ((), ())))
     return {name: most for name, most in (("longest_prompt", prompt), ("longest_answer", answer)) if most}
 
@@ -212,9 +239,9 @@ def _measured(evidence: PairedAnswers, lost: Mapping[str, str]) -> dict[str, Any
     for metric in MEASURED:
         if metric in lost or (BY_NAME[metric].default_when == "speculating" and not evidence.plain):
             continue
-        seen = estimate(metric, evidence)
-        if isinstance(seen, Estimate):
-            out[metric] = figures("center", seen) | ({"scope": seen.scope} if seen.scope else {})
+        estimated = estimate(metric, evidence)
+        if isinstance(estimated, Estimate):
+            out[metric] = figures("center", estimated) | ({"scope": estimated.scope} if estimated.scope else {})
             if claimed and BY_NAME[metric].from_rounds:
                 out[metric]["from"] = "claims"
     if evidence.plain and "decode_throughput" in out:

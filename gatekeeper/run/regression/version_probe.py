@@ -30,8 +30,8 @@ from gatekeeper.core.verdict import Estimate, Missing
 from gatekeeper.run.events import EventRecorder
 from gatekeeper.run.prepare import prepare
 from gatekeeper.run.quick_probe import default_alone
-from gatekeeper.run.requests import Client, SoakTask, build_request
-from gatekeeper.run.stages.warm_cache import warm
+from gatekeeper.run.requests import Client, PassTask, SoakTask, build_request
+from gatekeeper.run.stages import warm_cache
 
 ANSWERS = "answers.jsonl"
 WARM = "warm-cache"
@@ -118,9 +118,9 @@ class VersionUnderTest:
             self._clients[key] = client
         return self._clients[key]
 
-    def new_client(self) -> Client:
-        """Return another client, whose prompt cache is off where it can be switched off."""
-        return Client(self.backend, self.observe, self._segment, cache=self.always_cached)
+    def new_client(self, *, cache: bool = False) -> Client:
+        """Return another client, whose prompt cache is off where it can be switched off, unless *cache*."""
+        return Client(self.backend, self.observe, self._segment, cache=cache or self.always_cached)
 
     def close_clients(self) -> None:
         """End the processes; the next request starts them again."""
@@ -293,8 +293,8 @@ class _Sequence:
             version.record(one)
             made.append(one)
 
-        cached = lambda: Client(version.backend, version.observe, cache=True)  # noqa: E731
-        warm(task, version.new_client, cached, record=record, observe=version.observe)
+        backend, observe = version.backend, version.observe
+        warm_cache.send(PassTask(task, {}, (), version.new_client, backend.clock, backend.sight, record, observe))
         found = warm_cache_agreement(made, [one.id for one in group])
         if not isinstance(found, Missing):
             self._warm |= found[0]

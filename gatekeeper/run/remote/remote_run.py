@@ -16,9 +16,10 @@ from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.records import Event
 from gatekeeper.core.system.inputs import load_manifest
-from gatekeeper.core.system.run_directory import RUNS, is_taken, new_run_id
+from gatekeeper.core.system.run_directory import RUNS, RunDirectory, is_taken, new_run_id
 from gatekeeper.core.text import printable
-from gatekeeper.run import events
+from gatekeeper.run import events, verify
+from gatekeeper.run.regression import try_count
 from gatekeeper.run.remote import download, replies, upload
 from gatekeeper.run.remote.environment import Environment, installing, is_installed, prepare_environment
 from gatekeeper.run.remote.hosts_file import HostSettings
@@ -117,6 +118,10 @@ class RemoteRunner:
         if result.verdict is not None and result.error is None:
             agree = "the same verdict, byte for byte" if result.exact else "the same outcomes, with another version"
             self.say("download", f"{files} files match their checksums; judged again locally: {agree}")
+            manifest, slo = verify.read_frozen(RunDirectory(out))
+            gap = try_count.add_run(RunDirectory(out), manifest, slo, result.verdict.exit_code)
+            if gap is not None:
+                self.say("tries", gap)
         fetched = {"by": self.owner, "at": stamp(_now()), "files": files, "outcome": result.outcome}
         content, place = json.dumps(fetched).encode(), f"{upload.folder(entry.run_id)}/{FETCHED}"
         registry.close(entry, result.outcome)

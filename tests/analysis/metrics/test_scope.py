@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from bench import rehearsal
+from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.verdict.checks import check
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.remedies import remedy
 from gatekeeper.core.records import Role, StoredRecords

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.exactness import WARM_PARTS
 from gatekeeper.analysis.plan.preflight import BackendTraits, Complaint, complaints
 from gatekeeper.analysis.stats import intervals
-from gatekeeper.analysis.verdict.checks import check
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import ALL, Sight
 from gatekeeper.core.slo import CHOSEN, CONDITIONS, Objective, Slo

@@ -13,6 +13,7 @@ from gatekeeper.analysis.plan.settings import chosen_of
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.sweep.choice import Choice, SettingResult, choose, measure_of, setting_results
 from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
+from gatekeeper.core.manifest import RULES
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, Missing
@@ -46,9 +47,12 @@ def chosen(
     required: str | None = None,
     workload: str | None = None,
 ) -> Choice:
+    return choose(written, results(written, ratios, noise), required, workload)
+
+
+def results(written: Slo, ratios: Mapping[str, float], noise: float) -> tuple[SettingResult, ...]:
     plan = laid(written)
-    seen = setting_results(sweep_answers(written, plan, swept(plan, ratios, noise), "easy", FROZEN))
-    return choose(written, seen, required, workload)
+    return setting_results(sweep_answers(written, plan, swept(plan, ratios, noise), "easy", FROZEN))
 
 
 def test_the_best_is_chosen_where_it_is_clear() -> None:
@@ -112,23 +116,52 @@ def test_a_required_workload_is_soaked_unless_all_is_ruled_out() -> None:
 
     free, must = (chosen(slo(sweep=LENGTHS), ratios, 0.15, required) for required in (None, "easy"))
 
-    best = max(must.seen, key=lambda one: known(one.ratio).center)
+    best = max(must.results, key=lambda one: known(one.ratio).center)
     assert ({"draft": None}, chosen_of(best.trial.setting)) == (dict(free.setting), must.setting)
     assert "so the soak decides" in must.because
 
 
 @pytest.mark.parametrize(
-    ("ratio", "bound", "plain"), [(0.9, 0.5, True), (1.05, 1.0, False), (1.001, 1.0, False), (1.001, 1.16, True)]
+    ("ratio", "bound", "age_s", "plain"),
+    [
+        (0.9, 0.5, 600, True),
+        (1.05, 1.0, 600, False),
+        (1.001, 1.0, 600, False),
+        (1.001, 1.16, 600, True),
+        (0.9, 0.5, 0, False),
+        (0.9, 0.5, 300, False),
+        (0.75, 0.5, 300, True),
+        (0.6, 0.5, 0, True),
+    ],
 )
-def test_a_required_workload_is_graded_back_by_proof_alone(ratio: float, bound: float, *, plain: bool) -> None:
+def test_a_required_workload_is_graded_back_by_proof_alone(
+    ratio: float, bound: float, age_s: float, *, plain: bool
+) -> None:
     """
-    Only what is proven below plain decoding, whatever its bound, or below its bound, is not soaked.
+    Only what is proven below plain decoding, whatever its bound, or below its bound, is not soaked; a process that is
+    younger than ten minutes may still warm up.
     """
     written = slo({"metric": "throughput_ratio", "at_least": bound, "why": "it must"}, sweep=LENGTHS)
+    seen = [replace(result, age_s=age_s) for result in results(written, dict.fromkeys(ALL_LENGTHS, ratio), 0.02)]
 
-    found = chosen(written, dict.fromkeys(ALL_LENGTHS, ratio), 0.02, "easy")
+    now, older = (choose(written, [replace(result, rules=rules) for result in seen], "easy") for rules in (RULES, 1))
 
-    assert plain == (dict(found.setting)["draft"] is None)
+    assert plain == (dict(now.setting)["draft"] is None)
+    assert (max(1.0, bound) > ratio) == (dict(older.setting)["draft"] is None)
+
+
+def test_a_shorter_draft_that_may_miss_the_bound_is_not_chosen() -> None:
+    """
+    Within noise of the fastest is no proof of being as fast: where no setting is proven to keep 1.16x, the fastest.
+    """
+    written = slo({"metric": "throughput_ratio", "at_least": 1.16, "why": "it must"}, sweep=LENGTHS)
+    seen = results(written, dict.fromkeys(ALL_LENGTHS, 1.16), 0.05)
+
+    now, older = (choose(written, [replace(result, rules=rules) for result in seen], "easy") for rules in (RULES, 1))
+
+    best = max(seen, key=lambda result: known(result.ratio).center)
+    assert dict(best.trial.setting)["num_draft_tokens"] == dict(now.setting)["num_draft_tokens"]
+    assert dict(older.setting)["num_draft_tokens"] == 2
 
 
 def test_a_required_workload_that_could_not_be_measured_is_soaked() -> None:
@@ -236,7 +269,7 @@ def test_conditions_are_reported_and_never_chosen() -> None:
     found = chosen(slo(sweep=sweep), {"default": 1.5, "num_draft_tokens-2": 1.1, "temperature-0.7": 3.0})
 
     assert {"draft": "heavy", "num_draft_tokens": 4} == dict(found.setting)
-    assert "temperature-0.7" in {one.trial.name for one in found.seen}
+    assert "temperature-0.7" in {one.trial.name for one in found.results}
 
 
 def test_what_the_sweep_saw_is_reported() -> None:

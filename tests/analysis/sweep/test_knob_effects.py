@@ -217,7 +217,7 @@ def test_what_the_sweep_lacks_is_asked_at_the_end() -> None:
     slow = answers({key: 2 * seconds for key, seconds in SECONDS.items()})
     asked = [one for many in slow.values() for one in many if (one.trial, one.canary) in wanted]
     before = routing(slo(), plan, swept, EVEN, ROUTES)
-    after = routing(slo(), plan, swept, EVEN, ROUTES, asked=asked)
+    after = routing(slo(), plan, swept, EVEN, ROUTES, routing_answers=asked)
 
     assert "only 1 canaries" in before["because"]
     assert [] == routing_requests(slo(), plan, whole, EVEN, ROUTES)

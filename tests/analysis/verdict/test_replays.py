@@ -6,8 +6,9 @@ import random
 import numpy as np
 import pytest
 
+from gatekeeper.analysis.metrics.over_time import running_seconds
 from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
-from gatekeeper.analysis.verdict.replays import History, _gains, examine_repeats
+from gatekeeper.analysis.verdict.replays import History, Repeat, _gains, examine_repeats
 from gatekeeper.core.records import Generation, setting
 from tests.builders.slo import evidence, generation, steady
 
@@ -30,9 +31,13 @@ def asked(speeds: list[tuple[str, str, float]], length: int = 4) -> list[Generat
     ]
 
 
+def told(answers: list[Generation]) -> History:
+    return History(tuple(answers), tuple(running_seconds(answers)))
+
+
 def kinds(answers: list[Generation]) -> list[str]:
     mine, plain = ([one for one in answers if one.arm == arm] for arm in ("candidate", "plain"))
-    _, found = examine_repeats(History(tuple(answers)), evidence(mine, plain), "easy, soak-1")
+    _, found = examine_repeats(told(answers), evidence(mine, plain), "easy, soak-1")
     return [one.kind for one in found]
 
 
@@ -68,6 +73,36 @@ def test_a_warm_up_is_no_replay() -> None:
     assert [] == kinds(asked([*first, *later, *plain]))
 
 
+@pytest.mark.parametrize("share", [0.25, 0.5, 0.9])
+def test_a_process_that_warms_up_over_minutes_is_no_replay(share: float) -> None:
+    """
+    A draft that becomes a third faster over a share of the soak, each canary asked four times: its age explains that.
+    """
+    rounds = [(arm, f"c-{at}") for _ in range(4) for at in range(COUNT) for arm in ("candidate", "plain")]
+    warm = share * len(rounds)
+
+    speeds = [
+        (arm, canary, 0.75 + 0.25 * min(1.0, at / warm) if arm == "candidate" else 1.0)
+        for at, (arm, canary) in enumerate(rounds)
+    ]
+
+    assert [] == kinds(asked(speeds))
+
+
+def test_a_cache_in_a_long_soak_is_found() -> None:
+    """
+    Repeats that are 15 % faster from the second of four rounds on: being repeats explains that better than age does.
+    """
+    speeds = [
+        (arm, f"c-{at}", 1.15 if arm == "candidate" and again else 1.0)
+        for again in range(4)
+        for at in range(COUNT)
+        for arm in ("candidate", "plain")
+    ]
+
+    assert ["replayed"] == kinds(asked(speeds))
+
+
 def test_a_cache_that_the_other_arm_fills_is_found() -> None:
     """
     Half of the draft's first requests come after plain decoding's and are answered from its cache; the others are not.
@@ -94,7 +129,7 @@ def test_a_faster_setting_is_no_replay() -> None:
         [(arm, f"c-{at}", {"candidate": 2.0}.get(arm, 1.0)) for at in range(COUNT) for arm in ("candidate", "plain")]
     )
 
-    assert {} == History((*slow, *fast)).gains("candidate", decode_or_answer_rate).of
+    assert {} == told([*slow, *fast]).gains("candidate", decode_or_answer_rate).of
 
 
 @pytest.mark.parametrize("compared", [2, COUNT])
@@ -109,7 +144,10 @@ def test_what_settings_differ_by_is_uncertain_in_all_canaries_alike(compared: in
     values = random.normal(0, 0.1, len(asked))
 
     found = _gains(
-        [(str(at), str(which), later, value) for (at, which, later), value in zip(asked, values, strict=True)]
+        [
+            Repeat(str(at), str(which), value, later, later, float(second))
+            for second, ((at, which, later), value) in enumerate(zip(asked, values, strict=True))
+        ]
     )
 
     design = np.zeros((len(asked), COUNT + 2))

@@ -4,7 +4,7 @@ import math
 
 from gatekeeper.core.metrics import Metric
 from gatekeeper.core.slo import Objective
-from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome, rounded
+from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome, StillChanging, rounded
 
 
 def check(objective: Objective, estimate: Estimate | Missing) -> Check:
@@ -17,7 +17,17 @@ def check_bound(metric: Metric, bound: str, threshold: float, estimate: Estimate
     threshold = rounded(threshold)
     if isinstance(estimate, Missing):
         outcome, because = Outcome.UNPROVEN, estimate.because
-        return Check(metric.name, bound, threshold, outcome, metric.unit, because, why, n=estimate.n)
+        return Check(
+            metric.name,
+            bound,
+            threshold,
+            outcome,
+            metric.unit,
+            because,
+            why,
+            n=estimate.n,
+            settles=isinstance(estimate, StillChanging),
+        )
     seen = estimate.rounded()
     outcome, because = _compare(metric, seen, bound, threshold)
     return Check(

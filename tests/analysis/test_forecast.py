@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.analysis.plan.duration import PREFILL, Assumptions, Forecast, StageForecast, bytes_read
-from gatekeeper.analysis.plan.memory_fit import prompt_tokens
+from gatekeeper.analysis.forecast import Forecast, StageForecast
+from gatekeeper.analysis.plan.memory_fit import bytes_read, prompt_tokens
+from gatekeeper.analysis.plan.request_costs import PREFILL, Assumptions
 from gatekeeper.analysis.plan.sweep_plan import sweep_plan
 from gatekeeper.core.slo import Profile, Slo
 from tests.builders.slo import canaries, objective, slo
@@ -155,7 +156,7 @@ def test_known_answer_times_replace_the_assumed_ones() -> None:
     """
     Where the time of an answer is known, its length and speed are not assumed.
     """
-    found = forecast(slo(RATIO), known=lambda *_: 0.5)["sweep"]
+    found = forecast(slo(RATIO), answer_seconds=lambda *_: 0.5)["sweep"]
 
     assert found.seconds == pytest.approx(0.5 * found.answers)
 

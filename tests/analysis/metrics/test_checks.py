@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.analysis.verdict.checks import check
+from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.slo import Objective
 from gatekeeper.core.verdict import Estimate, Missing, Outcome, fact, worst

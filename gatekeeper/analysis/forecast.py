@@ -4,25 +4,19 @@ The soak's schedule is played through on paper: it lasts its duration, or until 
 needs. Where nothing is known of an answer, it has its maximum length, at an assumed speed of plain decoding.
 """
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from gatekeeper.analysis.metrics import first_tokens, forced, pauses
+from gatekeeper.analysis.passes import PASSES
+from gatekeeper.analysis.passes.definition import Pass
 from gatekeeper.analysis.plan.ladder import next_step
-from gatekeeper.analysis.plan.memory_fit import prompt_tokens
-from gatekeeper.analysis.plan.objectives import (
-    first_token_workloads,
-    forced_workloads,
-    warm_cache_workloads,
-    warm_conditions,
-    workloads_with,
-)
+from gatekeeper.analysis.plan.objectives import forced_workloads
 from gatekeeper.analysis.plan.region_points import Point, box_corners, certified_point, directions, point_plan
-from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, plain_of, sampling_for, speculates
+from gatekeeper.analysis.plan.request_costs import Assumptions, RequestCosts
+from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, plain_of, speculates
 from gatekeeper.analysis.plan.soak_schedule import (
     PLAIN_BLOCKS,
-    WARM_REPEATS,
     WARMUPS,
     Coverage,
     SoakPlan,
@@ -39,12 +33,6 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Profile, Slo
 
-PREFILL = 10.0
-"""Prompt tokens are read this many times faster than answer tokens are written; a low value for a GPU.
-
-By bench/machines 12 for a dense model on a base M4, and 6 for a large mixture of experts on an M3 Ultra."""
-
-
 _TYPICAL = 200
 """After so many answers the mix of a soak is known, and the rest of its duration is extrapolated."""
 
@@ -56,23 +44,6 @@ class StageForecast:
     name: str
     answers: int
     seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Assumptions:
-    """What a forecast assumes of the system under test."""
-
-    speed: float
-    """Tokens a second of plain decoding."""
-    vocabulary: int | None
-    logits: bool
-    """The target's logits can be read."""
-    known: Callable[[str, Canary, Setting], float | None] = lambda *_: None
-    """The seconds of an answer, by workload, canary and setting, where they are known."""
-
-    def seconds(self, canary: Canary, tokens: float) -> float:
-        """Return the time to read the prompt of *canary* and write *tokens*."""
-        return (prompt_tokens(canary, self.vocabulary) / PREFILL + tokens) / self.speed
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +92,7 @@ class Forecast:
                 self._soak(soak),
                 self._whole("plain_blocks", soak, self._plain_blocks(soak)),
                 self._whole("closing", soak, closing_requests(soak.settings, self.canaries)),
-                self._forced_check(soak),
-                self._near_ties(soak),
-                self._warm(soak),
-                self._pauses(soak),
-                self._first_tokens(soak),
+                *(self._pass(each, soak) for each in PASSES),
             ):
                 before = total.get(one.name, StageForecast(one.name, 0, 0.0))
                 total[one.name] = StageForecast(one.name, before.answers + one.answers, before.seconds + one.seconds)
@@ -138,12 +105,13 @@ class Forecast:
     def _first_soaks(self) -> tuple[SoakPlan, ...]:
         return soak_plans(self.plan, self._chosen(), 1)
 
-    def _answer(self, workload: str, canary: Canary, knobs: Setting) -> float:
-        known = self.assumed.known(workload, canary, knobs)
-        return self.assumed.seconds(canary, self._longest(canary, knobs)) if known is None else known
+    @property
+    def costs(self) -> RequestCosts:
+        """Return what the requests of the run take."""
+        return RequestCosts(self.slo, self.plan.terms, self.canaries, self.assumed)
 
-    def _longest(self, canary: Canary, knobs: Setting = ()) -> int:
-        return sampling_for(self.slo, canary, knobs, 1).max_tokens
+    def _answer(self, workload: str, canary: Canary, knobs: Setting) -> float:
+        return self.costs.answering(workload, canary, knobs)
 
     def _of(self, soak: SoakPlan, request: SoakRequest) -> float:
         knobs = soak.settings[request.workload]
@@ -192,7 +160,8 @@ class Forecast:
         What else it asks, a sweep that stopped early has saved.
         """
         weights = [self.profile.weight(one.name, one.tier) for one in self.slo.workload]
-        if len([weight for weight in weights if weight]) < 2 or self.slo.soak.concurrency != 1 or self.plan.fixed:
+        routes = len([weight for weight in weights if weight])
+        if routes < 2 or self.slo.soak.concurrency != 1 or self.plan.fixed or not self.plan.candidates:
             return StageForecast("routing", 0, 0.0)
         chosen = {knob for trial in self.plan.candidates for knob in dict(chosen_of(trial.setting)).items()}
         knobs = {name for name, _ in chosen if len({value for knob, value in chosen if knob == name}) > 1}
@@ -236,98 +205,6 @@ class Forecast:
             name, len(requests), sum(self._of(soak, one) for one in requests) / self.slo.soak.concurrency
         )
 
-    def _forced_check(self, soak: SoakPlan) -> StageForecast:
-        """Count one pass per canary, the cross-checks and the controls; none of them leads to a plain answer."""
-        names = forced_workloads(self.slo, soak.settings, self.plan.terms)
-        some = [[self._read(canary) for canary in self.canaries[name]] for name in names]
-        seconds = [sum(reads) + sum(reads[: forced.CROSS_CHECKS]) + sum(reads[: forced.CONTROLS]) for reads in some]
-        return StageForecast("forced_check", sum(map(len, some)), sum(seconds))
-
-    def _near_ties(self, soak: SoakPlan) -> StageForecast:
-        """Count one pass per canary, as if each diverged once: the target reads the prompt and the shared tokens."""
-        logits = self.assumed.logits and self.slo.sampling.temperature == 0
-        found = workloads_with(self.slo, soak.settings, "token_agreement", self.plan.terms) if logits else ()
-        forces = forced_workloads(self.slo, soak.settings, self.plan.terms)  # reads every canary already
-        names = [name for name in found if name not in forces]
-        read = [self._read(canary) for name in names for canary in self.canaries[name]]
-        return StageForecast("near_ties", len(read), sum(read))
-
-    def _read(self, canary: Canary) -> float:
-        """Return the seconds to read a prompt and its longest answer."""
-        return self.assumed.seconds(canary, self._longest(canary) / PREFILL)
-
-    def _warm(self, soak: SoakPlan) -> StageForecast:
-        """Count every canary once plainly and *WARM_REPEATS* times drafting, and its second turn once in each arm.
-
-        A second turn reads the first prompt, its answer and the next prompt; what the cache saves is ignored. Another
-        user's conversation, or another model's request, adds four answers of two turns at most.
-        """
-        answers, seconds = 0, 0.0
-        for name in warm_cache_workloads(self.slo, soak.settings):
-            knobs, some = soak.settings[name], self.canaries[name]
-            for first, then in zip(some, (*some[1:], *some[:1]), strict=True):
-                seconds += (1 + WARM_REPEATS) * self._answer(name, first, knobs)
-                seconds += 2 * (self._read(first) + self._answer(name, then, knobs))
-                answers += 1 + WARM_REPEATS + 2
-                again = len(warm_conditions(self.slo, name, knobs))
-                seconds += again * (4 * self._answer(name, first, knobs) + 2 * self._read(first))
-                answers += again * 4
-        return StageForecast("warm_cache", answers, seconds)
-
-    def _pauses(self, soak: SoakPlan) -> StageForecast:
-        """Count the warm-up pass as if each first token came too late: both arms, after a pause and right after it."""
-        names = [
-            name
-            for name, knobs in soak.settings.items()
-            if speculates(knobs) and any(one.or_with for one in self.slo.objectives_for(name, speculating=True))
-        ]
-        sent = [canary for name in names for canary in pauses.sent_after_pauses(self.canaries[name])]
-        seconds = [self.assumed.seconds(canary, pauses.ANSWER_TOKENS) for canary in sent]
-        return StageForecast("pauses", 4 * len(sent), 4 * sum(seconds) + 2 * len(sent) * pauses.PAUSE_S)
-
-    def _first_tokens(self, soak: SoakPlan) -> StageForecast:
-        """Count the samples of both arms and the scouts: a few first tokens, each with the whole prompt."""
-        seconds = [
-            self.assumed.seconds(canary, first_tokens.TOKENS)
-            for name in first_token_workloads(self.slo, soak.settings)
-            for canary, times in (
-                *((one, first_tokens.SCOUTS) for one in first_tokens.scouted_prompts(self.canaries[name])),
-                *((one, 2 * first_tokens.SAMPLES) for one in first_tokens.chosen_prompts(self.canaries[name], ())),
-            )
-            for _ in range(times)
-        ]
-        return StageForecast("first_tokens", len(seconds), sum(seconds))
-
-
-_BILLIONS = re.compile(r"(?<![\d.A-Za-z])(\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)
-_ACTIVE = re.compile(r"-a(\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)
-_BITS = re.compile(r"(\d+)-?bit|q(\d)(?=_)", re.IGNORECASE)
-
-
-def bytes_by_name(name: str) -> float | None:
-    """Return the size of the model *name* that a name such as `Qwen3-8B-4bit` tells; None where it tells none.
-
-    Half a bit per parameter is added for the scales of quantisation, and 16 bits are assumed where it names none.
-    """
-    billions, bits = _BILLIONS.search(name), _BITS.search(name)
-    if billions is None:
-        return None
-    width = int(bits[1] or bits[2]) + 0.5 if bits is not None else 16.0
-    return float(billions[1]) * 1e9 * width / 8
-
-
-def has_experts(name: str) -> bool:
-    """Tell whether a name such as `30B-A3B` is one of a mixture of experts."""
-    return _ACTIVE.search(name) is not None
-
-
-def bytes_read(name: str, size: float | None) -> float | None:
-    """Return the bytes of weights read for each token of the model *name*; None where nothing tells.
-
-    Without its *size*, its name may tell it. Of a mixture of experts, `30B-A3B`, only a part is read.
-    """
-    billions, active = _BILLIONS.search(name), _ACTIVE.search(name)
-    size = bytes_by_name(name) if size is None else size
-    if size is None or billions is None or active is None:
-        return size
-    return size * min(1.0, float(active[1]) / float(billions[1]))
+    def _pass(self, after: Pass[Any], soak: SoakPlan) -> StageForecast:
+        seconds = [*after.forecast(self.costs, soak.settings)]
+        return StageForecast(after.name, len(seconds), sum(seconds))

@@ -1,0 +1,41 @@
+"""First tokens: those of a few short prompts sampled many times in both arms, for the distribution check."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from gatekeeper.analysis.metrics.first_tokens import SAMPLES, SCOUTS, TOKENS, chosen_prompts, scouted_prompts
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
+from gatekeeper.analysis.plan.objectives import first_token_workloads
+from gatekeeper.analysis.plan.request_costs import RequestCosts
+from gatekeeper.core.records import Generation, Setting
+
+
+def _needs(soak: Soaked) -> Needs:
+    return dict.fromkeys(first_token_workloads(soak.slo, soak.settings), ())
+
+
+def _add(answers: PairedAnswers, recorded: Recorded[Generation]) -> PairedAnswers:
+    return replace(answers, first_tokens=recorded.sound)
+
+
+def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[float]:
+    """Count the samples of both arms and the scouts: a few first tokens, each with the whole prompt."""
+    for name in first_token_workloads(costs.slo, settings):
+        scouts = ((canary, SCOUTS) for canary in scouted_prompts(costs.canaries[name]))
+        samples = ((canary, 2 * SAMPLES) for canary in chosen_prompts(costs.canaries[name], ()))
+        for canary, times in (*scouts, *samples):
+            yield from [costs.assumed.seconds(canary, TOKENS)] * times
+
+
+PASS = Pass(
+    "first_tokens",
+    "draws",
+    Generation,
+    "distribution",
+    "first tokens of the distribution check",
+    _needs,
+    _add,
+    _forecast,
+    each_part=False,
+)

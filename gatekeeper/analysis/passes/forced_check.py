@@ -1,0 +1,48 @@
+"""The forced check: the target reads answers in one pass, which shows what plain decoding would write."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from gatekeeper.analysis.metrics.forced import CONTROLS, CROSS_CHECKS, passes_wanted, stand_ins
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
+from gatekeeper.analysis.plan.objectives import forced_workloads
+from gatekeeper.analysis.plan.request_costs import RequestCosts
+from gatekeeper.core.records import Forced, Setting
+from gatekeeper.core.verdict import Missing
+
+
+def _needs(soak: Soaked) -> Needs:
+    """Return the passes of the target to make, without their results, by workload."""
+    names = forced_workloads(soak.slo, soak.settings, soak.terms)
+    wanted = {name: passes_wanted(replace(soak.answers(name), untimed=())) for name in names}
+    return {name: passes for name, passes in wanted.items() if passes}
+
+
+def _add(answers: PairedAnswers, recorded: Recorded[Forced]) -> PairedAnswers:
+    """Return *answers* with the plain ones that the records stand in for."""
+    if not recorded.records or not answers.greedy:
+        return answers
+    plain = stand_ins(answers, recorded.records)
+    if isinstance(plain, Missing):
+        return replace(answers, not_forced=plain.because)
+    return replace(answers, untimed=(*answers.untimed, *plain))
+
+
+def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[float]:
+    """Count one pass per canary, the cross-checks and the controls; none of them leads to a plain answer."""
+    for name in forced_workloads(costs.slo, settings, costs.terms):
+        for number, canary in enumerate(costs.canaries[name]):
+            yield costs.reading(canary) * (1 + (number < CROSS_CHECKS) + (number < CONTROLS))
+
+
+PASS = Pass(
+    "forced_check",
+    "forced",
+    Forced,
+    "forced check",
+    "forced passes of the target over answers",
+    _needs,
+    _add,
+    _forecast,
+)

@@ -1,0 +1,25 @@
+"""Plain words: canaries decoded plainly after the soak, where no forced pass shows what plain decoding writes."""
+
+from dataclasses import replace
+
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
+from gatekeeper.analysis.plan.objectives import forced_workloads
+from gatekeeper.core.records import Generation
+
+
+def _needs(soak: Soaked) -> Needs:
+    """Return, by workload, the canaries that need a plain answer."""
+    lacking = {}
+    for name in forced_workloads(soak.slo, soak.settings, soak.terms):
+        words = soak.answers(name).words
+        answered = {answer.canary for answer in words.plain}
+        lacking[name] = tuple(dict.fromkeys(answer.canary for answer in words.answers if answer.canary not in answered))
+    return {name: canaries for name, canaries in lacking.items() if canaries}
+
+
+def _add(answers: PairedAnswers, recorded: Recorded[Generation]) -> PairedAnswers:
+    return replace(answers, untimed=(*answers.untimed, *recorded.records))
+
+
+PASS = Pass("plain_words", "words", Generation, "plain words", "plain answers, for their words", _needs, _add)

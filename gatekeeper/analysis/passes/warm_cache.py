@@ -1,0 +1,43 @@
+"""The warm cache: the canaries requested again with the prompt cache on, as deployed."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
+from gatekeeper.analysis.plan.objectives import warm_cache_workloads, warm_conditions
+from gatekeeper.analysis.plan.request_costs import RequestCosts
+from gatekeeper.core.records import Generation, Setting
+
+WARM_REPEATS = 3
+"""Times a canary is sent with the cache on: an error stored by the first request shows at the second, one stored by the
+second at the third."""
+
+
+def _needs(soak: Soaked) -> Needs:
+    """Return, by workload, its metrics that need something else between two answers."""
+    names = warm_cache_workloads(soak.slo, soak.settings)
+    return {name: warm_conditions(soak.slo, name, soak.settings[name]) for name in names}
+
+
+def _add(answers: PairedAnswers, recorded: Recorded[Generation]) -> PairedAnswers:
+    return replace(answers, warm_cache=recorded.sound)
+
+
+def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[float]:
+    """Count every canary once plainly and WARM_REPEATS times drafting, and its second turn once in each arm.
+
+    A second turn reads the first prompt, its answer and the next prompt; what the cache saves is ignored. Another
+    user's conversation, or another model's request, adds four answers of two turns at most.
+    """
+    for name in warm_cache_workloads(costs.slo, settings):
+        knobs, canaries = settings[name], costs.canaries[name]
+        between = len(warm_conditions(costs.slo, name, knobs))
+        for first, then in zip(canaries, (*canaries[1:], *canaries[:1]), strict=True):
+            answer, read = costs.answering(name, first, knobs), costs.reading(first)
+            yield from [answer] * (1 + WARM_REPEATS)
+            yield from [read + costs.answering(name, then, knobs)] * 2
+            yield from [answer + read / 2] * (4 * between)
+
+
+PASS = Pass("warm_cache", "warm", Generation, "warm cache", "warm cache", _needs, _add, _forecast, each_part=False)

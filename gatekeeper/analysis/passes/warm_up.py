@@ -1,0 +1,79 @@
+"""The warm-up: requests after a pause, where a first token comes too late and a warm-up may keep its bound.
+
+The policy then requires the warm-up.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from gatekeeper.analysis.metrics.checks import check
+from gatekeeper.analysis.metrics.estimate import estimate
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.metrics.pauses import ANSWER_TOKENS, PAUSE_S, sent_after_pauses, warmed_delta
+from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
+from gatekeeper.analysis.plan.request_costs import RequestCosts
+from gatekeeper.analysis.plan.settings import speculates
+from gatekeeper.core.records import Generation, Setting
+from gatekeeper.core.slo import Objective
+from gatekeeper.core.verdict import Check, Missing, Outcome
+
+WARM_UP = "warm-up"
+
+
+def _needs(soak: Soaked) -> Needs:
+    """Return the workloads whose first token is not proven to keep its bound, and that may warm up."""
+    speculating = (name for name, knobs in soak.settings.items() if speculates(knobs))
+    return dict.fromkeys((name for name in speculating if _is_late(soak, name)), ())
+
+
+def _is_late(soak: Soaked, name: str) -> bool:
+    objectives = [bound for bound in soak.slo.objectives_for(name, speculating=True) if bound.or_with == WARM_UP]
+    looks = soak.looks(name) if objectives else ()
+    return any(all(_direct(bound, answers) is not Outcome.PASS for answers in looks) for bound in objectives)
+
+
+def _direct(objective: Objective, answers: PairedAnswers) -> Outcome:
+    answers = replace(answers, frozen=objective.scope == "frozen")
+    return check(objective, estimate(objective.metric, answers)).outcome
+
+
+def _add(answers: PairedAnswers, recorded: Recorded[Generation]) -> PairedAnswers:
+    return replace(answers, pauses=recorded.sound)
+
+
+def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[float]:
+    """Count the pass as if each first token came too late: both arms, after a pause and right after it."""
+    for name, knobs in settings.items():
+        bounds = costs.slo.objectives_for(name, speculating=True) if speculates(knobs) else ()
+        for canary in sent_after_pauses(costs.canaries[name]) if any(bound.or_with for bound in bounds) else ():
+            answer = costs.assumed.seconds(canary, ANSWER_TOKENS)
+            yield from (answer + PAUSE_S, answer + PAUSE_S, answer, answer)
+
+
+PASS = Pass(
+    "pauses",
+    "pauses",
+    Generation,
+    "warm-up",
+    "warm-up pass, if the first tokens come too late",
+    _needs,
+    _add,
+    _forecast,
+    each_part=False,
+)
+
+
+def or_warmed(objective: Objective, direct: Check, answers: PairedAnswers, void: str | None) -> Check:
+    """Return the *direct* check; where it does not pass and the objective allows a warm-up, what both say together.
+
+    The bound then holds between drafting right after another request, which is what a warm-up makes of a request, and
+    plain decoding after a pause, which is how it is served without one.
+    """
+    if objective.or_with != WARM_UP or direct.outcome is Outcome.PASS:
+        return direct
+    warmed = check(objective, Missing(void) if void is not None else warmed_delta(answers))
+    both = f"{direct.because}; warmed, against plain decoding after a pause: {warmed.because}"
+    if warmed.outcome is Outcome.PASS:
+        return replace(direct, outcome=Outcome.PASS, because=both, passed_with=WARM_UP)
+    fails = Outcome.FAIL in {direct.outcome} & {warmed.outcome}
+    return replace(direct, outcome=Outcome.FAIL if fails else Outcome.UNPROVEN, because=both)

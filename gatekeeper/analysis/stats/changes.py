@@ -1,0 +1,202 @@
+"""The change of a series that stands out most: a step, a slope up to a moment, or one from a moment on.
+
+Each owner (a canary) has a height of its own, a random effect: values are taken less a share of their owner's mean
+(Swamy & Arora, 1972), so that a change is seen within owners and between them. Of all shapes the one with the largest
+t counts; its critical value is that of the same values in random orders (Westfall & Young, 1993), so that shapes which
+are alike cost nothing. Noise that lasts over several values would pass for a change: the lag-1 correlation of what is
+left beside the change widens it, where it is proven above 0.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gatekeeper.analysis.stats.intervals import Floats, Ints
+
+ERROR = 0.01
+"""The chance that a series without any change shows one."""
+ORDERS = 999
+"""Random orders."""
+BLOCKS = 512
+"""Longer series are averaged to so many parts."""
+LEAST = 12
+"""Fewer values show no change."""
+LEAST_SIDE = 4
+"""Values that a change has on either side, at least."""
+OUTLIER = 4.0
+"""Standard deviations beyond which a value counts as no further away."""
+SUSPICION = 0.2
+"""The chance that a series without any change is suspected of one."""
+LAST = 0.9
+"""The last tenth is suspected, whatever chance explains."""
+TINY = 1e-12
+MOMENTS = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.8, 0.85, 0.9)
+"""Of the series, where a step or a slope may begin or end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change that the order of the values does not explain."""
+
+    size: float
+    """From the beginning to the end, in the unit of the values."""
+    error: float
+    """Its standard error."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fits:
+    """How well each shape fits a series, whose owners' heights were taken off."""
+
+    along: Floats
+    """The series along each shape of unit length."""
+    lengths: Floats
+    total: float
+    """The sum of squares of the series."""
+    free: float
+    """Degrees of freedom."""
+    widened: float
+    """How many times as large noise that lasts makes the variance of the best fit."""
+    by_chance: Floats
+    """The largest fit of the same values, in random orders."""
+    after: Floats
+    """By how much each shape is higher at the end than on average."""
+
+    @property
+    def best(self) -> int:
+        return int(np.argmax(np.abs(self.along)))
+
+    def explains(self, error: float) -> bool:
+        """Return whether chance does not explain the best fit."""
+        chance = self.by_chance / np.sqrt(np.maximum(self.total - self.by_chance**2, TINY) / self.free)
+        return abs(float(self.along[self.best])) / self.noise > float(np.quantile(chance, 1 - error))
+
+    @property
+    def noise(self) -> float:
+        """Return the standard error of the best fit, along a shape of unit length."""
+        left = max(self.total - float(self.along[self.best]) ** 2, TINY)
+        return math.sqrt(left / self.free * self.widened)
+
+
+def largest_change(
+    owners: Sequence[str], values: Sequence[float], before: Sequence[tuple[str, float]] = (), *, error: float = ERROR
+) -> Change | None:
+    """Return the largest change of *values*, in their order of time; None where chance explains all of them.
+
+    *before* are values from before the series, which may be at another level: they show the heights of owners.
+    """
+    fits = _fits(owners, values, before)
+    if fits is None or not fits.explains(error):
+        return None
+    length = float(fits.lengths[fits.best])
+    return Change(float(fits.along[fits.best]) / length, fits.noise / length)
+
+
+def end_below_mean(owners: Sequence[str], values: Sequence[float], before: Sequence[tuple[str, float]] = ()) -> float:
+    """Return by how much the end of the values may lie below their mean, as a suspicion that proves nothing.
+
+    It is the larger one of the last tenth's distance, and of the largest change and its standard error where chance
+    explains few such series.
+    """
+    fits = _fits(owners, values, before)
+    if fits is None:
+        return 0.0
+    last, best = (-fits.along[shape] / fits.lengths[shape] * fits.after[shape] for shape in (-1, fits.best))
+    error = fits.noise / fits.lengths[fits.best] * abs(fits.after[fits.best])
+    return max(0.0, float(last), float(best + error) if best > 0 and fits.explains(SUSPICION) else 0.0)
+
+
+def _fits(owners: Sequence[str], values: Sequence[float], before: Sequence[tuple[str, float]]) -> _Fits | None:
+    count = len(values)
+    if count < LEAST:
+        return None
+    shapes, present = _shapes(count), set(owners)
+    earlier = [pair for pair in before if pair[0] in present]
+    names = {name: number for number, name in enumerate(dict.fromkeys(owners))}
+    owner = np.array([names[name] for name in (*owners, *(name for name, _ in earlier))], dtype=np.int64)
+    series = np.array([*values, *(value for _, value in earlier)], dtype=np.float64)
+    inside = np.arange(len(series)) < count
+    levels = np.stack([np.ones(len(series)), ~inside]) if earlier else np.ones((1, len(series)))
+    whole = np.zeros((len(shapes), len(series)))
+    whole[:, :count] = shapes
+    level = np.where(inside, series[:count].mean(), series[count:].mean() if earlier else 0.0)
+    share, lost = _shares(owner, series - level)
+    rows = _less(owner, share, np.vstack([series, whole]))
+    basis, _ = np.linalg.qr(_less(owner, share, levels).T)
+    rows = (rows - (rows @ basis) @ basis.T)[:, :count]
+    rows[0] = _clipped(rows[0])
+    rows = _averaged(rows)
+    left, rows = rows[0], rows[1:]
+    lengths = np.maximum(np.sqrt((rows**2).sum(axis=1)), TINY)
+    directions = rows / lengths[:, None]
+    along, total = directions @ left, float(left @ left)
+    best = int(np.argmax(np.abs(along)))
+    shuffled = np.random.default_rng(count).permuted(np.broadcast_to(left, (ORDERS, len(left))), axis=1)
+    return _Fits(
+        along,
+        lengths,
+        total,
+        max(1.0, len(left) - 2 - lost * len(left) / count),
+        _lasting(left - along[best] * directions[best]),
+        np.abs(shuffled @ directions.T).max(axis=1),
+        shapes[:, -1] - shapes.mean(axis=1),
+    )
+
+
+def _shapes(count: int) -> Floats:
+    """Return rows that rise by 1: steps, slopes from a moment to the end or up to a moment; last a step at the end."""
+    at = (np.arange(count) + 0.5) / count
+    rows = [at]
+    for moment in MOMENTS:
+        if min(moment, 1 - moment) * count >= LEAST_SIDE:
+            step = np.asarray(at > moment, dtype=np.float64)
+            rows += [np.maximum(0.0, (at - moment) / (1 - moment)), np.minimum(1.0, at / moment), step]
+    return np.array([*rows, at > LAST], dtype=np.float64)
+
+
+def _shares(owner: Ints, series: Floats) -> tuple[Floats, float]:
+    """Return, by owner, the share of its mean to take off, and how many degrees of freedom that costs."""
+    counts = np.bincount(owner)
+    means = np.bincount(owner, series) / counts
+    total, owners = len(series), len(counts)
+    if owners < 2 or total <= owners:
+        return np.zeros(owners), 0.0
+    within = float(((series - means[owner]) ** 2).sum()) / (total - owners)
+    between = float((counts * (means - series.mean()) ** 2).sum()) / (owners - 1)
+    typical = (total - float((counts**2).sum()) / total) / (owners - 1)
+    height = max(0.0, (between - within) / typical)
+    if within <= 0:
+        return np.ones(owners), float(owners - 1)
+    share = 1 - np.sqrt(within / (within + counts * height))
+    return share, float(share.sum())
+
+
+def _less(owner: Ints, share: Floats, rows: Floats) -> Floats:
+    counts = np.bincount(owner)
+    return np.array([row - (share * np.bincount(owner, row) / counts)[owner] for row in rows])
+
+
+def _clipped(values: Floats) -> Floats:
+    middle = float(np.median(values))
+    spread = OUTLIER * 1.4826 * float(np.median(np.abs(values - middle)))
+    return np.clip(values, middle - spread, middle + spread) if spread > 0 else values
+
+
+def _averaged(rows: Floats) -> Floats:
+    """Return the rows, longer ones as the means of so many parts."""
+    count = rows.shape[1]
+    if count <= BLOCKS:
+        return rows
+    starts = np.linspace(0, count, BLOCKS + 1).astype(np.int64)[:-1]
+    return np.add.reduceat(rows, starts, axis=1) / np.diff(np.append(starts, count))
+
+
+def _lasting(left: Floats) -> float:
+    """Return how many times as large noise that lasts makes the variance of a change; 1 where it is not proven."""
+    power = float(left @ left)
+    if power <= 0:
+        return 1.0
+    kept = min(0.99, float(left[1:] @ left[:-1]) / power - 1 / math.sqrt(len(left)))
+    return (1 + kept) / (1 - kept) if kept > 0 else 1.0

@@ -1,0 +1,36 @@
+"""The forced check: the target reads answers in one pass, which shows what plain decoding would write."""
+
+from dataclasses import replace
+
+from gatekeeper.analysis.plan.settings import plain_of, sampling_for
+from gatekeeper.core.clock import stamp
+from gatekeeper.core.interfaces import DecodeRequest, ForcesTokens
+from gatekeeper.core.records import Forced
+from gatekeeper.run.requests import PassTask
+
+
+def send(task: PassTask[Forced]) -> None:
+    """Make the passes that are not recorded yet, and record what each shows."""
+    soak = task.soak
+    done = {_identity(forced) for forced in task.recorded}
+    missing = [forced for wanted in task.needs.values() for forced in wanted if _identity(forced) not in done]
+    if not missing:
+        return
+    canaries = {(name, canary.id): canary for name, group in soak.canaries.items() for canary in group}
+    with task.open_client() as client:
+        for number, wanted in enumerate(missing, start=1):
+            knobs = plain_of(soak.settings[wanted.workload])
+            client.open(knobs)
+            canary, subject = canaries[wanted.workload, wanted.canary], client.subject
+            request = DecodeRequest(canary, knobs, sampling_for(soak.slo, canary, knobs, 1))
+            reading = subject.force(request, wanted.tokens) if isinstance(subject, ForcesTokens) else None
+            forced = replace(wanted, segment=soak.segment, at=stamp(task.clock.wall()))
+            if reading is None:
+                task.record(replace(forced, fault="the target could not read the tokens"))
+            else:
+                task.record(replace(forced, parted=reading.parted, ended=reading.ended))
+            task.observe("forced", {"answered": number, "of": len(missing)})
+
+
+def _identity(forced: Forced) -> tuple[object, ...]:
+    return forced.workload, forced.canary, forced.tokens, forced.altered

@@ -1,0 +1,69 @@
+"""The warm-up pass: requests after a start, after a pause and right after another, in both arms."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from gatekeeper.analysis.metrics.pauses import ANSWER_TOKENS, PAUSE_S, sent_after_pauses
+from gatekeeper.analysis.plan.settings import plain_of
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.records import Generation, Role
+from gatekeeper.run.requests import PassTask, Request, SoakTask, build_request
+
+WITHOUT = frozenset({"max_tokens", "concurrency"})
+"""Knobs that do not apply: the answers are short, and come one at a time."""
+
+
+def send(task: PassTask[Generation]) -> None:
+    """Send each canary once after a pause and once right after another request; plain decoding first.
+
+    The first request of an arm is the one after its start. An interrupted pass begins again with a request that only
+    warms, for its start was another one.
+    """
+    soak = task.soak
+    done = {answer.key for answer in task.recorded}
+    arms = (("plain", plain_of(soak.resident)), ("candidate", soak.resident))
+    answered, whole = 0, sum(len([*_requests(soak, arm)]) for arm, _ in arms)
+    for arm, resident in arms:
+        missing = [request for request in _requests(soak, arm) if request.key not in done]
+        if not missing:
+            continue
+        if missing[0].role is not Role.LOADED:
+            missing.insert(0, _warming(missing[0], soak.segment))
+        with task.open_client() as client:
+            client.open(resident)
+            for request in missing:
+                if request.role is Role.IDLE:
+                    task.clock.sleep(PAUSE_S)
+                answer = client.send(request)
+                task.record(answer)
+                answered += 1
+                detail = {"generation": answer, "soak": soak.name, "answered": answered, "of": whole}
+                task.observe("answer", detail)
+
+
+def _warming(request: Request, segment: int) -> Request:
+    return replace(request, role=Role.WARMUP, key=f"warmup-{segment}-{request.key}")
+
+
+def _turns(soak: SoakTask, name: str) -> list[tuple[Canary, Canary]]:
+    """Return the canaries to send after a pause, each with the one to send right after it."""
+    canaries = sent_after_pauses(soak.canaries[name])
+    return list(zip(canaries, (*canaries[1:], *canaries[:1]), strict=True))
+
+
+def _requests(soak: SoakTask, arm: str) -> Iterator[Request]:
+    for number, name in enumerate(soak.settings):
+        turns = _turns(soak, name)
+        if number == 0:
+            yield _request(soak, arm, name, turns[0][0], Role.LOADED)
+        for paused, following in turns:
+            yield _request(soak, arm, name, paused, Role.IDLE)
+            yield _request(soak, arm, name, following, Role.FOLLOWING)
+
+
+def _request(soak: SoakTask, arm: str, name: str, canary: Canary, role: Role) -> Request:
+    knobs = soak.settings[name] if arm == "candidate" else plain_of(soak.settings[name])
+    setting = tuple((knob, value) for knob, value in knobs if knob not in WITHOUT)
+    most = min(canary.max_tokens or ANSWER_TOKENS, ANSWER_TOKENS)
+    short = canary.model_copy(update={"max_tokens": most})
+    return build_request(soak.slo, soak.name, f"{arm}-{role}", name, short, arm, setting, role)
