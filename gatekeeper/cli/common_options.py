@@ -1,6 +1,7 @@
 """The options that every command has: --format, --output, --quiet, --verbose, --color; and what they do."""
 
 import io
+import mimetypes
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -26,14 +27,16 @@ FORMAT_OF = {
     ".txt": "text",
 }
 """The format of an output file, by its extension."""
+TEXTS = ("text/", "application/json", "application/toml", "application/yaml", "application/xml")
+"""Media types that our output may have."""
 _VERBOSE = "gatekeeper.verbose"
 
 
 def add_common(command: click.Command) -> click.Command:
     """Add the common options that *command* lacks."""
     if isinstance(command, click.Group):
-        for one in command.commands.values():
-            add_common(one)
+        for member in command.commands.values():
+            add_common(member)
         return command
     names = {name for option in command.params for name in option.opts}
     if "--color" in names or command.context_settings.get("ignore_unknown_options"):
@@ -78,8 +81,8 @@ def add_display(command: click.Command) -> None:
     ]
 
 
-def _set_verbose(context: click.Context, _option: click.Parameter, given: bool) -> None:
-    context.meta[_VERBOSE] = given or context.meta.get(_VERBOSE, False)
+def _set_verbose(context: click.Context, _option: click.Parameter, verbose: bool) -> None:
+    context.meta[_VERBOSE] = verbose or context.meta.get(_VERBOSE, False)
 
 
 def is_verbose() -> bool:
@@ -93,11 +96,11 @@ def apply_color(arguments: Sequence[str]) -> bool | None:
 
     --color also goes into the environment, where other libraries look for it.
     """
-    given = option_value(arguments, "--color")
-    if given in {"always", "never"}:
-        wanted, other = ("FORCE_COLOR", "NO_COLOR") if given == "always" else ("NO_COLOR", "FORCE_COLOR")
-        os.environ[wanted] = "1"
-        os.environ.pop(other, None)
+    color = option_value(arguments, "--color")
+    if color in {"always", "never"}:
+        variable, opposite = ("FORCE_COLOR", "NO_COLOR") if color == "always" else ("NO_COLOR", "FORCE_COLOR")
+        os.environ[variable] = "1"
+        os.environ.pop(opposite, None)
     if os.environ.get("NO_COLOR"):
         return False
     return True if os.environ.get("FORCE_COLOR") else None
@@ -110,33 +113,33 @@ def wants_json(arguments: Sequence[str]) -> bool:
 
 def option_value(arguments: Sequence[str], option: str) -> str | None:
     """Return the last value given to *option*, before the command line is parsed."""
-    found = None
+    value = None
     for number, word in enumerate(arguments):
         if word.startswith(f"{option}="):
-            found = word.partition("=")[2]
+            value = word.partition("=")[2]
         elif word == option and number + 1 < len(arguments):
-            found = arguments[number + 1]
-    return found
+            value = arguments[number + 1]
+    return value
 
 
 def _with_output(callback: Callable[..., Any], *, own_format: bool, own_quiet: bool) -> Callable[..., Any]:
     """Return *callback* with --format and --output carried out around it."""
 
-    def call(*words: Any, **given: Any) -> Any:
-        output: Path | None = given.pop("output_file", None)
-        quiet = given["quiet"] if own_quiet else given.pop("quiet")
+    def call(*words: Any, **options: Any) -> Any:
+        output: Path | None = options.pop("output_file", None)
+        quiet = options["quiet"] if own_quiet else options.pop("quiet")
         if output is not None and (chosen := _format_by_extension(output)) is not None:
-            given["form"] = chosen
+            options["form"] = chosen
         if own_format:
-            if given.get("as_json"):
-                given["form"] = "json"
-        elif given.pop("form", "text") == "json":
-            given["as_json"] = True
+            if options.get("as_json"):
+                options["form"] = "json"
+        elif options.pop("form", "text") == "json":
+            options["as_json"] = True
         if output is None:
-            return callback(*words, **given)
+            return callback(*words, **options)
         written = io.StringIO()
         with redirect_stdout(written):
-            code = callback(*words, **given)
+            code = callback(*words, **options)
         try:
             output.write_text(written.getvalue(), encoding="utf-8", errors="backslashreplace")
         except OSError as error:
@@ -149,19 +152,25 @@ def _with_output(callback: Callable[..., Any], *, own_format: bool, own_quiet: b
     return call
 
 
+def _is_of_a_program(output: Path) -> bool:
+    """Return whether a file's extension promises what no format of ours is: a PDF, a picture, an archive."""
+    kind, encoding = mimetypes.guess_type(output.name)
+    return encoding is not None or (kind is not None and not kind.startswith(TEXTS))
+
+
 def _format_by_extension(output: Path) -> str | None:
     """Return the format that the file's extension names; None where --format was given, or no extension is known."""
     context = click.get_current_context()
     if context.get_parameter_source("form") is not click.core.ParameterSource.DEFAULT:
         return None
-    named = FORMAT_OF.get(output.suffix.lower())
-    if named is None:
+    form = FORMAT_OF.get(output.suffix.lower())
+    if form is None and not _is_of_a_program(output):
         return None
-    (option,) = (one for one in context.command.params if one.name == "form")
+    (option,) = (parameter for parameter in context.command.params if parameter.name == "form")
     choices = list(getattr(option.type, "choices", ()))
-    if named not in choices:
+    if form not in choices:
         raise InputError(
             f"--output {output}: {context.info_name} has no format for {output.suffix}",
             hint=f"its formats: {', '.join(choices)}; name one with --format",
         )
-    return named
+    return form

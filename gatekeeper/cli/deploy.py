@@ -66,6 +66,9 @@ def admit(
     With --url the running server is compared with the policy's [conditions] and [[launch]]: its process, what it
     reports, and two short answers. What it does not report is listed as not checked.
 
+    It also says how many finished runs of the same SLO and artifacts did not pass: those in the folder of the run, and
+    those that ended on this host, also if they were moved or deleted since.
+
     \b
     Exit codes:
       0    admitted: the newest matching run passed
@@ -92,9 +95,9 @@ def admit(
 
         if run_dir is not None or runs is not None:
             raise InputError("--fleet goes with neither --run nor --runs", hint="the fleet names the run of each host")
-        found = fleet_gate.admit(slo, fleet, required, SystemClock().wall())
-        show(found, fleet_gate.text(found), as_json=as_json)
-        return int(found["exit_code"])
+        fleet_answer = fleet_gate.admit(slo, fleet, required, SystemClock().wall())
+        show(fleet_answer, fleet_gate.text(fleet_answer), as_json=as_json)
+        return int(fleet_answer["exit_code"])
     admission = gate.admit(slo, run=run_dir, runs=runs, required=required, now=SystemClock().wall())
     document = admission.document()
     show(document, command_text.admission(document), as_json=as_json)
@@ -248,9 +251,16 @@ def compare(
     help="Also write the state as Prometheus text into this folder, for the node exporter.",
 )
 @click.option("--listen", metavar="HOST:PORT", help="Also serve the state at /metrics, for Prometheus to fetch.")
+@click.option(
+    "--host-name",
+    "host_names",
+    multiple=True,
+    metavar="NAME",
+    help="Accept this Host header at --listen too; repeatable.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print NDJSON, one object per event.")
 @QUIET
-def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet: bool, **given: Any) -> int:
+def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet: bool, **options: Any) -> int:
     """Check the guards of a deployed policy round after round; turn speculation off when one is violated.
 
     \b
@@ -262,19 +272,20 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
       4    the overlay or the log cannot be written
       130  interrupted; the same command continues
     """  # noqa: D301 (click reads the \b)
+    from gatekeeper.core.system.own_limits import raise_descriptor_limit  # noqa: PLC0415
     from gatekeeper.core.text import printable  # noqa: PLC0415
     from gatekeeper.deploy.watch.config import WatchConfig  # noqa: PLC0415
     from gatekeeper.deploy.watch.session import open_session  # noqa: PLC0415
 
     if once and rounds is not None:
         raise InputError("--once and --rounds cannot be combined", hint="--once is the same as --rounds 1")
-    given["interval"] = parse_duration(given["interval"], "--interval", "60s")
-    if given["limit"] is None:
-        del given["limit"]
+    options["interval"] = parse_duration(options["interval"], "--interval", "60s")
+    if options["limit"] is None:
+        del options["limit"]
     else:
-        given["limit"] = parse_duration(given["limit"], "--limit", "30s")
-    given["commands"] = tuple(_argv(command) for command in given["commands"])
-    given["listen"] = None if given["listen"] is None else parse_address(given["listen"])
+        options["limit"] = parse_duration(options["limit"], "--limit", "30s")
+    options["commands"] = tuple(_argv(command) for command in options["commands"])
+    options["listen"] = None if options["listen"] is None else parse_address(options["listen"])
 
     def say(text: str, style: Mapping[str, Any]) -> None:
         if style or not quiet:
@@ -285,7 +296,8 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
         if as_json:
             click.echo(json.dumps(entry, ensure_ascii=False))
 
-    with open_session(WatchConfig(policy, **given), say=say, write=write) as session:
+    raise_descriptor_limit()
+    with open_session(WatchConfig(policy, **options), say=say, write=write) as session:
         return session.run(1 if once else rounds)
 
 

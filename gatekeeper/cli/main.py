@@ -109,9 +109,11 @@ def run(arguments: Sequence[str]) -> int:
             fail(*_usage_error(error), ExitCode.BAD_INPUT)
         return ExitCode.BAD_INPUT
     except (KeyboardInterrupt, click.Abort) as error:
-        named = next((word for word in arguments if word in gatekeeper.commands), "")
-        hints = (getattr(one, "hint", None) for one in (error, error.__cause__))  # click makes an Abort of it
-        return fail("interrupted", next(filter(None, hints), AFTER_INTERRUPT.get(named, "")), ExitCode.INTERRUPTED)
+        command_word = next((word for word in arguments if word in gatekeeper.commands), "")
+        hints = (getattr(failure, "hint", None) for failure in (error, error.__cause__))  # click makes an Abort of it
+        return fail(
+            "interrupted", next(filter(None, hints), AFTER_INTERRUPT.get(command_word, "")), ExitCode.INTERRUPTED
+        )
     except (BrokenPipeError, SystemExit):
         # The reader of stdout closed it. Click exits with 1 then, which here means a failed objective.
         sys.stderr.close()  # Python would complain at exit
@@ -127,9 +129,9 @@ def _usage_error(error: click.ClickException) -> tuple[str, str]:
     if isinstance(error, click.NoSuchOption):
         message, suggested = error.message, ", ".join(f"'{name}'" for name in error.possibilities or ())
     context = getattr(error, "ctx", None)
-    shown = f"see: {context.command_path if context is not None else 'gatekeeper'} --help"
+    help_hint = f"see: {context.command_path if context is not None else 'gatekeeper'} --help"
     message = message[:1].lower() + message[1:].removesuffix(".")
-    return message, f"did you mean {suggested}? {shown}" if suggested else shown
+    return message, f"did you mean {suggested}? {help_hint}" if suggested else help_hint
 
 
 def _describe_failure(error: Exception) -> tuple[str, str, ExitCode]:
@@ -183,9 +185,9 @@ def _wrapped(text: str, begun: int) -> str:
     lines: list[str] = []
     for line in text.split("\n"):
         prose, colon, command = line.rpartition(": gatekeeper ")
-        said = f"{prose}:" if colon else line
+        line_of_prose = f"{prose}:" if colon else line
         lines += textwrap.wrap(
-            said,
+            line_of_prose,
             columns - 1,
             initial_indent=" " * (0 if lines else begun),
             subsequent_indent="    ",

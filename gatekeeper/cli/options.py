@@ -198,11 +198,11 @@ class CommandGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Show each command with its whole first sentence; click cuts it off where the line ends."""
-        shown = [(name, self.commands[name]) for name in self.list_commands(ctx)]
-        rows = {name: (name, one.get_short_help_str(limit=200)) for name, one in shown if not one.hidden}
+        commands = [(name, self.commands[name]) for name in self.list_commands(ctx)]
+        rows = {name: (name, command.get_short_help_str(limit=200)) for name, command in commands if not command.hidden}
         widest = max(map(len, rows), default=0)
         sections = {head: [rows.pop(name) for name in names if name in rows] for head, names in self.sections.items()}
-        for head, mine in {**sections, "Commands": list(rows.values())}.items():
-            if mine:
+        for head, rows_of_section in {**sections, "Commands": list(rows.values())}.items():
+            if rows_of_section:
                 with formatter.section(head):
-                    formatter.write_dl([(name.ljust(widest), text) for name, text in mine])
+                    formatter.write_dl([(name.ljust(widest), text) for name, text in rows_of_section])

@@ -50,8 +50,10 @@ def _open(page: Path) -> bool:
 
     ran = subprocess.run((program, str(page)), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if ran.returncode:
-        said = ran.stderr.strip().splitlines()[-1:] or [f"exit code {ran.returncode}"]
-        raise GatekeeperError(f"{program} cannot open {page}: {said[0]}", hint="open the file in a browser yourself")
+        complaint = ran.stderr.strip().splitlines()[-1:] or [f"exit code {ran.returncode}"]
+        raise GatekeeperError(
+            f"{program} cannot open {page}: {complaint[0]}", hint="open the file in a browser yourself"
+        )
     return True
 
 
@@ -68,25 +70,25 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
 
     if not words:
         every = glossary.entries()
-        show([one.document() for one in every], command_text.glossary_list(every), as_json=as_json)
+        show([entry.document() for entry in every], command_text.glossary_list(every), as_json=as_json)
         return
-    found = glossary.explained(" ".join(words))
-    if not found and len(words) == 1 and (run := RunPath().convert(words[0], None, None)).is_dir():
+    entries = glossary.explained(" ".join(words))
+    if not entries and len(words) == 1 and (run := RunPath().convert(words[0], None, None)).is_dir():
         from gatekeeper.report.terminal import region_text  # noqa: PLC0415
         from gatekeeper.run import load  # noqa: PLC0415
 
         verdict = load.judge(run)
-        regions = {one.name: one.region for one in verdict.workloads if one.region}
+        regions = {workload.name: workload.region for workload in verdict.workloads if workload.region}
         show(regions, region_text.render(verdict), as_json=as_json)
         return
-    if not found:
+    if not entries:
         word = "_".join(words).lower()
         raise InputError(f"unknown word '{' '.join(words)}'", hint=_nearest(word, glossary.entries()))
-    show([one.document() for one in found], command_text.glossary(found), as_json=as_json)
+    show([entry.document() for entry in entries], command_text.glossary(entries), as_json=as_json)
 
 
 def _nearest(word: str, entries: "Sequence[GlossaryEntry]") -> str:
-    hint = did_you_mean(word, {one.word for one in entries})
+    hint = did_you_mean(word, {entry.word for entry in entries})
     return hint if hint.startswith("did you mean") else "gatekeeper explain lists every word"
 
 

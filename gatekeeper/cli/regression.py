@@ -1,6 +1,6 @@
 """The commands on regressions: versus, bisect."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,7 +69,7 @@ def versus(
     with observers(quiet=quiet) as watching:
         document = compare((a, b), slo, workload, out, seconds=seconds, resume=resume, observers=watching)
     show(document, regression_text.versus(document), as_json=as_json)
-    worse = any(one["says"] == "worse" for one in document["metrics"])
+    worse = any(metric["says"] == "worse" for metric in document["metrics"])
     return 1 if fail_on and worse else 0
 
 
@@ -110,6 +110,7 @@ def bisect(slo: Path, *, resume: bool, out: Path | None, as_json: bool, quiet: b
 
     bound, threshold = _bound(options["metric"], options["at_least"], options["at_most"])
     versions = _versions(options)
+    _refuse_options((*(word for version in versions for word in version.requirements), *options["also"]))
     search = Search(
         slo, versions, options["metric"], bound, threshold, options["workload"], options["also"], options["pip"]
     )
@@ -141,6 +142,13 @@ def _bound(metric: str, at_least: float | None, at_most: float | None) -> tuple[
     return ("at_least" if BY_NAME[metric].higher_is_better else "at_most"), None
 
 
+def _refuse_options(words: Iterable[str]) -> None:
+    """Refuse a requirement that the installer would read as an option, such as `--index-url=…`."""
+    for word in words:
+        if word.strip().startswith("-"):
+            raise InputError(f"'{word}' is an option and not a package", hint="options of the installer go to --pip")
+
+
 def _versions(options: dict[str, Any]) -> "tuple[Version, ...]":
     """Return the versions to search, the good one first."""
     from gatekeeper.run.regression.bisect import Version  # noqa: PLC0415
@@ -148,8 +156,8 @@ def _versions(options: dict[str, Any]) -> "tuple[Version, ...]":
 
     lists: dict[str, Sequence[str]] = {name: options[name] for name in ("steps", "programs", "drafts")}
     package, good, bad = options["package"], options["good"], options["bad"]
-    given = [name for name, many in lists.items() if many] + (["package"] if package else [])
-    if len(given) != 1:
+    lists_in_use = [name for name, versions in lists.items() if versions] + (["package"] if package else [])
+    if len(lists_in_use) != 1:
         raise InputError("bisect needs one list of versions", hint="--package with --good and --bad, or --step …")
     if not package:
         return (
@@ -157,13 +165,14 @@ def _versions(options: dict[str, Any]) -> "tuple[Version, ...]":
             *(Version(program=text) for text in lists["programs"]),
             *(Version(draft=text) for text in lists["drafts"]),
         )
+    _refuse_options(word for word in (package, good, bad) if word)
     if options["versions"]:
-        found = [one.strip() for one in options["versions"].split(",") if one.strip()]
+        versions = [version.strip() for version in options["versions"].split(",") if version.strip()]
     elif good and bad:
-        found = released(package, good, bad, options["pip"])
+        versions = released(package, good, bad, options["pip"])
     else:
         raise InputError("--package needs --good and --bad", hint="or --versions 0.31.2,0.31.3,0.32.0")
-    return tuple(Version(requirements=(f"{package}=={version}",)) for version in found)
+    return tuple(Version(requirements=(f"{package}=={version}",)) for version in versions)
 
 
 COMMANDS = (versus, bisect)

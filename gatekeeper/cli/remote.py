@@ -26,7 +26,7 @@ RUN = click.argument(
     "run_id",
     metavar="[RUN]",
     required=False,
-    callback=lambda _context, _option, given: None if given == LATEST else given,
+    callback=lambda _context, _option, run_id: None if run_id == LATEST else run_id,
 )
 
 
@@ -166,8 +166,8 @@ def probe(slo: Path, *, seconds: float, as_json: bool, out: Path | None, **optio
     # The next steps name the command that ran on the remote host; the user typed another one.
     typed = f"gatekeeper remote probe {slo} --on {options['remote_host'].name}"
     workloads = {
-        workload: found | {"next": re.sub(r"gatekeeper probe \S.*?\.toml", lambda _: typed, str(found.get("next", "")))}
-        for workload, found in document["workloads"].items()
+        workload: probe | {"next": re.sub(r"gatekeeper probe \S.*?\.toml", lambda _: typed, str(probe.get("next", "")))}
+        for workload, probe in document["workloads"].items()
     }
     document = document | {"workloads": workloads}
     show(document, command_text.probe(document), as_json=as_json)

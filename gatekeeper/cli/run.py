@@ -59,15 +59,15 @@ def observers(slo: Path | None = None, *, quiet: bool, serve: int | None = None)
 
     try:
         with ExitStack() as stack:
-            found = [note_run, events.relay_observer()]
+            watching = [note_run, events.relay_observer()]
             if serve is not None:
                 tell, address = stack.enter_context(live_page.served(serve))
                 served = f"page: {address}"
-                found.append(tell)
+                watching.append(tell)
                 if quiet:
                     click.echo(served, err=True)
-            found.append(stack.enter_context(live.progress(served, quiet=quiet)))
-            yield [observer for observer in found if observer is not None]
+            watching.append(stack.enter_context(live.progress(served, quiet=quiet)))
+            yield [observer for observer in watching if observer is not None]
     except KeyboardInterrupt as error:
         if slo is None:
             raise
@@ -82,12 +82,14 @@ def _after_interrupt(slo: Path, run: Sequence[str]) -> str:
 
 
 def _show_finished(finished: "Finished", slo: Path, *, as_json: bool) -> None:
-    """Print the verdict of a run; on stderr, even with --quiet, report telemetry that was not delivered."""
+    """Print the verdict of a run; on stderr, even with --quiet, report what was not delivered or recorded."""
     from gatekeeper.report.terminal import summary  # noqa: PLC0415
 
     if finished.telemetry is not None:
         retry = f"retry with: gatekeeper export {finished.path}"
         click.echo(f"telemetry was not delivered: {finished.telemetry}; {retry}", err=True)
+    if finished.tries is not None:
+        click.echo(finished.tries, err=True)
     if as_json:
         sys.stdout.write(finished.text)
     else:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from gatekeeper.cli.options import AS_JSON, show
-from gatekeeper.core.errors import InputError
+from gatekeeper.core.errors import ExitCode, InputError
 
 
 def show_versions(context: click.Context, _option: click.Parameter, requested: bool) -> None:
@@ -28,8 +28,8 @@ def version(*, as_json: bool) -> None:
     from gatekeeper.report import command_text  # noqa: PLC0415
     from gatekeeper.run.doctor import versions  # noqa: PLC0415
 
-    known = versions()
-    show(known, command_text.versions(known), as_json=as_json)
+    version_numbers = versions()
+    show(version_numbers, command_text.versions(version_numbers), as_json=as_json)
 
 
 @click.command(name="help")
@@ -41,9 +41,9 @@ def show_help(context: click.Context, words: Sequence[str]) -> None:
     for word in words:
         if not isinstance(command, click.Group):
             raise InputError(f"'{at.command_path}' has no commands of its own", hint=f"see: {at.command_path} --help")
-        _, found, _ = command.resolve_command(at, [word])
-        assert found is not None
-        command, at = found, click.Context(found, info_name=word, parent=at)
+        _, subcommand, _ = command.resolve_command(at, [word])
+        assert subcommand is not None
+        command, at = subcommand, click.Context(subcommand, info_name=word, parent=at)
     click.echo(command.get_help(at))
 
 
@@ -76,13 +76,18 @@ def init(output: Path, *, backend: str | None, force: bool, as_json: bool) -> in
 
 @click.command()
 @AS_JSON
-def doctor(*, as_json: bool) -> None:
-    """Show what this machine lacks, for which objective or backend, and the command that fixes it. Exits 0."""
+def doctor(*, as_json: bool) -> int:
+    """Show what this machine lacks, for which objective or backend, and the command that fixes it.
+
+    Exits 2 if a variable of the environment would make speculation lossy, otherwise 0.
+    """
     from gatekeeper.report import command_text  # noqa: PLC0415
     from gatekeeper.run.doctor import examine  # noqa: PLC0415
 
     document = examine()
     show(document, command_text.checkup(document), as_json=as_json)
+    lossy = any(item["kind"] == "variable" for item in document["items"])
+    return ExitCode.BAD_INPUT if lossy else ExitCode.OK
 
 
 @click.command()
@@ -102,9 +107,11 @@ def completion(shell: str) -> None:
 
     script = get_completion_class(shell)
     assert script is not None
-    # Not made.source(): that refuses where this machine's own bash is too old.
-    made = script(click.get_current_context().find_root().command, {}, "gatekeeper", "_GATEKEEPER_COMPLETE")
-    sys.stdout.write(made.source_template % made.source_vars() + "\n")
+    # Not completion_script.source(): that refuses where this machine's own bash is too old.
+    completion_script = script(
+        click.get_current_context().find_root().command, {}, "gatekeeper", "_GATEKEEPER_COMPLETE"
+    )
+    sys.stdout.write(completion_script.source_template % completion_script.source_vars() + "\n")
 
 
 COMMANDS = (init, doctor, completion, show_help, version)

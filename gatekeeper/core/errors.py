@@ -99,10 +99,10 @@ class InterruptedRun(KeyboardInterrupt):
         self.hint = hint
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     """Return a hint for an unknown *word*: the nearest known one, or all that are allowed."""
     from difflib import get_close_matches  # noqa: PLC0415 (most commands need no hint)
 
-    names = sorted(known)
+    names = sorted(candidates)
     near = get_close_matches(word, names, n=1, cutoff=0.6)
     return f"did you mean '{near[0]}'?" if near else f"allowed: {', '.join(names)}"

@@ -143,20 +143,20 @@ COMPARED_PARTS = (
 )
 
 
-def differences(mine: Manifest, other: Manifest) -> list[str]:
+def differences(first: Manifest, second: Manifest) -> list[str]:
     """Name the parts in which two runs differ, so that they are not comparable.
 
     Models are compared by digest and files by checksum, never by name.
     """
-    before, after = _parts(mine), _parts(other)
-    found = []
+    before, after = _parts(first), _parts(second)
+    names = []
     for part in COMPARED_PARTS:
         if isinstance(before[part], dict) and isinstance(after[part], dict):
             keys = sorted(key for key in {*before[part], *after[part]} if before[part].get(key) != after[part].get(key))
-            found += [f"{part}.{key}" for key in keys if not (part == "host" and key in VOLATILE_FACTS)]
+            names += [f"{part}.{key}" for key in keys if not (part == "host" and key in VOLATILE_FACTS)]
         elif before[part] != after[part]:
-            found.append(part)
-    return found
+            names.append(part)
+    return names
 
 
 def _parts(manifest: Manifest) -> dict[str, Any]:

@@ -120,9 +120,11 @@ class Metric:
             raise ValueError(f"{bound} = {threshold:g} is impossible: {self.name} is never below {self.minimum:g}")
         if self.maximum is not None and threshold > self.maximum:
             # 55 where 0.55 is meant: TOML has no per cent of its own.
-            meant = f'\nwrite {threshold / 100:g} or "{threshold:g} %"' if self.maximum == 1 < threshold <= 100 else ""
+            suggestion = (
+                f'\nwrite {threshold / 100:g} or "{threshold:g} %"' if self.maximum == 1 < threshold <= 100 else ""
+            )
             raise ValueError(
-                f"{bound} = {threshold:g} is impossible: {self.name} is never above {self.maximum:g}{meant}"
+                f"{bound} = {threshold:g} is impossible: {self.name} is never above {self.maximum:g}{suggestion}"
             )
 
 
@@ -138,14 +140,14 @@ def _speed_ratio(name: str, needs: Sight, description: str) -> Metric:
 
 
 def _median(name: str, unit: str, needs: Sight, description: str, *, higher: bool = True, **more: Any) -> Metric:
-    whole = f"{description}; median over answers"
-    return Metric(name, unit, higher, Per.ANSWER, needs, whole, base=name, quantile=0.5, minimum=0.0, **more)
+    full_description = f"{description}; median over answers"
+    return Metric(name, unit, higher, Per.ANSWER, needs, full_description, base=name, quantile=0.5, minimum=0.0, **more)
 
 
 def _latency(base: str, quantile: float, needs: Sight, description: str) -> Metric:
     share = percent(quantile)
-    name, whole = f"{base}_p{share.removesuffix(' %')}", f"{share} quantile {description}"
-    return Metric(name, "s", False, Per.ANSWER, needs, whole, base=base, quantile=quantile, minimum=0.0)
+    name, full_description = f"{base}_p{share.removesuffix(' %')}", f"{share} quantile {description}"
+    return Metric(name, "s", False, Per.ANSWER, needs, full_description, base=base, quantile=quantile, minimum=0.0)
 
 
 def _itl(quantile: float) -> Metric:
@@ -329,6 +331,18 @@ ALL: tuple[Metric, ...] = (
     _host("fan_variation", "rpm", "fan_speed", "range of the fan speed over the soak; informational unless named"),
     _host("power_mean", "W", "package_power", "mean package power over the soak; informational unless named"),
     _host("energy_per_token", "J", "package_power", "package energy per output token; informational unless named"),
+    _host(
+        "system_power_mean",
+        "W",
+        "system_power",
+        "mean power of the whole machine over the soak; informational unless named",
+    ),
+    _host(
+        "system_energy_per_token",
+        "J",
+        "system_power",
+        "energy of the whole machine per output token; informational unless named",
+    ),
 )
 
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in ALL}
@@ -400,11 +414,11 @@ OTHER_NAMES = {
 """What people call a metric, where it is not like its name."""
 
 
-def suggest_metric(name: str, known: Collection[str]) -> str:
+def suggest_metric(name: str, names: Collection[str]) -> str:
     """Return a hint for an unknown metric."""
-    meant = OTHER_NAMES.get(name.casefold().replace("-", "_").replace(" ", "_"))
-    if meant in known and meant is not None:
-        return f"did you mean '{meant}': {BY_NAME[meant].description}?"
-    hint = did_you_mean(name.casefold(), known)
-    every = len(known) == len(BY_NAME) and not hint.startswith("did you mean")
+    metric = OTHER_NAMES.get(name.casefold().replace("-", "_").replace(" ", "_"))
+    if metric in names and metric is not None:
+        return f"did you mean '{metric}': {BY_NAME[metric].description}?"
+    hint = did_you_mean(name.casefold(), names)
+    every = len(names) == len(BY_NAME) and not hint.startswith("did you mean")
     return "gatekeeper metrics lists them all" if every else hint

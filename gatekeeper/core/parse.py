@@ -61,8 +61,8 @@ def json_value(text: str | bytes, *, most: int = JSON_BYTES, from_server: bool =
         value = from_json(text, allow_inf_nan=False)
     except (ValueError, TypeError) as error:
         if not from_server:
-            what = "half a surrogate pair" if isinstance(error, TypeError) else str(error)
-            raise ParseError(f"not JSON: {what.replace(' at line 1 column', ' at column')}") from error
+            problem = "half a surrogate pair" if isinstance(error, TypeError) else str(error)
+            raise ParseError(f"not JSON: {problem.replace(' at line 1 column', ' at column')}") from error
         value = _lenient(text)
     else:
         if _is_small(text):
@@ -102,17 +102,17 @@ def _check(value: Any, *, finite: bool = True) -> None:
         if depth > DEPTH:
             raise ParseError(_TOO_DEEP)
         deeper: list[Any] = []
-        for one in level:
-            if isinstance(one, dict):
-                deeper += one.values()
-            elif isinstance(one, list):
-                deeper += one
-            elif isinstance(one, int) and not -WHOLE < one < WHOLE:
+        for node in level:
+            if isinstance(node, dict):
+                deeper += node.values()
+            elif isinstance(node, list):
+                deeper += node
+            elif isinstance(node, int) and not -WHOLE < node < WHOLE:
                 raise ParseError("a whole number has more than 64 bits")
-            elif finite and isinstance(one, float) and not math.isfinite(one):
+            elif finite and isinstance(node, float) and not math.isfinite(node):
                 raise ParseError("a number is too large")
-            elif isinstance(one, date) and one.year not in YEARS:
-                raise ParseError(f"the year {one.year} is not between {YEARS[0]} and {YEARS[-1]}")
+            elif isinstance(node, date) and node.year not in YEARS:
+                raise ParseError(f"the year {node.year} is not between {YEARS[0]} and {YEARS[-1]}")
         level, depth = deeper, depth + 1
 
 
@@ -137,8 +137,8 @@ def toml_table(text: str) -> dict[str, Any]:
     except RecursionError as error:
         raise ParseError(f"{_TOO_DEEP} (at line {_unusual_line(lines)})") from error
     except ValueError as error:  # ours, or Python's of a whole number of over 4,300 digits
-        what = error if isinstance(error, ParseError) else "a whole number has too many digits"
-        raise ParseError(f"{what} (at line {_unusual_line(lines)})") from error
+        problem = error if isinstance(error, ParseError) else "a whole number has too many digits"
+        raise ParseError(f"{problem} (at line {_unusual_line(lines)})") from error
     return table
 
 
@@ -176,8 +176,8 @@ def moment(text: str) -> datetime:
     except (ValueError, TypeError) as error:
         raise ParseError(f"{_shown(text)} is not a date and time") from error
     if instant.tzinfo is None or instant.year not in YEARS:
-        wanted = f"a year between {YEARS[0]} and {YEARS[-1]}" if instant.tzinfo is not None else "a time zone"
-        raise ParseError(f"{_shown(text)} has not {wanted}")
+        requirement = f"a year between {YEARS[0]} and {YEARS[-1]}" if instant.tzinfo is not None else "a time zone"
+        raise ParseError(f"{_shown(text)} has not {requirement}")
     return instant.astimezone(UTC)
 
 

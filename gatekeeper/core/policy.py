@@ -151,13 +151,13 @@ class AxisBounds(InputTable):
             low = None if low is None else self.certified if self.together_at_least is None else self.together_at_least
         return (low or 0.0) <= value <= high
 
-    def covers(self, other: "AxisBounds") -> bool:
-        """Return whether *other*, of an edited policy, allows no more."""
-        same = (other.certified, other.at_least is None) == (self.certified, self.at_least is None)
-        dense = (other.tokens_per_byte or 0.0) >= (self.tokens_per_byte or 0.0)
-        alone = all(self.within(end, together=False) for end in (other.at_least, other.at_most) if end is not None)
-        inner = (end for end in (other.together_at_least, other.together_at_most) if end is not None)
-        return same and dense and alone and all(self.within(end, together=True) for end in inner)
+    def covers(self, edited: "AxisBounds") -> bool:
+        """Return whether *edited*, of an edited policy, allows no more."""
+        same_point = (edited.certified, edited.at_least is None) == (self.certified, self.at_least is None)
+        dense = (edited.tokens_per_byte or 0.0) >= (self.tokens_per_byte or 0.0)
+        alone = all(self.within(end, together=False) for end in (edited.at_least, edited.at_most) if end is not None)
+        inner = (end for end in (edited.together_at_least, edited.together_at_most) if end is not None)
+        return same_point and dense and alone and all(self.within(end, together=True) for end in inner)
 
 
 class RouteRegion(InputTable):
@@ -174,34 +174,38 @@ class RouteRegion(InputTable):
             raise ValueError("a region without an axis has no conditions\nremove it")
         if self.temperature is not None and self.temperature.at_least is None:
             raise ValueError("a temperature has two ends\nset at_least")
-        if len({one.together_at_most is None for one in self.axes.values()}) > 1:
+        if len({bounds.together_at_most is None for bounds in self.axes.values()}) > 1:
             raise ValueError("the box of a region has an end on every axis\nset together_at_most on all of them")
         return self
 
     @property
     def axes(self) -> dict[str, AxisBounds]:
         """Return the axes that have conditions."""
-        named = {axis: getattr(self, axis) for axis in type(self).model_fields}
-        return {axis: bounds for axis, bounds in named.items() if bounds is not None}
+        bounds_by_axis = {axis: getattr(self, axis) for axis in type(self).model_fields}
+        return {axis: bounds for axis, bounds in bounds_by_axis.items() if bounds is not None}
 
     @property
     def point(self) -> "RouteRegion":
         """Return the certified point alone, for a setting whose surroundings were not explored."""
         return self.model_copy(update={axis: bounds.point for axis, bounds in self.axes.items()})
 
-    def beyond(self, seen: Mapping[str, float | None]) -> str | None:
+    def beyond(self, values: Mapping[str, float | None]) -> str | None:
         """Return why a request with these values is outside; None where it is proven. A value may not be missing."""
         for axis, bounds in self.axes.items():
-            value = seen.get(axis)
+            value = values.get(axis)
             if value is None:
                 return f"the request does not say its {axis}"
             if not bounds.within(value, together=False):
                 end = f"at most {bounds.at_most:g}" if value > bounds.at_most else f"at least {bounds.at_least:g}"
                 return f"{axis} {value:g} is outside of the certified region: {end}"
-        moved = {axis: value for axis, value in seen.items() if axis in self.axes and self.axes[axis].moved(value or 0)}
-        if len(moved) < 2 or all(self.axes[axis].within(value or 0, together=True) for axis, value in moved.items()):
+        changes = {
+            axis: value for axis, value in values.items() if axis in self.axes and self.axes[axis].moved(value or 0)
+        }
+        if len(changes) < 2 or all(
+            self.axes[axis].within(value or 0, together=True) for axis, value in changes.items()
+        ):
             return None
-        return f"{' and '.join(moved)} were not certified together that far"
+        return f"{' and '.join(changes)} were not certified together that far"
 
 
 class Route(InputTable):
@@ -242,7 +246,7 @@ class Route(InputTable):
         """Return the settings from the certified one down; the last one is plain decoding."""
         if not self.speculation:
             return (_PLAIN,)
-        return (*(_setting_of(one) for one in (self.setting, *self.ladder)), _PLAIN)
+        return (*(_setting_of(step) for step in (self.setting, *self.ladder)), _PLAIN)
 
 
 class Guard(MetricBound):
@@ -288,7 +292,7 @@ class Watch(InputTable):
     )
     quiet_most: Seconds = Field(default=86400.0, gt=0, description="longest quiet_for after doubling")
     false_alarms: float = Field(
-        default=0.05, gt=0, lt=0.5, description="chance of a wrong step down per route over the policy's life"
+        default=0.05, ge=1e-6, lt=0.5, description="chance of a wrong step down per route over the policy's life"
     )
     slack: float = Field(
         default=0.15, ge=0, lt=1, description="a slowdown up to this share is ignored where there is no plain decoding"
@@ -414,7 +418,9 @@ class Policy(InputTable):
             for name in guard.workloads:
                 if name not in names:
                     raise ValueError(f"guard[{number}].workloads: no route '{name}'\n{did_you_mean(name, names)}")
-        sorted_into = {f"proxy.rule[{number}].workload": one.workload for number, one in enumerate(self.proxy.rule, 1)}
+        sorted_into = {
+            f"proxy.rule[{number}].workload": rule.workload for number, rule in enumerate(self.proxy.rule, 1)
+        }
         sorted_into |= {"proxy.default": self.proxy.default} if self.proxy.default is not None else {}
         for key, name in sorted_into.items():
             if name not in names:
@@ -423,8 +429,8 @@ class Policy(InputTable):
 
     def route_of(self, workload: str) -> Route:
         """Return the route of *workload*; a workload without one decodes plainly."""
-        found = next((route for route in self.route if route.workload == workload), None)
-        return found or Route(workload=workload, speculation=False, because="no route in policy.toml")
+        route = next((route for route in self.route if route.workload == workload), None)
+        return route or Route(workload=workload, speculation=False, because="no route in policy.toml")
 
     def guards_of(self, workload: str) -> tuple[Guard, ...]:
         """Return the guards of *workload*, and those of the host."""

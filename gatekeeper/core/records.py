@@ -38,14 +38,14 @@ SHARED_BYTES = 8192
 Shared = TypeVar("Shared", str, bytes)
 
 
-def _shared(one: Shared) -> Shared:
+def _shared(value: Shared) -> Shared:
     """Return the first of equal ones: greedy answers to one canary have the same tokens and text, again and again."""
-    return _first(one) if len(one) <= SHARED_BYTES else one
+    return _first(value) if len(value) <= SHARED_BYTES else value
 
 
 @lru_cache(maxsize=2048)
-def _first(one: Any) -> Any:
-    return one
+def _first(value: Any) -> Any:
+    return value
 
 
 class Arrivals(Sequence[Arrival]):
@@ -80,7 +80,7 @@ class Arrivals(Sequence[Arrival]):
         """Yield the arrivals one by one; columns are faster."""
         nothing = [None] * len(self)
         tokens, ids = _known(self.tokens) or nothing, _known(self.token_ids) or nothing
-        drafted = [_FLAGS[one] for one in self.drafted] or nothing
+        drafted = [_FLAGS[flag] for flag in self.drafted] or nothing
         return map(Arrival, _numbers(self.at_ns), tokens, drafted, ids)
 
     @overload
@@ -133,7 +133,7 @@ def _flags(values: Sequence[bool | None]) -> bytes:
         if column.strip(b"\0\1"):
             raise ValueError("a flag is neither true nor false")
         return column
-    return bytes([_FLAGS.index(one) for one in values]) if any(map(_is_known, values)) else b""
+    return bytes([_FLAGS.index(value) for value in values]) if any(map(_is_known, values)) else b""
 
 
 def _whole(values: Sequence[int | None]) -> bytes:
@@ -143,7 +143,7 @@ def _whole(values: Sequence[int | None]) -> bytes:
     except TypeError:
         if not any(map(_is_known, values)):
             return b""
-        return array("q", [UNKNOWN if one is None else one for one in values]).tobytes()
+        return array("q", [UNKNOWN if value is None else value for value in values]).tobytes()
 
 
 def _numbers(column: bytes) -> "array[int]":
@@ -153,7 +153,7 @@ def _numbers(column: bytes) -> "array[int]":
 
 
 def _known(column: bytes) -> list[int | None]:
-    return [None if one == UNKNOWN else one for one in _numbers(column)]
+    return [None if number == UNKNOWN else number for number in _numbers(column)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -305,22 +305,22 @@ class MetricBound(InputTable):
 
     @field_validator("at_least", "at_most", mode="before")
     @classmethod
-    def _in_its_unit(cls, written: object, seen: ValidationInfo) -> object:
-        metric = cls.METRICS.get(seen.data.get("metric", ""))
+    def _in_its_unit(cls, written: object, validation: ValidationInfo) -> object:
+        metric = cls.METRICS.get(validation.data.get("metric", ""))
         return parse_quantity(written, UNITS_OF[metric.unit]) if metric and isinstance(written, str) else written
 
     @model_validator(mode="after")
     def _one_bound(self) -> Self:
         if (self.at_least is None) == (self.at_most is None):
             kind = type(self).__name__.lower()
-            given, hint = "both are set", "remove one; a range takes two of them with one bound each"
+            problem, hint = "both are set", "remove one; a range takes two of them with one bound each"
             if self.at_least is None:
                 bound = "at_least" if self.of.higher_is_better else "at_most"
-                given, hint = (
+                problem, hint = (
                     "neither is set",
                     f"add {bound} = …, the {'least' if bound == 'at_least' else 'most'} allowed",
                 )
-            raise ValueError(f"{kind} on '{self.metric}': set exactly one of at_least, at_most: {given}\n{hint}")
+            raise ValueError(f"{kind} on '{self.metric}': set exactly one of at_least, at_most: {problem}\n{hint}")
         return self
 
     def check_possible(self, owner: str) -> None:
@@ -443,11 +443,10 @@ class Slo(InputTable):
     @classmethod
     def _distinct(cls, workloads: tuple[Workload, ...]) -> tuple[Workload, ...]:
         first: dict[str, int] = {}
-        for number, one in enumerate(workloads):
-            if (earlier := first.setdefault(one.name, number)) != number:
-                message = (
-                    f"'{one.name}' is the name of workload[{earlier + 1}] already: two workloads have the same name"
-                )
+        for number, workload in enumerate(workloads):
+            if (earlier := first.setdefault(workload.name, number)) != number:
+                clash = f"'{workload.name}' is the name of workload[{earlier + 1}] already"
+                message = f"{clash}: two workloads have the same name"
                 raise located(("workload", number, "name"), f"{message}\ngive each workload a name of its own")
         return workloads
 
@@ -460,8 +459,8 @@ class Slo(InputTable):
                     message = f"unknown workload '{name}'\n{did_you_mean(name, names)}"
                     raise located(("objective", number, "workloads"), message)
         default = [self.sweep.default.draft] if self.sweep.default.draft else []
-        named = [(["draft"], self.sweep.draft), (["default", "draft"], default)]
-        for where, drafts in named:
+        drafts_by_place = [(["draft"], self.sweep.draft), (["default", "draft"], default)]
+        for where, drafts in drafts_by_place:
             for draft in drafts:
                 if draft not in self.subject.drafts:
                     hint = (
@@ -486,7 +485,11 @@ class Slo(InputTable):
 
     def against_certified(self, workload: str) -> tuple[Objective, ...]:
         """Return the objectives of a speculating *workload* against the certified run."""
-        return tuple(one for one in self.objective if one.against is not None and one.applies_to(workload))
+        return tuple(
+            objective
+            for objective in self.objective
+            if objective.against is not None and objective.applies_to(workload)
+        )
 
     @property
     def host_objectives(self) -> tuple[Objective, ...]:

@@ -50,9 +50,9 @@ class Address(str):
         """Hide what may be a key in *text*; an address that is hidden already stays what it is."""
         if isinstance(text, cls):
             return text
-        made = super().__new__(cls, _shown(text))
-        made._given = text
-        return made
+        address = super().__new__(cls, _shown(text))
+        address._given = text
+        return address
 
     @property
     def is_incomplete(self) -> bool:
@@ -92,22 +92,22 @@ def _shown(text: str) -> str:
     if all(_HIDDEN.fullmatch(key) for key in keys):
         return text
     hidden = f"hidden-{_digest(f'{user} {parts.query} {parts.fragment}', f'{scheme}{host}{parts.path}')}"
-    shown = f"{scheme}{hidden if at else ''}{at}{host}{parts.path}"
-    shown += "?" + "&".join(f"{name}{equals}{hidden}" for name, equals, _ in query) if parts.query else ""
-    return shown + (f"#{hidden}" if parts.fragment else "")
+    address = f"{scheme}{hidden if at else ''}{at}{host}{parts.path}"
+    address += "?" + "&".join(f"{name}{equals}{hidden}" for name, equals, _ in query) if parts.query else ""
+    return address + (f"#{hidden}" if parts.fragment else "")
 
 
 @lru_cache(maxsize=64)
 def _digest(secret: str, salt: str) -> str:
-    key, bare = (one.encode(errors="surrogatepass") for one in (secret, salt))  # half characters from a command line
+    key, bare = (text.encode(errors="surrogatepass") for text in (secret, salt))  # half characters from a command line
     return hashlib.pbkdf2_hmac("sha256", key, bare, _ROUNDS, 4).hex()
 
 
 def hide_keys(text: str, addresses: Iterable[Address]) -> str:
     """Return *text* with these *addresses* as they are shown, and so any other address in it that holds a key."""
-    for one in sorted(addresses, key=lambda one: len(one.given), reverse=True):
-        text = text.replace(one.given, one) if one.given != one else text
-    return _WRITTEN.sub(lambda found: Address(found[0]) if _holds_key(found[0]) else found[0], text)
+    for address in sorted(addresses, key=lambda address: len(address.given), reverse=True):
+        text = text.replace(address.given, address) if address.given != address else text
+    return _WRITTEN.sub(lambda match: Address(match[0]) if _holds_key(match[0]) else match[0], text)
 
 
 def secret_parts(name: str) -> list[bool]:
@@ -122,7 +122,7 @@ def key_in(words: Iterable[str]) -> str | None:
     """
     option = ""
     for word in words:
-        pairs = [(one["name"] or one["option"], one["value"]) for one in _GIVEN.finditer(word)]
+        pairs = [(match["name"] or match["option"], match["value"]) for match in _GIVEN.finditer(word)]
         for name, value in [(option, word), *pairs]:
             if secret_parts(name)[-1:] == [True] and not _NO_KEY.fullmatch(value):
                 return name
@@ -133,10 +133,10 @@ def key_in(words: Iterable[str]) -> str | None:
 def _holds_key(address: str) -> bool:
     try:
         parts = urlsplit(address)
-        named = parse_qsl(parts.query)
+        parameters = parse_qsl(parts.query)
     except ValueError:
         return "@" in address
-    return bool(parts.password) or any(SECRET_NAME.match(name) for name, _ in named)
+    return bool(parts.password) or any(SECRET_NAME.match(name) for name, _ in parameters)
 
 
 class InputTable(BaseModel):
@@ -220,8 +220,8 @@ class Subject(InputTable):
     @classmethod
     def _known(cls, backend: object) -> object:
         if backend not in backend_names():
-            named = str(backend).casefold()
-            hint = "did you mean 'llama-server'?" if named in _LLAMA else did_you_mean(named, backend_names())
+            name = str(backend).casefold()
+            hint = "did you mean 'llama-server'?" if name in _LLAMA else did_you_mean(name, backend_names())
             raise ValueError(f"unknown backend {backend!r}\n{hint}")
         return backend
 

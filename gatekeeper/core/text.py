@@ -18,7 +18,8 @@ def printable(text: str, instead: str = "\N{REPLACEMENT CHARACTER}") -> str:
 
 _CI_COMMAND = re.compile(r"##(?=\w*\[)")
 """How a command to a CI system may begin anywhere in a line of output; others only count at its begin."""
-_LINE_COMMAND = re.compile(r"(?m)^(\s*)::")
+_LINE_COMMAND = re.compile(r"(?m)(^|\s)::")
+"""Others count at the begin of a line, where one that is wrapped may put any word."""
 
 
 def one_line(text: str) -> str:
@@ -32,14 +33,19 @@ def quote(text: str) -> str:
 
 
 def printable_error(text: str) -> str:
-    """Return the text of an error, which may quote names of others, without control characters and commands to a CI."""
-    return _LINE_COMMAND.sub(r"\1: :", _CI_COMMAND.sub("# #", printable(text)))
+    """Return a text that may quote others, as an error does, without control characters and commands to a CI system."""
+    return without_commands(printable(text))
+
+
+def without_commands(text: str) -> str:
+    """Return *text* in which a CI system finds no command."""
+    return _LINE_COMMAND.sub(r"\1: :", _CI_COMMAND.sub("# #", text))
 
 
 def quote_lines(text: str) -> str:
     """Return foreign lines as a quotation that is safe to print: a CI system finds no command in it."""
-    shown = map(quote, text.splitlines())
-    return "\n".join(f"  | {line}" for line in shown if line)
+    quotes = map(quote, text.splitlines())
+    return "\n".join(f"  | {line}" for line in quotes if line)
 
 
 def describe_setting(setting: Mapping[str, Any], *, whole: bool = False) -> str:
@@ -58,12 +64,12 @@ def describe_point(point: Mapping[str, Any]) -> str:
     return ", ".join(f"{axis} {value:g}" for axis, value in point.items())
 
 
-def compare_speed(ratio: float, other: str) -> str:
+def compare_speed(ratio: float, reference: str) -> str:
     """Write a ratio of speeds: 14 % slower than plain decoding, 2.31x as fast as plain decoding."""
     change = round(100 * abs(ratio - 1))
     if ratio >= 2:
-        return f"{ratio:.2f}x as fast as {other}"
-    return f"{change} % {'faster' if ratio > 1 else 'slower'} than {other}" if change else f"as fast as {other}"
+        return f"{ratio:.2f}x as fast as {reference}"
+    return f"{change} % {'faster' if ratio > 1 else 'slower'} than {reference}" if change else f"as fast as {reference}"
 
 
 def knob_name(knob: str) -> str:

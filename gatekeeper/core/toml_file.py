@@ -31,10 +31,10 @@ def parse(text: str, name: str, model: type[Model], *, strict: bool = False) -> 
     try:
         return model.model_validate(_with_tuples(document) if strict else document, strict=strict or None)
     except ValidationError as error:
-        found = [describe_error(text, name, model, one) for one in distinct_errors(error)[:_SHOWN]]
-        if len(found) == 1:
-            raise InputError(found[0][0], hint=found[0][1]) from error
-        lines = [f"{message}; {hint}" if hint else message for message, hint in found]
+        problems = [describe_error(text, name, model, details) for details in distinct_errors(error)[:_SHOWN]]
+        if len(problems) == 1:
+            raise InputError(problems[0][0], hint=problems[0][1]) from error
+        lines = [f"{message}; {hint}" if hint else message for message, hint in problems]
         raise InputError("\n".join(lines), hint=f"correct {'both' if len(lines) == 2 else 'all of them'}") from error
 
 
@@ -46,8 +46,8 @@ def located(path: Path, message: str) -> PydanticCustomError:
 def _with_tuples(value: Any) -> Any:
     """Return *value* with tuples for lists, which is what a strict model takes."""
     if isinstance(value, dict):
-        return {key: _with_tuples(one) for key, one in value.items()}
-    return tuple(_with_tuples(one) for one in value) if isinstance(value, list) else value
+        return {key: _with_tuples(part) for key, part in value.items()}
+    return tuple(_with_tuples(part) for part in value) if isinstance(value, list) else value
 
 
 def _syntax_hint(message: str) -> str:
@@ -62,10 +62,10 @@ def _syntax_hint(message: str) -> str:
 def _missing_hint(model: type[BaseModel], path: Path) -> str:
     """Return how to add a missing key, as a line or as a table."""
     field = next(
-        (one for key, one in model.model_fields.items() if len(path) == 1 and path[-1] in {key, one.alias}), None
+        (field for key, field in model.model_fields.items() if len(path) == 1 and path[-1] in {key, field.alias}), None
     )
-    many = field is not None and get_origin(field.annotation) is tuple and _model_in(field.annotation) is not None
-    return f"add a table [[{path[-1]}]]" if many else f"add `{path[-1]} = …`"
+    is_array = field is not None and get_origin(field.annotation) is tuple and _model_in(field.annotation) is not None
+    return f"add a table [[{path[-1]}]]" if is_array else f"add `{path[-1]} = …`"
 
 
 _BRANCH = re.compile(r"int|constrained-int|literal\[.*\]")
@@ -74,13 +74,13 @@ _BRANCH = re.compile(r"int|constrained-int|literal\[.*\]")
 
 def distinct_errors(error: ValidationError) -> list[ErrorDetails]:
     """Return pydantic's errors, one a value: of a value that fits no branch of a union, that of its first branch."""
-    found: dict[tuple[int | str, ...], ErrorDetails] = {}
-    for one in error.errors():
-        loc = one["loc"]
+    error_by_path: dict[tuple[int | str, ...], ErrorDetails] = {}
+    for details in error.errors():
+        loc = details["loc"]
         path = loc[:-1] if loc and isinstance(loc[-1], str) and _BRANCH.fullmatch(loc[-1]) else loc
-        if path == loc or path not in found:
-            found[path] = {**one, "loc": path}
-    return list(found.values())
+        if path == loc or path not in error_by_path:
+            error_by_path[path] = {**details, "loc": path}
+    return list(error_by_path.values())
 
 
 def describe_error(text: str, name: str, model: type[BaseModel], error: ErrorDetails) -> tuple[str, str]:
@@ -104,23 +104,26 @@ def describe_error(text: str, name: str, model: type[BaseModel], error: ErrorDet
 
 def _in_words(kind: str, key: str, value: object, context: Mapping[str, Any]) -> tuple[str, str] | None:  # noqa: PLR0911
     """Return what pydantic's error says, in words for the author of a file, and the remedy; None: as pydantic says."""
-    shown = json.dumps(value, ensure_ascii=False, default=str)
-    shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
+    literal = json.dumps(value, ensure_ascii=False, default=str)
+    literal = literal if len(literal) <= _LONGEST else f"{literal[:_LONGEST]}…"
     if kind in _KINDS and (kind != "float_type" or not isinstance(value, bool)):
-        return f"must be {_KINDS[kind]}, not {_kind_of(value)}", _as_kind(kind, key, value, shown)
+        return f"must be {_KINDS[kind]}, not {_kind_of(value)}", _as_kind(kind, key, value, literal)
     if kind == "literal_error":
         allowed = [word.strip("'") for word in re.split(r", | or ", str(context["expected"]))]
         if key == "schema":
-            return f"{shown} is another version of this format", f"write schema = {allowed[0]}, or update gatekeeper"
-        return f"{shown} is not one of {', '.join(allowed)}", did_you_mean(str(value), allowed)
+            return f"{literal} is another version of this format", f"write schema = {allowed[0]}, or update gatekeeper"
+        return f"{literal} is not one of {', '.join(allowed)}", did_you_mean(str(value), allowed)
     for name, words in _LIMITS.items():
         if kind == name:
             limit = f"{next(iter(context.values())):.12g}"
-            return f"{shown} is out of range: must be {words} {limit}", f"write a number that is {words} {limit}"
+            return f"{literal} is out of range: must be {words} {limit}", f"write a number that is {words} {limit}"
     if kind == "finite_number":
         return "must be a finite number", "write a number, without nan or inf"
     if kind == "string_pattern_mismatch":
-        return f"{shown} holds other characters than letters, digits and _ . -", "it names files: write it without them"
+        return (
+            f"{literal} holds other characters than letters, digits and _ . -",
+            "it names files: write it without them",
+        )
     if kind in {"string_too_short", "too_short"}:
         return "must not be empty", f"add something, or remove {key}"
     return None
@@ -153,10 +156,10 @@ def _kind_of(value: object) -> str:
     return next((name for kind, name in names.items() if isinstance(value, kind)), "a table")
 
 
-def _as_kind(kind: str, key: str, value: object, shown: str) -> str:
+def _as_kind(kind: str, key: str, value: object, literal: str) -> str:
     """Return how to write *value* as what it must be."""
     if kind == "tuple_type":
-        return f"write [[{key}]]" if isinstance(value, dict) else f"write {key} = [{shown}]"
+        return f"write [[{key}]]" if isinstance(value, dict) else f"write {key} = [{literal}]"
     if kind in {"model_type", "dict_type"}:
         return f"write a table: [{key}]"
     if kind == "string_type":
@@ -179,31 +182,31 @@ def key_path(path: Path) -> str:
 
 def allowed_keys(model: type[BaseModel], path: Path) -> list[str]:
     """Return the keys allowed at *path* of *model*."""
-    here: object = model
-    named = False  # the next part is a free name: the key of a table of tables
+    level: object = model
+    name_follows = False  # the next part is a free name: the key of a table of tables
     for part in path:
-        if named:
-            named = False
+        if name_follows:
+            name_follows = False
             continue
-        if isinstance(part, str) and isinstance(here, type) and issubclass(here, BaseModel):
-            field = here.model_fields.get(part) or next(
-                (one for one in here.model_fields.values() if one.alias == part), None
+        if isinstance(part, str) and isinstance(level, type) and issubclass(level, BaseModel):
+            field = level.model_fields.get(part) or next(
+                (field for field in level.model_fields.values() if field.alias == part), None
             )
-            here = field.annotation if field else None
-            named = get_origin(here) is dict
-        here = _model_in(here)
-    if not (isinstance(here, type) and issubclass(here, BaseModel)):
+            level = field.annotation if field else None
+            name_follows = get_origin(level) is dict
+        level = _model_in(level)
+    if not (isinstance(level, type) and issubclass(level, BaseModel)):
         return []
-    return [field.alias or key for key, field in here.model_fields.items()]
+    return [field.alias or key for key, field in level.model_fields.items()]
 
 
 def _model_in(annotation: object) -> object:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for argument in getattr(annotation, "__args__", ()):
-        found = _model_in(argument)
-        if isinstance(found, type):
-            return found
+        model = _model_in(argument)
+        if isinstance(model, type):
+            return model
     return None
 
 
@@ -221,11 +224,12 @@ def line_of(text: str, path: Path) -> int:
             for end in range(len(names), 0, -1):
                 if names[:end] in counts:
                     table.insert(end, counts[names[:end]])
-            here = list(names) if names == tuple(path) else table  # a list of tables as a whole begins with its first
+            # A list of tables as a whole begins with its first.
+            key_path = list(names) if names == tuple(path) else table
         elif assignment := re.match(r'^\s*"?([A-Za-z0-9_\-]+)"?\s*=', line):
-            here = [*table, assignment.group(1)]
+            key_path = [*table, assignment.group(1)]
         else:
             continue
-        if here == list(path[: len(here)]) and len(here) > depth:
-            best, depth = number, len(here)
+        if key_path == list(path[: len(key_path)]) and len(key_path) > depth:
+            best, depth = number, len(key_path)
     return best

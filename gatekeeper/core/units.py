@@ -140,10 +140,10 @@ def show_ratio(center: float, lo: float, hi: float) -> str:
 
 def show_span(center: float, lo: float | None, hi: float | None, unit: str) -> str:
     """Print a value with its bounds, the unit once where all three have the same: 157 [111, 189] tok/s."""
-    shown = ["?" if value is None else show(value, unit) for value in (center, lo, hi)]
-    numbers, units = zip(*(one.partition(" ")[::2] for one in shown), strict=True)
+    texts = ["?" if value is None else show(value, unit) for value in (center, lo, hi)]
+    numbers, units = zip(*(text.partition(" ")[::2] for text in texts), strict=True)
     if len(set(units)) > 1:
-        return f"{shown[0]} [{shown[1]}, {shown[2]}]"
+        return f"{texts[0]} [{texts[1]}, {texts[2]}]"
     return f"{numbers[0]} [{numbers[1]}, {numbers[2]}] {units[0]}".rstrip()
 
 

@@ -53,8 +53,10 @@ class Estimate:
 
     def rounded(self) -> "Estimate":
         """Return the estimate at the precision it is compared and written with."""
-        others = self.population.rounded() if self.population is not None else None
-        return replace(self, center=rounded(self.center), lo=rounded(self.lo), hi=rounded(self.hi), population=others)
+        population = self.population.rounded() if self.population is not None else None
+        return replace(
+            self, center=rounded(self.center), lo=rounded(self.lo), hi=rounded(self.hi), population=population
+        )
 
 
 def fact(value: float, n: int, *notes: str) -> Estimate:
@@ -70,11 +72,18 @@ class Missing:
     n: int = 0
 
 
-def figures(name: str, seen: Estimate | Missing) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class StillChanging(Missing):
+    """No estimate, because the value still changed at the end: more time shows where it settles."""
+
+    fell: bool = False
+
+
+def figures(name: str, estimate: Estimate | Missing) -> dict[str, Any]:
     """Return an estimate as verdict.json writes it, its centre under *name*; of a missing one, the reason."""
-    if isinstance(seen, Missing):
-        return {name: None, "lo": None, "hi": None, "n": seen.n, "because": seen.because}
-    near = seen.rounded()
+    if isinstance(estimate, Missing):
+        return {name: None, "lo": None, "hi": None, "n": estimate.n, "because": estimate.because}
+    near = estimate.rounded()
     return {name: near.center, "lo": near.lo, "hi": near.hi, "n": near.n}
 
 
@@ -109,6 +118,8 @@ class Check:
     """What the system needs in operation for this check to pass: `warm-up`; None where it needs nothing."""
     against: str | None = None
     """`certified`: the bound is on this run over the certified run; None: on this run alone."""
+    settles: bool = False
+    """What was measured still changed at the end of the soak; no part of the document."""
 
     def document(self) -> dict[str, Any]:
         """Return the check as verdict.json writes it."""

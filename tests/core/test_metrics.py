@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.plan.preflight import BackendTraits, complaints, latency_complaints
-from gatekeeper.analysis.verdict.checks import check
 from gatekeeper.core import metrics
 from gatekeeper.core.metrics import ALL, BY_NAME, MEASURED, Per, Sight
 from gatekeeper.core.verdict import Outcome
@@ -43,6 +43,7 @@ def test_the_contracts_metrics_are_all_there() -> None:
         acceptance_window_min task_pass_delta json_pass_delta tool_call_pass_delta token_agreement warm_cache_agreement
         error_rate memory_headroom memory_pressure_critical throttle_time swapin_bytes swapout_bytes swap_growth
         footprint_peak footprint_growth fan_variation power_mean energy_per_token
+        system_power_mean system_energy_per_token
     """
 
     assert set(promised.split()) <= BY_NAME.keys()

@@ -93,8 +93,8 @@ class Canary(BaseModel):
 
 def _problems(error: ValidationError) -> str:
     return "; ".join(
-        f"{'.'.join(str(part) for part in one['loc']) or 'line'}: {one['msg'].removeprefix('Value error, ')}"
-        for one in error.errors()[:5]
+        f"{'.'.join(str(part) for part in problem['loc']) or 'line'}: {problem['msg'].removeprefix('Value error, ')}"
+        for problem in error.errors()[:5]
     )
 
 
@@ -104,7 +104,7 @@ def parse(text: str, name: str) -> tuple[Canary, ...]:
 
 
 def _lines(text: str, name: str) -> Iterator[Canary]:
-    seen: dict[str, int] = {}
+    line_by_id: dict[str, int] = {}
     # Only a line feed ends a line: splitlines() would also split at U+2028, which a JSON string may hold.
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
@@ -118,10 +118,10 @@ def _lines(text: str, name: str) -> Iterator[Canary]:
         except ValidationError as error:
             hint = "a canary has id and messages, and optionally max_tokens, thinking, tools, expect, tier, category"
             raise InputError(f"{where}: {_problems(error)}", hint=hint) from error
-        if canary.id in seen:
+        if canary.id in line_by_id:
             hint = "give each canary an id of its own: records name canaries by it"
-            raise InputError(f"{where}: id '{canary.id}' is already used in line {seen[canary.id]}", hint=hint)
-        seen[canary.id] = number
+            raise InputError(f"{where}: id '{canary.id}' is already used in line {line_by_id[canary.id]}", hint=hint)
+        line_by_id[canary.id] = number
         yield canary
-    if not seen:
+    if not line_by_id:
         raise InputError(f"{name}: no canaries", hint="write one JSON object per line: id, messages, expect")

@@ -59,13 +59,13 @@ def _check_parts(schema: dict[str, Any]) -> None:
     """Raise ParseError for a reference to nothing in *schema*, and for a pattern that is refused."""
     root = DRAFT202012.create_resource(schema)
     keywords: set[str] = set()
-    todo, seen = [(root, EMPTY_REGISTRY.resolver_with_root(root))], set()
+    todo, visited = [(root, EMPTY_REGISTRY.resolver_with_root(root))], set()
     while todo:
         part, resolver = todo.pop()
         keys = part.contents
-        if not isinstance(keys, dict) or id(keys) in seen:
+        if not isinstance(keys, dict) or id(keys) in visited:
             continue
-        seen.add(id(keys))
+        visited.add(id(keys))
         keywords |= keys.keys()
         for text in (*keys.get("patternProperties", ()), *([keys["pattern"]] if "pattern" in keys else ())):
             try:
@@ -75,20 +75,20 @@ def _check_parts(schema: dict[str, Any]) -> None:
         try:
             for key in ("$ref", "$dynamicRef"):
                 if key in keys:
-                    found = resolver.lookup(keys[key])
-                    todo.append((DRAFT202012.create_resource(found.contents), found.resolver))
-            todo += ((one, resolver.in_subresource(one)) for one in part.subresources())
+                    target = resolver.lookup(keys[key])
+                    todo.append((DRAFT202012.create_resource(target.contents), target.resolver))
+            todo += ((subresource, resolver.in_subresource(subresource)) for subresource in part.subresources())
         except (Unresolvable, ValueError, TypeError, LookupError, AttributeError) as error:
-            what = str(keys.get("$ref", keys.get("$dynamicRef", "$id")))
-            raise ParseError(f"{what[:80]!r} leads nowhere in this schema, and nothing is fetched") from error
+            reference = str(keys.get("$ref", keys.get("$dynamicRef", "$id")))
+            raise ParseError(f"{reference[:80]!r} leads nowhere in this schema, and nothing is fetched") from error
     if {"unevaluatedProperties", "patternProperties"} <= keywords:  # jsonschema would search with `re`
         raise ParseError("unevaluatedProperties and patternProperties cannot be used in one schema")
 
 
 def _reference(validator: Any, target: str, instance: Any, schema: Any) -> _Errors:
-    left = _left.get() - 1
-    _left.set(left)
-    if left < 0:
+    references_left = _left.get() - 1
+    _left.set(references_left)
+    if references_left < 0:
         raise ParseError(f"more than {REFERENCES} references to follow")
     yield from jsonschema.Draft202012Validator.VALIDATORS["$ref"](validator, target, instance, schema)
 

@@ -77,8 +77,8 @@ def _prepare(steps: Any, levels: int, room: list[int]) -> None:
         if name in _CHARACTERS or name in {"AT", "FAILURE"}:
             continue
         if name not in {*_REPEATS, "BRANCH", "SUBPATTERN", "ASSERT", "ASSERT_NOT"}:
-            what = _REFUSED.get(name, name)
-            raise ParseError(f"{what} is not allowed: it cannot be searched in bounded time")
+            construct = _REFUSED.get(name, name)
+            raise ParseError(f"{construct} is not allowed: it cannot be searched in bounded time")
         for inner in argument[1] if name == "BRANCH" else [argument[-1]]:
             _prepare(inner, levels - 1, room)
 
@@ -102,7 +102,7 @@ def _write_out(steps: Any, room: list[int]) -> None:
 
 def _words(steps: Any) -> list[list[tuple[Any, Any]]]:
     """Return every text that *steps* match, as literal steps; none where these are not a few."""
-    found: list[list[tuple[Any, Any]]] = [[]]
+    words: list[list[tuple[Any, Any]]] = [[]]
     for step, argument in steps:
         name, choices = str(step), []
         if name == "LITERAL":
@@ -117,10 +117,10 @@ def _words(steps: Any) -> list[list[tuple[Any, Any]]]:
             )
         elif name == "SUBPATTERN" and argument[1] == argument[2] == 0:
             choices = _words(argument[-1])
-        found = [[*word, *choice] for word in found for choice in choices[: MANY + 1]]
-        if not 0 < len(found) <= MANY:
+        words = [[*word, *choice] for word in words for choice in choices[: MANY + 1]]
+        if not 0 < len(words) <= MANY:
             return []
-    return found
+    return words
 
 
 class _CharacterSet(dict[int, str]):
@@ -175,10 +175,10 @@ class _Search:
         return ends & (self._at(str(argument), flags) if name == "AT" else self._around(name, argument, flags))
 
     def _any(self, branches: Sequence[Steps], ends: int, flags: int) -> int:
-        found = 0
+        places = 0
         for branch in branches:
-            found |= self._begins(branch, ends, flags)
-        return found
+            places |= self._begins(branch, ends, flags)
+        return places
 
     def _repeated(self, argument: Any, ends: int, flags: int) -> int:
         least, most, inner = argument
@@ -193,17 +193,17 @@ class _Search:
             # Adding carries each place through the run of matching characters that it stands in.
             matching = self._matching(inner[0], flags)
             return (((ends & matching) + matching) ^ matching) | ends
-        found = fresh = ends
+        places = fresh = ends
         for _ in range(min(most - least, len(self._text) + 1)):
-            fresh = self._begins(inner, fresh, flags) & ~found
+            fresh = self._begins(inner, fresh, flags) & ~places
             if not fresh:
                 break
-            found |= fresh
-        return found
+            places |= fresh
+        return places
 
-    def _matching(self, one: tuple[Any, Any], flags: int) -> int:
-        """Return the places right after a character that the step *one* matches."""
-        step, argument = one
+    def _matching(self, character_step: tuple[Any, Any], flags: int) -> int:
+        """Return the places right after a character that *character_step* matches."""
+        step, argument = character_step
         # The tree keeps a list of choices, so its identity names it.
         key = step, id(argument) if isinstance(argument, list) else argument, flags
         if key not in self._known:
@@ -217,10 +217,10 @@ class _Search:
         if name == "FAILURE":
             return 0
         direction, inner = argument
-        seen = self._begins(inner, self._all, flags)
+        matches = self._begins(inner, self._all, flags)
         if direction < 0:  # `re` allows only look-behinds of one width
-            seen >>= inner.getwidth()[0]
-        return seen if name == "ASSERT" else self._all & ~seen
+            matches >>= inner.getwidth()[0]
+        return matches if name == "ASSERT" else self._all & ~matches
 
     def _at(self, place: str, flags: int) -> int:
         """Return the places at which an anchor matches."""

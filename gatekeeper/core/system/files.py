@@ -1,4 +1,4 @@
-"""Files: opened without following links, a lock between processes, atomic writes, and the cache of file digests."""
+"""Files: opened without following links, a lock between processes, atomic writes, the cache of file digests."""
 
 import errno
 import fcntl
@@ -144,12 +144,14 @@ def write_atomically(
     sync: bool = False,
     temporary: Path | None = None,
     inside: Path | None = None,
+    mode: int = 0o666,
 ) -> None:
     """Replace the file at *path*: a reader sees the old content or the new one, never a part. Raise OSError.
 
     With *sync* the content is on the disk when this returns. *temporary* is the file in the same folder that is
-    written first. A link at either name is replaced and never followed; *inside* is as for `open_regular`. A character
-    device, such as /dev/null, is written to and stays: replaced by root, it would be lost to every program.
+    written first; *mode* are its permissions, less the umask. A link at either name is replaced and never followed;
+    *inside* is as for `open_regular`. A character device, such as /dev/null, is written to and stays: replaced by root,
+    it would be lost to every program.
     """
     fresh = temporary.name if temporary is not None else f".{path.name}.{os.getpid()}"
     with open_folder(path.parent, inside=inside) as folder:
@@ -163,7 +165,7 @@ def write_atomically(
         with suppress(FileNotFoundError):  # left by a killed process
             os.unlink(fresh, dir_fd=folder)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        descriptor = os.open(fresh, flags, 0o666, dir_fd=folder)
+        descriptor = os.open(fresh, flags, mode, dir_fd=folder)
         try:
             write_all(descriptor, content.encode() if isinstance(content, str) else content)
             if sync:
@@ -212,7 +214,7 @@ class FileLock:
         while True:
             descriptor = self._opener(self.path)
             try:
-                left = _lock(descriptor)
+                leftover = _lock(descriptor)
                 if _has_name(descriptor, self.path):
                     break
             except BaseException:
@@ -223,7 +225,7 @@ class FileLock:
         with suppress(OSError):  # a full disk: the lock holds all the same, it only names no holder
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, owner.encode(), 0)
-        return left
+        return leftover
 
     def release(self) -> None:
         """Free the lock, and empty or remove its file: only a holder that was killed leaves text in it."""
@@ -296,9 +298,9 @@ class HashCache:
             return file_sha256(real)
         status = real.stat()
         mark = [status.st_size, status.st_mtime_ns, status.st_ino]
-        known = self._known.get(str(real))
-        if isinstance(known, list) and len(known) == 4 and known[:3] == mark:
-            return str(known[3])
+        entry = self._known.get(str(real))
+        if isinstance(entry, list) and len(entry) == 4 and entry[:3] == mark:
+            return str(entry[3])
         digest = file_sha256(real)
         self._known[str(real)] = [*mark, digest]
         self._save(self._path)
@@ -320,3 +322,19 @@ def user_hash_cache() -> Path:
     """Return the file of the user's hash cache."""
     root = os.environ.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "gatekeeper" / "hashes.json"
+
+
+def user_state_folder() -> Path:
+    """Return the folder of what gatekeeper keeps for this user on this host. Raise OSError where there is no home.
+
+    It is the one of the XDG Base Directory Specification, where a path that is not absolute is ignored; macOS has its
+    own place, unless XDG_STATE_HOME is set.
+    """
+    root = Path(os.environ.get("XDG_STATE_HOME", ""))
+    if not root.is_absolute():
+        try:
+            home = Path.home()
+        except RuntimeError as error:
+            raise OSError(errno.ENOENT, "this user has no home folder") from error
+        root = home / ("Library/Application Support" if sys.platform == "darwin" else ".local/state")
+    return root / "gatekeeper"

@@ -44,7 +44,7 @@ class Inputs:
     """What the manifest records of them, by `slo`, `profile`, `workload NAME`."""
 
 
-def read_text(path: Path, what: str) -> str:
+def read_text(path: Path, kind: str) -> str:
     """Return a file's text; a missing or unreadable one, a pipe and one over MOST_BYTES are an InputError.
 
     A byte order mark, which some editors of Windows write, is left out.
@@ -53,20 +53,20 @@ def read_text(path: Path, what: str) -> str:
         content = read_input(path, MOST_BYTES).removeprefix(BOM_UTF8)
         return content.decode().replace("\r\n", "\n").replace("\r", "\n")
     except FileNotFoundError:
-        raise InputError(f"{what} {path} does not exist", hint=_near(path)) from None
+        raise InputError(f"{kind} {path} does not exist", hint=_near(path)) from None
     except UnicodeDecodeError as error:
-        raise InputError(f"{what} {path} is not UTF-8 at byte {error.start}", hint="save it as UTF-8") from error
+        raise InputError(f"{kind} {path} is not UTF-8 at byte {error.start}", hint="save it as UTF-8") from error
     except IsADirectoryError as error:
-        inside = sorted(one.name for one in path.glob("*.*") if one.suffix in {".toml", ".jsonl"})
+        inside = sorted(file.name for file in path.glob("*.*") if file.suffix in {".toml", ".jsonl"})
         hint = f"name a file in it: {', '.join(inside[:_NAMED])}" if inside else "name a file"
         if (path / run_directory.MANIFEST).is_file():
             hint = f"it is a run directory: gatekeeper judge {path} derives its verdict again"
-        raise InputError(f"{what} {path} is a folder", hint=hint) from error
+        raise InputError(f"{kind} {path} is a folder", hint=hint) from error
     except OSError as error:
         hint = "name a file" if error.errno in {errno.EINVAL, errno.EFBIG} else "check its permissions"
-        raise InputError(f"cannot read {what} {path}: {error.strerror}", hint=hint) from error
+        raise InputError(f"cannot read {kind} {path}: {error.strerror}", hint=hint) from error
     except ValueError as error:  # the path itself holds a NUL or half a character
-        raise InputError(f"cannot read {what} {str(path)!r}: {error}", hint="check the path") from error
+        raise InputError(f"cannot read {kind} {str(path)!r}: {error}", hint="check the path") from error
 
 
 def _near(path: Path) -> str:
@@ -74,12 +74,14 @@ def _near(path: Path) -> str:
     folder = path.parent
     if not folder.is_dir():
         return f"there is no folder {folder}"
-    files = {one.stem: one for one in sorted(folder.iterdir()) if one.suffix in {".toml", ".jsonl"} and one.is_file()}
-    files |= {one.stem: one for one in files.values() if one.suffix == path.suffix}
+    files = {
+        file.stem: file for file in sorted(folder.iterdir()) if file.suffix in {".toml", ".jsonl"} and file.is_file()
+    }
+    files |= {file.stem: file for file in files.values() if file.suffix == path.suffix}
     if (hint := did_you_mean(path.stem, files)).startswith("did you mean"):
         return f"did you mean '{folder / files[hint.split(chr(39))[1]]}'?"
-    same = [one.name for one in files.values() if one.suffix == path.suffix]
-    return f"in this folder: {', '.join(same[:_NAMED])}" if same else "check the path"
+    names = [file.name for file in files.values() if file.suffix == path.suffix]
+    return f"in this folder: {', '.join(names[:_NAMED])}" if names else "check the path"
 
 
 def read(path: Path) -> Inputs:
@@ -126,7 +128,7 @@ def _without_keys(slo: Slo, text: str, name: str) -> str:
     """Return the text of *slo* as it is stored, with the keys in its addresses hidden; one in a command is refused."""
     _refuse_keys(slo, name)
     addresses = (slo.subject.url, slo.subject.plain_url, slo.telemetry.endpoint)
-    hidden = hide_keys(text, (one for one in addresses if one is not None))
+    hidden = hide_keys(text, (address for address in addresses if address is not None))
     if hidden != text and parse_slo(hidden, name) != slo:
         raise InputError(
             f"{name}: a key stands in an address that is not a url, plain_url or endpoint, and would be recorded",
@@ -177,13 +179,13 @@ def canary_name(workload: str) -> str:
 
 def _check_mix(profile: Profile, slo: Slo, source: Path) -> None:
     """Raise InputError if a profile leaves out a workload of the SLO, or names a tier that no workload has."""
-    idle = [one.name for one in slo.workload if profile.weight(one.name, one.tier) <= 0]
+    idle = [workload.name for workload in slo.workload if profile.weight(workload.name, workload.tier) <= 0]
     if idle:
         raise InputError(
             f"{source}: mix gives {', '.join(idle)} no weight, so the soak would never send it a request",
             hint="add a weight for it, or remove it from the SLO",
         )
-    absent = sorted(set(profile.tiers) - {one.tier for one in slo.workload})
+    absent = sorted(set(profile.tiers) - {workload.tier for workload in slo.workload})
     if absent:
         raise InputError(
             f"{source}: mix names the tier {', '.join(absent)}, which no workload of the SLO has",
@@ -215,16 +217,16 @@ def find_profile(name: str, base: Path) -> Path:
     return _find_by_name(name, ".toml", "soak profile", places)
 
 
-def _find_by_name(name: str, suffix: str, what: str, places: Sequence[Path]) -> Path:
+def _find_by_name(name: str, suffix: str, kind: str, places: Sequence[Path]) -> Path:
     for place in places:
         if (place / f"{name}{suffix}").is_file():
             return place / f"{name}{suffix}"
     shipped = places[-1]
-    known = {path.relative_to(shipped).with_suffix("").as_posix() for path in shipped.rglob(f"*{suffix}")}
-    known |= {path.stem for place in places[:-1] if place.is_dir() for path in place.glob(f"*{suffix}")}
+    names = {path.relative_to(shipped).with_suffix("").as_posix() for path in shipped.rglob(f"*{suffix}")}
+    names |= {path.stem for place in places[:-1] if place.is_dir() for path in place.glob(f"*{suffix}")}
     looked = ", ".join(str(place) for place in places[:-1])
-    hint = f"{did_you_mean(name, known)}; looked for {name}{suffix} in {looked} and among the shipped ones"
-    raise InputError(f"unknown {what} '{name}'", hint=hint)
+    hint = f"{did_you_mean(name, names)}; looked for {name}{suffix} in {looked} and among the shipped ones"
+    raise InputError(f"unknown {kind} '{name}'", hint=hint)
 
 
 def load_manifest(content: bytes) -> Manifest:

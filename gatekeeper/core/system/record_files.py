@@ -35,6 +35,8 @@ SAMPLES: TypeAdapter[HostSample] = TypeAdapter(HostSample)
 EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
 TIES: TypeAdapter[Tie] = TypeAdapter(Tie)
 FORCED: TypeAdapter[Forced] = TypeAdapter(Forced)
+KINDS: dict[type, TypeAdapter[Any]] = {Generation: ANSWERS, Tie: TIES, Forced: FORCED}
+"""By the type of the records that a pass after a soak makes."""
 DAMAGED = ".damaged"
 """Ends the name under which --resume keeps a damaged record file."""
 
@@ -67,11 +69,11 @@ def _no_search_for_cycles() -> Iterator[None]:
 def _read_lines(file: BinaryIO, kind: TypeAdapter[Kind]) -> StoredRecords[Kind]:
     """Read records line by line: a day of them has hundreds of megabytes, and only what is judged is kept."""
     gathered, read = _gather(kind)
-    whole = 0
+    complete_bytes = 0
 
     def stored(trouble: str | None, *, damaged: bool = False) -> StoredRecords[Kind]:
         records = tuple(gathered) if isinstance(gathered, list) else gathered
-        return StoredRecords(records, trouble, whole, damaged)
+        return StoredRecords(records, trouble, complete_bytes, damaged)
 
     for number, line in enumerate(file, start=1):
         if not line.endswith(b"\n"):
@@ -83,7 +85,7 @@ def _read_lines(file: BinaryIO, kind: TypeAdapter[Kind]) -> StoredRecords[Kind]:
             read(line)
         except ValueError:
             return stored(f"line {number} is damaged", damaged=True)
-        whole += len(line)
+        complete_bytes += len(line)
     return stored("cut off: the closing line is missing")
 
 

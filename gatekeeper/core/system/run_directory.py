@@ -49,6 +49,7 @@ FINDER_FILE = ".DS_Store"
 """macOS writes it into every folder that is opened in the Finder: not tampering."""
 WATCH_FILES = ("policy.live.toml", "watch.jsonl", "watch.jsonl.1", "live.jsonl", "live.jsonl.1")
 """Files that `gatekeeper watch` and `proxy` write next to a policy: not part of the run."""
+WATCH_LOCKS = tuple(f".{name}.lock" for name in WATCH_FILES)
 PARTIAL_SUFFIX = ".part"
 """Ends the name of a run that is still being downloaded from another machine."""
 
@@ -66,7 +67,7 @@ def is_taken(path: Path) -> bool:
 def check_writable(path: Path) -> None:
     """Raise GatekeeperError if the folder *path* could not be made or written; nothing is made."""
     with write_errors(path):
-        there = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
+        there = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
         if os.statvfs(there).f_flag & os.ST_RDONLY:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
     effective = os.access in os.supports_effective_ids
@@ -116,9 +117,9 @@ class RunDirectory:
         with suppress(OSError):  # a path that cannot be read, which opening it reports
             # The first probe writes the server's log to logs/, and an atomic write begins under a hidden name.
             copies = path / INPUTS
-            rest = [one.name for one in path.iterdir() if one.name not in {LOCK, FINDER_FILE, PLAN, *FOLDERS}]
+            rest = [file.name for file in path.iterdir() if file.name not in {LOCK, FINDER_FILE, PLAN, *FOLDERS}]
             if copies.is_dir():
-                rest += [one.name for one in copies.iterdir() if not _COPY.fullmatch(one.name)]
+                rest += [copy.name for copy in copies.iterdir() if not _COPY.fullmatch(copy.name)]
             return all(name.startswith((f".{PLAN}.", f".{MANIFEST}.")) for name in rest)
         return False
 
@@ -133,8 +134,18 @@ class RunDirectory:
 
     def read(self, name: str) -> bytes:
         """Return a file's bytes; a missing file is an InputError."""
-        try:
+        with self._read_errors(name):
             return read_regular(self.path / name, inside=self.path)
+
+    def sha256(self, name: str) -> str:
+        """Return a file's digest, read in blocks; a missing file is an InputError."""
+        with self._read_errors(name):
+            return file_sha256(self.path / name, inside=self.path)
+
+    @contextmanager
+    def _read_errors(self, name: str) -> Iterator[None]:
+        try:
+            yield
         except FileNotFoundError:
             raise InputError(f"{self.path} has no {name}", hint="is this a run directory of gatekeeper?") from None
         except NotADirectoryError:
@@ -192,18 +203,18 @@ class RunDirectory:
             return (self.path / CHECKSUMS).is_file()
         return False
 
-    def changed_files(self, wanted: Callable[[str], bool] = lambda _: True) -> list[str]:
-        """Name the *wanted* files that differ from SHA256SUMS; none if SHA256SUMS is missing."""
+    def changed_files(self, includes: Callable[[str], bool] = lambda _: True) -> list[str]:
+        """Name the files that *includes* accepts and that differ from SHA256SUMS; none if SHA256SUMS is missing."""
         if not self.is_finished():
             return []
         changed, listed = [], {CHECKSUMS, LOCK, FINDER_FILE, *WATCH_FILES}
         for line in self.read(CHECKSUMS).decode(errors="replace").splitlines():
             digest, _, name = line.partition("  ")
             listed.add(name)
-            if wanted(name) and self._digest(name) != digest:
+            if includes(name) and self._digest(name) != digest:
                 changed.append(name)
-        here = sorted(path.name for path in self.path.glob("*") if path.is_file())
-        return [*changed, *(name for name in here if name not in listed and wanted(name))]
+        names = sorted(path.name for path in self.path.glob("*") if path.is_file())
+        return [*changed, *(name for name in names if name not in listed and includes(name))]
 
     def _digest(self, name: str) -> str | None:
         """Return a file's digest; None where it cannot be read, or is not in this folder."""
@@ -223,20 +234,20 @@ def runs_in(folder: Path) -> list[Path]:
     """Return the run directories in *folder*."""
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder", hint="name the folder that contains the run directories")
-    here = (path for path in folder.iterdir() if not path.name.startswith(".") and path.suffix != PARTIAL_SUFFIX)
-    return sorted(path for path in here if is_run(path))
+    folders = (path for path in folder.iterdir() if not path.name.startswith(".") and path.suffix != PARTIAL_SUFFIX)
+    return sorted(path for path in folders if is_run(path))
 
 
 def newest_run(folder: Path) -> Path:
     """Return the run in *folder* that was frozen last; one whose manifest cannot be read is left out."""
-    found: list[tuple[str, str, Path]] = []
+    runs: list[tuple[str, str, Path]] = []
     for path in runs_in(folder) if folder.is_dir() else ():
         with suppress(InputError, OSError):
             frozen_at = parse_json(read_regular(path / MANIFEST), MANIFEST).get("frozen_at")
-            found.append((str(frozen_at), path.name, path))
-    if not found:
+            runs.append((str(frozen_at), path.name, path))
+    if not runs:
         raise InputError(f"there is no run in the folder {folder} to take as the latest", hint="name the run's folder")
-    return max(found)[-1]
+    return max(runs)[-1]
 
 
 @contextmanager

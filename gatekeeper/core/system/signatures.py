@@ -59,12 +59,12 @@ def signer(content: bytes, signature: bytes, allowed: Path) -> str | None:
         file.write(signature)
         file.flush()
         where = ("-f", str(allowed), "-s", file.name)
-        named = _run(("-Y", "find-principals", *where), b"")
+        lookup = _run(("-Y", "find-principals", *where), b"")
         # An older ssh-keygen writes several principals of one key in one line.
         principals = (
-            named.stdout.decode(errors="replace").replace(",", "\n").split("\n") if not named.returncode else []
+            lookup.stdout.decode(errors="replace").replace(",", "\n").split("\n") if not lookup.returncode else []
         )
-        for principal in filter(None, (one.strip() for one in principals)):
+        for principal in filter(None, (name.strip() for name in principals)):
             verified = _run(("-Y", "verify", "-I", principal, "-n", NAMESPACE, *where), content)
             if verified.returncode == 0:
                 return principal
@@ -125,13 +125,13 @@ def bundle_signer(bundle: bytes, allowed: Path) -> tuple[str, bytes] | None:
 
     try:
         envelope = dict(json_object(bundle)[ENVELOPE_KEY])
-        signatures = [base64.b64decode(one["sig"]).hex() for one in envelope["signatures"]]
+        signatures = [base64.b64decode(signature["sig"]).hex() for signature in envelope["signatures"]]
         stored = Envelope.from_dict(envelope | {"signatures": []})
     except (ParseError, ValueError, LookupError, TypeError, AttributeError, Error):
         return None
     if stored.payload_type != PAYLOAD_TYPE:
         return None
-    for text in allowed.read_text("utf-8").split(PUBLIC_END)[:-1]:
+    for text in _text(allowed).split(PUBLIC_END)[:-1]:
         try:
             public = serialization.load_pem_public_key((text.strip() + "\n" + PUBLIC_END + "\n").encode())
             key = signing.SSlibKey.from_crypto(public)
@@ -144,6 +144,15 @@ def bundle_signer(bundle: bytes, allowed: Path) -> tuple[str, bytes] | None:
                 continue
             return f"{allowed.name}: key {key.keyid[:16]}", stored.payload
     return None
+
+
+def _text(allowed: Path) -> str:
+    try:
+        return allowed.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{allowed} is not UTF-8", hint="list public keys as PEM: openssl pkey -pubout") from error
+    except OSError as error:
+        raise InputError(f"cannot read {allowed}: {error.strerror}", hint="check its permissions") from error
 
 
 def _libraries() -> tuple[Any, Any]:

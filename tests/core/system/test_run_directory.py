@@ -1,8 +1,10 @@
 """The run directory: what a crash, a full disk or a second process leave behind."""
 
+import hashlib
 import os
 import subprocess
 import sys
+import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -186,3 +188,18 @@ def test_runs_of_one_minute_have_different_ids() -> None:
 
     assert 1000 == len(ids)
     assert all(one.startswith("2026-11-21T0905Z-sss") and len(one) < 128 for one in ids)
+
+
+def test_a_record_file_is_hashed_in_blocks(tmp_path: Path) -> None:
+    """
+    The digest of a file of 64 MB takes a few of them; a day's records have hundreds.
+    """
+    (tmp_path / "soak-1.jsonl").write_bytes(bytes(64 << 20))
+
+    tracemalloc.start()
+    digest = run_directory.RunDirectory(tmp_path).sha256("soak-1.jsonl")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert digest == hashlib.sha256(bytes(64 << 20)).hexdigest()
+    assert peak < 8 << 20
