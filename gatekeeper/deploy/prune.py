@@ -10,13 +10,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.admission import CLOCKS_APART_S
 from gatekeeper.core import parse
 from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, NoProofError
-from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import record_files, run_directory
+from gatekeeper.core.system.files import FileLock
 from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.run import verify
 from gatekeeper.run.remote import run_registry
@@ -180,21 +181,10 @@ def _read(path: Path) -> StoredRun:
         at=at,
         until=_until(directory, at, slo),
         family=json.dumps([slo.name, *(manifest.host.get(key) for key in ("chip", "machine", "memory_bytes"))]),
-        subject=_subject(manifest, slo),
+        subject=admission.subject_digest(slo, admission.certified_with(manifest)),
         finished=directory.is_finished(),
         passed=verdict.get("exit_code") == ExitCode.OK,
     )
-
-
-def _subject(manifest: Manifest, slo: Slo) -> str:
-    """Return a digest of the objectives, inputs and artifacts, whatever their names."""
-    parts = {
-        "slo": slo.model_dump(mode="json"),
-        "models": [model and model.digest for model in (manifest.target, *manifest.drafts)],
-        "script": manifest.versions.get("script"),
-        "inputs": {name: file.sha256 for name, file in (*manifest.canaries.items(), ("", manifest.profile))},
-    }
-    return sha256(json.dumps(parts, sort_keys=True))
 
 
 def _verdict(directory: RunDirectory) -> dict[str, Any]:
@@ -220,8 +210,11 @@ def _until(directory: RunDirectory, at: datetime, slo: Slo) -> datetime:
 
 
 def _remove(run: StoredRun, result: PruneResult) -> None:
-    """Remove one run, unless another process is writing it or it holds files not written by gatekeeper."""
+    """Remove one run, unless another process uses it or it holds files not written by gatekeeper."""
     path = run.path
+    if _is_watched(path):
+        result.left.append({"run": str(path), "because": "a watch or a proxy writes its state there"})
+        return
     if foreign := _foreign_files(path):
         because = f"holds files not written by gatekeeper: {', '.join(foreign[:4])}"
         result.left.append({"run": str(path), "because": because})
@@ -251,14 +244,31 @@ def _remove_remote_records(path: Path) -> None:
                 file.unlink()
 
 
+def _is_watched(path: Path) -> bool:
+    locks = (path / name for name in run_directory.WATCH_LOCKS)
+    return any(FileLock(lock).holder() is not None for lock in locks if lock.is_file())
+
+
 def _foreign_files(path: Path) -> list[str]:
     """Return the files that gatekeeper did not write."""
     names = sorted(str(one.relative_to(path)) for one in path.rglob("*") if one.is_symlink() or not one.is_dir())
     sums = path / run_directory.CHECKSUMS
     if not sums.is_file():
-        return [name for name in names if name != run_directory.LOCK and not _is_recorded(Path(name))]
+        return [name for name in names if name not in _UNLISTED and not _is_recorded(Path(name))]
     listed = {line.partition("  ")[2] for line in sums.read_text(errors="replace").splitlines()}
-    return [name for name in names if name not in listed | {run_directory.CHECKSUMS, run_directory.LOCK}]
+    return [name for name in names if name not in listed | _UNLISTED]
+
+
+_UNLISTED = frozenset(
+    {
+        run_directory.CHECKSUMS,
+        run_directory.LOCK,
+        run_directory.FINDER_FILE,
+        *run_directory.WATCH_FILES,
+        *run_directory.WATCH_LOCKS,
+    }
+)
+"""Files that no SHA256SUMS lists and that hold nothing of anybody else."""
 
 
 def _is_recorded(name: Path) -> bool:

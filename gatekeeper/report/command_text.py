@@ -17,11 +17,6 @@ STAGES = {
     "soak": "soak",
     "plain_blocks": "plain blocks before, midway through and after the soak",
     "closing": "closing pass over the quality canaries",
-    "forced_check": "forced passes of the target over answers",
-    "near_ties": "near-ties, if every canary diverges",
-    "warm_cache": "warm cache",
-    "pauses": "warm-up pass, if the first tokens come too late",
-    "first_tokens": "first tokens of the distribution check",
     "routing": "routing pass, which compares the routes with one setting for all",
     "region": "region, if one look decides each point",
 }
@@ -30,6 +25,9 @@ STEPS = {"shrink-draft": "a shorter draft", "lighter-draft": "a lighter draft", 
 
 def plan(document: dict[str, Any]) -> str:
     """Return the trials, the expected time, and what the plan cannot prove."""
+    from gatekeeper.analysis.passes import PASSES  # noqa: PLC0415 (brings numpy, which --version does without)
+
+    titles = STAGES | {each.name: each.title for each in PASSES}
     trials = document["trials"]
     most = "at most " if document["stop"] == "early" else ""
     lines = [f"{document['slo']}: {len(trials)} trials, {most}{document['answers']} answers in the sweep"]
@@ -38,7 +36,7 @@ def plan(document: dict[str, Any]) -> str:
         for one in document["trials"]
     ]
     lines += [
-        f"expected {STAGES[name]}: {(name == 'sweep' and most) or 'about '}{show_seconds(seconds)}"
+        f"expected {titles[name]}: {(name == 'sweep' and most) or 'about '}{show_seconds(seconds)}"
         for name, seconds in document["expected_seconds"].items()
     ]
     total, least = (show_seconds(document[f"{which}_total_seconds"]) for which in ("expected", "least"))
@@ -103,7 +101,12 @@ def tried(document: dict[str, Any], *, verbose: bool) -> str:
     return f"{document['sentence']}\n{details}{advice}\n"
 
 
-_HEADS = {"backend": "serving systems", "program": "programs", "host": "host telemetry"}
+_HEADS = {
+    "backend": "serving systems",
+    "program": "programs",
+    "host": "host telemetry",
+    "variable": "variables that make speculation lossy",
+}
 _NOT_ASKED = "  not installed: {}; how to install each: gatekeeper doctor --json"
 
 
@@ -113,11 +116,12 @@ def checkup(document: Mapping[str, Any]) -> str:
     fixes: dict[str, list[str]] = {}
     for kind, head in _HEADS.items():
         mine = [one for one in document["items"] if one["kind"] == kind]
+        if not mine and kind == "variable":
+            continue
         # One serving system is enough: those that are not installed are no fault.
         shown = [one for one in mine if one["found"] or kind != "backend"]
-        rows = [
-            ("" if one["found"] else "missing", one["what"], one["needed_for"], one["found"] or "") for one in shown
-        ]
+        absence = "set" if kind == "variable" else "missing"
+        rows = [("" if one["found"] else absence, one["what"], one["needed_for"], one["found"] or "") for one in shown]
         lines += ["", head, *(f"  {row}" for row in aligned(rows))]
         if absent := [one["needed_for"].removeprefix("backend ") for one in mine if one not in shown]:
             lines += [_NOT_ASKED.format(", ".join(absent))]
@@ -289,9 +293,11 @@ def admission(document: Mapping[str, Any]) -> str:
         if one["outcome"] != "as certified":
             lines.append(f"  {one['outcome']}: {one['part']}: {one['detail']}")
     lines += [f"  skipped {one['run']}: {one['because']}" for one in document["passed_over"]]
-    tries = document.get("tries", {"finished": 0, "not_passed": 0})
-    if tries["not_passed"]:
-        lines.append(f"  tries       {tries['not_passed']} of {tries['finished']} finished runs of this did not pass")
+    tries = document.get("tries")
+    if tries is not None and (tries["not_passed"] or tries["at_least"]):
+        least, why = ("at least ", f" ({tries['because']})") if tries["at_least"] else ("", "")
+        counts = f"{tries['not_passed']} of {tries['finished']}"
+        lines.append(f"  tries       {least}{counts} finished runs of this did not pass{why}")
     return "\n".join(lines) + "\n"
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gatekeeper.core import toml_file
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.text import describe_setting
+from gatekeeper.core.text import describe_setting, printable_error
 from gatekeeper.core.verdict import Check, Outcome, rounded
 from gatekeeper.report.data.decision import Decision
 from gatekeeper.report.data.objective_rows import ObjectiveRow
@@ -90,13 +90,14 @@ def _workload_line(slo: Slo, text: str, workload: str) -> int:
 
 
 def command(kind: str, message: str, file: str, line: int, title: str) -> str:
-    """Write one workflow command: `%`, CR and LF are escaped everywhere, `:` and `,` as well before the message."""
+    """Write one workflow command: `%` and line ends are escaped everywhere, `:` and `,` as well before the message."""
     properties = (("file", file), ("line", str(line)), ("title", title))
     return f"::{kind} {','.join(f'{key}={_property(value)}' for key, value in properties)}::{_escaped(message)}"
 
 
 def _escaped(text: str) -> str:
-    return _replaced(text, (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")))
+    lines = "\n".join(text.splitlines())  # whatever else ends a line
+    return _replaced(printable_error(lines), (("%", "%25"), ("\n", "%0A")))
 
 
 def _property(text: str) -> str:

@@ -28,7 +28,7 @@ USES = {
     "gpu_power": "cross-check of throttling",
     "cpu_power": "explains package_power",
     "package_power": "objectives power_mean, energy_per_token",
-    "system_power": "power at the wall",
+    "system_power": "objectives system_power_mean, system_energy_per_token",
     "gpu_frequency": "cross-check of throttling",
     "gpu_active": "cross-check of throttling: whether the GPU is busy",
     "gpu_resets": "number of times the GPU reset itself",

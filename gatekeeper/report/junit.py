@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
-from gatekeeper.core.text import describe_setting
+from gatekeeper.core.text import describe_setting, without_commands
 from gatekeeper.core.units import show
 from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
 from gatekeeper.report import phrases
@@ -55,7 +55,7 @@ def render(verdict: Verdict) -> str:
             one.set(kind, str(sum(1 for _ in one.iter(tag))))
         one.set("skipped", "0")
     for one in root.iter():
-        one.text = _FORBIDDEN.sub("", one.text) if one.text is not None else None
+        one.text = _FORBIDDEN.sub("", without_commands(one.text)) if one.text is not None else None
         one.attrib.update({name: _FORBIDDEN.sub("", value) for name, value in one.attrib.items()})
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from gatekeeper.analysis.verdict.remedies import remedy
 from gatekeeper.core.policy import Policy
-from gatekeeper.core.text import counted, describe_setting, one_line, printable
+from gatekeeper.core.text import counted, describe_setting, one_line, printable_error
 from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report.data.decision import Decision, readable_time
 from gatekeeper.report.data.objective_rows import ObjectiveRow
@@ -56,7 +56,7 @@ def render(decision: Decision) -> str:
     for finding in merged(verdict):
         lines += ["", f"  {spaced(finding.kind)}, {finding.about}: {finding.detail}"]
         lines += [f"    {finding.advice}"] if finding.advice else []
-    return printable("\n".join(lines)) + "\n"
+    return printable_error("\n".join(lines)) + "\n"
 
 
 def _given_up(rows: Iterable[ObjectiveRow]) -> list[str]:
@@ -108,7 +108,7 @@ def conditions(policy: Policy) -> str:
         variables = "".join(f"{name}={shlex.quote(value)} " for name, value in one.environment.items())
         about = ", ".join(one.workloads) or "plain"
         lines.append(f"    launch      {about}: {variables}{shlex.join(one.command)}")
-    return printable("\n".join(lines)) + "\n"
+    return printable_error("\n".join(lines)) + "\n"
 
 
 def render_line(decision: Decision) -> str:

@@ -24,7 +24,7 @@ from gatekeeper.core.system.record_files import RESTORE_HINT
 from gatekeeper.core.units import show_seconds
 from gatekeeper.deploy.watch.model_identity import model_name
 from gatekeeper.report.data.region_map import bounds_of
-from gatekeeper.run.load import stored_policy
+from gatekeeper.run.load import certified_policy
 
 _NAMED_ANSWERS = 20
 """Answers of each soak that are read for the model name the server reported."""
@@ -51,7 +51,7 @@ class CertifiedRun:
     ended: datetime
     """Time of the last event: a policy issued much later would be valid for longer than the run allows."""
     policy: Policy | None = None
-    """The run's own policy, if it can be read: an edited one holds under the same conditions."""
+    """What the run certified, if it has a policy: an edited one holds under the same conditions."""
     regions: Mapping[str, RouteRegion] = field(default_factory=dict)
     """By workload that was promoted: the requests it was certified for, where the SLO has a region."""
 
@@ -70,18 +70,29 @@ class CertifiedRun:
         own = self.policy
         if own is None or (policy.conditions, policy.launch) == (own.conditions, own.launch):
             return None
-        hint = f"copy both from {self.run}/policy.toml: the certificate holds under its own conditions alone"
+        hint = f"restore both as {self.run} certified them: the certificate holds under its own conditions alone"
         return "its [conditions] or [[launch]] were edited", hint
 
     def _beyond_routes(self, policy: Policy, again: str) -> tuple[str, str] | None:
         for route in policy.route:
             if route.workload not in self.given.canaries:
                 return f"route '{route.workload}': the run has no such workload", "use the workloads of the SLO"
-            most = None if self.policy is None else self.policy.max_concurrency(route.workload)
-            if most is not None and policy.max_concurrency(route.workload) > most:
-                return f"route '{route.workload}': max_concurrency is above {most}, the certified one", again
+            if (higher := self._above(policy, route)) is not None:
+                return f"route '{route.workload}': {higher}, the certified one", again
             if route.speculation and (beyond := self._beyond_certified(route)) is not None:
                 return f"route '{route.workload}': {beyond}", f"an edit may turn a route off, not on; {again}"
+        return None
+
+    def _above(self, policy: Policy, route: Route) -> str | None:
+        """Return which limit of a route is above the certified one."""
+        if self.policy is None:
+            return None
+        if policy.max_concurrency(route.workload) > (most := self.policy.max_concurrency(route.workload)):
+            return f"max_concurrency is above {most}"
+        certified = next((each for each in self.policy.route if each.workload == route.workload), None)
+        longest = None if certified is None else certified.longest_prompt
+        if longest is not None and (route.longest_prompt is None or route.longest_prompt > longest):
+            return f"longest_prompt is above {longest}"
         return None
 
     def _valid_for_too_long(self, policy: Policy) -> str | None:
@@ -158,7 +169,7 @@ def load(run: Path) -> CertifiedRun:
         raise InputError(f"{run}/verdict.json: damaged", hint="derive it again: gatekeeper judge") from error
     names = _model_names(run, manifest)
     digests = sha256(frozen), sha256(text)
-    return CertifiedRun(run, manifest, given, *digests, settings, names, _ended(run), stored_policy(run), regions)
+    return CertifiedRun(run, manifest, given, *digests, settings, names, _ended(run), certified_policy(run), regions)
 
 
 def _ended(run: Path) -> datetime:

@@ -6,12 +6,12 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from gatekeeper.backends.listening_process import is_local
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.policy import Policy, Watch
 from gatekeeper.core.subject import Address
 from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.deploy.watch import guard_samples
-from gatekeeper.deploy.watch.model_identity import is_local
 
 HOOK_LIMIT_S = 30.0
 """Default time limit of one command, in seconds; --limit sets another."""
@@ -46,6 +46,8 @@ class WatchConfig:
     """Folder of the node exporter's textfile collector."""
     listen: tuple[str, int] | None = None
     """Host and port where Prometheus fetches /metrics."""
+    host_names: tuple[str, ...] = ()
+    """Further names under which it may do so."""
 
     def __post_init__(self) -> None:
         """Hide the keys of the addresses, before one is printed or stored."""
@@ -71,6 +73,8 @@ class WatchConfig:
         if self.textfile is not None and not self.textfile.is_dir():
             hint = "create it, and start the node exporter with --collector.textfile.directory"
             raise InputError(f"--textfile {self.textfile} is not a folder", hint=hint)
+        if self.host_names and self.listen is None:
+            raise InputError("--host-name names this machine at --listen, which is missing", hint="--listen HOST:PORT")
         run = self.policy.parent
         if self.policy.name == "policy.toml" and not self.policy.exists() and run_directory.is_run(run):
             hint = f"see its verdict: gatekeeper report {run} --format text"

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from gatekeeper import host
 from gatekeeper.analysis.plan.settings import plain_of
+from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.clock import Clock, Instant, clock_gap, stamp
 from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError
 from gatekeeper.core.system import files
@@ -242,7 +243,7 @@ class Session:
         """Return how the server contradicts the policy's conditions; None if it does not, as far as it tells."""
         known = self._conditions
         if self._identity.restarted:
-            known.check(self.routes.policy, seen_process(self._identity.process), self._server.fetch)
+            known.check(self.routes.policy, seen_process(self._identity.process, self._server.name), self._server.fetch)
             self._outputs.note("conditions", parts=[asdict(one) for one in known.found])
             self._outputs.say(known.describe())
         return known.difference
@@ -349,6 +350,10 @@ def open_session(
         raise InputError(f"--plain-url {plain}: {why}", hint="start the same server without a draft there")
     with tempfile.TemporaryDirectory(prefix="gatekeeper-watch-") as logs:
         backend = attach(slo, url=config.url, plain_url=config.plain_url, models=models, base=base, logs=Path(logs))
+        if plain is not None and isinstance(backend, ServerBackend):
+            lossy = backend.find_lossy_at(plain)
+            if lossy is not None:
+                raise InputError(f"--plain-url {plain}: {lossy.message}", hint=f"{lossy.hint}, and start it again")
         identity = ModelIdentity(
             certified.manifest,
             url=config.url or slo.subject.url,

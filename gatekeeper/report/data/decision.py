@@ -155,27 +155,27 @@ def readable_time(stamp: str) -> str:
     return f"{stamp[:16].replace('T', ' ')} UTC"
 
 
-def _summary(one: WorkloadVerdict) -> WorkloadSummary:
-    speed, seen = speed_up(one), one.measured
-    given_up = best.measured if (best := _best_step(one)) is not None and not _drafts(one.setting) else {}
-    failed = [check for step in one.steps for check in step.checks if check.outcome is Outcome.FAIL]
-    drafting = seen if _drafts(one.setting) else given_up
-    plain = seen.get("plain_decode_throughput") if _drafts(one.setting) else seen.get("decode_throughput")
+def _summary(workload: WorkloadVerdict) -> WorkloadSummary:
+    speed, measured = speed_up(workload), workload.measured
+    given_up = best.measured if (best := _best_step(workload)) is not None and not _drafts(workload.setting) else {}
+    failed = [check for step in workload.steps for check in step.checks if check.outcome is Outcome.FAIL]
+    drafting = measured if _drafts(workload.setting) else given_up
+    plain = measured.get("plain_decode_throughput") if _drafts(workload.setting) else measured.get("decode_throughput")
     return WorkloadSummary(
-        one.name,
-        one.outcome,
-        one.required,
-        one.setting,
-        one.because,
+        workload.name,
+        workload.outcome,
+        workload.required,
+        workload.setting,
+        workload.because,
         speed,
         _center(plain or given_up.get("plain_decode_throughput")),
         _center(drafting.get("decode_throughput")),
         _center(drafting.get("acceptance_rate")),
         _center(drafting.get("ttft_delta")),
-        _quality(one),
-        sum(check.outcome is Outcome.PASS for check in one.checks),
-        len(one.checks),
-        len({_key(check) for check in failed} - {_key(check) for check in one.checks}),
+        _quality(workload),
+        sum(check.outcome is Outcome.PASS for check in workload.checks),
+        len(workload.checks),
+        len({_key(check) for check in failed} - {_key(check) for check in workload.checks}),
     )
 
 
@@ -191,41 +191,41 @@ def _center(figure: Mapping[str, Any] | None) -> float | None:
     return float(figure["center"]) if figure and figure["center"] is not None else None
 
 
-def speed_up(one: WorkloadVerdict) -> SpeedUp | None:
+def speed_up(workload: WorkloadVerdict) -> SpeedUp | None:
     """Return the speed against plain decoding: of the soak, else of the best setting given up, else of the sweep.
 
     Where an objective is about it, its interval is the one of the check.
     """
-    step = _best_step(one)
-    soaked: list[tuple[str, WorkloadVerdict | AbandonedStep]] = [("soak", one)]
+    step = _best_step(workload)
+    soaked: list[tuple[str, WorkloadVerdict | AbandonedStep]] = [("soak", workload)]
     soaked += [("abandoned", step)] if step is not None else []
     for source, part in soaked:
-        if _drafts(part.setting) and (seen := _ratio(part)) is not None:
-            return SpeedUp(seen["center"], seen["lo"], seen["hi"], source, part.setting)
-    tried = [swept for swept in one.choice.get("settings", ()) if swept["ratio"]]
+        if _drafts(part.setting) and (ratio := _ratio(part)) is not None:
+            return SpeedUp(ratio["center"], ratio["lo"], ratio["hi"], source, part.setting)
+    tried = [swept for swept in workload.choice.get("settings", ()) if swept["ratio"]]
     best = max(tried, key=lambda swept: float(swept["ratio"]), default=None)
     return SpeedUp(best["ratio"], best["lo"], best["hi"], "sweep", best["setting"]) if best else None
 
 
 def _ratio(part: WorkloadVerdict | AbandonedStep) -> Mapping[str, Any] | None:
-    own = (check for check in part.checks if check.against is None)
-    judged = {check.metric: check.document() for check in own if None not in {check.lo, check.hi}}
-    found = (judged.get(metric, part.measured.get(metric)) for metric in RATIOS)
-    return next((seen for seen in found if seen and seen["center"] is not None), None)
+    checks = (check for check in part.checks if check.against is None)
+    judged = {check.metric: check.document() for check in checks if None not in {check.lo, check.hi}}
+    ratios = (judged.get(metric, part.measured.get(metric)) for metric in RATIOS)
+    return next((ratio for ratio in ratios if ratio and ratio["center"] is not None), None)
 
 
-def _best_step(one: WorkloadVerdict) -> AbandonedStep | None:
+def _best_step(workload: WorkloadVerdict) -> AbandonedStep | None:
     """Return the fastest setting that was given up; None where the ratio of none was measured."""
-    known = [(float(seen["center"]), number) for number, step in enumerate(one.steps) if (seen := _ratio(step))]
-    return one.steps[max(known)[1]] if known else None
+    speeds = [(float(ratio["center"]), number) for number, step in enumerate(workload.steps) if (ratio := _ratio(step))]
+    return workload.steps[max(speeds)[1]] if speeds else None
 
 
-def _quality(one: WorkloadVerdict) -> str | None:
+def _quality(workload: WorkloadVerdict) -> str | None:
     """Describe whether the answers are those of plain decoding: by their words, or else by the canaries passed."""
-    checks = {check.metric: check for check in one.checks if check.center is not None and check.n}
+    checks = {check.metric: check for check in workload.checks if check.center is not None and check.n}
     if (agreed := checks.get("token_agreement")) is not None and agreed.center is not None:
         return f"{round(agreed.center * agreed.n)}/{agreed.n} answers as with plain decoding"
-    if (rate := one.measured.get("canary_pass_rate")) and rate["center"] is not None:
+    if (rate := workload.measured.get("canary_pass_rate")) and rate["center"] is not None:
         return f"{rate['center']:.0%} of canaries passed"
     return None
 
@@ -240,13 +240,13 @@ def rate(speed: float) -> str:
     return f"{speed:.0f}" if round(speed, 1) >= TENTHS else f"{speed:.1f}"
 
 
-def _gain(one: WorkloadSummary) -> str:
-    if one.speed is None:
-        return one.name
-    gain = short_ratio(one.speed.center)
-    if one.plain is not None and one.drafting is not None:
-        gain += f", {rate(one.plain)} → {rate(one.drafting)} tok/s"
-    return f"{one.name} ({gain})"
+def _gain(workload: WorkloadSummary) -> str:
+    if workload.speed is None:
+        return workload.name
+    gain = short_ratio(workload.speed.center)
+    if workload.plain is not None and workload.drafting is not None:
+        gain += f", {rate(workload.plain)} → {rate(workload.drafting)} tok/s"
+    return f"{workload.name} ({gain})"
 
 
 def _headline(
@@ -259,32 +259,32 @@ def _headline(
 ) -> str:
     if unfinished:
         return f"No decision yet: the run was interrupted {unfinished}"
-    said = _decision(verdict, workloads, rows)
+    headline = _decision(verdict, workloads, rows)
     warning = ""
     if verdict.grade == "demo":
         warning = "Demo, do not deploy: " if verdict.exit_code == ExitCode.OK else "Demo: "
     if alone:
         warning = "A soak alone writes no policy: "
-    return f"{warning}{said[:1].lower()}{said[1:]}" if warning else said
+    return f"{warning}{headline[:1].lower()}{headline[1:]}" if warning else headline
 
 
 def _decision(verdict: Verdict, workloads: Sequence[WorkloadSummary], rows: Sequence[ObjectiveRow]) -> str:
-    on = [one for one in workloads if one.on]
-    off = listed([one.name for one in workloads if one.outcome == "graded_back"])
-    gains = f"; {listed([_gain(one) for one in on])} would gain" if on else ""
+    on = [workload for workload in workloads if workload.on]
+    off = listed([workload.name for workload in workloads if workload.outcome == "graded_back"])
+    gains = f"; {listed([_gain(workload) for workload in on])} would gain" if on else ""
     if verdict.outcome == "unproven":
-        unproven = [one.name for one in workloads if one.outcome == "unproven"]
+        unproven = [workload.name for workload in workloads if workload.outcome == "unproven"]
         unproven += ["the host"] if any(row.about == "host" for row in rows if row.blocking) else []
         return (
             f"Change nothing: {listed(unproven) or 'the run'} {'are' if len(unproven) > 1 else 'is'} not proven{gains}"
         )
     if verdict.outcome == "promoted" and on:
         rest = f"; keep it off for {off}" if off else ""
-        return f"Turn drafting on for {listed([_gain(one) for one in on])}{rest}"
+        return f"Turn drafting on for {listed([_gain(workload) for workload in on])}{rest}"
     if verdict.outcome == "promoted":
         return f"Keep drafting off for {off}: no gain was proven"
     if verdict.outcome == "graded_back":
-        back = [one.name for one in workloads if one.required and one.outcome == "graded_back"]
+        back = [workload.name for workload in workloads if workload.required and workload.outcome == "graded_back"]
         names, why = _failing(rows, abandoned=True)
         if names == back:
             return f"Do not deploy: {why} while drafting, and the SLO requires drafting{gains}"
@@ -310,19 +310,21 @@ def _reason(verdict: Verdict, rows: Sequence[ObjectiveRow]) -> str | None:
         return None
     if verdict.incomplete:
         return verdict.incomplete
-    said = [
+    reasons = [
         f"{row.about}: {row.check.metric} {states(row.check)}"
         for row in rows
         if row.blocking and (row.check.outcome is Outcome.FAIL or verdict.outcome == "unproven")
     ]
-    named = {row.about for row in rows if row.blocking}
+    blocked = {row.about for row in rows if row.blocking}
     bad = {"failed", "unproven"} if verdict.outcome != "graded_back" else {"graded_back"}
-    said += [
-        f"{one.name}: {one.because}"
-        for one in verdict.workloads
-        if one.name not in named and one.outcome in bad and (one.outcome != "graded_back" or one.required)
+    reasons += [
+        f"{workload.name}: {workload.because}"
+        for workload in verdict.workloads
+        if workload.name not in blocked
+        and workload.outcome in bad
+        and (workload.outcome != "graded_back" or workload.required)
     ]
-    return "; ".join(said) or None
+    return "; ".join(reasons) or None
 
 
 def _next(verdict: Verdict, unfinished: str | None, extend: float | None) -> tuple[str, str]:

@@ -48,11 +48,11 @@ def curve(values: Floats, weights: Floats, answers: int, enough: Callable[[float
 
     None without a finite value of positive weight.
     """
-    kept = np.isfinite(values) & (weights > 0)
-    if not kept.any():
+    usable = np.isfinite(values) & (weights > 0)
+    if not usable.any():
         return None
-    if not kept.all():
-        values, weights = values[kept], weights[kept]
+    if not usable.all():
+        values, weights = values[usable], weights[usable]
     order = np.argsort(values)
     reached, ordered = weights[order], values[order]
     np.cumsum(reached, out=reached)
@@ -69,35 +69,50 @@ def curve(values: Floats, weights: Floats, answers: int, enough: Callable[[float
 
 def distributions(case: Case, workloads: Sequence[WorkloadVerdict]) -> tuple[Distributions, ...]:
     """Return each workload's distributions: of the last soak it speculated in, else of its best trial, else plain."""
-    return tuple(found for workload in workloads if (found := _of_workload(case, workload)).curves)
+    return tuple(
+        workload_distributions
+        for workload in workloads
+        if (workload_distributions := _of_workload(case, workload)).curves
+    )
 
 
 def _of_workload(case: Case, workload: WorkloadVerdict) -> Distributions:
-    found: tuple[str, Mapping[str, object], PairedAnswers] | None = None
+    measurement: tuple[str, Mapping[str, object], PairedAnswers] | None = None
     for name, recorded in sorted(case.soaks.items()):
-        settings = {one.setting for one in recorded.records if one.workload == workload.name and one.arm == "candidate"}
+        settings = {
+            generation.setting
+            for generation in recorded.records
+            if generation.workload == workload.name and generation.arm == "candidate"
+        }
         for knobs in sorted(settings, key=repr)[:1]:
-            found = name, dict(knobs), soak_answers(case, SoakPlan(name, {workload.name: knobs}, knobs), workload.name)
-    found = found or _of_the_sweep(case, workload)
-    if found is None:
+            measurement = (
+                name,
+                dict(knobs),
+                soak_answers(case, SoakPlan(name, {workload.name: knobs}, knobs), workload.name),
+            )
+    measurement = measurement or _of_the_sweep(case, workload)
+    if measurement is None:
         return Distributions(workload.name, "", {})
-    source, setting, evidence = found
+    source, setting, evidence = measurement
     # Where both arms were measured, plain decoding's burst gap counts for both, as in the metrics.
     arms = {"candidate": evidence, "plain": replace(evidence, answers=evidence.plain, pairs=())}
-    if not any(speculates(one.setting) for one in evidence.answers):
+    if not any(speculates(generation.setting) for generation in evidence.answers):
         arms = {"plain": evidence}
     curves: dict[str, dict[str, Curve]] = {}
-    for arm, one in arms.items():
-        enough = partial(_enough, len({answer.canary for answer in one.answers}), evidence.level)
-        for metric, made in (("ttft", _ttft(one, enough)), ("itl", _itl(one, evidence.burst_gap, enough))):
-            if made is not None:
-                curves.setdefault(metric, {})[arm] = made
+    for arm, arm_evidence in arms.items():
+        enough = partial(_enough, len({answer.canary for answer in arm_evidence.answers}), evidence.level)
+        for metric, arm_curve in (
+            ("ttft", _ttft(arm_evidence, enough)),
+            ("itl", _itl(arm_evidence, evidence.burst_gap, enough)),
+        ):
+            if arm_curve is not None:
+                curves.setdefault(metric, {})[arm] = arm_curve
     return Distributions(workload.name, source, setting, curves)
 
 
 def _of_the_sweep(case: Case, workload: WorkloadVerdict) -> tuple[str, Mapping[str, object], PairedAnswers] | None:
-    ratios = {one["trial"]: one["ratio"] or 0.0 for one in workload.choice.get("settings", ())}
-    trials = sorted(case.plan.trials, key=lambda one: (one.arm == "candidate", ratios.get(one.name, -1.0)))
+    ratios = {setting["trial"]: setting["ratio"] or 0.0 for setting in workload.choice.get("settings", ())}
+    trials = sorted(case.plan.trials, key=lambda trial: (trial.arm == "candidate", ratios.get(trial.name, -1.0)))
     sweep = case.sweep_answers(workload.name)
     for trial in reversed(trials):
         evidence = sweep.paired(trial)
@@ -112,11 +127,11 @@ def _enough(canaries: int, level: float, quantile: float) -> bool:
 
 
 def _ttft(evidence: PairedAnswers, enough: Callable[[float], bool]) -> Curve | None:
-    seen = [value for one in successful(evidence.answers) if (value := ttft(one.answer)) is not None]
-    return curve(np.array(seen), np.ones(len(seen)), len(seen), enough)
+    values = [value for generation in successful(evidence.answers) if (value := ttft(generation.answer)) is not None]
+    return curve(np.array(values), np.ones(len(values)), len(values), enough)
 
 
 def _itl(evidence: PairedAnswers, together_s: float, enough: Callable[[float], bool]) -> Curve | None:
     """Return the token-normalised gaps: a burst of m tokens after a gap g counts m times g/m."""
-    gaps = gather_bursts([one.answer for one in successful(evidence.answers)], together_s).per_token()
+    gaps = gather_bursts([generation.answer for generation in successful(evidence.answers)], together_s).per_token()
     return curve(gaps.values, gaps.tokens, int(np.sum(gaps.sizes > 0)), enough)

@@ -48,7 +48,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "system_throughput_ratio": ("(tokens / wall time) of drafting / the same of plain decoding", _SLOWER),
     "decode_throughput": ("(tokens - those of the first arrival) / (last arrival - first arrival)", _SLOW),
     "prefill_throughput": (
-        "(prompt tokens - cached tokens) / time to first token",
+        "prompt tokens / the server's time to read them",
         "use shorter prompts, or allow less",
     ),
     "ttft": ("first arrival with content - sent", _LATE),
@@ -96,6 +96,8 @@ METRICS: dict[str, tuple[str, str]] = {
     "fan_variation": ("largest - smallest fan speed", _COOL),
     "power_mean": ("energy / time", _POWER),
     "energy_per_token": ("energy / output tokens", _POWER),
+    "system_power_mean": ("energy / time", _POWER),
+    "system_energy_per_token": ("energy / output tokens", _POWER),
 }
 """By the name of a metric: its formula, and what to do where an objective on it fails."""
 
@@ -213,7 +215,7 @@ REASONS: dict[Reason, tuple[str, str]] = {
 def entries() -> tuple[GlossaryEntry, ...]:
     """Return every word, by kind."""
     return (
-        *(GlossaryEntry(one.name, "metric", one.description, *METRICS[one.name]) for one in ALL),
+        *(GlossaryEntry(metric.name, "metric", metric.description, *METRICS[metric.name]) for metric in ALL),
         *(GlossaryEntry(word, "outcome", means, "", remedy) for word, (means, remedy) in OUTCOMES.items()),
         *(GlossaryEntry(word, "finding", means, "", remedy) for word, (means, remedy) in FINDINGS.items()),
         *(GlossaryEntry(reason.value, "reason", means, "", remedy) for reason, (means, remedy) in REASONS.items()),
@@ -222,5 +224,5 @@ def entries() -> tuple[GlossaryEntry, ...]:
 
 def explained(word: str) -> list[GlossaryEntry]:
     """Return the entries of *word*, as people write it: with spaces, hyphens or capitals."""
-    wanted = word.strip().lower().replace(" ", "_").replace("-", "_")
-    return [one for one in entries() if one.word == wanted]
+    normalised = word.strip().lower().replace(" ", "_").replace("-", "_")
+    return [entry for entry in entries() if entry.word == normalised]

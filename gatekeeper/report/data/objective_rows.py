@@ -51,28 +51,34 @@ def objective_rows(verdict: Verdict) -> Iterable[ObjectiveRow]:
             key = about, check.metric, check.bound, check.threshold
             tried.setdefault(key, []).append((setting, check, over, blocking))
 
-    for one in verdict.workloads:
-        back = one.outcome == "graded_back" and one.required
-        for step in one.steps:
-            note(one.name, step.setting, _standing(step), over=True, blocking=back)
+    for workload in verdict.workloads:
+        back = workload.outcome == "graded_back" and workload.required
+        for step in workload.steps:
+            note(workload.name, step.setting, _standing(step), over=True, blocking=back)
             failed = [check for check in step.host_checks if check.outcome is Outcome.FAIL]
             note("host", step.setting, failed, over=True, blocking=back)
-        bad = [check for check in one.checks if check.outcome is not Outcome.PASS]
-        note(one.name, one.setting, bad, over=False, blocking=True)
-    note("host", {}, [one for one in verdict.host_checks if one.outcome is not Outcome.PASS], over=False, blocking=True)
+        bad = [check for check in workload.checks if check.outcome is not Outcome.PASS]
+        note(workload.name, workload.setting, bad, over=False, blocking=True)
+    note(
+        "host",
+        {},
+        [check for check in verdict.host_checks if check.outcome is not Outcome.PASS],
+        over=False,
+        blocking=True,
+    )
     rows = []
-    for (about, *_), many in tried.items():
-        worst = max(check.outcome for _, check, _, _ in many)
-        kept = sorted(
-            ((s, check) for s, check, _, _ in many if check.outcome is worst), key=lambda one: -_nearness(one[1])
+    for (about, *_), attempts in tried.items():
+        worst = max(check.outcome for _, check, _, _ in attempts)
+        closest_first = sorted(
+            ((s, check) for s, check, _, _ in attempts if check.outcome is worst), key=lambda pair: -_nearness(pair[1])
         )
         rows.append(
             ObjectiveRow(
                 about,
-                tuple(kept),
-                any(blocking for *_, blocking in many),
-                all(over for _, _, over, _ in many),
-                failed_remedy(kept[0][1]) if worst is Outcome.FAIL else remedy(kept[0][1]),
+                tuple(closest_first),
+                any(blocking for *_, blocking in attempts),
+                all(over for _, _, over, _ in attempts),
+                failed_remedy(closest_first[0][1]) if worst is Outcome.FAIL else remedy(closest_first[0][1]),
             )
         )
     return sorted(rows, key=lambda row: (not row.blocking, -row.check.outcome))
@@ -82,8 +88,8 @@ def failed_remedy(check: Check) -> str:
     """Return what to do where an objective failed."""
     if check.against is not None:
         return "undo what changed since the certified run; gatekeeper bisect finds which version it was"
-    _, known = glossary.METRICS.get(check.metric, ("", ""))
-    return known or "change the draft, the setting or the bound"
+    _, advice = glossary.METRICS.get(check.metric, ("", ""))
+    return advice or "change the draft, the setting or the bound"
 
 
 def _standing(step: AbandonedStep) -> list[Check]:

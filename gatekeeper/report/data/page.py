@@ -69,7 +69,9 @@ def page_data(
             extend=extension(case, verdict),
             alone=case.plan.fixed is not None,
         ),
-        run=next((str(one.detail["run"]) for one in happened if one.kind == "begin" and "run" in one.detail), ""),
+        run=next(
+            (str(event.detail["run"]) for event in happened if event.kind == "begin" and "run" in event.detail), ""
+        ),
     )
 
 
@@ -77,7 +79,7 @@ def _reached(happened: Sequence[Event]) -> str:
     if not happened:
         return "before its first event was recorded"
     last = happened[-1]
-    stages = [str(one.detail.get("soak") or one.detail["stage"]) for one in happened if "stage" in one.detail]
+    stages = [str(event.detail.get("soak") or event.detail["stage"]) for event in happened if "stage" in event.detail]
     during = f"during {stages[-1]}" if stages else "before its first answer"
     at = f"{last.at[:19].replace('T', ' ')} UTC"
     return f"{during}, at {at}" if last.kind == "interrupted" else f"{during}, after {at} ({last.kind})"

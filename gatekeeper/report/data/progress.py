@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from gatekeeper.analysis.passes import PASSES
 from gatekeeper.core.clock import wall_seconds
 from gatekeeper.core.records import Event, Generation, Reading, Role
 from gatekeeper.core.text import describe_point, describe_setting
@@ -25,12 +26,7 @@ FEW = 3
 FORECAST_PARTS = {
     "sweep": ("sweep",),
     "soak": ("plain_blocks", "closing"),
-    "forced check": ("forced_check",),
-    "plain words": (),
-    "near-ties": ("near_ties",),
-    "warm cache": ("warm_cache",),
-    "warm-up": ("pauses",),
-    "distribution": ("first_tokens",),
+    **{each.stage: (each.name,) for each in PASSES},
 }
 """The stages in their order, each with the parts of its forecast that scale with the measured speed."""
 PRESSURE = {1: "normal", 2: "warning", 4: "critical"}
@@ -169,8 +165,8 @@ class Progress:
         """Return what to show now."""
         with self._lock:
             now, part = self._now(), self._part
-            left = part.left(now)
-            over = part.most if part.seconds is not None and left is None else None
+            part_left = part.left(now)
+            over = part.most if part.seconds is not None and part_left is None else None
             return Snapshot(
                 slo=self._slo,
                 stage=self._stage,
@@ -178,11 +174,11 @@ class Progress:
                 answered=part.answered,
                 of=None if part.seconds else part.of,
                 share=part.share(now),
-                left=left,
-                run_left=self._run_left(now, left) if over is None else None,
+                left=part_left,
+                run_left=self._run_left(now, part_left) if over is None else None,
                 over=over,
                 faults=self._faults,
-                rows=tuple(one.row(name) for name, one in self._workloads.items()),
+                rows=tuple(workload.row(name) for name, workload in self._workloads.items()),
                 host=self._host,
                 elapsed=self._before_begin + max(0.0, now - self._begun) if self._begun else self._clock() - self._made,
                 before=self._phases()[0],
@@ -191,11 +187,11 @@ class Progress:
 
     def _phases(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the stages that are over and those that follow; a stage that is run alone has neither."""
-        whole = {"sweep", "soak"} <= self._ahead
-        if not whole or self._kind == "done":
+        full_run = {"sweep", "soak"} <= self._ahead
+        if not full_run or self._kind == "done":
             return (), ()
-        here = PHASES.index(self._kind) if self._kind in PHASES else PHASES.index("soak")
-        return PHASES[:here], PHASES[here + 1 :]
+        current = PHASES.index(self._kind) if self._kind in PHASES else PHASES.index("soak")
+        return PHASES[:current], PHASES[current + 1 :]
 
     def _advance(self, at: str) -> None:
         instant = wall_seconds(at)
@@ -220,10 +216,12 @@ class Progress:
         if isinstance(detail.get("expected"), Mapping):  # a soak's, with the answer times that the sweep measured
             self._expected, self._pace = _forecast(detail["expected"]), 1.0
         chosen = settings if isinstance(settings, Mapping) else {}
-        kept = self._workloads if stage in FORECAST_PARTS else {}
+        workloads = self._workloads if stage in FORECAST_PARTS else {}
         self._workloads = {
-            name: WorkloadProgress(describe_setting(chosen[name]) if name in chosen else "" if chosen else one.setting)
-            for name, one in kept.items()
+            name: WorkloadProgress(
+                describe_setting(chosen[name]) if name in chosen else "" if chosen else workload.setting
+            )
+            for name, workload in workloads.items()
         }
         self._stage = str(detail.get("soak", "")) if stage == "soak" else stage
         self._kind, self._since, self._soaked = stage, self._at, 0.0
@@ -249,12 +247,12 @@ class Progress:
         self._part = part
 
     def _answer(self, detail: Mapping[str, Any]) -> None:
-        made = detail["generation"]
-        if not isinstance(made, Generation):
-            made = _GENERATION.validate_python(made)
-        self._workloads.setdefault(made.workload, WorkloadProgress()).take(made)
-        self._faults += made.answer.fault is not None
-        self._count(detail, warmup=made.role is Role.WARMUP)
+        generation = detail["generation"]
+        if not isinstance(generation, Generation):
+            generation = _GENERATION.validate_python(generation)
+        self._workloads.setdefault(generation.workload, WorkloadProgress()).take(generation)
+        self._faults += generation.answer.fault is not None
+        self._count(detail, warmup=generation.role is Role.WARMUP)
 
     def _count(self, detail: Mapping[str, Any], *, warmup: bool = False) -> None:
         if int(detail.get("answered", self._part.answered)) < self._part.answered:  # a pass counts each arm anew
@@ -269,7 +267,7 @@ class Progress:
             each, expected = part.each(self._at), self._expected.get("sweep")
             self._pace = each * self._planned / expected if each is not None and expected else None
 
-    def _run_left(self, now: float, left: float | None) -> float | None:
+    def _run_left(self, now: float, part_left: float | None) -> float | None:
         """Return the time left of this stage, plus the forecast of the later ones at the pace of the sweep."""
         stages = list(FORECAST_PARTS)
         if self._pace is None or self._kind not in stages:
@@ -278,15 +276,15 @@ class Progress:
         soak = self._expected.get("soak", 0.0)
         rest = self._pace * sum(self._expected.get(name, 0.0) for stage in after for name in FORECAST_PARTS[stage])
         if self._kind == "sweep":
-            return None if left is None else left + rest + soak
-        here = self._pace * sum(self._expected.get(name, 0.0) for name in FORECAST_PARTS[self._kind])
+            return None if part_left is None else part_left + rest + soak
+        stage_forecast = self._pace * sum(self._expected.get(name, 0.0) for name in FORECAST_PARTS[self._kind])
         timed = self._soaked
         if self._part.seconds is not None:
             timed += min(now - self._part.begun, self._part.seconds)
         untimed = now - self._since - timed
         clocked = max(0.0, soak - timed) if self._kind == "soak" else 0.0
-        known = left if left is not None and self._part.seconds is None else 0.0
-        return rest + clocked + max(known, here - untimed)
+        counted_left = part_left if part_left is not None and self._part.seconds is None else 0.0
+        return rest + clocked + max(counted_left, stage_forecast - untimed)
 
 
 def _forecast(expected: Mapping[str, Any]) -> dict[str, float]:
@@ -306,30 +304,34 @@ def _count(detail: Mapping[str, Any], key: str) -> int | None:
 
 def _gauges(values: Mapping[str, Any]) -> Iterable[Gauge]:
     """Describe a sample of the host; headroom and pressure are shown even where they are unknown."""
-    seen = {
-        name: one if isinstance(one, Reading) else _READING.validate_python(one)
-        for name, one in values.items()
+    readings = {
+        name: reading if isinstance(reading, Reading) else _READING.validate_python(reading)
+        for name, reading in values.items()
         if name in {"memory_headroom", "memory_pressure_level", "swap_used", "subject_footprint", "thermal_level"}
     }
-    room, pressure = _number(seen, "memory_headroom"), _number(seen, "memory_pressure_level")
-    yield Gauge(f"{show_bytes(room)} free") if room is not None else Gauge(f"memory {_status(seen, 'memory_headroom')}")
+    room, pressure = _number(readings, "memory_headroom"), _number(readings, "memory_pressure_level")
+    yield (
+        Gauge(f"{show_bytes(room)} free")
+        if room is not None
+        else Gauge(f"memory {_status(readings, 'memory_headroom')}")
+    )
     if pressure is None:
-        yield Gauge(f"pressure {_status(seen, 'memory_pressure_level')}")
+        yield Gauge(f"pressure {_status(readings, 'memory_pressure_level')}")
     else:
         yield Gauge(f"pressure {PRESSURE.get(int(pressure), f'level {pressure:g}')}", alarming=pressure > 1)
-    if (held := _number(seen, "subject_footprint")) is not None:
-        yield Gauge(f"footprint {show_bytes(held)}")
-    if (swap := _number(seen, "swap_used")) is not None:
+    if (footprint := _number(readings, "subject_footprint")) is not None:
+        yield Gauge(f"footprint {show_bytes(footprint)}")
+    if (swap := _number(readings, "swap_used")) is not None:
         yield Gauge(f"swap {show_bytes(swap)}")
-    if (thermal := _number(seen, "thermal_level")) is not None:
+    if (thermal := _number(readings, "thermal_level")) is not None:
         yield Gauge(f"thermal level {thermal:g}", alarming=thermal > 0)
 
 
-def _number(seen: Mapping[str, Reading], name: str) -> float | None:
-    reading = seen.get(name)
-    known = reading is not None and reading.status == "ok" and isinstance(reading.value, int | float)
-    return float(reading.value) if known and reading is not None and reading.value is not None else None
+def _number(readings: Mapping[str, Reading], name: str) -> float | None:
+    reading = readings.get(name)
+    measured = reading is not None and reading.status == "ok" and isinstance(reading.value, int | float)
+    return float(reading.value) if measured and reading is not None and reading.value is not None else None
 
 
-def _status(seen: Mapping[str, Reading], name: str) -> str:
-    return seen[name].status.replace("_", " ") if name in seen else "absent"
+def _status(readings: Mapping[str, Reading], name: str) -> str:
+    return readings[name].status.replace("_", " ") if name in readings else "absent"

@@ -25,66 +25,71 @@ class RegionGrid:
 
 def bounds_of(region: Mapping[str, Any]) -> RouteRegion:
     """Return the conditions of a region of verdict.json, as the policy has them."""
-    known = {one["axis"]: {key: one[key] for key in AxisBounds.model_fields if key in one} for one in region["axes"]}
-    return RouteRegion.model_validate(known)
+    bounds = {
+        axis["axis"]: {key: axis[key] for key in AxisBounds.model_fields if key in axis} for axis in region["axes"]
+    }
+    return RouteRegion.model_validate(bounds)
 
 
 def grids(region: Mapping[str, Any]) -> list[RegionGrid]:
     """Return a grid for each pair of axes; of a single axis its row."""
     axes = region["axes"]
     if len(axes) == 1:
-        (one,) = axes
-        columns = _values(one)
+        (axis,) = axes
+        columns = _values(axis)
         return [
-            RegionGrid(one["axis"], columns, None, (0.0,), (tuple(_cell(region, {one["axis"]: at}) for at in columns),))
+            RegionGrid(
+                axis["axis"], columns, None, (0.0,), (tuple(_cell(region, {axis["axis"]: at}) for at in columns),)
+            )
         ]
-    found = []
+    region_grids = []
     for down, across in combinations(axes, 2):
         columns, rows = _values(across), _values(down)
         cells = tuple(
             tuple(_cell(region, {down["axis"]: row, across["axis"]: column}) for column in columns) for row in rows
         )
-        found.append(RegionGrid(across["axis"], columns, down["axis"], rows, cells))
-    return found
+        region_grids.append(RegionGrid(across["axis"], columns, down["axis"], rows, cells))
+    return region_grids
 
 
 def _values(axis: Mapping[str, Any]) -> tuple[float, ...]:
     """Return the certified value of an axis and those around it; what a limit covers anyway is left out."""
-    others = [one["value"] for one in axis["values"] if one["outcome"] != "certified"]
-    return tuple(sorted({axis["certified"], *others}))
+    neighbours = [point["value"] for point in axis["values"] if point["outcome"] != "certified"]
+    return tuple(sorted({axis["certified"], *neighbours}))
 
 
 def _cell(region: Mapping[str, Any], at: Mapping[str, float]) -> str:
-    axes: dict[str, Any] = {one["axis"]: one for one in region["axes"]}
-    moved = {axis: value for axis, value in at.items() if value != axes[axis]["certified"]}
+    axes: dict[str, Any] = {axis["axis"]: axis for axis in region["axes"]}
+    differing = {axis: value for axis, value in at.items() if value != axes[axis]["certified"]}
     words = {
-        axis: next(one["outcome"] for one in axes[axis]["values"] if one["value"] == value)
-        for axis, value in moved.items()
+        axis: next(point["outcome"] for point in axes[axis]["values"] if point["value"] == value)
+        for axis, value in differing.items()
     }
-    if not moved:
+    if not differing:
         return "certified"
-    if len(moved) == 1:
+    if len(differing) == 1:
         return str(next(iter(words.values())))
-    measured = next((one["outcome"] for one in region["points"] if one["point"] == moved), None)
+    measured = next((point["outcome"] for point in region["points"] if point["point"] == differing), None)
     if measured is not None:
         return str(measured)
-    here = {axis: one["certified"] for axis, one in axes.items()}
+    values = {name: axis["certified"] for name, axis in axes.items()}
     # A context is bounded by the tokens that were counted, which are fewer than the value names.
-    here |= {
-        axis: min(value, axes[axis]["at_most"]) if words[axis] == "inside" else value for axis, value in moved.items()
+    values |= {
+        axis: min(value, axes[axis]["at_most"]) if words[axis] == "inside" else value
+        for axis, value in differing.items()
     }
-    return "inside" if bounds_of(region).beyond(here) is None else "open"
+    return "inside" if bounds_of(region).beyond(values) is None else "open"
 
 
 def conditions(region: Mapping[str, Any]) -> list[str]:
     """Return the conditions in words: `temperature <= 0.7` for each axis alone, then for all of them together."""
     axes: Sequence[Mapping[str, Any]] = region["axes"]
-    alone = [_range(one, "") for one in axes]
+    alone = [_range(axis, "") for axis in axes]
     if len(axes) < 2:
         return alone
-    if not all("together_at_most" in one for one in axes):
+    if not all("together_at_most" in axis for axis in axes):
         return [*alone, "one axis at a time: no corner of several is proven"]
-    return [*alone, f"together: {', '.join(_range(one, 'together_') for one in axes)}"]
+    return [*alone, f"together: {', '.join(_range(axis, 'together_') for axis in axes)}"]
 
 
 def _range(axis: Mapping[str, Any], which: str) -> str:

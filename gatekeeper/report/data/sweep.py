@@ -79,39 +79,44 @@ def sweep_data(case: Case, workloads: Sequence[WorkloadVerdict]) -> SweepData:
             evidence = sweep.paired(trial)
             rows += _answers(trial, evidence)
             for metric in METRICS:
-                if (seen := estimate_of(metric, evidence)) is not None:
-                    estimates[workload.name, trial.name, metric] = seen
-        for one in workload.choice.get("settings", ()):
-            if one["ratio"] is not None:
-                estimates[workload.name, one["trial"], one["measure"]] = (one["ratio"], one["lo"], one["hi"], one["n"])
-    kept = every_nth(rows, MOST_ROWS, lambda row: row.fault)
-    return SweepData(tuple(_settings(case.plan.trials)), tuple(kept), estimates, len(rows) - len(kept))
+                if (interval := estimate_of(metric, evidence)) is not None:
+                    estimates[workload.name, trial.name, metric] = interval
+        for setting in workload.choice.get("settings", ()):
+            if setting["ratio"] is not None:
+                estimates[workload.name, setting["trial"], setting["measure"]] = (
+                    setting["ratio"],
+                    setting["lo"],
+                    setting["hi"],
+                    setting["n"],
+                )
+    thinned = every_nth(rows, MOST_ROWS, lambda row: row.fault)
+    return SweepData(tuple(_settings(case.plan.trials)), tuple(thinned), estimates, len(rows) - len(thinned))
 
 
 def every_nth(answers: Sequence[Thinned], most: int, fault: Callable[[Thinned], str | None]) -> list[Thinned]:
     """Keep every n-th answer so that at most *most* are left, and every one with a fault."""
     step = -(-len(answers) // most) if answers else 1
-    return [one for number, one in enumerate(answers) if number % step == 0 or fault(one) is not None]
+    return [answer for number, answer in enumerate(answers) if number % step == 0 or fault(answer) is not None]
 
 
 def _settings(trials: Sequence[Trial]) -> Iterator[SweepSetting]:
-    default = next((dict(one.setting) for one in trials if one.arm == "candidate"), {})
-    for one in trials:
-        knobs = dict(one.setting)
-        conditions = {knob: value for knob, value in one.setting if knob != "draft" and value is not None}
-        moved = tuple(knob for knob in {**default, **knobs} if knobs.get(knob) != default.get(knob))
-        shown = setting_document(one.setting) | conditions
-        yield SweepSetting(one.name, one.arm, shown, moved if one.arm == "candidate" else ())
+    default = next((dict(trial.setting) for trial in trials if trial.arm == "candidate"), {})
+    for trial in trials:
+        knobs = dict(trial.setting)
+        conditions = {knob: value for knob, value in trial.setting if knob != "draft" and value is not None}
+        changed = tuple(knob for knob in {**default, **knobs} if knobs.get(knob) != default.get(knob))
+        document = setting_document(trial.setting) | conditions
+        yield SweepSetting(trial.name, trial.arm, document, changed if trial.arm == "candidate" else ())
 
 
 def estimate_of(metric: str, evidence: PairedAnswers) -> tuple[float, float, float, int] | None:
     """Return centre, lower and upper bound, and the number of canaries; None where nothing can be estimated."""
     if not evidence.answers or (BY_NAME[metric].against_plain and not evidence.pairs):
         return None
-    seen = estimate(metric, evidence)
-    if not isinstance(seen, Estimate):
+    metric_estimate = estimate(metric, evidence)
+    if not isinstance(metric_estimate, Estimate):
         return None
-    near = seen.rounded()
+    near = metric_estimate.rounded()
     return near.center, near.lo, near.hi, near.n
 
 
@@ -120,29 +125,31 @@ def _answers(trial: Trial, evidence: PairedAnswers) -> Iterator[SweepAnswer]:
     speed = partial(decode_rate, together_s=together)
     pairs = {id(pair[0]): pair for pair in evidence.pairs}
 
-    def ratio(one: Generation, read: Any) -> float | None:
-        found = paired_ratios([pairs[id(one)]], read, greedy=evidence.greedy)[0] if id(one) in pairs else {}
-        return found[one.canary][0] if found else None
+    def ratio(generation: Generation, read: Any) -> float | None:
+        ratios = (
+            paired_ratios([pairs[id(generation)]], read, greedy=evidence.greedy)[0] if id(generation) in pairs else {}
+        )
+        return ratios[generation.canary][0] if ratios else None
 
     def stall(answer: Answer) -> float | None:
         return max((gap for gap, _ in bursts(answer, together)), default=None)
 
-    for one in evidence.answers:
-        answer = one.answer
+    for generation in evidence.answers:
+        answer = generation.answer
         figures = (
-            ratio(one, speed),
-            ratio(one, answer_rate),
+            ratio(generation, speed),
+            ratio(generation, answer_rate),
             speed(answer),
             ttft(answer),
             stall(answer),
             acceptance_rate(answer),
         )
         yield SweepAnswer(
-            one.workload,
+            generation.workload,
             trial.name,
-            one.canary,
-            one.repeat,
-            one.arm,
+            generation.canary,
+            generation.repeat,
+            generation.arm,
             answer.output_tokens,
             answer.text[:EXCERPT],
             answer.fault,

@@ -157,37 +157,42 @@ class _Axis:
 
 def timelines(case: Case, transitions: Sequence[Transition], happened: Sequence[Event]) -> tuple[Timeline, ...]:
     """Return every soak that has answers, in the order of the run."""
-    found = [
+    soaks = [
         _timeline(case, name, _known(case, recorded.records), transitions, happened)
         for name, recorded in sorted(case.soaks.items())
     ]
-    return tuple(one for one in found if one is not None)
+    return tuple(soak for soak in soaks if soak is not None)
 
 
 def _known(case: Case, recorded: Sequence[Generation]) -> list[Generation]:
     """Leave out records of workloads that are not in the SLO: a damaged record can name any."""
-    return [one for one in recorded if one.workload in case.canaries]
+    return [generation for generation in recorded if generation.workload in case.canaries]
 
 
 def _timeline(
     case: Case, name: str, recorded: Sequence[Generation], transitions: Sequence[Transition], happened: Sequence[Event]
 ) -> Timeline | None:
     answers = [
-        (ended, one) for one in recorded if one.role is not Role.WARMUP and (ended := wall_seconds(one.at)) is not None
+        (ended, generation)
+        for generation in recorded
+        if generation.role is not Role.WARMUP and (ended := wall_seconds(generation.at)) is not None
     ]
     if not answers:
         return None
     spans: dict[int, tuple[float, float]] = {}
-    for ended, one in answers:
-        sent = ended - (one.answer.ended_ns - one.answer.sent_ns) / 1e9
-        begin, end = spans.get(one.segment, (sent, ended))
-        spans[one.segment] = min(begin, sent), max(end, ended)
+    for ended, generation in answers:
+        sent = ended - (generation.answer.ended_ns - generation.answer.sent_ns) / 1e9
+        begin, end = spans.get(generation.segment, (sent, ended))
+        spans[generation.segment] = min(begin, sent), max(end, ended)
     axis = _Axis(list(spans.values()))
     every = HostColumns.of(case.host_samples)
     instants = [wall_seconds(at) if phase == name else None for at, phase in zip(every.at, every.phase, strict=True)]
     samples = every.select([at is not None for at in instants])
     places = [axis.place(at) for at in instants if at is not None]
-    settings = {one.workload: one.setting for one in sorted(recorded, key=lambda one: one.arm == "candidate")}
+    settings = {
+        generation.workload: generation.setting
+        for generation in sorted(recorded, key=lambda generation: generation.arm == "candidate")
+    }
     gathered = {
         workload: soak_answers(case, SoakPlan(name, {workload: knobs}, knobs), workload)
         for workload, knobs in settings.items()
@@ -195,40 +200,54 @@ def _timeline(
     incidents = _incidents(happened, name, axis)
     return Timeline(
         name,
-        min(one.at for _, one in answers),
+        min(generation.at for _, generation in answers),
         rounded(axis.length),
         {workload: setting_document(knobs) for workload, knobs in settings.items()},
-        _dots(answers, axis, {name: one.burst_gap for name, one in gathered.items()}),
+        _dots(answers, axis, {name: evidence.burst_gap for name, evidence in gathered.items()}),
         _windows(gathered, axis),
         tuple(_lane(samples, places, axis.length, *lane) for lane in LANES),
-        tuple(sorted((*incidents, *_steps(transitions, axis)), key=lambda one: one.at)),
+        tuple(sorted((*incidents, *_steps(transitions, axis)), key=lambda mark: mark.at)),
         tuple(_gaps(places, axis.length, incidents)),
         len(answers),
     )
 
 
 def _dots(answers: Sequence[tuple[float, Generation]], axis: _Axis, together_s: Mapping[str, float]) -> tuple[Dot, ...]:
-    found = []
-    for ended, one in every_nth(answers, MOST_ANSWERS, lambda pair: pair[1].answer.fault):
-        speed = decode_rate(one.answer, together_s[one.workload]) if one.answer.fault is None else None
-        tokens, near = one.answer.output_tokens, rounded(speed) if speed is not None else None
-        found.append(Dot(axis.place(ended), near, one.workload, one.arm, one.canary, tokens, one.answer.fault))
-    return tuple(found)
+    dots = []
+    for ended, generation in every_nth(answers, MOST_ANSWERS, lambda pair: pair[1].answer.fault):
+        speed = (
+            decode_rate(generation.answer, together_s[generation.workload]) if generation.answer.fault is None else None
+        )
+        tokens, near = generation.answer.output_tokens, rounded(speed) if speed is not None else None
+        dots.append(
+            Dot(
+                axis.place(ended),
+                near,
+                generation.workload,
+                generation.arm,
+                generation.canary,
+                tokens,
+                generation.answer.fault,
+            )
+        )
+    return tuple(dots)
 
 
 def _windows(gathered: Mapping[str, PairedAnswers], axis: _Axis) -> tuple[Window, ...]:
-    found = []
+    windows = []
     for workload, evidence in gathered.items():
         length = evidence.window_s
         begun: dict[int, float] = {}
-        for one in sorted(successful(evidence.answers), key=lambda one: one.answer.sent_ns):
-            if (ended := wall_seconds(one.at)) is not None:
-                begun.setdefault(one.segment, ended - (one.answer.ended_ns - one.answer.sent_ns) / 1e9)
+        for generation in sorted(successful(evidence.answers), key=lambda generation: generation.answer.sent_ns):
+            if (ended := wall_seconds(generation.at)) is not None:
+                begun.setdefault(
+                    generation.segment, ended - (generation.answer.ended_ns - generation.answer.sent_ns) / 1e9
+                )
         for (segment, number), rate in sorted(acceptance_windows(evidence).items()):
             if segment in begun and rate is not None:
                 begin = begun[segment] + number * length
-                found.append(Window(axis.place(begin), axis.place(begin + length), workload, rounded(rate)))
-    return tuple(found)
+                windows.append(Window(axis.place(begin), axis.place(begin + length), workload, rounded(rate)))
+    return tuple(windows)
 
 
 def _lane(
@@ -239,16 +258,16 @@ def _lane(
     unit: str,
     worst: Callable[[Sequence[float]], float],
 ) -> HostLane:
-    found = readings(samples, name)
+    lane_readings = readings(samples, name)
     buckets: dict[int, list[tuple[float, float]]] = {}
-    for at, value in zip(places, found.numbers.tolist(), strict=True):
+    for at, value in zip(places, lane_readings.numbers.tolist(), strict=True):
         if math.isfinite(value):
             buckets.setdefault(math.floor(at / length * BUCKETS) if length else 0, []).append((at, value))
     points = tuple(
-        (rounded(median(at for at, _ in held)), rounded(worst([value for _, value in held])))
-        for _, held in sorted(buckets.items())
+        (rounded(median(at for at, _ in bucket)), rounded(worst([value for _, value in bucket])))
+        for _, bucket in sorted(buckets.items())
     )
-    lost = found.counted(missing_status, finite=False)
+    lost = lane_readings.counted(missing_status, finite=False)
     missing = ", ".join(f"{status} in {count} of {len(samples)} samples" for status, count in lost.most_common())
     return HostLane(name, unit, points, len(samples), missing if samples else "no samples")
 
@@ -261,14 +280,14 @@ def _gaps(places: Sequence[float], length: float, incidents: Sequence[Mark]) -> 
     longest = max(GAP * length, 3 * median(end - begin for begin, end in edges))
     for begin, end in edges:
         if end - begin > longest:
-            begun = [one for one in incidents if one.kind in UNJUDGED and one.at <= end]
+            begun = [mark for mark in incidents if mark.kind in UNJUDGED and mark.at <= end]
             because = INCIDENTS[begun[-1].kind] if begun and begun[-1].at >= begin - GAP * length else "no samples"
             yield Unsampled(begin, end, because)
 
 
 def _incidents(happened: Sequence[Event], name: str, axis: _Axis) -> list[Mark]:
     """Return the events of a soak; those of other soaks are left out by name or by time."""
-    found = []
+    marks = []
     for event in happened:
         at, detail = wall_seconds(event.at), event.detail
         if at is None or event.kind not in INCIDENTS or not axis.begin - 1 <= at <= axis.end + 1:
@@ -277,8 +296,8 @@ def _incidents(happened: Sequence[Event], name: str, axis: _Axis) -> list[Mark]:
             continue
         if event.kind == "block" and "soak" not in detail:
             continue
-        found.append(Mark(axis.place(at), event.kind, INCIDENTS[event.kind] + _because(detail)))
-    return found
+        marks.append(Mark(axis.place(at), event.kind, INCIDENTS[event.kind] + _because(detail)))
+    return marks
 
 
 def _because(detail: Mapping[str, Any]) -> str:
@@ -287,9 +306,9 @@ def _because(detail: Mapping[str, Any]) -> str:
 
 
 def _steps(transitions: Sequence[Transition], axis: _Axis) -> list[Mark]:
-    found = []
+    marks = []
     for step in transitions:
         at = wall_seconds(step.at)
         if at is not None and axis.begin < at <= axis.end + 1:
-            found.append(Mark(axis.place(at), "transition", f"{step.workload}: {step.because}"))
-    return found
+            marks.append(Mark(axis.place(at), "transition", f"{step.workload}: {step.because}"))
+    return marks

@@ -67,30 +67,30 @@ class WorkloadProgress:
     stale: bool = False
     """More answers came since the ratio was computed."""
 
-    def take(self, made: Generation) -> None:
+    def take(self, generation: Generation) -> None:
         """Take one answer; a warm-up changes the setting alone."""
-        trial = None if made.arm == "plain" else made.trial
-        answer = made.answer
+        trial = None if generation.arm == "plain" else generation.trial
+        answer = generation.answer
         if trial is not None:
-            self.drafting, self.setting = trial, describe_setting(dict(made.setting))
-        if made.role is Role.WARMUP:
+            self.drafting, self.setting = trial, describe_setting(dict(generation.setting))
+        if generation.role is Role.WARMUP:
             return
         self.answered += 1
         from gatekeeper.analysis.metrics.timing import decode_or_answer_rate  # noqa: PLC0415 (numpy, once it measures)
 
         if (speed := decode_or_answer_rate(answer)) is not None:
             self.speeds.setdefault(trial, deque(maxlen=RECENT)).append(speed)
-            self.logs.setdefault(trial, _Logs()).add(made.canary, speed)
+            self.logs.setdefault(trial, _Logs()).add(generation.canary, speed)
             self.stale = True
-        seen = answer.rounds or answer.claims
-        if seen.drafted and seen.accepted is not None:
-            self.rates.setdefault(trial, deque(maxlen=RECENT)).append(seen.accepted / seen.drafted)
+        counts = answer.rounds or answer.claims
+        if counts.drafted and counts.accepted is not None:
+            self.rates.setdefault(trial, deque(maxlen=RECENT)).append(counts.accepted / counts.drafted)
 
     def row(self, name: str) -> WorkloadRow:
         """Return the latest figures of the workload *name*."""
         trial = self.drafting or ""
         recent = (self.speeds.get(None), self.speeds.get(trial), self.rates.get(trial))
-        plain, drafting, acceptance = (fmean(one) if one else None for one in recent)
+        plain, drafting, acceptance = (fmean(values) if values else None for values in recent)
         if self.stale:
             self.ratio, self.stale = self._ratio(trial), False
         return WorkloadRow(name, self.setting, plain, drafting, acceptance, self.answered, self.ratio)
@@ -102,5 +102,5 @@ class WorkloadProgress:
             return None
         from gatekeeper.analysis.stats.intervals import geometric_mean_ratio  # noqa: PLC0415 (numpy, for a live ratio)
 
-        seen = geometric_mean_ratio(pairs, LIVE_LEVEL)
-        return (seen.center, seen.lo, seen.hi) if isinstance(seen, Estimate) else None
+        estimate = geometric_mean_ratio(pairs, LIVE_LEVEL)
+        return (estimate.center, estimate.lo, estimate.hi) if isinstance(estimate, Estimate) else None

@@ -54,7 +54,7 @@ class Scale:
     def ticks(self, most: int = 5, *, seconds: bool = False) -> list[float]:
         """Return round values inside the scale; for *seconds* those of a clock, such as 30, 60 and 300."""
         if seconds and not self.log:
-            step = next((one for one in CLOCK if (self.hi - self.lo) / one <= most), 0.0)
+            step = next((step for step in CLOCK if (self.hi - self.lo) / step <= most), 0.0)
             if step:
                 first, last = math.ceil(self.lo / step), math.floor(self.hi / step)
                 return [number * step for number in range(first, last + 1)]
@@ -63,8 +63,8 @@ class Scale:
 
 def scale(values: Iterable[float], *, pad: float = 0.06, floor: float | None = None, log: bool | None = None) -> Scale:
     """Return a scale that contains *values*, logarithmic where they span a wide range; *floor* is always inside."""
-    held = [value for value in (*values, *([] if floor is None else [floor])) if math.isfinite(value)]
-    lo, hi = min(held, default=0.0), max(held, default=1.0)
+    finite = [value for value in (*values, *([] if floor is None else [floor])) if math.isfinite(value)]
+    lo, hi = min(finite, default=0.0), max(finite, default=1.0)
     if log is None:
         log = lo > 0 and hi / lo > LOG_FROM
     if log:
@@ -83,23 +83,23 @@ def _round_ticks(lo: float, hi: float, most: int) -> list[float]:
 
 def _log_ticks(lo: float, hi: float, most: int) -> list[float]:
     for by in ((1, 2, 5), (1, 3), (1,)):
-        found = [
+        ticks = [
             head * 10.0**decade
             for decade in range(math.floor(math.log10(lo)), math.ceil(math.log10(hi)) + 1)
             for head in by
             if lo <= head * 10.0**decade <= hi
         ]
-        if len(found) <= most:
-            return found
-    return found[:: -(-len(found) // most)]
+        if len(ticks) <= most:
+            return ticks
+    return ticks[:: -(-len(ticks) // most)]
 
 
 def interval(check: Check) -> Markup:
     """Draw a measured interval against its bound, on a scale with figures; the side that passes is shaded."""
-    seen = [value for value in (check.lo, check.center, check.hi) if value is not None]
+    figures = [value for value in (check.lo, check.center, check.hi) if value is not None]
     metric = BY_NAME.get(check.metric)
-    one = [1.0] if metric is not None and metric.speed_ratio else []
-    across = scale([*seen, *one, check.threshold], pad=0.2, log=False)
+    reference = [1.0] if metric is not None and metric.speed_ratio else []
+    across = scale([*figures, *reference, check.threshold], pad=0.2, log=False)
     at = 100 * across.share(check.threshold)
     passing = (at, 100 - at) if check.bound == "at_least" else (0.0, at)
     parts = [
@@ -108,18 +108,22 @@ def interval(check: Check) -> Markup:
         _measured(check, across),
         el("line", class_="bound", x1=f"{at:.2f}%", x2=f"{at:.2f}%", y1="16", y2="36"),
         _label(across, check.threshold, f"bound {bound(check)}", 11, "word"),
-        *_ticks(across, metric.show if metric is not None else lambda value: show(value, check.unit), one=bool(one)),
+        *_ticks(
+            across,
+            metric.show if metric is not None else lambda value: show(value, check.unit),
+            speed_ratio=bool(reference),
+        ),
     ]
-    wanted = f"{check.bound.replace('_', ' ')} {show(check.threshold, check.unit)}"
-    return _strip(parts, f"{check.outcome.word}: {measured(check)}, objective {wanted}")
+    required = f"{check.bound.replace('_', ' ')} {show(check.threshold, check.unit)}"
+    return _strip(parts, f"{check.outcome.word}: {measured(check)}, objective {required}")
 
 
-def _ticks(across: Scale, write: Callable[[float], str], *, one: bool) -> Iterator[Markup]:
-    """Label a scale below its bar; *one* always has 1x, which is plain decoding."""
-    ticks = [at for at in across.ticks(3) if not one or abs(across.share(at) - across.share(1.0)) > LABEL]
-    for at in [*ticks, *([1.0] if one else [])]:
+def _ticks(across: Scale, write: Callable[[float], str], *, speed_ratio: bool) -> Iterator[Markup]:
+    """Label a scale below its bar; a *speed_ratio* always has 1x, which is plain decoding."""
+    ticks = [at for at in across.ticks(3) if not speed_ratio or abs(across.share(at) - across.share(1.0)) > LABEL]
+    for at in [*ticks, *([1.0] if speed_ratio else [])]:
         yield el("line", class_="tick", x1=across.percent(at), x2=across.percent(at), y1="31", y2="35")
-        yield _label(across, at, "1x = plain" if one and at == 1.0 else write(at), 46)
+        yield _label(across, at, "1x = plain" if speed_ratio and at == 1.0 else write(at), 46)
 
 
 def _label(across: Scale, value: float, text: str, y: int, kind: str | None = None) -> Markup:
@@ -141,14 +145,14 @@ def _measured(check: Check, across: Scale) -> Markup:
 
 def speedup(center: float, lo: float, hi: float, across: Scale, kind: str) -> Markup:
     """Draw a ratio to plain decoding on a scale that workloads share; 1x is plain decoding."""
-    one = across.percent(1.0)
+    plain = across.percent(1.0)
     begin, end = sorted((100 * across.share(1.0), 100 * across.share(center)))
     parts = [
         el("line", class_="axis", x1="0", x2="100%", y1="26", y2="26"),
         el("rect", class_=f"gain {kind}", x=f"{begin:.2f}%", y="21", width=f"{end - begin:.2f}%", height="10"),
         el("line", class_=f"whisker {kind}", x1=across.percent(lo), x2=across.percent(hi), y1="26", y2="26"),
-        el("line", class_="bound", x1=one, x2=one, y1="16", y2="36"),
-        *_ticks(across, lambda value: f"{value:g}x", one=True),
+        el("line", class_="bound", x1=plain, x2=plain, y1="16", y2="36"),
+        *_ticks(across, lambda value: f"{value:g}x", speed_ratio=True),
     ]
     return _strip(parts, f"{center:.3g} times plain decoding, between {lo:.3g} and {hi:.3g}")
 
@@ -201,9 +205,9 @@ def plot(
     if read is not None:
         points = [[round(100 * x.share(a), 2), b] for a, b in read[0]]
         reading |= {"data_read": json.dumps(points), "data_unit": read[1]}
-    whole = height + (20 if x_show is not None else 2)
-    area = _svg(*grid, paths, *over, *foot, height=whole, class_="area", role="img", aria_label=label, **reading)
-    return el("div", _svg(*side, height=whole, class_="side", aria_hidden="true"), area, class_="plot")
+    full_height = height + (20 if x_show is not None else 2)
+    area = _svg(*grid, paths, *over, *foot, height=full_height, class_="area", role="img", aria_label=label, **reading)
+    return el("div", _svg(*side, height=full_height, class_="side", aria_hidden="true"), area, class_="plot")
 
 
 def _svg(*parts: Markup, height: int, **attributes: str) -> Markup:
@@ -212,11 +216,11 @@ def _svg(*parts: Markup, height: int, **attributes: str) -> Markup:
 
 def _apart(across: Scale, ticks: Sequence[float]) -> list[float]:
     """Drop the ticks whose labels would touch on a narrow screen."""
-    kept: list[float] = []
+    spaced: list[float] = []
     for tick in ticks:
-        if not kept or across.share(tick) - across.share(kept[-1]) >= LABEL:
-            kept.append(tick)
-    return kept
+        if not spaced or across.share(tick) - across.share(spaced[-1]) >= LABEL:
+            spaced.append(tick)
+    return spaced
 
 
 def _path(line: Line, x: Scale, y: Scale, height: int) -> Markup:

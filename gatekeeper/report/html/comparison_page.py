@@ -9,12 +9,12 @@ from gatekeeper.report.html.page import document
 
 def render(pairs: Sequence[comparison.Pair]) -> str:
     """Return the document: what is proven better or worse, the runs, and a table for each workload."""
-    first, *others = comparison.headlines(pairs)
+    first, *rest = comparison.headlines(pairs)
     hero = el(
         "header",
         el("p", "gatekeeper", el("span", " · runs compared"), class_="eyebrow"),
         el("h1", first),
-        *(el("p", one, class_="lede") for one in others),
+        *(el("p", headline, class_="lede") for headline in rest),
         class_="hero",
     )
     return document("gatekeeper: runs compared", hero, [_runs(pairs), *map(_workload, comparison.tables(pairs))])
@@ -22,11 +22,11 @@ def render(pairs: Sequence[comparison.Pair]) -> str:
 
 def _runs(pairs: Sequence[comparison.Pair]) -> Markup:
     heads = ("", *comparison.RUN_HEADS, "Run")
-    remarks = [el("li", one) for one in comparison.remarks(pairs)]
+    remarks = [el("li", remark) for remark in comparison.remarks(pairs)]
     return section("Runs", table(heads, comparison.runs(pairs), "plainly"), el("ul", *remarks) if remarks else None)
 
 
-def _workload(one: comparison.WorkloadTable) -> Markup:
-    refusals = [el("p", f"Not compared: {refusal}", class_="dim") for refusal in one.refusals]
-    rows = table(("Metric", *one.heads), one.rows, "plainly") if one.rows else None
-    return section(one.name, *refusals, rows)
+def _workload(workload: comparison.WorkloadTable) -> Markup:
+    refusals = [el("p", f"Not compared: {refusal}", class_="dim") for refusal in workload.refusals]
+    rows = table(("Metric", *workload.heads), workload.rows, "plainly") if workload.rows else None
+    return section(workload.name, *refusals, rows)

@@ -16,17 +16,17 @@ HEIGHT = 110
 """Pixels of a chart."""
 
 
-def render(found: Mapping[str, Any]) -> str:
+def render(history: Mapping[str, Any]) -> str:
     """Return the page of what `gatekeeper history` found."""
-    parts = [_group(slo["slo"], host, runs) for slo in found["slos"] for host, runs in by_host(slo["runs"]).items()]
-    if found["unreadable"]:
-        rows = [(one["run"], one["because"]) for one in found["unreadable"]]
+    parts = [_group(slo["slo"], host, runs) for slo in history["slos"] for host, runs in by_host(slo["runs"]).items()]
+    if history["unreadable"]:
+        rows = [(run["run"], run["because"]) for run in history["unreadable"]]
         parts.append(section("Cannot be read", table(("Run", "Because"), rows, "plainly")))
-    total = sum(len(slo["runs"]) for slo in found["slos"])
+    total = sum(len(slo["runs"]) for slo in history["slos"])
     hero = el(
         "header",
         el("p", "gatekeeper", el("span", " · history"), class_="eyebrow"),
-        el("h1", f"{counted(total, 'run')} of {counted(len(found['slos']), 'SLO')}"),
+        el("h1", f"{counted(total, 'run')} of {counted(len(history['slos']), 'SLO')}"),
         el(
             "p",
             "Each mark is the soak of one run with its confidence interval; the dashed line is the bound of the "
@@ -53,7 +53,7 @@ def _group(slo: str, host: str, runs: Sequence[Mapping[str, Any]]) -> Markup:
     passed = sum(run["outcome"] == "promoted" for run in runs)
     return section(
         f"{slo} on {host}",
-        el("div", *(one for one in drawn if one), class_="columns few"),
+        el("div", *(chart for chart in drawn if chart), class_="columns few"),
         table(HEADS, rows, "nights"),
         about=f"{counted(len(runs), 'run')}, {passed} promoted.",
         name=f"{slo}-{host}".lower().replace(" ", "-"),
@@ -61,11 +61,20 @@ def _group(slo: str, host: str, runs: Sequence[Mapping[str, Any]]) -> Markup:
 
 
 def _chart(name: str, runs: Sequence[Mapping[str, Any]]) -> Markup | None:
-    seen = [(at, run, one) for at, run in enumerate(runs) if (one := run["workloads"].get(name)) and one["speed"]]
-    if not seen:
+    soaks = [
+        (at, run, workload)
+        for at, run in enumerate(runs)
+        if (workload := run["workloads"].get(name)) and workload["speed"]
+    ]
+    if not soaks:
         return None
-    bounds = [(at + edge, one["bound"]) for at, _, one in seen if one["bound"] is not None for edge in (-0.5, 0.5)]
-    values = [one["speed"][end] for _, _, one in seen for end in ("lo", "hi")]
+    bounds = [
+        (at + edge, workload["bound"])
+        for at, _, workload in soaks
+        if workload["bound"] is not None
+        for edge in (-0.5, 0.5)
+    ]
+    values = [workload["speed"][end] for _, _, workload in soaks for end in ("lo", "hi")]
     across = Scale(-0.5, len(runs) - 0.5)
     up = charts.scale([1.0, *values, *(bound for _, bound in bounds)], log=False)
 
@@ -73,16 +82,16 @@ def _chart(name: str, runs: Sequence[Mapping[str, Any]]) -> Markup | None:
         return HEIGHT * (1 - up.share(value))
 
     marks = [charts.level(row(1.0), "axis one")]
-    for at, run, one in seen:
-        speed, x = one["speed"], across.percent(at)
+    for at, run, workload in soaks:
+        speed, x = workload["speed"], across.percent(at)
         ends = {"y1": f"{row(speed['lo']):.1f}", "y2": f"{row(speed['hi']):.1f}"}
-        tip = f"{run['at'][:16]}Z\n{phrases.spaced(one['outcome'])}, {describe_setting(one['setting'])}\n"
-        tip += f"{phrases.ratio(speed, 'center')}" + (f", bound {one['bound']:g}x" if one["bound"] else "")
-        marks.append(el("line", class_=f"whisker {one['outcome']}", x1=x, x2=x, **ends))
+        tip = f"{run['at'][:16]}Z\n{phrases.spaced(workload['outcome'])}, {describe_setting(workload['setting'])}\n"
+        tip += f"{phrases.ratio(speed, 'center')}" + (f", bound {workload['bound']:g}x" if workload["bound"] else "")
+        marks.append(el("line", class_=f"whisker {workload['outcome']}", x1=x, x2=x, **ends))
         marks.append(
             el(
                 "circle",
-                class_=f"center {one['outcome']}",
+                class_=f"center {workload['outcome']}",
                 cx=x,
                 cy=f"{row(speed['center']):.1f}",
                 r="4.5",
@@ -99,7 +108,7 @@ def _chart(name: str, runs: Sequence[Mapping[str, Any]]) -> Markup | None:
         y_show=lambda value: f"{value:g}x",
         lines=[Line(bounds, "limit", step=True)],
         over=marks,
-        label=f"{name}: speed against plain decoding over {counted(len(seen), 'run')}",
+        label=f"{name}: speed against plain decoding over {counted(len(soaks), 'run')}",
     )
     return el("figure", el("figcaption", el("strong", name)), drawing)
 
@@ -108,8 +117,11 @@ def _row(run: Mapping[str, Any]) -> tuple[str, ...]:
     outcome = run["outcome"]
     demo = " (demo)" if run["grade"] == "demo" else ""
     speeds = [
-        note(f"{name} {phrases.ratio(one['speed'], 'center') if one['speed'] else phrases.spaced(one['outcome'])}")
-        for name, one in run["workloads"].items()
+        note(
+            f"{name} "
+            + (phrases.ratio(workload["speed"], "center") if workload["speed"] else phrases.spaced(workload["outcome"]))
+        )
+        for name, workload in run["workloads"].items()
     ]
     return (
         join(el("strong", f"{run['at'][:16].replace('T', ' ')}"), note(run["run"])),
@@ -126,5 +138,5 @@ def _row(run: Mapping[str, Any]) -> tuple[str, ...]:
 def _reasons(run: Mapping[str, Any]) -> Iterator[str]:
     if run["trouble"]:
         yield f"not trusted: {run['trouble']}"
-    for one in run["failed"]:
-        yield f"{one['about']}: {one['metric']}: {one['because']}"
+    for check in run["failed"]:
+        yield f"{check['about']}: {check['metric']}: {check['because']}"

@@ -57,7 +57,7 @@ def facts(pairs: Iterable[tuple[str, str]], kind: str) -> Markup:
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], kind: str) -> Markup:
     """Return a table; on a narrow screen its rows become cards, so each cell names its column."""
-    head = el("thead", el("tr", *(el("th", one, scope="col") for one in heads)))
+    head = el("thead", el("tr", *(el("th", title, scope="col") for title in heads)))
     body = (
         el("tr", *(el("td", el("div", cell), data_head=name) for name, cell in zip(heads, row, strict=True)))
         for row in rows
@@ -70,7 +70,7 @@ def embedded(document: Any, identity: str) -> Markup:
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")
-    text = _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    text = _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
     return Markup(f'<script type="application/json" id="{_escaped(identity)}">{text}</script>')
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gatekeeper.core.metrics import BY_NAME, Metric, shown_as
-from gatekeeper.core.text import describe_setting
+from gatekeeper.core.text import describe_setting, one_line
 from gatekeeper.core.units import show
 from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report import phrases
@@ -42,28 +42,32 @@ def _card(row: ObjectiveRow) -> Markup:
         given_up += f", the closest of {len(row.tried)} settings; all were given up"
     elif row.abandoned:
         given_up += ", which was given up"
-    others = [el("li", f"{describe_setting(setting)}: {states(one)}") for setting, one in row.tried[1:] if setting]
+    other_settings = [
+        el("li", f"{describe_setting(setting)}: {states(check)}") for setting, check in row.tried[1:] if setting
+    ]
     return el(
         "article",
         el("h3", f"{phrases.CHECK_GLYPHS[check.outcome]} {row.about}: ", breakable(check.metric)),
         el("p", el("strong", f"{states(check)}."), f" {given_up}." if given_up else "", class_="lead"),
         charts.interval(check),
-        el("p", el("b", "Why it matters: "), check.why),
+        el("p", el("b", "Why it matters: "), one_line(check.why)),
         el("p", el("b", "What to do: "), f"{passes}{row.remedy}."),
-        el("details", el("summary", "Other settings that failed it"), el("ul", *others)) if others else None,
+        el("details", el("summary", "Other settings that failed it"), el("ul", *other_settings))
+        if other_settings
+        else None,
         class_=f"card {'bad' if row.blocking else 'minor'}",
     )
 
 
 def matrix(page: PageData) -> Markup:
     """Return the objectives as rows and the workloads as columns; each cell opens to its chart and its evidence."""
-    names = [one.name for one in page.verdict.workloads]
+    names = [workload.name for workload in page.verdict.workloads]
     rows = _rows(page)
-    host = [_Row(one, {"host": (one, None)}) for one in page.verdict.host_checks]
+    host = [_Row(check, {"host": (check, None)}) for check in page.verdict.host_checks]
     checks = [cell[0] for row in (*rows, *host) for cell in row.cells.values() if cell[1] is None]
     if not rows and not host:
         return section("Objectives", el("p", "No objective applies."), name="objectives")
-    head = el("tr", *(el("th", one, scope="col") for one in ("Objective", *names)))
+    head = el("tr", *(el("th", column, scope="col") for column in ("Objective", *names)))
     lines = [_line(row, names) for row in rows]
     lines += [_line(row, ["host"], span=len(names)) for row in host]
     count = f"{phrases.passed(checks)} of {len(checks)} checks passed{'' if page.gaps else ', nothing is unproven'}"
@@ -80,14 +84,14 @@ def _table(head: Markup, lines: Iterable[Markup]) -> Markup:
 
 
 def _rows(page: PageData) -> list[_Row]:
-    found: dict[Key, _Row] = {}
+    rows: dict[Key, _Row] = {}
     for workload in page.verdict.workloads:
         tried = [(check, None) for check in workload.checks]
         tried += [(check, step.setting) for step in reversed(workload.steps) for check in step.checks]  # type: ignore[misc]
         for check, setting in tried:
-            row = found.setdefault((check.metric, check.bound, check.threshold), _Row(check))
+            row = rows.setdefault((check.metric, check.bound, check.threshold), _Row(check))
             row.cells.setdefault(workload.name, (check, setting))
-    return list(found.values())
+    return list(rows.values())
 
 
 def _line(row: _Row, names: Iterable[str], span: int | None = None) -> Markup:
@@ -98,7 +102,7 @@ def _line(row: _Row, names: Iterable[str], span: int | None = None) -> Markup:
         el("span", f" {phrases.bound(check)}", class_="bar"),
         el("span", " · host", class_="dim") if span else None,
         scope="row",
-        title=check.why,
+        title=one_line(check.why),
     )
     cells = (
         el("td", _cell(*row.cells[name]) if name in row.cells else _none(), data_head=name, colspan=span)
@@ -124,7 +128,7 @@ def _cell(check: Check, setting: Mapping[str, Any] | None) -> Markup:
         *map(note, phrases.scopes(check)),
         note(check.because) if check.outcome is not Outcome.PASS or check.metric in phrases.TESTS else None,
         note(f"Measured: {BY_NAME[check.metric].description}") if check.metric in BY_NAME else None,
-        note(f"Why: {check.why}"),
+        note(f"Why: {one_line(check.why)}"),
         class_=f"cell {word}{' given-up' if given_up else ''}",
     )
 

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from gatekeeper.analysis.verdict.remedies import Gap
 from gatekeeper.core.slo import CERTIFICATION_S
-from gatekeeper.core.text import describe_setting, last_part, listed
+from gatekeeper.core.text import describe_setting, last_part, listed, one_line
 from gatekeeper.core.units import show_memory, show_ratio, show_seconds
 from gatekeeper.core.verdict import WorkloadVerdict
 from gatekeeper.report import phrases
@@ -22,15 +22,15 @@ from gatekeeper.report.html.markup import Markup, el, embedded, facts, join, not
 def render(page: PageData) -> str:
     """Return the document; it loads nothing, and its Content-Security-Policy forbids any loading."""
     parts = [
-        one
-        for one in (
+        part
+        for part in (
             objective_matrix.failures(page),
             _workloads(page),
             objective_matrix.matrix(page),
             _gaps(page.gaps),
             *sections.sections(page),
         )
-        if one
+        if part
     ]
     title = f"{page.verdict.slo}: {phrases.spaced(phrases.state(page))}"
     data = embedded(sections.sweep_document(page), "sweep-data")
@@ -65,7 +65,7 @@ def _rules(style: str, script: str, *, live: bool) -> str:
 
     The page of a run under way may ask its own server for the next version.
     """
-    digests = (base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in (style, script))
+    digests = (base64.b64encode(hashlib.sha256(source.encode()).digest()).decode() for source in (style, script))
     allowed = (f"{kind} 'sha256-{digest}'" for kind, digest in zip(("style-src", "script-src"), digests, strict=True))
     ask = ("connect-src 'self'",) if live else ()
     return "; ".join(("default-src 'none'", *allowed, *ask, "base-uri 'none'", "form-action 'none'"))
@@ -73,8 +73,8 @@ def _rules(style: str, script: str, *, live: bool) -> str:
 
 def _contents(parts: Sequence[Markup]) -> Markup:
     """Return links to the sections, by the ids and titles that their headings have."""
-    found = (re.search(r'<h2 id="([^"]*)"><a [^>]*>(.*?)</a>', one) for one in parts)
-    links = (el("a", Markup(one[2]), href=f"#{one[1]}") for one in found if one)
+    headings = (re.search(r'<h2 id="([^"]*)"><a [^>]*>(.*?)</a>', part) for part in parts)
+    links = (el("a", Markup(heading[2]), href=f"#{heading[1]}") for heading in headings if heading)
     return el("nav", *links, aria_label="Contents")
 
 
@@ -111,7 +111,7 @@ def _hero(page: PageData) -> Markup:
                 el("span", headline),
             ),
             el("p", f"{reason}.", class_="lede") if reason else None,
-            el("p", page.slo.why, class_="dim") if page.slo.why else None,
+            el("p", one_line(page.slo.why), class_="dim") if page.slo.why else None,
             el(
                 "p",
                 f"{decision.advice[:1].upper()}{decision.advice[1:]}. " if decision.advice else None,
@@ -154,7 +154,7 @@ def _host(page: PageData) -> str:
 def _target(page: PageData) -> str:
     subject = page.slo.subject
     name = last_part(subject.target) if subject.target else subject.url
-    drafts = listed([last_part(one) for one in subject.drafts])
+    drafts = listed([last_part(draft) for draft in subject.drafts])
     return f"{name or '?'}{f' with {drafts}' if drafts else ''} on {subject.backend}"
 
 
@@ -163,27 +163,27 @@ def _sign(state: str, class_: str | None = None) -> Markup:
 
 
 def _workloads(page: PageData) -> Markup:
-    speeds = [one.speed for one in page.decision.workloads if one.speed]
+    speeds = [workload.speed for workload in page.decision.workloads if workload.speed]
     across = charts.scale(
-        [1.1, *(value for one in speeds for value in (one.center, one.lo, one.hi))], floor=0.0, log=False
+        [1.1, *(value for speed in speeds for value in (speed.center, speed.lo, speed.hi))], floor=0.0, log=False
     )
     pairs = zip(page.decision.workloads, page.verdict.workloads, strict=True)
-    cards = [_workload(one, judged, across) for one, judged in pairs]
+    cards = [_workload(summary, judged, across) for summary, judged in pairs]
     blended = phrases.routing(page.verdict)
     return section(
         "Workloads", el("div", *cards, class_="cards"), el("p", blended, class_="dim note") if blended else None
     )
 
 
-def _workload(one: WorkloadSummary, judged: WorkloadVerdict, across: charts.Scale) -> Markup:
+def _workload(summary: WorkloadSummary, judged: WorkloadVerdict, across: charts.Scale) -> Markup:
     """Return a card: whether to draft, how much faster, with which setting, and whether the answers stay the same."""
-    back = one.outcome == "graded_back"
-    kind = "failed" if back and one.required else one.outcome
-    rates = [rate(value) for value in (one.plain, None if back else one.drafting) if value is not None]
-    speed = one.speed
-    need = f"speculation {'required' if one.required else 'optional'}"
-    pill = el("span", _sign(one.outcome), f" {phrases.spaced(one.outcome)}", class_=f"pill {kind}", title=need)
-    rates = [f"plain {rates[0]}"] if rates and (back or one.drafting is None) else rates
+    back = summary.outcome == "graded_back"
+    kind = "failed" if back and summary.required else summary.outcome
+    rates = [rate(value) for value in (summary.plain, None if back else summary.drafting) if value is not None]
+    speed = summary.speed
+    need = f"speculation {'required' if summary.required else 'optional'}"
+    pill = el("span", _sign(summary.outcome), f" {phrases.spaced(summary.outcome)}", class_=f"pill {kind}", title=need)
+    rates = [f"plain {rates[0]}"] if rates and (back or summary.drafting is None) else rates
     big = "off" if back else f"{speed.center:.2f}x" if speed else "?"
     parts: list[Markup | None] = [
         el("p", el("strong", big, class_="big"), f" {' → '.join(rates)} tok/s" if rates else None, class_="speed")
@@ -194,23 +194,23 @@ def _workload(one: WorkloadSummary, judged: WorkloadVerdict, across: charts.Scal
             charts.speedup(speed.center, speed.lo, speed.hi, across, kind),
             note(f"{speed.where or 'in the soak'}: {ratio}"),
         ]
-    shown = (
-        ("Policy", describe_setting(one.setting)),
-        ("Acceptance", f"{one.acceptance:.0%}" if one.acceptance is not None else None),
-        ("Quality", one.quality),
-        ("First token", _later(one.ttft_delta) if one.ttft_delta is not None else None),
-        ("Checks", phrases.checks_passed(one, " of ", " passed") or "none apply"),
+    figures = (
+        ("Policy", describe_setting(summary.setting)),
+        ("Acceptance", f"{summary.acceptance:.0%}" if summary.acceptance is not None else None),
+        ("Quality", summary.quality),
+        ("First token", _later(summary.ttft_delta) if summary.ttft_delta is not None else None),
+        ("Checks", phrases.checks_passed(summary, " of ", " passed") or "none apply"),
     )
     account = [el("p", line, class_="dim") for line in phrases.account(judged.choice)]
     return el(
         "article",
-        el("h3", one.name, pill),
+        el("h3", summary.name, pill),
         *parts,
-        facts([(name, value) for name, value in shown if value], "figures"),
+        facts([(name, value) for name, value in figures if value], "figures"),
         el(
             "details",
             el("summary", "Why"),
-            el("p", f"{one.because} ({need})", class_="dim"),
+            el("p", f"{summary.because} ({need})", class_="dim"),
             *account,
         ),
         class_=f"card {kind}",
@@ -219,9 +219,9 @@ def _workload(one: WorkloadSummary, judged: WorkloadVerdict, across: charts.Scal
 
 def _gaps(gaps: tuple[Gap, ...]) -> Markup | None:
     rows = [
-        (el("strong", one.about), one.because, one.remedy)
-        for one in gaps
-        if one.about != "the grade"  # the ribbon and the next step say that
+        (el("strong", gap.about), gap.because, gap.remedy)
+        for gap in gaps
+        if gap.about != "the grade"  # the ribbon and the next step say that
     ]
     heads = ("What", "Because", "What would prove it")
     return section("What was not proven", table(heads, rows, "gaps"), name="open") if rows else None

@@ -18,26 +18,26 @@ ABOUT = (
 
 def regions(verdict: Verdict) -> Markup | None:
     """Return the section; None where no workload has a region."""
-    found = [_workload(one.name, one.region) for one in verdict.workloads if one.region]
-    return section("Certified region", *found, about=ABOUT) if found else None
+    blocks = [_workload(workload.name, workload.region) for workload in verdict.workloads if workload.region]
+    return section("Certified region", *blocks, about=ABOUT) if blocks else None
 
 
 def _workload(name: str, region: Mapping[str, Any]) -> Markup:
     heads = ("Point", "Outcome", "Because", "Answers")
     rows = [
         (
-            describe_point(one["point"]),
-            _pill(one["outcome"]),
-            one["because"],
-            str(one["answers"]),
+            describe_point(point["point"]),
+            _pill(point["outcome"]),
+            point["because"],
+            str(point["answers"]),
         )
-        for one in region["points"]
+        for point in region["points"]
     ]
     alone = region["soak_alone"]
     return join(
         el("h3", name),
         el("p", "; ".join(conditions(region))),
-        *(_grid(one) for one in grids(region)),
+        *(_grid(grid) for grid in grids(region)),
         el("details", el("summary", "Probed points"), table(heads, rows, "probes")) if rows else None,
         note(f"Proven at the certified point alone: {', '.join(alone)}") if alone else None,
         el("p", region["because"]) if "because" in region else None,

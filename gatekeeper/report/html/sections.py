@@ -22,7 +22,7 @@ CURVES = {"ttft": "Time to first token", "itl": "Time per token after it"}
 
 def sections(page: PageData) -> list[Markup]:
     """Return the sections that follow the objectives; those with nothing to show are left out."""
-    found = (
+    parts = (
         regions(page.verdict),
         _sweep(page),
         _distributions(page),
@@ -31,49 +31,57 @@ def sections(page: PageData) -> list[Markup]:
         _findings(page),
         _files(page),
     )
-    return [one for one in found if one]
+    return [part for part in parts if part]
 
 
 def sweep_document(page: PageData) -> dict[str, Any]:
     """Return the data from which the page's script draws the sweep; texts and names are stored once, with an index."""
-    seen = page.sweep
+    sweep = page.sweep
     names: dict[str, int] = {}
     texts: dict[str, int] = {}
-    workloads = [one.name for one in page.verdict.workloads]
-    trials = [one.name for one in seen.settings]
+    workloads = [workload.name for workload in page.verdict.workloads]
+    trials = [setting.name for setting in sweep.settings]
     rows = [
         [
-            workloads.index(one.workload),
-            trials.index(one.trial),
-            names.setdefault(one.canary, len(names)),
-            one.repeat,
-            one.tokens,
-            texts.setdefault(one.excerpt, len(texts)),
-            texts.setdefault(one.fault, len(texts)) if one.fault is not None else None,
-            *one.figures,
+            workloads.index(answer.workload),
+            trials.index(answer.trial),
+            names.setdefault(answer.canary, len(names)),
+            answer.repeat,
+            answer.tokens,
+            texts.setdefault(answer.excerpt, len(texts)),
+            texts.setdefault(answer.fault, len(texts)) if answer.fault is not None else None,
+            *answer.figures,
         ]
-        for one in seen.rows
+        for answer in sweep.rows
     ]
     return {
         "workloads": workloads,
         "settings": [
-            {"name": one.name, "arm": one.arm, "moved": one.moved, "label": _label(one.name, one.knobs)}
-            for one in seen.settings
+            {
+                "name": setting.name,
+                "arm": setting.arm,
+                "moved": setting.moved,
+                "label": _label(setting.name, setting.knobs),
+            }
+            for setting in sweep.settings
         ],
         "metrics": [
             {
-                "name": one,
-                "unit": BY_NAME[one].unit,
-                "description": BY_NAME[one].description,
-                "ratio": BY_NAME[one].against_plain,
+                "name": metric,
+                "unit": BY_NAME[metric].unit,
+                "description": BY_NAME[metric].description,
+                "ratio": BY_NAME[metric].against_plain,
             }
-            for one in METRICS
+            for metric in METRICS
         ],
-        "chosen": [_chosen(page, one.setting) for one in page.verdict.workloads],
-        "ended": [f"{phrases.spaced(one.outcome)}, {describe_setting(one.setting)}" for one in page.verdict.workloads],
+        "chosen": [_chosen(page, workload.setting) for workload in page.verdict.workloads],
+        "ended": [
+            f"{phrases.spaced(workload.outcome)}, {describe_setting(workload.setting)}"
+            for workload in page.verdict.workloads
+        ],
         "estimates": [
-            [workloads.index(workload), trials.index(trial), METRICS.index(metric), *seen]
-            for (workload, trial, metric), seen in seen.estimates.items()
+            [workloads.index(workload), trials.index(trial), METRICS.index(metric), *interval]
+            for (workload, trial, metric), interval in sweep.estimates.items()
             if metric in METRICS and trial in trials
         ],
         "canaries": list(names),
@@ -91,8 +99,8 @@ def _label(name: str, knobs: Mapping[str, Any]) -> str:
 
 def _chosen(page: PageData, setting: Mapping[str, Any]) -> int | None:
     """Return the trial of the sweep with the setting a workload ends in; None where no trial has exactly that one."""
-    for number, one in enumerate(page.sweep.settings):
-        if one.arm == "candidate" and setting.get("draft") and setting.items() <= one.knobs.items():
+    for number, trial in enumerate(page.sweep.settings):
+        if trial.arm == "candidate" and setting.get("draft") and setting.items() <= trial.knobs.items():
             return number
     return None
 
@@ -112,9 +120,12 @@ def _sweep(page: PageData) -> Markup | None:
     ]
     tables = [
         part
-        for one in page.verdict.workloads
-        if one.choice.get("settings")
-        for part in (el("h3", one.name), table(SWEEP_HEADS, map(_swept_row, one.choice["settings"]), "plainly"))
+        for workload in page.verdict.workloads
+        if workload.choice.get("settings")
+        for part in (
+            el("h3", workload.name),
+            table(SWEEP_HEADS, map(_swept_row, workload.choice["settings"]), "plainly"),
+        )
     ]
     return section(
         "Sweep",
@@ -127,13 +138,13 @@ def _sweep(page: PageData) -> Markup | None:
     )
 
 
-def _swept_row(one: Mapping[str, Any]) -> tuple[str, ...]:
-    accepted = one["acceptance_rate"]
+def _swept_row(swept: Mapping[str, Any]) -> tuple[str, ...]:
+    accepted = swept["acceptance_rate"]
     return (
-        describe_setting(one["setting"]),
-        phrases.ratio(one) if one["ratio"] else one.get("because", "-"),
+        describe_setting(swept["setting"]),
+        phrases.ratio(swept) if swept["ratio"] else swept.get("because", "-"),
         "-" if accepted is None else f"{accepted:.2f}",
-        str(one["n"]),
+        str(swept["n"]),
     )
 
 
@@ -141,12 +152,12 @@ def _distributions(page: PageData) -> Markup | None:
     if not page.distributions:
         return None
     columns, rows = [], []
-    for one in page.distributions:
-        source = f"{one.source}, {describe_setting(one.setting)}"
-        figures = [_curves(CURVES[metric], arms) for metric, arms in one.curves.items()]
-        columns.append(el("div", el("h3", one.workload), *figures))
-        medians = [_medians(one.curves.get(metric, {})) for metric in CURVES]
-        rows.append((el("strong", one.workload), *medians, el("span", source, class_="dim")))
+    for distributions in page.distributions:
+        source = f"{distributions.source}, {describe_setting(distributions.setting)}"
+        figures = [_curves(CURVES[metric], arms) for metric, arms in distributions.curves.items()]
+        columns.append(el("div", el("h3", distributions.workload), *figures))
+        medians = [_medians(distributions.curves.get(metric, {})) for metric in CURVES]
+        rows.append((el("strong", distributions.workload), *medians, el("span", source, class_="dim")))
     about = (
         "The share of answers (time to first token) or tokens (time per token) that arrived within a time. Further "
         "left is faster. Where the curves cross, one arm is faster for most and slower for some. A percentile is "
@@ -164,17 +175,17 @@ def _distributions(page: PageData) -> Markup | None:
 
 
 def _medians(arms: Mapping[str, Curve]) -> str:
-    found = [show(arms[arm].quantiles[0] or 0.0, "s") for arm in ("plain", "candidate") if arm in arms]
-    return " → ".join(found) or "not measured"
+    medians = [show(arms[arm].quantiles[0] or 0.0, "s") for arm in ("plain", "candidate") if arm in arms]
+    return " → ".join(medians) or "not measured"
 
 
 def _curves(title: str, arms: Mapping[str, Curve]) -> Markup:
-    across = charts.scale(value for one in arms.values() for value in one.values if value > 0)
+    across = charts.scale(value for curve in arms.values() for value in curve.values if value > 0)
     lines = [
-        Line([(value, step / STEPS) for step, value in enumerate(one.values)], arm, step=True)
-        for arm, one in arms.items()
+        Line([(value, step / STEPS) for step, value in enumerate(curve.values)], arm, step=True)
+        for arm, curve in arms.items()
     ]
-    figures = [f"{soak.ARMS[arm]} {_quantiles(one)}" for arm, one in arms.items()]
+    figures = [f"{soak.ARMS[arm]} {_quantiles(curve)}" for arm, curve in arms.items()]
     drawing = charts.plot(
         across,
         Scale(0.0, 1.0),
@@ -188,10 +199,10 @@ def _curves(title: str, arms: Mapping[str, Curve]) -> Markup:
     return el("figure", el("figcaption", title), drawing, el("p", " · ".join(figures), class_="dim note"))
 
 
-def _quantiles(one: Curve) -> str:
+def _quantiles(curve: Curve) -> str:
     names = ("median", *(f"p{100 * q:.0f}" for q in QUANTILES[1:]))
     return ", ".join(
-        f"{name} {show(value, 's')}" for name, value in zip(names, one.quantiles, strict=True) if value is not None
+        f"{name} {show(value, 's')}" for name, value in zip(names, curve.quantiles, strict=True) if value is not None
     )
 
 
@@ -209,16 +220,16 @@ def _transitions(page: PageData) -> Markup | None:
 
 
 def _findings(page: PageData) -> Markup | None:
-    found = [
+    findings = [
         el(
             "li",
-            el("strong", f"{phrases.spaced(one.kind)}, {one.about}"),
-            f": {one.detail}",
-            note(one.advice) if one.advice else None,
+            el("strong", f"{phrases.spaced(finding.kind)}, {finding.about}"),
+            f": {finding.detail}",
+            note(finding.advice) if finding.advice else None,
         )
-        for one in phrases.merged(page.verdict)
+        for finding in phrases.merged(page.verdict)
     ]
-    return section("Findings", el("ul", *found, class_="events")) if found else None
+    return section("Findings", el("ul", *findings, class_="events")) if findings else None
 
 
 def _files(page: PageData) -> Markup:
@@ -228,22 +239,22 @@ def _files(page: PageData) -> Markup:
         ("manifest", page.verdict.manifest_sha256),
         ("SLO", f"{frozen['slo']['name']} {frozen['slo']['sha256'][:16]}"),
         *([("target", _model(frozen["target"]))] if frozen.get("target") else []),
-        *(("draft", _model(one)) for one in frozen.get("drafts", ())),
+        *(("draft", _model(draft)) for draft in frozen.get("drafts", ())),
         *(
-            (f"canaries, {name}", f"{one['count']} in {one['name']} {one['sha256'][:16]}")
-            for name, one in frozen["canaries"].items()
+            (f"canaries, {name}", f"{canaries['count']} in {canaries['name']} {canaries['sha256'][:16]}")
+            for name, canaries in frozen["canaries"].items()
         ),
         ("soak profile", f"{frozen['profile']['name']} {frozen['profile']['sha256'][:16]}"),
         ("backend", str(frozen["backend"])),
         ("versions", ", ".join(f"{name} {version}" for name, version in frozen["versions"].items())),
     ]
-    whole = json.dumps(frozen, indent=1, sort_keys=True, ensure_ascii=False)
+    manifest_json = json.dumps(frozen, indent=1, sort_keys=True, ensure_ascii=False)
     none = el("p", "No policy was written: an unproven or unfinished run changes nothing.")
     return section(
         "Policy and manifest",
         none if page.policy is None else _folded("policy.toml: what to deploy, with its guards", page.policy),
         el("details", el("summary", "Models, canaries and versions"), facts(rows, "rows")),
-        _folded("manifest.json: what was fixed before the first token", whole),
+        _folded("manifest.json: what was fixed before the first token", manifest_json),
         name="files",
     )
 

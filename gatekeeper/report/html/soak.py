@@ -46,12 +46,12 @@ def soaks(page: PageData) -> Markup | None:
     """Return the section of all soaks, the last one open; None without a soak."""
     if not page.timelines:
         return None
-    names = [one.name for one in page.verdict.workloads]
+    names = [workload.name for workload in page.verdict.workloads]
     options = [
         el("option", name, value=value) for name, value in (("all", ""), *((n, str(i)) for i, n in enumerate(names)))
     ]
     picker = el("label", "Workload", el("select", *options, id="pick-soak", autocomplete="off"))
-    *earlier, last = (_soak(page, one, names) for one in page.timelines)
+    *earlier, last = (_soak(page, timeline, names) for timeline in page.timelines)
     colours = [el("span", el("span", class_=f"key {_colour(at)}"), f" {name}") for at, name in enumerate(names)]
     arms = [el("span", el("span", class_=f"key ring {arm}"), f" {name}") for arm, name in ARMS.items()]
     about = "Each dot is one answer. The charts of the host show the worst readings. Hover for values."
@@ -59,7 +59,10 @@ def soaks(page: PageData) -> Markup | None:
         "The soak over time",
         el("div", picker, el("p", *colours, *arms, class_="legend"), class_="pickers"),
         el("div", *last),
-        *(el("details", el("summary", one.name), *parts) for one, parts in zip(page.timelines, earlier, strict=False)),
+        *(
+            el("details", el("summary", timeline.name), *parts)
+            for timeline, parts in zip(page.timelines, earlier, strict=False)
+        ),
         about=about,
         name="soak",
     )
@@ -69,9 +72,9 @@ def _colour(number: int) -> str:
     return f"w{number % COLOURS}"
 
 
-def _soak(page: PageData, one: Timeline, names: Sequence[str]) -> list[Markup]:
-    across = Scale(0.0, one.seconds or 1.0)
-    marks = [(across.percent(mark.at), mark.kind) for mark in one.marks]
+def _soak(page: PageData, timeline: Timeline, names: Sequence[str]) -> list[Markup]:
+    across = Scale(0.0, timeline.seconds or 1.0)
+    marks = [(across.percent(mark.at), mark.kind) for mark in timeline.marks]
 
     def events_at(height: int) -> list[Markup]:
         return [charts.rule(at, height, f"rule {kind}") for at, kind in marks]
@@ -79,7 +82,7 @@ def _soak(page: PageData, one: Timeline, names: Sequence[str]) -> list[Markup]:
     def host_rules(height: int) -> list[Markup]:
         shaded = [
             el("rect", class_="gap", x=across.percent(gap.begin), y="0", width=_width(across, gap), height=height)
-            for gap in one.gaps
+            for gap in timeline.gaps
         ]
         return [*shaded, *events_at(height)]
 
@@ -87,25 +90,30 @@ def _soak(page: PageData, one: Timeline, names: Sequence[str]) -> list[Markup]:
         el("text", str(number), class_=f"number {kind}", x=at, dx="3", y="10")
         for number, (at, kind) in enumerate(marks, start=1)
     ]
-    drawings = [_speeds(one, across, names, [*events_at(130), *numbers])]
-    drawings += [_acceptance(page, one, across, names, events_at(70))]
-    lanes = [lane for lane in one.lanes if len({value for _, value in lane.points}) > 1]
-    level = [f"{LANES[lane.name].lower()} {_constant(lane)}" for lane in one.lanes if lane.points and lane not in lanes]
-    drawings += [_lane(page, one, lane, across, host_rules, foot=lane is lanes[-1]) for lane in lanes]
+    drawings = [_speeds(timeline, across, names, [*events_at(130), *numbers])]
+    drawings += [_acceptance(page, timeline, across, names, events_at(70))]
+    lanes = [lane for lane in timeline.lanes if len({value for _, value in lane.points}) > 1]
+    level = [
+        f"{LANES[lane.name].lower()} {_constant(lane)}" for lane in timeline.lanes if lane.points and lane not in lanes
+    ]
+    drawings += [_lane(page, timeline, lane, across, host_rules, foot=lane is lanes[-1]) for lane in lanes]
     events = [
         el("li", el("strong", str(number)), f" at {show_seconds(mark.at)}, {mark.text}", class_=mark.kind)
-        for number, mark in enumerate(one.marks, start=1)
+        for number, mark in enumerate(timeline.marks, start=1)
     ]
-    drawn = f", {len(one.dots)} of them drawn" if len(one.dots) < one.answers else ""
-    about = f" from {one.begun[:16].replace('T', ' ')} UTC, {show_seconds(one.seconds)}, {one.answers} answers{drawn}"
-    unseen = [f"{LANES[lane.name].lower()} ({lane.missing})" for lane in one.lanes if not lane.points]
-    settings = "; ".join(f"{name}: {describe_setting(knobs)}" for name, knobs in one.settings.items())
-    because = listed(list(dict.fromkeys(gap.because for gap in one.gaps)))
+    drawn = f", {len(timeline.dots)} of them drawn" if len(timeline.dots) < timeline.answers else ""
+    about = (
+        f" from {timeline.begun[:16].replace('T', ' ')} UTC, {show_seconds(timeline.seconds)}, "
+        f"{timeline.answers} answers{drawn}"
+    )
+    unseen = [f"{LANES[lane.name].lower()} ({lane.missing})" for lane in timeline.lanes if not lane.points]
+    settings = "; ".join(f"{name}: {describe_setting(knobs)}" for name, knobs in timeline.settings.items())
+    because = listed(list(dict.fromkeys(gap.because for gap in timeline.gaps)))
     return [
-        el("h3", one.name, el("span", about, class_="dim")),
+        el("h3", timeline.name, el("span", about, class_="dim")),
         el("p", settings, class_="dim note"),
-        el("p", f"Grey: {because}; the host is not judged there.", class_="dim note") if one.gaps else Markup(""),
-        el("div", *drawings, class_="lanes", data_seconds=f"{one.seconds:g}"),
+        el("p", f"Grey: {because}; the host is not judged there.", class_="dim note") if timeline.gaps else Markup(""),
+        el("div", *drawings, class_="lanes", data_seconds=f"{timeline.seconds:g}"),
         el("p", f"Constant: {', '.join(level)}.", class_="dim lane") if level else Markup(""),
         el("p", f"Not measured on this host: {'; '.join(unseen)}.", class_="dim lane") if unseen else Markup(""),
         el("ul", *events, class_="events") if events else el("p", "No incidents or transitions.", class_="dim"),
@@ -127,18 +135,18 @@ def _titled(title: str, drawing: Markup) -> Markup:
     return el("figure", el("figcaption", title), drawing, class_="lane")
 
 
-def _speeds(one: Timeline, across: Scale, names: Sequence[str], rules: Sequence[Markup]) -> Markup:
+def _speeds(timeline: Timeline, across: Scale, names: Sequence[str], rules: Sequence[Markup]) -> Markup:
     height = 130
-    up = charts.scale([dot.speed for dot in one.dots if dot.speed is not None], floor=0.0, log=False)
+    up = charts.scale([dot.speed for dot in timeline.dots if dot.speed is not None], floor=0.0, log=False)
     dots = []
-    for dot in one.dots:
+    for dot in timeline.dots:
         row = height * (1 - up.share(dot.speed)) if dot.speed is not None else height - 4
-        what = f"{dot.workload}/{dot.canary}, {ARMS[dot.arm]}, at {show_seconds(dot.at)}"
+        title = f"{dot.workload}/{dot.canary}, {ARMS[dot.arm]}, at {show_seconds(dot.at)}"
         figures = dot.fault or ("no speed" if dot.speed is None else f"{show(dot.speed, 'tok/s')}, {dot.tokens} tokens")
         kind = "fault" if dot.fault else f"{dot.arm} {_colour(names.index(dot.workload))}"
         if dot.fault or dot.speed is not None:
             where = str(names.index(dot.workload))
-            dots.append(charts.dot(across.percent(dot.at), row, kind, tip=f"{what}\n{figures}", data_w=where))
+            dots.append(charts.dot(across.percent(dot.at), row, kind, tip=f"{title}\n{figures}", data_w=where))
     drawing = charts.plot(
         across,
         up,
@@ -152,8 +160,10 @@ def _speeds(one: Timeline, across: Scale, names: Sequence[str], rules: Sequence[
     return _titled("Decode speed, tok/s", drawing)
 
 
-def _acceptance(page: PageData, one: Timeline, across: Scale, names: Sequence[str], rules: Sequence[Markup]) -> Markup:
-    if not one.windows:
+def _acceptance(
+    page: PageData, timeline: Timeline, across: Scale, names: Sequence[str], rules: Sequence[Markup]
+) -> Markup:
+    if not timeline.windows:
         return Markup("")
     height, up = 70, Scale(0.0, 1.0)
     bounds = {
@@ -164,16 +174,16 @@ def _acceptance(page: PageData, one: Timeline, across: Scale, names: Sequence[st
     }
     over = [*rules, *(charts.level(height * (1 - up.share(value))) for value in bounds)]
     placed: list[float] = []
-    for name, last in {window.workload: window for window in one.windows}.items():
+    for name, last in {window.workload: window for window in timeline.windows}.items():
         number = names.index(name)
-        for window in (window for window in one.windows if window.workload == name):
+        for window in (window for window in timeline.windows if window.workload == name):
             row = f"{height * (1 - up.share(window.rate)):.1f}"
             when = f"{show_seconds(window.begin)} to {show_seconds(window.end)}"
             tip = f"{name}, {when}\nacceptance {window.rate:.3f}"
             ends = {"x1": across.percent(window.begin), "x2": across.percent(window.end), "y1": row, "y2": row}
             over.append(el("line", class_=f"window {_colour(number)}", data_tip=tip, data_w=str(number), **ends))
         y = height * (1 - up.share(last.rate)) + (12 if last.rate > 0.5 else -4)
-        y += LINE * sum(abs(y - other) < LINE for other in placed)
+        y += LINE * sum(abs(y - placed_y) < LINE for placed_y in placed)
         placed.append(y)
         at = across.percent(last.end)
         over.append(el("text", name, class_=f"name {_colour(number)}", x=at, y=f"{y:.1f}", text_anchor="end"))
@@ -200,7 +210,7 @@ def _unbroken(points: Sequence[tuple[float, float]], gaps: Sequence[Unsampled]) 
     return parts
 
 
-def _lane(page: PageData, one: Timeline, lane: HostLane, across: Scale, rules: Rules, *, foot: bool) -> Markup:
+def _lane(page: PageData, timeline: Timeline, lane: HostLane, across: Scale, rules: Rules, *, foot: bool) -> Markup:
     """Draw a value of the host; the axis of a level has its names, up to the worst one that was measured."""
     points: Sequence[tuple[float, float]] = lane.points
     names: list[str] = []
@@ -222,7 +232,7 @@ def _lane(page: PageData, one: Timeline, lane: HostLane, across: Scale, rules: R
         clock=True,
         y_show=lambda value: names[round(value)] if names else show(value, lane.unit),
         y_ticks=ticks,
-        lines=[Line(part, lane.name, step=bool(names)) for part in _unbroken(points, one.gaps)],
+        lines=[Line(part, lane.name, step=bool(names)) for part in _unbroken(points, timeline.gaps)],
         over=[*rules(height), *(charts.level(height * (1 - up.share(value))) for value in bounds)],
         most=2,
         label=LANES[lane.name],

@@ -86,10 +86,10 @@ def export_stored(path: Path) -> dict[str, Any]:
     directory = run_directory.RunDirectory(path)
     with run_directory.unreadable_as_no_proof(path):
         manifest = inputs.load_manifest(directory.read("manifest.json"))
-        given, _ = inputs.stored_inputs(directory, manifest)
+        run_inputs, _ = inputs.stored_inputs(directory, manifest)
         verdict = path / "verdict.json"
         concluded = run_directory.parse_json(verdict.read_bytes(), "verdict.json") if verdict.is_file() else {}
-    to = destination(given.slo.telemetry, os.environ)
+    to = destination(run_inputs.slo.telemetry, os.environ)
     if to is None:
         raise InputError(
             "no OTLP endpoint is set", hint="set OTEL_EXPORTER_OTLP_ENDPOINT, or [telemetry] endpoint in the SLO"
@@ -137,11 +137,11 @@ def _send_part(to: Destination, path: Path, **part: Any) -> dict[str, Any]:
     return _send(to, {"run": str(path.resolve()), "part": {**part, "rounds": to.rounds, "latest": to.latest}})
 
 
-def _send(to: Destination, what: Mapping[str, Any]) -> dict[str, Any]:
+def _send(to: Destination, request: Mapping[str, Any]) -> dict[str, Any]:
     """Send something from a separate process; raise RefusedError where the collector does not have all of it."""
     begun_ns = time.monotonic_ns()  # the same clock in the other process, which so ends just before its limit
     options = {"signals": dict(to.signals), "endpoint": to.endpoint, "seconds": to.limit, "begun_ns": begun_ns}
-    text = json.dumps({"options": options, **what})
+    text = json.dumps({"options": options, **request})
     try:
         done = subprocess.run(
             ARGV, input=text, capture_output=True, text=True, timeout=to.limit, check=False, env=to.environment

@@ -60,11 +60,11 @@ def destination(config: Telemetry, environment: Mapping[str, str]) -> Destinatio
     variables = _variables(config, environment)
     if variables.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None
-    signals = {one: _protocol(one, variables) for one in SIGNALS if _wanted(one, variables)}
+    signals = {signal: _protocol(signal, variables) for signal in SIGNALS if _wanted(signal, variables)}
     if not signals:
         return None
-    for one, protocol in signals.items():
-        _check(one, variables)
+    for signal, protocol in signals.items():
+        _check(signal, variables)
         if protocol == "grpc" and find_spec("grpc") is None:
             raise InputError(
                 "OTLP over gRPC needs the package grpcio, which is not installed",
@@ -72,7 +72,9 @@ def destination(config: Telemetry, environment: Mapping[str, str]) -> Destinatio
             )
     return Destination(
         signals=signals,
-        endpoint=" and ".join(dict.fromkeys(_shown(one, protocol, variables) for one, protocol in signals.items())),
+        endpoint=" and ".join(
+            dict.fromkeys(_shown(signal, protocol, variables) for signal, protocol in signals.items())
+        ),
         environment=variables,
         limit=config.timeout,
         rounds=config.rounds,
@@ -91,13 +93,13 @@ def _variables(config: Telemetry, environment: Mapping[str, str]) -> dict[str, s
     if config.endpoint is None:
         return variables
     if config.endpoint.is_incomplete:  # read from a run, where no key is stored
-        if any(_option(one, "ENDPOINT", variables) is not None for one in SIGNALS):
+        if any(_option(signal, "ENDPOINT", variables) is not None for signal in SIGNALS):
             return variables
         raise InputError(
             f"telemetry.endpoint = {config.endpoint}: its key is missing, since gatekeeper stores none",
             hint="export OTEL_EXPORTER_OTLP_ENDPOINT with the key, or use telemetry.headers_env",
         )
-    for name in [name for one in SIGNALS for name in (_name(one, "ENDPOINT"), _name(one, "PROTOCOL"))]:
+    for name in [name for signal in SIGNALS for name in (_name(signal, "ENDPOINT"), _name(signal, "PROTOCOL"))]:
         variables.pop(name, None)
     variables |= {"OTEL_EXPORTER_OTLP_ENDPOINT": config.endpoint.given, "OTEL_EXPORTER_OTLP_PROTOCOL": config.protocol}
     if config.headers_env is not None:
@@ -106,35 +108,35 @@ def _variables(config: Telemetry, environment: Mapping[str, str]) -> dict[str, s
                 f"the variable {config.headers_env} (telemetry.headers_env) is not set",
                 hint=f"export {config.headers_env}=name=value; headers are never read from a file",
             )
-        for one in SIGNALS:
-            variables.pop(_name(one, "HEADERS"), None)
+        for signal in SIGNALS:
+            variables.pop(_name(signal, "HEADERS"), None)
         variables["OTEL_EXPORTER_OTLP_HEADERS"] = environment[config.headers_env]
     return variables
 
 
-def _name(signal: Signal, what: str) -> str:
-    return f"OTEL_EXPORTER_OTLP_{signal.upper()}_{what}"
+def _name(signal: Signal, suffix: str) -> str:
+    return f"OTEL_EXPORTER_OTLP_{signal.upper()}_{suffix}"
 
 
-def _option(signal: Signal, what: str, variables: Mapping[str, str]) -> str | None:
-    value = variables.get(_name(signal, what)) or variables.get(f"OTEL_EXPORTER_OTLP_{what}")
+def _option(signal: Signal, suffix: str, variables: Mapping[str, str]) -> str | None:
+    value = variables.get(_name(signal, suffix)) or variables.get(f"OTEL_EXPORTER_OTLP_{suffix}")
     return value.strip() if value is not None else None
 
 
 def _wanted(signal: Signal, variables: Mapping[str, str]) -> bool:
-    named = variables.get(f"OTEL_{signal.upper()}_EXPORTER")
-    if named is not None:
-        return any(word.strip().lower() == "otlp" for word in named.split(","))
+    exporters = variables.get(f"OTEL_{signal.upper()}_EXPORTER")
+    if exporters is not None:
+        return any(word.strip().lower() == "otlp" for word in exporters.split(","))
     return _option(signal, "ENDPOINT", variables) is not None
 
 
 def _protocol(signal: Signal, variables: Mapping[str, str]) -> Protocol:
-    named = _option(signal, "PROTOCOL", variables)
-    if named is None or named == "http/protobuf":
+    protocol = _option(signal, "PROTOCOL", variables)
+    if protocol is None or protocol == "http/protobuf":
         return "http/protobuf"
-    if named == "grpc":
+    if protocol == "grpc":
         return "grpc"
-    raise InputError(f"OTLP protocol '{named}' is not supported", hint="allowed: http/protobuf, grpc")
+    raise InputError(f"OTLP protocol '{protocol}' is not supported", hint="allowed: http/protobuf, grpc")
 
 
 def _shown(signal: Signal, protocol: Protocol, variables: Mapping[str, str]) -> str:
@@ -156,7 +158,7 @@ def _check(signal: Signal, variables: Mapping[str, str]) -> None:
         if not (_HEADER.fullmatch(entry) and unquote(entry).isprintable()):  # not shown: it may be a key
             hint = 'write name=value,name=value, and "%22" for a quote, "%3B" for a semicolon'
             raise InputError(f"the OTLP headers: entry {number} is not a valid header", hint=hint)
-    for what in FILES:
-        file = _option(signal, what, variables)
+    for suffix in FILES:
+        file = _option(signal, suffix, variables)
         if file is not None and not Path(file).is_file():
-            raise InputError(f"{file}: no such file (OTEL_EXPORTER_OTLP_{what})", hint="name a PEM file")
+            raise InputError(f"{file}: no such file (OTEL_EXPORTER_OTLP_{suffix})", hint="name a PEM file")

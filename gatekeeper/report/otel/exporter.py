@@ -19,6 +19,7 @@ from opentelemetry.sdk.metrics import export as sdk
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 
+from gatekeeper.analysis.passes import PASSES
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Generation
@@ -98,14 +99,16 @@ def export(path: Path, part: RunPart, options: SendOptions) -> Sent:
     identity = identity_of(path)
     answers, files = _answers(path, part)
     samples = record_files.read_records(path / "host.jsonl", record_files.SAMPLES).records
-    found = _spans(identity, answers, rounds=part.rounds)
+    readable_spans = _spans(identity, answers, rounds=part.rounds)
     if part.whole:
         events = record_files.read_records(path / "events.jsonl", record_files.EVENTS).records
         root = spans.run(identity, events, part.outcome)
-        found += [root] if root is not None else []
+        readable_spans += [root] if root is not None else []
     measured = metrics.of_requests(identity, answers, latest=part.latest)
     measured += metrics.of_host(identity, samples[part.samples_from :])
-    return Sent(files, len(samples), send_spans(found, options), _send_metrics(identity.resource, measured, options))
+    return Sent(
+        files, len(samples), send_spans(readable_spans, options), _send_metrics(identity.resource, measured, options)
+    )
 
 
 def identity_of(path: Path) -> RunIdentity:
@@ -113,51 +116,59 @@ def identity_of(path: Path) -> RunIdentity:
     directory = run_directory.RunDirectory(path)
     text = directory.text("manifest.json")
     manifest = inputs.load_manifest(text.encode())
-    given, _ = inputs.stored_inputs(directory, manifest)
-    canaries = {(name, one.id): one for name, some in given.canaries.items() for one in some}
-    return RunIdentity(manifest, sha256(text), given.slo, canaries)
+    run_inputs, _ = inputs.stored_inputs(directory, manifest)
+    canaries = {
+        (name, canary.id): canary
+        for name, workload_canaries in run_inputs.canaries.items()
+        for canary in workload_canaries
+    }
+    return RunIdentity(manifest, sha256(text), run_inputs.slo, canaries)
 
 
 def _answers(path: Path, part: RunPart) -> tuple[list[tuple[str, Generation]], tuple[str, ...]]:
     answers: list[tuple[str, Generation]] = []
     files = []
+    other_prefixes = tuple(f"{each.stem}-" for each in PASSES if each.kind is not Generation)
     for file in sorted(path.glob("*.jsonl")):
-        if file.name in part.without or file.name in NOT_ANSWERS or file.name.startswith(("ties-", "forced-")):
+        if file.name in part.without or file.name in NOT_ANSWERS or file.name.startswith(other_prefixes):
             continue
         loaded = record_files.read_records(file, record_files.ANSWERS)
         if loaded.trouble is None or not part.finished_only:
             files.append(file.name)
-            answers += [(file.name, one) for one in loaded.records]
+            answers += [(file.name, generation) for generation in loaded.records]
     return answers, tuple(files)
 
 
 def _spans(identity: RunIdentity, answers: list[tuple[str, Generation]], *, rounds: bool) -> list[ReadableSpan]:
     by_stage: dict[str, list[ReadableSpan]] = {}
-    for file, one in answers:
-        span = spans.request(identity, file, one, rounds=rounds)
+    for file, generation in answers:
+        span = spans.request(identity, file, generation, rounds=rounds)
         if span is not None:
             by_stage.setdefault(spans.stage_of(file), []).append(span)
     stages = [spans.stage(identity, name, requests) for name, requests in by_stage.items()]
-    return [*(one for one in stages if one is not None), *(one for some in by_stage.values() for one in some)]
+    return [
+        *(span for span in stages if span is not None),
+        *(span for stage_spans in by_stage.values() for span in stage_spans),
+    ]
 
 
-def send_spans(found: Sequence[ReadableSpan], options: SendOptions) -> int:
+def send_spans(readable_spans: Sequence[ReadableSpan], options: SendOptions) -> int:
     """Send spans if traces are enabled, and return how many."""
-    if not found or "traces" not in options.signals:
+    if not readable_spans or "traces" not in options.signals:
         return 0
     with options.open("traces") as transport:
-        for begin in range(0, len(found), SPANS):
-            transport.send(found[begin : begin + SPANS])
-    return len(found)
+        for begin in range(0, len(readable_spans), SPANS):
+            transport.send(readable_spans[begin : begin + SPANS])
+    return len(readable_spans)
 
 
-def _send_metrics(of: Resource, found: Sequence[sdk.Metric], options: SendOptions) -> int:
-    if not found or "metrics" not in options.signals:
+def _send_metrics(of: Resource, sdk_metrics: Sequence[sdk.Metric], options: SendOptions) -> int:
+    if not sdk_metrics or "metrics" not in options.signals:
         return 0
-    scoped = sdk.ScopeMetrics(SCOPE, found, schema_url="")
+    scoped = sdk.ScopeMetrics(SCOPE, sdk_metrics, schema_url="")
     with options.open("metrics") as transport:
         transport.send(sdk.MetricsData([sdk.ResourceMetrics(of, [scoped], schema_url="")]))
-    return sum(len(one.data.data_points) for one in found)
+    return sum(len(metric.data.data_points) for metric in sdk_metrics)
 
 
 def main() -> int:

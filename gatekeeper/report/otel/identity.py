@@ -89,17 +89,17 @@ class RunIdentity:
             "gatekeeper.backend": manifest.backend,
             "gatekeeper.target.sha256": manifest.target.digest if manifest.target is not None else None,
             "gatekeeper.drafts": list(self.slo.subject.drafts),
-            "gatekeeper.drafts.sha256": [one.digest for one in manifest.drafts],
+            "gatekeeper.drafts.sha256": [draft.digest for draft in manifest.drafts],
         }
         return resource(facts)
 
-    def sampling(self, one: Generation) -> dict[str, Value]:
+    def sampling(self, generation: Generation) -> dict[str, Value]:
         """Return how the answer was sampled, as the plan decides it; a draw's length and seed are its own."""
-        canary = self.canaries.get((one.workload, one.canary))
+        canary = self.canaries.get((generation.workload, generation.canary))
         if canary is None:
             return {}
-        sampling = sampling_for(self.slo, canary, one.setting, one.concurrency)
-        draw = one.role is Role.DRAW
+        sampling = sampling_for(self.slo, canary, generation.setting, generation.concurrency)
+        draw = generation.role is Role.DRAW
         return {
             "gen_ai.request.temperature": sampling.temperature,
             "gen_ai.request.top_p": sampling.top_p,
@@ -109,16 +109,18 @@ class RunIdentity:
         }
 
 
-def speculation(one: Generation, backend: str) -> dict[str, Value]:
+def speculation(generation: Generation, backend: str) -> dict[str, Value]:
     """Return the counts of an answer's rounds; empty where nothing was drafted or the server does not report it.
 
     `source` is `counted` by us or `claimed` by the server; `draft_forwards` are forward passes of the draft model where
     each proposes one token; `rollbacks` are rounds with a rejected token, after which both caches were trimmed. None
     means unknown, never zero.
     """
-    counted, claims = one.answer.rounds, one.answer.claims
+    counted, claims = generation.answer.rounds, generation.answer.claims
     if counted is not None:
-        token_by_token = backend in metric_names.ONE_FORWARD_A_TOKEN and dict(one.setting).get("block_size") is None
+        token_by_token = (
+            backend in metric_names.ONE_FORWARD_A_TOKEN and dict(generation.setting).get("block_size") is None
+        )
         # Verification stops at the first rejection, so a round with one adds exactly one to tried minus accepted.
         judged = bool(counted.tried_by_position) or counted.drafted == counted.accepted
         return {
@@ -130,7 +132,7 @@ def speculation(one: Generation, backend: str) -> dict[str, Value]:
             "rollbacks": sum(counted.tried_by_position) - sum(counted.accepted_by_position) if judged else None,
         }
     claimed = {"rounds": claims.rounds, "drafted": claims.drafted, "accepted": claims.accepted}
-    return {"source": "claimed", **claimed} if any(one is not None for one in claimed.values()) else {}
+    return {"source": "claimed", **claimed} if any(count is not None for count in claimed.values()) else {}
 
 
 def wall_ns(at: str) -> int | None:
@@ -141,7 +143,7 @@ def wall_ns(at: str) -> int | None:
         return None
 
 
-def shift_ns(one: Generation) -> int | None:
+def shift_ns(generation: Generation) -> int | None:
     """Return what to add to this answer's monotonic instants to get wall time; None where its times are unknown.
 
     `at` was read right after the answer had ended. Each answer has its own shift: the monotonic clock stands still
@@ -149,8 +151,10 @@ def shift_ns(one: Generation) -> int | None:
     samples and the spans of other programs. Within an answer all distances stay monotonic. `at` is read microseconds to
     milliseconds late, and the span is late by as much; it never begins before its predecessor's `at`.
     """
-    ended = wall_ns(one.at)
-    return None if ended is None or clock_ran_backwards((one,)) is not None else ended - one.answer.ended_ns
+    ended = wall_ns(generation.at)
+    return (
+        None if ended is None or clock_ran_backwards((generation,)) is not None else ended - generation.answer.ended_ns
+    )
 
 
 def error_type(fault: str) -> str:
@@ -178,8 +182,8 @@ def known(values: Mapping[str, Value]) -> dict[str, Known]:
 
 def resource(facts: Mapping[str, Value]) -> Resource:
     """Return gatekeeper's resource with these *facts*; OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME override them."""
-    ours = known({"service.name": "gatekeeper", "service.version": __version__, **facts})
-    return Resource.create(ours).merge(OTELResourceDetector().detect())
+    attributes = known({"service.name": "gatekeeper", "service.version": __version__, **facts})
+    return Resource.create(attributes).merge(OTELResourceDetector().detect())
 
 
 def _text(value: object) -> str | None:
@@ -193,4 +197,4 @@ def _whole(value: object) -> int | None:
 def span_of(times: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
     """Return the earliest start and the latest end of *times*; None without any."""
     all_of = list(times)
-    return (min(one for one, _ in all_of), max(one for _, one in all_of)) if all_of else None
+    return (min(start for start, _ in all_of), max(end for _, end in all_of)) if all_of else None

@@ -44,19 +44,21 @@ def of_requests(identity: RunIdentity, answers: Iterable[tuple[str, Generation]]
     A request whose times are unknown has no span and is not counted.
     """
     stages: dict[str, list[tuple[Generation, int]]] = {}
-    for file, one in answers:
-        if (shift := shift_ns(one)) is not None:
-            stages.setdefault(stage_of(file), []).append((one, shift))
+    for file, generation in answers:
+        if (shift := shift_ns(generation)) is not None:
+            stages.setdefault(stage_of(file), []).append((generation, shift))
     names = request_metrics(latest=latest)
     histograms: dict[Histogram, list[sdk.HistogramDataPoint]] = {}
     counters: dict[Counter, list[sdk.NumberDataPoint]] = {}
     for stage, requests in stages.items():
-        times = span_of((one.answer.sent_ns + shift, one.answer.ended_ns + shift) for one, shift in requests)
+        times = span_of(
+            (generation.answer.sent_ns + shift, generation.answer.ended_ns + shift) for generation, shift in requests
+        )
         if times is None:
             continue
         gathered: dict[tuple[Histogram | Counter, tuple[tuple[str, Value], ...]], list[float]] = {}
-        for one, _ in requests:
-            for metric, attributes, values in _measured(identity, names, stage, one):
+        for generation, _ in requests:
+            for metric, attributes, values in _measured(identity, names, stage, generation):
                 gathered.setdefault((metric, tuple(attributes.items())), []).extend(values)
         for (metric, key), every in gathered.items():
             if isinstance(metric, Histogram):
@@ -65,24 +67,27 @@ def of_requests(identity: RunIdentity, answers: Iterable[tuple[str, Generation]]
                 point = sdk.NumberDataPoint(known(dict(key)), *times, round(sum(every)))
                 counters.setdefault(metric, []).append(point)
     return [
-        *(sdk.Metric(one.name, None, one.unit, sdk.Histogram(some, CUMULATIVE)) for one, some in histograms.items()),
         *(
-            sdk.Metric(one.name, None, one.unit, sdk.Sum(some, CUMULATIVE, is_monotonic=True))
-            for one, some in counters.items()
+            sdk.Metric(metric.name, None, metric.unit, sdk.Histogram(points, CUMULATIVE))
+            for metric, points in histograms.items()
+        ),
+        *(
+            sdk.Metric(metric.name, None, metric.unit, sdk.Sum(points, CUMULATIVE, is_monotonic=True))
+            for metric, points in counters.items()
         ),
     ]
 
 
-def _measured(identity: RunIdentity, names: RequestMetrics, stage: str, one: Generation) -> Iterator[Measured]:
+def _measured(identity: RunIdentity, names: RequestMetrics, stage: str, generation: Generation) -> Iterator[Measured]:
     """Yield what one answer adds to each metric."""
-    answer = one.answer
+    answer = generation.answer
     shared: dict[str, Value] = {
         **known(identity.model),
         "gatekeeper.stage": stage,
-        "gatekeeper.trial": one.trial,
-        "gatekeeper.arm": one.arm,
-        "gatekeeper.workload": one.workload,
-        "gatekeeper.role": one.role.value,
+        "gatekeeper.trial": generation.trial,
+        "gatekeeper.arm": generation.arm,
+        "gatekeeper.workload": generation.workload,
+        "gatekeeper.role": generation.role.value,
     }
     failed: dict[str, Value] = {} if answer.fault is None else {"error.type": error_type(answer.fault)}
     yield names.duration, shared | failed, [(answer.ended_ns - answer.sent_ns) / 1e9]
@@ -101,7 +106,7 @@ def _measured(identity: RunIdentity, names: RequestMetrics, stage: str, one: Gen
             yield tokens.histogram, {**shared, **dict(tokens.attributes)}, [count]
             if tokens.usage is not None:
                 yield tokens.usage, {**shared, "gen_ai.token.modality": "text"}, [count]
-    counted = speculation(one, identity.manifest.backend)
+    counted = speculation(generation, identity.manifest.backend)
     sourced = {**shared, "gatekeeper.speculative.source": counted.get("source")}
     for name, counter in SPECULATION.items():
         if isinstance(number := counted.get(name), int):
@@ -129,7 +134,7 @@ def _histogram_point(
 
 def of_host(identity: RunIdentity, samples: Sequence[HostSample]) -> list[sdk.Metric]:
     """Return the host's values, one point per sample; a missing value has no point, never a zero."""
-    found: dict[str, tuple[HostMetric, list[sdk.NumberDataPoint]]] = {}
+    points_by_name: dict[str, tuple[HostMetric, list[sdk.NumberDataPoint]]] = {}
     frozen = wall_ns(identity.manifest.frozen_at) or 0
     for sample in samples:
         at = wall_ns(sample.at)
@@ -147,7 +152,7 @@ def of_host(identity: RunIdentity, samples: Sequence[HostSample]) -> list[sdk.Me
                 time_unix_nano=at,
                 value=float(reading.value),
             )
-            found.setdefault(metric.name, (metric, []))[1].append(point)
+            points_by_name.setdefault(metric.name, (metric, []))[1].append(point)
     return [
         sdk.Metric(
             metric.name,
@@ -155,14 +160,14 @@ def of_host(identity: RunIdentity, samples: Sequence[HostSample]) -> list[sdk.Me
             metric.unit,
             sdk.Gauge(points) if metric.kind == "gauge" else sdk.Sum(points, CUMULATIVE, is_monotonic=False),
         )
-        for metric, points in found.values()
+        for metric, points in points_by_name.values()
     ]
 
 
 def gauges(points: Iterable[tuple[str, str, float, Mapping[str, str]]], at_ns: int) -> list[sdk.Metric]:
     """Return one gauge a name, with a point for each value and its attributes."""
-    found: dict[tuple[str, str], list[sdk.NumberDataPoint]] = {}
+    by_gauge: dict[tuple[str, str], list[sdk.NumberDataPoint]] = {}
     for name, unit, value, attributes in points:
         point = sdk.NumberDataPoint(dict(attributes), 0, at_ns, value)
-        found.setdefault((name, unit), []).append(point)
-    return [sdk.Metric(name, None, unit, sdk.Gauge(some)) for (name, unit), some in found.items()]
+        by_gauge.setdefault((name, unit), []).append(point)
+    return [sdk.Metric(name, None, unit, sdk.Gauge(gauge_points)) for (name, unit), gauge_points in by_gauge.items()]

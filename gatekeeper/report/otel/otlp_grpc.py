@@ -60,8 +60,8 @@ class _Exporter:
 def _options(signal: Signal) -> Callable[[str], str | None]:
     """Return how a variable is read: that of the signal, or else the one of all signals."""
 
-    def option(what: str) -> str | None:
-        names = (f"OTEL_EXPORTER_OTLP_{signal.upper()}_{what}", f"OTEL_EXPORTER_OTLP_{what}")
+    def option(suffix: str) -> str | None:
+        names = (f"OTEL_EXPORTER_OTLP_{signal.upper()}_{suffix}", f"OTEL_EXPORTER_OTLP_{suffix}")
         return next((os.environ[name].strip() for name in names if os.environ.get(name)), None)
 
     return option
@@ -99,7 +99,10 @@ def _grouped(points: Sequence[tuple[sdk.Metric, Any]]) -> list[sdk.Metric]:
     by_metric: dict[str, tuple[sdk.Metric, list[Any]]] = {}
     for metric, point in points:
         by_metric.setdefault(metric.name, (metric, []))[1].append(point)
-    return [dataclasses.replace(metric, data=_with_points(metric.data, mine)) for metric, mine in by_metric.values()]
+    return [
+        dataclasses.replace(metric, data=_with_points(metric.data, metric_points))
+        for metric, metric_points in by_metric.values()
+    ]
 
 
 def _with_points(data: Any, points: Sequence[Any]) -> Any:

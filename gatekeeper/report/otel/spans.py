@@ -8,6 +8,7 @@ from opentelemetry.sdk.trace import Event as SpanEvent
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
 
+from gatekeeper.analysis.passes import PASSES
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Event, Generation
 from gatekeeper.report.otel.identity import (
@@ -32,23 +33,23 @@ INCIDENTS = frozenset({"subject_died", "subject_lost", "sampler_died", "load_die
 
 def stage_of(file: str) -> str:
     """Name the stage of a record file: all files of the sweep are one stage, each other file is its own."""
-    stem = file.removesuffix(".jsonl")
-    return stem if stem.startswith(("soak-", "words-", "warm-", "pauses-", "draws-", "routing", "region")) else "sweep"
+    stem, after_soak = file.removesuffix(".jsonl"), [f"{each.stem}-" for each in PASSES]
+    return stem if stem.startswith(("soak-", *after_soak, "routing", "region")) else "sweep"
 
 
-def request(identity: RunIdentity, file: str, one: Generation, *, rounds: bool) -> ReadableSpan | None:
+def request(identity: RunIdentity, file: str, generation: Generation, *, rounds: bool) -> ReadableSpan | None:
     """Return the span of one request, None where its times are unknown."""
-    shift = shift_ns(one)
+    shift = shift_ns(generation)
     if shift is None:
         return None
-    answer, fault = one.answer, one.answer.fault
+    answer, fault = generation.answer, generation.answer.fault
     first = (answer.arrivals[0].at_ns - answer.sent_ns) / 1e9 if answer.arrivals else None
     return _span(
         identity,
         (answer.sent_ns + shift, answer.ended_ns + shift),
         {
             **identity.model,
-            **identity.sampling(one),
+            **identity.sampling(generation),
             "gen_ai.request.stream": True,
             "gen_ai.response.model": answer.claims.model,
             "gen_ai.response.finish_reasons": [answer.finish] if answer.finish is not None else None,
@@ -58,37 +59,37 @@ def request(identity: RunIdentity, file: str, one: Generation, *, rounds: bool) 
             "gen_ai.usage.cache_read.input_tokens": answer.claims.cached_tokens,
             "error.type": None if fault is None else error_type(fault),
             "gatekeeper.stage": stage_of(file),
-            "gatekeeper.trial": one.trial,
-            "gatekeeper.arm": one.arm,
-            "gatekeeper.workload": one.workload,
-            "gatekeeper.canary": one.canary,
-            "gatekeeper.role": one.role.value,
-            "gatekeeper.pair": one.pair or None,
-            "gatekeeper.repeat": one.repeat,
-            "gatekeeper.segment": one.segment,
-            "gatekeeper.concurrency": one.concurrency,
-            **{f"gatekeeper.setting.{knob}": value for knob, value in one.setting},
+            "gatekeeper.trial": generation.trial,
+            "gatekeeper.arm": generation.arm,
+            "gatekeeper.workload": generation.workload,
+            "gatekeeper.canary": generation.canary,
+            "gatekeeper.role": generation.role.value,
+            "gatekeeper.pair": generation.pair or None,
+            "gatekeeper.repeat": generation.repeat,
+            "gatekeeper.segment": generation.segment,
+            "gatekeeper.concurrency": generation.concurrency,
+            **{f"gatekeeper.setting.{knob}": value for knob, value in generation.setting},
             **{
                 f"gatekeeper.speculative.{name}": value
-                for name, value in speculation(one, identity.manifest.backend).items()
+                for name, value in speculation(generation, identity.manifest.backend).items()
             },
         },
         identity.context("stage", stage_of(file)),
-        context=identity.context(file, one.key, one.segment, answer.sent_ns),
+        context=identity.context(file, generation.key, generation.segment, answer.sent_ns),
         name=f"{identity.model['gen_ai.operation.name']} {identity.model['gen_ai.request.model']}",
         kind=SpanKind.INTERNAL if identity.in_process else SpanKind.CLIENT,
-        events=_rounds(one, shift) if rounds else (),
+        events=_rounds(generation, shift) if rounds else (),
         status=Status() if fault is None else Status(StatusCode.ERROR, error_type(fault)),
     )
 
 
-def _rounds(one: Generation, shift: int) -> list[SpanEvent]:
+def _rounds(generation: Generation, shift: int) -> list[SpanEvent]:
     """Return an event at the end of each verify round; none where it is not known which tokens the draft proposed.
 
     A round ends with a token of the target's own; the last one may end with the answer.
     """
-    arrivals = one.answer.arrivals
-    if not dict(one.setting).get("draft") or any(piece.drafted is None for piece in arrivals):
+    arrivals = generation.answer.arrivals
+    if not dict(generation.setting).get("draft") or any(piece.drafted is None for piece in arrivals):
         return []
     happened: list[SpanEvent] = []
     accepted = 0
@@ -103,7 +104,7 @@ def _rounds(one: Generation, shift: int) -> list[SpanEvent]:
 
 def stage(identity: RunIdentity, name: str, requests: Sequence[ReadableSpan]) -> ReadableSpan | None:
     """Return the span of a stage: from the start of its first request to the end of its last."""
-    times = span_of((one.start_time or 0, one.end_time or 0) for one in requests)
+    times = span_of((span.start_time or 0, span.end_time or 0) for span in requests)
     if times is None:
         return None
     attributes: dict[str, Value] = {"gatekeeper.stage": name, "gatekeeper.requests": len(requests)}
@@ -113,14 +114,14 @@ def stage(identity: RunIdentity, name: str, requests: Sequence[ReadableSpan]) ->
 def run(identity: RunIdentity, events: Iterable[Event], outcome: Mapping[str, str | int | None]) -> ReadableSpan | None:
     """Return the root: from the freeze to the run's last event, with the verdict where there is one."""
     # Events of the export itself are left out: otherwise the root would grow when it is sent again.
-    own = [event for event in events if not event.kind.startswith("telemetry_")]
-    seen = [(event.kind, at) for event in own if (at := wall_ns(event.at)) is not None]
+    run_events = [event for event in events if not event.kind.startswith("telemetry_")]
+    instants = [(event.kind, at) for event in run_events if (at := wall_ns(event.at)) is not None]
     frozen = wall_ns(identity.manifest.frozen_at)
-    times = span_of((at, at) for at in (frozen, *(at for _, at in seen)) if at is not None)
+    times = span_of((at, at) for at in (frozen, *(at for _, at in instants)) if at is not None)
     if times is None:
         return None
     attributes: dict[str, Value] = {f"gatekeeper.{name}": value for name, value in outcome.items()}
-    happened = [SpanEvent(f"gatekeeper.{kind}", timestamp=at) for kind, at in seen if kind in INCIDENTS]
+    happened = [SpanEvent(f"gatekeeper.{kind}", timestamp=at) for kind, at in instants if kind in INCIDENTS]
     name = f"certify {identity.slo.name}"
     return _span(identity, times, attributes, None, context=identity.context(RUN), name=name, events=happened)
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.system.run_directory import RUNS
-from gatekeeper.core.text import counted, describe_setting, printable
+from gatekeeper.core.text import counted, describe_setting, printable_error
 from gatekeeper.core.verdict import Outcome
 from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import Decision, WorkloadSummary, readable_time
@@ -135,7 +135,7 @@ def _head(console: Console, decision: Decision, *, rows: bool) -> list[Text]:
     style = COLOURS.get(verdict.outcome, "")
     demo = " (demo)" if decision.demo else ""
     title = Text.assemble(
-        (printable(verdict.slo), "bold"),
+        (printable_error(verdict.slo), "bold"),
         ": ",
         (
             phrases.spaced(verdict.outcome) + demo,
@@ -155,7 +155,7 @@ def _row(console: Console, row: ObjectiveRow, detail: int) -> list[Text]:
     mark = (f"{phrases.CHECK_GLYPHS[check.outcome]} ", COLOURS[check.outcome] if row.blocking else "dim")
     said = f"{row.about}: {check.metric} {phrases.bound(check)}: {phrases.row_measured(row)}"
     style = "" if row.blocking else "dim"
-    lines = list(hanging_lines(Text.assemble(mark, (printable(said), style)), console))
+    lines = list(hanging_lines(Text.assemble(mark, (printable_error(said), style)), console))
     if detail and row.blocking:
         bound = f"passes at {row.passes_at}; " if row.passes_at and check.outcome is Outcome.FAIL else ""
         lines += _paragraph(console, f"{bound}what to do: {row.remedy}", style="dim", indent=4)
@@ -192,7 +192,7 @@ def _foot(decision: Decision, run: Path, slo: object, console: Console, *, short
         yield from _paragraph(console, f"advice: {decision.advice}")
     # The newest of the default folder has a short name: a command that fits a line is easier to read.
     named = LATEST if short else shlex.quote(str(run))
-    yield Text(printable(f"next: {decision.next_step(shlex.quote(str(slo)), named)}"))
+    yield Text(printable_error(f"next: {decision.next_step(shlex.quote(str(slo)), named)}"))
 
 
 def _explanations(console: Console, decision: Decision) -> Iterator[Text]:
@@ -219,7 +219,7 @@ def _paragraph(
     console: Console, text: str, *, about: str = "", style: str = "", indent: int = 0, hang: int | None = None
 ) -> list[Text]:
     """Return the lines of a paragraph, the later ones indented like, or further than, the first."""
-    whole = Text.assemble((printable(about), "bold"), (printable(text), style))
+    whole = Text.assemble((printable_error(about), "bold"), (printable_error(text), style))
     if hang is None:
         return list(hanging_lines(whole, console, indent=indent))
     lines = list(whole.wrap(console, max(20, console.width)))
@@ -258,7 +258,7 @@ def _line(cells: Sequence[Text], widths: Sequence[int]) -> Text:
 def _cells(one: WorkloadSummary) -> dict[str, Text]:
     glyph, word = phrases.GLYPHS[one.outcome], SWITCH.get(one.outcome, one.outcome)
     found = (
-        Text(printable(one.name)),
+        Text(printable_error(one.name)),
         Text(f"{glyph} {word}", style=COLOURS[one.outcome]),
         Text(phrases.against_plain(one.speed)),
         Text(phrases.tokens_per_second(one.plain)),
