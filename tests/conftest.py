@@ -1,4 +1,4 @@
-"""What holds for every test: no clock for properties, a host lock for each process, and what measures time alone."""
+"""What holds for every test: unhurried properties, a lock and a state folder; and what measures time runs alone."""
 
 import os
 import signal
@@ -18,6 +18,8 @@ settings.load_profile("unhurried")
 # Two test processes measure nothing that the other could spoil; what they start inherits the lock of their own.
 _LOCKS = tempfile.TemporaryDirectory(prefix="gatekeeper-tests-")
 os.environ["GATEKEEPER_HOST_LOCK"] = str(Path(_LOCKS.name) / "host.lock")
+# Runs of tests are no tries of whoever runs the tests; a test that counts them has a state folder of its own.
+os.environ["XDG_STATE_HOME"] = str(Path(_LOCKS.name) / "state")
 
 # A shell that starts a job in the background has it ignore Ctrl-C, nohup has it ignore SIGHUP; so would all that the
 # tests start and interrupt.

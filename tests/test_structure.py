@@ -173,15 +173,19 @@ def _with_package() -> dict[str, str]:
 SAME_THING = {
     "capability_probe": "two short requests before a run: sent by a stage, read by the analysis",
     "files": "locks and whole files; the remote agent runs on old Pythons and has its own",
-    "first_tokens": "the distribution check: its statistics, and the stage that draws",
-    "forced": "teacher forcing: what its passes show, and the stage that makes them",
+    "first_tokens": "the distribution check: its statistics, its pass, and the stage that draws",
+    "forced_check": "a pass after a soak, and its stage",
     "metrics": "the table of metrics, and the same metrics over OpenTelemetry",
+    "near_ties": "a pass after a soak, and its stage",
     "page": "the page of a run: its data, and its HTML",
+    "plain_words": "a pass after a soak, and its stage",
     "policy": "policy.toml: the file, and how a verdict becomes one",
     "preflight": "what stops a run before it starts: in the plan, and on a remote host",
     "quick_probe": "`gatekeeper probe`: its statistics, and the command",
     "soak": "the soak: the stage, and its part of the page",
     "sweep": "the sweep: the stage, and its data on the page",
+    "warm_cache": "a pass after a soak, and its stage",
+    "warm_up": "a pass after a soak, and its stage",
 }
 """Names that several modules have, because they are one thing on several floors."""
 MOST_ENTRIES = 19

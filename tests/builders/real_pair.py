@@ -16,6 +16,7 @@ import tomli_w
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core.system.files import HashCache
 from gatekeeper.core.system.inputs import find_canaries
+from gatekeeper.core.system.run_directory import RunDirectory
 from tests.builders.deployment import policy_of, write_run
 from tests.builders.place import ROOT, Done, Place
 
@@ -92,6 +93,7 @@ def promoted_run(
     ]
     written = {**policy_of(path, now), "slo": "watched", "route": routes, "guard": list(guards), **policy}
     (path / "policy.toml").write_text(tomli_w.dumps(written))
+    RunDirectory(path).write_checksums()
     return path
 
 

@@ -25,7 +25,8 @@ PUBLISHED = (
 
 def small(folder: Path) -> Place:
     """Write the SLO of a run with few writes."""
-    place = Place(folder, {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": str(ROOT)})
+    own = {"XDG_CACHE_HOME": str(folder / "cache"), "XDG_STATE_HOME": str(folder / "state")}
+    place = Place(folder, {**os.environ, **own, "PYTHONPATH": str(ROOT)})
     script = {"seed": 3, "token": "100 ms", "verify": "110 ms", "draft_token": {"heavy": "10 ms"}}
     (folder / "truth.json").write_text(json.dumps({**script, "canaries": {"easy-": {"acceptance": 0.9}}}))
     (folder / "easy.jsonl").write_text(canary_lines("easy", 5))

@@ -20,6 +20,7 @@ def place(tmp_path: Path) -> Place:
         **os.environ,
         "HF_HUB_OFFLINE": "1",
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
         "PYTHONPATH": str(ROOT),
         "COLUMNS": "100",
     }

@@ -488,3 +488,31 @@ def test_a_reader_that_went_away_is_no_verdict(place: Place, words: tuple[str, .
         os.close(writing)
 
     assert (4, False) == (ran.returncode, b"Traceback" in ran.stderr or b"Exception ignored" in ran.stderr)
+
+
+def test_a_plan_without_a_draft_has_plain_decoding_alone(scripted: Scripted) -> None:
+    """
+    `drafts = []` with several workloads: there is nothing to route, and no traceback.
+    """
+    place = scripted()
+    edit(place, 'drafts = [\n    "heavy",\n    "light",\n]', "drafts = []")
+
+    done = place.run("plan", "slo.toml")
+
+    assert done.code in {0, 2, 3}, done.err
+    assert "this is a bug" not in done.err
+
+
+def test_a_report_is_not_written_as_what_it_is_not(scripted: Scripted) -> None:
+    """
+    No format of a report makes a PDF; text with that name would be none. A log is text.
+    """
+    place = scripted(soak={"duration": "30 s"})
+    place.run("certify", "slo.toml", "--out", "run", "--quiet")
+
+    refused = place.run("report", "run", "-o", "report.pdf", code=2)
+    place.run("report", "run", "-o", "report.log")
+
+    assert "has no format for .pdf" in refused.err
+    assert not (place.path / "report.pdf").exists()
+    assert "scripted" in (place.path / "report.log").read_text()

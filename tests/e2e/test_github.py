@@ -465,3 +465,23 @@ def test_the_install_step_puts_the_command_on_path(runner: Callable[..., Runner]
     # The shipped canaries are found inside the wheel; the models are nowhere.
     assert (3, 2) == (proposed.returncode, planned.returncode), proposed.stderr + planned.stderr
     assert "is not on this machine" in planned.stderr or "is not installed here" in planned.stderr
+
+
+@pytest.mark.parametrize("mode", ["admit", "certify"])
+@pytest.mark.parametrize("name", ["SLO", "RUN", "RUNS"])
+@pytest.mark.parametrize("value", ["--help", "-h", "x\nexit-code=0\ny<<exit-code=3", "x\rexit-code=0"])
+def test_an_input_of_the_action_is_no_option_and_no_output(tmp_path: Path, mode: str, name: str, value: str) -> None:
+    """
+    A path that is an option of `admit`, or that writes outputs of its own, blocks the deploy with code 2.
+    """
+    yaml = pytest.importorskip("ruamel.yaml", reason="the test extra is not installed").YAML(typ="safe")
+    (step,) = [step for step in yaml.load(ACTION)["runs"]["steps"] if step.get("id") == "gate"]
+    outputs = tmp_path / "outputs"
+    environment = {
+        **os.environ, "MODE": mode, "SLO": "slo.toml", "RUN": "run", "RUNS": "", "MAX_AGE": "", "GRADE": "",
+        "SIGNED_BY": "", "ISSUER": "", "ANSWER": str(tmp_path / "answer"), "GITHUB_OUTPUT": str(outputs), name: value,
+    }  # fmt: skip
+
+    subprocess.run(["bash", "-e", "-c", step["run"]], cwd=tmp_path, env=environment, timeout=60, check=True)
+
+    assert "exit-code=2\n" == outputs.read_text()

@@ -171,7 +171,10 @@ def test_each_broken_bound_grades_its_workload_back(place: Place, objective: str
     A server that misses one objective ends in plain decoding for it: code 1 where speculation was required.
     """
     only, truth = BROKEN[objective]
-    run = placed(place, shipped(only=only), truth)
+    slo = shipped(only=only)
+    # A soak of plain decoding has no baseline requests, and the stand-in's constant power confirms nothing.
+    slo["objective"] = [one for one in slo["objective"] if one["metric"] != "throttle_time"]
+    run = placed(place, slo, truth)
 
     ran = run.run("certify", "slo.toml", "--out", "run")
 
@@ -241,27 +244,65 @@ def add(reading: dict[str, Any], more: float) -> None:
     reading["value"] += more
 
 
+def working_gpu(at: int, sample: dict[str, Any]) -> None:
+    """Let the GPU of a sample be idle before the soak, and busy at a power that moves a little in it."""
+    idle = not sample["phase"]
+    sample["values"]["gpu_active"].update(value=0.0 if idle else 0.97)
+    sample["values"]["gpu_power"].update(value=0.0 if idle else 9.1 + 0.05 * (at % 7))
+
+
 def test_each_broken_host_bound_fails_a_plain_run(place: Place) -> None:
     """
-    A run that decodes plainly keeps every host bound; with the samples of one bound changed it fails for that alone.
+    A run that decodes plainly is unproven where the GPU's power is stuck, and passes where it moves. With the samples
+    of one bound changed it fails for that alone.
     """
     # The sampler waits for its slowest tool before it begins, and hears the GPU's stream meanwhile.
     run = placed(place, shipped(only="tools"), {"acceptance": 0.0}, ioreg=f"sleep 0.5; {prints(mac_tools.ioreg())}")
-    run.run("certify", "slo.toml", "--out", "run", code=0)
+    stuck = run.run("certify", "slo.toml", "--out", "run", code=3).out
     path = run.path / "run" / "host.jsonl"
     whole = path.read_text().splitlines()
     (run.path / "run" / "SHA256SUMS").unlink()  # with it, the run would only be reported as changed
 
-    seen = {}
-    for metric, change in HOST.items():
+    def judged(code: int, change: Callable[[int, Sample], None]) -> list[str]:
         samples = [json.loads(line) for line in whole[:-1]]
+        for at, sample in enumerate(samples):
+            working_gpu(at, sample)
         for at, sample in enumerate(one for one in samples if one["phase"]):
             change(at, sample["values"])
         path.write_text("\n".join([*map(json.dumps, samples), whole[-1], ""]))
-        verdict = run.run("judge", "run", "--json", code=1).document
-        seen[metric] = [one["metric"] for one in verdict["host_checks"] if one["outcome"] == "fail"]
+        verdict = run.run("judge", "run", "--json", code=code).document
+        return [one["metric"] for one in verdict["host_checks"] if one["outcome"] != "pass"]
 
-    assert {metric: [metric] for metric in HOST} == seen
+    assert "gpu_power by powermetrics: it did not change within a minute" in stuck
+    assert [] == judged(3, lambda _at, _values: None)  # without its checksums the run is incomplete
+    assert {metric: [metric] for metric in HOST} == {metric: judged(1, change) for metric, change in HOST.items()}
+
+
+def test_energy_by_a_dead_counter_is_unproven(place: Place) -> None:
+    """
+    On a Mac whose processor's power counter reads 0 under load, the energy of a token is unproven and says why; by the
+    power of the whole machine it is judged, and the check names the tool.
+    """
+    line = json.dumps(mac_tools.macmon("0.8", cpu=0.0, gpu=47.5, system=92.0))
+    slo = shipped(only="tools")
+    slo["objective"] = [
+        {"metric": name, "at_most": "1000 J", "why": "test"} for name in ("energy_per_token", "system_energy_per_token")
+    ]
+    run = placed(
+        place,
+        slo,
+        {"acceptance": 0.0},
+        ioreg=f"sleep 0.5; {prints(mac_tools.ioreg(busy=99))}",
+        powermetrics="echo powermetrics: unrecognized sampler >&2; exit 64",
+        macmon=f"while :; do {prints(line)}; echo; sleep 0.2; done",
+    )
+
+    run.run("certify", "slo.toml", "--out", "run", code=3)
+
+    package, system = run.verdict()["host_checks"]
+    assert ("unproven", "pass") == (package["outcome"], system["outcome"])
+    assert "macmon reads other powers, but one of the package's is missing, or 0 W under load" in package["because"]
+    assert "system power by macmon" in system["because"]
 
 
 def test_every_shipped_bound_is_broken_above() -> None:

@@ -259,3 +259,21 @@ def test_a_wrong_command_line_removes_nothing(
 
     assert message in done.err
     assert ["old"] == here(runs)
+
+
+def test_what_a_watch_wrote_next_to_a_policy_keeps_no_run(runs: Place, night: Callable[..., Path]) -> None:
+    """
+    Overlay, journals, their locks and the Finder's file are no files of anybody else; a run that is watched stays.
+    """
+    night("new", 1)
+    old, watched = night("old", 9), night("watched", 10)
+    for name in ("policy.live.toml", "watch.jsonl", "live.jsonl.1", ".watch.jsonl.lock", ".DS_Store"):
+        (old / name).write_text("")
+    with (watched / ".policy.live.toml.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = runs.run("prune", "all runs", "--keep", "1", "--json", code=0).document
+
+    assert ["all runs/old"] == [removed["run"] for removed in done["removed"]]
+    assert [("all runs/watched", "a watch or a proxy writes its state there")] == [
+        (left["run"], left["because"]) for left in done["left"]
+    ]

@@ -365,3 +365,20 @@ def test_the_soak_keeps_the_conditions_of_the_sweep(scripted: Scripted) -> None:
 
     lines = (place.path / "run" / "soak-1.jsonl").read_text().splitlines()[:-1]
     assert {0.3} == {dict(json.loads(line)["setting"])["temperature"] for line in lines}
+
+
+def test_a_soak_that_goes_on_keeps_its_process(scripted: Scripted) -> None:
+    """
+    A process that warms up over 1000 s would begin again with every part of a soak, and never settle.
+    """
+    warms_up = {"of": "time", "by": 0.65 - 1, "over": "1000 s", "arm": "candidate", "since": "start"}
+    place = scripted(
+        {"drift": [warms_up], "noise": {"answer": 0.05}},
+        workload=[{"name": "easy", "canaries": "easy.jsonl"}],
+        soak={"duration": "600 s", "max_duration": "3600 s", "sentinel_drift": 0.05},
+    )
+
+    place.run("certify", "slo.toml", "--out", "run", code=0)
+
+    parts = sorted(path.name for path in (place.path / "run").glob("soak-1*.jsonl"))
+    assert len(parts) > 1, parts

@@ -3,6 +3,9 @@
 import json
 import tomllib
 from collections.abc import Callable
+from typing import Any
+
+import tomli_w
 
 from tests.builders.place import Place
 
@@ -27,6 +30,36 @@ def test_a_certified_run_is_watched(scripted: Callable[..., Place]) -> None:
     assert "fail" not in outcomes.values()
     after = place.run("admit", "slo.toml", "--run", "run", "--grade", "demo", "--json").document
     assert before["reason"] == after["reason"] != "tampered"
+
+
+RAISED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "max_concurrency": (lambda policy: policy["route"][0].update(max_concurrency=64), "max_concurrency is above 1"),
+    "longest_prompt": (lambda policy: policy["route"][0].update(longest_prompt=10**9), "longest_prompt is above"),
+    "temperature": (lambda policy: policy["conditions"].update(sampling={"temperature": 1.0}), "[conditions] or"),
+}
+
+
+def test_a_policy_that_is_edited_in_place_raises_no_limit_of_its_own(scripted: Callable[..., Place]) -> None:
+    """
+    What was certified is derived from the records again where the run's own policy differs from SHA256SUMS; guards may
+    be removed, and a run whose records are gone is refused.
+    """
+    place = scripted()
+    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
+    path = place.path / "run" / "policy.toml"
+    certified = path.read_text()
+    watch = ("watch", "run/policy.toml", "--slo", "slo.toml", "--rounds", "1", "--no-host")
+
+    for edit, because in RAISED.values():
+        policy = tomllib.loads(certified)
+        edit(policy)
+        path.write_text(tomli_w.dumps(policy))
+        refused = place.run(*watch, code=2)
+        assert because in refused.err
+    path.write_text(tomli_w.dumps({**tomllib.loads(certified), "guard": []}))
+    place.run(*watch, code=0)
+    (place.path / "run" / "soak-1.jsonl").unlink()
+    place.run(*watch, code=2)
 
 
 def test_a_mistyped_policy_is_told_as_one(place: Place) -> None:

@@ -22,7 +22,7 @@ POINTS = (
     "an event",
     "a closing line",
     *PUBLISHED,
-    "the lock",
+    "the record of tries",
 )
 
 
@@ -88,7 +88,8 @@ def _point(name: str, content: bytes, files: Files) -> str:
     kinds = {"soak-1.jsonl": "a line of the soak", "host.jsonl": "a host sample", "events.jsonl": "an event"}
     kinds |= dict.fromkeys(SWEEP, "a line of the sweep")
     whole = name.lstrip(".").removesuffix(f".{os.getpid()}")
-    return "the lock" if whole == "lock" else kinds.get(whole, whole)
+    # The run is finished, and its folder changes no more: making the folder of the record is the first write after it.
+    return "the record of tries" if whole == "gatekeeper" else kinds.get(whole, whole)
 
 
 @dataclass(frozen=True)

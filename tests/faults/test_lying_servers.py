@@ -203,21 +203,21 @@ def test_an_honest_server_is_not_called_a_replaying_one(noise: dict[str, Any]) -
     assert not [one for one in ran if "replayed" in kinds(one)]
 
 
-def decaying(by: float, *, bound: float, seed: int = 1, count: int = 24, arm: str = "candidate") -> Rehearsed:
-    """Certify a draft of 1.25x that slows down over a soak of ten minutes."""
-    slower = {"of": "time", "by": by, "over": 600.0, "after": "60 s", "arm": arm}
-    soak = {"duration": 600.0, "sentinel_share": 0.5}
+def decaying(by: float, *, bound: float, count: int = 24, arm: str = "candidate", over: float = 600.0) -> Rehearsed:
+    """Certify a draft of 1.25x that slows down, over a soak of ten minutes or longer."""
+    slower = {"of": "time", "by": by, "over": over, "after": "60 s", "arm": arm}
+    soak = {"duration": 600.0, "max_duration": 1200.0, "sentinel_share": 0.5}
     wanted = {**RATIO, "at_least": bound}
     script = {"ratio": 1.25, "drift": [slower], "prefill": "3 s"}  # few answers, which are quick to judge
-    return certified(script, wanted, seed=seed, count=count, soak=soak, fallback={"ladder": ["autoregressive"]})
+    return certified(script, wanted, seed=1, count=count, soak=soak, fallback={"ladder": ["autoregressive"]})
 
 
 @pytest.mark.parametrize("count", [24, 96], ids=["24 canaries, repeated", "96 canaries, once each"])
 def test_a_draft_that_decays_during_the_soak_is_not_promoted(count: int) -> None:
     """
-    A mean above its bound is no proof where the ratio falls from 1.25x to 1.04x: unproven, with the reason.
+    A mean above its bound is no proof where the ratio falls by 20 % in ten minutes, and again: unproven.
     """
-    ran = decaying(0.2, bound=1.0, count=count)
+    ran = decaying(1.0, bound=0.5, count=count, over=3000.0)
 
     assert ran.verdict.exit_code == 3
     assert "the speed over plain decoding fell by" in ran.verdict.workloads[0].because
@@ -231,6 +231,43 @@ def test_a_draft_that_ends_below_its_bound_fails() -> None:
 
     assert ran.verdict.exit_code == 1
     assert "in the last third of the soak: the speed over plain decoding fell by" in ran.verdict.transitions[0].because
+
+
+LATE: dict[str, dict[str, Any]] = {
+    "falls over the last quarter": {"after": "450 s", "over": 150.0},
+    "falls at once at 480 s": {"after": "480 s", "over": 1.0},
+}
+
+
+@pytest.mark.parametrize("late", LATE.values(), ids=LATE)
+def test_a_draft_that_falls_late_in_the_soak_is_judged_by_where_it_ends(late: dict[str, Any]) -> None:
+    """
+    From 1.3x to 1.08x where 1.15x is required: the soak goes on, and shows the level that is deployed.
+    """
+    falls = {"of": "time", "by": 0.2, "arm": "candidate", "since": "start", **late}
+    soak = {"duration": 600.0, "max_duration": 3600.0, "sentinel_share": 0.5}
+    script = {"ratio": 1.3, "drift": [falls], "prefill": "3 s", "noise": {"answer": 0.05}}
+
+    ran = certified(script, {**RATIO, "at_least": 1.15}, soak=soak, fallback={"ladder": ["autoregressive"]})
+
+    assert ran.verdict.exit_code == 1
+    assert "below the required 1.15x" in ran.verdict.transitions[0].because
+
+
+@pytest.mark.parametrize("over", [120.0, 300.0, 600.0])
+def test_a_draft_whose_process_warms_up_over_minutes_is_not_blocked(over: float) -> None:
+    """
+    35 % slower at the start of its process and 1.3x in the end: the sweep rules nothing out, and the soak goes on.
+    """
+    warms_up = {"of": "time", "by": 0.65 - 1, "over": over, "arm": "candidate", "since": "start"}
+    soak = {"duration": 600.0, "max_duration": 3600.0, "sentinel_share": 0.5}
+    # The script's ratio is that of its beginning.
+    script = {"ratio": 1.3 * 0.65, "drift": [warms_up], "prefill": "3 s", "noise": {"answer": 0.05}}
+
+    ran = certified(script, {**RATIO, "at_least": 1.15}, soak=soak)
+
+    assert ran.verdict.exit_code == 0
+    assert not kinds(ran)
 
 
 def test_a_machine_that_slows_down_is_no_decay() -> None:

@@ -1,11 +1,15 @@
 """What gatekeeper prints: text of others neither steers a terminal nor gives a command to a CI system."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from gatekeeper.report import FORMATS
 from tests.builders.place import Place
 from tests.e2e.conftest import place as place_in
+from tests.e2e.conftest import scripted as scripted_in
 
 NAMES = [
     "\x1b[31mred\x1b[0m",
@@ -32,3 +36,32 @@ def test_an_error_prints_no_command(tmp_path: Path, command: tuple[str, ...], na
     assert done.err.replace("\n", "").isprintable()
     assert not any(line.strip().startswith("::") for line in done.err.splitlines())
     assert "##[" not in done.err
+
+
+HOSTILE = (
+    "a\n::stop-commands::z\r  ::set-output name=x::y\u2028::add-mask::q\x85::error::e"
+    " \x1b[31m##[add-path]/evil ::warning::w"
+)
+
+
+@pytest.mark.parametrize("at_least", [0.5, 50.0], ids=["promoted", "graded back"])
+def test_a_reason_of_the_slo_prints_no_command_in_any_format(tmp_path: Path, at_least: float) -> None:
+    """
+    The `why` of an SLO or an objective, from a branch of a stranger, commands no CI system, whatever is printed of it.
+    """
+    place: Place = place_in.__wrapped__(tmp_path)  # type: ignore[attr-defined]
+    place = replace(place, environment={**place.environment, "GITHUB_ACTIONS": "true"})
+    objective = {"metric": "throughput_ratio", "at_least": at_least, "why": HOSTILE}
+    scripted_in.__wrapped__(place)(why=HOSTILE, objective=[objective])  # type: ignore[attr-defined]
+
+    printed = [place.run("certify", "slo.toml", "--output", "run", "-v"), place.run("plan", "slo.toml")]
+    printed += [place.run("report", "run", "--format", name) for name in FORMATS]
+    printed += [place.run("judge", "run"), place.run("admit", "slo.toml", "--run", "run"), place.run("explain", "run")]
+
+    for done in printed:
+        lines = [line.strip() for line in re.split(r"[\r\n]", done.out + "\n" + done.err)]
+        ours = ("::error file=", "::notice file=", "::warning file=", "::before", "::after", "::marker")
+        assert not [line for line in lines if line.startswith("::") and not line.startswith(ours)]
+        page = done.out.startswith("<!")  # a document for a browser
+        assert page or not [line for line in lines if "##[" in line and not line.startswith(("{", '"'))]
+        assert "\x1b[31m" not in done.out + done.err

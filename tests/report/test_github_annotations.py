@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gatekeeper.core.text import printable_error
 from gatekeeper.core.verdict import AbandonedStep, Check, Finding, Outcome, Verdict, WorkloadVerdict
 from gatekeeper.report import github_annotations
 from gatekeeper.report.data.decision import decide
@@ -135,17 +136,19 @@ def test_the_commands_are_as_they_were() -> None:
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_any_text_is_one_command(message: str, title: str) -> None:
     """
-    Whatever is said, the command is one line, and reads back as what was said.
+    Whatever is said, the command is one line without control characters, and reads back as what was said.
     """
     line = github_annotations.command("error", message, "a.toml", 3, title)
     head, _, said = line.removeprefix("::error ").partition("::")
     read = dict(pair.split("=", 1) for pair in head.split(","))
 
     def undone(text: str) -> str:
-        for code, char in (("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
+        for code, char in (("%0A", "\n"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
             text = text.replace(code, char)
         return text
 
     assert "\n" not in line
     assert "\r" not in line
-    assert (title, message) == (undone(read["title"]), undone(said))
+    assert not {char for char in line if not char.isprintable()}
+    shown = [printable_error("\n".join(text.splitlines())) for text in (title, message)]
+    assert shown == [undone(read["title"]), undone(said)]

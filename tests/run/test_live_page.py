@@ -15,7 +15,8 @@ import pytest
 
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import Event
-from gatekeeper.run.live_page import MOST, served
+from gatekeeper.core.system.small_server import MOST
+from gatekeeper.run.live_page import served
 from tests.builders.small_run import restored, small, stored, unfinished
 
 AT = "2026-01-01T00:00:00.000000Z"
@@ -75,7 +76,15 @@ def test_no_file_is_served(address: str, path: str) -> None:
 
 @pytest.mark.parametrize(
     ("host", "code"),
-    [("localhost:1", 200), ("127.0.0.1", 200), ("evil.example", 403), ("127.0.0.1.evil.example:80", 403), ("", 403)],
+    [
+        ("localhost:1", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:80", 200),
+        ("evil.example", 403),
+        ("127.0.0.1.evil.example:80", 403),
+        ("localhost:80@evil.example", 403),
+        ("", 403),
+    ],
 )
 def test_a_page_of_somebody_else_gets_nothing(address: str, host: str, code: int) -> None:
     """

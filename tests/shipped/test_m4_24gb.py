@@ -181,14 +181,18 @@ def test_without_the_cost_of_a_pause_the_late_first_token_is_not_excused() -> No
 @pytest.mark.parametrize("truth", [0.9, 1.0])
 def test_a_draft_that_is_not_worth_it_is_graded_back_sooner(truth: float) -> None:
     """
-    Below plain decoding's speed every workload decodes plainly within 45 minutes, by the sweep's proof.
+    Below plain decoding's speed every workload decodes plainly within 100 minutes: by the sweep's proof, or the soak's
+    where a process that was just started may still warm up.
     """
     run = rehearsed("m4-24gb", truth)
 
     assert ("graded_back", 1) == (run.verdict.outcome, run.verdict.exit_code)
     assert {"graded_back"} == set(outcomes(run.verdict).values())
-    assert minutes(run) <= 45
-    assert all("no draft setting is faster" in one.because for one in run.verdict.transitions)
+    assert minutes(run) <= 100
+    last = {step.workload: step.because for step in run.verdict.transitions}.values()
+    assert all(
+        "no draft setting is faster" in because or "drafting off: throughput_ratio" in because for because in last
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.system.run_directory import RunDirectory
 from tests.builders.deployment import LADDER, SETTING, Deployed, WatchOutput
 
 
@@ -116,6 +117,7 @@ def test_edited_conditions_are_refused(tmp_path: Path) -> None:
     deployed = Deployed.scripted(tmp_path)
     known = {"backend": "scripted", "target": "t", "prompt_cache": "off", "concurrency": 1, "max_tokens": 256}
     shutil.copy(deployed.policy(conditions=known), deployed.path / "run" / "policy.toml")
+    RunDirectory(deployed.path / "run").write_checksums()
 
     with deployed.session(WatchOutput()):
         pass

@@ -29,6 +29,7 @@ from tests.builders.watch import context, guard
         (("--plain-url", "ftp://a", "--once"), "--plain-url ftp://a is not an http address"),
         (("--url", "http://a:1", "--plain-url", "http://a:1/v1"), "--url and --plain-url are both http://a:1"),
         (("--limit", "0s", "--once"), "--limit 0s: must be greater than 0"),
+        (("--host-name", "mini", "--once"), "--host-name names this machine at --listen, which is missing"),
     ],
 )
 def test_wrong_options_are_refused(
@@ -95,3 +96,20 @@ def policy(interval: float, **more: float) -> Policy:
     known = context(guard("swap_growth", at_most=1e9, **more)).policy
     watch = known.watch.model_copy(update={"interval": interval})
     return known.model_copy(update={"watch": watch})
+
+
+def test_a_chance_of_false_alarms_that_no_answer_can_reach_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    1e-300 would need more answers than can be counted.
+    """
+    deployed = Deployed.served(tmp_path, "http://127.0.0.1:9")
+    deployed.policy(watch={"false_alarms": 1e-300})
+    monkeypatch.chdir(deployed.path)
+
+    error = CliRunner().invoke(gatekeeper, ["watch", "policy.toml", "--run", "run", "--once"]).exception
+
+    assert isinstance(error, InputError)
+    assert "false_alarms" in error.message
+    assert "1e-06" in error.message

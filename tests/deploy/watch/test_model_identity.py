@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gatekeeper.backends.listening_process import find_process
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.subject import Address
@@ -88,7 +89,7 @@ def test_models_on_the_command_line_are_compared(
     Every model a local server was started with has to be a certified one, the target among them.
     """
     with served(*argv) as url:
-        process = model_identity.find_process(url)
+        process = find_process(url)
         assert process is not None
         found = model_identity.uncertified_model(manifest, model_identity.models_on_command_line(process, HASHES))
 
@@ -102,7 +103,7 @@ def test_a_damaged_model_is_no_certified_one(manifest: Manifest, tmp_path: Path)
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(b"short")
     with served("--model", tmp_path) as url:
-        process = model_identity.find_process(url)
+        process = find_process(url)
         assert process is not None
         found = model_identity.uncertified_model(manifest, model_identity.models_on_command_line(process, HASHES))
 
@@ -115,9 +116,9 @@ def test_a_restart_is_another_process() -> None:
     The process behind a port is the same until it is started again, and none when it is gone.
     """
     with served() as url:
-        first = model_identity.find_process(url)
-        assert first == model_identity.find_process(url, first)
-    gone = model_identity.find_process(url, first)
+        first = find_process(url)
+        assert first == find_process(url, first)
+    gone = find_process(url, first)
 
     assert (True, None) == (first is not None, gone)
 
@@ -127,7 +128,7 @@ def test_a_remote_server_has_no_process_here(url: str) -> None:
     """
     The processes of another machine are unknown.
     """
-    assert model_identity.find_process(url) is None
+    assert find_process(url) is None
 
 
 def test_files_that_changed_on_disk_are_found(manifest: Manifest, tmp_path: Path) -> None:

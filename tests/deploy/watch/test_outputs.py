@@ -2,10 +2,14 @@
 
 import json
 import os
+import socket
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -13,6 +17,7 @@ import requests
 
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.system.small_server import MOST
 from gatekeeper.deploy.watch import outputs, textfile
 from gatekeeper.deploy.watch.config import WatchConfig
 from gatekeeper.deploy.watch.overlay import OverlayRoute
@@ -132,8 +137,8 @@ def test_the_environment_of_the_watch_is_kept() -> None:
     assert os.environ["PATH"] == ran.output.strip()
 
 
-def watching(folder: Path, listen: tuple[str, int], said: list[str]) -> outputs.Outputs:
-    config = WatchConfig(folder / "policy.toml", listen=listen)
+def watching(folder: Path, listen: tuple[str, int], said: list[str], *names: str) -> outputs.Outputs:
+    config = WatchConfig(folder / "policy.toml", listen=listen, host_names=names)
     certified: Any = None  # only telemetry of a change needs it
     return outputs.Outputs(
         config,
@@ -168,6 +173,58 @@ def test_prometheus_fetches_the_state_of_this_moment(tmp_path: Path) -> None:
     assert ["0", "1"] == ended
     with pytest.raises(requests.ConnectionError):
         requests.get(address, timeout=10)
+
+
+@pytest.mark.parametrize(
+    ("host", "code"),
+    [
+        ("mini.example.org:9477", 200),
+        ("192.0.2.7:9477", 200),
+        ("[2001:db8::7]", 200),
+        (socket.gethostname(), 200),
+        ("evil.example", 403),
+        ("localhost:80@evil.example", 403),
+        ("mini.example.org.evil.example", 403),
+    ],
+)
+def test_a_page_of_another_site_cannot_read_the_state(tmp_path: Path, host: str, code: int) -> None:
+    """
+    A name that was made to lead here (DNS rebinding) is refused; addresses, this machine's name and named ones are not.
+    """
+    said: list[str] = []
+    with watching(tmp_path, ("127.0.0.1", 0), said, "mini.example.org"):
+        got = requests.get(said[0].removeprefix("metrics: "), headers={"Host": host}, timeout=10)
+
+    assert code == got.status_code
+
+
+def test_silent_connections_to_the_metrics_are_limited(tmp_path: Path) -> None:
+    """
+    Connections beyond the limit are closed at once and start no thread; when the others have gone, it answers again.
+    """
+    said: list[str] = []
+    with watching(tmp_path, ("127.0.0.1", 0), said):
+        address = said[0].removeprefix("metrics: ")
+        place, before = ("127.0.0.1", urlsplit(address).port or 0), threading.active_count()
+        silent = [socket.create_connection(place, timeout=60) for _ in range(MOST + 4)]
+        with suppress(ConnectionResetError):
+            assert b"" == silent[-1].recv(1)
+        started = threading.active_count() - before
+        for one in silent:
+            one.close()
+        deadline = time.monotonic() + 60
+        while not answers(address):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    assert started <= MOST
+
+
+def answers(address: str) -> bool:
+    try:
+        return requests.get(address, timeout=10).ok
+    except requests.ConnectionError:
+        return False
 
 
 def test_a_port_that_is_taken_is_an_error(tmp_path: Path) -> None:

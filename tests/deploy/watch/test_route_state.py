@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatekeeper.analysis.verdict.checks import check_bound
+from gatekeeper.analysis.metrics.checks import check_bound
 from gatekeeper.core.clock import Instant
 from gatekeeper.core.policy import Guard, Watch
 from gatekeeper.core.records import Generation, Setting

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +113,15 @@ def test_the_name_of_a_test_does_not_depend_on_its_result() -> None:
 
     assert [passed["passedTests"][0]] == unproven["failedTests"] == unproven["gatekeeper"]["unproven"]
     assert [] == passed["gatekeeper"]["unproven"]
+
+
+def test_a_test_has_one_name_whatever_it_is_held_against() -> None:
+    """
+    A bound on this run over the certified one is listed as unproven under the name that it has among the failed.
+    """
+    compared = replace(check(Outcome.UNPROVEN), against="certified")
+    verdict = Verdict("made", "certification", "abc", (), (compared,))
+
+    found = stated(host=(compared,))["predicate"]
+
+    assert certificate.unproven(verdict) == found["failedTests"]

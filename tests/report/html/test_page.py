@@ -270,7 +270,7 @@ def test_a_required_workload_that_was_graded_back_is_named() -> None:
     text = Document(page.render(seen)).text
 
     assert "graded_back" == seen.verdict.outcome, seen.verdict
-    assert "drafting must stay off for easy, although the SLO requires it" in text
+    assert "easy fails throughput_ratio while drafting, and the SLO requires" in text
 
 
 def test_a_failed_objective_comes_first_with_its_reason_and_remedy() -> None:

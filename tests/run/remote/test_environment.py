@@ -76,7 +76,7 @@ def test_another_gatekeeper_is_refused(serve: Serve, environment: Path) -> None:
     One changed byte in one file of the remote package is named, and the environment is not used.
     """
     serve()
-    changed = next((environment / "lib").glob("*/site-packages/gatekeeper/analysis/verdict/checks.py"))
+    changed = next((environment / "lib").glob("*/site-packages/gatekeeper/analysis/metrics/checks.py"))
     before = changed.read_bytes()
     try:
         changed.write_bytes(before + b"#")
