@@ -22,8 +22,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # so that it runs as a script, from anywhere
 
+from gatekeeper.backends.dialect import ServerRequest  # noqa: E402
 from gatekeeper.backends.dialects import llama_server  # noqa: E402
-from gatekeeper.backends.dialects.dialect import ServerRequest  # noqa: E402
 from gatekeeper.backends.server import Server  # noqa: E402
 from gatekeeper.backends.server_backend import ServerBackend  # noqa: E402
 from gatekeeper.core.canary import parse  # noqa: E402

@@ -27,7 +27,7 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _handler)
 
-WHOLE = ("e2e", "faults", "run/remote", "deploy/watch")
+WHOLE = ("e2e", "faults", "run/remote", "deploy/running", "deploy/watch")
 """Folders whose tests run whole commands; `./run unit` leaves them out."""
 HEAVY = (*WHOLE, "backends")
 """Folders with files that take a minute."""

@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))  # run as a script, Python looks in tools/ alone
 
 import click  # noqa: E402
 
-from gatekeeper.backends.dialects.dialect import Dialect  # noqa: E402
+from gatekeeper.backends.dialect import Dialect  # noqa: E402
 from gatekeeper.cli.main import gatekeeper  # noqa: E402
 from gatekeeper.core import manifest, verdict  # noqa: E402
 from gatekeeper.core.backend_registry import SERVERS, backend_names  # noqa: E402

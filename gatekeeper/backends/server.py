@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gatekeeper.backends.answer_limits import AnswerLimits, most_bytes
-from gatekeeper.backends.dialects.dialect import Counters, Dialect, ServerRequest
+from gatekeeper.backends.dialect import Counters, Dialect, ServerRequest
 from gatekeeper.backends.http import control
 from gatekeeper.backends.http.chat import CUT_OFF, EMPTY, PLAIN, read_answer, resolve
 from gatekeeper.backends.http.keys import Keys

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.backends.answer_limits import AnswerLimits
+from gatekeeper.backends.dialect import CONDITIONS, Dialect, Start
 from gatekeeper.backends.dialects import dialect_of
-from gatekeeper.backends.dialects.dialect import CONDITIONS, Dialect, Start
 from gatekeeper.backends.http import control
 from gatekeeper.backends.http.chat import PLAIN
 from gatekeeper.backends.launch_line import shown_command, shown_environment, without_keys

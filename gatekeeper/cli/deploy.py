@@ -77,8 +77,8 @@ def admit(
     """  # noqa: D301 (click reads the \b)
     from gatekeeper.core.clock import SystemClock  # noqa: PLC0415
     from gatekeeper.core.subject import Address  # noqa: PLC0415
-    from gatekeeper.core.system.keyless import KeylessSigner  # noqa: PLC0415
     from gatekeeper.deploy import admit as gate  # noqa: PLC0415
+    from gatekeeper.deploy.signing.keyless import KeylessSigner  # noqa: PLC0415
     from gatekeeper.report import command_text  # noqa: PLC0415
 
     if url is not None and not url.startswith(("http://", "https://")):
@@ -130,7 +130,7 @@ def sign(
     An ssh key makes certificate.intoto.json.sig. A key file as PEM (extra `sign`) and --keyless (extra `keyless`) make
     certificate.sigstore.json, which cosign verifies too. --bundle takes one that GitHub's action attest made.
     """
-    from gatekeeper.deploy import sign as signing  # noqa: PLC0415
+    from gatekeeper.deploy.signing import sign as signing  # noqa: PLC0415
 
     if [key is not None, keyless, bundle is not None].count(True) != 1:
         raise InputError("sign needs one of --key, --keyless and --bundle", hint="for example --key ~/.ssh/id_ed25519")

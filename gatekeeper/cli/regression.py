@@ -12,7 +12,7 @@ from gatekeeper.cli.run import observers
 from gatekeeper.core.errors import InputError
 
 if TYPE_CHECKING:
-    from gatekeeper.run.regression.bisect import Version
+    from gatekeeper.regression.bisect import Version
 
 AFTER_INTERRUPT = {
     "versus": "with --output what was measured is kept: the same command with --resume continues",
@@ -63,8 +63,8 @@ def versus(
     A and B are SLO files, or with --slo two environments (folders of venv), two drafts of the SLO, two programs or the
     addresses of two servers. Exits 0 once finished; with --fail-on worse 1 where B is worse.
     """
+    from gatekeeper.regression.versus import versus as compare  # noqa: PLC0415
     from gatekeeper.report.terminal import regression_text  # noqa: PLC0415
-    from gatekeeper.run.regression.versus import versus as compare  # noqa: PLC0415
 
     with observers(quiet=quiet) as watching:
         document = compare((a, b), slo, workload, out, seconds=seconds, resume=resume, observers=watching)
@@ -104,9 +104,9 @@ def bisect(slo: Path, *, resume: bool, out: Path | None, as_json: bool, quiet: b
       0    the first bad version is known
       3    it is not: no difference between the ends, or unclear versions
     """  # noqa: D301 (click reads the \b)
+    from gatekeeper.regression.bisect import Search  # noqa: PLC0415
+    from gatekeeper.regression.bisect import bisect as find  # noqa: PLC0415
     from gatekeeper.report.terminal import regression_text  # noqa: PLC0415
-    from gatekeeper.run.regression.bisect import Search  # noqa: PLC0415
-    from gatekeeper.run.regression.bisect import bisect as find  # noqa: PLC0415
 
     bound, threshold = _bound(options["metric"], options["at_least"], options["at_most"])
     versions = _versions(options)
@@ -151,8 +151,8 @@ def _refuse_options(words: Iterable[str]) -> None:
 
 def _versions(options: dict[str, Any]) -> "tuple[Version, ...]":
     """Return the versions to search, the good one first."""
-    from gatekeeper.run.regression.bisect import Version  # noqa: PLC0415
-    from gatekeeper.run.regression.package_environments import released  # noqa: PLC0415
+    from gatekeeper.regression.bisect import Version  # noqa: PLC0415
+    from gatekeeper.regression.package_environments import released  # noqa: PLC0415
 
     lists: dict[str, Sequence[str]] = {name: options[name] for name in ("steps", "programs", "drafts")}
     package, good, bad = options["package"], options["good"], options["bad"]

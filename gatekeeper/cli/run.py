@@ -229,7 +229,7 @@ def probe(
 ) -> None:
     """Measure in about 30 seconds whether a draft helps on this machine. Writes no policy; exits 0 once finished."""
     from gatekeeper.report import command_text  # noqa: PLC0415
-    from gatekeeper.run import quick_probe  # noqa: PLC0415
+    from gatekeeper.run.start import quick_probe  # noqa: PLC0415
 
     if (slo is None) == (target is None):
         raise InputError("probe needs an SLO file, or --target and --draft", hint="give exactly one of the two")
@@ -271,7 +271,7 @@ def try_pair(
     written; -v prints the reasons. Exits 3 if no pair is found.
     """
     from gatekeeper.report import command_text  # noqa: PLC0415
-    from gatekeeper.run import try_pair as trying  # noqa: PLC0415
+    from gatekeeper.run.start import try_pair as trying  # noqa: PLC0415
 
     if (target is None) != (not drafts):
         raise InputError("--target and --draft belong together", hint="give both, or neither to search this machine")

@@ -15,7 +15,7 @@ def show_versions(context: click.Context, _option: click.Parameter, requested: b
     if not requested or context.resilient_parsing:
         return
     from gatekeeper.report import command_text  # noqa: PLC0415
-    from gatekeeper.run.doctor import versions  # noqa: PLC0415
+    from gatekeeper.run.start.doctor import versions  # noqa: PLC0415
 
     sys.stdout.write(command_text.versions(versions()))
     context.exit()
@@ -26,7 +26,7 @@ def show_versions(context: click.Context, _option: click.Parameter, requested: b
 def version(*, as_json: bool) -> None:
     """Show the versions for a bug report."""
     from gatekeeper.report import command_text  # noqa: PLC0415
-    from gatekeeper.run.doctor import versions  # noqa: PLC0415
+    from gatekeeper.run.start.doctor import versions  # noqa: PLC0415
 
     version_numbers = versions()
     show(version_numbers, command_text.versions(version_numbers), as_json=as_json)
@@ -67,7 +67,7 @@ def init(output: Path, *, backend: str | None, force: bool, as_json: bool) -> in
     Exits 3 if the models must be downloaded or the backend installed first, and prints the commands.
     """
     from gatekeeper.report import command_text  # noqa: PLC0415
-    from gatekeeper.run.init_slo import propose  # noqa: PLC0415
+    from gatekeeper.run.start.init_slo import propose  # noqa: PLC0415
 
     document, exit_code = propose(output, force=force, backend=backend)
     show(document, command_text.proposal(document), as_json=as_json)
@@ -82,7 +82,7 @@ def doctor(*, as_json: bool) -> int:
     Exits 2 if a variable of the environment would make speculation lossy, otherwise 0.
     """
     from gatekeeper.report import command_text  # noqa: PLC0415
-    from gatekeeper.run.doctor import examine  # noqa: PLC0415
+    from gatekeeper.run.start.doctor import examine  # noqa: PLC0415
 
     document = examine()
     show(document, command_text.checkup(document), as_json=as_json)

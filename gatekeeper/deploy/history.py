@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.analysis.metrics.host_series import host_numbers
+from gatekeeper.analysis.metrics.host.host_series import host_numbers
 from gatekeeper.analysis.verdict.run_differences import compare_inputs
 from gatekeeper.core.errors import GatekeeperError, NoProofError
 from gatekeeper.core.host_columns import HostColumns

@@ -7,7 +7,8 @@ from typing import Any
 
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.verdict import Estimate, Missing, figures
-from gatekeeper.deploy.watch import certified_run, textfile
+from gatekeeper.deploy.running import certified_run
+from gatekeeper.deploy.watch import textfile
 from gatekeeper.proxy.live_evidence import Benefit
 from gatekeeper.proxy.live_records import LiveRecords
 from gatekeeper.proxy.prometheus import Exposition

@@ -35,15 +35,14 @@ from gatekeeper.report.attestation.chain import CHAIN
 from gatekeeper.report.data.decision import Decision, decide
 from gatekeeper.report.data.page import page_data
 from gatekeeper.report.html import page
-from gatekeeper.run import verify
+from gatekeeper.run import try_count, verify
 from gatekeeper.run.active_run import ActiveRun
 from gatekeeper.run.after_soak import after_soak, compare_routes, explore_regions
+from gatekeeper.run.certified_baseline import find_baseline
+from gatekeeper.run.certified_figures import CERTIFIED_NAME
 from gatekeeper.run.load import fixed_in
 from gatekeeper.run.plan import soak_outlook
 from gatekeeper.run.prepare import prepare, takes_real_time
-from gatekeeper.run.regression import try_count
-from gatekeeper.run.regression.certified_baseline import find_baseline
-from gatekeeper.run.regression.certified_figures import CERTIFIED_NAME
 from gatekeeper.run.requests import Client
 from gatekeeper.run.stages.freeze import freeze_models
 from gatekeeper.run.stages.promote import POLICY, promote

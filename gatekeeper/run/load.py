@@ -36,7 +36,7 @@ from gatekeeper.report.data.decision import Decision, decide
 from gatekeeper.report.data.page import PageData, page_data
 from gatekeeper.report.data.progress import Progress
 from gatekeeper.report.policy_toml import render
-from gatekeeper.run.regression.certified_figures import certified_in
+from gatekeeper.run.certified_figures import certified_in
 from gatekeeper.run.stages.promote import POLICY
 
 

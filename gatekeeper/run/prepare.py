@@ -27,8 +27,8 @@ from gatekeeper.core.records import Setting
 from gatekeeper.core.system.inputs import Inputs, load_manifest
 from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.core.verdict import Finding
+from gatekeeper.run.certified_baseline import Baseline
 from gatekeeper.run.load import fixed_in, plan_of
-from gatekeeper.run.regression.certified_baseline import Baseline
 from gatekeeper.run.requests import Client
 from gatekeeper.run.stages.capability_probe import request_both_arms
 from gatekeeper.run.stages.freeze import FrozenModels, freeze, freeze_models

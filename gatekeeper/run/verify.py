@@ -20,7 +20,7 @@ from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Event
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.system import inputs, record_files, run_directory, signatures
+from gatekeeper.core.system import inputs, record_files, run_directory
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.record_files import RESTORE_HINT
 from gatekeeper.core.system.run_directory import WATCH_FILES, RunDirectory
@@ -35,7 +35,7 @@ from gatekeeper.run import load
 from gatekeeper.run.stages.freeze import freeze_models, host_doubts
 from gatekeeper.run.stages.promote import POLICY
 
-READ = (".jsonl", ".json", ".toml", signatures.SUFFIX)
+READ = (".jsonl", ".json", ".toml", run_directory.SIGNATURE_SUFFIX)
 """Files that are read as part of a run: adding one counts as tampering, adding a note does not."""
 
 

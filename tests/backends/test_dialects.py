@@ -12,9 +12,9 @@ import pytest
 
 from gatekeeper.analysis.metrics.server_claims import claimed_rounds
 from gatekeeper.backends import open_backend, own_drafts
+from gatekeeper.backends.counters import by_position, samples, spec_decode, total
+from gatekeeper.backends.dialect import Counters, Start
 from gatekeeper.backends.dialects import dflash_mlx, dialect_of, rapid_mlx, sglang, vllm
-from gatekeeper.backends.dialects.counters import by_position, samples, spec_decode, total
-from gatekeeper.backends.dialects.dialect import Counters, Start
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.errors import InputError
@@ -534,7 +534,7 @@ def test_counters_that_are_not_valid_are_none(line: str) -> None:
 
 
 NEW_DIALECT = """
-from gatekeeper.backends.dialects.dialect import Dialect
+from gatekeeper.backends.dialect import Dialect
 
 DIALECT = Dialect(name="brand-new", install="", draft_hint="", health="/v1/models", named="listed")
 """

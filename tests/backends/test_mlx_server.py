@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.backends.dialects.dialect import Counters
+from gatekeeper.backends.dialect import Counters
 from gatekeeper.backends.server import Server
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.backends.workers import mlx_server_tap

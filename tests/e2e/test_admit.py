@@ -22,7 +22,7 @@ from gatekeeper.core.errors import NoProofError
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.system.run_directory import CHECKSUMS, RunDirectory
 from gatekeeper.core.text import json_text
-from gatekeeper.deploy.sign import BUNDLE
+from gatekeeper.deploy.signing.sign import BUNDLE
 from gatekeeper.report.attestation import certificate
 from gatekeeper.run import verify
 from tests.builders.place import Place

@@ -12,7 +12,7 @@ import pytest
 from gatekeeper import host
 from gatekeeper.core import slo
 from gatekeeper.core.system import inputs
-from gatekeeper.run import init_slo
+from gatekeeper.run.start import init_slo
 from tests.builders import models as laid_out
 from tests.builders.models import MODELS
 from tests.builders.place import ROOT, Place

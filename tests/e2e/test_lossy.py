@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.subject import Address
-from gatekeeper.deploy.running_server import check_server
+from gatekeeper.deploy.running.running_server import check_server
 from tests.builders.deployment import Answering, Deployed
 from tests.builders.place import ROOT, Place, canary_lines
 from tests.builders.servers import PROTOCOLS, RecordedServer

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gatekeeper.analysis.metrics.server_claims import claimed_rounds
+from gatekeeper.backends.counters import spec_decode
+from gatekeeper.backends.dialect import Dialect, ServerRequest
 from gatekeeper.backends.dialects import dialect_of
-from gatekeeper.backends.dialects.counters import spec_decode
-from gatekeeper.backends.dialects.dialect import Dialect, ServerRequest
 from gatekeeper.backends.http.chat import read_answer, resolve
 from gatekeeper.backends.http.stream import RawResponse, post
 from gatekeeper.backends.server_backend import _listed, _version

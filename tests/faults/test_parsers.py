@@ -22,7 +22,7 @@ from pydantic import BaseModel
 
 from gatekeeper.analysis.metrics.answer_grading import grade
 from gatekeeper.backends import worker_protocol
-from gatekeeper.backends.dialects.counters import spec_decode
+from gatekeeper.backends.counters import spec_decode
 from gatekeeper.backends.http.chat import read_answer
 from gatekeeper.backends.http.stream import RawResponse
 from gatekeeper.backends.models import artifacts, gguf, locate

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gatekeeper.analysis.metrics.host_findings import DISQUALIFYING
+from gatekeeper.analysis.metrics.host.host_findings import DISQUALIFYING
 from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.objectives import all_objectives
 from gatekeeper.analysis.plan.settings import PLAIN, plain_of, setting_document, speculates

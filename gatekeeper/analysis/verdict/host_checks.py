@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gatekeeper.analysis.metrics.checks import check
-from gatekeeper.analysis.metrics.host import estimates
-from gatekeeper.analysis.metrics.host_findings import findings as host_findings
-from gatekeeper.analysis.metrics.host_series import HostSamples
+from gatekeeper.analysis.metrics.host.host_estimates import estimates
+from gatekeeper.analysis.metrics.host.host_findings import findings as host_findings
+from gatekeeper.analysis.metrics.host.host_series import HostSamples
 from gatekeeper.analysis.metrics.over_time import plain_drift
 from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.plan.settings import speculates

@@ -7,7 +7,7 @@ from gatekeeper.core.backend_registry import SERVERS
 
 if TYPE_CHECKING:
     # Not imported at run time: our workers also start in an environment that has none of our dependencies.
-    from gatekeeper.backends.dialects.dialect import Dialect
+    from gatekeeper.backends.dialect import Dialect
 
 
 def dialect_of(backend: str) -> "Dialect":

@@ -6,8 +6,8 @@ there are no latencies. Written from a fork of its source; never run on a Mac.
 
 from typing import Any
 
-from gatekeeper.backends.dialects.counters import by_length, claiming, count, within
-from gatekeeper.backends.dialects.dialect import Dialect, ServerRequest, chat_body
+from gatekeeper.backends.counters import by_length, claiming, count, within
+from gatekeeper.backends.dialect import Dialect, ServerRequest, chat_body
 from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.backends.lossy_options import ACCEPTS, LossyOption
 from gatekeeper.core.metrics import Sight

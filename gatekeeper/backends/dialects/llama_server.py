@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.backends.dialects.counters import claiming, count, seconds, spec_decode, with_all_rounds, within
-from gatekeeper.backends.dialects.dialect import (
+from gatekeeper.backends.counters import claiming, count, seconds, spec_decode, with_all_rounds, within
+from gatekeeper.backends.dialect import (
     STREAMED,
     Counters,
     Dialect,

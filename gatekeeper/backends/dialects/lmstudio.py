@@ -6,8 +6,8 @@ round proposes is LM Studio's own choice. Never run against LM Studio itself.
 
 from typing import Any
 
-from gatekeeper.backends.dialects.counters import claims_at
-from gatekeeper.backends.dialects.dialect import STREAMED, Dialect, ServerRequest, chat_body
+from gatekeeper.backends.counters import claims_at
+from gatekeeper.backends.dialect import STREAMED, Dialect, ServerRequest, chat_body
 from gatekeeper.core.metrics import Sight
 
 

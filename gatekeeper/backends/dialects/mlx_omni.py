@@ -9,7 +9,7 @@ model and compile Metal kernels. Its answers are untested.
 from collections.abc import Iterator
 from typing import Any
 
-from gatekeeper.backends.dialects.dialect import Dialect, ServerRequest, Start, chat_body
+from gatekeeper.backends.dialect import Dialect, ServerRequest, Start, chat_body
 
 
 def argv(start: Start) -> Iterator[str]:

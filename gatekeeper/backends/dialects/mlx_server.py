@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gatekeeper.backends.dialects.counters import count, counts, spec_decode
-from gatekeeper.backends.dialects.dialect import (
+from gatekeeper.backends.counters import count, counts, spec_decode
+from gatekeeper.backends.dialect import (
     STREAMED,
     Counters,
     Dialect,

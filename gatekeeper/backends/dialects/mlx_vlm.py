@@ -7,8 +7,8 @@ time; `draft_n_accepted` may exceed the emitted tokens, which is a finding.
 
 from collections.abc import Iterator
 
-from gatekeeper.backends.dialects.counters import claiming, count, seconds, within
-from gatekeeper.backends.dialects.dialect import STREAMED, Dialect, Start, option
+from gatekeeper.backends.counters import claiming, count, seconds, within
+from gatekeeper.backends.dialect import STREAMED, Dialect, Start, option
 from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer

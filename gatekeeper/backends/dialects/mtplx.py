@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gatekeeper.backends.dialects.counters import claims_at, count, within
-from gatekeeper.backends.dialects.dialect import STREAMED, Dialect, ServerRequest, Start, chat_body, option
+from gatekeeper.backends.counters import claims_at, count, within
+from gatekeeper.backends.dialect import STREAMED, Dialect, ServerRequest, Start, chat_body, option
 from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gatekeeper.backends.dialects.counters import claiming, number_of
-from gatekeeper.backends.dialects.dialect import Dialect, ServerRequest
+from gatekeeper.backends.counters import claiming, number_of
+from gatekeeper.backends.dialect import Dialect, ServerRequest
 from gatekeeper.backends.http.chat import ChatResponse, request_fields
 from gatekeeper.core.records import Answer
 

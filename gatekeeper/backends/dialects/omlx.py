@@ -3,7 +3,7 @@
 It reports nothing about its drafting over HTTP. Never run on a Mac.
 """
 
-from gatekeeper.backends.dialects.dialect import Dialect
+from gatekeeper.backends.dialect import Dialect
 
 DIALECT = Dialect(
     name="omlx",

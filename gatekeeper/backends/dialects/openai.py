@@ -1,7 +1,7 @@
 """The openai dialect: any server with the OpenAI chat API; the SLO defines how it is started and takes its knobs."""
 
+from gatekeeper.backends.dialect import Dialect
 from gatekeeper.backends.dialects import llama_server, rapid_mlx, sglang, vllm
-from gatekeeper.backends.dialects.dialect import Dialect
 
 DIALECT = Dialect(
     name="openai",

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from gatekeeper.backends.counters import claiming, count, counts, dropped_prompt, within
+from gatekeeper.backends.dialect import STREAMED, Dialect, Start
 from gatekeeper.backends.dialects import vllm_mlx
-from gatekeeper.backends.dialects.counters import claiming, count, counts, dropped_prompt, within
-from gatekeeper.backends.dialects.dialect import STREAMED, Dialect, Start
 from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.backends.lossy_options import DROPS, LossyOption
 from gatekeeper.core.errors import InputError

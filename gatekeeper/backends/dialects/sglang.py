@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gatekeeper.backends.dialects.counters import claims_at
-from gatekeeper.backends.dialects.dialect import STREAMED, Dialect, ServerRequest, Start, chat_body, option
+from gatekeeper.backends.counters import claims_at
+from gatekeeper.backends.dialect import STREAMED, Dialect, ServerRequest, Start, chat_body, option
 from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.backends.lossy_options import ACCEPTS, INVENTS, LossyOption
 from gatekeeper.core.errors import InputError

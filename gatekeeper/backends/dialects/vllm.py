@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from gatekeeper.backends.dialects.counters import claims_at, spec_decode, with_all_rounds
-from gatekeeper.backends.dialects.dialect import STREAMED, Counters, Dialect, Get, Start
+from gatekeeper.backends.counters import claims_at, spec_decode, with_all_rounds
+from gatekeeper.backends.dialect import STREAMED, Counters, Dialect, Get, Start
 from gatekeeper.backends.lossy_options import ACCEPTS, INVENTS, LossyOption
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import Sight

@@ -8,8 +8,8 @@ decodes plainly. Rapid-MLX installs a program of the same name; the versions in 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gatekeeper.backends.dialects.counters import claims_at, count, dropped_prompt, within
-from gatekeeper.backends.dialects.dialect import STREAMED, Dialect, Start, option
+from gatekeeper.backends.counters import claims_at, count, dropped_prompt, within
+from gatekeeper.backends.dialect import STREAMED, Dialect, Start, option
 from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.backends.lossy_options import ACCEPTS, DROPS, LossyOption
 from gatekeeper.core.metrics import Sight

@@ -45,6 +45,7 @@ _COPY = re.compile(r"\.?(slo\.toml|profile\.toml|certified\.json|canaries-.+\.js
 """Copies of the inputs, and the hidden names under which they are written."""
 CHECKSUMS = "SHA256SUMS"
 LOCK = "lock"
+SIGNATURE_SUFFIX = ".sig"
 FINDER_FILE = ".DS_Store"
 """macOS writes it into every folder that is opened in the Finder: not tampering."""
 WATCH_FILES = ("policy.live.toml", "watch.jsonl", "watch.jsonl.1", "live.jsonl", "live.jsonl.1")

@@ -12,7 +12,7 @@ from gatekeeper.core.interfaces import DecodeRequest
 from gatekeeper.core.policy import WATCHED
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import Slo
-from gatekeeper.deploy.watch.deployed_server import DeployedServer
+from gatekeeper.deploy.running.deployed_server import DeployedServer
 
 
 class DutyBudget:

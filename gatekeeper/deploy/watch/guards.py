@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gatekeeper.analysis.metrics import host
 from gatekeeper.analysis.metrics.checks import check_bound
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.host_series import HostSamples
-from gatekeeper.analysis.metrics.host_throttling import throttle_time_by_sensors
+from gatekeeper.analysis.metrics.host import host_estimates as host
+from gatekeeper.analysis.metrics.host.host_series import HostSamples
+from gatekeeper.analysis.metrics.host.host_throttling import throttle_time_by_sensors
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.analysis.plan.settings import setting_document, speculates
 from gatekeeper.analysis.stats import falls

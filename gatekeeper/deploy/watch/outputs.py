@@ -15,9 +15,9 @@ from typing import IO, Any, Self
 from gatekeeper.core.clock import Clock, stamp
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.system import child_process
+from gatekeeper.deploy.running.certified_run import CertifiedRun
 from gatekeeper.deploy.watch import messages, metrics_server, restore, textfile
 from gatekeeper.deploy.watch import overlay as overlay_file
-from gatekeeper.deploy.watch.certified_run import CertifiedRun
 from gatekeeper.deploy.watch.config import HOOK_LIMIT_S, WatchConfig
 from gatekeeper.deploy.watch.log import Log
 from gatekeeper.deploy.watch.overlay import Overlay, OverlayRoute

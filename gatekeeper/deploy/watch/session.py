@@ -17,19 +17,20 @@ from gatekeeper.core.clock import Clock, Instant, clock_gap, stamp
 from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError
 from gatekeeper.core.system import files
 from gatekeeper.core.system.own_limits import OwnLimitError
-from gatekeeper.deploy.running_server import seen_process
-from gatekeeper.deploy.server_check import ServerConditions
-from gatekeeper.deploy.watch import certified_run, messages
+from gatekeeper.deploy.running import certified_run
+from gatekeeper.deploy.running.certified_run import CertifiedRun, PolicyFile
+from gatekeeper.deploy.running.deployed_server import DeployedServer, attach
+from gatekeeper.deploy.running.model_identity import ModelIdentity, drafting_plain
+from gatekeeper.deploy.running.running_server import seen_process
+from gatekeeper.deploy.running.server_check import ServerConditions
+from gatekeeper.deploy.watch import messages
 from gatekeeper.deploy.watch.canary_round import CanaryRound, DutyBudget
-from gatekeeper.deploy.watch.certified_run import CertifiedRun, PolicyFile
 from gatekeeper.deploy.watch.config import WatchConfig, host_interval
-from gatekeeper.deploy.watch.deployed_server import DeployedServer, attach
 from gatekeeper.deploy.watch.detection_time import server_seconds
 from gatekeeper.deploy.watch.guard_samples import RecentHost
 from gatekeeper.deploy.watch.guards import GuardContext, GuardResult
 from gatekeeper.deploy.watch.log import entries
 from gatekeeper.deploy.watch.messages import Alert, Alerts
-from gatekeeper.deploy.watch.model_identity import ModelIdentity, drafting_plain
 from gatekeeper.deploy.watch.outputs import Outputs, Say, Write
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.deploy.watch.restore import Logged, Shown, read_log, read_overlay

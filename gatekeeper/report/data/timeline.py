@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from gatekeeper.analysis.metrics.host_series import missing_status, readings
+from gatekeeper.analysis.metrics.host.host_series import missing_status, readings
 from gatekeeper.analysis.metrics.over_time import acceptance_windows
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.timing import decode_rate

@@ -17,7 +17,7 @@ from gatekeeper.core.text import counted, describe_point, describe_setting, prin
 from gatekeeper.core.units import show_seconds
 from gatekeeper.report.data.progress import DONE, Progress, Snapshot
 from gatekeeper.report.data.workload_progress import WorkloadRow
-from gatekeeper.report.terminal.redrawn_region import CLOSED, REFRESH_S, LiveView
+from gatekeeper.report.terminal.redrawn_lines import CLOSED, REFRESH_S, LiveView
 
 OFTEN_S, SELDOM_S, SETTLED_S = 5.0, 60.0, 60.0
 """Without a terminal, a progress line every 5 s for the first minute, then every minute: logs stay short."""

@@ -8,7 +8,7 @@ from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.run_directory import is_run
-from gatekeeper.run.regression.certified_baseline import NONE, compares, newest_certified, verified
+from gatekeeper.run.certified_baseline import NONE, compares, newest_certified, verified
 from gatekeeper.run.remote.run_registry import CLOSED, RunRegistry
 
 PLACE = "baseline"

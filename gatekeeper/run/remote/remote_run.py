@@ -18,8 +18,7 @@ from gatekeeper.core.records import Event
 from gatekeeper.core.system.inputs import load_manifest
 from gatekeeper.core.system.run_directory import RUNS, RunDirectory, is_taken, new_run_id
 from gatekeeper.core.text import printable
-from gatekeeper.run import events, verify
-from gatekeeper.run.regression import try_count
+from gatekeeper.run import events, try_count, verify
 from gatekeeper.run.remote import download, replies, upload
 from gatekeeper.run.remote.environment import Environment, installing, is_installed, prepare_environment
 from gatekeeper.run.remote.hosts_file import HostSettings

@@ -11,7 +11,7 @@ from bench import after_promotion
 from gatekeeper.backends.process import free_port
 from gatekeeper.core.subject import Address
 from gatekeeper.core.system.run_directory import RunDirectory
-from gatekeeper.deploy.running_server import check_server
+from gatekeeper.deploy.running.running_server import check_server
 from tests.builders.real_pair import promoted_run
 
 pytestmark = [pytest.mark.mlx, pytest.mark.alone]

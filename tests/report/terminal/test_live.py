@@ -20,7 +20,7 @@ from rich.console import Console
 from gatekeeper.core.records import Event, Reading, setting
 from gatekeeper.report.data.progress import Progress
 from gatekeeper.report.terminal.live import plain_lines, view
-from gatekeeper.report.terminal.redrawn_region import CLEAR_BELOW, CLEAR_SCREEN, CLEARED, HIDE, SHOW, WRAP, LiveView
+from gatekeeper.report.terminal.redrawn_lines import CLEAR_BELOW, CLEAR_SCREEN, CLEARED, HIDE, SHOW, WRAP, LiveView
 from tests.builders.page_data import like_golden
 from tests.builders.place import ROOT, canary_lines
 from tests.report.data.test_progress import DRAFTING, begin, event, generation, swept

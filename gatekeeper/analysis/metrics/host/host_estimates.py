@@ -1,0 +1,163 @@
+"""Estimates of the host metrics from the samples of one soak."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gatekeeper.analysis.metrics.host.host_series import (
+    COVERAGE,
+    HostSamples,
+    Series,
+    decrease,
+    increase,
+    longest,
+    medians,
+    readings,
+)
+from gatekeeper.analysis.metrics.host.host_throttling import throttle_time
+from gatekeeper.analysis.stats.trend import slope
+from gatekeeper.core.metrics import ALL, BY_NAME
+from gatekeeper.core.verdict import Estimate, Missing, fact
+
+CRITICAL = 4.0
+"""The pressure level that the system calls critical."""
+
+HEADROOM_WINDOW = 10.0
+"""Seconds of one median of headroom: a dip shorter than half of it does not count."""
+
+TOOL_DIFFERENCE = 0.15
+"""Two tools that differ more about the share of memory in use disagree about the page size."""
+
+
+def estimates(host: HostSamples, *, tokens: int | None, level: float, seed: int) -> dict[str, Estimate | Missing]:
+    """Return every host metric of one soak with *tokens* output tokens, None where that is unknown."""
+    found = {name: estimate(name, host) for name in (*_READ, *_POWERS)} | {
+        "throttle_time": throttle_time(host),
+        "footprint_growth": _slope(host.series("subject_footprint"), level, seed),
+        "energy_per_token": _energy(host, "package_power", tokens),
+        "system_energy_per_token": _energy(host, "system_power", tokens),
+    }
+    return {metric.name: found[metric.name] for metric in ALL if metric.host}
+
+
+def estimate(name: str, host: HostSamples) -> Estimate | Missing:
+    """Return a metric that needs one sampled value, over the time of the samples."""
+    if name == "memory_headroom" and (contradicted := memory_contradiction(host)):
+        return Missing(contradicted)
+    if name in _POWERS:
+        return _power(host, _POWERS[name])
+    return _READ[name](host.series(BY_NAME[name].samples[0]))
+
+
+def memory_contradiction(host: HostSamples) -> str:
+    """Describe vm_stat and memory_pressure disagreeing about the memory in use; empty where they agree."""
+    names = ("memory_free_share", "memory_wired", "memory_compressed", "memory_total")
+    share, wired, compressed, total = (readings(host.columns, name).numbers for name in names)
+    total = np.where(total == 0, np.nan, total)
+    gaps = np.abs(share - (1 - (wired + compressed) / total))
+    gaps = np.sort(gaps[~np.isnan(gaps)])
+    if not len(gaps) or gaps[len(gaps) // 2] <= TOOL_DIFFERENCE:
+        return ""
+    return "vm_stat and memory_pressure disagree about the memory in use (wrong page size, or Rosetta)"
+
+
+def _headroom(headroom: Series) -> Estimate | Missing:
+    """Return the lowest median of ten seconds, over all segments."""
+    lows = [median for part in headroom.segments for median in medians(part, HEADROOM_WINDOW)]
+    return headroom.uncovered() or fact(min(lows), headroom.seen)
+
+
+def _pressure(level: Series) -> Estimate | Missing:
+    """Return the longest continuous time of critical pressure in seconds."""
+    return level.uncovered() or fact(max(longest(part, at_least=CRITICAL) for part in level.segments), level.seen)
+
+
+def _swap_growth(swap: Series) -> Estimate | Missing:
+    """Return the sum of last minus first of each segment; 0 if swap ever fell, because then it is not a leak."""
+    fell = not swap.uncovered() and decrease(swap)
+    return fact(0.0, swap.seen, "swap fell at least once") if fell else increase(swap)
+
+
+def _peak(footprint: Series) -> Estimate | Missing:
+    return footprint.uncovered() or fact(float(footprint.values.max()), footprint.seen)
+
+
+def _slope(footprint: Series, level: float, seed: int) -> Estimate | Missing:
+    """Return the Theil-Sen slope over the last segment, because a resumed run has a new process."""
+    if missing := footprint.uncovered():
+        return missing
+    last = footprint.segments[-1]
+    found = slope(last.at.tolist(), last.values.tolist(), level=level, seed=seed)
+    return found or Missing(f"{footprint.name}: too few readings for a slope: {len(last.at)}", len(last.at))
+
+
+def _range(fan: Series) -> Estimate | Missing:
+    return fan.uncovered() or fact(float(fan.values.max() - fan.values.min()), fan.seen)
+
+
+def _power(host: HostSamples, name: str) -> Estimate | Missing:
+    """Return the mean over time: each reading counts for the seconds until the next one."""
+    power = host.series(name)
+    if missing := _unpowered(host, power):
+        return missing
+    seconds = sum(power.lasts.tolist())
+    if seconds <= 0:
+        return Missing("no time passed", power.seen)
+    return fact(_joules(power) / seconds, power.seen, *_power_notes(host, power))
+
+
+def _energy(host: HostSamples, name: str, tokens: int | None) -> Estimate | Missing:
+    power = host.series(name)
+    if missing := _unpowered(host, power):
+        return missing
+    if not tokens:
+        return Missing("the number of output tokens is unknown" if tokens is None else "no tokens were generated")
+    return fact(_joules(power) / tokens, power.seen, *_power_notes(host, power))
+
+
+def _unpowered(host: HostSamples, power: Series) -> Missing | None:
+    """Return why the power is not known; None where it is. A machine that takes samples draws more than 0 W."""
+    missing = power.uncovered()
+    if host.rules < 2:
+        return missing
+    if missing:
+        others = " and ".join(_other_powers(host)) if power.name == "package_power" else ""
+        counters = f": {others} reads other powers, but one of the package's is missing, or 0 W under load"
+        return Missing(f"{missing.because}{counters if others else ''}", missing.n)
+    zeros = int(np.sum(power.values <= 0))
+    if zeros > (1 - COVERAGE) * power.seen:
+        counted = f"{zeros} of {power.seen} readings by {power.source} are 0 W"
+        return Missing(
+            f"{power.name}: {counted}, which no running machine draws: its counter does not work", power.seen
+        )
+    return None
+
+
+def _other_powers(host: HostSamples) -> list[str]:
+    """Return the sources that read another power in samples without a package power."""
+    layouts = host.columns.layouts
+    without = [layout for layout in layouts if (slot := layout.get("package_power")) and slot.status != "ok"]
+    slots = [layout.get(name) for layout in without for name in ("cpu_power", "gpu_power", "system_power")]
+    return sorted({slot.source for slot in slots if slot is not None and slot.status == "ok"})
+
+
+def _power_notes(host: HostSamples, power: Series) -> tuple[str, ...]:
+    """Name the tool: two of them leave out different parts of the machine. Runs of rules 1 had no note."""
+    return (f"{power.name.replace('_', ' ')} by {power.source}",) if host.rules > 1 else ()
+
+
+def _joules(power: Series) -> float:
+    return float(sum((power.values * power.lasts).tolist()))
+
+
+_READ: dict[str, Callable[[Series], Estimate | Missing]] = {
+    "memory_headroom": _headroom,
+    "memory_pressure_critical": _pressure,
+    "swapin_bytes": increase,
+    "swapout_bytes": increase,
+    "swap_growth": _swap_growth,
+    "footprint_peak": _peak,
+    "fan_variation": _range,
+}
+
+_POWERS = {"power_mean": "package_power", "system_power_mean": "system_power"}

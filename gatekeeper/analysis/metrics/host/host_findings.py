@@ -1,0 +1,216 @@
+"""Findings about the host, from its samples and its state before and after a soak."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import groupby, pairwise
+from typing import Any
+
+from gatekeeper.analysis.metrics.host.host_estimates import HEADROOM_WINDOW, memory_contradiction
+from gatekeeper.analysis.metrics.host.host_series import HostSamples, decrease, medians, moved
+from gatekeeper.analysis.metrics.host.host_throttling import LEAST_SHARE, THROTTLED, contradictions
+from gatekeeper.analysis.stats.trend import slope
+from gatekeeper.core.parse import ParseError, moment
+from gatekeeper.core.units import percent, show
+from gatekeeper.core.verdict import Finding
+
+COUNTERS = ("swapin_bytes", "swapout_bytes", "throttle_total", "throttle_events", "gpu_resets", "oom_kills")
+"""Values that only grow while the host runs."""
+
+SLEEP_GAP = 2.0
+"""Seconds by which the time of day may differ from the monotonic clock between two samples; more means sleep."""
+
+REBOOT_SHIFT = 60.0
+"""Seconds by which the boot time may change without a restart: the system derives it from the time of day."""
+
+BUSY_CORES = 0.25
+"""Cores that background jobs of the system may use on average before they are reported."""
+
+DISQUALIFYING = frozenset(
+    {"host_slept", "power_lost", "power_mode_changed", "virtual_mac", "host_restarted", "memory_contradiction"}
+)
+"""Kinds of findings that make a soak unproven, whatever was measured."""
+
+Conditions = Sequence[Mapping[str, Any]]
+"""The host's facts before and after the soak, as `gatekeeper.host.conditions` gives them."""
+
+
+def findings(
+    host: HostSamples, *, level: float, seed: int, conditions: Conditions = (), horizon: float = math.inf
+) -> list[Finding]:
+    """Return the findings; the kinds in DISQUALIFYING make the soak unproven.
+
+    Memory growth is reported only if it would use up the headroom within *horizon* seconds.
+    """
+    found = (
+        *_machine(conditions),
+        *_slept(host),
+        *_power_supply(host, conditions),
+        *_counters(host),
+        *_contradictions(host),
+        *_background_jobs(host, conditions),
+        *_memory_forecast(host, level, seed, horizon),
+    )
+    return list(dict.fromkeys(found))
+
+
+def _machine(conditions: Conditions) -> Iterator[Finding]:
+    for facts in conditions:
+        mac = facts.get("platform") == "macos"
+        if str(facts.get("machine") or "").startswith("VirtualMac") or (mac and facts.get("virtual")):
+            detail = "this is a virtual Mac, whose sensors do not show a real machine"
+            yield Finding("virtual_mac", "host", detail, "certify on the physical machine")
+        elif facts.get("virtual"):
+            detail = "this is a virtual machine: other guests share its processor, and sensors are missing"
+            yield Finding("virtual_machine", "host", detail)
+        if facts.get("translated"):
+            detail = "gatekeeper runs under Rosetta, which reports wrong page sizes and speeds"
+            yield Finding("translated", "host", detail, "install a native Python")
+    if any(_restarted(before, after) for before, after in pairwise(conditions)):
+        detail = "the host was restarted or updated during the soak"
+        yield Finding("host_restarted", "host", detail, "run the soak again")
+
+
+def _restarted(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    builds = before.get("os_build"), after.get("os_build")
+    boots = _instant(before.get("booted_at")), _instant(after.get("booted_at"))
+    if None not in builds and builds[0] != builds[1]:
+        return True
+    return boots[0] is not None and boots[1] is not None and abs((boots[1] - boots[0]).total_seconds()) > REBOOT_SHIFT
+
+
+def _instant(written: object) -> datetime | None:
+    try:
+        return moment(str(written))
+    except ParseError:
+        return None
+
+
+def _slept(host: HostSamples) -> Iterator[Finding]:
+    """Compare the time of day with the monotonic clock, which stands still while a host sleeps."""
+    columns, at_ns = host.columns, host.columns.at_ns
+    instants = [_instant(at) for at in columns.at]
+    for before, after in (pair for part in host.segments().values() for pair in pairwise(part.tolist())):
+        then, now = instants[before], instants[after]
+        if then is None or now is None:
+            continue  # a sample without a time of day cannot be compared
+        ahead = (now - then).total_seconds() - (at_ns[after] - at_ns[before]) / 1e9
+        if ahead > SLEEP_GAP:
+            detail = f"the host slept for {ahead:.0f} s between {columns.at[before]} and {columns.at[after]}"
+            yield Finding("host_slept", "host", detail, "keep the lid open and prevent sleep, then run the soak again")
+        elif ahead < -SLEEP_GAP:
+            yield Finding("clock_set", "host", f"the time of day was set back by {-ahead:.0f} s at {columns.at[after]}")
+
+
+def _texts(host: HostSamples, conditions: Conditions, name: str) -> list[str]:
+    """Return the successive values of a text before, during and after the soak, without unknowns and repeats."""
+    known = [
+        str(value)
+        for value in (
+            *(facts.get(name) for facts in conditions[:1]),
+            *_sampled_texts(host, name),
+            *(facts.get(name) for facts in conditions[1:][-1:]),
+        )
+        if value is not None
+    ]
+    return [value for place, value in enumerate(known) if place == 0 or known[place - 1] != value]
+
+
+def _sampled_texts(host: HostSamples, name: str) -> Iterator[Any]:
+    """Yield a text as it was sampled, once for successive samples of one layout, which hold the same text."""
+    columns, layouts, starts = host.columns, host.columns.layout, host.columns.start
+    order = [place for part in host.segments().values() for place in part.tolist()]
+    for layout, places in groupby(order, key=layouts.__getitem__):
+        slot = columns.layouts[layout].get(name)
+        if slot is not None and slot.status == "ok":
+            if slot.number is None:
+                yield slot.constant
+            else:
+                yield from (columns.numbers[starts[at] + slot.number] for at in places)
+
+
+def _power_supply(host: HostSamples, conditions: Conditions) -> Iterator[Finding]:
+    supplies = _texts(host, conditions, "power_source")
+    if "battery" in supplies and "ac" in supplies:
+        detail = f"the power source changed: {', then '.join(supplies)}"
+        yield Finding("power_lost", "host", detail, "connect the charger, then run the soak again")
+    elif "battery" in supplies:
+        yield Finding("on_battery", "host", "the host ran on battery", 'connect the charger, or set power = "any"')
+    modes = _texts(host, conditions, "power_mode")
+    if len(modes) > 1:
+        detail = f"the power mode changed: {', then '.join(modes)}"
+        yield Finding("power_mode_changed", "host", detail, "keep one power mode and run the soak again")
+    if "low" in modes or "low-power" in modes:
+        yield Finding("low_power_mode", "host", "low-power mode was on, so the speeds apply to that mode only")
+
+
+def _counters(host: HostSamples) -> Iterator[Finding]:
+    rose = {}
+    for name in COUNTERS:
+        counter = host.series(name)
+        if fell := decrease(counter):
+            yield Finding("counter_backwards", name, f"{name} {fell}", "run the soak again")
+        rose[name] = 0.0 if fell else moved(counter)
+    if rose["swapout_bytes"] > 0:
+        detail = f"{show(rose['swapout_bytes'], 'B')} were written to swap: memory ran out"
+        yield Finding("swapped_out", "swapout_bytes", detail, "use a smaller model, or close other apps")
+    elif rose["swapin_bytes"] > 0:
+        detail = f"{show(rose['swapin_bytes'], 'B')} were read from swap, and none written: a weak sign of low memory"
+        yield Finding("swapped_in", "swapin_bytes", detail)
+    if rose["gpu_resets"] > 0:
+        yield Finding("gpu_reset", "gpu_resets", f"the GPU was reset {rose['gpu_resets']:.0f} times")
+    if rose["oom_kills"] > 0:
+        yield Finding("oom_kill", "oom_kills", f"{rose['oom_kills']:.0f} processes were killed for lack of memory")
+
+
+def _contradictions(host: HostSamples) -> Iterator[Finding]:
+    levels = host.numbers("thermal_level")
+    if levels and max(levels) < THROTTLED and (against := contradictions(host)):
+        detail = f"the thermal sensors report no throttling, but {'; '.join(against)}"
+        advice = f"cool the host; a busy GPU should keep {percent(LEAST_SHARE['gpu_frequency'])} of its frequency"
+        yield Finding("thermal_contradiction", "throttle_time", detail, advice)
+    for kind, which, count in (
+        ("thermally_degraded", "1", sum(level == 1.0 for level in levels)),
+        ("thermally_throttled", "2 or more", sum(level >= THROTTLED for level in levels)),
+    ):
+        if count:
+            detail = f"the thermal level was {which} in {count} of {len(levels)} samples"
+            yield Finding(kind, "throttle_time", detail)
+    if detail := memory_contradiction(host):
+        yield Finding("memory_contradiction", "memory_headroom", detail, "use a native Python and system tools")
+
+
+def _background_jobs(host: HostSamples, conditions: Conditions) -> Iterator[Finding]:
+    cores = host.numbers("background_cpu")
+    if cores and sum(cores) / len(cores) > BUSY_CORES:
+        named = sorted({name for facts in conditions for name in (facts.get("heavy_processes") or {})})
+        who = f": {', '.join(named)}" if named else ""
+        detail = f"background jobs of the system used {sum(cores) / len(cores):.2g} cores{who}"
+        advice = "wait until Spotlight, photo analysis and Time Machine have finished"
+        yield Finding("background_busy", "background_cpu", detail, advice)
+
+
+def _memory_forecast(host: HostSamples, level: float, seed: int, horizon: float) -> Iterator[Finding]:
+    """Yield when headroom would be used up, if a slope is proven positive: headroom left / slope, for each bound."""
+    sampled = replace(host, spans=None)
+    headroom = sampled.series("memory_headroom")
+    left = medians(headroom.segments[-1].last(10), HEADROOM_WINDOW)[0] if headroom.segments else 0.0
+    if left <= 0:
+        return
+    for name in ("memory_uncompressed_demand", "subject_footprint"):
+        values = sampled.series(name)
+        if not values.segments or values.uncovered():
+            continue
+        last = values.segments[-1]
+        growth = slope(last.at.tolist(), last.values.tolist(), level=level, seed=seed, rising=True)
+        if growth is None or growth.lo <= 0:
+            continue
+        center, soon, late = (left / rate for rate in (growth.center, growth.hi, growth.lo))
+        if soon > horizon:
+            continue
+        detail = (
+            f"{name} grows by {show(growth.center, 'B/s')}; at that rate the headroom of {show(left, 'B')} is used "
+            f"up in {show(center, 's')} ({show(soon, 's')} to {show(late, 's')})"
+        )
+        yield Finding("memory_exhaustion", name, detail, "find and fix the leak before you deploy")

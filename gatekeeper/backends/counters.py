@@ -1,0 +1,163 @@
+"""Servers' claims about their drafting, converted from their names and definitions to ours."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from gatekeeper.backends.dialect import Counters, ServerRequest
+from gatekeeper.backends.http.chat import ChatResponse
+from gatekeeper.core.parse import COUNTS, WHOLE, ParseError, integer
+from gatekeeper.core.records import Answer
+
+_LAST_ALONE = 1
+"""The last token that max_tokens allows is decoded alone: there is no room for a draft."""
+
+
+def count(value: object) -> int | None:
+    """Return *value* as a count; None where it is not a whole number of at least 0."""
+    found = number_of(value)
+    return int(found) if found is not None and float(found).is_integer() and int(found) in COUNTS else None
+
+
+def counts(values: object) -> tuple[int, ...]:
+    """Return counters by position; empty where one of them is not a count."""
+    found = [count(one) for one in values] if isinstance(values, list) else []
+    return tuple(one for one in found if one is not None) if None not in found else ()
+
+
+def seconds(milliseconds: object) -> float | None:
+    """Return milliseconds as seconds; None for anything but a number."""
+    found = number_of(milliseconds)
+    return None if found is None else found / 1e3
+
+
+def number_of(value: object) -> float | None:
+    """Return *value* where it is a finite number; None for anything else, True and False included."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < WHOLE else None
+
+
+def within(document: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    """Return the object at *path* of a JSON document; empty where there is none."""
+    here: Any = document
+    for name in path:
+        here = here.get(name) if isinstance(here, Mapping) else None
+    return here if isinstance(here, Mapping) else {}
+
+
+def claims_at(*path: str, **keys: str) -> Callable[[Answer, ChatResponse], Answer]:
+    """Return a `read` that takes each claim from its key, in the object at *path* of the response.
+
+    A key that ends in `_ms` holds milliseconds.
+    """
+
+    def read(answer: Answer, response: ChatResponse) -> Answer:
+        found = within(response.last, *path)
+        return claiming(answer, **{claim: _claim(claim, key, found.get(key)) for claim, key in keys.items()})
+
+    return read
+
+
+def _claim(claim: str, key: str, value: object) -> object:
+    if claim.endswith("_by_position"):
+        return counts(value)
+    if not claim.endswith("_seconds"):
+        return count(value)
+    return seconds(value) if key.endswith("_ms") else number_of(value)
+
+
+def dropped_prompt(field: str, *, original: int | None, left: int | None) -> str:
+    """Return the fault of an answer to a part of the prompt, which a server reports under *field*."""
+    tokens = "tokens" if original is None or left is None else f"{original - left} of {original} tokens"
+    return f"not lossless: the server dropped {tokens} of the prompt ({field})"
+
+
+def claiming(answer: Answer, **claims: Any) -> Answer:
+    """Return *answer* with more claims; a claim of None changes nothing."""
+    known = {name: value for name, value in claims.items() if value is not None}
+    return replace(answer, claims=replace(answer.claims, **known))
+
+
+def by_length(rounds: int | None, length: object) -> int | None:
+    """Return the accepted tokens from rounds and tokens per round (definition C).
+
+    Every round emits the accepted tokens and one of the target's own: accepted = rounds x (length - 1).
+    """
+    found = number_of(length)
+    return None if rounds is None or found is None else max(0, round(rounds * (found - 1)))
+
+
+def by_output(answer: Answer, rate: object) -> int | None:
+    """Return the accepted tokens from their share of the output (definition B)."""
+    found = number_of(rate)
+    return None if found is None or answer.output_tokens is None else max(0, round(found * answer.output_tokens))
+
+
+def with_all_rounds(request: ServerRequest, answer: Answer) -> Answer:
+    """Drop the rounds where the server has not counted all passes of the target.
+
+    The first token comes with the prompt, and every later pass yields the tokens it accepted and one more. A pass that
+    had nothing to verify (a look-up that found nothing, a draft below `draft_p_min`, a length of 0) is not counted.
+    """
+    del request
+    claims, emitted = answer.claims, answer.output_tokens
+    if claims.rounds is None or claims.accepted is None or emitted is None:
+        return answer
+    if emitted - 1 - claims.accepted - claims.rounds > _LAST_ALONE:
+        return replace(answer, claims=replace(claims, rounds=None))
+    return answer
+
+
+def samples(text: str, part: str) -> tuple[Sample, ...]:
+    """Return the samples of a Prometheus text whose lines hold *part*; a line that is not valid has no number.
+
+    A server has a thousand other lines, and they are read around every answer: only these are parsed.
+    """
+    lines = (line for line in text.splitlines() if part in line and not line.startswith("#"))
+    return tuple(sample for line in lines for sample in _parsed(line))
+
+
+def _parsed(line: str) -> Iterable[Sample]:
+    try:
+        return [one for family in text_string_to_metric_families(f"{line}\n") for one in family.samples]
+    except (ValueError, IndexError):  # its own error, and what it runs into in a line that is cut off
+        return [Sample(line.partition("{")[0].partition(" ")[0], {}, math.nan)]
+
+
+def total(found: Iterable[Sample], name: str) -> int | None:
+    """Return a Prometheus counter summed over its labels; None where it does not occur, or is not a count."""
+    values = [float(one.value) for one in found if one.name == name]
+    summed = math.fsum(values) if all(math.isfinite(value) for value in values) else math.inf
+    return count(float(math.floor(summed))) if values and abs(summed) < WHOLE else None
+
+
+def by_position(found: Iterable[Sample], name: str) -> tuple[int, ...]:
+    """Return a Prometheus counter by its label `position`, from 0 on; empty where one is missing or not a count."""
+    summed: dict[int, float] = {}
+    for one in found:
+        if one.name == name:
+            try:
+                at = integer(one.labels.get("position", ""))
+            except ParseError:
+                return ()
+            summed[at] = summed.get(at, 0) + float(one.value)
+    return counts([summed[at] for at in range(len(summed))]) if summed.keys() == set(range(len(summed))) else ()
+
+
+def spec_decode(text: str | None, prefix: str) -> Counters | None:
+    """Return the counters that vLLM and llama-server have in common; None where there are none."""
+    if text is None:
+        return None
+    found = samples(text, "spec_decode_num_")
+    drafted = total(found, f"{prefix}spec_decode_num_draft_tokens_total")
+    if drafted is None:
+        return None
+    return Counters(
+        drafted=drafted,
+        accepted=total(found, f"{prefix}spec_decode_num_accepted_tokens_total"),
+        rounds=total(found, f"{prefix}spec_decode_num_drafts_total"),
+        accepted_by_position=by_position(found, f"{prefix}spec_decode_num_accepted_tokens_per_pos_total"),
+    )

@@ -1,0 +1,352 @@
+"""Check of a running server against the conditions and launch lines of a policy, as far as the server tells.
+
+Each part is `as certified`, `differs`, or `not checked`: what a server does not tell is never taken for certified.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gatekeeper.backends.dialects import dialect_of
+from gatekeeper.backends.lossy_options import Lossy, find_lossy_setting
+from gatekeeper.core.backend_registry import SERVERS
+from gatekeeper.core.parse import ParseError, json_value
+from gatekeeper.core.policy import Conditions, Launch, Policy, Route
+from gatekeeper.core.records import Answer
+from gatekeeper.core.text import quote
+from gatekeeper.deploy.running.context_window import Fetch, Outcome, compare_window
+
+CACHE_OPTION = {
+    "mlx-server": "start it with --prompt-cache-size 0",
+    "vllm": "start it with --no-enable-prefix-caching",
+    "sglang": "start it with --disable-radix-cache",
+}
+"""By backend: how to switch its prompt cache off."""
+_ADDRESSES = frozenset(
+    {"--host", "--port", "-p", "--alias", "-a", "--served-model-name", "--api-key", "--api-key-file"}
+)
+_HARMLESS = re.compile(
+    r"--(log|verbos|metrics|slots|props|no-(webui|ui|slots)|(allowed-|allow-)|ssl|api-|cors|path$|webui)"
+)
+"""Options that change where or how a server talks, and nothing about how it decodes."""
+_MODELS = frozenset({"--model", "--draft-model", "--model-draft"})
+"""Options with a model: models are compared by their digests, not by the words that name them."""
+_NAMES = {
+    "--model": ("-m",),
+    "--model-draft": ("-md", "--spec-draft-model"),
+    "--ctx-size": ("-c",),
+    "--n-gpu-layers": ("-ngl", "--gpu-layers"),
+    "--parallel": ("-np",),
+    "--flash-attn": ("-fa",),
+    "--batch-size": ("-b",),
+    "--ubatch-size": ("-ub",),
+    "--threads": ("-t",),
+    "--cache-type-k": ("-ctk",),
+    "--cache-type-v": ("-ctv",),
+    "--cache-ram": ("-cram",),
+    "--spec-draft-n-max": ("--draft", "--draft-max"),
+    "--spec-draft-n-min": ("--draft-min",),
+    "--spec-draft-p-min": ("--draft-p-min",),
+}
+_SAME = {other: name for name, others in _NAMES.items() for other in others}
+"""Other names of one option of llama-server."""
+_VERSION = re.compile(r"\d+(?:\.\d+)+\S*|[0-9a-f]{7,40}|\d{3,}")
+"""What identifies a version: its numbers, a build, a commit."""
+_OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One part of the conditions, compared with the running server."""
+
+    part: str
+    outcome: Outcome
+    detail: str
+
+
+def differences(found: Iterable[Compared]) -> str:
+    """Return what differs in one line; empty where nothing does."""
+    return "; ".join(f"{one.part}: {one.detail}" for one in found if one.outcome == "differs")
+
+
+def not_checked(found: Iterable[Compared]) -> str:
+    """Return what was not checked in one line; empty where everything was."""
+    return "; ".join(f"{one.part} ({one.detail})" for one in found if one.outcome == "not checked")
+
+
+@dataclass(frozen=True, slots=True)
+class SeenProcess:
+    """The server's process, where this machine shows it."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] | None
+    """Its variables that change how it decodes; None: they cannot be read."""
+    lossy: Lossy | None = None
+    """What it was started with that makes speculation lossy."""
+
+
+def compare(policy: Policy, process: SeenProcess | None, fetch: Fetch) -> list[Compared]:
+    """Compare what a server tells without a completion: its process and its own documents."""
+    lossy = [*_lossy(policy, process, fetch)]
+    if policy.conditions is None:
+        return [*lossy, Compared("conditions", "not checked", "the policy is older than gatekeeper 0.3.0 and has none")]
+    return [
+        *lossy,
+        *_process(policy, process),
+        *_documents(policy, fetch),
+        *_by_request(policy.conditions, policy.route),
+    ]
+
+
+def _lossy(policy: Policy, process: SeenProcess | None, fetch: Fetch) -> Iterator[Compared]:
+    """Yield what makes the speculation of the running server lossy: how it was started, and what it tells itself."""
+    backend = policy.conditions.backend if policy.conditions is not None else None
+    lossy = process.lossy if process is not None else None
+    if lossy is None and backend in SERVERS:
+        dialect = dialect_of(backend)
+        path = dialect.settings_path
+        lossy = None if path is None else find_lossy_setting(fetch(path), path, dialect.lossy)
+    if lossy is not None:
+        yield Compared("lossless speculation", "differs", f"{lossy.message}; {lossy.hint}")
+
+
+def _process(policy: Policy, process: SeenProcess | None) -> Iterator[Compared]:
+    """Compare options and variables with the launch lines; with the nearest where several servers were certified."""
+    on = any(route.speculation for route in policy.route)
+    lines = [one for one in policy.launch if one.speculation == on]
+    missing = (
+        "the server's process is not visible from here"
+        if process is None
+        else "the certificate holds none: no server was started for it"
+        if not lines
+        else None
+    )
+    if process is None or missing is not None:
+        yield Compared("launch line", "not checked", str(missing))
+        return
+    knobs = _shared_knobs(policy)
+    line = min(lines, key=lambda one: len(_launch_differences(one, process.argv, knobs)))
+    differing = _launch_differences(line, process.argv, knobs)
+    yield Compared(
+        "launch line", *(("differs", ", ".join(differing)) if differing else ("as certified", "its options"))
+    )
+    if process.environment is None:
+        yield Compared("environment", "not checked", "the variables of the process cannot be read")
+        return
+    then, now = line.environment, process.environment
+    changed = [
+        f"{name} is {quote(now[name]) if name in now else 'unset'}, certified {then.get(name, 'unset')}"
+        for name in sorted({*then, *now})
+        if then.get(name) != now.get(name)
+    ]
+    yield Compared("environment", *(("differs", ", ".join(changed)) if changed else ("as certified", "its variables")))
+
+
+def _shared_knobs(policy: Policy) -> dict[str, list[str]]:
+    """Return the knobs that all routes with speculation share, as options: every request had them when certified."""
+    chosen = [dict(route.steps[0]) for route in policy.route if route.speculation]
+    shared = {*chosen[0].items()}.intersection(*(one.items() for one in chosen)) if chosen else set()
+    return {f"--{name.replace('_', '-')}": [str(value)] for name, value in shared}
+
+
+def _launch_differences(launch: Launch, argv: Sequence[str], knobs: Mapping[str, list[str]]) -> list[str]:
+    """Name the options by which a running command line differs from a certified one; *knobs* may be options, too."""
+    certified, running = options(launch.command), options(argv)
+    found = []
+    for name in sorted({*certified, *running}):
+        then, now = certified.get(name), running.get(name)
+        if now == (knobs.get(name) if then is None else then) or name in _ADDRESSES or _HARMLESS.match(name):
+            continue
+        if name in _MODELS and then is not None and now is not None:
+            continue
+        if then == ["hidden"] and now is not None:
+            continue
+        found.append(_option_difference(name, then, now))
+    return found
+
+
+def _option_difference(name: str, then: list[str] | None, now: list[str] | None) -> str:
+    if now is None:
+        return f"certified with {_written(name, then)}, running without it"
+    if then is None:
+        return f"running with {_written(name, now)}, certified without it"
+    return f"{name} is {' '.join(map(quote, now))}, certified {' '.join(then)}"
+
+
+def _written(name: str, values: list[str] | None) -> str:
+    return " ".join([name, *map(quote, values or ())])
+
+
+def options(words: Sequence[str]) -> dict[str, list[str]]:
+    """Return the options of a command line with their values; the program and its subcommands are left out."""
+    found: dict[str, list[str]] = {}
+    name = None
+    for word in _arguments(words):
+        option, equals, value = word.partition("=")
+        if _OPTION.fullmatch(option) and not _is_number(word):
+            name = _SAME.get(option, option)
+            found[name] = [_value(value)] if equals else []
+        elif name is not None:
+            found[name].append(_value(word))
+    return found
+
+
+def _arguments(words: Sequence[str]) -> list[str]:
+    """Return the words after the program; for a Python program those after its module or script."""
+    rest = list(words[1:])
+    if not words or not words[0].rpartition("/")[2].lower().startswith("python"):
+        return rest
+    while rest and rest[0].startswith("-") and rest[0] != "-m":
+        rest.pop(0)
+    return rest[2:] if rest[:1] == ["-m"] else rest[1:]
+
+
+def _value(word: str) -> str:
+    """Return a value as it is compared: of a JSON table without its model, which has a digest."""
+    try:
+        table = json_value(word)
+    except ParseError:
+        return word
+    if not isinstance(table, dict):
+        return word
+    return json.dumps({name: value for name, value in table.items() if name != "model"}, sort_keys=True)
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def _documents(policy: Policy, fetch: Fetch) -> Iterator[Compared]:
+    """Compare the context window that a server states, and what llama-server tells of its slots."""
+    known = policy.conditions
+    assert known is not None
+    yield Compared("context", *compare_window(policy, known, fetch))
+    if known.backend != "llama-server":
+        return
+    props, slots = _document(fetch("/props")), _document(fetch("/slots"))
+    total = props.get("total_slots") if isinstance(props, dict) else None
+    at_once = max([known.concurrency, *(policy.max_concurrency(one.workload) for one in policy.route)])
+    if isinstance(total, int) and total < at_once:
+        yield Compared("concurrency", "differs", f"{total} slots, certified with {at_once} requests at once")
+    drafting = [one.get("speculative") for one in slots if isinstance(one, dict)] if isinstance(slots, list) else []
+    wanted = any(route.speculation for route in policy.route)
+    if not drafting or not all(isinstance(one, bool) for one in drafting):
+        yield Compared("drafting", "not checked", "the server has no /slots")
+    elif wanted and not any(drafting):
+        yield Compared("drafting", "differs", "the server was started without a draft")
+    else:
+        yield Compared("drafting", "as certified", "the slots draft" if any(drafting) else "the slots decode plainly")
+
+
+def _document(text: str | None) -> Any:
+    try:
+        return json_value(text or "{}", from_server=True)
+    except ParseError:
+        return {}
+
+
+def compare_versions(certified: Mapping[str, str], running: Mapping[str, str]) -> Compared:
+    """Compare the versions of the server, and of the packages in its environment."""
+    known = {name: (certified[name], running[name]) for name in sorted({*certified} & {*running})}
+    marks = {name: [{*_VERSION.findall(text)} for text in pair] for name, pair in known.items()}
+    changed = [
+        f"{name} is {quote(known[name][1])}, certified {known[name][0]}"
+        for name, (then, now) in marks.items()
+        if then and now and not then & now
+    ]
+    if changed:
+        return Compared("versions", "differs", ", ".join(changed))
+    same = [name for name, (then, now) in marks.items() if then & now]
+    if not same:
+        return Compared("versions", "not checked", "the server does not tell its version")
+    return Compared("versions", "as certified", ", ".join(f"{name} {known[name][1]}" for name in same))
+
+
+def _by_request(known: Conditions, routes: Sequence[Route]) -> Iterator[Compared]:
+    """List what every request decides anew, and the server cannot tell."""
+    wider = [one.workload for one in routes if one.region is not None]
+    region = f"; further in the region of {', '.join(wider)}" if wider else ""
+    sampled = known.sampling.model_dump(exclude_none=True)
+    wanted = ", ".join(f"{name} {value:g}" for name, value in sampled.items())
+    yield Compared("sampling", "not checked", f"each request decides it; certified with {wanted}{region}")
+    limits = f"{known.concurrency} at once, answers of {known.max_tokens} tokens"
+    limits += f", prompts of {known.longest_prompt}" if known.longest_prompt else ""
+    yield Compared("load", "not checked", f"its clients decide it; certified up to {limits}{region}")
+    if known.request:
+        yield Compared("request fields", "not checked", f"every request must carry {json.dumps(known.request)}")
+
+
+def cache_difference(known: Conditions | None, answer: Answer) -> str | None:
+    """Return that an answer came from a prompt cache, though the certificate was made without one."""
+    cached = answer.claims.cached_tokens
+    if known is None or known.prompt_cache != "off" or not cached:
+        return None
+    advice = f"; {CACHE_OPTION[known.backend]}" if known.backend in CACHE_OPTION else ""
+    of = f" of {answer.prompt_tokens}" if answer.prompt_tokens else ""
+    return f"the server took {cached}{of} prompt tokens from its cache, certified with the prompt cache off{advice}"
+
+
+class ServerConditions:
+    """The conditions of a server that is watched: compared at each of its starts, and with every answer."""
+
+    def __init__(self) -> None:
+        self.found: list[Compared] = []
+        self._policy: Policy | None = None
+        self._answers: list[Answer] = []
+
+    def add_answer(self, answer: Answer) -> None:
+        """Take one more answer of this round."""
+        self._answers.append(answer)
+
+    def check(self, policy: Policy, process: SeenProcess | None, fetch: Fetch) -> None:
+        """Compare what the server tells now."""
+        self._policy, self.found = policy, compare(policy, process, fetch)
+
+    @property
+    def difference(self) -> str | None:
+        """Return what differs: by the last check, or by the answers since this was last read; None if nothing does."""
+        answers, self._answers = self._answers, []
+        known = self._policy.conditions if self._policy is not None else None
+        warm = next(filter(None, (cache_difference(known, one) for one in answers)), None)
+        return "; ".join(filter(None, (differences(self.found), warm))) or None
+
+    def describe(self) -> str:
+        """Return the result of the last check in one line."""
+        same = ", ".join(one.part for one in self.found if one.outcome == "as certified") or "nothing"
+        parts = [f"as certified: {same}", f"not checked: {not_checked(self.found)}"]
+        return "; ".join((*parts, f"differs: {found}") if (found := differences(self.found)) else parts)
+
+
+def compare_answers(known: Conditions | None, answers: Sequence[Answer], *, speculating: bool) -> Iterator[Compared]:
+    """Compare what *answers* to one prompt, sent twice, tell: the prompt cache, and whether anything was drafted."""
+    faults = [one.fault for one in answers if one.fault is not None]
+    if faults:
+        yield Compared("answers", "differs", f"no answer: {quote(faults[0])}")
+        return
+    warm = next(filter(None, (cache_difference(known, one) for one in answers)), None)
+    if known is None or known.prompt_cache != "off":
+        yield Compared("prompt cache", "not checked", f"certified with it {known.prompt_cache if known else 'unknown'}")
+    elif warm is not None:
+        yield Compared("prompt cache", "differs", warm)
+    elif all(one.claims.cached_tokens is None for one in answers):
+        yield Compared("prompt cache", "not checked", "the server does not tell how many prompt tokens were cached")
+    else:
+        yield Compared("prompt cache", "as certified", "off: one prompt sent twice was computed twice")
+    if speculating:
+        drafted = [_drafted(one) for one in answers if (one.output_tokens or 0) > 1]
+        if not drafted or None in drafted:
+            yield Compared("drafted tokens", "not checked", "the server does not count them")
+        elif not any(drafted):
+            yield Compared("drafted tokens", "differs", "none: the server decodes plainly")
+        else:
+            yield Compared("drafted tokens", "as certified", f"{sum(filter(None, drafted))} in {len(drafted)} answers")
+
+
+def _drafted(answer: Answer) -> int | None:
+    return answer.rounds.drafted if answer.rounds is not None else answer.claims.drafted

@@ -1,0 +1,126 @@
+"""Signatures of a run's certificate: make one after verifying the run, and say who made it."""
+
+import base64
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gatekeeper.analysis.verdict import admission
+from gatekeeper.core import parse
+from gatekeeper.core.errors import InputError, NoProofError
+from gatekeeper.core.reasons import Reason
+from gatekeeper.core.system import run_directory
+from gatekeeper.core.system.run_directory import RunDirectory
+from gatekeeper.core.text import json_text
+from gatekeeper.deploy.signing import keyless, signatures
+from gatekeeper.deploy.signing.keyless import KeylessSigner
+from gatekeeper.report.attestation.certificate import CERTIFICATE
+from gatekeeper.run import verify
+from gatekeeper.run.verify import Published, VerifiedRun
+
+SIGNATURE = CERTIFICATE + run_directory.SIGNATURE_SUFFIX
+BUNDLE = "certificate.sigstore.json"
+ABOUT_BUNDLES = "it is what `attest: true` of the action makes of this run, or another tool of its certificate"
+
+
+def signed_by(run: VerifiedRun, published: Published, allowed: Path | KeylessSigner) -> str:
+    """Return which of the *allowed* signers signed a run's certificate; refuse a run that none of them signed.
+
+    *allowed* is an allowed-signers file of ssh, or public keys as PEM, or an identity; the last two sign a bundle.
+    """
+    name = BUNDLE if isinstance(allowed, KeylessSigner) or signatures.is_pem(allowed) else SIGNATURE
+    hint = f"sign it with a key listed in {allowed}: gatekeeper sign {{run}} --key KEY"
+    if isinstance(allowed, KeylessSigner):
+        hint = "sign it in the CI job: gatekeeper sign {run} --keyless"
+    if not (run.directory.path / name).is_file():
+        raise NoProofError(Reason.UNSIGNED, f"the certificate is not signed: no {name}", hint=hint)
+    signature = run.directory.read(name)
+    if isinstance(allowed, KeylessSigner):
+        kind, payload = keyless.payload_of(signature, allowed)
+        if kind == signatures.PAYLOAD_TYPE and _states(payload, published):
+            return f"{allowed.identity} ({allowed.issuer})"
+        raise NoProofError(Reason.UNSIGNED, f"{name} is signed for something else than this run", hint=hint)
+    who = None
+    if name == SIGNATURE:
+        who = signatures.signer(published.certificate, signature, allowed)
+    elif (found := signatures.bundle_signer(signature, allowed)) is not None and _states(found[1], published):
+        who = found[0]
+    if who is None:
+        raise NoProofError(Reason.UNSIGNED, f"the certificate is not signed by a signer in {allowed}", hint=hint)
+    return who
+
+
+def _states(payload: bytes, published: Published) -> bool:
+    """Return whether a signed Statement is the run's certificate: whole, or its predicate about the run's policy.
+
+    The second is what GitHub's `attest` action signs.
+    """
+    if payload == published.certificate:
+        return True
+    try:
+        signed, own = parse.json_object(payload), parse.json_object(published.certificate)
+        subjects = [one["digest"].get("sha256") for one in signed["subject"]]
+        same = all(signed[key] == own[key] for key in ("_type", "predicateType", "predicate"))
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return False
+    return same and published.policy_sha256 in subjects
+
+
+def _keyless_statement(published: Published) -> bytes:
+    """Return the certificate with those of its subjects that have a sha256: sigstore takes no other digests."""
+    whole = parse.json_object(published.certificate)
+    named = [(one, one["digest"]["sha256"]) for one in whole["subject"] if "sha256" in one["digest"]]
+    known = [one | {"digest": {"sha256": digest}} for one, digest in named]
+    return json_text(whole | {"subject": known}).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class SigningMethod:
+    """How a run is signed: by a key file, by the identity of this CI job, or with a bundle that was made elsewhere."""
+
+    key: Path | None = None
+    trust_config: Path | None = None
+    bundle: Path | None = None
+
+    def make(self, published: Published) -> tuple[str, bytes]:
+        """Return the name of the file that signs a certificate, and its content."""
+        if self.key is not None and not (self.key.is_file() and signatures.is_pem(self.key)):
+            return SIGNATURE, signatures.make_signature(published.certificate, self.key)
+        if self.key is not None:
+            return BUNDLE, signatures.make_bundle(published.certificate, self.key)
+        if self.bundle is None:
+            return BUNDLE, keyless.make_bundle(_keyless_statement(published), self.trust_config)
+        return BUNDLE, _made_elsewhere(self.bundle, published)
+
+
+def _made_elsewhere(path: Path, published: Published) -> bytes:
+    """Read a bundle; refuse one that signs something else. Who signed it is for `admit` to check."""
+    try:
+        content = path.read_bytes()
+        payload = base64.b64decode(parse.json_object(content)[signatures.ENVELOPE_KEY]["payload"])
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}", hint=ABOUT_BUNDLES) from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise InputError(f"{path} is no bundle with a DSSE envelope: {error}", hint=ABOUT_BUNDLES) from error
+    if not _states(payload, published):
+        raise InputError(f"{path} does not sign the certificate of this run", hint=ABOUT_BUNDLES)
+    return content
+
+
+def sign(path: Path, by: SigningMethod) -> dict[str, Any]:
+    """Verify a run, sign its certificate and write its checksums again."""
+    directory = RunDirectory.open(path, resume=True)
+    try:
+        verify.check_sums(directory)
+        run = verify.judge_again(directory, verify.read_manifest(directory))
+        admission.proven(run.verdict)
+        published = verify.check_published(run)
+        verify.check_chain(run)
+        name, content = by.make(published)
+        directory.write(name, content)
+        directory.write_checksums()
+    except NoProofError as error:
+        raise NoProofError(error.reason, f"{path}: not signed: {error.message}", hint=error.next(None, path)) from error
+    finally:
+        directory.close()
+    return {"schema": 1, "run": str(path), "signature": str(path / name), "outcome": run.verdict.outcome}

@@ -1,0 +1,138 @@
+"""The symptom of a bad version: one metric of a short probe, with the interval that holds at every look."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import fmean
+
+from gatekeeper.analysis.metrics import exactness
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, pair_ratios, successful
+from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
+from gatekeeper.analysis.metrics.timing import acceptance_length, acceptance_rate, answer_rate, decode_rate, ttft
+from gatekeeper.analysis.stats import sequential
+from gatekeeper.analysis.stats.intervals import student_quantile
+from gatekeeper.core.records import Answer
+from gatekeeper.core.verdict import Estimate, Missing, fact
+from gatekeeper.regression.bisection_order import Word
+
+PAIRED = ("throughput_ratio", "answer_throughput_ratio", "ttft_delta")
+"""Ratios to plain decoding of the same version."""
+COUNTED = ("acceptance_rate", "acceptance_length")
+ABSOLUTE = (*COUNTED, "decode_throughput", "ttft")
+"""Read from the answers of the draft alone; times hold the state of the machine as well."""
+SHARES = ("token_agreement", "warm_cache_agreement")
+"""Counted on the canaries: they are known as soon as the rest cannot change the answer."""
+MEMORY = "footprint_peak"
+SYMPTOMS = (*PAIRED, *ABSOLUTE, *SHARES, MEMORY)
+BOTH_ARMS = frozenset({*PAIRED, "token_agreement"})
+_LINEAR = frozenset({"acceptance_rate"})
+"""It may be zero, so its mean is bounded and not the mean of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a probe saw of one version."""
+
+    value: Estimate | Missing
+    looks: tuple[int, ...]
+    most: int
+    """Canaries in all."""
+
+
+def measured(
+    metric: str, paired: PairedAnswers, counts: tuple[int, ...], most: int, level: float
+) -> Estimate | Missing:
+    """Return the value of *metric* after the last of the looks *counts*; its bounds hold at all looks together."""
+    if metric == "token_agreement":
+        compared = exactness.compare(successful(paired.answers), successful(paired.plain), ())
+        return _share(compared.agree, most)
+    values = _values(metric, paired)
+    if isinstance(values, Missing):
+        return values
+    error = sequential.nominal_errors(counts, most, 1 - level)[-1]
+    means = [fmean(canary_values) for canary_values in by_canary(values).values()]
+    if metric not in _LINEAR:
+        interval = sequential.interval(means, error)
+        if isinstance(interval, Missing) or metric != "ttft_delta":
+            return interval
+        return Estimate(
+            interval.center - 1, interval.lo - 1, interval.hi - 1, interval.n, confidence=interval.confidence
+        )
+    n = len(means)
+    if n < sequential.MIN_CANARIES:
+        return Missing(f"{n} canaries were answered, {sequential.MIN_CANARIES} are needed to decide", n)
+    center = fmean(means)
+    spread = math.sqrt(math.fsum((mean - center) ** 2 for mean in means) / (n - 1))
+    half = student_quantile(1 - error, n - 1) * spread / math.sqrt(n)
+    return Estimate(center, max(0.0, center - half), min(1.0, center + half), n, confidence=1 - error)
+
+
+def _values(metric: str, paired: PairedAnswers) -> Sequence[tuple[str, float]] | Missing:
+    readers: Mapping[str, Callable[[Answer], float | None]] = {
+        "throughput_ratio": partial(decode_rate, together_s=paired.burst_gap),
+        "answer_throughput_ratio": answer_rate,
+        "ttft_delta": ttft,
+        "acceptance_rate": acceptance_rate,
+        "acceptance_length": acceptance_length,
+        "decode_throughput": partial(decode_rate, together_s=paired.burst_gap),
+        "ttft": ttft,
+    }
+    read = readers[metric]
+    if metric.startswith("acceptance_"):
+        paired = replace(paired, answers=counted_or_claimed(paired.answers)[0])
+    if metric in PAIRED:
+        ratios, lost = pair_ratios(paired.pairs, read, greedy=None if metric == "ttft_delta" else paired.greedy)
+        if lost > paired.lost_limit * len(paired.pairs):
+            return Missing(
+                f"{lost} of {len(paired.pairs)} pairs are lost to faults or missing values", len(paired.pairs)
+            )
+        return [(canary, math.log(ratio)) for canary, ratio in ratios if ratio > 0]
+    successes = successful(paired.answers)
+    if len(successes) < (1 - paired.lost_limit) * len(paired.answers):
+        failed = next(generation.answer.fault for generation in paired.answers if generation.answer.fault is not None)
+        return Missing(f"{len(paired.answers) - len(successes)} of {len(paired.answers)} requests failed: {failed}")
+    values = [(generation.canary, value) for generation in successes if (value := read(generation.answer)) is not None]
+    if not values:
+        return Missing("no answer has a value for it")
+    return values if metric in _LINEAR else [(canary, math.log(value)) for canary, value in values if value > 0]
+
+
+def _share(holds: Mapping[str, bool], most: int) -> Estimate | Missing:
+    """Return the share of all *most* canaries, between none and all of those that were not answered yet."""
+    if not holds:
+        return Missing("no canary was answered in both arms")
+    agree, unanswered = sum(holds.values()), most - len(holds)
+    return Estimate(agree / len(holds), agree / most, (agree + unanswered) / most, len(holds))
+
+
+def warm_share(holds: Mapping[str, bool], most: int) -> Estimate | Missing:
+    """Return the share of canaries whose answers a warm cache leaves unchanged, as far as it is known."""
+    return _share(holds, most)
+
+
+def peak(bytes_: int | None) -> Estimate | Missing:
+    """Return the largest memory footprint."""
+    return fact(float(bytes_), 1) if bytes_ else Missing("the memory of the system cannot be measured")
+
+
+def judged(value: Estimate | Missing, bound: str, threshold: float) -> tuple[Word, str]:
+    """Say whether a version is good: its whole interval keeps the bound; bad: all of it misses the bound."""
+    if isinstance(value, Missing):
+        return "unclear", value.because
+    floor = bound == "at_least"
+    if value.lo >= threshold if floor else value.hi <= threshold:
+        return "good", ""
+    if value.hi < threshold if floor else value.lo > threshold:
+        return "bad", ""
+    return "unclear", f"the limit of {threshold:.4g} lies inside its interval"
+
+
+def between(good: Estimate, bad: Estimate, *, higher_is_better: bool, logs: bool) -> float | None:
+    """Return the value halfway between a good and a bad version; None where their intervals do not show a loss."""
+    worse = bad.hi < good.lo if higher_is_better else bad.lo > good.hi
+    if not worse:
+        return None
+    if logs and min(good.center, bad.center) > 0:
+        return math.sqrt(good.center * bad.center)
+    return (good.center + bad.center) / 2

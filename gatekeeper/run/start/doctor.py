@@ -1,0 +1,105 @@
+"""`gatekeeper doctor`: what is installed here, what is missing for which objective or backend, and how to fix it."""
+
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Literal
+
+from gatekeeper import __version__, host
+from gatekeeper.backends.dialects import dialect_of
+from gatekeeper.backends.models import locate
+from gatekeeper.backends.process import program_path
+from gatekeeper.core.backend_registry import SERVERS
+from gatekeeper.core.metrics import ALL
+from gatekeeper.run.start.installed_backends import MLX, find_backends
+
+PACKAGES = ("mlx", "mlx-lm", "numpy")
+"""Packages of this environment whose versions influence the measurements."""
+DOWNLOADERS = {"hf": "pip install huggingface_hub"}
+"""Programs that our hints name, with how to install them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing that is present or missing."""
+
+    kind: Literal["backend", "program", "host", "variable"]
+    what: str
+    found: str | None
+    """Its version, its path, or the sources of its values; None where it is missing."""
+    needed_for: str
+    fix: str | None
+    """The command or permission that fixes it; None where there is nothing to do."""
+
+
+def examine() -> dict[str, Any]:
+    """Return what was found, as a document; nothing is started but the tools that read the host."""
+    items = [*_backends(), *_downloaders(), *_host(), *_lossy_variables()]
+    return {"schema": 1, "versions": versions(), "items": [asdict(one) for one in items], **_summary(items)}
+
+
+def _summary(items: Sequence[Item]) -> dict[str, Any]:
+    """Return what this machine is ready for, what is missing for what, and the next command."""
+    backends = [one.needed_for.removeprefix("backend ") for one in items if one.kind == "backend" and one.found]
+    lacking = [one.needed_for for one in items if one.kind == "host" and one.found is None]
+    models = len(locate.all_models())
+    ready = [f"certify with {', '.join(backends)}"] if backends else []
+    ready += [f"{models} models in the local caches"] if models else []
+    ready += [f"{sum(one.kind == 'host' for one in items) - len(lacking)} host objectives"]
+    missing = [] if backends else ["certify: no serving system is installed"]
+    missing += [] if models else ["a real run: no model is in the caches of Hugging Face, LM Studio and Ollama"]
+    missing += [", ".join(lacking)] if lacking else []
+    missing += [f"{one.needed_for}: {one.what}" for one in items if one.kind == "variable"]
+    return {"ready": ready, "missing": missing, "next": "gatekeeper init" if backends else MLX}
+
+
+def versions() -> dict[str, str | None]:
+    """Return what a bug report needs: the versions of gatekeeper, Python and PACKAGES, the system and the chip."""
+    facts = host.conditions()
+    system = " ".join(filter(None, ("macOS" if facts["platform"] == "macos" else None, facts["os"], facts["os_build"])))
+    return {
+        "gatekeeper": __version__,
+        "python": f"{platform.python_version()} ({platform.machine()})",
+        **{name: _version(name) for name in PACKAGES},
+        "os": system or None,
+        "chip": facts["chip"],
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _backends() -> Iterator[Item]:
+    for one in find_backends().values():
+        yield Item("backend", one.what, one.found, f"backend {one.name}", None if one.found else one.install)
+
+
+def _lossy_variables() -> Iterator[Item]:
+    """Yield the variables that a started server would inherit, and with which `certify` and `plan` refuse it."""
+    for name in sorted(SERVERS):
+        lossy = dialect_of(name).find_lossy_variable()
+        if lossy is not None:
+            yield Item("variable", lossy.message, None, f"backend {name}", lossy.hint)
+
+
+def _downloaders() -> Iterator[Item]:
+    for program, install in DOWNLOADERS.items():
+        found = program_path(program)
+        yield Item("program", program, found, "downloading models", None if found else install)
+
+
+def _host() -> Iterator[Item]:
+    readings, lacks = host.survey()
+    for metric in (one.name for one in ALL if one.host):
+        lacking = metric in lacks
+        sources = dict.fromkeys(
+            readings[value].source for value in host.METRIC_VALUES[metric] if readings[value].status == "ok"
+        )
+        found = None if lacking else ", ".join(sources) or "from the second sample on"
+        fix = host.metric_hint(metric) if lacking else None
+        yield Item("host", ", ".join(host.METRIC_VALUES[metric]), found, f"objective {metric}", fix)

@@ -1,0 +1,301 @@
+"""`gatekeeper init`: an SLO file for this machine, from its chip, memory, backends and the models found on it."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gatekeeper import __version__, host
+from gatekeeper.analysis.plan.draft_pairs import model_pairs
+from gatekeeper.analysis.plan.memory_fit import RUNTIME_BYTES, SMALL_VOCABULARY, MemoryFit, estimate_fit
+from gatekeeper.backends.dialects import dialect_of
+from gatekeeper.backends.models import gguf, locate
+from gatekeeper.core import canary, slo
+from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, did_you_mean
+from gatekeeper.core.manifest import Model
+from gatekeeper.core.metrics import Sight
+from gatekeeper.core.system import inputs
+from gatekeeper.core.system.files import write_atomically
+from gatekeeper.core.units import show_bytes, sold_gigabytes
+from gatekeeper.report import slo_template
+from gatekeeper.report.slo_template import ModelEntry, Proposal, WorkloadEntry
+from gatekeeper.run.start.inspected_models import InspectedModel, inspect_model, usable
+from gatekeeper.run.start.installed_backends import find_backends, missing_backends
+
+FREE_SHARE = 1 / 8
+"""The headroom that the file requires, as a share of the memory."""
+SERVED_BY = {"mlx": "mlx", "mlx-server": "mlx", "llama-server": "llama-server"}
+"""Backends that a pair found on this machine can be written for, and the kind of files they load."""
+SHIPPED = {"zlab-dflash": "m5-pro-48gb"} | {name: name for name in ("dflash-mlx", "lmstudio", "mtplx", "ollama")}
+"""Backends whose models are made for them: the shipped SLO file of each."""
+MACHINES = ("m4-16gb", "m4-24gb", "m5-pro-48gb", "m2-ultra-64gb", "m3-ultra-512gb")
+"""The shipped SLO files for one machine each, by its memory; their model pairs are public."""
+WORK = (
+    WorkloadEntry("json", "medium", "json", "strict JSON: predictable, so a draft helps here first", "json_pass_delta"),
+    WorkloadEntry("code", "short", "code", "short functions", "task_pass_delta"),
+    WorkloadEntry("tools", "medium", "tools", "exact tool calls", "tool_call_pass_delta"),
+    WorkloadEntry("chat", "short", "chat", "free prose, hard to predict; not graded"),
+    WorkloadEntry("random", "short", "random", "the control: unpredictable on purpose, plain decoding should win"),
+)
+LITTLE_WORK = (
+    WorkloadEntry("json", "short", "little/json", "JSON for the little pair", "json_pass_delta"),
+    WorkloadEntry("code", "short", "little/code", "code for the little pair", "task_pass_delta"),
+    WorkloadEntry("random", "short", "little/random", "unpredictable on purpose: plain decoding is expected to win"),
+)
+"""For a vocabulary so small that it would split the canaries of WORK into characters."""
+
+
+_SOLD = 0.06
+"""The share of a machine's memory that kernel and firmware may reserve."""
+CLOSE = "close programs that use memory: the pair is installed, but does not fit into the available memory"
+
+
+def propose(output: Path, *, force: bool, backend: str | None = None) -> tuple[dict[str, Any], ExitCode]:
+    """Write an SLO file for this machine to *output*; return what was found and chosen, and the exit code.
+
+    It is for *backend*, or else for the one that is installed and has the heaviest pair. The code is 0 where a pair is
+    on this machine, 3 where a model has to be downloaded or a backend to be installed first. A file that exists is an
+    InputError without *force*.
+    """
+    if backend not in {None, *SERVED_BY, *SHIPPED}:
+        hint = did_you_mean(str(backend), [*SERVED_BY, *SHIPPED])
+        raise InputError(f"--backend {backend}: init writes no file for it", hint=hint)
+    if output.exists() and not force:
+        raise _exists(output)
+    facts = host.conditions()
+    readings, lacks = host.survey()
+    free = readings["memory_headroom"].value
+    memory = facts.get("memory_bytes")
+    available = float(free) if isinstance(free, int | float) else memory
+    found = [inspect_model(one) for one in locate.all_models()]
+    installed = find_backends()
+    missing = missing_backends(installed)
+    others = tuple(one for one in ("mlx", "mlx-server") if one not in missing)
+    writer = _SloWriter(output, facts, lacks, {one.model.name: one for one in found if one.model is not None}, others)
+    chosen, tight = None, None
+    if backend in SHIPPED:
+        text, pair, seen, commands = _shipped(writer, str(backend), missing)
+    else:
+        chosen, tight = _choose(writer, found, missing, available, backend)
+        text, pair, seen, commands = chosen if chosen is not None else _to_download(writer, missing, memory, backend)
+    _write(output, text, force=force)
+    document = {
+        "schema": 1,
+        "written": str(output),
+        "host": {"chip": facts.get("chip"), "os": facts.get("os"), "memory_bytes": memory, "available": available},
+        "backends": {name: one.found is not None for name, one in installed.items()},
+        "also": _also(pair.backend, [name for name in installed if name not in missing]),
+        "models": [one.document() for one in found],
+        "pair": {"backend": pair.backend, "target": pair.target, "drafts": list(pair.drafts)},
+        "here": chosen is not None,
+        "elsewhere": f"{tight}: gatekeeper remote certify {output} --on HOST runs it there" if tight else None,
+        "memory": seen.document() if seen is not None else None,
+        "left_out": {metric: why for metric, why in lacks.items() if f"# {metric} is left out" in text},
+        "do_first": list(commands),
+        "next": f"gatekeeper plan {output}",
+    }
+    return document, ExitCode.OK if chosen is not None and not commands else ExitCode.UNPROVEN
+
+
+def _also(chosen: str, installed: Sequence[str]) -> dict[str, str]:
+    """Return the command that writes a file for each other backend that is installed here."""
+    return {
+        name: f"gatekeeper init --backend {name} -o slos/{name}.toml"
+        for name in installed
+        if name != chosen and name in {*SERVED_BY, *SHIPPED}
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _SloWriter:
+    """Writes the file for a pair of models on this machine."""
+
+    output: Path
+    facts: Mapping[str, Any]
+    lacks: Mapping[str, str]
+    found: Mapping[str, InspectedModel]
+    """By their name in an SLO file."""
+    mlx_backends: tuple[str, ...] = ()
+    """Those installed here that load a pair of folders."""
+
+    def text(self, pair: "_PairNames", missing: Sequence[str] = ()) -> str:
+        """Write the file for *pair*."""
+        inspected = self.found.get(pair.target)
+        model = inspected.model if inspected is not None else None
+        little = model is not None and (model.vocabulary or SMALL_VOCABULARY) < SMALL_VOCABULARY
+        template = (inspected.template if inspected is not None else None) or ""
+        # A model that is not on this machine is assumed to be like those of the shipped pairs.
+        tools, thinks = (True, True) if inspected is None else ("tools" in template, "enable_thinking" in template)
+        work = LITTLE_WORK if little else tuple(one for one in WORK if tools or one.name != "tools")
+        memory = self.facts.get("memory_bytes") or 0
+        return slo_template.render(
+            Proposal(
+                path=str(self.output),
+                name=_slo_name(self.output),
+                schema=self._schema(),
+                version=__version__,
+                host=_host(self.facts),
+                backend=pair.backend,
+                target=ModelEntry(pair.target, self._note(pair.target)),
+                drafts=tuple(ModelEntry(name, self._note(name)) for name in pair.drafts),
+                workloads=work,
+                first=24 if little else 48,
+                max_tokens=160 if little else 256,
+                thinks=thinks,
+                headroom=memory * FREE_SHARE,
+                lacks=self.lacks,
+                missing=tuple(missing),
+                peak=self._peak(pair),
+                cold=pair.backend == "mlx" or Sight.COLD in dialect_of(pair.backend).sight,
+                claims=pair.backend != "mlx" and Sight.ROUNDS not in dialect_of(pair.backend).sight,
+                others=tuple(
+                    one for one in self.mlx_backends if SERVED_BY[pair.backend] == "mlx" and one != pair.backend
+                ),
+            )
+        )
+
+    def _others(self, backend: str) -> tuple[str, ...]:
+        return tuple(one for one in self.mlx_backends if SERVED_BY[backend] == SERVED_BY[one] and one != backend)
+
+    def _peak(self, pair: "_PairNames") -> float | None:
+        """Return the most that the pair may hold: its weights and a quarter more, and a gigabyte; None if unknown."""
+        models = [one.model for name in (pair.target, pair.drafts[0]) if (one := self.found.get(name)) is not None]
+        known = [one.bytes for one in models if one is not None]
+        return 1.25 * sum(known) + RUNTIME_BYTES if len(known) == 2 else None
+
+    def fit(self, text: str, target: Model, drafts: Sequence[Model], available: float | None) -> MemoryFit | None:
+        """Estimate what the file's pair needs, against the memory that is *available* now."""
+        proposed = slo.parse(text, str(self.output))
+        base = self.output.parent.resolve()
+        canaries = {
+            one.name: canary.parse(inputs.find_canaries(one.canaries, base).read_text(encoding="utf-8"), one.name)
+            for one in proposed.workload
+        }
+        shares = proposed.subject.backend == "mlx"
+        return estimate_fit(proposed, canaries, target, drafts, background=0.0, memory=available, shares_process=shares)
+
+    def _note(self, name: str) -> str:
+        one = self.found.get(name)
+        if one is None or one.model is None:
+            return "not on this machine yet"
+        return f"{show_bytes(one.model.bytes)}, {one.model.quantisation}; {one.found.store}"
+
+    def _schema(self) -> str | None:
+        """Return the path of the schema for editors; an installation's is left out, because it is elsewhere in CI."""
+        path, base = inputs.shipped_folder("slos") / "slo.schema.json", self.output.parent.resolve()
+        together = base.is_relative_to(path.parent.parent.resolve())
+        return Path(os.path.relpath(path.resolve(), base)).as_posix() if together else None
+
+
+def _slo_name(output: Path) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", output.stem).strip("-._") or "this-host"
+
+
+def _host(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of `[host]` that are known on this machine."""
+    keys: dict[str, Any] = {}
+    if facts.get("chip"):
+        keys["chip"] = facts["chip"]
+    if facts.get("memory_bytes"):
+        have = sold_gigabytes(facts["memory_bytes"])
+        keys["memory_gb"] = round(have) if abs(round(have) - have) < _SOLD * have else round(have, 1)
+    if facts.get("os"):
+        keys["os"] = str(facts["os"]).split(".")[0]
+    keys["power"] = "ac" if facts.get("power_source") == "ac" else "any"
+    return keys
+
+
+@dataclass(frozen=True, slots=True)
+class _PairNames:
+    """A pair by its names in the SLO file."""
+
+    backend: str
+    target: str
+    drafts: tuple[str, ...]
+
+
+_Chosen = tuple[str, _PairNames, MemoryFit | None, tuple[str, ...]]
+
+
+def _choose(
+    writer: _SloWriter,
+    found: Sequence[InspectedModel],
+    missing: Mapping[str, str],
+    available: float | None,
+    wanted: str | None,
+) -> tuple[_Chosen | None, str | None]:
+    """Return the heaviest pair that fits into the available memory, for the backend that is *wanted* or installed.
+
+    Where none fits, also return in words which pair is here and what it needs.
+    """
+    tight = None
+    for pair in sorted(model_pairs(usable(found)), key=lambda one: one.backend in missing):
+        backend = wanted or pair.backend
+        if SERVED_BY[backend] != pair.backend:
+            continue
+        commands = (missing[backend],) if backend in missing else ()
+        named = _PairNames(backend, pair.target.name, tuple(draft.name for draft in pair.drafts))
+        text = writer.text(named, commands)
+        seen = writer.fit(text, pair.target, pair.drafts, available)
+        if seen is None or seen.host_bytes is None or seen.needed <= seen.host_bytes:
+            return (text, named, seen, commands), None
+        needs = f"needs {show_bytes(seen.needed)} of memory, and {show_bytes(seen.host_bytes)} is available here"
+        tight = tight or f"{named.target} with {named.drafts[0]} {needs}; write it into the file for a larger Mac"
+    return None, tight
+
+
+def _shipped(writer: _SloWriter, backend: str, missing: Mapping[str, str]) -> _Chosen:
+    """Return the shipped SLO file of a *backend* whose models are made for it, without the machine it names."""
+    path = inputs.shipped_folder("slos") / f"{SHIPPED[backend]}.toml"
+    text = re.sub(r"(?m)^(#:schema .*\n)|\[host\]\n(?:.+\n)+\n", "", path.read_text("utf-8"))
+    text = re.sub(r'(?m)^name = ".*"$', f'name = "{_slo_name(writer.output)}"', text, count=1)
+    subject = slo.parse(text, path.name).subject
+    named = _PairNames(backend, subject.target, subject.drafts)
+    install = (missing[backend],) if backend in missing else ()
+    return text, named, None, (*install, f"check the models and addresses in {writer.output}: they are an example")
+
+
+def _to_download(writer: _SloWriter, missing: Mapping[str, str], memory: float | None, wanted: str | None) -> _Chosen:
+    """Return the pair of the shipped SLO for the largest machine that is no larger than this one."""
+    # By name: in a checkout the folder also has the user's own files, and those of an earlier init.
+    shipped = [
+        slo.parse((inputs.shipped_folder("slos") / f"{name}.toml").read_text("utf-8"), name) for name in MACHINES
+    ]
+    limit = sold_gigabytes(memory or 0) * (1 + _SOLD)
+    fitting = [shipped[0], *(one for one in shipped if (one.host.memory_gb or 0) <= limit)][-1]
+    named = _PairNames(wanted or "mlx", fitting.subject.target, fitting.subject.drafts)
+    if wanted == "llama-server":
+        gguf_pair = slo.parse((inputs.shipped_folder("slos") / "llama-server.toml").read_text("utf-8"), "llama-server")
+        named = _PairNames(wanted, gguf_pair.subject.target, gguf_pair.subject.drafts)
+    absent = [name for name in (named.target, *named.drafts) if name not in writer.found]
+    install = [missing[named.backend]] if named.backend in missing else []
+    commands = (*install, *(f"hf download {_downloaded(name)}" for name in absent)) or (CLOSE,)
+    return writer.text(named, commands), named, None, commands
+
+
+def _downloaded(name: str) -> str:
+    """Return the words that `hf download` takes: a repository, and the file where one is named."""
+    repository, slash, file = name.rpartition("/")
+    return f"{repository} {file}" if slash and file.endswith(gguf.SUFFIX) else name
+
+
+def _write(output: Path, text: str, *, force: bool) -> None:
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        if force:
+            write_atomically(output, text)
+            return
+        try:
+            file = output.open("x", encoding="utf-8")
+        except FileExistsError:  # created in the meantime, or a dangling link
+            raise _exists(output) from None
+        with file:
+            file.write(text)
+    except OSError as error:
+        raise GatekeeperError(f"cannot write {output}: {error.strerror}", hint="choose another path with -o") from error
+
+
+def _exists(output: Path) -> InputError:
+    return InputError(f"{output} already exists", hint="choose another file with -o, or overwrite it with --force")

@@ -1,0 +1,748 @@
+"""What the host's samples prove: coverage, counters, segments, throttling, slopes, findings; leaks end to end."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.truth import Scenario, run, scenarios
+from gatekeeper.analysis.metrics.host.host_estimates import estimates
+from gatekeeper.analysis.metrics.host.host_findings import DISQUALIFYING, findings
+from gatekeeper.analysis.metrics.host.host_series import HostSamples
+from gatekeeper.analysis.stats.trend import slope
+from gatekeeper.core.clock import stamp
+from gatekeeper.core.metrics import ALL
+from gatekeeper.core.records import HostSample, Reading
+from gatekeeper.core.verdict import Estimate, Finding, Missing
+
+SECOND = 10**9
+START = datetime(2026, 11, 20, 9, 12, tzinfo=UTC)
+
+Value = float | str | None
+Course = Callable[[int], Value]
+
+
+def reading(value: Value, status: str | None = None, source: str = "a tool") -> Reading:
+    known = status or ("ok" if value is not None else "absent")
+    return Reading(value if known == "ok" else None, "", source, known, 0.0)
+
+
+def soak(seconds: int = 600, *, segment: int = 0, begin: int = 0, **courses: Any) -> list[HostSample]:
+    """Return one sample a second; each value is a constant or a function of the second."""
+    return [
+        HostSample(
+            at=stamp(START + timedelta(seconds=begin + second)),
+            at_ns=(begin + second) * SECOND,
+            values={name: reading(course(second) if callable(course) else course) for name, course in courses.items()},
+            segment=segment,
+        )
+        for second in range(seconds)
+    ]
+
+
+def judged(samples: Sequence[HostSample], *, tokens: int | None = 1000, **more: Any) -> dict[str, Estimate | Missing]:
+    return estimates(HostSamples(samples, interval=1.0, **more), tokens=tokens, level=0.95, seed=7)
+
+
+def center(found: Estimate | Missing) -> float:
+    assert isinstance(found, Estimate), found
+    return found.center
+
+
+def because(found: Estimate | Missing) -> str:
+    assert isinstance(found, Missing), found
+    return found.because
+
+
+def found_in(samples: Sequence[HostSample], *, baseline_held: bool | None = None, **more: Any) -> list[Finding]:
+    host = HostSamples(samples, interval=1.0, baseline_held=baseline_held)
+    return findings(host, level=0.95, seed=0, **more)
+
+
+def kinds(samples: Sequence[HostSample], **more: Any) -> set[str]:
+    return {finding.kind for finding in found_in(samples, **more)}
+
+
+def test_every_host_metric_has_an_answer() -> None:
+    """
+    From nothing at all each metric is missing, and says why.
+    """
+    found = judged([])
+
+    assert [metric.name for metric in ALL if metric.host] == list(found)
+    assert all(because(one) for one in found.values())
+
+
+def test_facts_of_a_quiet_soak() -> None:
+    """
+    Facts have no width: lo = center = hi.
+    """
+    found = judged(
+        soak(
+            memory_headroom=9e9,
+            memory_pressure_level=1.0,
+            swapin_bytes=5e6,
+            swapout_bytes=lambda second: 100.0 + second,
+            swap_used=lambda second: 1e6 + 10 * second,
+            subject_footprint=lambda second: 4e9 + (1e6 if second == 300 else 0),
+            fan_speed=lambda second: 1000.0 + second % 2,
+            package_power=20.0,
+            system_power=30.0,
+        )
+    )
+
+    expected = {
+        "memory_headroom": 9e9,
+        "memory_pressure_critical": 0.0,
+        "swapin_bytes": 0.0,
+        "swapout_bytes": 599.0,
+        "swap_growth": 5990.0,
+        "footprint_peak": 4.001e9,
+        "footprint_growth": 0.0,
+        "fan_variation": 1.0,
+        "power_mean": 20.0,
+        "energy_per_token": 12.0,
+        "system_power_mean": 30.0,
+        "system_energy_per_token": 18.0,
+    }
+    assert expected == {name: center(one) for name, one in found.items() if name != "throttle_time"}
+    assert all(one.lo == one.center == one.hi for one in found.values() if isinstance(one, Estimate))
+
+
+@pytest.mark.parametrize("status", ["absent", "denied", "stale", "parse_error"])
+@pytest.mark.parametrize(("lost", "proven"), [(30, True), (31, False)])
+def test_less_than_95_per_cent_of_the_samples_proves_nothing(status: str, lost: int, proven: bool) -> None:
+    """
+    A missing reading is missing whatever its reason, and the reason is told.
+    """
+    samples = [
+        replace(sample, values={"memory_headroom": reading(None, status)}) if number < lost else sample
+        for number, sample in enumerate(soak(memory_headroom=9e9))
+    ]
+
+    found = judged(samples)["memory_headroom"]
+
+    assert proven == isinstance(found, Estimate)
+    assert proven or f"569 of 600 expected samples, 95 % needed; {status} in 31" in because(found)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "9e9", None, True])
+def test_what_is_no_finite_number_is_missing(value: Any) -> None:
+    """
+    NaN, infinity, a text or a truth with the status ok proves nothing.
+    """
+    samples = [replace(one, values={"memory_headroom": Reading(value, "B", "x", "ok")}) for one in soak()]
+
+    assert "0 of 600" in because(judged(samples)["memory_headroom"])
+
+
+def test_a_sampler_that_died_early_leaves_a_gap() -> None:
+    """
+    The soak's own extent decides what was expected, not the samples'.
+    """
+    samples = soak(500, memory_headroom=9e9)
+
+    assert center(judged(samples)["memory_headroom"]) == 9e9
+    assert "500 of 600" in because(judged(samples, spans={0: (0, 600 * SECOND)})["memory_headroom"])
+
+
+def test_a_segment_without_samples_is_not_covered() -> None:
+    """
+    A stretch of the soak that nobody sampled is not quiet.
+    """
+    spans = {0: (0, 600 * SECOND), 1: (700 * SECOND, 800 * SECOND)}
+
+    assert "600 of 700" in because(judged(soak(memory_headroom=9e9), spans=spans)["memory_headroom"])
+
+
+def test_a_burst_does_not_fill_a_gap() -> None:
+    """
+    A hundred samples in one second stand for that second only.
+    """
+    samples = soak(600, memory_headroom=9e9)
+    burst = [replace(samples[0], at_ns=number * SECOND // 1000) for number in range(100)]
+
+    assert "501 of 600" in because(judged([*burst, *samples[100:]])["memory_headroom"])
+
+
+def test_late_samples_count_for_their_deadline() -> None:
+    """
+    A busy host samples late; its samples are not lost.
+    """
+    samples = [
+        replace(sample, at_ns=sample.at_ns + late, late_ns=late)
+        for sample, late in zip(soak(memory_headroom=9e9), [0, 900_000_000] * 300, strict=True)
+    ]
+
+    assert center(judged(samples)["memory_headroom"]) == 9e9
+
+
+def test_readings_of_a_second_source_do_not_count() -> None:
+    """
+    Two sources may measure two things; the one that gave most is believed, and coverage suffers.
+    """
+    samples = [
+        replace(sample, values={"package_power": reading(99.0, source="other")}) if number >= 500 else sample
+        for number, sample in enumerate(soak(package_power=20.0))
+    ]
+
+    assert "the source changed: a tool, other" in because(judged(samples)["power_mean"])
+
+
+def test_headroom_is_the_lowest_median_of_ten_seconds() -> None:
+    """
+    A dip of four seconds is no floor, one of ten is.
+    """
+    short = soak(memory_headroom=lambda second: 1e9 if 300 <= second < 304 else 9e9)
+    long = soak(memory_headroom=lambda second: 1e9 if 300 <= second < 310 else 9e9)
+
+    assert (center(judged(short)["memory_headroom"]), center(judged(long)["memory_headroom"])) == (9e9, 1e9)
+
+
+def test_critical_pressure_is_its_longest_run() -> None:
+    """
+    Two runs do not add up; a reading that is missing inside a run does not end it.
+    """
+    runs = {**dict.fromkeys(range(100, 130), 4.0), **dict.fromkeys(range(200, 261), 4.0), 230: None}
+
+    found = judged(soak(memory_pressure_level=lambda second: runs.get(second, 2.0)))["memory_pressure_critical"]
+
+    assert center(found) == 61.0
+
+
+@pytest.mark.parametrize("name", ["swapin_bytes", "swapout_bytes"])
+def test_a_counter_that_goes_backwards_is_an_incident(name: str) -> None:
+    """
+    A restart or a wrap makes the difference unknown, and is told.
+    """
+    courses: dict[str, Any] = {name: lambda second: 1e6 - 5e5 * (second >= 300) + second}
+    samples = soak(**courses)
+
+    assert "fell from 1000299 to 500300" in because(judged(samples)[name])
+    assert "counter_backwards" in kinds(samples)
+
+
+def test_counters_are_not_compared_across_segments() -> None:
+    """
+    A restart between two segments is no backwards counter, and its traffic is not the soak's.
+    """
+    samples = [
+        *soak(300, swapin_bytes=lambda second: 1e9 + 10.0 * second),
+        *soak(300, segment=1, begin=900, swapin_bytes=lambda second: 7.0 * second),
+    ]
+
+    assert center(judged(samples)["swapin_bytes"]) == 299 * 10 + 299 * 7
+    assert "counter_backwards" not in kinds(samples)
+
+
+def test_swap_that_ever_fell_did_not_grow() -> None:
+    """
+    Swap growth is a monotone increase.
+    """
+    samples = soak(swap_used=lambda second: 1e6 + 100.0 * second - 500 * (second == 300))
+
+    assert center(judged(samples)["swap_growth"]) == 0.0
+
+
+@pytest.mark.parametrize("tokens", [None, 0])
+def test_energy_without_tokens_is_missing(tokens: int | None) -> None:
+    """
+    Nothing is divided by what is not known.
+    """
+    assert because(judged(soak(package_power=20.0), tokens=tokens)["energy_per_token"])
+
+
+POWERS = [("power_mean", "energy_per_token", "package_power")]
+POWERS += [("system_power_mean", "system_energy_per_token", "system_power")]
+
+
+@pytest.mark.parametrize(("mean", "energy", "sampled"), POWERS)
+@pytest.mark.parametrize("zeros", [600, 31])
+def test_a_power_of_0_watts_is_missing(mean: str, energy: str, sampled: str, zeros: int) -> None:
+    """
+    A running machine draws power, so a counter at 0 W in more than 5 % of the samples does not work: neither the mean
+    nor the energy of a token is 0 J or too small, and runs of older rules keep theirs.
+    """
+    courses: dict[str, Any] = {sampled: lambda second: 0.0 if second < zeros else 20.0}
+
+    found, older = judged(soak(**courses)), judged(soak(**courses), rules=1)
+
+    for name in (mean, energy):
+        assert f"{sampled}: {zeros} of 600 readings by a tool are 0 W" in because(found[name])
+    assert center(older[energy]) == (600 - zeros) * 20 / 1000
+
+
+def test_energy_names_the_tool_that_measured_the_power() -> None:
+    """
+    What a tool calls package power differs between tools.
+    """
+    found = judged(soak(package_power=20.0))
+
+    for name in ("power_mean", "energy_per_token"):
+        estimate = found[name]
+        assert isinstance(estimate, Estimate)
+        assert ("package power by a tool",) == estimate.notes
+
+
+def test_power_that_an_answering_tool_lacks_is_missing_with_the_cause() -> None:
+    """
+    Where a tool reads other powers, counters are missing or dead, and it is not the program that is missing.
+    """
+    dead, no_tool = soak(package_power=None, system_power=92.0), soak(package_power=None)
+
+    found = [because(judged(samples)["energy_per_token"]) for samples in (dead, no_tool)]
+
+    assert "absent in 600: a tool reads other powers, but one of the package's is missing, or 0 W" in found[0]
+    assert found[1].endswith("absent in 600")
+
+
+def around(watts: float) -> Course:
+    """Return the power of a GPU at work: no two readings in a row are equal."""
+    return lambda second: watts + 0.01 * (second % 7)
+
+
+BUSY: dict[str, Any] = {"thermal_level": 0.0, "gpu_active": 0.98, "gpu_frequency": 1.38e9, "gpu_power": around(9.0)}
+IDLE = soak(10, gpu_active=0.02, gpu_frequency=0.0, gpu_power=0.03)
+"""Samples of the same run from before its first request."""
+
+
+def test_a_thermal_zero_without_a_witness_is_unproven() -> None:
+    """
+    A sensor that has never spoken may have nothing to say.
+    """
+    assert "nothing confirms it" in because(judged(soak(thermal_level=0.0))["throttle_time"])
+    assert "nothing confirms it" in because(judged(soak(**BUSY | {"gpu_active": 0.5}))["throttle_time"])
+
+
+def test_a_thermal_zero_is_believed_with_a_steady_witness() -> None:
+    """
+    A busy GPU whose frequency held is one, baseline requests that held their speed are another.
+    """
+    by_gpu = judged(soak(**BUSY), outside=IDLE)
+    by_sentinels = judged(soak(thermal_level=0.0), baseline_held=True)
+
+    assert (center(by_gpu["throttle_time"]), center(by_sentinels["throttle_time"])) == (0.0, 0.0)
+
+
+def test_a_witness_who_left_early_is_none() -> None:
+    """
+    A GPU that is busy in the first half alone says nothing about the second.
+    """
+    samples = soak(**BUSY | {"gpu_active": lambda second: 0.98 if second < 300 else 0.5})
+
+    reason = because(judged(samples, outside=IDLE)["throttle_time"])
+
+    assert "gpu_power: fewer than 10 readings of a busy GPU in a third of the soak" in reason
+
+
+@pytest.mark.parametrize(
+    ("sensors", "reason"),
+    [
+        ({"gpu_power": 0.0}, "gpu_power by a tool: it read 0 in 600 of 600 samples of a busy GPU"),
+        ({"gpu_power": 0.0, "gpu_frequency": 0.0}, "gpu_frequency by a tool: it read 0 in 600 of 600"),
+        ({"gpu_power": 7.31}, "gpu_power by a tool: it did not change within a minute"),
+        ({"gpu_power": lambda second: 9.0 if 200 <= second < 400 else 9.0 + second % 2}, "did not change within a"),
+        ({"gpu_power": lambda second: 0.02 + 0.01 * (second % 2)}, "gpu_power by a tool: no higher than while the GPU"),
+        ({"gpu_power": lambda second: 0.0 if 250 <= second < 350 else around(9.0)(second)}, "read 0 in 100 of 600"),
+        ({"gpu_power": None}, "gpu_power: absent in all 600 samples of a busy GPU"),
+        ({"gpu_power": None, "gpu_frequency": lambda second: 1.38e9 + second}, "gpu_frequency alone may be what was"),
+    ],
+)
+def test_a_gpu_sensor_that_measures_nothing_confirms_nothing(sensors: dict[str, Any], reason: str) -> None:
+    """
+    0 W, 0 Hz, one value, or no more than at idle leave no throttling unproven, with the sensor and the reason; a steady
+    speed of the baseline requests still confirms it. macOS 27's power counters may read 0, an M4's frequency may be the
+    requested one.
+    """
+    samples = soak(**BUSY | sensors)
+
+    assert reason in because(judged(samples, outside=IDLE)["throttle_time"])
+    assert center(judged(samples, outside=IDLE, baseline_held=True)["throttle_time"]) == 0.0
+
+
+def test_a_gpu_sensor_without_an_idle_value_confirms_nothing() -> None:
+    """
+    Whether it follows the GPU is known only where the run has readings of an idle one; the soak's own pauses count.
+    """
+    busy, paused = soak(**BUSY), soak(**BUSY | {"gpu_active": lambda second: 0.98 if second % 100 else 0.0})
+    resting = [replace(one, values=one.values | {"gpu_power": reading(0.0)}) for one in paused[::100]]
+    paused[::100] = resting
+
+    assert "no reading of an idle GPU" in because(judged(busy)["throttle_time"])
+    assert center(judged(paused)["throttle_time"]) == 0.0
+
+
+def test_a_gpu_sensor_of_two_sources_confirms_nothing() -> None:
+    """
+    Two tools that take turns are no steady sensor.
+    """
+    samples = [
+        replace(one, values=one.values | {"gpu_power": reading(9.0 + number % 2, source="other")})
+        if number > 300
+        else one
+        for number, one in enumerate(soak(**BUSY))
+    ]
+
+    assert "gpu_power by a tool and other: two sources" in because(judged(samples, outside=IDLE)["throttle_time"])
+
+
+def test_runs_of_older_rules_keep_their_thermal_zero() -> None:
+    """
+    What a stored run proved by a constant sensor stays as it was judged.
+    """
+    constant = soak(**BUSY | {"gpu_power": 0.0})
+
+    assert center(judged(constant, rules=1)["throttle_time"]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "full", "held", "fell"),
+    [("gpu_frequency", 1.38e9, 1.38e9 * 0.86, 1.38e9 * 0.84), ("gpu_power", 9.0, 6.4, 6.2)],
+)
+def test_a_busy_gpu_below_its_own_baseline_contradicts_nominal(
+    name: str, full: float, held: float, fell: float
+) -> None:
+    """
+    85 % of the frequency and 70 % of the power are kept by a GPU that is not throttled; below is never "nominal".
+    """
+
+    def course(low: float) -> Course:
+        return lambda second: (low if second >= 400 else full) + 0.01 * (second % 7)
+
+    steady, slowed = soak(**BUSY | {name: course(held)}), soak(**BUSY | {name: course(fell)})
+
+    assert center(judged(steady, outside=IDLE)["throttle_time"]) == 0.0
+    assert f"{name} fell" in because(judged(slowed, outside=IDLE, baseline_held=True)["throttle_time"])
+    assert "thermal_contradiction" in kinds(slowed, baseline_held=True)
+    assert "thermal_contradiction" not in kinds(steady, baseline_held=True)
+
+
+def test_a_gpu_that_was_faster_before_the_soak_contradicts_nominal() -> None:
+    """
+    A host that was warm from the first second is compared with the run's earlier samples.
+    """
+    warm = soak(**BUSY | {"gpu_frequency": 1.0e9})
+    cool = soak(120, **BUSY)
+
+    assert center(judged(warm, outside=IDLE)["throttle_time"]) == 0.0
+    assert "gpu_frequency fell" in because(judged(warm, earlier=cool, outside=IDLE)["throttle_time"])
+
+
+def test_sentinels_that_slowed_down_contradict_nominal() -> None:
+    """
+    Whatever the GPU says.
+    """
+    assert "plain decoding changed its speed" in because(judged(soak(**BUSY), baseline_held=False)["throttle_time"])
+
+
+def test_two_thermal_sensors_that_differ_are_unproven() -> None:
+    """
+    A lag of some seconds is none.
+    """
+    lag = soak(**BUSY | {"thermal_level_powermetrics": lambda second: 2.0 if 300 <= second < 309 else 0.0})
+    differ = soak(**BUSY | {"thermal_level_powermetrics": lambda second: 2.0 if 300 <= second < 320 else 0.0})
+
+    assert center(judged(lag, outside=IDLE)["throttle_time"]) == 0.0
+    assert "different thermal levels" in because(judged(differ)["throttle_time"])
+
+
+def test_throttled_time_is_level_two_and_above() -> None:
+    """
+    Moderate pressure is degraded and told; heavy and above is throttled and needs no witness.
+    """
+    samples = soak(
+        thermal_level=lambda second: 1.0 if second < 50 else 2.0 if second < 70 else 3.0 if second < 75 else 0.0
+    )
+
+    assert center(judged(samples, baseline_held=False)["throttle_time"]) == 25.0
+    assert {"thermally_degraded", "thermally_throttled"} <= kinds(samples, baseline_held=True)
+
+
+def test_linux_throttling_is_counted_by_the_kernel() -> None:
+    """
+    Seconds from the counters; zero needs a witness too; events without a clock are no number of seconds.
+    """
+    throttled = soak(throttle_total=lambda second: 5.0 + (second > 300) * 1.5, throttle_events=3.0)
+    quiet = soak(throttle_total=5.0, throttle_events=3.0)
+    unclocked = soak(throttle_events=lambda second: 3.0 + (second > 300))
+
+    assert center(judged(throttled)["throttle_time"]) == 1.5
+    assert center(judged(quiet, baseline_held=True)["throttle_time"]) == 0.0
+    assert "nothing confirms it" in because(judged(quiet)["throttle_time"])
+    assert "1 throttle events" in because(judged(unclocked, baseline_held=True)["throttle_time"])
+    assert "0 of" in because(judged(soak(memory_headroom=1.0), baseline_held=True)["throttle_time"])
+
+
+def test_tools_that_disagree_about_memory_prove_no_headroom() -> None:
+    """
+    A page size that is wrong by a factor shows against the kernel's own percentage.
+    """
+    memory: dict[str, Any] = {
+        "memory_headroom": 9e9,
+        "memory_total": 24e9,
+        "memory_wired": 3e9,
+        "memory_compressed": 1.8e9,
+    }
+    right, wrong = soak(**memory, memory_free_share=0.79), soak(**memory, memory_free_share=0.2)
+
+    assert center(judged(right)["memory_headroom"]) == 9e9
+    assert "disagree" in because(judged(wrong)["memory_headroom"])
+    assert "memory_contradiction" in kinds(wrong) & DISQUALIFYING
+
+
+def test_a_leak_is_a_slope_above_zero() -> None:
+    """
+    A footprint that grows by a megabyte a second, in waves and steps, has an interval that excludes zero and holds it.
+    """
+    samples = soak(subject_footprint=lambda second: 4e9 + 1e6 * second + 2e7 * (second % 40 > 20))
+
+    found = judged(samples)["footprint_growth"]
+
+    assert isinstance(found, Estimate)
+    assert 0 < found.lo <= 1e6 <= found.hi
+
+
+def test_growth_is_that_of_the_last_segment() -> None:
+    """
+    A resumed soak has a new subject; the old one's slope is not its.
+    """
+    samples = [
+        *soak(300, subject_footprint=lambda second: 4e9 + 1e6 * second),
+        *soak(300, segment=1, begin=900, subject_footprint=4e9),
+    ]
+
+    assert center(judged(samples)["footprint_growth"]) == 0.0
+
+
+def test_a_few_readings_have_no_slope() -> None:
+    """
+    Nineteen seconds are not a trend.
+    """
+    assert "too few" in because(judged(soak(19, subject_footprint=4e9))["footprint_growth"])
+
+
+@given(
+    rate=st.floats(-1e6, 1e6),
+    offset=st.floats(-1e9, 1e9),
+    count=st.integers(20, 150),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=30)
+def test_the_slope_of_a_line_is_its_rate(rate: float, offset: float, count: int, seed: int) -> None:
+    """
+    Without noise the estimate is the rate, whatever the seed.
+    """
+    found = slope(range(count), [offset + rate * at for at in range(count)], level=0.95, seed=seed)
+
+    assert found is not None
+    assert found.lo <= found.center <= found.hi
+    assert found.center == pytest.approx(rate, abs=1e-4 + 1e-9 * abs(offset))
+
+
+def test_the_slope_is_the_same_for_the_same_seed() -> None:
+    """
+    Judging a run again gives the same bounds.
+    """
+    values = [float(at * at % 97) for at in range(300)]
+
+    assert slope(range(300), values, level=0.95, seed=3) == slope(range(300), values, level=0.95, seed=3)
+
+
+def test_noise_has_a_slope_of_zero_in_its_interval() -> None:
+    """
+    Of sixty series that wander around a level, a tenth at most exclude zero on a side.
+    """
+    random = np.random.default_rng(11)
+    above = below = 0
+    for seed in range(60):
+        noise = random.normal(size=300)
+        series = np.convolve(noise, np.ones(10) / 10, mode="same")
+        found = slope(range(300), series.tolist(), level=0.95, seed=seed)
+        assert found is not None
+        above, below = above + (found.lo > 0), below + (found.hi < 0)
+
+    assert above <= 6
+    assert below <= 6
+
+
+def test_a_proven_leak_comes_with_a_forecast() -> None:
+    """
+    The time to exhaustion is the headroom over the slope, with an interval; without a proven slope there is none.
+    """
+    leaking = soak(subject_footprint=lambda second: 4e9 + 1e6 * second + 1e5 * (second % 7), memory_headroom=6e9)
+    noise = np.random.default_rng(5).normal(4e9, 1e7, 600) + 2e3 * np.arange(600)
+    steady = soak(subject_footprint=lambda second: float(noise[second]), memory_headroom=6e9)
+
+    (found,) = (one for one in found_in(leaking, baseline_held=True) if one.kind == "memory_exhaustion")
+
+    growth = judged(steady)["footprint_growth"]
+    assert isinstance(growth, Estimate)
+    assert growth.lo < 0 < growth.center
+    assert "used up in 100 min" in found.detail
+    assert "memory_exhaustion" not in kinds(steady, baseline_held=True)
+
+
+def test_a_leak_that_outlasts_the_certificate_is_no_worry() -> None:
+    """
+    Growth that cannot use up the headroom before the next certificate is due is not found; what may just do so, is.
+    """
+    leaking = soak(subject_footprint=lambda second: 4e9 + 1e6 * second + 1e5 * (second % 7), memory_headroom=6e9)
+
+    assert "memory_exhaustion" not in kinds(leaking, baseline_held=True, horizon=80 * 60)
+    assert "memory_exhaustion" in kinds(leaking, baseline_held=True, horizon=105 * 60)
+
+
+def shifted(samples: Sequence[HostSample], after: int, seconds: float) -> list[HostSample]:
+    """Move the time of day of every sample from *after* on."""
+    return [
+        replace(one, at=stamp(datetime.fromisoformat(one.at) + timedelta(seconds=seconds))) if number >= after else one
+        for number, one in enumerate(samples)
+    ]
+
+
+def test_a_host_that_slept_is_found_by_its_two_clocks() -> None:
+    """
+    The time of day runs ahead of the monotonic clock; a clock that is set by a second, or set back, is no sleep.
+    """
+    samples = soak(60, memory_headroom=1e9)
+
+    asleep = found_in(shifted(samples, 30, 900))
+
+    assert {"host_slept"} == {one.kind for one in asleep} & DISQUALIFYING
+    assert "900 s" in asleep[0].detail
+    assert set() == kinds(shifted(samples, 30, 1.0))
+    assert {"clock_set"} == kinds(shifted(samples, 30, -60))
+
+
+def test_sleep_between_segments_is_not_the_soaks() -> None:
+    """
+    An interrupted run may be resumed tomorrow.
+    """
+    samples = [*soak(30, memory_headroom=1e9), *shifted(soak(30, segment=1, begin=30, memory_headroom=1e9), 0, 9e4)]
+
+    assert set() == kinds(samples)
+
+
+def test_lost_mains_power_disqualifies() -> None:
+    """
+    Seen in the samples or by comparing before and after; a run on battery throughout is told, and is the SLO's matter.
+    """
+    during = soak(60, power_source=lambda second: "battery" if 20 < second < 30 else "ac")
+    before_and_after = [{"power_source": "ac"}, {"power_source": "battery"}]
+
+    assert "power_lost" in kinds(during) & DISQUALIFYING
+    assert "power_lost" in kinds(soak(60), conditions=before_and_after)
+    assert {"on_battery"} == kinds(soak(60, power_source="battery"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind", "disqualifies"),
+    [
+        ({"platform": "macos", "machine": "VirtualMac2,1"}, {}, "virtual_mac", True),
+        ({"platform": "macos", "virtual": True}, {}, "virtual_mac", True),
+        ({"platform": "linux", "virtual": True}, {}, "virtual_machine", False),
+        ({"booted_at": "2026-01-01T00:00:00Z"}, {"booted_at": "2026-01-02T00:00:00Z"}, "host_restarted", True),
+        ({"os_build": "25B70"}, {"os_build": "25B80"}, "host_restarted", True),
+        ({"power_mode": "automatic"}, {"power_mode": "low"}, "power_mode_changed", True),
+        ({"power_mode": "low"}, {"power_mode": "low"}, "low_power_mode", False),
+        ({"translated": True}, {}, "translated", False),
+    ],
+)
+def test_conditions_are_compared(before: dict[str, Any], after: dict[str, Any], kind: str, disqualifies: bool) -> None:
+    """
+    What the host was before and after the soak is told, and decides where it changed underneath.
+    """
+    found = kinds(soak(10), conditions=[before, after])
+
+    assert kind in found
+    assert disqualifies == bool(found & DISQUALIFYING)
+
+
+def test_a_boot_time_that_was_computed_anew_is_no_restart() -> None:
+    """
+    Setting the clock moves it by seconds.
+    """
+    conditions = [{"booted_at": "2026-01-01T00:00:00Z"}, {"booted_at": "2026-01-01T00:00:02Z"}]
+
+    assert set() == kinds(soak(10), conditions=conditions)
+
+
+def test_other_incidents_are_told() -> None:
+    """
+    Swapping, the system's own jobs, a GPU reset and a killed process are findings.
+    """
+    samples = soak(
+        60,
+        swapin_bytes=lambda second: 10.0 * second,
+        gpu_resets=lambda second: float(second > 30),
+        oom_kills=lambda second: float(second > 30),
+        background_cpu=1.5,
+    )
+    swapped = soak(60, swapin_bytes=0.0, swapout_bytes=lambda second: 10.0 * second)
+    conditions = [{"heavy_processes": {"mds": 1.5}}]
+
+    found = found_in(samples, conditions=conditions)
+
+    assert {"swapped_in", "gpu_reset", "oom_kill", "background_busy"} == {one.kind for one in found}
+    assert "mds" in next(one.detail for one in found if one.kind == "background_busy")
+    assert {"swapped_out"} == kinds(swapped)
+
+
+@given(
+    statuses=st.lists(st.sampled_from(["ok", "absent", "denied", "stale", "parse_error"]), min_size=1, max_size=80),
+    gaps=st.lists(st.integers(0, 5), min_size=80, max_size=80),
+)
+def test_fewer_readings_never_prove_more(statuses: list[str], gaps: list[int]) -> None:
+    """
+    Whatever is missing where, taking readings away turns no missing metric into a fact.
+    """
+    at, samples = 0, []
+    for status, gap in zip(statuses, gaps, strict=False):
+        at += gap * SECOND
+        samples.append(HostSample(stamp(START), at, {"memory_headroom": reading(1e9, status)}))
+    end = at + SECOND
+    whole = judged(samples, spans={0: (0, end)})["memory_headroom"]
+
+    fewer = judged(samples[::2], spans={0: (0, end)})["memory_headroom"]
+
+    assert isinstance(whole, Estimate) or isinstance(fewer, Missing)
+
+
+HIDDEN = {scenario.name: scenario.script for scenario in scenarios() if scenario.leaks}
+
+
+@pytest.mark.parametrize("name", sorted(HIDDEN))
+def test_twice_the_bound_is_never_promoted_and_no_leak_never_blocked(name: str) -> None:
+    """
+    Whatever hides it, a leak at twice its bound does not pass, and a process that does not grow does not fail.
+    """
+    twice, none = (run(Scenario(name, share, script=HIDDEN[name], leaks=True), 7) for share in (-1.0, 1.0))
+
+    assert "promoted" != twice.gate
+    assert "blocked" != none.gate
+
+
+def test_a_leak_in_the_open_is_decided_both_ways() -> None:
+    """
+    With little noise a tenth of the bound is enough: more is blocked, less is promoted, on speed that wins anyway.
+    """
+    quiet = {"memory": {"noise": 1e6}}
+
+    above, below = (run(Scenario("quiet", share, script=quiet, leaks=True), 3) for share in (-0.1, 0.1))
+
+    assert ("blocked", "promoted") == (above.gate, below.gate)
+    assert (-0.1, 0.1) == (above.truth, below.truth)
+
+
+def test_a_leak_at_its_bound_is_unproven() -> None:
+    """
+    Noise that moves the slope by more than its distance from the bound leaves nothing proven.
+    """
+    slow = HIDDEN["leak, slow noise of 20 MB"]
+
+    assert "unproven" == run(Scenario("slow", 0.0, script=slow, leaks=True), 5).gate

@@ -1,0 +1,315 @@
+"""The check of a running server against a policy: what it tells, what contradicts, and what it leaves open."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gatekeeper.core.policy import Policy
+from gatekeeper.core.records import Answer, Claims, Rounds
+from gatekeeper.deploy.running import server_check
+from gatekeeper.deploy.running.server_check import SeenProcess, ServerConditions
+
+CERTIFIED = ("python", "-P", "-m", "gatekeeper.backends.mlx_tap", "--model", "big", "--port", "{port}")
+DRAFTED = (*CERTIFIED, "--draft-model", "small", "--prompt-cache-size", "0")
+
+
+def policy(region: dict[str, Any] | None = None, **conditions: Any) -> Policy:
+    known = {"backend": "mlx-server", "target": "big", "prompt_cache": "off", "concurrency": 1, "max_tokens": 64}
+    made: dict[str, Any] = {
+        "schema": 2 if region else 1,
+        "slo": "made",
+        "grade": "demo",
+        "manifest_sha256": "a",
+        "verdict_sha256": "b",
+        "issued": "2026-01-01T00:00:00Z",
+        "expires": "2026-02-01T00:00:00Z",
+        "conditions": {**known, "longest_prompt": 200, **conditions},
+        "launch": [{"workloads": ["chat"], "speculation": True, "command": DRAFTED}],
+        "route": [{"workload": "chat", "speculation": True, "setting": {"draft": "small"}}],
+    }
+    if region:
+        made["route"][0]["region"] = region
+    return Policy.model_validate(made)
+
+
+def found(argv: str | None, documents: dict[str, Any] | None = None, **conditions: Any) -> dict[str, tuple[str, str]]:
+    process = None if argv is None else SeenProcess(tuple(argv.split()), {})
+    seen = server_check.compare(
+        policy(**conditions), process, lambda path: json.dumps((documents or {})[path]) if documents else None
+    )
+    return {one.part: (one.outcome, one.detail) for one in seen}
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        "/bin/python3 -P -m gatekeeper.backends.mlx_tap --model /m/big --draft-model /m/small --prompt-cache-size 0",
+        "/bin/python3 /bin/mlx_lm.server --draft-model=/m/s --model=/m/b --prompt-cache-size=0 --log-level DEBUG",
+        "mlx_lm.server --model /m/big --draft-model /m/small --prompt-cache-size 0",
+    ],
+)
+def test_the_same_options_are_as_certified(argv: str) -> None:
+    """
+    How a program is found, where it listens and what it logs changes nothing; models are compared by their digests.
+    """
+    assert ("as certified", "its options") == found(argv)["launch line"]
+
+
+@pytest.mark.parametrize(("length", "outcome"), [("3", "as certified"), ("4", "differs")])
+def test_an_option_that_repeats_the_certified_knob_changes_nothing(length: str, outcome: str) -> None:
+    """
+    The draft length was a field of every certified request: a server that has the same one as its default is the same.
+    """
+    made = policy().model_dump(mode="json") | {
+        "route": [{"workload": "chat", "speculation": True, "setting": {"draft": "small", "num_draft_tokens": 3}}]
+    }
+    process = SeenProcess((*DRAFTED, "--num-draft-tokens", length), {})
+
+    (launch, *_) = server_check.compare(Policy.model_validate(made), process, lambda _: None)
+
+    assert outcome == launch.outcome
+
+
+@pytest.mark.parametrize(
+    ("argv", "difference"),
+    [
+        (
+            "mlx_lm.server --model big --draft-model small",
+            "certified with --prompt-cache-size 0, running without it",
+        ),
+        ("mlx_lm.server --model big --prompt-cache-size 0", "certified with --draft-model small, running without it"),
+        (
+            "mlx_lm.server --model big --draft-model small --prompt-cache-size 10",
+            "--prompt-cache-size is 10, certified 0",
+        ),
+        (
+            "mlx_lm.server --model big --draft-model small --prompt-cache-size 0 --kv-bits 4",
+            "running with --kv-bits 4, certified without it",
+        ),
+    ],
+)
+def test_another_option_is_named(argv: str, difference: str) -> None:
+    """
+    An option that was certified and is missing, or differs, or came in addition, is a contradiction.
+    """
+    assert ("differs", difference) == found(argv)["launch line"]
+
+
+def test_what_is_not_told_is_not_checked() -> None:
+    """
+    A server on another machine tells nothing of its start: that is listed, and never counts as certified.
+    """
+    seen = found(None)
+
+    assert {"not checked"} == {outcome for outcome, _ in seen.values()}
+    assert {"launch line", "context", "sampling", "load"} == {*seen}
+
+
+def test_another_variable_is_named() -> None:
+    """
+    A variable that servers read and that was not set at the certification is a contradiction.
+    """
+    process = SeenProcess(DRAFTED, {"MLX_METAL_JIT": "1"})
+
+    seen = server_check.compare(policy(), process, lambda _: None)
+
+    assert "environment: MLX_METAL_JIT is 1, certified unset" == server_check.differences(seen)
+
+
+PROPS = {"default_generation_settings": {"n_ctx": 4096}, "total_slots": 4}
+SLOTS = [{"id": 0, "speculative": True}, {"id": 1, "speculative": True}]
+
+
+@pytest.mark.parametrize(
+    ("props", "slots", "differing"),
+    [
+        (PROPS, SLOTS, set()),
+        ({**PROPS, "default_generation_settings": {"n_ctx": 256}}, SLOTS, {"context"}),
+        ({**PROPS, "total_slots": 1}, SLOTS, {"concurrency"}),
+        (PROPS, [{"id": 0, "speculative": False}], {"drafting"}),
+        ([], {}, set()),
+        ({"default_generation_settings": 7}, [3], set()),
+    ],
+)
+def test_what_llama_server_tells_of_itself_is_compared(props: Any, slots: Any, differing: set[str]) -> None:
+    """
+    A context too short for the certified prompts, fewer slots than certified, and no draft are contradictions.
+    """
+    seen = found(None, {"/props": props, "/slots": slots}, backend="llama-server", concurrency=2)
+
+    assert differing == {part for part, (outcome, _) in seen.items() if outcome == "differs"}
+
+
+BOUNDS = {"certified": 200, "at_most": 8000, "together_at_most": 2000}
+LIMITS = {"certified": 64, "at_most": 512, "together_at_most": 256}
+
+
+def window(backend: str, region: dict[str, Any], path: str, document: Any) -> tuple[str, str]:
+    """Return what is said of the window of a server that has one *document*, at *path*."""
+    seen = server_check.compare(
+        policy(region, backend=backend), None, lambda asked: json.dumps(document) if asked == path else None
+    )
+    (found,) = ((one.outcome, one.detail) for one in seen if one.part == "context")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("region", "needed"),
+    [
+        ({}, 200 + 64),
+        ({"context": BOUNDS, "max_tokens": LIMITS}, 8000 + 64),
+        ({"context": {"certified": 200, "at_most": 200}, "max_tokens": {"certified": 64, "at_most": 512}}, 200 + 512),
+        ({"context": {**BOUNDS, "at_most": 2000}, "max_tokens": LIMITS}, 2000 + 256),
+        ({"context": BOUNDS}, 8000 + 64),
+        ({"max_tokens": LIMITS}, 200 + 512),
+        ({"temperature": {"certified": 0, "at_least": 0, "at_most": 1}}, 200 + 64),
+    ],
+)
+def test_a_window_must_hold_the_longest_request_of_the_region(region: dict[str, Any], needed: int) -> None:
+    """
+    The longest prompt with its answer that may speculate must fit: on one axis alone, or as far as both go together.
+    """
+    fits = window("vllm", region, "/v1/models", {"data": [{"id": "any", "max_model_len": needed}]})
+    short = window("vllm", region, "/v1/models", {"data": [{"id": "any", "max_model_len": needed - 1}]})
+
+    assert ("as certified", "differs") == (fits[0], short[0])
+    assert f"{needed - 1} tokens, certified with prompts and answers of {needed}" in short[1]
+    assert ("(the region of chat)" in short[1]) == (needed > 264)
+    assert "--max-model-len" in short[1]
+
+
+@pytest.mark.parametrize(
+    ("backend", "path", "document", "outcome"),
+    [
+        ("llama-server", "/props", {"default_generation_settings": {"n_ctx": 4096}}, "differs"),
+        ("sglang", "/v1/models", {"data": [{"id": "big", "max_model_len": 8064}]}, "as certified"),
+        ("ollama", "/api/ps", {"models": [{"name": "big:latest", "context_length": 4096}]}, "differs"),
+        ("lmstudio", "/api/v0/models", {"data": [{"id": "big", "loaded_context_length": 4096}]}, "differs"),
+        ("openai", "/v1/models", {"data": [{"id": "big", "max_model_len": 4096}]}, "differs"),
+        ("mlx-server", "/v1/models", {"data": [{"id": "big"}]}, "not checked"),
+        # Several models: the one that was certified counts, and without its name none.
+        (
+            "lmstudio",
+            "/api/v0/models",
+            {"data": [{"id": "big", "loaded_context_length": 8064}, {"id": "x"}]},
+            "as certified",
+        ),
+        (
+            "vllm",
+            "/v1/models",
+            {"data": [{"id": "a", "max_model_len": 1}, {"id": "b", "max_model_len": 1}]},
+            "not checked",
+        ),
+        # What is no length is not stated.
+        ("vllm", "/v1/models", {"data": [{"id": "big", "max_model_len": True}]}, "not checked"),
+        ("vllm", "/v1/models", {"data": [{"id": "big", "max_model_len": 0}]}, "not checked"),
+        ("vllm", "/v1/models", {"data": {"id": "big"}}, "not checked"),
+        ("vllm", "/v1/models", [], "not checked"),
+        ("vllm", "/nowhere", {}, "not checked"),
+    ],
+)
+def test_each_server_states_its_window_in_its_own_place(backend: str, path: str, document: Any, outcome: str) -> None:
+    """
+    A window that is stated is compared; one that is not, or that may be another model's, is named as not stated.
+    """
+    region = {"context": BOUNDS, "max_tokens": LIMITS}
+
+    found, detail = window(backend, region, path, document)
+
+    assert outcome == found
+    assert ("not stated" in detail) == (outcome == "not checked")
+    assert "8064" in detail
+
+
+def test_fewer_slots_than_the_region_reaches_are_a_contradiction() -> None:
+    """
+    A region up to four requests at once needs four slots of llama-server.
+    """
+    of = policy({"concurrency": {"certified": 1, "at_most": 4}}, backend="llama-server")
+
+    seen = server_check.compare(of, None, lambda _: json.dumps(PROPS | {"total_slots": 2}))
+
+    assert "concurrency: 2 slots, certified with 4 requests at once" == server_check.differences(seen)
+    assert "certified up to 1 at once, answers of 64 tokens, prompts of 200; further in the region of chat" in (
+        server_check.not_checked(seen)
+    )
+
+
+def answer(cached: int | None = 0, drafted: int | None = 8, fault: str | None = None) -> Answer:
+    rounds = None if drafted is None else Rounds(2, drafted, 0)
+    claims = Claims(cached_tokens=cached)
+    return Answer(0, 1, prompt_tokens=20, output_tokens=8, rounds=rounds, claims=claims, fault=fault)
+
+
+@pytest.mark.parametrize(
+    ("answers", "outcomes"),
+    [
+        ([answer(), answer()], {"prompt cache": "as certified", "drafted tokens": "as certified"}),
+        ([answer(), answer(19)], {"prompt cache": "differs", "drafted tokens": "as certified"}),
+        ([answer(None, None)], {"prompt cache": "not checked", "drafted tokens": "not checked"}),
+        ([answer(drafted=0)], {"prompt cache": "as certified", "drafted tokens": "differs"}),
+        ([answer(), answer(fault="timeout")], {"answers": "differs"}),
+    ],
+)
+def test_two_answers_show_the_cache_and_the_draft(answers: list[Answer], outcomes: dict[str, str]) -> None:
+    """
+    Tokens from a prompt cache contradict a certificate without one; an answer that tells nothing proves nothing.
+    """
+    seen = server_check.compare_answers(policy().conditions, answers, speculating=True)
+
+    assert outcomes == {one.part: one.outcome for one in seen}
+
+
+@pytest.mark.parametrize(
+    ("certified", "running", "outcome"),
+    [
+        ({"mlx-lm": "0.32.2"}, {"mlx-lm": "0.32.2"}, "as certified"),
+        ({"mlx-lm": "0.32.2"}, {"mlx-lm": "0.33.0"}, "differs"),
+        ({"llama-server": "version: 5873 (0c1e570)"}, {"llama-server": "b5873-0c1e570"}, "as certified"),
+        ({"llama-server": "version: 5873 (0c1e570)"}, {"llama-server": "b6000-aaaaaaa"}, "differs"),
+        ({"openai": "unknown"}, {"openai": "unknown"}, "not checked"),
+        ({"mlx-lm": "0.32.2"}, {}, "not checked"),
+    ],
+)
+def test_versions_are_compared_by_what_identifies_them(
+    certified: dict[str, str], running: dict[str, str], outcome: str
+) -> None:
+    """
+    A program prints its version in one form and its server in another: numbers and commits decide.
+    """
+    assert outcome == server_check.compare_versions(certified, running).outcome
+
+
+def test_a_policy_without_conditions_is_not_checked() -> None:
+    """
+    A policy of an older version has no conditions: nothing is taken for certified.
+    """
+    old = policy().model_copy(update={"conditions": None})
+
+    assert ["not checked"] == [one.outcome for one in server_check.compare(old, None, lambda _: None)]
+
+
+def test_a_watched_server_is_compared_with_every_answer() -> None:
+    """
+    A warm cache counts for the round in which it showed: a server that is restarted without one is as certified again.
+    """
+    known = ServerConditions()
+    known.check(policy(), SeenProcess(DRAFTED, {}), lambda _: None)
+    known.add_answer(answer(19))
+
+    first, second = known.difference, known.difference
+
+    assert first is not None
+    assert "19 of 20 prompt tokens from its cache" in first
+    assert "--prompt-cache-size 0" in first
+    assert second is None
+
+
+def test_the_tables_are_read_back() -> None:
+    """
+    What certify writes is what watch and admit read.
+    """
+    text = policy().model_dump_json(by_alias=True, exclude_none=True)
+
+    assert policy() == Policy.model_validate_json(text)

@@ -1,0 +1,130 @@
+"""`gatekeeper bisect` on real installs of local wheels: the first bad version, skipped ones, and the way back."""
+
+import json
+import shlex
+from pathlib import Path
+
+from gatekeeper.regression import package_environments as environments
+from tests.builders.place import Place
+
+SEARCH = ("bisect", "slo.toml", "--package", "echo-worker", "--metric", "acceptance_rate", "--quiet", "--json")
+ENDS = ("--good", "1.0", "--bad", "1.4")
+
+
+def test_it_finds_the_first_bad_version_and_skips_one_that_does_not_start(worker: Place) -> None:
+    """
+    Versions come from the index; one that does not start is unclear, so the change is between 1.1 and 1.3 …
+    """
+    found = worker.run(*SEARCH, *ENDS, "--out", "search", code=3).document
+
+    answers = {step["name"]: step["answer"] for step in found["steps"]}
+    assert {f"echo-worker==1.{n}": word for n, word in enumerate(["good", "good", "unclear", "bad", "bad"])} == answers
+    assert ["echo-worker==1.2"] == found["unclear"]
+    assert ("echo-worker==1.1", None) == (found["last_good"], found["first_bad"])
+    assert 0.5 < found["threshold"] < 1
+    assert found["environments"]["bytes"] > 0
+
+
+def test_the_change_is_named_with_both_intervals_and_the_command_repeats_it(worker: Place) -> None:
+    """
+    … and with 1.2 left out the first bad version is known; the printed command tests its two sides again.
+    """
+    listed = ("--versions", "1.0,1.1,1.3,1.4")
+    found = worker.run(*SEARCH, *listed, "--out", "search", code=0).document
+    again = worker.run(*shlex.split(found["reproduce"])[1:], "--out", "again", "--json", "--quiet", code=0).document
+
+    assert ("echo-worker==1.1", "echo-worker==1.3") == (found["last_good"], found["first_bad"])
+    steps = {step["name"]: step for step in found["steps"]}
+    assert steps["echo-worker==1.1"]["lo"] > found["threshold"] > steps["echo-worker==1.3"]["hi"]
+    assert "echo-worker==1.3" == again["first_bad"]
+
+
+def test_packages_that_are_locked_together_are_one_step(worker: Place) -> None:
+    """
+    The worker stays and the package it drafts with changes: the step that brings it is the first bad one.
+    """
+    steps = [f"echo-worker==3.0 echo-drafter=={version}" for version in ("0.1", "0.2")]
+    named = [word for one in steps for word in ("--step", one)]
+
+    found = worker.run("bisect", "slo.toml", *named, *SEARCH[4:], "--out", "search", code=0).document
+
+    assert (steps[0], steps[1]) == (found["last_good"], found["first_bad"])
+
+
+def test_memory_is_a_symptom(worker: Place) -> None:
+    """
+    The resident memory of the processes, as this machine shows it: the version that holds 300 MB more.
+    """
+    words = ("--versions", "2.0,2.1", "--metric", "footprint_peak", "--at-most", "200e6")
+
+    found = worker.run(*SEARCH[:4], *words, "--json", "--quiet", "--out", "search", code=0).document
+
+    assert "echo-worker==2.1" == found["first_bad"]
+    small, large = (step["center"] for step in found["steps"])
+    assert large > small + 250e6
+
+
+def test_a_search_goes_on_where_it_was_interrupted(worker: Place) -> None:
+    """
+    With --resume tested versions are not tested again; another search in that folder is refused.
+    """
+    listed = ("--versions", "1.0,1.1,1.3,1.4")
+    whole = worker.run(*SEARCH, *listed, "--out", "search", code=0).document
+    state = json.loads((worker.path / "search" / "bisect.json").read_text())
+    last = max(state["steps"], key=int)
+    state["steps"] = {key: {**step, "seconds": 777} for key, step in state["steps"].items() if key != "1"}
+    (worker.path / "search" / "bisect.json").write_text(json.dumps(state))
+
+    found = worker.run(*SEARCH, *listed, "--out", "search", "--resume", code=0).document
+    other = worker.run(*SEARCH, "--versions", "1.0,1.4", "--out", "search", "--resume", code=2)
+
+    assert whole["first_bad"] == found["first_bad"]
+    assert 777 == found["steps"][int(last)]["seconds"] != found["steps"][1]["seconds"]
+    assert "holds another search" in other.err
+
+
+def test_ends_that_do_not_differ_are_said_and_nothing_is_searched(worker: Place) -> None:
+    """
+    Two good ends have no change between them: exit code 3, and only the ends were tested. Without --output each search
+    has a folder of its own, and --resume continues the latest.
+    """
+    words = (*SEARCH, "--versions", "1.0,1.1")
+    found = worker.run(*words, code=3).document
+    resumed = worker.run(*words, "--resume", code=3).document
+    again = worker.run(*words, code=3).document
+
+    assert "no difference" in found["because"]
+    assert "--at-least" in found["hint"]
+    assert 2 == len(found["steps"])
+    assert (found["run"], found["steps"]) == (resumed["run"], resumed["steps"])
+    assert ["runs/bisect-slo", "runs/bisect-slo-2"] == [found["run"], again["run"]]
+
+
+def test_a_version_that_cannot_be_installed_is_said_with_the_installers_words(worker: Place) -> None:
+    """
+    An end that the index lacks is exit code 2. One that does not install proves nothing: code 3, with the installer's
+    reason and what to try; no half-made environment stays.
+    """
+    unknown = worker.run(*SEARCH, "--good", "0.1", "--bad", "1.4", "--out", "search", code=2)
+    absent = worker.run(*SEARCH, "--versions", "0.1,1.4", "--out", "search", code=3).document
+
+    assert "no echo-worker 0.1" in unknown.err
+    assert "1.4" in unknown.err
+    assert absent["because"].startswith("the good version echo-worker==0.1 cannot be installed: ")
+    assert "echo-worker==0.1" in absent["because"].partition(":")[2]
+    assert "--with" in absent["hint"]
+    assert ["unclear"] == [step["answer"] for step in absent["steps"]]
+    folder = Path(worker.environment["XDG_CACHE_HOME"]) / "gatekeeper" / "environments"
+    made = [one for one in folder.iterdir() if one.is_dir()]
+    assert all((one / environments.MADE).exists() for one in made)
+
+
+def test_an_end_that_answers_nothing_is_said(worker: Place) -> None:
+    """
+    A bad version that does not even start ends the search with exit code 3, before anything between is tested.
+    """
+    found = worker.run(*SEARCH, "--versions", "1.0,1.1,1.2", "--out", "search", code=3).document
+
+    assert found["because"].startswith("the bad version echo-worker==1.2 cannot be started: ")
+    assert "exit code 5" in found["because"]
+    assert not (worker.path / "search" / "step-001").exists()

@@ -1,0 +1,77 @@
+"""`gatekeeper try`: the pair it finds, and the sentence it says."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatekeeper.core.errors import HostLacksError
+from gatekeeper.run.start import try_pair
+from tests.builders.place import ROOT, Place
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without models in any cache."""
+    for name in ("HF_HOME", "OLLAMA_MODELS", "HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_pair_in_the_folder_models_is_found(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The little pair of this repository is found beside the caches: the larger is the target.
+    """
+    (empty / "models").symlink_to(ROOT / "models")
+    monkeypatch.setattr(try_pair, "missing_backends", dict)
+
+    pair = try_pair.find_pair()
+
+    assert ("mlx", "models/little-target") == (pair.backend, pair.target.name)
+    assert "models/little-draft" in [one.name for one in pair.drafts]
+
+
+def test_no_pair_and_no_backend_are_said(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Without models, or without the program that runs them, the error says what to do; its exit code is 3.
+    """
+    with pytest.raises(HostLacksError, match="no target and draft") as nothing:
+        try_pair.find_pair()
+    (empty / "models").symlink_to(ROOT / "models")
+    monkeypatch.setattr(try_pair, "missing_backends", lambda: {"mlx": "pip install it", "llama-server": "brew"})
+    with pytest.raises(HostLacksError, match=r"the backend mlx .* is not installed") as alone:
+        try_pair.find_pair()
+
+    assert (3, "pip install it") == (nothing.value.exit_code, alone.value.hint)
+    assert "--target" in nothing.value.hint
+
+
+def test_one_sentence_says_where_drafting_helps() -> None:
+    """
+    Each workload stands in the part of the sentence that its answer belongs to, with its ratio where there is one.
+    """
+    found: dict[str, dict[str, Any]] = {
+        "json": {"answer": "helps", "ratio": 1.871},
+        "code": {"answer": "helps", "ratio": 1.4},
+        "random": {"answer": "hurts", "ratio": 0.8},
+        "chat": {"answer": "unclear", "ratio": None},
+    }
+
+    said = try_pair.sentence("org/Big-4bit", "org/Small-4bit", found)
+
+    assert said == (
+        "Drafting with Small-4bit for Big-4bit makes json (1.87x) and code (1.40x) faster, makes random (0.80x) slower "
+        "and is not decided for chat (a longer --seconds may decide) on this machine."
+    )
+
+
+def test_a_target_without_a_draft_is_refused(empty: Path) -> None:
+    """
+    Half a pair on the command line is exit code 2.
+    """
+    refused = Place(empty, {}).run("try", "--target", "t", code=2)
+
+    assert "belong together" in refused.err
