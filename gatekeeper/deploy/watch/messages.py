@@ -15,7 +15,7 @@ from gatekeeper.core.units import show, show_seconds
 from gatekeeper.core.verdict import Outcome
 from gatekeeper.deploy.watch import route_state
 from gatekeeper.deploy.watch.guards import GuardResult
-from gatekeeper.deploy.watch.route_state import Change, RouteRules, RouteState, Standing
+from gatekeeper.deploy.watch.route_state import RouteChange, RouteRules, RouteState, Standing
 
 Style = Mapping[str, Any]
 """Terminal style of a line; without a terminal it is plain text."""
@@ -129,7 +129,7 @@ def _not_kept(one: GuardResult) -> str | None:
     return f"{check.metric}{value} violates {bound}"
 
 
-def route_changed(one: Change) -> tuple[str, Style]:
+def route_changed(one: RouteChange) -> tuple[str, Style]:
     """Describe a change and its reason, and return the line's style."""
     step = {
         "down": "down to",

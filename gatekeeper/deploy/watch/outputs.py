@@ -21,7 +21,7 @@ from gatekeeper.deploy.watch import overlay as overlay_file
 from gatekeeper.deploy.watch.config import HOOK_LIMIT_S, WatchConfig
 from gatekeeper.deploy.watch.log import Log
 from gatekeeper.deploy.watch.overlay import Overlay, OverlayRoute
-from gatekeeper.deploy.watch.route_state import Change
+from gatekeeper.deploy.watch.route_state import RouteChange
 from gatekeeper.report import otel
 
 HOOK_GRACE_S = 2.0
@@ -211,12 +211,12 @@ class Outputs:
             self.note("textfile_failed", because=self._textfile_fault)
             self.say(self._textfile_fault, messages.WARNING)
 
-    def changed(self, change: Change) -> None:
+    def changed(self, change: RouteChange) -> None:
         """Log and show a change, before acting on it."""
         self.note(restore.CHANGE, **change.document())
         self.say(*messages.route_changed(change))
 
-    def act(self, change: Change, route: OverlayRoute, commands: Sequence[Sequence[str]]) -> None:
+    def act(self, change: RouteChange, route: OverlayRoute, commands: Sequence[Sequence[str]]) -> None:
         """Run the commands, unless the setting stays the same, and export the change to the collector."""
         path = str(self._config.overlay_path.absolute())
         facts = {**change.document(), "speculation": route.speculation, "overlay": path, "request": dict(route.request)}
@@ -229,7 +229,7 @@ class Outputs:
             self.note("telemetry_failed", because=fault)
             self.say(f"telemetry was not delivered: {fault}", messages.WARNING)
 
-    def _export(self, change: Change) -> str | None:
+    def _export(self, change: RouteChange) -> str | None:
         """Send a change to the SLO's collector, linked to the certified run; return why that failed."""
         document = change.document()
         keys = ("workload", "change", "from_rung", "to_rung", "because")

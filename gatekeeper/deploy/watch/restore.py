@@ -11,7 +11,7 @@ from gatekeeper.core import parse
 from gatekeeper.core.records import Setting
 from gatekeeper.core.system import files
 from gatekeeper.deploy.watch.log import DAMAGED, STATE
-from gatekeeper.deploy.watch.route_state import Change, RouteRules, Standing, after_change, step_of
+from gatekeeper.deploy.watch.route_state import RouteChange, RouteRules, Standing, after_change, step_of
 
 CHANGE = "change"
 SNAPSHOTS = frozenset({"begun", "policy", STATE})
@@ -78,7 +78,7 @@ def _routes_in(entry: Mapping[str, Any], verdict_sha256: str) -> dict[str, tuple
 
 
 def _follow(entry: Mapping[str, Any], routes: dict[str, tuple[Standing, tuple[Setting, ...]]]) -> None:
-    change = Change.model_validate(entry)
+    change = RouteChange.model_validate(entry)
     if change.workload in routes:
         standing, ladder = routes[change.workload]
         routes[change.workload] = after_change(standing, change), ladder

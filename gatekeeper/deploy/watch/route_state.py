@@ -36,7 +36,7 @@ class _Stored(BaseModel):
         return self.model_dump(by_alias=True)
 
 
-class Change(_Stored):
+class RouteChange(_Stored):
     """One change of a route, as in `watch.jsonl`; all changes together give its standing."""
 
     at: str
@@ -103,7 +103,7 @@ class RouteRules:
         return min(self.watch.quiet_most, doubled)
 
 
-def after_change(standing: Standing, change: Change) -> Standing:
+def after_change(standing: Standing, change: RouteChange) -> Standing:
     """Return the standing of a route after one of its changes."""
     moved = {"step": change.after, "because": change.because, "at": change.at, "trying": change.kind == "try"}
     if change.kind == "settled":
@@ -122,7 +122,7 @@ def start(standing: Standing, now_ns: int) -> RouteState:
 
 def after_round(
     state: RouteState, results: Sequence[GuardResult], rules: RouteRules, now: Instant
-) -> tuple[RouteState, tuple[Change, ...]]:
+) -> tuple[RouteState, tuple[RouteChange, ...]]:
     """Return the state after one round of guard results, and the changes.
 
     After a change of the step the caller drops the route's answers, which belong to another setting.
@@ -138,14 +138,14 @@ def after_round(
     return _changed(state, move, rules, now)
 
 
-def bar(state: RouteState, rules: RouteRules, why: str, now: Instant) -> tuple[RouteState, tuple[Change, ...]]:
+def bar(state: RouteState, rules: RouteRules, why: str, now: Instant) -> tuple[RouteState, tuple[RouteChange, ...]]:
     """Turn a route off until another certificate: the policy has expired, or another model is serving."""
     if state.standing.barred:
         return state, ()
     return _changed(state, _Move("barred", rules.plain, why), rules, now)
 
 
-def hold(state: RouteState, rules: RouteRules, why: str, now: Instant) -> tuple[RouteState, tuple[Change, ...]]:
+def hold(state: RouteState, rules: RouteRules, why: str, now: Instant) -> tuple[RouteState, tuple[RouteChange, ...]]:
     """Turn a route off for as long as the server differs from the certified conditions; its quiet time starts anew."""
     if state.standing.barred or state.standing.step >= rules.plain:
         return replace(state, quiet_ns=now.now_ns), ()
@@ -154,7 +154,7 @@ def hold(state: RouteState, rules: RouteRules, why: str, now: Instant) -> tuple[
 
 def after_edit(
     state: RouteState, before: RouteRules, rules: RouteRules, now: Instant
-) -> tuple[RouteState, tuple[Change, ...]]:
+) -> tuple[RouteState, tuple[RouteChange, ...]]:
     """Return the state under an edited policy: at the step of the same setting, or off if that was removed."""
     setting = active_setting(state, before)
     step = step_of(setting, rules)
@@ -263,10 +263,12 @@ def _move_up(state: RouteState, results: Sequence[GuardResult], rules: RouteRule
     return _Move("try", min(standing.step, rules.plain) - 1, why, evidence)
 
 
-def _changed(state: RouteState, move: _Move, rules: RouteRules, now: Instant) -> tuple[RouteState, tuple[Change, ...]]:
+def _changed(
+    state: RouteState, move: _Move, rules: RouteRules, now: Instant
+) -> tuple[RouteState, tuple[RouteChange, ...]]:
     standing = state.standing
     unsoaked = move.kind in {"down", "try"} and 0 < move.step < rules.plain
-    change = Change(
+    change = RouteChange(
         at=stamp(now.wall),
         workload=standing.workload,
         kind=move.kind,

@@ -17,7 +17,7 @@ from gatekeeper.core.records import Generation, Setting
 from gatekeeper.core.verdict import Missing, fact
 from gatekeeper.deploy.watch import restore, route_state
 from gatekeeper.deploy.watch.guards import GuardResult, judge_guards
-from gatekeeper.deploy.watch.route_state import Change, RouteRules, RouteState, Standing
+from gatekeeper.deploy.watch.route_state import RouteChange, RouteRules, RouteState, Standing
 from tests.builders.slo import PLAIN, SECOND
 from tests.builders.watch import context, evidence, pairs
 
@@ -49,7 +49,7 @@ def instant(now_ns: int) -> Instant:
     return Instant(now_ns, datetime(2026, 1, 1, tzinfo=UTC) + timedelta(microseconds=now_ns / 1000))
 
 
-def restored(changes: Sequence[Change]) -> Standing:
+def restored(changes: Sequence[RouteChange]) -> Standing:
     """Return where the route stands after *changes*, as a restart reads them from the log."""
     begun = {"kind": "begun", **restore.snapshot("verdict", {"easy": Standing(workload="easy")}, {"easy": rules()})}
     entries = [begun, *({"kind": "change", **one.document()} for one in changes)]
@@ -64,7 +64,7 @@ class Watched:
     rules: RouteRules
     state: RouteState = field(default_factory=lambda: route_state.start(Standing(workload="easy"), 0))
     now_ns: int = 0
-    changes: list[Change] = field(default_factory=list)
+    changes: list[RouteChange] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
 
     def watch(self, *words: str, minutes: int = 1) -> "Watched":
@@ -355,7 +355,7 @@ def test_the_state_is_what_its_log_says(rounds: list[tuple[tuple[str, str], int]
 
     lines = [json.dumps(one.document()) for one in watched.changes]
 
-    assert watched.changes == [Change.model_validate_json(line) for line in lines]
+    assert watched.changes == [RouteChange.model_validate_json(line) for line in lines]
     assert watched.state.standing == restored(watched.changes)
     assert Standing(workload="easy") == restored(
         [one.model_copy(update={"workload": "hard"}) for one in watched.changes]
@@ -434,11 +434,11 @@ def test_a_line_that_is_no_change_is_refused(spoiled: Callable[[dict[str, Any]],
     """
     Log entries of another kind are not read as a change of a route.
     """
-    document = Change(at="then", workload="easy", kind="down", before=0, after=1, because="slow").document()
+    document = RouteChange(at="then", workload="easy", kind="down", before=0, after=1, because="slow").document()
     spoiled(document)
 
     with pytest.raises(ValueError, match="validation error"):
-        Change.model_validate(document)
+        RouteChange.model_validate(document)
 
 
 def test_a_loss_goes_all_the_way_down_and_back() -> None:
