@@ -15,7 +15,7 @@ from gatekeeper.deploy.watch.guard_samples import GuardEvidence, RecentAnswers, 
 from gatekeeper.deploy.watch.guards import GuardContext, GuardResult
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.deploy.watch.restore import Logged, Shown
-from gatekeeper.deploy.watch.route_state import Change, RouteRules, RouteState, Standing
+from gatekeeper.deploy.watch.route_state import RouteChange, RouteRules, RouteState, Standing
 
 
 class LiveTraffic(Protocol):
@@ -75,13 +75,13 @@ class Routes:
     def _speculating(self) -> list[str]:
         return [name for name, rules in self.rules.items() if len(rules.ladder) > 1]
 
-    def edit(self, policy: Policy, now: Instant) -> list[Change]:
+    def edit(self, policy: Policy, now: Instant) -> list[RouteChange]:
         """Apply an edited policy. A route whose setting is no longer on its ladder is off; nothing is turned on."""
         before, states = self.rules, self.states
         self.policy, self.results = policy, {}
         self.rules = self._rules(before)
         self.states = {}
-        found: list[Change] = []
+        found: list[RouteChange] = []
         for name, rules in self.rules.items():
             if name not in states:  # a route that is new in the file starts at plain decoding
                 self.states[name] = route_state.start(Standing(workload=name, step=rules.plain), now.now_ns)
@@ -118,7 +118,7 @@ class Routes:
 
     def judge(
         self, name: str, host: RecentHost, context: GuardContext, now: Instant, live: Sequence[GuardResult] = ()
-    ) -> tuple[Change, ...]:
+    ) -> tuple[RouteChange, ...]:
         """Judge one route by its recent evidence and by what *live* requests show; return the changes."""
         rules, state, answers = self.rules[name], self.states[name], self._answers[name]
         window, host_window = self._windows()
@@ -144,17 +144,17 @@ class Routes:
         window = max([watch.window, *(one.over or 0.0 for one in guards)])
         return window, max([watch.interval, *(one.over or 0.0 for one in guards if one.of.host)])
 
-    def bar(self, name: str, why: str, now: Instant) -> tuple[Change, ...]:
+    def bar(self, name: str, why: str, now: Instant) -> tuple[RouteChange, ...]:
         """Turn one route off until another certificate."""
         self.results[name] = ()
         return self._become(name, *route_state.bar(self.states[name], self.rules[name], why, now))
 
-    def hold(self, name: str, why: str, now: Instant) -> tuple[Change, ...]:
+    def hold(self, name: str, why: str, now: Instant) -> tuple[RouteChange, ...]:
         """Turn one route off while the server contradicts the policy's conditions."""
         self.results[name] = ()
         return self._become(name, *route_state.hold(self.states[name], self.rules[name], why, now))
 
-    def _become(self, name: str, state: RouteState, changes: tuple[Change, ...]) -> tuple[Change, ...]:
+    def _become(self, name: str, state: RouteState, changes: tuple[RouteChange, ...]) -> tuple[RouteChange, ...]:
         before = self.states[name]
         self.states[name] = state
         if state.standing.step != before.standing.step:

@@ -34,7 +34,7 @@ from gatekeeper.deploy.watch.messages import Alert, Alerts
 from gatekeeper.deploy.watch.outputs import Outputs, Say, Write
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.deploy.watch.restore import Logged, Shown, read_log, read_overlay
-from gatekeeper.deploy.watch.route_state import Change
+from gatekeeper.deploy.watch.route_state import RouteChange
 from gatekeeper.deploy.watch.routes import LiveTraffic, Routes
 
 SLACK_S = 15.0
@@ -280,7 +280,7 @@ class Session:
             self._outputs.note(alert.kind, workload=workload, **alert.detail)
             self._outputs.say(alert.text, messages.GOOD if alert.kind == "answering" else messages.WARNING)
 
-    def _apply(self, changes: Sequence[Change]) -> None:
+    def _apply(self, changes: Sequence[RouteChange]) -> None:
         """Log changes, publish them, and then act on them."""
         for change in changes:
             self._outputs.changed(change)
