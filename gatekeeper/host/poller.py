@@ -15,6 +15,7 @@ from typing import Self
 from gatekeeper.core.records import Reading
 from gatekeeper.host.commands import MOST_OUTPUT, Killed, Output, Result, exit_code, run_all, running
 from gatekeeper.host.sources import (
+    LOADED_APART,
     PERIOD_STREAM,
     UNITS,
     DirectSource,
@@ -26,7 +27,7 @@ from gatekeeper.host.sources import (
     dead_counters,
 )
 
-LEFT_OUT = "left out: a power counter or the frequency is 0 while the GPU is busy"
+LEFT_OUT = "left out: a power counter or the frequency is 0 although the machine is at work"
 """What the detail of a dead counter ends in."""
 
 RETRY_PAUSES = (1.0, 5.0, 30.0)
@@ -299,7 +300,8 @@ class Poller:
         """
         now = time.monotonic_ns()
         readings = {name: self._reading(name, now) for name in UNITS}
-        dead = dead_counters({name: one.value for name, one in readings.items() if one.value is not None})
+        known = {name: reading.value for name, reading in readings.items() if reading.value is not None}
+        dead = dead_counters(known, LOADED_APART)
         self._dead = {name: dead_detail(readings[name].source, (name,)) for name in dead}
         return readings | {name: replace(readings[name], value=None, status=Status.ABSENT.value) for name in dead}
 

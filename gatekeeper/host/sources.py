@@ -80,22 +80,24 @@ def written(text: str | None) -> float | Status:
         return Status.PARSE_ERROR
 
 
-LOADED = 0.5
-"""Share of active time from which a GPU must have a frequency and draw power, and the processor that feeds it too."""
+LOADED = 0.1
+"""Share of active time from which a GPU must have a frequency and draw power, if one tool reads all of them."""
+LOADED_APART = 0.5
+"""The same if several tools read them: one may lag a second behind at the begin and the end of a request."""
 
 
-def dead_counters(values: Values) -> tuple[str, ...]:
-    """Return the names in *values* that read 0 W or 0 Hz although the GPU is busy: their counters do not work.
+def dead_counters(values: Values, loaded: float = LOADED) -> tuple[str, ...]:
+    """Return the names in *values* that read 0 W or 0 Hz although they cannot: their counters do not work.
 
-    Some power counters of macOS 27 read 0. A package power without its CPU or its GPU is none, so it is among them.
+    The processor that runs this program draws power, a GPU only if it is busy. Some power counters of macOS 27 read 0.
+    A package power without its CPU or its GPU is none, so it is among them.
     """
     active = values.get("gpu_active")
-    if not isinstance(active, float) or active < LOADED:
-        return ()
-    parts = ("cpu_power", "gpu_power")
-    dead = [name for name in (*parts, "system_power", "gpu_frequency") if values.get(name) == 0]
-    lacking = values.get("package_power") == 0 or any(name in dead for name in parts)
-    return (*dead, "package_power") if lacking and "package_power" in values else tuple(dead)
+    of_gpu = ("gpu_power", "gpu_frequency") if isinstance(active, float) and active >= loaded else ()
+    dead = [name for name in ("cpu_power", "system_power", "package_power", *of_gpu) if values.get(name) == 0]
+    if "package_power" in values and "package_power" not in dead and {"cpu_power", "gpu_power"} & {*dead}:
+        dead.append("package_power")
+    return tuple(dead)
 
 
 def scaled(value: float | Status, factor: float) -> float | Status:

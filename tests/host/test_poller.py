@@ -91,6 +91,22 @@ def test_a_package_power_without_its_processor_is_absent(healthy_mac: StandIn) -
     assert (47.5, 92.0, 0.99) == tuple(found[name].value for name in ("gpu_power", "system_power", "gpu_active"))
 
 
+@pytest.mark.parametrize("version", ["0.5", "0.6", "0.8"])
+@pytest.mark.parametrize("active", [0.0, 0.21])
+def test_a_processor_at_0_watts_is_absent_whatever_the_gpu_does(
+    healthy_mac: StandIn, version: str, active: float
+) -> None:
+    """
+    Before 0.8 macmon shows a busy GPU as 21 % active: the processor that runs it draws power all the same.
+    """
+    line = mac_tools.macmon(version, cpu=0.0, gpu=47.5, system=92.0)
+    line |= {"gpu_usage": [1296, active]} | ({"gpu_active_ratio": active} if version == "0.8" else {})
+
+    found = replayed(healthy_mac, macmon=json.dumps(line))
+
+    assert ["absent", "absent", "ok"] == [found[f"{name}_power"].status for name in ("cpu", "package", "system")]
+
+
 def test_an_idle_gpu_at_0_watts_and_0_hertz_is_a_reading(healthy_mac: StandIn) -> None:
     """
     Where the GPU rests, powermetrics' 0 Hz, 0 W and no activity are true, and the package power is the processor's.

@@ -1,11 +1,13 @@
 """Estimates of the host metrics from the samples of one soak."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from gatekeeper.analysis.metrics.host.host_series import (
     COVERAGE,
+    MOST_WATTS,
+    Floats,
     HostSamples,
     Series,
     decrease,
@@ -13,9 +15,17 @@ from gatekeeper.analysis.metrics.host.host_series import (
     longest,
     medians,
     readings,
+    stuck,
 )
-from gatekeeper.analysis.metrics.host.host_throttling import throttle_time
+from gatekeeper.analysis.metrics.host.host_throttling import (
+    BUSY,
+    IDLE,
+    MIN_BUSY_READINGS,
+    MIN_IDLE_READINGS,
+    throttle_time,
+)
 from gatekeeper.analysis.stats.trend import slope
+from gatekeeper.core.host_columns import HostColumns
 from gatekeeper.core.metrics import ALL, BY_NAME
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
@@ -27,6 +37,15 @@ HEADROOM_WINDOW = 10.0
 
 TOOL_DIFFERENCE = 0.15
 """Two tools that differ more about the share of memory in use disagree about the page size."""
+
+LEAST_WATTS = 0.2
+"""Less than the smallest Mac draws with a busy GPU, which takes some watts: the unit is another one."""
+
+ABOVE_IDLE = 1.1
+"""Times its lowest idle values that a power reaches while the GPU is busy: screen and memory take power at rest."""
+
+LEAST_OF_PARTS = 0.9
+"""Share of its parts' sum below which a power contradicts them."""
 
 
 def estimates(host: HostSamples, *, tokens: int | None, level: float, seed: int) -> dict[str, Estimate | Missing]:
@@ -124,13 +143,57 @@ def _unpowered(host: HostSamples, power: Series) -> Missing | None:
         others = " and ".join(_other_powers(host)) if power.name == "package_power" else ""
         counters = f": {others} reads other powers, but one of the package's is missing, or 0 W under load"
         return Missing(f"{missing.because}{counters if others else ''}", missing.n)
-    zeros = int(np.sum(power.values <= 0))
-    if zeros > (1 - COVERAGE) * power.seen:
-        counted = f"{zeros} of {power.seen} readings by {power.source} are 0 W"
-        return Missing(
-            f"{power.name}: {counted}, which no running machine draws: its counter does not work", power.seen
-        )
+    if defect := next(_power_defects(host, power), ""):
+        return Missing(f"{power.name}: {defect}", power.seen)
     return None
+
+
+def _power_defects(host: HostSamples, power: Series) -> Iterator[str]:
+    """Describe why a power cannot be what the machine drew; nothing where it can."""
+    for wrong, words in (
+        (power.values <= 0, "0 W, which no running machine draws: its counter does not work"),
+        (power.values > MOST_WATTS, f"above {MOST_WATTS:g} W, which no computer draws"),
+    ):
+        if wrong.sum() > (1 - COVERAGE) * power.seen:
+            yield f"{wrong.sum()} of {power.seen} readings by {power.source} are {words}"
+    parts = host.new_readings(power.name, power.source)
+    still, every = sum(stuck(part, host.interval) for part in parts), sum(map(len, parts))
+    if still > (1 - COVERAGE) * every:
+        yield f"{still} of {every} readings by {power.source} hardly change: its counter does not work"
+    busy, idle = (_powers_at(host, power, busy=busy) for busy in (True, False))
+    if len(busy) >= MIN_BUSY_READINGS:
+        middle = float(np.median(busy))
+        if middle < LEAST_WATTS:
+            yield f"{power.source} reads {middle:.2g} W while the GPU is busy, which no GPU draws"
+        if len(idle) >= MIN_IDLE_READINGS and middle <= ABOVE_IDLE * float(np.quantile(idle, 0.1)):
+            yield f"{power.source} reads no more than while the GPU was idle"
+    cpu = readings(host.columns, "cpu_power").of_source(power.source)
+    if power.name == "package_power" and np.sum(cpu == 0) > (1 - COVERAGE) * power.seen:
+        yield f"{power.source} reads 0 W for the CPU, so the package is the GPU alone"
+    known, values = _parts(host, power), readings(host.columns, power.name).of_source(power.source)
+    compared = np.isfinite(known) & np.isfinite(values)
+    lower = int(np.sum(values[compared] < LEAST_OF_PARTS * known[compared]))
+    # The package's parts are read at the same instant as itself, those of the system by another tool.
+    if lower > ((1 - COVERAGE) if power.name == "package_power" else 0.5) * compared.sum():
+        yield f"{lower} of {compared.sum()} readings by {power.source} are lower than those of a part of it"
+
+
+def _powers_at(host: HostSamples, power: Series, *, busy: bool) -> Floats:
+    """Return the readings of *power* while the GPU was *busy*, or idle: then those outside the soak, too."""
+    found = []
+    for columns in (host.columns,) if busy else (host.columns, HostColumns.of(host.outside)):
+        active, values = readings(columns, "gpu_active").numbers, readings(columns, power.name).of_source(power.source)
+        found.append(values[(active >= BUSY if busy else active <= IDLE) & np.isfinite(values)])
+    return np.concatenate(found)
+
+
+def _parts(host: HostSamples, power: Series) -> Floats:
+    """Return what is a part of *power*: of the package its CPU and GPU, of the system its package; NaN if unknown."""
+    if power.name == "system_power":
+        return readings(host.columns, "package_power").numbers
+    cpu, gpu = (readings(host.columns, name).of_source(power.source) for name in ("cpu_power", "gpu_power"))
+    both: Floats = np.where(np.isfinite(cpu) | np.isfinite(gpu), np.nan_to_num(cpu) + np.nan_to_num(gpu), np.nan)
+    return both
 
 
 def _other_powers(host: HostSamples) -> list[str]:

@@ -26,6 +26,12 @@ Spans = Mapping[int, tuple[int, int]]
 """Monotonic nanoseconds in which each segment of the soak began and ended."""
 
 
+MINUTE = 60.0
+"""Seconds of readings within which a sensor that works shows more than one value."""
+
+MOST_WATTS = 5000.0
+"""More than any computer on one plug draws: such a power is an error of the unit, or of the sensor."""
+
 CHUNK = 4096
 """Windows whose medians are computed together, in a few megabytes."""
 
@@ -92,6 +98,8 @@ class Readings:
     """What each layout says of it."""
     layout: NDArray[np.int64]
     """The layout of each sample."""
+    ages: Floats
+    """The age in seconds of the reading that a sample holds; NaN where it is unknown."""
 
     def of_source(self, source: str) -> Floats:
         """Return the numbers, NaN where they come from another source."""
@@ -113,13 +121,15 @@ def readings(columns: HostColumns, name: str) -> Readings:
     layout, start = np.array(columns.layout, dtype=np.int64), np.array(columns.start, dtype=np.int64)
     every = np.frombuffer(columns.numbers, dtype=np.float64) if columns.numbers else np.empty(0)
     slots = [one.get(name) for one in columns.layouts]
-    numbers = np.full(len(layout), np.nan)
+    numbers, ages = np.full(len(layout), np.nan), np.full(len(layout), np.nan)
     for place, slot in enumerate(slots):
         if slot is not None and slot.number is not None and slot.status == "ok":
             mine = layout == place
             numbers[mine] = every[start[mine] + slot.number]
+            if slot.age is not None:
+                ages[mine] = every[start[mine] + slot.age]
     numbers[~np.isfinite(numbers)] = np.nan
-    return Readings(numbers, slots, layout)
+    return Readings(numbers, slots, layout, ages)
 
 
 def host_numbers(columns: HostColumns, name: str) -> list[float]:
@@ -178,6 +188,19 @@ class HostSamples:
             at = np.array(self.columns.at_ns, dtype=np.int64)[self.segments()[segment]] / 1e9
             self.known[key] = at, np.append(np.diff(at), self.interval)
         return self.known[key]  # type: ignore[no-any-return]
+
+    def new_readings(self, name: str, source: str) -> list[Floats]:
+        """Return the readings of *source*, by segment, without those that grew older since the sample before.
+
+        On a run's virtual clock many samples hold one reading.
+        """
+        every = readings(self.columns, name)
+        numbers, parts = every.of_source(source), []
+        for taken in self.segments().values():
+            places = taken[np.isfinite(numbers[taken])]
+            older = np.diff(every.ages[places], prepend=np.nan) > 0
+            parts.append(numbers[places[~older]])
+        return parts
 
     def numbers(self, name: str) -> list[float]:
         """Return the finite readings of *name* from every source."""
@@ -256,6 +279,21 @@ def decrease(counter: Series) -> str:
             before, after = part.values[fell[0]], part.values[fell[0] + 1]
             return f"fell from {before:.0f} to {after:.0f}: a restart, or the counter overflowed"
     return ""
+
+
+def stuck(values: Floats, interval: float) -> int:
+    """Count the readings in minutes of which more than half are equal: a sensor that works does not repeat itself so.
+
+    One other value now and then does not make a sensor work. Fewer than ten seconds of readings show nothing, and half
+    a minute at the end belongs to the minute before.
+    """
+    size = max(2, round(MINUTE / interval))
+    minutes = np.split(values, range(size, len(values) - size // 2 + 1, size))
+    return sum(len(minute) for minute in minutes if 6 * len(minute) >= size and _mostly_equal(minute))
+
+
+def _mostly_equal(values: Floats) -> bool:
+    return 2 * int(np.unique(values, return_counts=True)[1].max()) > len(values)
 
 
 def longest(part: Part, *, at_least: float) -> float:

@@ -7,6 +7,7 @@ import numpy as np
 
 from gatekeeper.analysis.metrics.host.host_series import (
     COVERAGE,
+    MOST_WATTS,
     Floats,
     HostSamples,
     Part,
@@ -15,6 +16,7 @@ from gatekeeper.analysis.metrics.host.host_series import (
     medians,
     missing_status,
     readings,
+    stuck,
 )
 from gatekeeper.core.host_columns import HostColumns
 from gatekeeper.core.verdict import Estimate, Missing, fact
@@ -47,6 +49,8 @@ IDLE = 0.1
 MIN_IDLE_READINGS = 3
 """Readings whose median is the idle value: one alone may still hold the power of the second before."""
 
+ABOVE_IDLE = {"gpu_frequency": 1.0, "gpu_power": 2.0}
+"""Times the idle value that a busy GPU exceeds: at work its power is tens of times as high, its frequency higher."""
 
 POWER = "gpu_power"
 """The sensor without which nothing is confirmed: on some chips gpu_frequency is the requested one, heat or not."""
@@ -174,8 +178,8 @@ def gpu_speed(host: HostSamples) -> GpuSpeed:
 def _defects(host: HostSamples, name: str) -> Iterator[str]:
     """Describe why a GPU sensor measures nothing; none where it works, or where the GPU was not busy.
 
-    One that works is above 0 and above its own idle value while the GPU is busy, and changes within each minute. An
-    idle value that is not known leaves it open whether the sensor follows the GPU.
+    One that works is above 0 and clearly above its own idle value while the GPU is busy, below what any computer draws,
+    and keeps changing. An idle value that is not known leaves it open whether the sensor follows the GPU.
     """
     active, sensor = readings(host.columns, "gpu_active").numbers, readings(host.columns, name)
     busy = active >= BUSY
@@ -192,20 +196,15 @@ def _defects(host: HostSamples, name: str) -> Iterator[str]:
     zeros = int(np.sum(values <= 0))
     if zeros > (1 - COVERAGE) * len(values):
         yield f"{label}: it read 0 in {zeros} of {len(values)} samples of a busy GPU"
-    if len(np.unique(values)) < 2 or any(_stuck(part) for part in _busy(host, name)):
+    if name == POWER and values.max() > MOST_WATTS:
+        yield f"{label}: it read {values.max():.3g} W, which no computer draws"
+    if len(np.unique(values)) < 2 or any(stuck(part.values, host.interval) for part in _busy(host, name)):
         yield f"{label}: it did not change within a minute"
     idle = np.concatenate([_idle(columns, name) for columns in (host.columns, HostColumns.of(host.outside))])
     if len(idle) < MIN_IDLE_READINGS:
         yield f"{label}: the run has no reading of an idle GPU to compare with"
-    elif np.median(values) <= np.median(idle):
+    elif np.median(values) <= ABOVE_IDLE[name] * np.median(idle):
         yield f"{label}: no higher than while the GPU was idle"
-
-
-def _stuck(part: Part) -> bool:
-    """Return whether all readings of one minute are equal, if they span at least half of it."""
-    minute = np.floor((part.at - part.at[0]) / BLOCK)
-    minutes = [minute == number for number in np.unique(minute)]
-    return any(np.ptp(part.at[some]) >= BLOCK / 2 and not np.ptp(part.values[some]) for some in minutes)
 
 
 def _idle(columns: HostColumns, name: str) -> Floats:

@@ -91,8 +91,8 @@ def test_facts_of_a_quiet_soak() -> None:
             swap_used=lambda second: 1e6 + 10 * second,
             subject_footprint=lambda second: 4e9 + (1e6 if second == 300 else 0),
             fan_speed=lambda second: 1000.0 + second % 2,
-            package_power=20.0,
-            system_power=30.0,
+            package_power=lambda second: 19.0 + 2 * (second % 2),
+            system_power=lambda second: 29.0 + 2 * (second % 2),
         )
     )
 
@@ -277,11 +277,74 @@ def test_a_power_of_0_watts_is_missing(mean: str, energy: str, sampled: str, zer
     assert center(older[energy]) == (600 - zeros) * 20 / 1000
 
 
+AT_WORK: dict[str, Any] = {"gpu_active": 0.98}
+RESTING = soak(10, gpu_active=0.02, package_power=4.0, system_power=9.0)
+
+
+def around(watts: float) -> Course:
+    """Return the power of a GPU at work: no two readings in a row are equal."""
+    return lambda second: watts + 0.01 * (second % 7)
+
+
+@pytest.mark.parametrize(
+    ("powers", "reason"),
+    [
+        ({"package_power": 12.3}, "600 of 600 readings by a tool hardly change"),
+        ({"package_power": lambda second: 12.4 if second == 77 else 12.3}, "600 of 600 readings by a tool hardly"),
+        ({"package_power": lambda second: 12.4 if second % 30 == 7 else 12.3}, "readings by a tool hardly change"),
+        ({"package_power": lambda second: around(9.0)(second) if second < 300 else 9.1}, "300 of 600 readings by a"),
+        ({"package_power": 1e308}, "600 of 600 readings by a tool are above 5000 W"),
+        ({"package_power": lambda second: 1e-9 * (1 + second % 3)}, "reads 2e-09 W while the GPU is busy"),
+        ({"package_power": around(4.1)}, "reads no more than while the GPU was idle"),
+        ({"package_power": around(5.0), "gpu_power": around(20.0)}, "600 of 600 readings by a tool are lower than"),
+        ({"package_power": around(9.0), "gpu_power": around(9.0), "cpu_power": 0.0}, "so the package is the GPU alone"),
+        ({"system_power": around(12.0), "package_power": around(30.0)}, "lower than those of a part"),
+        ({"system_power": 61.5}, "hardly change"),
+    ],
+)
+def test_a_power_that_cannot_be_the_machines_is_missing(powers: dict[str, Any], reason: str) -> None:
+    """
+    A value that stands still with or without outliers, no computer's, no higher than at rest, lower than its parts, or
+    without the CPU: neither power nor energy is known, so neither passes nor fails; older rules keep theirs.
+    """
+    samples = soak(**AT_WORK | powers)
+    names = ("system_power_mean", "system_energy_per_token") if "system_power" in powers else POWERS[0][:2]
+
+    for name in names:
+        assert reason in because(judged(samples, outside=RESTING)[name])
+        assert isinstance(judged(samples, outside=RESTING, rules=1)[name], Estimate)
+
+
+@pytest.mark.parametrize("seconds", [1, 20])
+def test_a_power_that_is_updated_now_and_then_is_one(seconds: int) -> None:
+    """
+    A sensor that shows a new value every *seconds* works, and so does one with a pause of a minute.
+    """
+    updated = soak(1800, **AT_WORK, package_power=lambda second: 9.0 + second // seconds % 7)
+    paused = soak(1800, **AT_WORK, package_power=lambda second: 9.0 if second < 60 else around(9.0)(second))
+
+    for samples in (updated, paused):
+        assert 8.0 < center(judged(samples, outside=RESTING)["power_mean"]) < 13.0
+
+
+def test_one_reading_in_many_samples_is_no_counter_that_stands_still() -> None:
+    """
+    On a virtual clock a minute of samples may hold one reading, which only grows older; new ones that are equal do not.
+    """
+    aged = [
+        replace(sample, values={"package_power": replace(sample.values["package_power"], age=0.001 * (number % 200))})
+        for number, sample in enumerate(soak(package_power=12.3))
+    ]
+
+    assert center(judged(aged)["power_mean"]) == pytest.approx(12.3)
+    assert "hardly change" in because(judged(soak(package_power=12.3))["power_mean"])
+
+
 def test_energy_names_the_tool_that_measured_the_power() -> None:
     """
     What a tool calls package power differs between tools.
     """
-    found = judged(soak(package_power=20.0))
+    found = judged(soak(package_power=around(20.0)))
 
     for name in ("power_mean", "energy_per_token"):
         estimate = found[name]
@@ -299,11 +362,6 @@ def test_power_that_an_answering_tool_lacks_is_missing_with_the_cause() -> None:
 
     assert "absent in 600: a tool reads other powers, but one of the package's is missing, or 0 W" in found[0]
     assert found[1].endswith("absent in 600")
-
-
-def around(watts: float) -> Course:
-    """Return the power of a GPU at work: no two readings in a row are equal."""
-    return lambda second: watts + 0.01 * (second % 7)
 
 
 BUSY: dict[str, Any] = {"thermal_level": 0.0, "gpu_active": 0.98, "gpu_frequency": 1.38e9, "gpu_power": around(9.0)}
@@ -349,6 +407,11 @@ def test_a_witness_who_left_early_is_none() -> None:
         ({"gpu_power": lambda second: 9.0 if 200 <= second < 400 else 9.0 + second % 2}, "did not change within a"),
         ({"gpu_power": lambda second: 0.02 + 0.01 * (second % 2)}, "gpu_power by a tool: no higher than while the GPU"),
         ({"gpu_power": lambda second: 0.0 if 250 <= second < 350 else around(9.0)(second)}, "read 0 in 100 of 600"),
+        ({"gpu_power": lambda second: 9.1 if second == 77 else 9.0}, "did not change within a minute"),
+        ({"gpu_power": lambda second: 9.1 if second % 60 == 7 else 9.0}, "did not change within a minute"),
+        ({"gpu_power": lambda second: 9.0 if second >= 550 else around(9.0)(second)}, "did not change within a minute"),
+        ({"gpu_power": lambda second: 0.0302 + 1e-4 * (second % 3)}, "no higher than while the GPU"),
+        ({"gpu_power": around(9000.0)}, "it read 9e+03 W, which no computer draws"),
         ({"gpu_power": None}, "gpu_power: absent in all 600 samples of a busy GPU"),
         ({"gpu_power": None, "gpu_frequency": lambda second: 1.38e9 + second}, "gpu_frequency alone may be what was"),
     ],
@@ -363,6 +426,17 @@ def test_a_gpu_sensor_that_measures_nothing_confirms_nothing(sensors: dict[str, 
 
     assert reason in because(judged(samples, outside=IDLE)["throttle_time"])
     assert center(judged(samples, outside=IDLE, baseline_held=True)["throttle_time"]) == 0.0
+
+
+def test_a_sensor_that_stands_still_is_found_in_a_gpu_that_pauses() -> None:
+    """
+    A GPU that is busy for less than half of each minute shows it all the same.
+    """
+    pauses: dict[str, Any] = {"gpu_active": lambda second: 0.98 if second % 60 < 25 else 0.5}
+    still = {"gpu_power": lambda second: 9.1 if second == 77 else 9.0}
+
+    assert "did not change" in because(judged(soak(**BUSY | pauses | still), outside=IDLE)["throttle_time"])
+    assert center(judged(soak(**BUSY | pauses), outside=IDLE)["throttle_time"]) == 0.0
 
 
 def test_a_gpu_sensor_without_an_idle_value_confirms_nothing() -> None:
