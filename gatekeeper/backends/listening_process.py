@@ -79,7 +79,7 @@ def find_lossy_process(pids: Sequence[int], options: Sequence[LossyOption]) -> L
 
     A process that the system does not show has nothing that could be found.
     """
-    for pid in pids if options else ():
+    for pid in (*pids, *filter(None, map(_starter, pids))) if options else ():
         lossy = find_lossy(_written_by(pid), options)
         if lossy is not None:
             return lossy
@@ -91,6 +91,14 @@ def process_tree(pid: int) -> tuple[int, ...]:
     with _where_visible():
         return (pid, *(child.pid for child in psutil.Process(pid).children(recursive=True)))
     return (pid,)
+
+
+def _starter(pid: int) -> int | None:
+    """Return the parent of a process of Python's multiprocessing, whose own command line holds none of its options."""
+    with _where_visible():
+        process = psutil.Process(pid)
+        return process.ppid() if any("multiprocessing" in word for word in process.cmdline()) else None
+    return None
 
 
 def _written_by(pid: int) -> list[Written]:

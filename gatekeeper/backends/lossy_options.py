@@ -18,16 +18,23 @@ from gatekeeper.core.text import quote
 
 ACCEPTS = "accepts tokens that the target would not have sampled"
 INVENTS = "invents acceptance instead of measuring it"
+GREEDY = "decodes greedily at any temperature where it drafts"
 DROPS = "drops prompt tokens, so the target answers another prompt"
 
 _OPTION = re.compile(r"--?[A-Za-z][\w.+-]*")
 _ASSIGNED = re.compile(r"(?s)([A-Za-z_]\w*)=(.*)")
 _SCRIPT = re.compile(r"-\w*[cS]")
 """The option before a shell script: `sh -c`, `bash -lc`, `env -S`."""
-_LOOSE = re.compile(r"""(?<![\w.-])([A-Za-z_][\w.-]{0,99})["']?[ \t]{0,9}[:=][ \t]{0,9}["']?([^"',{}\[\]\s]{0,200})""")
+_LOOSE = re.compile(
+    r"""(?<![\w.-])([A-Za-z_][\w.-]{0,99})["']?\]?[ \t]{0,9}[:=][ \t]{0,9}["']?([^"',{}\[\]\s;)]{0,200})"""
+)
 """A key with its value in YAML, or in JSON that is not valid; bounded, so that no text takes long to search."""
+_JOINED = re.compile(r"(?s)-[A-Za-z]([A-Z_]\w*)=(.*)")
+"""A variable right behind its option: `-eNAME=value` of docker, `-SNAME=value` of env."""
+_FILE_OPTION = re.compile(r"(?i)--?(conf|.*config|.*-config-file|env-file|.*-preset)[\w-]*")
+"""Options that name a file with more options or variables."""
 _COMMENT = re.compile(r"(?m)(?:^|\s)#.*$")
-_OFF = ("", "false")
+_OFF = ("", "false", "no", "n")
 """Values that switch an option off; a hint need not name them, since it says to remove the option."""
 _FILE_MOST = 1 << 20
 """Bytes of a configuration file; one has a few thousand."""
@@ -54,6 +61,8 @@ class LossyOption:
         if self.is_variable or written.is_variable:
             return self.is_variable and written.is_variable and fnmatchcase(written.name, self.name)
         name = _spelled(written.name)
+        if name.startswith("no-"):  # switches it off
+            return False
         return fnmatchcase(name, self.name) or (written.is_option and self._abbreviated(name))
 
     def _abbreviated(self, name: str) -> bool:
@@ -131,15 +140,19 @@ def in_variables(variables: Mapping[str, str], place: str) -> Iterator[Written]:
 
 
 def in_document(document: Any, place: str) -> Iterator[Written]:
-    """Yield the keys of a JSON document, those of nested tables too; null stands for the default and is left out."""
+    """Yield the keys of a JSON document, those of tables and of JSON inside it too.
+
+    Null stands for the default and is left out.
+    """
     if isinstance(document, list):
         for entry in document:
             yield from in_document(entry, place)
+    if isinstance(document, str):
+        yield from _in_json(document, place)
     if not isinstance(document, dict):
         return
     for name, value in document.items():
-        if isinstance(value, dict | list):
-            yield from in_document(value, place)
+        yield from in_document(value, place)
         if value is not None and not isinstance(value, dict):
             text = str(value).lower() if isinstance(value, bool) else str(value)
             yield Written(_last_part(str(name)), text, place)
@@ -148,10 +161,12 @@ def in_document(document: Any, place: str) -> Iterator[Written]:
 def in_command(words: Sequence[str], place: str, *, folder: Path | None = None) -> Iterator[Written]:
     """Yield the options, variables and JSON keys of a command line, with those of a shell script inside it.
 
-    A file named by --config is read as well, relative to *folder*; one that cannot be read has none.
+    A file of options or variables that it names is read, relative to *folder*; one that cannot be read has none.
     """
     option = ""
     for word, following in pairwise((*words, "")):
+        if (joined := _JOINED.fullmatch(word)) is not None:
+            yield from _in_value("", f"{joined[1]}={joined[2]}", place, folder)
         if (split := _split_option(word)) is None:
             yield from _in_value(option, word, place, folder)
             option = ""
@@ -176,25 +191,35 @@ def _in_value(option: str, text: str, place: str, folder: Path | None) -> Iterat
 
     JSON, the assignment of a variable, a shell script (also one for ssh, which has no option), a configuration file.
     """
-    if text.lstrip().startswith(("{", "[")):
-        try:
-            yield from in_document(json_value(text), place)
-        except ParseError:
-            yield from _loosely(text, place)
-        else:
-            return
+    if text.lstrip().startswith(("{", "[", '"')):
+        yield from _in_json(text, place)
     if len(text.split()) > 1 and (not option or _SCRIPT.fullmatch(option)):
         yield from in_command(_shell_words(text), place, folder=folder)
+        yield from _loosely(_COMMENT.sub("", text), place)  # a program in another language than the shell's
     elif (assigned := _ASSIGNED.fullmatch(text)) is not None:
         yield Written(assigned[1], assigned[2], place, is_variable=True)
-    if option == "--config":
-        path = (folder or Path()) / text
+        yield from _in_value("", assigned[2], place, folder)
+    if _FILE_OPTION.fullmatch(option):
+        path = (folder or Path()) / text.removeprefix("@")
         yield from _loosely(_COMMENT.sub("", _text_of(path)), f"{quote(text)}, named in {place},")
+
+
+def _in_json(text: str, place: str) -> Iterator[Written]:
+    """Yield the keys of JSON in *text*, also where it is not valid; of text that is none, nothing."""
+    if not text.lstrip().startswith(("{", "[", '"')):
+        return
+    try:
+        document = json_value(text)
+    except ParseError:
+        yield from _loosely(text, place)
+        return
+    if document != text:
+        yield from in_document(document, place)
 
 
 def _loosely(text: str, place: str) -> Iterator[Written]:
     for name, value in _LOOSE.findall(text):
-        yield Written(_last_part(name), value, place)
+        yield Written(_last_part(name), value, place, is_variable=name.isupper())
 
 
 def _shell_words(script: str) -> list[str]:

@@ -61,7 +61,11 @@ UNITS: dict[str, str] = {
 """The values of a sample and their units, in the order of the table; every sample holds all of them."""
 
 
-def number(value: object, *, least: float = 0.0, most: float = math.inf) -> float | Status:
+MOST = 1e30
+"""Larger than any value of a host, in its base unit: sums of such values stay finite."""
+
+
+def number(value: object, *, least: float = 0.0, most: float = MOST) -> float | Status:
     """Return *value* as a finite number between *least* and *most*, or a parse error."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return Status.PARSE_ERROR

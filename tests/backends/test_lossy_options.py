@@ -1,6 +1,7 @@
 """Lossy speculation is refused by what it does, wherever and however it is written; look-alikes pass."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.dialects import dialect_of
+from gatekeeper.backends.listening_process import find_process
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import Answer, setting
@@ -76,6 +78,10 @@ LOSSY = [
     ("llama-server", ["--spec-synth-len", "3"]),
     ("openai", ["--speculative-config", FLY]),
     ("openai", ["--pflash", "auto"]),
+    ("openai", ["--spec-decode-acceptance-length", "3.78"]),
+    ("openai", ["--use-relaxed-acceptance-for-thinking"]),
+    ("vllm-mlx", ["--speculative-prefill-min-tokens", "128"]),
+    ("vllm", ["--speculative-config", '{"speculative_config": "{\\"rejection_sample_method\\": \\"fly\\"}"}']),
 ]
 HARMLESS = [
     ("vllm", ["--speculative-config", '{"rejection_sample_method": "standard", "model": "fly"}']),
@@ -89,6 +95,7 @@ HARMLESS = [
     ("sglang", ["--speculative-accept-threshold-single", "1.0"]),
     ("sglang", ["--speculative-accept-threshold-acc=1"]),
     ("sglang", ["--speculative-algorithm", "EAGLE", "--sp-size", "2"]),
+    ("openai", ["--no-relaxed-acceptance", "--acceptance-length-threshold", "2"]),
     ("vllm-mlx", ["--mtp-num-draft-tokens", "2", "--system", "never use --specprefill or --pflash auto"]),
     ("rapid-mlx", ["--pflash", "off", "--pflash-threshold", "1000"]),
     ("llama-server", ["--alias", "spec-synth-len"]),
@@ -149,6 +156,9 @@ def test_a_command_is_read_like_args(key: str, words: Any) -> None:
         ["sh", "-c", "export SGLANG_SIMULATE_ACC_METHOD=match-expected; python -m sglang.launch_server --port {port}"],
         ["docker", "run", "-e", "SGLANG_SIMULATE_ACC_LEN=3.5", "sglang", "{port}"],
         ["docker", "run", "--env=SGLANG_SIMULATE_ACC_LEN=3.5", "sglang", "{port}"],
+        ["docker", "run", "-eSGLANG_SIMULATE_ACC_LEN=3.5", "sglang", "{port}"],
+        ["env", "-SSGLANG_SIMULATE_ACC_LEN=3.5 python -m sglang.launch_server --port {port}"],
+        ["python", "-c", "import os; os.environ['SGLANG_SIMULATE_ACC_LEN'] = '3.5'; serve({port})"],
     ],
 )
 def test_a_variable_in_a_command_is_found(words: list[str]) -> None:
@@ -167,6 +177,8 @@ def test_a_variable_in_a_command_is_found(words: list[str]) -> None:
         ("sglang", "SGLANG_SIMULATE_ACC_METHOD", "match-expected", True),
         ("sglang", "SGLANG_SIMULATE_ACC_LEN", "-1.0", False),
         ("sglang", "SGLANG_SIMULATE_ACC_LEN", "", False),
+        ("sglang", "SGLANG_SIMULATE_ACC_LEN", "0.0", False),
+        ("sglang", "SGLANG_NGRAM_FORCE_GREEDY_VERIFY", "False", False),
         ("sglang", "SGLANG_SIMULATE_UNIFORM_EXPERTS", "0", False),
         ("vllm", "SGLANG_SIMULATE_ACC_LEN", "3.5", False),
         ("llama-server", "LLAMA_ARG_SPEC_SYNTH_LEN", "3", True),
@@ -226,6 +238,42 @@ def test_a_configuration_file_is_read(tmp_path: Path, text: str, refused: bool) 
         opened("vllm", args=args)
 
 
+@pytest.mark.parametrize("option", ["--conf", "--config-file", "--speculative-config", "--env-file"])
+def test_any_option_that_names_a_file_of_options_is_followed(tmp_path: Path, option: str) -> None:
+    """
+    Abbreviated, called otherwise, JSON in a file, or a file of variables.
+    """
+    (tmp_path / "file").write_text('{"speculative_accept_threshold_acc": 0.9}\nSGLANG_SIMULATE_ACC_LEN=3\n')
+
+    with pytest.raises(InputError, match=r"file, named in subject\.args, sets "):
+        opened("sglang", args=[option, str(tmp_path / "file")])
+    (tmp_path / "file").write_text("# a comment: 1\nexport SGLANG_SIMULATE_ACC_LEN=3\n")
+    with pytest.raises(InputError, match=r"file, named in subject\.args, sets SGLANG_SIMULATE_ACC_LEN = 3"):
+        opened("sglang", args=[option, str(tmp_path / "file")])
+
+
+def test_json_in_a_variable_of_a_script_is_read() -> None:
+    """
+    A script may keep the JSON in a variable; a comment in it sets nothing.
+    """
+    script = f"CONFIG='{FLY}'; exec vllm serve --port {{port}} --speculative-config \"$CONFIG\""
+    harmless = "# rejection_sample_method: fly is not for us\nexec vllm serve --port {port}"
+
+    opened("vllm", command=["sh", "-c", harmless])
+    with pytest.raises(InputError, match="rejection_sample_method = fly"):
+        opened("vllm", command=["sh", "-c", script])
+
+
+def test_a_variable_that_verifies_greedily_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    SGLang's n-gram look-up then ignores the temperature.
+    """
+    monkeypatch.setenv("SGLANG_NGRAM_FORCE_GREEDY_VERIFY", "True")
+
+    with pytest.raises(InputError, match="which decodes greedily at any temperature where it drafts"):
+        opened("sglang")
+
+
 def test_the_error_says_where_what_and_what_to_do() -> None:
     """
     One line names the key of the SLO, the option with its value and its effect; the hint names what is allowed.
@@ -275,6 +323,26 @@ def test_a_running_server_shows_how_it_was_started(
                 opened(backend, url=url, plain_url=plain_url).check_running()
             assert refused.value.hint.endswith(", and start the server again")
         opened(backend, url=other, plain_url=other).check_running()
+
+
+def test_a_worker_of_a_running_server_leads_to_its_options() -> None:
+    """
+    The socket may be held by a worker of multiprocessing, whose parent has the options.
+    """
+    parent = (
+        "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', sys.argv[1], '0', 'multiprocessing']))"
+    )
+    command = [sys.executable, "-c", parent, LISTENS, "--pflash", "auto"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = f"http://127.0.0.1:{int(process.stdout.readline())}"
+        worker = find_process(url)
+        assert worker is not None
+        try:
+            with pytest.raises(InputError, match=f"the command line of process {process.pid} sets --pflash = auto"):
+                opened("openai", url=url, plain_url=url).check_running()
+        finally:
+            os.kill(worker.pid, signal.SIGKILL)
 
 
 def test_an_option_that_is_ignored_is_no_lossy_one_of_a_running_server() -> None:

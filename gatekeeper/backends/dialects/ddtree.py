@@ -29,6 +29,8 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
     return claiming(answer, rounds=rounds, accepted=by_length(rounds, stats.get("avg_acceptance")))
 
 
+LOSSY = (LossyOption("DDTREE_EXACT_COMMIT", ACCEPTS, lossless=("1", "true")),)
+
 DIALECT = Dialect(
     name="ddtree",
     install='give the commands: command = ["python", "ddtree_server.py", "--model", "{target}", "--draft", "{draft}", '
@@ -41,6 +43,6 @@ DIALECT = Dialect(
     knobs=frozenset({"num_draft_tokens"}),
     streams=1,
     sight=Sight.TOKEN_COUNT | Sight.TEXT,
-    lossy=(LossyOption("DDTREE_EXACT_COMMIT", ACCEPTS, lossless=("1", "true")),),
+    lossy=LOSSY,
     greedy_only=True,
 )

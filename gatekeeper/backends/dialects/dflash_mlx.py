@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from gatekeeper.backends.counters import by_output, claiming, count, number_of, within
 from gatekeeper.backends.dialect import STREAMED, Dialect, Get, ServerRequest, Start, option
+from gatekeeper.backends.dialects import ddtree
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import Answer
@@ -64,5 +65,6 @@ DIALECT = Dialect(
     adapts=True,
     streams=1,
     greedy_only=True,
+    lossy=ddtree.LOSSY,  # of its --verify-mode ddtree
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD | Sight.PROMPT_TIME,
 )

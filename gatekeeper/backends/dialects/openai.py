@@ -2,6 +2,16 @@
 
 from gatekeeper.backends.dialect import Dialect
 from gatekeeper.backends.dialects import llama_server, rapid_mlx, sglang, vllm
+from gatekeeper.backends.lossy_options import ACCEPTS, INVENTS, LossyOption
+
+LOSSY = (
+    LossyOption("*-acceptance-length", INVENTS),
+    LossyOption("*synthetic-accept*", INVENTS),
+    LossyOption("*typical-accept*", ACCEPTS, lossless=("false",)),
+    LossyOption("*relaxed-accept*", ACCEPTS, lossless=("false",)),
+    LossyOption("*mtp*optimistic*", ACCEPTS, lossless=("false",)),
+)
+"""What the options of servers without a dialect are called, such as ATOM, TokenSpeed and TensorRT-LLM."""
 
 DIALECT = Dialect(
     name="openai",
@@ -9,5 +19,5 @@ DIALECT = Dialect(
     draft_hint="look in the server's log for why the draft is not used",
     health="/v1/models",
     named="listed",
-    lossy=(*vllm.LOSSY, *sglang.LOSSY, *rapid_mlx.LOSSY, *llama_server.LOSSY),  # it may be any of them
+    lossy=(*vllm.LOSSY, *sglang.LOSSY, *rapid_mlx.LOSSY, *llama_server.LOSSY, *LOSSY),  # it may be any of them
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 from gatekeeper.backends.counters import claiming, count, counts, dropped_prompt, within
 from gatekeeper.backends.dialect import STREAMED, Dialect, Start
-from gatekeeper.backends.dialects import vllm_mlx
+from gatekeeper.backends.dialects import ddtree, vllm_mlx
 from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.backends.lossy_options import DROPS, LossyOption
 from gatekeeper.core.errors import InputError
@@ -66,8 +66,8 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
     )
 
 
-LOSSY = (*vllm_mlx.LOSSY, LossyOption("pflash", DROPS, lossless=("off",)))
-"""Those of vllm-mlx, too: it is a fork of it, and takes its options."""
+LOSSY = (*vllm_mlx.LOSSY, *ddtree.LOSSY, LossyOption("pflash", DROPS, lossless=("off",)))
+"""Those of vllm-mlx, too: it is a fork of it, and takes its options; its method ddtree is that of DDTree-MLX."""
 
 DIALECT = Dialect(
     name="rapid-mlx",

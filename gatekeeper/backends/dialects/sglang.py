@@ -11,7 +11,7 @@ from typing import Any
 from gatekeeper.backends.counters import claims_at
 from gatekeeper.backends.dialect import STREAMED, Dialect, ServerRequest, Start, chat_body, option
 from gatekeeper.backends.http.chat import ChatResponse
-from gatekeeper.backends.lossy_options import ACCEPTS, INVENTS, LossyOption
+from gatekeeper.backends.lossy_options import ACCEPTS, GREEDY, INVENTS, LossyOption
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import Sight
 from gatekeeper.core.records import Answer
@@ -86,8 +86,9 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
 
 LOSSY = (
     LossyOption("speculative-accept-threshold-*", ACCEPTS, lossless=("1.0",)),
-    LossyOption("SGLANG_SIMULATE_ACC_*", INVENTS, lossless=("-1", "", "false")),
-    LossyOption("SIMULATE_ACC_*", INVENTS, lossless=("-1", "", "false")),
+    LossyOption("SGLANG_SIMULATE_ACC_*", INVENTS, lossless=("-1", "0", "", "false")),
+    LossyOption("SIMULATE_ACC_*", INVENTS, lossless=("-1", "0", "", "false")),
+    LossyOption("SGLANG_NGRAM_FORCE_GREEDY_VERIFY", GREEDY, lossless=("0", "", "false", "no", "n")),
 )
 """Of srt/arg_groups/fields/spec.py and srt/environ.py, 0.5.23; older versions have the variables without SGLANG_."""
 

@@ -43,7 +43,7 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
 
 LOSSY = (
     LossyOption("mtp-optimistic", ACCEPTS, lossless=("false",)),
-    LossyOption("specprefill*", DROPS, lossless=("false",)),
+    LossyOption("spec*prefill*", DROPS, lossless=("false",)),
 )
 
 DIALECT = Dialect(
