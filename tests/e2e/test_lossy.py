@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.subject import Address
+from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.deploy.running.running_server import check_server
 from tests.builders.deployment import Answering, Deployed
 from tests.builders.place import ROOT, Place, canary_lines
@@ -147,6 +148,8 @@ def test_a_deployed_server_is_compared(
     with answering(*words, **variables) as url:
         deployed = Deployed.served(tmp_path, url)
         shutil.copy(deployed.policy(), deployed.path / "run" / "policy.toml")
+        with closing(RunDirectory.open(deployed.path / "run", resume=True)) as run:
+            run.write_checksums()  # the policy is as it was published
         compared = check_server(deployed.path / "run", deployed.path / "slo.toml", Address(url))
 
     differing = [part.detail for part in compared if part.part == "lossless speculation"]
