@@ -17,7 +17,7 @@ from gatekeeper.backends import open_backend
 from gatekeeper.backends.scripted.expected_texts import text_for
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.units import UNITS_OF, parse

@@ -175,7 +175,6 @@ SAME_THING = {
     "files": "locks and whole files; the remote agent runs on old Pythons and has its own",
     "first_tokens": "the distribution check: its statistics, its pass, and the stage that draws",
     "forced_check": "a pass after a soak, and its stage",
-    "metrics": "the table of metrics, and the same metrics over OpenTelemetry",
     "near_ties": "a pass after a soak, and its stage",
     "page": "the page of a run: its data, and its HTML",
     "plain_words": "a pass after a soak, and its stage",

@@ -25,7 +25,8 @@ from gatekeeper.cli.main import gatekeeper  # noqa: E402
 from gatekeeper.core import manifest, verdict  # noqa: E402
 from gatekeeper.core.backend_registry import SERVERS, backend_names  # noqa: E402
 from gatekeeper.core.errors import ExitCode  # noqa: E402
-from gatekeeper.core.metrics import ALL, Metric, Sight  # noqa: E402
+from gatekeeper.core.metrics import ALL  # noqa: E402
+from gatekeeper.core.metrics.metric import Metric, Sight  # noqa: E402
 from gatekeeper.core.policy import Policy  # noqa: E402
 from gatekeeper.core.reasons import Reason  # noqa: E402
 from gatekeeper.report.data import glossary  # noqa: E402

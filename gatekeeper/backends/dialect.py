@@ -19,7 +19,7 @@ from gatekeeper.backends.lossy_options import (
     in_variables,
 )
 from gatekeeper.backends.process import HOST
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer
 from gatekeeper.core.slo import ADAPTIVE, DRAFT_LENGTHS
 from gatekeeper.core.subject import Subject

@@ -34,7 +34,7 @@ from gatekeeper.backends.process import (
 from gatekeeper.backends.server import RequestFormat, Server, shortest_request
 from gatekeeper.core.clock import Clock, SystemClock
 from gatekeeper.core.errors import InputError, UnresponsiveError
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import TIMEOUT, Setting
 from gatekeeper.core.slo import CHOSEN

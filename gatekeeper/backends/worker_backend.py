@@ -36,7 +36,7 @@ from gatekeeper.core.backend_registry import ADAPTERS
 from gatekeeper.core.clock import Clock, SystemClock
 from gatekeeper.core.errors import GatekeeperError, InputError, StartError
 from gatekeeper.core.interfaces import DecodeRequest, ForcedPass, RunningSystem
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import TIMEOUT, Answer, Setting
 from gatekeeper.core.slo import CONDITIONS
 from gatekeeper.core.subject import Subject

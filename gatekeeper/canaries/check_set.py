@@ -17,7 +17,7 @@ from gatekeeper.core import canary
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.canary.filler import CHARACTERS
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import json_value
 from gatekeeper.core.records import Answer
 from gatekeeper.core.slo import CHOSEN, CONDITIONS, CONFIDENCE, Slo

@@ -6,7 +6,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Event, Parting, Setting
 
 

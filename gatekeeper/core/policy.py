@@ -9,44 +9,14 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AwareDatetime, BeforeValidator, Field, field_validator, model_validator
 
 from gatekeeper.core.errors import did_you_mean
-from gatekeeper.core.metrics import BY_NAME, Metric, Per, Sight
+from gatekeeper.core.metrics import WATCHED
+from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import ChosenKnobs, MetricBound, Step
 from gatekeeper.core.subject import Address, InputTable
 from gatekeeper.core.toml_file import located
 from gatekeeper.core.toml_file import parse as parse_toml
 from gatekeeper.core.units import Seconds
-
-PASS_RATE = Metric(
-    "canary_pass_rate",
-    "1",
-    higher_is_better=True,
-    per=Per.ANSWER,
-    needs=Sight.TEXT,
-    description="share of the answers that are what their canary expects",
-    minimum=0.0,
-    maximum=1.0,
-)
-"""Only watched after the promotion: an SLO compares with plain decoding, which production may not have."""
-
-WATCHED: dict[str, Metric] = {
-    name: BY_NAME[name]
-    for name in (
-        "acceptance_rate",
-        "throughput_ratio",
-        "decode_throughput",
-        "error_rate",
-        "json_pass_delta",
-        "tool_call_pass_delta",
-        "task_pass_delta",
-        "memory_headroom",
-        "memory_pressure_critical",
-        "swap_growth",
-        "throttle_time",
-    )
-} | {PASS_RATE.name: PASS_RATE}
-"""The metrics a guard may name."""
-
 
 _PLAIN: Setting = (("draft", None),)
 

@@ -9,7 +9,8 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from gatekeeper.core.canary import Tier
 from gatekeeper.core.errors import InputError, did_you_mean
-from gatekeeper.core.metrics import BY_NAME, RUN_TO_RUN, Metric, suggest_metric
+from gatekeeper.core.metrics import BY_NAME, RUN_TO_RUN, suggest_metric
+from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.subject import Address, InputTable, Subject
 from gatekeeper.core.toml_file import located
 from gatekeeper.core.toml_file import parse as parse_toml

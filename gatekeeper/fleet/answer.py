@@ -18,6 +18,7 @@ from typing import Any
 
 from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError
 from gatekeeper.core.manifest import Manifest, differences
+from gatekeeper.core.metrics import SPEED_RATIOS
 from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.policy import AxisBounds, Policy
 from gatekeeper.core.policy import parse as parse_policy
@@ -29,7 +30,6 @@ from gatekeeper.fleet.task import Done
 FILE = "fleet.json"
 LIMITS = ("warm_up", "warm_up_after", "longest_prompt", "max_concurrency")
 """What a route's policy asks of whoever serves, besides its setting."""
-RATIOS = ("throughput_ratio", "answer_throughput_ratio")
 SHOWN_MOST = 100
 """Characters of a difference that is shown with both values."""
 NOT_COMPARED = ("host.booted_at", "host.uptime_s", "host.load_average", "host.heavy_processes")
@@ -76,7 +76,7 @@ def _measured(run: Path, confidence: float) -> dict[str, Any]:
                 "setting": one["setting"],
                 "required": one["speculation"] == "required",
                 "because": one["because"],
-                "ratio": next((ratio for name in RATIOS if (ratio := one["measured"].get(name))), None),
+                "ratio": next((ratio for name in SPEED_RATIOS if (ratio := one["measured"].get(name))), None),
                 "confidence": confidence,
                 "limits": _limits(policy, one["name"]),
                 **({"region": _bounds(one["region"])} if one.get("region") else {}),

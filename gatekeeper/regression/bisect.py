@@ -106,7 +106,7 @@ def _check(search: Search, given: Inputs) -> None:
     for one in search.versions:
         if one.requirements and backend == "mlx":
             check_worker((*one.requirements, *search.also))
-        if one.requirements and backend == "mlx-server" and search.metric in symptom.COUNTED:
+        if one.requirements and backend == "mlx-server" and BY_NAME[search.metric].from_rounds:
             message = f"{search.metric}: only this gatekeeper's own mlx_lm.server counts rounds, not one of a release"
             raise InputError(message, hint='set backend = "mlx" in [subject], whose worker counts them')
     if not any(one.draft for one in search.versions):

@@ -1,33 +1,23 @@
 """The symptom of a bad version: one metric of a short probe, with the interval that holds at every look."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from statistics import fmean
 
 from gatekeeper.analysis.metrics import exactness
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, pair_ratios, successful
+from gatekeeper.analysis.metrics.readers import PAIR_RATIOS, answer_reader
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
-from gatekeeper.analysis.metrics.timing import acceptance_length, acceptance_rate, answer_rate, decode_rate, ttft
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.stats.intervals import student_quantile
-from gatekeeper.core.records import Answer
+from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.verdict import Estimate, Missing, fact
 from gatekeeper.regression.bisection_order import Word
 
-PAIRED = ("throughput_ratio", "answer_throughput_ratio", "ttft_delta")
-"""Ratios to plain decoding of the same version."""
-COUNTED = ("acceptance_rate", "acceptance_length")
-ABSOLUTE = (*COUNTED, "decode_throughput", "ttft")
-"""Read from the answers of the draft alone; times hold the state of the machine as well."""
-SHARES = ("token_agreement", "warm_cache_agreement")
-"""Counted on the canaries: they are known as soon as the rest cannot change the answer."""
 MEMORY = "footprint_peak"
-SYMPTOMS = (*PAIRED, *ABSOLUTE, *SHARES, MEMORY)
-BOTH_ARMS = frozenset({*PAIRED, "token_agreement"})
-_LINEAR = frozenset({"acceptance_rate"})
-"""It may be zero, so its mean is bounded and not the mean of its log."""
+BOTH_ARMS = frozenset({*PAIR_RATIOS, "token_agreement"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +37,15 @@ def measured(
     if metric == "token_agreement":
         compared = exactness.compare(successful(paired.answers), successful(paired.plain), ())
         return _share(compared.agree, most)
-    values = _values(metric, paired)
+    row = BY_NAME[metric]
+    values = _values(row, paired)
     if isinstance(values, Missing):
         return values
     error = sequential.nominal_errors(counts, most, 1 - level)[-1]
     means = [fmean(canary_values) for canary_values in by_canary(values).values()]
-    if metric not in _LINEAR:
+    if not _is_linear(row):
         interval = sequential.interval(means, error)
-        if isinstance(interval, Missing) or metric != "ttft_delta":
+        if isinstance(interval, Missing) or not row.relative:
             return interval
         return Estimate(
             interval.center - 1, interval.lo - 1, interval.hi - 1, interval.n, confidence=interval.confidence
@@ -68,21 +59,18 @@ def measured(
     return Estimate(center, max(0.0, center - half), min(1.0, center + half), n, confidence=1 - error)
 
 
-def _values(metric: str, paired: PairedAnswers) -> Sequence[tuple[str, float]] | Missing:
-    readers: Mapping[str, Callable[[Answer], float | None]] = {
-        "throughput_ratio": partial(decode_rate, together_s=paired.burst_gap),
-        "answer_throughput_ratio": answer_rate,
-        "ttft_delta": ttft,
-        "acceptance_rate": acceptance_rate,
-        "acceptance_length": acceptance_length,
-        "decode_throughput": partial(decode_rate, together_s=paired.burst_gap),
-        "ttft": ttft,
-    }
-    read = readers[metric]
-    if metric.startswith("acceptance_"):
+def _is_linear(metric: Metric) -> bool:
+    """Return whether it is a share, which may be zero: its mean is bounded and not the mean of its log."""
+    return metric.maximum is not None
+
+
+def _values(metric: Metric, paired: PairedAnswers) -> Sequence[tuple[str, float]] | Missing:
+    reader = answer_reader(metric.name)
+    read = reader.on(paired)
+    if metric.from_rounds:
         paired = replace(paired, answers=counted_or_claimed(paired.answers)[0])
-    if metric in PAIRED:
-        ratios, lost = pair_ratios(paired.pairs, read, greedy=None if metric == "ttft_delta" else paired.greedy)
+    if metric.against_plain:
+        ratios, lost = pair_ratios(paired.pairs, read, greedy=None if reader.any_length else paired.greedy)
         if lost > paired.lost_limit * len(paired.pairs):
             return Missing(
                 f"{lost} of {len(paired.pairs)} pairs are lost to faults or missing values", len(paired.pairs)
@@ -95,7 +83,7 @@ def _values(metric: str, paired: PairedAnswers) -> Sequence[tuple[str, float]] |
     values = [(generation.canary, value) for generation in successes if (value := read(generation.answer)) is not None]
     if not values:
         return Missing("no answer has a value for it")
-    return values if metric in _LINEAR else [(canary, math.log(value)) for canary, value in values if value > 0]
+    return values if _is_linear(metric) else [(canary, math.log(value)) for canary, value in values if value > 0]
 
 
 def _share(holds: Mapping[str, bool], most: int) -> Estimate | Missing:

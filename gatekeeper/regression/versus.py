@@ -13,6 +13,7 @@ from typing import Any
 from gatekeeper import host
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
+from gatekeeper.analysis.metrics.readers import PAIR_RATIOS
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.analysis.stats import run_to_run
@@ -21,7 +22,7 @@ from gatekeeper.analysis.verdict.case import soaked_seconds
 from gatekeeper.core.errors import InputError, StartError, UnresponsiveError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import differences
-from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.metrics import BY_NAME, RUN_TO_RUN
 from gatekeeper.core.records import Role
 from gatekeeper.core.subject import Address
 from gatekeeper.core.system import inputs
@@ -32,8 +33,6 @@ from gatekeeper.regression.package_environments import MADE, PackageEnvironment
 from gatekeeper.regression.version_probe import VersionUnderTest, one_workload, paired_answers
 from gatekeeper.run.prepare import takes_real_time
 
-PAIRED = ("throughput_ratio", "answer_throughput_ratio", "ttft_delta")
-COUNTED = ("acceptance_rate", "acceptance_length")
 DOCUMENT = "versus.json"
 LEAST_ROUNDS = 2
 """Each canary is answered at least so often: repeats show the noise."""
@@ -167,9 +166,13 @@ def _document(
     canaries = given.canaries[name]
     mine, other = (tuple(one for one in side.answers if one.role is Role.MEASURED) for side in (b, a))
     both = pair_answers(paired_answers(given.slo, name, canaries, mine, other, a.seed, a.setting))
-    rows = [_row(metric, estimate(metric, both), metric) for metric in PAIRED]
+    rows = [_row(metric, estimate(metric, both), metric) for metric in PAIR_RATIOS]
     alone = [replace(both, answers=counted_or_claimed(many)[0], plain=(), pairs=()) for many in (other, mine)]
-    rows += [_row(metric, _counted(metric, alone, len(canaries)), metric) for metric in COUNTED]
+    rows += [
+        _row(metric, _counted(metric, alone, len(canaries)), metric)
+        for metric in RUN_TO_RUN
+        if BY_NAME[metric].from_rounds
+    ]
     if both.greedy:
         rows.append(_row("token_agreement", estimate("token_agreement", both), "token_agreement") | {"says": ""})
     shown = []

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gatekeeper.core.metrics import ALL, Metric, Sight
+from gatekeeper.core.metrics import ALL
+from gatekeeper.core.metrics.metric import Metric, Sight
 from gatekeeper.core.text import aligned, counted, describe_setting
 from gatekeeper.core.units import show, show_bytes, show_memory, show_seconds
 from gatekeeper.report.comparison import change, figure

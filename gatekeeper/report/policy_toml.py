@@ -5,8 +5,8 @@ from typing import Any
 
 import tomli_w
 
-from gatekeeper.core.metrics import Metric
-from gatekeeper.core.policy import WATCHED
+from gatekeeper.core.metrics import WATCHED
+from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.units import show
 
 HEAD = """\

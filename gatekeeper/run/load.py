@@ -24,7 +24,7 @@ from gatekeeper.core import policy as policies
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError
 from gatekeeper.core.manifest import Manifest, seed_of, sha256
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Event, Generation, Kind, Setting, StoredRecords, Tie

@@ -16,7 +16,7 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import ExitCode, InputError
 from gatekeeper.core.interfaces import DecodeRequest, KnowsTime
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import inputs

@@ -22,7 +22,7 @@ from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.errors import HostLacksError, InputError, UnprovableError
 from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.manifest import Manifest, differences, sha256
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Setting
 from gatekeeper.core.system.inputs import Inputs, load_manifest
 from gatekeeper.core.system.run_directory import RunDirectory

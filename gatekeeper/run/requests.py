@@ -12,7 +12,7 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock, stamp
 from gatekeeper.core.errors import InputError, UnresponsiveError
 from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem, SamplingParameters
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import NO_CONNECTION, TIMEOUT, Answer, Generation, Kind, Role, Setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.own_limits import check_own_limit

@@ -14,7 +14,7 @@ from gatekeeper.backends.worker_backend import Worker, WorkerBackend
 from gatekeeper.backends.workers.redrafter import unfold, vicuna
 from gatekeeper.backends.workers.zlab_dflash import DflashWorker
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Rounds, setting
 from gatekeeper.core.subject import Subject
 from tests.backends.conftest import MODELS, PLAIN, SharedBackend, make_request

@@ -12,7 +12,7 @@ import pytest
 
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, setting
 from tests.backends.conftest import DRAFTING, PLAIN, SharedBackend, canary, make_request
 

@@ -18,7 +18,7 @@ from gatekeeper.backends.dialects import dflash_mlx, dialect_of, rapid_mlx, sgla
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Setting, setting
 from gatekeeper.core.subject import Subject
 from tests.backends.conftest import ROOT, make_request

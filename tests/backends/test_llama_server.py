@@ -17,7 +17,7 @@ from gatekeeper.backends.dialects import llama_server as dialect
 from gatekeeper.backends.server import Server
 from gatekeeper.backends.server_backend import ServerBackend, open_server
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, setting
 from gatekeeper.core.subject import Subject
 from tests.backends.conftest import DRAFTING, PLAIN, ROOT, make_request

@@ -20,7 +20,7 @@ from gatekeeper.backends.server import Server
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.backends.workers import mlx_server_tap
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import setting
 from tests.backends.conftest import DRAFTING, MODELS, PLAIN, SharedBackend, make_request
 

@@ -22,7 +22,7 @@ from gatekeeper.backends.server import Server
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.interfaces import DecodeRequest
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Setting, setting
 from gatekeeper.core.subject import Subject
 from tests.backends.conftest import MODELS, PLAIN, canary, make_request

@@ -15,7 +15,7 @@ import pytest
 
 from gatekeeper.backends.worker_backend import Worker, WorkerBackend
 from gatekeeper.core.errors import GatekeeperError, InputError
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Rounds, setting
 from tests.backends.conftest import DRAFTING, MODELS, PLAIN, ROOT, SharedBackend, canary, make_request
 

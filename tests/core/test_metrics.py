@@ -7,8 +7,8 @@ import pytest
 from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.plan.preflight import BackendTraits, complaints, latency_complaints
-from gatekeeper.core import metrics
-from gatekeeper.core.metrics import ALL, BY_NAME, MEASURED, Per, Sight
+from gatekeeper.core.metrics import ALL, BY_NAME, MEASURED, workload_metrics
+from gatekeeper.core.metrics.metric import Per, Sight
 from gatekeeper.core.verdict import Outcome
 from tests.builders.slo import canaries, evidence, objective, slo, spread, steady
 
@@ -53,7 +53,7 @@ def test_a_new_quantile_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A row for `itl_p99.9` is all it takes: it is planned, estimated, judged and printed as 99.9%.
     """
-    row = metrics._itl(0.999)
+    row = workload_metrics._itl(0.999)
     monkeypatch.setitem(BY_NAME, row.name, row)
     written = slo(objective("itl_p99.9", at_most=0.1), subject={"backend": "mlx", "target": "t", "drafts": ["d"]})
     kind = BackendTraits(

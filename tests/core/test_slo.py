@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from gatekeeper.core import slo
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.metrics import ALL, Metric
+from gatekeeper.core.metrics import ALL
+from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.slo import Profile
 from gatekeeper.core.toml_file import line_of
 

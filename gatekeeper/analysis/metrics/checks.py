@@ -2,7 +2,7 @@
 
 import math
 
-from gatekeeper.core.metrics import Metric
+from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.slo import Objective
 from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome, StillChanging, rounded
 

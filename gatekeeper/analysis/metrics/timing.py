@@ -52,6 +52,12 @@ def _tokens(column: bytes, first: int) -> int | None:
     return sum(counted) if counted and UNKNOWN not in counted else None
 
 
+def seconds_per_token(answer: Answer) -> float | None:
+    """Return the mean seconds per output token after the first burst."""
+    rate = decode_rate(answer)
+    return 1 / rate if rate else None
+
+
 def answer_rate(answer: Answer) -> float | None:
     """Return output tokens per second from the request to its end."""
     seconds = (answer.ended_ns - answer.sent_ns) / 1e9
@@ -117,6 +123,11 @@ def bursts(answer: Answer, together_s: float) -> list[tuple[float, int | None]]:
     found = gather_bursts([answer], together_s)
     tokens = [None if one == UNKNOWN else one for one in found.tokens.tolist()]
     return list(zip(found.gaps.tolist(), tokens, strict=True))
+
+
+def longest_gap(answer: Answer, together_s: float) -> float | None:
+    """Return the longest gap in seconds; None for an answer that came in one burst."""
+    return max((gap for gap, _ in bursts(answer, together_s)), default=None)
 
 
 def gather_bursts(answers: Sequence[Answer], together_s: float) -> Bursts:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gatekeeper.analysis.metrics.server_claims import claimed_rounds
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer
 from gatekeeper.core.verdict import Finding
 

@@ -12,7 +12,8 @@ from gatekeeper.analysis.plan.settings import defaults
 from gatekeeper.analysis.plan.sweep_plan import share_of_budget, sweep_canaries
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.metrics import BY_NAME, Metric, PassRate, Per, Sight
+from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.metrics.metric import Metric, PassRate, Per, Sight
 from gatekeeper.core.slo import (
     ADAPTIVE,
     CERTIFICATION_S,

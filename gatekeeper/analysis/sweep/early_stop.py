@@ -8,22 +8,21 @@ again come to the same result.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import combinations
 from statistics import fmean, variance
 from typing import Literal
 
 from gatekeeper.analysis.metrics import comparability
 from gatekeeper.analysis.metrics.paired_answers import burst_gap
-from gatekeeper.analysis.metrics.timing import answer_rate, decode_rate
+from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS, Read, answer_reader
 from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.plan.settings import concurrency_of, conditions_of
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Block, SweepPlan, Trial
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.sweep.sweep_answers import MOST_LOST, SweepAnswers, mean_log_ratio
-from gatekeeper.core.records import Answer, Generation, Role
+from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import CHOSEN, Slo
 from gatekeeper.core.text import compare_speed, knob_name, last_part
 from gatekeeper.core.units import show_ratio
@@ -165,10 +164,7 @@ class _Looks:
         }
         self._plain = self._answers(BASELINE) + self._answers(NULL)
         together = burst_gap(generation for at, generation in self._plain if at == 0)
-        self._measures: dict[str, Callable[[Answer], float | None]] = {
-            "throughput_ratio": partial(decode_rate, together_s=together),
-            "answer_throughput_ratio": answer_rate,
-        }
+        self._measures: dict[str, Read] = {name: answer_reader(name).at(together) for name in PAIR_SPEEDS}
         null = [trial for trial in sweep.plan.trials if trial.name == NULL]
         self._pairs = {trial.name: self._paired(trial) for trial in (*candidates, *null)}
         self._canaries = len({canary for _, _, canary in self._stretch})

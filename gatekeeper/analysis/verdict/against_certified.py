@@ -1,9 +1,8 @@
 """Objectives with `against = "certified"`: this run over the last certified run of the same SLO, or unproven."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from gatekeeper.analysis.metrics.checks import check_bound
@@ -15,19 +14,18 @@ from gatekeeper.analysis.metrics.paired_answers import (
     successful,
     too_many_lost,
 )
+from gatekeeper.analysis.metrics.readers import OfWork, answer_reader, reader_of
 from gatekeeper.analysis.metrics.server_claims import labelled_as_claims, with_claimed_rounds
 from gatekeeper.analysis.metrics.shares import pass_change, pass_marks
-from gatekeeper.analysis.metrics.timing import acceptance_length, acceptance_rate, answer_rate, decode_rate, ttft
 from gatekeeper.analysis.stats import run_to_run
 from gatekeeper.analysis.verdict.run_differences import compare_inputs, concerns
 from gatekeeper.core.manifest import Manifest
-from gatekeeper.core.metrics import PASS_RATES, RUN_TO_RUN, shown_as
-from gatekeeper.core.records import Answer
+from gatekeeper.core.metrics import BY_NAME, PASS_RATES, RUN_TO_RUN, shown_as
 from gatekeeper.core.slo import Objective, Slo
 from gatekeeper.core.text import listed
 from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome, rounded
 
-_COUNTED = {"acceptance_rate": acceptance_rate, "acceptance_length": acceptance_length}
+_COUNTED = tuple(name for name in RUN_TO_RUN if BY_NAME[name].from_rounds)
 _CLAIMED = "{} from claims"
 """How the figures of a metric are stored that a server reported."""
 
@@ -79,23 +77,18 @@ def values(metric: str, evidence: PairedAnswers) -> run_to_run.Values | Missing:
     if metric in PASS_RATES:
         marks = pass_marks(evidence, PASS_RATES[metric].kind)
         return [(name, float(mark)) for name, mark in marks] or Missing("no answer was checked for it")
-    if metric == "system_throughput_ratio":
+    if isinstance(reader_of(metric), OfWork):
         return _system_logs(evidence)
-    if metric in _COUNTED:
-        read = _COUNTED[metric]
+    reader = answer_reader(metric)
+    read = reader.on(evidence)
+    if not BY_NAME[metric].against_plain:
         counted = [
             (generation.canary, value)
             for generation in successful(evidence.answers)
             if (value := read(generation.answer)) is not None
         ]
-        return counted or Missing("no answer has a value for it", len(evidence.answers))
-    readers: dict[str, Callable[[Answer], float | None]] = {
-        "throughput_ratio": partial(decode_rate, together_s=evidence.burst_gap),
-        "answer_throughput_ratio": answer_rate,
-        "ttft_delta": ttft,
-    }
-    greedy = None if metric == "ttft_delta" else evidence.greedy
-    ratios, lost = pair_ratios(evidence.pairs, readers[metric], greedy=greedy)
+        return counted or Missing(reader.unread, len(evidence.answers))
+    ratios, lost = pair_ratios(evidence.pairs, read, greedy=None if reader.any_length else evidence.greedy)
     if (why := too_many_lost(lost, evidence)) is not None:
         return Missing(why, len(evidence.pairs))
     return [(canary, math.log(ratio)) for canary, ratio in ratios if ratio > 0]

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from gatekeeper.analysis.plan.settings import defaults
 from gatekeeper.core.manifest import Manifest
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.policy import Conditions, Launch
 from gatekeeper.core.records import Event
 from gatekeeper.core.slo import Slo

@@ -10,7 +10,8 @@ from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.exactness import WARM_PARTS
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.metrics import ALL, Sight
+from gatekeeper.core.metrics import ALL
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Generation, Role, Setting
 from gatekeeper.core.slo import DRAFT_LENGTHS, Slo
 from gatekeeper.core.units import percent

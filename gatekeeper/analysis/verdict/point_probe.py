@@ -16,27 +16,14 @@ from gatekeeper.analysis.verdict.findings import examine
 from gatekeeper.analysis.verdict.host_checks import host_checks
 from gatekeeper.analysis.verdict.workload import measurable, objective_estimate, unseen
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics import ALL
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Objective
 from gatekeeper.core.text import counted
 from gatekeeper.core.verdict import Check, Outcome, worst
 
-OF_TIME = frozenset(
-    {
-        "acceptance_window_min",
-        "footprint_growth",
-        "swap_growth",
-        "swapin_bytes",
-        "swapout_bytes",
-        "throttle_time",
-        "fan_variation",
-        "power_mean",
-        "energy_per_token",
-        "system_power_mean",
-        "system_energy_per_token",
-    }
-)
+OF_TIME = frozenset(metric.name for metric in ALL if metric.soak_alone)
 """What only a soak shows; at a point, which takes a minute, it is not checked."""
 OWN_PASS = {"first_tokens_p_value": "temperature", "warm_cache_agreement": "context"}
 """Metrics that a pass after the soak measures, and the axis on which its result says nothing of another value."""

@@ -11,7 +11,8 @@ from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.verdict.certified_conditions import conditions, launches
 from gatekeeper.core.manifest import Manifest
-from gatekeeper.core.policy import WATCHED, AxisBounds, MeasuredRoute, Watch
+from gatekeeper.core.metrics import WATCHED
+from gatekeeper.core.policy import AxisBounds, MeasuredRoute, Watch
 from gatekeeper.core.records import Event, Setting
 from gatekeeper.core.slo import Objective, Slo
 from gatekeeper.core.units import percent, show

@@ -3,7 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from gatekeeper.core.metrics import BY_NAME, Metric, Per
+from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.metrics.metric import Metric, Per
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import UNSEEN, Check, Outcome, Verdict

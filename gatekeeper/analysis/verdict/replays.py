@@ -19,7 +19,8 @@ from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
 from gatekeeper.analysis.plan.soak_schedule import ENOUGH_PAIRS, SoakPlan
 from gatekeeper.analysis.stats.intervals import Floats, student_quantile
 from gatekeeper.analysis.verdict.case import Case
-from gatekeeper.core.metrics import ALL, Sight
+from gatekeeper.core.metrics import ALL
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Finding

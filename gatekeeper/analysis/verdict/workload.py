@@ -23,7 +23,8 @@ from gatekeeper.analysis.verdict.against_certified import check_against
 from gatekeeper.analysis.verdict.case import Case, looks_at, soak_answers, soaked_seconds
 from gatekeeper.analysis.verdict.findings import differing_answers, examine
 from gatekeeper.analysis.verdict.replays import examine_repeats, history
-from gatekeeper.core.metrics import BY_NAME, MEASURED, PASS_RATES, Sight
+from gatekeeper.core.metrics import BY_NAME, MEASURED, PASS_RATES
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.slo import Objective
 from gatekeeper.core.verdict import (
     Check,

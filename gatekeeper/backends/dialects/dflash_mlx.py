@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from gatekeeper.backends.counters import by_output, claiming, count, number_of, within
 from gatekeeper.backends.dialect import STREAMED, Dialect, Get, ServerRequest, Start, option
 from gatekeeper.backends.dialects import ddtree
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import Answer
 

@@ -25,7 +25,7 @@ from gatekeeper.backends.http.chat import ChatResponse, request_fields
 from gatekeeper.backends.lossy_options import INVENTS, LossyOption
 from gatekeeper.backends.models import gguf
 from gatekeeper.core.errors import InputError, did_you_mean
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer
 from gatekeeper.core.slo import ADAPTIVE
 

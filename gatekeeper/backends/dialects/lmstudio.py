@@ -8,7 +8,7 @@ from typing import Any
 
 from gatekeeper.backends.counters import claims_at
 from gatekeeper.backends.dialect import STREAMED, Dialect, ServerRequest, chat_body
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 
 
 def body(request: ServerRequest) -> dict[str, Any]:

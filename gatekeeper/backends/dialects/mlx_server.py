@@ -20,7 +20,7 @@ from gatekeeper.backends.http.chat import ChatResponse, request_fields
 from gatekeeper.backends.process import installed, installed_beside
 from gatekeeper.backends.workers.mlx_server_tap import METRICS, PREFIX
 from gatekeeper.backends.workers.rounds import rounds_from
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer
 from gatekeeper.core.subject import Subject
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from gatekeeper.backends.counters import claiming, count, seconds, within
 from gatekeeper.backends.dialect import STREAMED, Dialect, Start, option
 from gatekeeper.backends.http.chat import ChatResponse
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer
 
 

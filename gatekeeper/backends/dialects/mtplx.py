@@ -11,7 +11,7 @@ from typing import Any
 from gatekeeper.backends.counters import claims_at, count, within
 from gatekeeper.backends.dialect import STREAMED, Dialect, ServerRequest, Start, chat_body, option
 from gatekeeper.backends.http.chat import ChatResponse
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer
 
 

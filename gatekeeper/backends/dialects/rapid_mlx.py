@@ -16,7 +16,7 @@ from gatekeeper.backends.dialects import ddtree, vllm_mlx
 from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.backends.lossy_options import DROPS, LossyOption
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer
 
 _OWN = frozenset({"mtp", "suffix"})

@@ -13,7 +13,7 @@ from gatekeeper.backends.dialect import STREAMED, Dialect, ServerRequest, Start,
 from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.backends.lossy_options import ACCEPTS, GREEDY, INVENTS, LossyOption
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer
 from gatekeeper.core.slo import ADAPTIVE
 

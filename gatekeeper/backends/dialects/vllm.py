@@ -11,7 +11,7 @@ from gatekeeper.backends.counters import claims_at, spec_decode, with_all_rounds
 from gatekeeper.backends.dialect import STREAMED, Counters, Dialect, Get, Start
 from gatekeeper.backends.lossy_options import ACCEPTS, INVENTS, LossyOption
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 
 _OWN = frozenset({"ngram", "mtp", "suffix"})
 _PER_REQUEST = "--per-request-spec-decode-metrics"

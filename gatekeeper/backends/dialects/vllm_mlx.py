@@ -12,7 +12,7 @@ from gatekeeper.backends.counters import claims_at, count, dropped_prompt, withi
 from gatekeeper.backends.dialect import STREAMED, Dialect, Start, option
 from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.backends.lossy_options import ACCEPTS, DROPS, LossyOption
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer
 
 

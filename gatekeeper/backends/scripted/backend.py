@@ -15,7 +15,7 @@ from gatekeeper.backends.scripted.script import Arm, Script, read_script
 from gatekeeper.core.clock import Clock, SystemClock, VirtualClock
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.interfaces import DecodeRequest, ForcedPass, RunningSystem
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import TIMEOUT, Answer, Arrival, Claims, Parting, Rounds, Setting
 from gatekeeper.core.slo import ADAPTIVE
 from gatekeeper.core.subject import Subject

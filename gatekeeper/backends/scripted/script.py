@@ -77,7 +77,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError, did_you_mean
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import json_object
 from gatekeeper.core.subject import InputTable
 from gatekeeper.core.system.files import read_input

@@ -12,7 +12,7 @@ from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.subject import Address

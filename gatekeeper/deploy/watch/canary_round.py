@@ -9,7 +9,7 @@ from gatekeeper.analysis.plan.shuffled_rounds import in_shuffled_rounds
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock, stamp
 from gatekeeper.core.interfaces import DecodeRequest
-from gatekeeper.core.policy import WATCHED
+from gatekeeper.core.metrics import WATCHED
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.deploy.running.deployed_server import DeployedServer

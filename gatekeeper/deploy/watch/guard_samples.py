@@ -9,12 +9,13 @@ from functools import lru_cache, partial
 from statistics import NormalDist
 
 from gatekeeper.analysis.metrics.answer_grading import grade
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, paired_ratios, successful, too_many_lost
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_ratios, successful, too_many_lost
+from gatekeeper.analysis.metrics.readers import answer_reader
 from gatekeeper.analysis.metrics.server_claims import CLAIMS_NOTE, counted_or_claimed
-from gatekeeper.analysis.metrics.timing import acceptance_rate, decode_rate
 from gatekeeper.analysis.stats import intervals, sequential
 from gatekeeper.analysis.stats.falls import WeightedValue
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.policy import MeasuredRoute, MeasuredValue
 from gatekeeper.core.records import Answer, Generation, HostSample
 from gatekeeper.core.slo import CONFIDENCE
@@ -160,14 +161,14 @@ def ratio_series(evidence: PairedAnswers, measured: MeasuredRoute, slack: float)
     """
     if not evidence.plain:
         return _against_certified(evidence, measured, slack)
-    together = evidence.burst_gap
+    read = answer_reader("throughput_ratio").on(evidence)
     values: list[tuple[int, float]] = []
     lost = 0
     for pair in evidence.pairs:
-        found, gone = paired_ratios((pair,), lambda answer: decode_rate(answer, together), greedy=evidence.greedy)
-        lost += gone
-        ended_ns = max(one.answer.ended_ns for one in pair)
-        values += [(ended_ns, math.log(ratio)) for ratio in found.get(pair[0].canary, ()) if ratio > 0]
+        ratios, lost_pairs = pair_ratios((pair,), read, greedy=evidence.greedy)
+        lost += lost_pairs
+        ended_ns = max(generation.answer.ended_ns for generation in pair)
+        values += [(ended_ns, math.log(ratio)) for _, ratio in ratios if ratio > 0]
     return GuardSeries(
         *_split(values),
         bounded=partial(sequential.interval, least_spread=certified_spread(measured.throughput_ratio)),
@@ -191,7 +192,7 @@ def certified_spread(certified: MeasuredValue | None) -> float:
 
 def _against_certified(evidence: PairedAnswers, measured: MeasuredRoute, slack: float) -> GuardSeries:
     speed, ratio = measured.decode_throughput, measured.throughput_ratio
-    seen = speed_series(evidence)
+    seen = median_series("decode_throughput", evidence)
     if speed is None or ratio is None or speed.center <= 0:
         why = "plain decoding is not available, and the policy has no measured speed to compare with"
         return GuardSeries((), None, seen.bounded, seen.least, missing=why)
@@ -201,15 +202,13 @@ def _against_certified(evidence: PairedAnswers, measured: MeasuredRoute, slack: 
     return GuardSeries(scaled, seen.newest_ns, seen.bounded, seen.least, notes=(note,), slack=slack)
 
 
-def speed_series(evidence: PairedAnswers) -> GuardSeries:
-    """Return decode tokens per second, answer by answer."""
-    return _median_series(_read(evidence.answers, decode_rate))
-
-
-def acceptance_series(evidence: PairedAnswers) -> GuardSeries:
-    """Return accepted over drafted tokens, answer by answer: counted, or else as the server claims."""
-    answers, claimed = counted_or_claimed(evidence.answers)
-    return _median_series(_read(answers, acceptance_rate), *((CLAIMS_NOTE,) if claimed else ()))
+def median_series(metric: str, evidence: PairedAnswers) -> GuardSeries:
+    """Return a metric answer by answer, its median to be bounded; rounds are counted, or else the server's claims."""
+    answers, claimed = (
+        counted_or_claimed(evidence.answers) if BY_NAME[metric].from_rounds else (evidence.answers, False)
+    )
+    values = _split(_read(answers, answer_reader(metric).on(evidence)))
+    return GuardSeries(*values, bounded=median_bounds, least=median_min_values, notes=(CLAIMS_NOTE,) if claimed else ())
 
 
 MOST_DRAFTED = 16
@@ -229,7 +228,9 @@ def acceptance_spread(certified: MeasuredValue | None) -> float:
 def acceptance_units(evidence: PairedAnswers) -> tuple[list[WeightedValue], tuple[str, ...]]:
     """Return acceptance answer by answer, the oldest first, for the detection of a fall, and the notes about it."""
     answers, claimed = counted_or_claimed(evidence.answers)
-    units = [WeightedValue(at, value) for at, value in sorted(_read(answers, acceptance_rate))]
+    units = [
+        WeightedValue(at, value) for at, value in sorted(_read(answers, answer_reader("acceptance_rate").on(evidence)))
+    ]
     return units, (CLAIMS_NOTE,) if claimed else ()
 
 
@@ -291,10 +292,6 @@ def _read(answers: Iterable[Generation], value_of: Callable[[Answer], float | No
     for one in successful(answers):
         if (value := value_of(one.answer)) is not None:
             yield one.answer.ended_ns, value
-
-
-def _median_series(values: Iterable[tuple[int, float]], *notes: str) -> GuardSeries:
-    return GuardSeries(*_split(values), bounded=median_bounds, least=median_min_values, notes=notes)
 
 
 def _share_series(values: Iterable[tuple[int, bool]], *notes: str) -> GuardSeries:

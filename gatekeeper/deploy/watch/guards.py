@@ -5,7 +5,7 @@ Anything between is undecided: the route stays as it is while evidence arrives, 
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gatekeeper.analysis.metrics.checks import check_bound
@@ -17,7 +17,8 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answe
 from gatekeeper.analysis.plan.settings import setting_document, speculates
 from gatekeeper.analysis.stats import falls
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.metrics import PASS_RATES, PassRate
+from gatekeeper.core.metrics import PASS_RATE, PASS_RATES
+from gatekeeper.core.metrics.metric import PassRate
 from gatekeeper.core.policy import Guard, MeasuredRoute, MeasuredValue, Policy, Route
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import CONFIDENCE
@@ -26,15 +27,14 @@ from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome, fact
 from gatekeeper.deploy.watch.guard_samples import (
     GuardEvidence,
     GuardSeries,
-    acceptance_series,
     acceptance_spread,
     acceptance_units,
     counter_units,
     fault_series,
+    median_series,
     pass_rate_of_whole_set,
     pass_series,
     ratio_series,
-    speed_series,
 )
 
 SECOND = 1_000_000_000
@@ -98,7 +98,7 @@ def judge_guard(
     if guard.metric in PASS_RATES and evidence.plain:
         check, newest = _paired_passes(guard, evidence, error, context.confidence)
     else:
-        series = _SERIES[guard.metric](evidence, route.measured, context.policy.watch.slack)
+        series = _series(guard, evidence, route.measured, context.policy.watch.slack)
         check, newest = crossed_or_kept(guard, series, error, context.confidence), series.newest_ns
         newest = None if series.missing else newest
         check = _by_census(guard, route.measured, evidence, check)
@@ -272,27 +272,34 @@ def _of_host(guard: Guard, workload: str, recent: GuardEvidence, context: GuardC
     return GuardResult(guard, workload, check, None if isinstance(found, Missing) else samples[-1].at_ns)
 
 
-def _passes_against_certified(rate: PassRate) -> Callable[[PairedAnswers, MeasuredRoute, float], GuardSeries]:
-    """Return a reader of the pass rate minus the certified one, for servers without plain decoding."""
+def _series(guard: Guard, evidence: PairedAnswers, measured: MeasuredRoute, slack: float) -> GuardSeries:
+    """Return the values of a guard's metric, as its row in the table of metrics says."""
+    if guard.of.speed_ratio:
+        return ratio_series(evidence, measured, slack)
+    if guard.of.quantile is not None:
+        return median_series(guard.metric, evidence)
+    if guard.of.pass_rate is not None:
+        return _passes_against_certified(guard.of.pass_rate, evidence, measured)
+    return pass_series(evidence) if guard.metric == PASS_RATE.name else fault_series(evidence)
 
-    def read(evidence: PairedAnswers, measured: MeasuredRoute, _: float) -> GuardSeries:
-        certified: MeasuredValue | None = getattr(measured, rate.figure)
-        series = pass_series(evidence, rate.kind)
-        if certified is None:
-            why = "plain decoding is not available, and the policy has no pass rate to compare with"
-            return replace(series, missing=why)
 
-        def bounded(values: Sequence[float], error: float) -> Estimate | Missing:
-            seen = series.bounded(values, error)
-            if isinstance(seen, Missing):
-                return seen
-            # The certified rate is an estimate too: each bound takes the opposite end of its interval.
-            center, lo, hi = seen.center - certified.center, seen.lo - certified.hi, seen.hi - certified.lo
-            return replace(seen, center=center, lo=lo, hi=hi)
+def _passes_against_certified(rate: PassRate, evidence: PairedAnswers, measured: MeasuredRoute) -> GuardSeries:
+    """Return the pass rate minus the certified one, for servers without plain decoding."""
+    certified: MeasuredValue | None = getattr(measured, rate.figure)
+    series = pass_series(evidence, rate.kind)
+    if certified is None:
+        why = "plain decoding is not available, and the policy has no pass rate to compare with"
+        return replace(series, missing=why)
 
-        return replace(series, bounded=bounded, notes=("against the certified pass rate",))
+    def bounded(values: Sequence[float], error: float) -> Estimate | Missing:
+        share = series.bounded(values, error)
+        if isinstance(share, Missing):
+            return share
+        # The certified rate is an estimate too: each bound takes the opposite end of its interval.
+        center, lo, hi = share.center - certified.center, share.lo - certified.hi, share.hi - certified.lo
+        return replace(share, center=center, lo=lo, hi=hi)
 
-    return read
+    return replace(series, bounded=bounded, notes=("against the certified pass rate",))
 
 
 def _by_census(guard: Guard, measured: MeasuredRoute, evidence: PairedAnswers, check: Check) -> Check:
@@ -307,12 +314,3 @@ def _by_census(guard: Guard, measured: MeasuredRoute, evidence: PairedAnswers, c
     whole = fact(share - figure.center, len(evidence.canaries), "over the whole set, against the certified pass rate")
     counted = _check(guard, whole)
     return counted if counted.outcome is Outcome.PASS else check
-
-
-_SERIES: dict[str, Callable[[PairedAnswers, MeasuredRoute, float], GuardSeries]] = {
-    "throughput_ratio": ratio_series,
-    "decode_throughput": lambda evidence, _measured, _slack: speed_series(evidence),
-    "acceptance_rate": lambda evidence, _measured, _slack: acceptance_series(evidence),
-    "error_rate": lambda evidence, _measured, _slack: fault_series(evidence),
-    "canary_pass_rate": lambda evidence, _measured, _slack: pass_series(evidence),
-} | {name: _passes_against_certified(rate) for name, rate in PASS_RATES.items()}

@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.metrics import SPEED_RATIOS
 from gatekeeper.core.parse import ParseError, toml_table
 from gatekeeper.core.text import counted, describe_setting, listed
 from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import AbandonedStep, Check, Outcome, Verdict, WorkloadVerdict
 from gatekeeper.report.data.objective_rows import ObjectiveRow, objective_rows, states
 
-RATIOS = ("throughput_ratio", "answer_throughput_ratio", "system_throughput_ratio")
-"""The speed against plain decoding, the one that counts first."""
 NO_CERTIFICATE = "a demo is not a certificate, and --grade certification requires one: soak for 600 s or more"
 TENTHS = 10.0
 """Below this many tokens a second, a speed is written with a tenth."""
@@ -210,7 +209,7 @@ def speed_up(workload: WorkloadVerdict) -> SpeedUp | None:
 def _ratio(part: WorkloadVerdict | AbandonedStep) -> Mapping[str, Any] | None:
     checks = (check for check in part.checks if check.against is None)
     judged = {check.metric: check.document() for check in checks if None not in {check.lo, check.hi}}
-    ratios = (judged.get(metric, part.measured.get(metric)) for metric in RATIOS)
+    ratios = (judged.get(metric, part.measured.get(metric)) for metric in SPEED_RATIOS)
     return next((ratio for ratio in ratios if ratio and ratio["center"] is not None), None)
 
 

@@ -5,7 +5,7 @@
 
 from dataclasses import dataclass
 
-from gatekeeper.core.metrics import ALL
+from gatekeeper.core.metrics import ALL, BY_NAME
 from gatekeeper.core.reasons import Reason
 
 
@@ -27,79 +27,11 @@ class GlossaryEntry:
         }
 
 
-_SLOWER = "try another draft length or a lighter draft; where none helps, let the workload decode plainly"
-_SLOW = "try a smaller target or another draft, or allow less; an idle machine is faster"
-_LATE = "try a shorter prompt, a warm-up request, a smaller target or a lighter draft; or allow more"
-_LATER = "try a lighter draft, a shorter prompt or a warm-up request; or allow more"
-_TAIL = "try a shorter draft length: long rounds that are rejected are the long gaps"
-_GUESSES = "try a draft of the same model family, or a shorter draft length"
-_WRONG = (
-    "compare the answers in the records, and report it to the developers of the server: a draft may not change words"
+_WRONG, _FAILS, _MEMORY, _COOL, _LEAK = (
+    BY_NAME[name].remedy
+    for name in ("token_agreement", "error_rate", "memory_headroom", "throttle_time", "footprint_growth")
 )
-_MEMORY = "use a smaller or lighter draft, a shorter context, or close other apps"
-_COOL = "cool the host, or lower the load; compare on a host that does not throttle"
-_POWER = "use a lighter draft or a shorter draft length"
-_FAILS = "read the faults in the records and the server's log, and mend the cause"
-_LEAK = "find and fix the leak; until then, restart the server regularly"
-
-METRICS: dict[str, tuple[str, str]] = {
-    "throughput_ratio": ("exp(mean over canaries of mean log(drafting tok/s / plain tok/s))", _SLOWER),
-    "answer_throughput_ratio": ("the same with output tokens / (end - sent)", _SLOWER),
-    "system_throughput_ratio": ("(tokens / wall time) of drafting / the same of plain decoding", _SLOWER),
-    "decode_throughput": ("(tokens - those of the first arrival) / (last arrival - first arrival)", _SLOW),
-    "prefill_throughput": (
-        "prompt tokens / the server's time to read them",
-        "use shorter prompts, or allow less",
-    ),
-    "ttft": ("first arrival with content - sent", _LATE),
-    "ttft_delta": ("exp(mean over canaries of mean log(drafting TTFT / plain TTFT)) - 1", _LATER),
-    "acceptance_rate": ("accepted / drafted tokens", _GUESSES),
-    "acceptance_length": ("1 + accepted tokens / rounds", _GUESSES),
-    "acceptance_window_min": ("min over i of max(window i, i+1, i+2) of accepted / drafted", _GUESSES),
-    "itl_p50": ("median of gap / tokens of the burst, weighted by tokens", _SLOWER),
-    "itl_p95": ("95 % quantile of gap / tokens of the burst, weighted by tokens", _TAIL),
-    "itl_p99": ("99 % quantile of gap / tokens of the burst, weighted by tokens", _TAIL),
-    "round_gap_p95": ("95 % quantile of the gaps between bursts", _TAIL),
-    "stall_p95": ("95 % quantile over answers of the longest gap", _TAIL),
-    "tpot_p95": ("95 % quantile over answers of (last - first arrival) / (tokens - 1)", _TAIL),
-    "task_pass_delta": ("pass rate of drafting - pass rate of plain decoding", _WRONG),
-    "json_pass_delta": ("the same over canaries with a JSON schema", _WRONG),
-    "tool_call_pass_delta": ("the same over canaries with expected tool calls", _WRONG),
-    "token_agreement": ("canaries with equal greedy answers, or a near-tie, / canaries", _WRONG),
-    "warm_cache_agreement": (
-        "the same with the prompt cache on",
-        "deploy with the prompt cache off, or decode plainly",
-    ),
-    "shared_prefix_agreement": (
-        "the same after another user's conversation with the same beginning",
-        "deploy with the prompt cache off, or decode plainly",
-    ),
-    "model_switch_agreement": (
-        "the same after a request to another model",
-        "serve one model per server, deploy with the prompt cache off, or decode plainly",
-    ),
-    "first_tokens_p_value": ("permutation test of the first tokens of both arms", _WRONG),
-    "error_rate": ("failed answers / answers", _FAILS),
-    "speculation_engaged": (
-        "answers in which the draft proposed tokens / answers",
-        "check the server's log: it ignores the draft, or this setting drafts nothing for some answers",
-    ),
-    "truncation_rate": ("canaries cut short that plain decoding completes / canaries", _FAILS),
-    "memory_headroom": ("min of the 10 s medians of the available memory", _MEMORY),
-    "memory_pressure_critical": ("longest run of samples at the critical level", _MEMORY),
-    "throttle_time": ("sum of the time with a thermal level of 2 or more", _COOL),
-    "swapin_bytes": ("counter at the end - counter at the start", _MEMORY),
-    "swapout_bytes": ("counter at the end - counter at the start", _MEMORY),
-    "swap_growth": ("swap at the end - at the start; 0 if it ever fell", _MEMORY),
-    "footprint_peak": ("max over samples of the memory of the process tree", _MEMORY),
-    "footprint_growth": ("Theil-Sen slope of the footprint", _LEAK),
-    "fan_variation": ("largest - smallest fan speed", _COOL),
-    "power_mean": ("energy / time", _POWER),
-    "energy_per_token": ("energy / output tokens", _POWER),
-    "system_power_mean": ("energy / time", _POWER),
-    "system_energy_per_token": ("energy / output tokens", _POWER),
-}
-"""By the name of a metric: its formula, and what to do where an objective on it fails."""
+"""A finding about the same thing as a metric has the same remedy."""
 
 OUTCOMES: dict[str, tuple[str, str]] = {
     "pass": ("the whole interval meets the bound", ""),
@@ -215,7 +147,7 @@ REASONS: dict[Reason, tuple[str, str]] = {
 def entries() -> tuple[GlossaryEntry, ...]:
     """Return every word, by kind."""
     return (
-        *(GlossaryEntry(metric.name, "metric", metric.description, *METRICS[metric.name]) for metric in ALL),
+        *(GlossaryEntry(metric.name, "metric", metric.description, metric.formula, metric.remedy) for metric in ALL),
         *(GlossaryEntry(word, "outcome", means, "", remedy) for word, (means, remedy) in OUTCOMES.items()),
         *(GlossaryEntry(word, "finding", means, "", remedy) for word, (means, remedy) in FINDINGS.items()),
         *(GlossaryEntry(reason.value, "reason", means, "", remedy) for reason, (means, remedy) in REASONS.items()),

@@ -7,7 +7,6 @@ from typing import Any
 from gatekeeper.analysis.verdict.remedies import passes_at, remedy
 from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.verdict import AbandonedStep, Check, Outcome, Verdict
-from gatekeeper.report.data import glossary
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +87,7 @@ def failed_remedy(check: Check) -> str:
     """Return what to do where an objective failed."""
     if check.against is not None:
         return "undo what changed since the certified run; gatekeeper bisect finds which version it was"
-    _, advice = glossary.METRICS.get(check.metric, ("", ""))
-    return advice or "change the draft, the setting or the bound"
+    return BY_NAME[check.metric].remedy if check.metric in BY_NAME else "change the draft, the setting or the bound"
 
 
 def _standing(step: AbandonedStep) -> list[Check]:

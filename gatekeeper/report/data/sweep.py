@@ -2,17 +2,16 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeVar
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, paired_ratios
-from gatekeeper.analysis.metrics.timing import acceptance_rate, answer_rate, bursts, decode_rate, ttft
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_ratios
+from gatekeeper.analysis.metrics.readers import PAIR_RATIOS, Read, answer_reader
 from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.analysis.plan.sweep_plan import Trial
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.core.metrics import BY_NAME
-from gatekeeper.core.records import Answer, Generation
+from gatekeeper.core.records import Generation
 from gatekeeper.core.verdict import Estimate, WorkloadVerdict, rounded
 
 Thinned = TypeVar("Thinned")
@@ -121,29 +120,19 @@ def estimate_of(metric: str, evidence: PairedAnswers) -> tuple[float, float, flo
 
 
 def _answers(trial: Trial, evidence: PairedAnswers) -> Iterator[SweepAnswer]:
-    together = evidence.burst_gap
-    speed = partial(decode_rate, together_s=together)
+    readers = [answer_reader(metric) for metric in METRICS]
+    reads = [(reader.on(evidence), metric in PAIR_RATIOS) for metric, reader in zip(METRICS, readers, strict=True)]
     pairs = {id(pair[0]): pair for pair in evidence.pairs}
 
-    def ratio(generation: Generation, read: Any) -> float | None:
-        ratios = (
-            paired_ratios([pairs[id(generation)]], read, greedy=evidence.greedy)[0] if id(generation) in pairs else {}
-        )
-        return ratios[generation.canary][0] if ratios else None
-
-    def stall(answer: Answer) -> float | None:
-        return max((gap for gap, _ in bursts(answer, together)), default=None)
+    def ratio(generation: Generation, read: Read) -> float | None:
+        if id(generation) not in pairs:
+            return None
+        ratios, _ = pair_ratios([pairs[id(generation)]], read, greedy=evidence.greedy)
+        return ratios[0][1] if ratios else None
 
     for generation in evidence.answers:
         answer = generation.answer
-        figures = (
-            ratio(generation, speed),
-            ratio(generation, answer_rate),
-            speed(answer),
-            ttft(answer),
-            stall(answer),
-            acceptance_rate(answer),
-        )
+        figures = [ratio(generation, read) if paired else read(answer) for read, paired in reads]
         yield SweepAnswer(
             generation.workload,
             trial.name,

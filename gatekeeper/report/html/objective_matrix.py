@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gatekeeper.core.metrics import BY_NAME, Metric, shown_as
+from gatekeeper.core.metrics import BY_NAME, shown_as
+from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.text import describe_setting, one_line
 from gatekeeper.core.units import show
 from gatekeeper.core.verdict import Check, Outcome

@@ -7,7 +7,7 @@ from gatekeeper.analysis.plan.capability_probe import ProbeAnswers
 from gatekeeper.analysis.plan.settings import candidate_settings, plain_of, sampling_for
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.interfaces import Backend
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Role, Setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.run.requests import Client, build_request

@@ -14,7 +14,7 @@ from gatekeeper.backends.models import artifacts
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.manifest import RULES, Manifest, Model
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.slo import Host
 from gatekeeper.core.system.files import HashCache, user_hash_cache
 from gatekeeper.core.system.inputs import Inputs

@@ -4,7 +4,7 @@ from gatekeeper.analysis.metrics.exactness import Divergence
 from gatekeeper.analysis.plan.settings import plain_of, sampling_for
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.interfaces import DecodeRequest, ReadsLogits
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Tie
 from gatekeeper.run.requests import PassTask
 

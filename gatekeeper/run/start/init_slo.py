@@ -15,7 +15,7 @@ from gatekeeper.backends.models import gguf, locate
 from gatekeeper.core import canary, slo
 from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, did_you_mean
 from gatekeeper.core.manifest import Model
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.system import inputs
 from gatekeeper.core.system.files import write_atomically
 from gatekeeper.core.units import show_bytes, sold_gigabytes

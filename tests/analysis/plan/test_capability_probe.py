@@ -6,7 +6,7 @@ import pytest
 
 from gatekeeper.analysis.plan.capability_probe import ProbeAnswers, confirmed_sight, probe_canary, probe_findings
 from gatekeeper.analysis.plan.preflight import BackendTraits, missing_capabilities
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Arrival, Claims, Rounds
 from tests.builders.slo import canary, objective, slo
 

@@ -10,7 +10,7 @@ from gatekeeper.analysis.plan.objectives import (
     all_objectives,
     implicit_objectives,
 )
-from gatekeeper.core.metrics import Sight
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.slo import Slo
 from tests.builders.slo import objective, slo
 

@@ -11,7 +11,8 @@ from gatekeeper.analysis.metrics.exactness import WARM_PARTS
 from gatekeeper.analysis.plan.preflight import BackendTraits, Complaint, complaints
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.metrics import ALL, Sight
+from gatekeeper.core.metrics import ALL
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.slo import CHOSEN, CONDITIONS, Objective, Slo
 from gatekeeper.core.verdict import Outcome
 from tests.builders.slo import canaries, objective, slo

@@ -1,0 +1,112 @@
+"""How each metric of a workload is read from recorded answers: the only table from a metric to its reader."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from gatekeeper.analysis.metrics import shares, timing
+from gatekeeper.analysis.metrics.exactness import WARM_PARTS
+from gatekeeper.analysis.metrics.over_time import acceptance_window_min
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.core.metrics import ALL, BY_NAME, PASS_RATES
+from gatekeeper.core.records import Answer
+from gatekeeper.core.verdict import Estimate, Missing
+
+Read = Callable[[Answer], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class OfAnswer:
+    """One value an answer: the metric is a quantile of it over canaries, or its ratio to plain decoding's."""
+
+    read: Callable[..., float | None]
+    by_bursts: bool = False
+    """*read* takes the seconds below which two arrivals are one burst."""
+    any_length: bool = False
+    """A pair of answers is compared whatever their lengths are."""
+    unread: str = "no answer has a value for it"
+    """Why there is no estimate where no answer has a value."""
+    rules_1: Read | None = None
+    """How runs of rules 1 read it."""
+
+    def at(self, burst_gap: float) -> Read:
+        """Return the function of one answer, where arrivals closer together than *burst_gap* seconds are one burst."""
+        return partial(self.read, together_s=burst_gap) if self.by_bursts else self.read
+
+    def on(self, paired: PairedAnswers) -> Read:
+        """Return the function of one answer of this evidence."""
+        if paired.rules == 1 and self.rules_1 is not None:
+            return self.rules_1
+        return self.at(paired.burst_gap if self.by_bursts else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class OfGaps:
+    """The gaps between the bursts of an answer: the metric is a quantile of them, pooled over answers."""
+
+    per_token: bool
+    """Each gap is divided by the tokens of its burst and weighed by them."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfWork:
+    """Tokens over the busy time of all answers, of one arm over the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfEvidence:
+    """An estimate of all answers together, such as a share that is counted."""
+
+    estimate: Callable[[PairedAnswers], Estimate | Missing]
+
+
+Reader = OfAnswer | OfGaps | OfWork | OfEvidence
+
+READERS: Mapping[str, Reader] = {
+    "throughput_ratio": OfAnswer(timing.decode_rate, by_bursts=True),
+    "answer_throughput_ratio": OfAnswer(timing.answer_rate),
+    "system_throughput_ratio": OfWork(),
+    "decode_throughput": OfAnswer(timing.decode_rate),
+    "prefill_throughput": OfAnswer(
+        timing.prefill_rate,
+        unread="no answer says how long its prompt was read, and the time to first token holds more than that",
+        rules_1=timing.prompt_rate_until_first,
+    ),
+    "ttft": OfAnswer(timing.ttft),
+    "ttft_delta": OfAnswer(timing.ttft, any_length=True),
+    "acceptance_rate": OfAnswer(timing.acceptance_rate),
+    "acceptance_length": OfAnswer(timing.acceptance_length),
+    "acceptance_window_min": OfEvidence(acceptance_window_min),
+    "itl": OfGaps(per_token=True),
+    "round_gap": OfGaps(per_token=False),
+    "stall": OfAnswer(timing.longest_gap, by_bursts=True),
+    "tpot": OfAnswer(timing.seconds_per_token),
+    **{name: OfEvidence(partial(shares.pass_delta, kind=rate.kind)) for name, rate in PASS_RATES.items()},
+    "token_agreement": OfEvidence(shares.agreement),
+    **{name: OfEvidence(partial(shares.warm_cache_agreement, metric=name)) for name in WARM_PARTS},
+    "first_tokens_p_value": OfEvidence(shares.first_tokens),
+    "error_rate": OfEvidence(shares.error_rate),
+    "speculation_engaged": OfEvidence(shares.engaged),
+    "truncation_rate": OfEvidence(shares.truncation),
+}
+"""By the base of a metric, or by its name where it has none."""
+
+
+def reader_of(name: str) -> Reader:
+    """Return the reader of a metric."""
+    return READERS[BY_NAME[name].base or name]
+
+
+def answer_reader(name: str) -> OfAnswer:
+    """Return the reader of a metric that has one value an answer."""
+    reader = reader_of(name)
+    assert isinstance(reader, OfAnswer), name
+    return reader
+
+
+PAIR_RATIOS = tuple(
+    metric.name for metric in ALL if metric.against_plain and isinstance(READERS.get(metric.name), OfAnswer)
+)
+"""Metrics that compare the two answers of each pair, one value an answer."""
+PAIR_SPEEDS = tuple(name for name in PAIR_RATIOS if BY_NAME[name].speed_ratio)
+"""Those of speed; the first needs answers that come in pieces, the others serve where they come whole."""

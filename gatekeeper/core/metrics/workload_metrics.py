@@ -1,0 +1,319 @@
+"""The metrics of a workload, one row each; how each is read from answers: `analysis/metrics/readers.py`."""
+
+from typing import Any
+
+from gatekeeper.core.metrics.metric import Metric, PassRate, Per, Sight
+from gatekeeper.core.units import percent
+
+_TIMES = Sight.ARRIVALS
+_SPEED = Sight.ARRIVALS | Sight.TOKEN_COUNT
+_WHOLE = Sight.TOKEN_COUNT | Sight.PLAIN
+"""Of whole answers, which a server that does not stream shows as well."""
+_PAIRED_TEXT = Sight.TEXT | Sight.PLAIN
+
+_SLOWER = "try another draft length or a lighter draft; where none helps, let the workload decode plainly"
+_SLOW = "try a smaller target or another draft, or allow less; an idle machine is faster"
+_LATE = "try a shorter prompt, a warm-up request, a smaller target or a lighter draft; or allow more"
+_LATER = "try a lighter draft, a shorter prompt or a warm-up request; or allow more"
+_TAIL = "try a shorter draft length: long rounds that are rejected are the long gaps"
+_GUESSES = "try a draft of the same model family, or a shorter draft length"
+_WRONG = (
+    "compare the answers in the records, and report it to the developers of the server: a draft may not change words"
+)
+_UNCACHED = "deploy with the prompt cache off, or decode plainly"
+_FAILS = "read the faults in the records and the server's log, and mend the cause"
+
+
+def _speed_ratio(name: str, needs: Sight, description: str, formula: str, **more: Any) -> Metric:
+    return Metric(
+        name=name,
+        unit="1",
+        higher_is_better=True,
+        per=Per.PAIR,
+        needs=needs,
+        description=description,
+        formula=formula,
+        remedy=_SLOWER,
+        minimum=0.0,
+        speed_ratio=True,
+        **more,
+    )
+
+
+def _median(name: str, unit: str, needs: Sight, description: str, *, higher: bool = True, **more: Any) -> Metric:
+    return Metric(
+        name=name,
+        unit=unit,
+        higher_is_better=higher,
+        per=Per.ANSWER,
+        needs=needs,
+        description=f"{description}; median over answers",
+        base=name,
+        quantile=0.5,
+        minimum=0.0,
+        **more,
+    )
+
+
+def _latency(
+    base: str, quantile: float, needs: Sight, description: str, *, formula: str, remedy: str = _TAIL, **more: Any
+) -> Metric:
+    share = percent(quantile)
+    return Metric(
+        name=f"{base}_p{share.removesuffix(' %')}",
+        unit="s",
+        higher_is_better=False,
+        per=Per.ANSWER,
+        needs=needs,
+        description=f"{share} quantile {description}",
+        formula=f"{'median' if quantile == 0.5 else f'{share} quantile'} {formula}",
+        remedy=remedy,
+        base=base,
+        quantile=quantile,
+        minimum=0.0,
+        **more,
+    )
+
+
+def _itl(quantile: float, **more: Any) -> Metric:
+    description = (
+        "of the token-normalised inter-token latency, pooled over answers: "
+        "a burst of m tokens after a gap g counts m times g/m; an answer's first burst is left out"
+    )
+    formula = "of gap / tokens of the burst, weighted by tokens"
+    return _latency("itl", quantile, _SPEED, description, formula=formula, **more)
+
+
+def _share(name: str, per: Per, needs: Sight, description: str, *, higher: bool = True, **more: Any) -> Metric:
+    return Metric(
+        name=name,
+        unit="1",
+        higher_is_better=higher,
+        per=per,
+        needs=needs,
+        description=description,
+        counted=True,
+        **({"minimum": 0.0, "maximum": 1.0} | more),
+    )
+
+
+def _pass_delta(name: str, rate: PassRate, description: str, formula: str, **more: Any) -> Metric:
+    return _share(
+        name,
+        Per.PAIR,
+        _PAIRED_TEXT,
+        description,
+        formula=formula,
+        remedy=_WRONG,
+        minimum=-1.0,
+        pass_rate=rate,
+        every_canary=True,
+        watched=True,
+        **more,
+    )
+
+
+WORKLOAD_METRICS: tuple[Metric, ...] = (
+    _speed_ratio(
+        "throughput_ratio",
+        _SPEED | Sight.PLAIN,
+        "decode tokens per second, speculative over plain, paired per canary; geometric mean",
+        "exp(mean over canaries of mean log(drafting tok/s / plain tok/s))",
+        aliases=("speed_up", "speedup"),
+        watched=True,
+    ),
+    _speed_ratio(
+        "answer_throughput_ratio",
+        _WHOLE,
+        "output tokens over (end - sent), speculative over plain, paired per canary; geometric mean",
+        "the same with output tokens / (end - sent)",
+    ),
+    _speed_ratio(
+        "system_throughput_ratio",
+        _WHOLE,
+        "tokens over wall time at soak.concurrency, speculative over plain",
+        "(tokens / wall time) of drafting / the same of plain decoding",
+    ),
+    _median(
+        "decode_throughput",
+        "tok/s",
+        _SPEED,
+        "tokens after the first arrival over the time since it",
+        formula="(tokens - those of the first arrival) / (last arrival - first arrival)",
+        remedy=_SLOW,
+        aliases=("speed", "throughput", "tokens_per_second", "tps"),
+        watched=True,
+    ),
+    _median(
+        "prefill_throughput",
+        "tok/s",
+        Sight.PROMPT_TIME | Sight.TOKEN_COUNT | Sight.COLD,
+        "prompt tokens over the time to read them, by the server's own clock",
+        formula="prompt tokens / the server's time to read them",
+        remedy="use shorter prompts, or allow less",
+    ),
+    _median(
+        "ttft",
+        "s",
+        _TIMES | Sight.COLD,
+        "time from the request to its first non-empty content",
+        higher=False,
+        formula="first arrival with content - sent",
+        remedy=_LATE,
+        aliases=("time_to_first_token",),
+    ),
+    Metric(
+        name="ttft_delta",
+        unit="1",
+        higher_is_better=False,
+        per=Per.PAIR,
+        needs=_TIMES | Sight.PLAIN | Sight.COLD,
+        description="relative change of the time to first token, paired per canary; geometric mean",
+        formula="exp(mean over canaries of mean log(drafting TTFT / plain TTFT)) - 1",
+        remedy=_LATER,
+        relative=True,
+    ),
+    _median(
+        "acceptance_rate",
+        "1",
+        Sight.ROUNDS,
+        "accepted over drafted tokens",
+        formula="accepted / drafted tokens",
+        remedy=_GUESSES,
+        aliases=("acceptance",),
+        from_rounds=True,
+        maximum=1.0,
+        watched=True,
+    ),
+    _median(
+        "acceptance_length",
+        "tok",
+        Sight.ROUNDS,
+        "tokens per verify round, including the target's own",
+        formula="1 + accepted tokens / rounds",
+        remedy=_GUESSES,
+        from_rounds=True,
+    ),
+    _share(
+        "acceptance_window_min",
+        Per.WINDOW,
+        Sight.ROUNDS,
+        "worst stretch of three consecutive windows, by the best acceptance in it",
+        formula="min over i of max(window i, i+1, i+2) of accepted / drafted",
+        remedy=_GUESSES,
+        from_rounds=True,
+        population=False,
+        soak_alone=True,
+    ),
+    _itl(0.50, remedy=_SLOWER),
+    _itl(0.95, aliases=("inter_token_latency", "itl", "latency", "p95")),
+    _itl(0.99, aliases=("p99",)),
+    _latency(
+        "round_gap",
+        0.95,
+        _TIMES,
+        "of the gaps between bursts, as a reader sees them",
+        formula="of the gaps between bursts",
+    ),
+    _latency(
+        "stall", 0.95, _TIMES, "over answers of each answer's longest gap", formula="over answers of the longest gap"
+    ),
+    _latency(
+        "tpot",
+        0.95,
+        _SPEED,
+        "over answers of the mean time per output token after the first",
+        formula="over answers of (last - first arrival) / (tokens - 1)",
+    ),
+    _pass_delta(
+        "task_pass_delta",
+        PassRate(None, "canary_pass_rate"),
+        "share of canaries passed, speculative minus plain, on the frozen set",
+        "pass rate of drafting - pass rate of plain decoding",
+        aliases=("quality",),
+    ),
+    _pass_delta(
+        "json_pass_delta",
+        PassRate("json", "json_pass_rate"),
+        "the same for canaries with a JSON schema",
+        "the same over canaries with a JSON schema",
+    ),
+    _pass_delta(
+        "tool_call_pass_delta",
+        PassRate("tool", "tool_call_pass_rate"),
+        "the same for canaries with expected tool calls",
+        "the same over canaries with expected tool calls",
+    ),
+    _share(
+        "token_agreement",
+        Per.PAIR,
+        _PAIRED_TEXT,
+        "share of canaries whose greedy tokens equal plain decoding's, or diverge at a near-tie of its logits",
+        formula="canaries with equal greedy answers, or a near-tie, / canaries",
+        remedy=_WRONG,
+        every_canary=True,
+    ),
+    _share(
+        "warm_cache_agreement",
+        Per.PAIR,
+        _PAIRED_TEXT,
+        "share of canaries whose greedy answers equal plain decoding's with the prompt cache on, as deployed, "
+        "when they are repeated and in a later turn",
+        formula="the same with the prompt cache on",
+        remedy=_UNCACHED,
+    ),
+    _share(
+        "shared_prefix_agreement",
+        Per.PAIR,
+        _PAIRED_TEXT,
+        "the same after another user's conversation that begins with the same prompt",
+        formula="the same after another user's conversation with the same beginning",
+        remedy=_UNCACHED,
+    ),
+    _share(
+        "model_switch_agreement",
+        Per.PAIR,
+        _PAIRED_TEXT,
+        "the same after a request to another model of the same server, which `other_model` in [subject] names",
+        formula="the same after a request to another model",
+        remedy=f"serve one model per server, {_UNCACHED}",
+    ),
+    _share(
+        "first_tokens_p_value",
+        Per.PAIR,
+        _PAIRED_TEXT,
+        "p-value that both arms sample their first tokens from one distribution; a permutation test",
+        formula="permutation test of the first tokens of both arms",
+        remedy=_WRONG,
+        population=False,
+    ),
+    _share(
+        "error_rate",
+        Per.ANSWER,
+        Sight.NOTHING,
+        "share of answers that failed",
+        higher=False,
+        formula="failed answers / answers",
+        remedy=_FAILS,
+        aliases=("errors", "failures"),
+        watched=True,
+    ),
+    _share(
+        "speculation_engaged",
+        Per.ANSWER,
+        Sight.NOTHING,
+        "share of the speculative answers in which the draft proposed tokens",
+        formula="answers in which the draft proposed tokens / answers",
+        remedy="check the server's log: it ignores the draft, or this setting drafts nothing for some answers",
+        from_rounds=True,
+    ),
+    _share(
+        "truncation_rate",
+        Per.PAIR,
+        Sight.NOTHING,
+        "share of canaries whose answer is cut short although plain decoding completes it",
+        higher=False,
+        formula="canaries cut short that plain decoding completes / canaries",
+        remedy=_FAILS,
+    ),
+)
