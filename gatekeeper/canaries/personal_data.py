@@ -5,16 +5,17 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from ipaddress import ip_address
 from typing import Any
 
 from gatekeeper.canaries.secrets_in_text import Span, secrets_in_text
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.parse import ParseError, json_value
 
-NOT_PERSONAL = frozenset({"DATE", "ZIP_CODE", "UUID", "DE_POSTAL_CODE", "PERSON"})
+NOT_PERSONAL = frozenset({"DATE", "ZIP_CODE", "UUID", "DE_POSTAL_CODE", "PERSON", "IP_ADDRESS"})
 """What the detector also knows: dates and five-digit numbers stand in most prompts and name no person.
 
-It finds PERSON only in fields of JSON that are called a name, never in sentences.
+It finds PERSON only in fields of JSON that are called a name, never in sentences, and no IPv6 address after `=`.
 """
 _REPLACEMENTS = {
     "EMAIL": "person{n}@example.com",
@@ -27,9 +28,12 @@ _REPLACEMENTS = {
 """Values from ranges that are reserved for documentation, where one exists. Of the same form: a draft guesses them as
 well as the original. Everything else becomes `removed-KIND-N`."""
 
-_EMAIL = re.compile(r"(?<![\w.+-])[\w.!#$%&*+=?^{|}~-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}(?![\w@])")
+_EMAIL = re.compile(
+    r"(?:\"[^\"\n@]{1,62}\"|(?<![\w.+-])[\w.!#$%&*+=?^{|}~-]{1,64})"
+    r"@(?:[\w-]{1,63}\.){1,8}(?:[^\W\d_]{2,24}|xn--[a-z0-9-]{2,59})(?![^\W_]|@)"
+)
 """Also with letters of any language, which the detector does not know."""
-_VERSION = re.compile(r"(?i)(?:version|release|build|update|firmware|v|[=~<>^]=?)[ :]{0,2}\Z")
+_VERSION = re.compile(r"(?i)(?:(?<![a-z])(?:version|release|build|update|firmware|v)[ :=]{0,2}|[=~<>!^]=[ ]?|[~^]|[<>] )\Z")
 """What stands before four numbers with dots that are no address."""
 _NOT_PERSONAL_VALUE = re.compile(r"[0-9]{0,3}::[0-9]{0,3}|(?://)?(?:git|hg|svn)@.*")
 """Slices of code, and the users that all repositories share."""
@@ -40,14 +44,24 @@ _ESCAPE = re.compile(r"(?<!\\)(\\+)(?:([\"'`])|u[0-9a-fA-F]{4}|[nrtbf])")
 _SAME_LENGTH = str.maketrans(
     {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
     | dict.fromkeys([0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000], " ")
-    | dict.fromkeys([*range(0x2010, 0x2016), 0x2212], "-")
+    | dict.fromkeys([*range(0x2010, 0x2014), 0x2212], "-")
+    | dict.fromkeys([0x2014, 0x2015, 0x3001, 0xFF64], " ")
     | dict.fromkeys(range(0xE000, 0xE100), " ")
 )
-"""Full-width characters, wide and narrow spaces, and dashes as ASCII has them."""
+"""Full-width characters, wide and narrow spaces, and dashes as ASCII has them; a long dash divides a sentence."""
+_INVISIBLE = re.compile("[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
+_ADDRESS = re.compile(
+    r"(?<![A-Za-z0-9])(?:(?<![0-9]\.)(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![A-Za-z0-9]|\.[0-9])"
+    r"|(?:(?<![0-9A-Fa-f:.]:)(?<!:)|(?<=[^0-9A-Fa-f:.]:)|(?<=[A-Za-z]{2}:))(?=[0-9A-Fa-f]{0,4}:[0-9A-Fa-f]{0,4}:)"
+    r"[0-9A-Fa-f:]{2,39}(?:\.[0-9]{1,3}){0,3}(?![A-Za-z0-9:]|\.[0-9]))"
+)
+"""Addresses of the internet's protocol, old and new, before `ipaddress` checks them."""
 _QUOTE = "\ue001"
 _OF_PARENT = frozenset({"default", "const", "enum", "example", "examples", "value"})
 """Keys of a schema or a list of variables whose value belongs to the name above or beside them."""
 _LEAST_DIGITS = 10**6
+_NAMED_LENGTH = 2000
+"""Characters of a value that is also read as that of its name; a longer one is a text."""
 _LEAST_REPEATED = 6
 """Characters of a value that is replaced, without context, wherever its canary has it again."""
 
@@ -156,24 +170,54 @@ def _unescaped(match: re.Match[str]) -> str:
 def _spans(text: str, name: str) -> Iterator[Span]:
     """Yield what is found in *text*, read as the value of the key *name*; spans may overlap."""
     detector, personal_numbers = _detectors()
-    before = f"{_QUOTE}{name}{_QUOTE}: {_QUOTE}" if name else ""
-    view = before + same_length(text) + (_QUOTE if name else "")
-    shift, last = len(before), len(before) + len(text)
-    every = [*secrets_in_text(view), *personal_numbers(view), *_detected(detector, view)]
-    every += [
-        (*match.span(), "EMAIL") for match in _EMAIL.finditer(view) if not _NOT_PERSONAL_VALUE.fullmatch(match[0])
-    ]
-    yield from ((start - shift, min(stop, last) - shift, kind) for start, stop, kind in every if shift <= start < last)
+    if _INVISIBLE.search(text):
+        places = [place for place, char in enumerate(text) if not _INVISIBLE.match(char)]
+        visible = "".join(text[place] for place in places)
+        yield from ((places[start], places[stop - 1] + 1, kind) for start, stop, kind in _spans(visible, name))
+        return
+    view = same_length(text)
+    yield from _spans_of_view(view)
+    if name and len(text) <= _NAMED_LENGTH:
+        before = f"{_QUOTE}{name}{_QUOTE}: {_QUOTE}"
+        shift, last = len(before), len(before) + len(text)
+        for start, stop, kind in _spans_of_view(before + view + _QUOTE):
+            if shift <= start < last:
+                yield start - shift, min(stop, last) - shift, kind
+
+
+def _spans_of_view(view: str) -> Iterator[Span]:
+    detector, personal_numbers = _detectors()
+    yield from secrets_in_text(view)
+    yield from personal_numbers(view)
+    yield from _detected(detector, view)
+    for match in _EMAIL.finditer(view):
+        if not _NOT_PERSONAL_VALUE.fullmatch(match[0]):
+            yield *match.span(), "EMAIL"
+    for match in _ADDRESS.finditer(view):
+        if _is_somebodys(view, match):
+            yield *match.span(), "IP_ADDRESS"
 
 
 def _detected(detector: Any, view: str) -> Iterator[Span]:
     for config in _configs():
         for finding in detector.scan(view, config=config):
             start, stop = finding.codepoint_range.start, finding.codepoint_range.end
-            version = finding.entity_type == "IP_ADDRESS" and _VERSION.search(view, max(0, start - 12), start)
             bare = finding.entity_type in _FORMATTED and view[start:stop].isdigit()
-            if not (version or bare or _NOT_PERSONAL_VALUE.fullmatch(view, start, stop)):
+            if not (bare or _NOT_PERSONAL_VALUE.fullmatch(view, start, stop)):
                 yield start, stop, finding.entity_type
+
+
+def _is_somebodys(view: str, match: re.Match[str]) -> bool:
+    """Return whether this is an address of a host, and no version number, slice of code, or every host's own."""
+    if "." in match[0] and _VERSION.search(view, max(0, match.start() - 12), match.start()):
+        return False
+    if _NOT_PERSONAL_VALUE.fullmatch(match[0]) or re.fullmatch("[a-f]{1,4}::[a-f]{0,4}", match[0]):
+        return False
+    try:
+        address = ip_address(match[0])
+    except ValueError:
+        return False
+    return not (address.is_loopback or address.is_unspecified or address.is_multicast)
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""Keys, passwords and tokens in a text: by the name they are given, by where they stand, or by their own form."""
+"""Keys, passwords and tokens in a text: by the name they are given, or by where they stand."""
 
 # ruff: noqa: ISC004 (the patterns of these tables are longer than a line)
 
@@ -7,6 +7,7 @@ import binascii
 import re
 from collections.abc import Iterator
 
+from gatekeeper.canaries.service_keys import SERVICE_KEY
 from gatekeeper.core.subject import SECRET_NAME, secret_parts
 
 Span = tuple[int, int, str]
@@ -16,119 +17,13 @@ Span = tuple[int, int, str]
 QUOTE = r"(?:\ue000*[\ue001-\ue0ff]|[\"'`])"
 _NO_QUOTE = r"\"'`\ue000-\ue0ff"
 
-_KEYS_OF_SERVICES = (
-    # GitHub, GitLab, other forges and registries
-    r"gh[opusr]_\w{16,}",
-    r"github_pat_\w{22,}",
-    r"gl(?:pat|cbt|dt|ft|ffct|imt|agent|oas|ptt|rt|soat|rtr|wt)-[\w.-]{16,}",
-    r"GR1348941[\w-]{20,}",
-    r"AT(?:ATT|CTT|BB)[\w=.-]{20,}",
-    r"npm_[A-Za-z0-9]{30,}",
-    r"pypi-[\w-]{40,}",
-    r"rubygems_[0-9a-f]{32,}",
-    r"CLOJARS_[a-z0-9]{50,}",
-    r"oy2[a-z0-9]{43}",
-    r"cio[A-Za-z0-9]{32}",
-    r"dckr_(?:pat|oat)_[\w-]{20,}",
-    r"AKC[a-zA-Z0-9]{20,}",
-    r"cmVmd[A-Za-z0-9]{50,}",
-    # models
-    r"(?:sk|pk|rk|csk|xai|pplx|tvly|fw|pa|fc|gsk|nvapi|pcsk|jina|e2b|r8|lsv2|"
-    r"esecret)[-_](?=[\w-]{0,60}[0-9])[\w-]{20,}",
-    r"(?:hf|api_org)_[A-Za-z0-9]{30,}",
-    # clouds
-    r"(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Z0-9])",
-    r"ABSK[A-Za-z0-9+/]{40,}={0,2}",
-    r"bedrock-api-key-[\w=+/-]{20,}",
-    r"AIza[\w-]{30,}",
-    r"GOCSPX-[\w-]{20,}",
-    r"ya29\.[\w-]{20,}",
-    r"1//0[\w-]{30,}",
-    r"[\w~.]{3}\dQ~[\w~.-]{30,}",
-    r"LTAI[A-Za-z0-9]{12,}",
-    r"AKID[A-Za-z0-9]{28,}",
-    r"do[opr]_v1_[0-9a-f]{40,}",
-    r"HRKU-[\w-]{30,}",
-    r"(?:fo1_|fm[12][ar]?_)[\w+/=-]{40,}",
-    r"rnd_[A-Za-z0-9]{20,}",
-    r"nf[pcoub]_[A-Za-z0-9]{30,}",
-    r"v1\.0-[0-9a-f]{24}-[0-9a-f]{100,}",
-    r"dapi[0-9a-f]{32}",
-    r"pscale_\w{2,10}_[\w=.-]{20,}",
-    r"dp\.(?:pt|st|sa|ct|scim|audit)\.[\w.-]{20,}",
-    r"(?:hvs|hvb|hvr)\.[\w-]{20,}",
-    r"[A-Za-z0-9]{14}\.atlasv1\.[\w=-]{40,}",
-    r"pul-[0-9a-f]{40}",
-    r"tskey-[\w-]{16,}",
-    r"sha256~[\w-]{43}",
-    r"ops_eyJ[\w+/=-]{40,}",
-    r"A3(?:-[A-Z0-9]{5,11}){4,6}",
-    # messages, mail, telephone
-    r"x(?:ox[abeoprsc]|app|wfp)-[\w.-]{10,}",
-    r"SG\.[\w-]{16,}\.[\w-]{16,}",
-    r"xk?smtpsib-[\w-]{30,}|xkeysib-[\w-]{30,}",
-    r"re_[A-Za-z0-9]{8,}_[A-Za-z0-9]{16,}",
-    r"key-[0-9a-f]{32}",
-    r"[0-9a-f]{32}-us[0-9]{1,2}",
-    r"(?:SK|AC)[0-9a-f]{32}",
-    r"[MNO][\w-]{22,27}\.[\w-]{6}\.[\w-]{27,}",
-    r"[0-9]{8,10}:AA[\w-]{32,}",
-    r"(?:EAA[A-Za-z0-9]{2}|IGQV)[A-Za-z0-9]{60,}",
-    r"oauth:[a-z0-9]{30}",
-    # payment, shops
-    r"(?:sk|rk|pk)_(?:live|test|prod)_\w{10,}",
-    r"whsec_[\w+/=]{16,}",
-    r"rzp_(?:live|test)_\w{14,}",
-    r"sq0[a-z]{3}-[\w-]{20,}|EAAA[\w-]{50,}",
-    r"shp(?:at|ca|pa|ss|ua)_[0-9a-fA-F]{32}",
-    r"access_token\$\w+\$[0-9a-z]+\$[0-9a-f]{32}",
-    r"access-(?:sandbox|development|production)-[0-9a-f-]{36}",
-    r"FLWSECK(?:_TEST)?-[\w-]{12,}",
-    r"(?:shippo|duffel)_(?:live|test)_[\w=-]{30,}",
-    r"EZ[AT]K[A-Za-z0-9]{50,}",
-    # tools of developers
-    r"gl(?:c|sa)_[\w+/=-]{30,}",
-    r"sntry[su]_[\w+/=-]{30,}",
-    r"ph[cx]_[A-Za-z0-9]{30,}",
-    r"NR(?:AK|JS|II|RA|BR|IQ)-[\w-]{16,}",
-    r"dt0[a-z][0-9]{2}\.[A-Z0-9]{24}\.[A-Z0-9]{40,}",
-    r"sq[pua]_[0-9a-f]{40}",
-    r"CCIPAT_\w{20,}",
-    r"bk[up]a_[0-9a-f]{30,}",
-    r"PMAK-[0-9a-f]{24}-[0-9a-f]{30,}",
-    r"(?:sdk|api|mob)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
-    r"lin_(?:api|oauth)_[A-Za-z0-9]{30,}",
-    r"fig[dour]_[\w-]{30,}",
-    r"ntn_[A-Za-z0-9]{40,}|secret_[A-Za-z0-9]{40,}",
-    r"pat[A-Za-z0-9]{14}\.[0-9a-f]{60,}",
-    r"sl\.(?:u\.)?[\w-]{60,}",
-    r"sb(?:p|_secret|_publishable)_[\w-]{20,}",
-    r"API-[A-Z0-9]{26}",
-    r"(?:pat|sat)\.[\w-]{22}\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{20}",
-    r"[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk",
-    r"rdme_[a-z0-9]{60,}",
-    r"[0-9]/[0-9]{16}:[0-9a-f]{32}",
-    r"y[0-3]__?[\w-]{30,}|AQVN[\w-]{35,}",
-    # of no service
-    r"(?:AGE-SECRET-KEY|AGE-PLUGIN-\w{1,20})-1?[A-Z0-9]{30,}",
-    r"ey[JI][\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*){1,3}",
-    r"eyJ[A-Za-z0-9+/]{60,}={0,2}",
-    r"\$(?:2[abxy]|5|6|7|y|apr1|argon2\w{1,2}|scrypt|pbkdf2[\w-]*)\$[\w./$,=+-]{20,}",
-    r"(?:[A-Za-z0-9]{1,16}[-_]){0,3}(?:live|prod|secret|sk|pat|apikey|api[0-9]{2}|key|token|tok|svc|oat|at|rt)[-_]"
-    r"(?=[A-Za-z]{0,30}[0-9])(?=[0-9a-f]{0,40}[A-Fg-z0-9])[A-Za-z0-9]{24,}",
-)
-"""Forms of keys by which their services mark them. Most are those of gitleaks' config/gitleaks.toml (8.30) and of
-detect-secrets 1.5, shortened to the mark and the least length; the others are in the services' own documents.
-The last row is the form that most new services choose: words, then 24 letters and digits."""
-_KEY = re.compile(rf"(?<![A-Za-z0-9])(?<![A-Za-z0-9][_-])(?:{'|'.join(_KEYS_OF_SERVICES)})")
-
 _PLACES: tuple[tuple[str, str], ...] = (
     # PEM and PuTTY, also as base64 (a Kubernetes secret) or without its end
     ("PRIVATE_KEY", r"(?s)(?P<value>-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}.*?"
      r"(?:-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|\Z))"),
     ("PRIVATE_KEY", r"(?s)Private-Lines: ?[0-9]+\s+(?P<value>.{20,5000}?)(?=Private-MAC|\Z)"),
-    ("PRIVATE_KEY", r"(?P<value>LS0tLS1CRUdJTi(?=[A-Za-z0-9+/\s]{0,80}(?:UFJJVkFURSBLRVk|QUklWQVRFIEtFW|"
-     r"BSSVZBVEUgS0VZ))"
+    ("PRIVATE_KEY", r"(?P<value>LS0tLS?[01]?CRUdJTi(?=[A-Za-z0-9+/\s]{0,80}(?:UFJJVkFURSBLRVk|QUklWQVRFIEtFW|"
+     r"BSSVZBVEUgS0VZ|UFJJVkFURS|QUklWQVRF|BSSVZBVE))"
      r"(?:[A-Za-z0-9+/=]|\s(?=[ \t]*[A-Za-z0-9+/]{16}))+)"),
     # the user and password of an address, of a command and of a file of such
     ("PASSWORD", r"(?i)(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{1,30}://(?P<value>[^\s/?#@:<>{}" + _NO_QUOTE
@@ -140,11 +35,17 @@ _PLACES: tuple[tuple[str, str], ...] = (
      + r"?[^\s:" + _NO_QUOTE + r"]{0,100}:(?P<value>[^\s" + _NO_QUOTE + r"]+)"),
     ("PASSWORD", r"\b(?:sshpass\s+-p|mysql\w*\b[^\n|;]{0,200}\s-p|redis-cli\b[^\n|;]{0,200}\s-a\s|"
      r"docker\s+login\b[^\n|;]{0,200}\s-p\s|mongo\w*\b[^\n|;]{0,200}\s-p\s|sqlcmd\b[^\n|;]{0,200}\s-P\s|"
-     r"smbclient\b[^\n|;]{0,200}%)"
+     r"smbclient\b[^\n|;]{0,200}%|az\s+login\b[^\n|;]{0,200}\s-p\s|ldap\w+\b[^\n|;]{0,200}\s-w\s|"
+     r"ssh-keygen\b[^\n|;]{0,200}\s-[NP]\s|openssl\b[^\n|;]{0,200}\s(?:-k\s|-pass(?:in|out)?\s+pass:)|"
+     r"keytool\b[^\n|;]{0,200}\s-(?:store|key)pass\s|htpasswd\s+-\w*b\w*\s+\S+\s+\S+\s|"
+     r"(?:un)?zip\b[^\n|;]{0,200}\s-P\s|7z\w?\b[^\n|;]{0,200}\s-p|unrar\b[^\n|;]{0,200}\s-p|"
+     r"net\s+use\b[^\n|;]{0,200}/user:\S+\s|kinit\b[^\n|;]{0,200}<<<|nmcli\b[^\n|;]{0,200}\spassword\s)"
      r"\s{0,2}" + QUOTE + r"?(?P<value>[^\s" + _NO_QUOTE + r"]{3,})"),
     ("PASSWORD", r"(?i)\bjdbc:oracle:\w+:(?P<value>[^\s/@]{1,80}/[^\s@]{1,80})@"),
     ("PASSWORD", r"(?i)\blogin\s+\S{1,100}\s+password\s+(?P<value>\S+)"),
     ("PASSWORD", r"(?m)^[\w.*-]+:(?:[0-9]{2,5}|\*):[\w*-]+:[\w*-]+:(?P<value>\S{4,})$"),
+    ("PASSWORD", r"\becho\s+(?:-n\s+)?" + QUOTE + r"?(?P<value>[^\s|$" + _NO_QUOTE + r"]{3,})" + QUOTE
+     + r"?\s*\|\s*(?:sudo\s+(?:-\w+\s+)*-S|docker\s+login|passwd|kinit)\b"),
     ("PASSWORD", r"\b(?:IDENTIFIED\s+(?:WITH\s+\w+\s+)?BY\s+" + QUOTE + r"?|identified by " + QUOTE
      + r")(?P<value>[^\s;" + _NO_QUOTE + r"]{3,})"),
     # headers
@@ -160,6 +61,7 @@ _PLACES: tuple[tuple[str, str], ...] = (
     ("COOKIE", r"\bcurl\b[^\n]{0,400}?\s(?:-b|--cookie)[ =]?" + QUOTE
      + r"?(?P<value>[\w.-]{1,80}=[^\n" + _NO_QUOTE + r"]{2,})"),
     # addresses that are a key
+    ("API_KEY", r"(?i)[?&](?:code|ticket|st|invite|reset|jwt|otp)=(?P<value>(?=[A-Z%+/_-]{0,60}[0-9])[\w%.~+/=-]{20,})"),
     ("API_KEY", r"(?i)\bhooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)/(?P<value>[\w/+-]{16,})"),
     ("API_KEY", r"(?i)\bdiscord(?:app)?\.com/api/(?:v[0-9]+/)?webhooks/(?P<value>[0-9]+/[\w-]{20,})"),
     ("API_KEY", r"(?i)\bwebhook\.office\.com/webhookb2/(?P<value>[\w@/-]{30,})"),
@@ -173,9 +75,9 @@ _PLACED = tuple((kind, re.compile(pattern)) for kind, pattern in _PLACES)
 _BASIC = re.compile(r"(?i)\bbasic\s+(?P<value>[a-z0-9+/_-]{6,}={0,2})")
 
 _PASSWORDS = (
-    r"(?<!no)passw(?:or)?[dt]|passphrase|pass[_-]?code|password[es]?|pwd|(?<![a-z])(?:(?:db|smtp|mail|ftp|user|root)?pass|pswd?|psw|pw)|kennwort|"
+    r"(?<!no)passw(?:or)?[dt](?: di accesso)?|passphrase|pass[_-]?code|password[es]?|pwd|(?<![a-z])(?:(?:db|smtp|mail|ftp|user|root)?pass|pswd?|psw|pw)|kennwort|"
     r"zugangscode|losung|"
-    r"mot[ _-]?de[ _-]?passe|mdp|contrase(?:ñ|n|\\u00f1)a|clave(?: de acceso)?|palavra[ -]passe|senha|"
+    r"mot[ _-]?de[ _-]?passe|mdp|contrase(?:ñ|n|\\u00f1)a|clave(?: de acceso|[ _](?:api|secreta))?|palavra[ -]passe|senha|"
     r"parola(?: d'ordine)?|"
     r"wachtwoord|l[öo]senord|passord|adgangskode|salasana|has[łl]o|heslo|jelsz[óo]|lozinka|geslo|[şs]ifre|κωδικός|"
     r"пароль|סיסמה|"
@@ -187,6 +89,9 @@ _STRONG = (
     r"client|"
     r"webhook|subscription|session|deploy|deployment|admin|application|bot|ingest|instrumentation|integration|"
     r"hmac|jwt|aes|wpa|psk|preshared|pre[_ -]shared|recovery|product|functions?|host)[_ .-]?keys?|"
+    r"code secret|jeton|cl[ée][ _](?:api|secr[eè]te|d'api|d'accès)|chiave[ _](?:api|segreta)|"
+    r"chave[ _](?:api|secreta)|sleutel|(?:api|access|アクセス|秘密)[ _-]?キー|(?:api|访问|秘密|私)[ _-]?(?:密钥|金鑰)|"
+    r"zugangsdaten|"
     r"credentials?|(?<![a-z])psk|wi-?fi[_ -]?key|(?:wlan|wi-?fi|netzwerk|sicherheits|api|zugangs)[_ -]?schlüssel"
 )
 _SUFFIX = (
@@ -215,7 +120,7 @@ _NAMED = re.compile(
     rf"[ \t]*(?:[>|][+-]?)?\n[ \t]{{0,20}})(?:</?\w{{1,10}}>\s?){{0,3}}"
     rf"|(?P<sentence>(?:\s(?i:for|für|fürs|zum|zur|von|vom|pour|du|de|del|para|per|to|of|on|im|am|at|"
     rf"in)\s[^\n.:;=?!]{{1,40}}?)?"
-    rf"\s(?:(?i:now|jetzt|neu)\s)?(?i:{_IS})(?:\s(?i:now|jetzt|still|auch))?\s?:?\s{{1,3}}|['\u2019]s\s|是|为|は)"
+    rf"\s(?:(?i:now|jetzt|neu)\s)?(?i:{_IS})(?:\s(?i:now|jetzt|still|auch))?\s?:?\s{{1,3}}|['\u2019]s\s|\s?(?:是|为|為|は|는|은)\s?)"
     rf"|(?P<option>\s{{1,3}})"
     rf")(?:{_QUOTED}|{_BARE}))"
 )
@@ -230,7 +135,8 @@ _PLACEHOLDER = re.compile(
 )
 """Values that stand for another: variables, templates, stars, `your-password`, and what an import has replaced."""
 _EXPRESSION = re.compile(
-    r"[A-Za-z_$][\w.$]*(?:\(|\[|->|\?|::).*|[A-Za-z_]\w{0,19}(?:\.[A-Za-z_]\w{0,19})+|[A-Z]\w*(?:Str|String|Type|Token)"
+    r"[A-Za-z_$][\w.$]*(?:\(|\[|->|\?|::).*|[A-Za-z_]+(?:\.[A-Za-z_]+)+|"
+    r"[A-Za-z_]\w{0,19}(?:\.\w{1,20}){0,5}\.(?i:\w{0,20}(?:pass\w{0,8}|pwd|secret|token|key|value|text|data|id|name|auth))|[A-Z]\w*(?:Str|String|Type|Token)"
 )
 _NOT_VALUES = frozenset(
     """
@@ -259,7 +165,7 @@ _CLAUSE_ENDS = re.compile(
 
 def secrets_in_text(view: str) -> Iterator[Span]:
     """Yield the keys, passwords and tokens in a text, given as `same_length` shows it; spans may overlap."""
-    yield from ((*match.span(), "API_KEY") for match in _KEY.finditer(view))
+    yield from ((*match.span(), "API_KEY") for match in SERVICE_KEY.finditer(view))
     for kind, pattern in _PLACED:
         for match in pattern.finditer(view):
             group = "value" if match["value"] is not None else 0
@@ -314,12 +220,12 @@ def _is_secret(view: str, match: re.Match[str], name: str, value: str) -> bool: 
     if _PLACEHOLDER.fullmatch(value) or lower in _NOT_VALUES or lower in name.lower().split("."):
         return False
     if (strong := _STRONG_NAME.search(name)) is None:
-        named = any(secret_parts(name)) or SECRET_NAME.match(name) is not None or re.fullmatch(f"(?i){_WEAK}", name)
-        return bool(named) and match["sign"] is not None and looks_random(value)
+        named = any(secret_parts(name)) or SECRET_NAME.match(name) is not None or re.search(rf"(?i)(?:^|\.){_WEAK}$", name)
+        return bool(named) and (match["sign"] or match["pair"]) is not None and looks_random(value)
     word = strong["strong"].lower()
     password = re.fullmatch(_PASSWORDS, word, re.IGNORECASE) is not None
     if match["option"] is not None and not (name.startswith(("-", "/")) or (quoted and password)):
-        return password and len(value) >= 6 and bool(re.fullmatch(r"(?=.*[0-9])(?=.*[A-Za-z])\S+", value))
+        return (password or looks_random(value)) and bool(re.fullmatch(r"(?=.*[0-9])(?=.*[A-Za-z])\S{6,}", value))
     if (
         (match["sign"] or "")[-1:] == ">"
         and match["sign"] not in {"=>", "->"}
