@@ -6,16 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import ip_address
+from math import inf
 from typing import Any
 
 from gatekeeper.canaries.secrets_in_text import Span, secrets_in_text
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.parse import ParseError, json_value
+from gatekeeper.core.parse import DEPTH, ParseError, json_value
 
-NOT_PERSONAL = frozenset({"DATE", "ZIP_CODE", "UUID", "DE_POSTAL_CODE", "PERSON", "IP_ADDRESS"})
+NOT_PERSONAL = frozenset({"DATE", "ZIP_CODE", "UUID", "DE_POSTAL_CODE", "PERSON", "EMAIL", "IP_ADDRESS"})
 """What the detector also knows: dates and five-digit numbers stand in most prompts and name no person.
 
-It finds PERSON only in fields of JSON that are called a name, never in sentences, and no IPv6 address after `=`.
+It finds PERSON only in fields of JSON that are called a name, never in sentences; addresses are found here.
 """
 _REPLACEMENTS = {
     "EMAIL": "person{n}@example.com",
@@ -30,7 +31,7 @@ well as the original. Everything else becomes `removed-KIND-N`."""
 
 _EMAIL = re.compile(
     r"(?:\"[^\"\n@]{1,62}\"|(?<![\w.+-])[\w.!#$%&*+=?^{|}~-]{1,64})"
-    r"@(?:[\w-]{1,63}\.){1,8}(?:[^\W\d_]{2,24}|xn--[a-z0-9-]{2,59})(?![^\W_]|@)"
+    r"(?:@|%40)(?:[\w-]{1,63}\.){1,8}(?:[^\W\d_]{2,24}|xn--[a-z0-9-]{2,59})(?![^\W_]|@)"
 )
 """Also with letters of any language, which the detector does not know."""
 _VERSION = re.compile(r"(?i)(?:(?<![a-z])(?:version|release|build|update|firmware|v)[ :=]{0,2}|[=~<>!^]=[ ]?|[~^]|[<>] )\Z")
@@ -52,14 +53,14 @@ _SAME_LENGTH = str.maketrans(
 _INVISIBLE = re.compile("[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 _ADDRESS = re.compile(
     r"(?<![A-Za-z0-9])(?:(?<![0-9]\.)(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![A-Za-z0-9]|\.[0-9])"
-    r"|(?:(?<![0-9A-Fa-f:.]:)(?<!:)|(?<=[^0-9A-Fa-f:.]:)|(?<=[A-Za-z]{2}:))(?=[0-9A-Fa-f]{0,4}:[0-9A-Fa-f]{0,4}:)"
+    r"|(?:(?<![0-9A-Fa-f:.]:)(?<!:)|(?<=[^0-9A-Fa-f:.]:)|(?<=[A-Za-z]{2}:))(?!:[^:])(?=[0-9A-Fa-f]{0,4}:[0-9A-Fa-f]{0,4}:)"
     r"[0-9A-Fa-f:]{2,39}(?:\.[0-9]{1,3}){0,3}(?![A-Za-z0-9:]|\.[0-9]))"
 )
 """Addresses of the internet's protocol, old and new, before `ipaddress` checks them."""
 _QUOTE = "\ue001"
 _OF_PARENT = frozenset({"default", "const", "enum", "example", "examples", "value"})
 """Keys of a schema or a list of variables whose value belongs to the name above or beside them."""
-_LEAST_DIGITS = 10**6
+_LEAST_NUMBER = 10**6
 _NAMED_LENGTH = 2000
 """Characters of a value that is also read as that of its name; a longer one is a text."""
 _LEAST_REPEATED = 6
@@ -101,7 +102,20 @@ class Replacer:
         pattern = re.compile(
             "|".join(rf"(?<!\w){re.escape(one)}(?!\w)" for one in sorted(again, key=len, reverse=True))
         )
-        return _map_texts(cleaned, lambda text: pattern.sub(lambda match: self._here[match[0]], text))
+        return self._again(cleaned, pattern)
+
+    def _again(self, value: Any, pattern: re.Pattern[str]) -> Any:
+        """Return *value*, which is cleaned, with what *pattern* finds of its originals replaced as well."""
+        if isinstance(value, str):
+            if (inner := _json_inside(value)) is None:
+                return pattern.sub(lambda match: self._here[match[0]], value)
+            again = self._again(inner, pattern)
+            return value if again == inner else _json_like(again, value)
+        if isinstance(value, dict):
+            return {self._again(key, pattern): self._again(item, pattern) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._again(item, pattern) for item in value]
+        return value if (instead := self._here.get(str(value).removesuffix(".0"))) is None else _digits(instead)
 
     def clean_name(self, name: str) -> str:
         """Return the *name* of a workload or a file with every personal value in it replaced."""
@@ -122,9 +136,9 @@ class Replacer:
             }
         if isinstance(value, list | tuple):
             return [self._clean(item, canary, name) for item in value]
-        if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= _LEAST_DIGITS:
-            instead = self._text(str(value), canary, name)
-            return value if instead == str(value) else int("".join(filter(str.isdecimal, instead)))
+        if isinstance(value, int | float) and abs(value) >= _LEAST_NUMBER and value == value // 1 < inf:
+            instead = self._text(str(int(value)), canary, name)
+            return value if instead == str(int(value)) else _digits(instead)
         return value
 
     def _text(self, text: str, canary: str, name: str) -> str:
@@ -191,8 +205,9 @@ def _spans_of_view(view: str) -> Iterator[Span]:
     yield from personal_numbers(view)
     yield from _detected(detector, view)
     for match in _EMAIL.finditer(view):
-        if not _NOT_PERSONAL_VALUE.fullmatch(match[0]):
-            yield *match.span(), "EMAIL"
+        start = match.start() + match[0].rfind("=") + 1  # of the field of a form or an address
+        if not _NOT_PERSONAL_VALUE.fullmatch(view, start, match.end()):
+            yield start, match.end(), "EMAIL"
     for match in _ADDRESS.finditer(view):
         if _is_somebodys(view, match):
             yield *match.span(), "IP_ADDRESS"
@@ -258,7 +273,12 @@ def _json_inside(text: str) -> Any:
     try:
         value = json_value(text, from_server=True)
     except ParseError:
-        return None
+        if text.count("[") + text.count("{") > DEPTH:
+            return None
+        try:  # with numbers of any size, which an import keeps
+            value = json.loads(text)
+        except ValueError:
+            return None
     return value if isinstance(value, dict | list) else None
 
 
@@ -269,12 +289,8 @@ def _json_like(value: Any, text: str) -> str:
     return json.dumps(value, ensure_ascii=False, indent=None if indent is None else indent[1], separators=separators)
 
 
-def _map_texts(value: Any, change: Any) -> Any:
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, dict):
-        return {change(key): _map_texts(item, change) for key, item in value.items()}
-    return [_map_texts(item, change) for item in value] if isinstance(value, list) else value
+def _digits(text: str) -> int:
+    return int("".join(filter(str.isdecimal, text)))
 
 
 def _detectors() -> tuple[Any, Any]:

@@ -22,7 +22,7 @@ _PLACES: tuple[tuple[str, str], ...] = (
     ("PRIVATE_KEY", r"(?s)(?P<value>-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}.*?"
      r"(?:-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|\Z))"),
     ("PRIVATE_KEY", r"(?s)Private-Lines: ?[0-9]+\s+(?P<value>.{20,5000}?)(?=Private-MAC|\Z)"),
-    ("PRIVATE_KEY", r"(?P<value>LS0tLS?[01]?CRUdJTi(?=[A-Za-z0-9+/\s]{0,80}(?:UFJJVkFURSBLRVk|QUklWQVRFIEtFW|"
+    ("PRIVATE_KEY", r"(?P<value>LS0tLS[1B]CRUdJTi(?=[A-Za-z0-9+/\s]{0,80}(?:UFJJVkFURSBLRVk|QUklWQVRFIEtFW|"
      r"BSSVZBVEUgS0VZ|UFJJVkFURS|QUklWQVRF|BSSVZBVE))"
      r"(?:[A-Za-z0-9+/=]|\s(?=[ \t]*[A-Za-z0-9+/]{16}))+)"),
     # the user and password of an address, of a command and of a file of such
@@ -115,7 +115,8 @@ _NAMED = re.compile(
     rf"(?i:{_NAME})(?![A-Za-z0-9])(?=(?P<gap>"
     rf"(?P<pair>{QUOTE}?\s{{0,9}}[,}}\])]{{0,2}}\s{{0,9}}{QUOTE}?(?i:value|wert){QUOTE}?\s{{0,3}}[:=]\s{{0,3}})"
     rf"|(?P<call>{QUOTE}\s{{0,3}},\s{{0,3}}(?={QUOTE})|\(\s?@?(?={QUOTE}))"
-    rf"|{QUOTE}?[\])]{{0,2}}[ \t*_]{{0,12}}(?::\s{{0,2}}[A-Za-z_][\w.\[\]?|]{{0,30}}\s{{0,2}}(?==))?"
+    rf"|{QUOTE}?[\])]{{0,2}}(?:\s(?i:for|für|of|von|vom|pour|de|du|del|para|per|di)\s[^\n.:;,=?!]{{1,30}}?|"
+    rf"\s?\([^()\n]{{1,30}}\))?[ \t*_]{{0,12}}(?::\s{{0,2}}[A-Za-z_][\w.\[\]?|]{{0,30}}\s{{0,2}}(?==))?"
     rf"(?P<sign>:=|=>|[=!]==?|=|::?|->|-(?=\s)|\|(?=\s)|(?:\s[\w:-]+=[^<>\n]{{0,80}})?>)(?:[ \t*_]{{0,12}}|"
     rf"[ \t]*(?:[>|][+-]?)?\n[ \t]{{0,20}})(?:</?\w{{1,10}}>\s?){{0,3}}"
     rf"|(?P<sentence>(?:\s(?i:for|für|fürs|zum|zur|von|vom|pour|du|de|del|para|per|to|of|on|im|am|at|"
