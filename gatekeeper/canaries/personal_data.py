@@ -34,7 +34,9 @@ _EMAIL = re.compile(
     r"(?:@|%40)(?:[\w-]{1,63}\.){1,8}(?:[^\W\d_]{2,24}|xn--[a-z0-9-]{2,59})(?![^\W_]|@)"
 )
 """Also with letters of any language, which the detector does not know."""
-_VERSION = re.compile(r"(?i)(?:(?<![a-z])(?:version|release|build|update|firmware|v)[ :=]{0,2}|[=~<>!^]=[ ]?|[~^]|[<>] )\Z")
+_VERSION = re.compile(
+    r"(?i)(?:(?<![a-z])(?:version|release|build|update|firmware|v)[ :=]{0,2}|[=~<>!^]=[ ]?|[~^]|[<>] )\Z"
+)
 """What stands before four numbers with dots that are no address."""
 _NOT_PERSONAL_VALUE = re.compile(r"[0-9]{0,3}::[0-9]{0,3}|(?://)?(?:git|hg|svn)@.*")
 """Slices of code, and the users that all repositories share."""
@@ -183,7 +185,6 @@ def _unescaped(match: re.Match[str]) -> str:
 
 def _spans(text: str, name: str) -> Iterator[Span]:
     """Yield what is found in *text*, read as the value of the key *name*; spans may overlap."""
-    detector, personal_numbers = _detectors()
     if _INVISIBLE.search(text):
         places = [place for place, char in enumerate(text) if not _INVISIBLE.match(char)]
         visible = "".join(text[place] for place in places)

@@ -22,10 +22,12 @@ _CARDS = re.compile(r"4(?:[0-9]{12}|[0-9]{15}|[0-9]{18})|5[1-5][0-9]{14}|2[2-7][
 _CARD_LENGTHS = range(12, 20)
 
 _PHONE = re.compile(
-    r"(?<![A-Za-z0-9+])(?:(?=\(?\+)|(?<![0-9][.,:/])(?<![A-Za-z0-9]-)(?<![$€£#] )|(?<=,)(?=[0-9 ]{8,20}(?:[,;\n]|$)))"
+    r"(?<![A-Za-z0-9+])(?:(?=\(?\+)|(?<![0-9][.,:/])(?<![A-Za-z0-9]-)(?<![$€£#] )|"
+    r"(?<=,)(?=[0-9 ]{8,20}(?:[,;\n]|$)))"
     r"(?:\+|\(\+?|)[0-9](?:[ ./\u2044-]{0,3}\(?[0-9]\)?|\)[ ./-]{0,2}[0-9]){5,33}(?![A-Za-z0-9]|[.:][0-9])"
 )
-_DATE = re.compile(
+_DATE_OR_FRACTION = re.compile(
+    r"0[.][0-9]+\Z|"
     r"(?:[0-3]?[0-9]([./ -])[01]?[0-9]\1(?:19|20)[0-9]{2}|(?:1[89]|20)[0-9]{2}([./ -])[01][0-9]\2[0-3][0-9])(?![0-9])"
 )
 _CALLED_PHONE = re.compile(
@@ -113,7 +115,8 @@ _CALLED_NUMBER = re.compile(
     r"(?:(?<![A-Za-z0-9])|(?<=[a-z])(?=[A-Z]))(?:(?:" + _ACRONYMS + r")|"
     r"(?i:" + _ACRONYMS + r")(?=(?i:[ _-]?(?:nr|no|num\w*|id))?(?:" + QUOTE + r"|\s?[:=>]))|"
     r"P\.? ?IVA|ИНН|СНИЛС|ЕГН|マイナンバー|身份证\w{0,2}|주민등록번호|(?i:"
-    r"ahv|avs|ssn|svnr|cpf|cpr|dni|bsn|nhs|pesel|cnic|nric|insz|partita iva|personnr|numer dowodu|c[eé]dula|mykad|citizen|id[ _-]?(?=n)|"
+    r"ahv|avs|ssn|svnr|cpf|cpr|dni|bsn|nhs|pesel|cnic|nric|insz|partita iva|personnr|numer dowodu|"
+    r"c[eé]dula|mykad|citizen|id[ _-]?(?=n)|"
     r"idnr|steuer-?id|ust-?id(?:nr)?|aadhaar|medicare|teudat zehut|my number|codice[ _-]?fiscale|personnummer|"
     r"fødselsnummer|henkilötunnus|rodné číslo|rijksregister\w*|isikukood|asmens kodas|personas kods|kennitala|"
     r"(?:social|national)[ _-]?(?:security|insurance|identity|id)|(?:sozial|renten|kranken)?versich?erungs?|"
@@ -127,7 +130,8 @@ _CALLED_NUMBER = re.compile(
     r"(?:bank[ _]?)?account|routing|sort[ _-]?code|konto|kto|cuenta|compte|rekening))"
     r"(?:[ ._-]{0,2}(?i:id|no|nr|num(?:ber|mer|[eé]ro|ero)?|nummer|code|card|n[°º]?|#)){0,2}(?![A-Za-z])"
     + QUOTE + r"?[.:#>]{0,2}\s{0,2}(?:(?i:is|ist|lautet|est|es|è|:|=|#)\s{0,3}){0,2}" + QUOTE + r"?"
-    r"(?P<value>(?=[A-Za-z]{0,6}[0-9]|[A-Z]{1,3}[ ./-][0-9])(?=(?:[ ./-]?[A-Za-z]{0,6}[ ./-]?[0-9]){6})[A-Za-z0-9](?:[ ./-]?[A-Za-z0-9]){5,24}"
+    r"(?P<value>(?=[A-Za-z]{0,6}[0-9]|[A-Z]{1,3}[ ./-][0-9])"
+    r"(?=(?:[ ./-]?[A-Za-z]{0,6}[ ./-]?[0-9]){6})[A-Za-z0-9](?:[ ./-]?[A-Za-z0-9]){5,24}"
     r"|(?=[A-Z]{0,8}[0-9][A-Z]{0,8}[0-9])[A-Z0-9]{7,12}(?![A-Za-z0-9]))"
 )  # fmt: skip
 """A number of any country where a word calls it that of a person, a document or an account."""
@@ -186,14 +190,17 @@ def _national(text: str) -> Iterator[Span]:
     for match in _CALLED_NUMBER.finditer(text):
         start, stop = match.span("value")
         value = _TAIL_WORD.sub("", match["value"])
-        if value and not _DATE.fullmatch(value):
+        if value and not _DATE_OR_FRACTION.fullmatch(value):
             yield start, stop - len(match["value"]) + len(value), "NATIONAL_ID"
 
 
 @lru_cache(maxsize=1)
 def _national_patterns() -> list[tuple[Any, re.Pattern[str]]]:
     return [
-        (import_module(f"stdnum.{module}"), re.compile(rf"(?<![A-Za-z0-9])(?<![0-9][.-])(?:{form})(?![A-Za-z0-9]|[.-][0-9])"))
+        (
+            import_module(f"stdnum.{module}"),
+            re.compile(rf"(?<![A-Za-z0-9])(?<![0-9][.-])(?:{form})(?![A-Za-z0-9]|[.-][0-9])"),
+        )
         for module, form in _NATIONAL
     ]
 
@@ -220,15 +227,14 @@ def _phones(text: str) -> Iterator[Span]:
         if _BOOK.search(text, max(0, start - 10), start):
             continue
         for written in _wholes(match[0]):
-            if not _DATE.match(written) and _is_phone(written, called=called):
+            if not _DATE_OR_FRACTION.match(written) and _is_phone(written, called=called):
                 stop = start + len(written)
                 yield start, stop, "PHONE"
                 break
 
 
 def _wholes(written: str) -> Iterator[str]:
-    """Yield what may be a telephone number: all of *written*; and where that is too long, its first groups, shortest
-    first: the next number begins after it."""
+    """Yield what may be a telephone number: all of *written*; where too long, its first groups."""
     yield written
     if sum(map(str.isdigit, written)) > _PHONE_LONGEST:
         yield from (written[: gap.start()] for gap in re.finditer(r"[^0-9]+(?=[0-9(])", written))
@@ -238,8 +244,6 @@ def _wholes(written: str) -> Iterator[str]:
 def _is_phone(written: str, *, called: bool) -> bool:
     """Return whether a number is one of any country's: *called* so by the word before it, or by its own form."""
     digits = re.sub(r"[^0-9]", "", written)
-    if re.fullmatch(r"0[.][0-9]+", written):
-        return False
     if written.lstrip("(").startswith("+"):
         return _is_possible(f"+{digits}") or _is_possible("+" + digits.replace("0", "", 1))
     if digits.startswith("00"):
@@ -275,5 +279,9 @@ def _regions() -> tuple[list[str], list[str]]:
     """Return the regions where national numbers begin with 0, and all of them."""
     every = sorted(phonenumbers.SUPPORTED_REGIONS)
     metadata = {region: phonenumbers.PhoneMetadata.metadata_for_region(region) for region in every}
-    trunk = [region for region, known in metadata.items() if known is not None and (known.national_prefix or "").startswith(_TRUNK)]
+    trunk = [
+        region
+        for region, known in metadata.items()
+        if known is not None and (known.national_prefix or "").startswith(_TRUNK)
+    ]
     return [*trunk, "IT", "CI"], every  # of these two the 0 is a part of the number

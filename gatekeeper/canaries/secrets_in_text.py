@@ -61,7 +61,8 @@ _PLACES: tuple[tuple[str, str], ...] = (
     ("COOKIE", r"\bcurl\b[^\n]{0,400}?\s(?:-b|--cookie)[ =]?" + QUOTE
      + r"?(?P<value>[\w.-]{1,80}=[^\n" + _NO_QUOTE + r"]{2,})"),
     # addresses that are a key
-    ("API_KEY", r"(?i)[?&](?:code|ticket|st|invite|reset|jwt|otp)=(?P<value>(?=[A-Z%+/_-]{0,60}[0-9])[\w%.~+/=-]{20,})"),
+    ("API_KEY", r"(?i)[?&](?:code|ticket|st|invite|reset|jwt|otp)="
+     r"(?P<value>(?=[A-Z%+/_-]{0,60}[0-9])[\w%.~+/=-]{20,})"),
     ("API_KEY", r"(?i)\bhooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)/(?P<value>[\w/+-]{16,})"),
     ("API_KEY", r"(?i)\bdiscord(?:app)?\.com/api/(?:v[0-9]+/)?webhooks/(?P<value>[0-9]+/[\w-]{20,})"),
     ("API_KEY", r"(?i)\bwebhook\.office\.com/webhookb2/(?P<value>[\w@/-]{30,})"),
@@ -75,9 +76,11 @@ _PLACED = tuple((kind, re.compile(pattern)) for kind, pattern in _PLACES)
 _BASIC = re.compile(r"(?i)\bbasic\s+(?P<value>[a-z0-9+/_-]{6,}={0,2})")
 
 _PASSWORDS = (
-    r"(?<!no)passw(?:or)?[dt](?: di accesso)?|passphrase|pass[_-]?code|password[es]?|pwd|(?<![a-z])(?:(?:db|smtp|mail|ftp|user|root)?pass|pswd?|psw|pw)|kennwort|"
+    r"(?<!no)passw(?:or)?[dt](?: di accesso)?|passphrase|pass[_-]?code|password[es]?|pwd|"
+    r"(?<![a-z])(?:(?:db|smtp|mail|ftp|user|root)?pass|pswd?|psw|pw)|kennwort|"
     r"zugangscode|losung|"
-    r"mot[ _-]?de[ _-]?passe|mdp|contrase(?:ñ|n|\\u00f1)a|clave(?: de acceso|[ _](?:api|secreta))?|palavra[ -]passe|senha|"
+    r"mot[ _-]?de[ _-]?passe|mdp|contrase(?:ñ|n|\\u00f1)a|clave(?: de acceso|[ _](?:api|secreta))?|"
+    r"palavra[ -]passe|senha|"
     r"parola(?: d'ordine)?|"
     r"wachtwoord|l[öo]senord|passord|adgangskode|salasana|has[łl]o|heslo|jelsz[óo]|lozinka|geslo|[şs]ifre|κωδικός|"
     r"пароль|סיסמה|"
@@ -221,7 +224,9 @@ def _is_secret(view: str, match: re.Match[str], name: str, value: str) -> bool: 
     if _PLACEHOLDER.fullmatch(value) or lower in _NOT_VALUES or lower in name.lower().split("."):
         return False
     if (strong := _STRONG_NAME.search(name)) is None:
-        named = any(secret_parts(name)) or SECRET_NAME.match(name) is not None or re.search(rf"(?i)(?:^|\.){_WEAK}$", name)
+        named = (
+            any(secret_parts(name)) or SECRET_NAME.match(name) is not None or re.search(rf"(?i)(?:^|\.){_WEAK}$", name)
+        )
         return bool(named) and (match["sign"] or match["pair"]) is not None and looks_random(value)
     word = strong["strong"].lower()
     password = re.fullmatch(_PASSWORDS, word, re.IGNORECASE) is not None

@@ -1,5 +1,7 @@
 """Keys of services by the forms that mark them."""
 
+# ruff: noqa: ISC004 (the patterns of this table are longer than a line)
+
 import re
 
 _FORMS = (

@@ -3,6 +3,7 @@
 import base64
 import json
 import random
+import re
 import string
 from collections.abc import Callable, Iterator
 
@@ -353,7 +354,123 @@ def test_no_promised_value_is_left(wrapped: str) -> None:
     assert {} == left
 
 
+BESIDE: dict[str, Callable[[str], str]] = {
+    "Chinese": lambda value: f"我的号码是{value}请记录",
+    "Japanese": lambda value: f"番号\uff1a{value}です。",
+    "Korean": lambda value: f"번호는 {value}입니다",
+    "underscores": lambda value: f"_{value}_",
+    "long dashes": lambda value: f"Kunde—{value}—offen",
+    "commas": lambda value: f"id,number,city\nx,{value},y",
+    "a colon": lambda value: f"Ref:{value}",
+    "a slash": lambda value: f"Kunde/{value}/offen",
+    "tags": lambda value: f"<v>{value}</v>",
+    "itself": lambda value: f"{value} {value}",
+    "invisible characters": "\u200b".join,
+}
+
+
+@pytest.mark.parametrize("beside", BESIDE)
+def test_a_value_is_found_beside_anything(beside: str) -> None:
+    """
+    A number or key that is found by its form is found whatever stands directly before, behind and inside it.
+    """
+    by_form = {name: value for name, value in NUMBERS.items() if not re.search("[A-Za-z]{3}[a-z]* |:", value)}
+    by_form |= {name: value for name, value in FORMS.items() if "/" not in value}
+    left = {}
+    for name, value in by_form.items():
+        cleaned = Replacer().clean({"content": BESIDE[beside](value)}, "chat-001")["content"]
+        if value in cleaned or BESIDE[beside](value) == cleaned:
+            left[name] = cleaned
+
+    assert 80 < len(by_form)
+    assert {} == left
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "password = {}",
+        "Mein Passwort ist {}",
+        "https://x.org/?token={}",
+        "password for admin: {}",
+        "password (admin): {}",
+        "パスワードは{}です",
+        "비밀번호는 {}",
+        "clé API : {}",
+        "API-Schlüssel: {}",
+        "unzip -P {} a.zip",
+        "keytool -storepass {} -list",
+        "ldapsearch -D cn=x -w {}",
+        "echo '{}' | sudo -S ls",
+        "db.host:5432:shop:bob:{}",
+    ],
+)
+@pytest.mark.parametrize("password", ["Sommer24.abc", "Sommer24!abc"])
+def test_a_password_is_found_in_the_first_line_of_a_message(form: str, password: str) -> None:
+    """
+    The key `content` of a message is no name of a password, and does not hide where a line begins; a dot in it is none
+    of code.
+    """
+    cleaned = Replacer().clean({"content": form.format(password)}, "chat-001")
+
+    assert password not in cleaned["content"]
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("socialSecurityNumber", "175064676"),
+        ("employeeSsn", 175064676),
+        ("nationalIdNumber", "1405815029"),
+        ("cpr", 1405815029),
+        ("numeroCedula", "50699280389"),
+        ("codiceFiscale", "175064676"),
+        ("customerPhone", "612 34 15 77"),
+        ("msisdn", "34612341577"),
+    ],
+)
+def test_a_number_is_found_by_a_name_in_camel_case(name: str, number: str | int) -> None:
+    """
+    Keys of JSON, fields and tags call a number what a sentence calls it, in their own spelling.
+    """
+    for value in ({name: number}, f"{name}: {number}", f"<{name}>{number}</{name}>"):
+        assert str(number) not in json.dumps(Replacer().clean({"arguments": value}, "tools-001"))
+
+
+def test_a_number_is_replaced_wherever_its_canary_has_it() -> None:
+    """
+    A number that a sentence calls an account's is replaced in arguments and schemas, too, which stay valid JSON.
+    """
+    canary = {
+        "content": "My account number is 41410034.",
+        "arguments": json.dumps({"a": 41410034, "b": 41410034.0, "seed": 12345678901234567890123}),
+        "schema": {"default": 41410034, "const": True},
+    }
+
+    cleaned = Replacer().clean(canary, "tools-001")
+
+    assert "41410034" not in json.dumps(cleaned)
+    assert 12345678901234567890123 == json.loads(cleaned["arguments"])["seed"]
+    assert cleaned["schema"]["const"] is True
+
+
+def test_an_address_of_the_web_keeps_its_host() -> None:
+    """
+    Of an address with a mail address in it, as it is or with %40, the mail address alone is replaced.
+    """
+    for at in ("@", "%40"):
+        cleaned = Replacer().clean(f"https://shop.example.org/?user=jana{at}firma.ch&page=2", "chat-001")
+
+        assert "https://shop.example.org/?user=person1@example.com&page=2" == cleaned
+
+
 KEPT = r"""
+ISBN 0-306-40615-2
+127.0.0.1 and ::1, 0.0.0.0
+the-risk-pa-2024-some-long-slug-with-words-3
+pk_users_2024_created_at_idx_on_tables
+pass rate 99.5 of 1000000 tests, the vat of 2019-2020
+x = 0.0791280794241882
 version 1.2.3 of 2024-01-02, 12.11.2024, 03/04/2025, 01.02.2024 08:30
 Python 3.11.7, numpy==2.1.3, v10.0.19041.1237, node 18.17.0
 The secret of success is patience.
@@ -548,6 +665,11 @@ def test_a_secret_is_replaced_wherever_its_canary_has_it() -> None:
         "://a:",
         "-----BEGIN PRIVATE KEY-----",
         "A1",
+        "密码是",
+        "token=a",
+        "044 668 18 00 ",
+        "1:",
+        "openssl ",
     ],
 )
 def test_no_text_takes_long(unit: str) -> None:
