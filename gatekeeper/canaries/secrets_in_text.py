@@ -180,6 +180,7 @@ def secrets_in_text(view: str) -> Iterator[Span]:
     for match in _BASIC.finditer(view):
         if _is_user_and_password(match["value"]):
             yield *match.span("value"), "AUTHORIZATION"
+    word_ends = 0  # of the last word that is longer than what is judged of it: all names in it have the same end
     for match in _NAMED.finditer(view):
         group = "bare" if match["quoted"] is None else "quoted"
         start, stop = match.span(group)
@@ -188,8 +189,9 @@ def secrets_in_text(view: str) -> Iterator[Span]:
         if group == "bare":
             stop = _end_of_bare(view, match, name, start, stop)
         if stop > start and _is_secret(view, match, name, view[start:stop]):
-            rest = _REST.match(view, stop) if stop - start > _JUDGED else None
-            yield start, stop if rest is None else rest.end(), "PASSWORD"
+            if stop - start > _JUDGED and stop > word_ends and (rest := _REST.match(view, stop)) is not None:
+                word_ends = rest.end()
+            yield start, max(stop, word_ends) if stop - start > _JUDGED else stop, "PASSWORD"
 
 
 def _is_user_and_password(text: str) -> bool:
