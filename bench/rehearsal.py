@@ -28,13 +28,14 @@ from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.verdict.case import Case, compared_in_sweep, needs_after
 from gatekeeper.analysis.verdict.conclude import conclude, lacking_for_routing
 from gatekeeper.analysis.verdict.host_checks import host_segment
+from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.backends.scripted.backend import ScriptedBackend, readings
 from gatekeeper.backends.scripted.script import Script
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Generation, HostSample, Reading, StoredRecords
 from gatekeeper.core.slo import Profile, Slo
 from gatekeeper.core.system import inputs
-from gatekeeper.core.verdict import Outcome, Verdict
+from gatekeeper.core.verdict import Outcome
 from gatekeeper.run.after_soak import SENDERS
 from gatekeeper.run.requests import Client, PassTask, SoakTask
 from gatekeeper.run.stages.routing_pass import send_routing_requests

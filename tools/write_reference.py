@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT))  # run as a script, Python looks in tools/ alone
 
 import click  # noqa: E402
 
+from gatekeeper.analysis.verdict import run_verdict  # noqa: E402
 from gatekeeper.backends.dialect import Dialect  # noqa: E402
 from gatekeeper.cli.main import gatekeeper  # noqa: E402
 from gatekeeper.core import manifest, verdict  # noqa: E402
@@ -212,12 +213,18 @@ def _attribute_docs(of: type) -> dict[str, str]:
     return found
 
 
+FAILED = run_verdict.WorkloadOutcome.FAILED
+CHECK = verdict.Check("", "", 0.0, verdict.Outcome.PASS, "", "", "", scope="", population=verdict.Bounds(0.0, 0.0))
 VERDICT: tuple[tuple[str, Any, dict[str, str]], ...] = (
-    ("verdict.json", verdict.Verdict("", "", "", (), incomplete="-", routing={"-": "-"}), {}),
-    ("A workload", verdict.WorkloadVerdict("", "", {}, (), required=True, because=""), {"speculation": "required"}),
-    ("A check", verdict.Check("", "", 0.0, verdict.Outcome.PASS, "", "", "", 0.0, 0.0, 0.0, 0, "", {}, ""), {}),
-    ("An abandoned step", verdict.AbandonedStep("", {}, "", (), ""), {}),
-    ("A transition", verdict.Transition("", "", {}, {}, ""), {"from": "before", "to": "after"}),
+    ("verdict.json", run_verdict.Verdict("", "", "", (), incomplete="-", routing=verdict.Missing("")), {}),
+    (
+        "A workload",
+        run_verdict.WorkloadVerdict("", FAILED, {}, (), required=True, because=""),
+        {"speculation": "required"},
+    ),
+    ("A check", CHECK, {}),
+    ("An abandoned step", run_verdict.AbandonedStep("", {}, FAILED, (), ""), {}),
+    ("A transition", run_verdict.Transition("", "", {}, {}, ""), {"from": "before", "to": "after"}),
     ("A finding", verdict.Finding("", "", ""), {}),
 )
 """The objects of verdict.json, each with one that has every key, and the attributes that other keys show."""

@@ -78,7 +78,9 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
         from gatekeeper.run import load  # noqa: PLC0415
 
         verdict = load.judge(run)
-        regions = {workload.name: workload.region for workload in verdict.workloads if workload.region}
+        regions = {
+            workload.name: workload.region.document() for workload in verdict.workloads if workload.region is not None
+        }
         show(regions, region_text.render(verdict), as_json=as_json)
         return
     if not entries:

@@ -1,7 +1,7 @@
 """The raw records of a run: answers, forced passes, near-ties, host samples and events, one JSON line each."""
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -9,6 +9,8 @@ from typing import Annotated, Any, Generic, NamedTuple, TypeVar, overload
 
 Setting = tuple[tuple[str, Any], ...]
 """Sorted (knob, value) pairs; `draft` is None for plain decoding."""
+Knobs = Mapping[str, Any]
+"""The values of knobs, by the knob's name, as documents write a setting."""
 
 
 def setting(**knobs: Any) -> Setting:

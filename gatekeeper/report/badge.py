@@ -2,8 +2,8 @@
 
 import json
 
+from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
 from gatekeeper.core.text import counted, one_line
-from gatekeeper.core.verdict import Verdict
 from gatekeeper.report.data.decision import short_ratio, speed_up
 from gatekeeper.report.html.markup import el
 from gatekeeper.report.phrases import spaced
@@ -18,16 +18,24 @@ CHARACTER, PAD, HEIGHT = 6.6, 12, 20
 
 def message(verdict: Verdict) -> str:
     """Return what the badge says: each workload's speed where drafting is on, else the outcome."""
-    on = [one for one in verdict.workloads if one.outcome == "promoted"]
+    on = [one for one in verdict.workloads if one.outcome is WorkloadOutcome.PROMOTED]
     speeds = [f"{one.name} {short_ratio(seen.center)}" for one in on if (seen := speed_up(one)) is not None]
-    text = one_line(", ".join(speeds)) if verdict.outcome == "promoted" and speeds else spaced(verdict.outcome)
+    text = (
+        one_line(", ".join(speeds))
+        if verdict.outcome is WorkloadOutcome.PROMOTED and speeds
+        else spaced(verdict.outcome)
+    )
     if len(text) > LONGEST:
         text = f"drafting on for {counted(len(on), 'workload')}"
     return text if verdict.grade == "certification" else f"{verdict.grade}: {text}"
 
 
 def _colour(verdict: Verdict) -> str:
-    return DEMO if verdict.grade != "certification" and verdict.outcome == "promoted" else COLOURS[verdict.outcome]
+    return (
+        DEMO
+        if verdict.grade != "certification" and verdict.outcome is WorkloadOutcome.PROMOTED
+        else COLOURS[verdict.outcome]
+    )
 
 
 def render(verdict: Verdict) -> str:

@@ -7,6 +7,7 @@ from gatekeeper.core.metrics import ALL
 from gatekeeper.core.metrics.metric import Metric, Sight
 from gatekeeper.core.text import aligned, counted, describe_setting
 from gatekeeper.core.units import show, show_bytes, show_memory, show_seconds
+from gatekeeper.core.verdict import Estimate
 from gatekeeper.report.comparison import change, figure
 from gatekeeper.report.data.glossary import GlossaryEntry
 from gatekeeper.report.phrases import ratio, spaced
@@ -69,7 +70,7 @@ def choices(document: dict[str, Any]) -> str:
     for name, choice in document["workloads"].items():
         lines.append(f"{name}: {describe_setting(choice['setting'])}; {choice['because']}")
         for one in choice["settings"]:
-            seen = ratio(one) if one["ratio"] else one["because"]
+            seen = ratio(Estimate.of(one, "ratio")) if one["ratio"] else one["because"]
             accepted = one["acceptance_rate"]
             rate = "" if accepted is None else f", acceptance {accepted:.2f}"
             lines.append(f"    {one['trial']:<28} {seen}{rate}, {one['n']} canaries")
@@ -187,7 +188,7 @@ def history(document: Mapping[str, Any]) -> str:
             lines.append(f"  {run['at'][:16]}Z  {spaced(run['outcome'])}{grade}{memory}  {run['run']}")
             lines += [f"    not trusted: {run['trouble']}"] if run["trouble"] else []
             for name, one in run["workloads"].items():
-                figures = [f"{ratio(one['speed'], 'center')} against plain"] if one["speed"] else []
+                figures = [f"{ratio(Estimate.of(one['speed']))} against plain"] if one["speed"] else []
                 if one["acceptance_rate"]:
                     figures.append(f"acceptance {figure(one['acceptance_rate'], 'acceptance_rate')}")
                 lines.append(f"    {name}: {spaced(one['outcome'])}, {describe_setting(one['setting'])}")
@@ -211,7 +212,7 @@ def _sparklines(runs: Sequence[Mapping[str, Any]]) -> list[str]:
             seen = [run["workloads"][name] for run in mine if name in run["workloads"]]
             speeds = [one["speed"]["center"] if one["speed"] else None for one in seen]
             known = [one for one in seen if one["speed"]]
-            latest = ratio(known[-1]["speed"], "center") if known else "not measured"
+            latest = ratio(Estimate.of(known[-1]["speed"])) if known else "not measured"
             bound = f"bound {known[-1]['bound']:g}x" if known and known[-1]["bound"] is not None else ""
             count = f"{sum(one['outcome'] == 'promoted' for one in seen)} of {len(seen)} promoted"
             rows.append((name, _sparkline(speeds), latest, bound, count, host))

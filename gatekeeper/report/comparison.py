@@ -8,6 +8,7 @@ from typing import Any
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.text import aligned, counted, describe_setting
 from gatekeeper.core.units import show
+from gatekeeper.core.verdict import Estimate
 from gatekeeper.report.phrases import interval, spaced
 
 MARKER = "<!-- gatekeeper -->"
@@ -184,4 +185,4 @@ def figure(seen: Mapping[str, Any] | None, metric: str) -> str:
     if not seen:
         return "-"
     known = seen["lo"] == seen["hi"] and not BY_NAME[metric].relative
-    return show(seen["center"], BY_NAME[metric].unit) if known else interval(seen, metric)
+    return show(seen["center"], BY_NAME[metric].unit) if known else interval(Estimate.of(seen), metric)

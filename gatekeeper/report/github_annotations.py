@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome
 from gatekeeper.core import toml_file
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.text import describe_setting, printable_error
@@ -29,10 +30,10 @@ def render(decision: Decision, slo: Slo, text: str, file: str) -> str:
     for workload in verdict.workloads:
         if workload.name in named:
             continue
-        if workload.outcome in {"failed", "unproven"} and not verdict.incomplete:
+        if workload.outcome in {WorkloadOutcome.FAILED, WorkloadOutcome.UNPROVEN} and not verdict.incomplete:
             title = f"{workload.name}: {workload.outcome}"
             found.append((1, command("error", workload.because, file, _workload_line(slo, text, workload.name), title)))
-        if workload.outcome == "graded_back":
+        if workload.outcome is WorkloadOutcome.GRADED_BACK:
             kind, rank = ("error", 0) if workload.required else ("notice", 3)
             title = f"{workload.name}: graded back to plain decoding"
             line = _workload_line(slo, text, workload.name)

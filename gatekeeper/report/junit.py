@@ -8,9 +8,10 @@ import re
 from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
+from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.text import describe_setting, without_commands
 from gatekeeper.core.units import show
-from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import decide
 from gatekeeper.report.data.objective_rows import ObjectiveRow
@@ -30,9 +31,11 @@ def render(verdict: Verdict) -> str:
     for workload in verdict.workloads:
         suite = ET.SubElement(root, "testsuite", name=workload.name)
         case = _case(suite, f"{verdict.slo}.{workload.name}", "outcome")
-        if workload.outcome == "failed" or (workload.required and workload.outcome == "graded_back"):
+        if workload.outcome is WorkloadOutcome.FAILED or (
+            workload.required and workload.outcome is WorkloadOutcome.GRADED_BACK
+        ):
             _bad(case, "failure", _outcome(workload), workload.because)
-        elif workload.outcome == "unproven":
+        elif workload.outcome is WorkloadOutcome.UNPROVEN:
             _bad(case, "error", _outcome(workload), workload.because)
         _check_cases(suite, f"{verdict.slo}.{workload.name}", workload.checks)
         _given_up_cases(
@@ -68,7 +71,7 @@ def _outcome(workload: WorkloadVerdict) -> str:
 def _seconds(workload: WorkloadVerdict) -> float:
     """Return the seconds of all soaks of a workload."""
     measured = (workload.measured, *(step.measured for step in workload.steps))
-    return sum(float(one.get("soak_seconds", 0.0)) for one in measured)
+    return sum(soak.soak_seconds or 0.0 for soak in measured)
 
 
 def _set_time(suite: ET.Element, seconds: float) -> None:

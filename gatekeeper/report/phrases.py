@@ -1,13 +1,18 @@
 """The phrases that all reports share: outcome signs, figures with intervals, and the sentences about a verdict."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gatekeeper.analysis.sweep.choice import Choice
+from gatekeeper.analysis.sweep.knob_effects import KnobEffect
+from gatekeeper.analysis.sweep.routing import Routing
+from gatekeeper.analysis.verdict.measured import Measured
+from gatekeeper.analysis.verdict.run_verdict import Transition, Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.text import KNOB_NAMES, counted, describe_setting, last_part, listed
 from gatekeeper.core.units import show, show_seconds, show_span
-from gatekeeper.core.verdict import Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict
+from gatekeeper.core.verdict import Check, Estimate, Finding, Outcome, rounded
 from gatekeeper.report.data.decision import SpeedUp, WorkloadSummary, rate, speed_up
 from gatekeeper.report.data.objective_rows import ObjectiveRow
 
@@ -60,36 +65,36 @@ def about(check: Check) -> str:
     if check.scope != "frozen":
         return "for prompts like these" if check.scope else ""
     others = check.population
-    if not others or others["lo"] is None or others["hi"] is None:
+    if others is None or others.lo is None or others.hi is None:
         return "on these canaries"
-    return f"on these canaries; for prompts like these {BY_NAME[check.metric].show_range(others['lo'], others['hi'])}"
+    return f"on these canaries; for prompts like these {BY_NAME[check.metric].show_range(others.lo, others.hi)}"
 
 
 def scopes(check: Check) -> list[str]:
     """Write the interval for these canaries and the one for prompts like them, a line each; nothing if counted."""
     others = check.population
-    if check.scope != "frozen" or not others or others["lo"] is None or others["hi"] is None:
+    if check.scope != "frozen" or others is None or others.lo is None or others.hi is None:
         return [about(check)] if check.scope else []
     assert check.lo is not None
     assert check.hi is not None
     write = BY_NAME[check.metric].show_range
     lines = [f"these canaries: {write(check.lo, check.hi)} (this decides)"]
-    lines.append(f"prompts like them: {write(others['lo'], others['hi'])}")
-    if check.hi - check.lo > others["hi"] - others["lo"]:
+    lines.append(f"prompts like them: {write(others.lo, others.hi)}")
+    if check.hi - check.lo > others.hi - others.lo:
         lines.append("The first is wider because few canaries were repeated: their noise is known only roughly.")
     return lines
 
 
-def interval(figure: Mapping[str, Any], metric: str) -> str:
+def interval(figure: Estimate, metric: str) -> str:
     """Write a measured figure of a metric with its interval; one relative to plain decoding is in percent."""
     if BY_NAME[metric].relative:
-        return f"{figure['center']:+.1%} [{figure['lo']:+.1%}, {figure['hi']:+.1%}]"
-    return show_span(figure["center"], figure["lo"], figure["hi"], BY_NAME[metric].unit)
+        return f"{figure.center:+.1%} [{figure.lo:+.1%}, {figure.hi:+.1%}]"
+    return show_span(figure.center, figure.lo, figure.hi, BY_NAME[metric].unit)
 
 
-def ratio(figure: Mapping[str, Any], center: str = "ratio") -> str:
+def ratio(figure: Estimate) -> str:
     """Write a ratio to plain decoding, or of two settings, with its interval: 1.31x [1.22, 1.38]."""
-    return f"{figure[center]:.2f}x [{figure['lo']:.2f}, {figure['hi']:.2f}]"
+    return f"{figure.center:.2f}x [{figure.lo:.2f}, {figure.hi:.2f}]"
 
 
 def step(transition: Transition, arrow: str = "→") -> str:
@@ -148,23 +153,23 @@ def lede(page: "PageData") -> str:
             f"This run was interrupted {page.unfinished}. The measurements so far are shown below; they are not a "
             "verdict. To continue, run the same command with --resume --output RUN_DIR."
         )
-    speculating = [one.name for one in verdict.workloads if one.outcome == "promoted"]
+    speculating = [one.name for one in verdict.workloads if one.outcome is WorkloadOutcome.PROMOTED]
     count = f"Drafting on for {len(speculating)} of {counted(len(verdict.workloads), 'workload')}"
-    if verdict.outcome == "promoted":
-        plain = [one.name for one in verdict.workloads if one.outcome != "promoted"]
+    if verdict.outcome is WorkloadOutcome.PROMOTED:
+        plain = [one.name for one in verdict.workloads if one.outcome is not WorkloadOutcome.PROMOTED]
         rest = f"; drafting off for {listed(plain)} (optional)" if plain else ""
         demo = " The soak was too short for a certificate: this is a demo." if verdict.grade == "demo" else ""
         return f"Safe to deploy policy.toml: every check passed. {count}{rest}.{demo}"
-    if verdict.outcome == "unproven":
+    if verdict.outcome is WorkloadOutcome.UNPROVEN:
         gaps = counted(len(page.gaps), "open point")
         return f"Nothing changes: the evidence is not sufficient. See the {gaps} under “What was not proven”."
-    failed = [one.name for one in verdict.workloads if one.outcome == "failed"]
+    failed = [one.name for one in verdict.workloads if one.outcome is WorkloadOutcome.FAILED]
     failed += ["the host"] if any(one.outcome is Outcome.FAIL for one in verdict.host_checks) else []
-    if verdict.outcome == "failed":
-        drafting = any(one.outcome == "failed" and one.setting.get("draft") for one in verdict.workloads)
+    if verdict.outcome is WorkloadOutcome.FAILED:
+        drafting = any(one.outcome is WorkloadOutcome.FAILED and one.setting.get("draft") for one in verdict.workloads)
         where = "An" if drafting else "Even with plain decoding an"
         return f"{where} objective is not met: {listed(failed)}. {count}."
-    back = [one.name for one in verdict.workloads if one.required and one.outcome == "graded_back"]
+    back = [one.name for one in verdict.workloads if one.required and one.outcome is WorkloadOutcome.GRADED_BACK]
     verb = "requires" if len(back) == 1 else "require"
     return f"{listed(back)} {verb} speculation but had to be graded back to plain decoding. {count}."
 
@@ -204,59 +209,68 @@ def row_measured(row: ObjectiveRow) -> str:
     return f"{said}; with {describe_setting(row.setting)}{more}"
 
 
-def account(choice: Mapping[str, Any]) -> list[str]:
+def account(choice: Choice | None) -> list[str]:
     """Explain in a line each why the setting is fast or slow, what each knob does, and what concurrency changes.
 
     Where plain decoding was chosen, the setting is the best one of the sweep.
     """
-    explained = [one for one in choice.get("settings", ()) if one.get("model")]
-    chosen = {knob: value for knob, value in choice.get("setting", {}).items() if value is not None}
-    mine = [one for one in explained if chosen and chosen.items() <= one["setting"].items()]
-    about = (mine or sorted(explained, key=lambda one: -(one["ratio"] or 0.0)))[:1]
-    label = "why" if mine else "".join(f"best draft setting, {describe_setting(one['setting'])}" for one in about)
-    lines = [f"{label}{_doubt(one)}: {one['model']['because']}" for one in about]
-    if effects := choice.get("effects"):
-        lines.append("knobs: " + "; ".join(_effect(one) for one in effects))
-    if turned := choice.get("concurrency"):
-        lines.append(f"concurrency: {turned['says']}")
+    if choice is None:
+        return []
+    explained = [result for result in choice.results if result.model is not None]
+    chosen = {knob: value for knob, value in choice.setting if value is not None}
+    own = [result for result in explained if chosen and chosen.items() <= dict(result.trial.setting).items()]
+    best_first = sorted(explained, key=lambda result: -(result.shown.center if result.shown is not None else 0.0))
+    lines = []
+    for result in (own or best_first)[:1]:
+        label = "why" if own else f"best draft setting, {describe_setting(dict(result.trial.setting))}"
+        assert result.model is not None
+        lines.append(f"{label}{_doubt(result.shown)}: {result.model.because}")
+    if choice.effects:
+        lines.append("knobs: " + "; ".join(_effect(effect) for effect in choice.effects))
+    if choice.concurrency is not None:
+        lines.append(f"concurrency: {choice.concurrency.says}")
     return lines
 
 
-def _doubt(one: Mapping[str, Any]) -> str:
+def _doubt(figure: Estimate | None) -> str:
     """Say that a ratio is not decided, so that its explanation is none either; nothing where it is."""
-    if one["ratio"] is None or not one["lo"] <= 1 <= one["hi"]:
+    if figure is None or not figure.lo <= 1 <= figure.hi:
         return ""
-    return f" (not decided: {one['lo']:.2f}x to {one['hi']:.2f}x)"
+    return f" (not decided: {figure.lo:.2f}x to {figure.hi:.2f}x)"
 
 
-def _effect(one: Mapping[str, Any]) -> str:
+def _effect(effect: KnobEffect) -> str:
     """Write a knob's main effect: the value with the largest one, its size and its interval, against the default."""
-    known = [value for value in one["values"] if value["factor"]]
-    most = max(known, key=lambda value: max(value["factor"], 1 / value["factor"]), default=None)
-    name = KNOB_NAMES.get(one["knob"], one["knob"])
-    if most is None:
-        return f"{name}: {one['says']}"
-    value, default = (str(last_part(one)) if one is not None else "unset" for one in (most["value"], one["default"]))
-    if most["lo"] <= 1 <= most["hi"]:
-        return f"{name}: {one['says']}, {value} against {default} is {ratio(most, 'factor')}"
-    size, low, high = (f"{100 * abs(change - 1):.0f}" for change in (most["factor"], most["lo"], most["hi"]))
-    if most["factor"] < 1:
+    name = KNOB_NAMES.get(effect.knob, effect.knob)
+    factors = [(value, factor.rounded()) for value, factor in effect.measured if factor.center]
+    if not factors:
+        return f"{name}: {effect.says}"
+    largest, factor = max(factors, key=lambda pair: max(pair[1].center, 1 / pair[1].center))
+    value, default = (str(last_part(knob)) if knob is not None else "unset" for knob in (largest, effect.default))
+    if factor.lo <= 1 <= factor.hi:
+        return f"{name}: {effect.says}, {value} against {default} is {ratio(factor)}"
+    size, low, high = (f"{100 * abs(change - 1):.0f}" for change in (factor.center, factor.lo, factor.hi))
+    if factor.center < 1:
         return f"{name} {value} is {size} % slower than {default} ({high} to {low} %)"
     return f"{name} {value} is {size} % faster than {default} ({low} to {high} %)"
 
 
 def routing(verdict: Verdict) -> str:
     """Write what the routes gain against one setting for all workloads; empty where the sweep does not show it."""
-    seen = verdict.routing
-    if "gain" not in seen:
-        return f"routing: {seen['because']}" if seen else ""
-    mix, single = show(seen["policy_throughput"], "tok/s"), describe_setting(seen["best_static"]["setting"])
-    gain = ratio(seen["gain"], "center")
-    return f"routing: {mix} over the mix of workloads, {gain} as fast as {single} for all workloads; {seen['says']}"
+    compared = verdict.routing
+    if not isinstance(compared, Routing):
+        return f"routing: {compared.because}" if compared is not None else ""
+    mix, single = show(rounded(compared.policy_throughput), "tok/s"), describe_setting(dict(compared.best.setting))
+    gain = ratio(compared.gain)
+    return f"routing: {mix} over the mix of workloads, {gain} as fast as {single} for all workloads; {compared.says}"
 
 
-def token_latency(figures: Mapping[str, Any]) -> str:
+def token_latency(measured: Measured) -> str:
     """Write the latency of tokens at its quantiles, as far as the answers can bound them; empty without any."""
-    named = {"itl_p50": "median", "itl_p95": "95 %", "itl_p99": "99 %"}
-    known = [f"{word} {interval(figures[metric], metric)}" for metric, word in named.items() if figures.get(metric)]
+    quantiles = {"itl_p50": "median", "itl_p95": "95 %", "itl_p99": "99 %"}
+    known = [
+        f"{word} {interval(figure, metric)}"
+        for metric, word in quantiles.items()
+        if (figure := measured.figures.get(metric)) is not None
+    ]
     return f"time per token: {', '.join(known)}" if known else ""

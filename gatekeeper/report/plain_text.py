@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterable
 
 from gatekeeper.analysis.verdict.remedies import remedy
+from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.text import counted, describe_setting, one_line, printable_error
 from gatekeeper.core.verdict import Check, Outcome
@@ -38,13 +39,15 @@ def render(decision: Decision) -> str:
         lines.append(f"  why exit code {verdict.exit_code}: {decision.reason}")
     for workload in verdict.workloads:
         lines += ["", f"  {workload.name}: {spaced(workload.outcome)}, {describe_setting(workload.setting)}"]
-        seen = workload.measured
-        figures = [f"{name} {interval(seen[metric], metric)}" for metric, name in FIGURES.items() if seen.get(metric)]
+        measured = workload.measured.figures
+        figures = [
+            f"{name} {interval(measured[metric], metric)}" for metric, name in FIGURES.items() if metric in measured
+        ]
         lines += [f"    {'; '.join(figures)}"] if figures else []
         lines += [f"    {line}" for line in account(workload.choice)]
         lines += _check_lines(workload.checks, incomplete=incomplete)
         lines += _given_up(row for row in decision.rows if row.about == workload.name and row.abandoned)
-        if workload.outcome != "promoted":
+        if workload.outcome is not WorkloadOutcome.PROMOTED:
             lines.append(f"    because {workload.because}")
     host = [row for row in decision.rows if row.about == "host" and row.abandoned]
     if verdict.host_checks or host:

@@ -1,7 +1,7 @@
 """The verdict as its own JSON document."""
 
+from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.text import json_text
-from gatekeeper.core.verdict import Verdict
 
 
 def render(verdict: Verdict) -> str:

@@ -13,7 +13,7 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.sweep.routing import ROUTING
 from gatekeeper.analysis.verdict.case import Case, soaked
 from gatekeeper.analysis.verdict.conclude import lacking_for_region, lacking_for_routing
-from gatekeeper.analysis.verdict.explored_region import Known, explore
+from gatekeeper.analysis.verdict.region.explored_region import Known, explore
 from gatekeeper.core.errors import InputError, UnresponsiveError
 from gatekeeper.core.records import Generation, Setting, StoredRecords, Tie
 from gatekeeper.core.system import record_files

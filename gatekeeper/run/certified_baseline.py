@@ -10,13 +10,13 @@ from gatekeeper.analysis.plan.settings import setting_document, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.against_certified import summary
 from gatekeeper.analysis.verdict.case import Case, soak_answers
+from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, NoProofError, UnprovableError
 from gatekeeper.core.manifest import CertifiedBaseline, sha256
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import inputs
 from gatekeeper.core.system.run_directory import RunDirectory, runs_in
 from gatekeeper.core.text import json_text
-from gatekeeper.core.verdict import WorkloadVerdict
 from gatekeeper.run import verify
 from gatekeeper.run.load import load_case
 
@@ -109,7 +109,7 @@ def _summarised(run: verify.VerifiedRun) -> Baseline:
     directory, text = run.directory, run.directory.text("manifest.json")
     given, _ = inputs.stored_inputs(directory, run.manifest)
     case = load_case(directory, given, run.manifest, text)
-    promoted = [one for one in run.verdict.workloads if one.outcome == "promoted"]
+    promoted = [one for one in run.verdict.workloads if one.outcome is WorkloadOutcome.PROMOTED]
     document: dict[str, Any] = {
         "schema": 1,
         "run": str(directory.path),

@@ -17,6 +17,7 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.case import compared_in_sweep
 from gatekeeper.analysis.verdict.conclude import conclude
+from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.analysis.verdict.sweep_result import sweep_conclusion
 from gatekeeper.core import toml_file
 from gatekeeper.core.clock import SystemClock, stamp
@@ -28,7 +29,6 @@ from gatekeeper.core.records import Event, Generation, Setting, setting
 from gatekeeper.core.slo import CHOSEN, ChosenKnobs, Slo
 from gatekeeper.core.system import inputs, record_files, run_directory
 from gatekeeper.core.text import json_text
-from gatekeeper.core.verdict import Verdict
 from gatekeeper.report import junit, verdict_json
 from gatekeeper.report.attestation.certificate import CERTIFICATE, TRIES
 from gatekeeper.report.attestation.chain import CHAIN

@@ -18,6 +18,7 @@ from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.extension import extension
 from gatekeeper.analysis.verdict.policy import policy
+from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.analysis.verdict.sweep_result import sweep_conclusion
 from gatekeeper.core import parse
 from gatekeeper.core import policy as policies
@@ -31,7 +32,7 @@ from gatekeeper.core.records import Event, Generation, Kind, Setting, StoredReco
 from gatekeeper.core.system import inputs, record_files, run_directory
 from gatekeeper.core.system.inputs import Inputs, load_manifest, stored_inputs
 from gatekeeper.core.system.record_files import RESTORE_HINT
-from gatekeeper.core.verdict import Finding, Verdict
+from gatekeeper.core.verdict import Finding
 from gatekeeper.report.data.decision import Decision, decide
 from gatekeeper.report.data.page import PageData, page_data
 from gatekeeper.report.data.progress import Progress

@@ -12,6 +12,7 @@ from gatekeeper import __version__
 from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.admission import Present
 from gatekeeper.analysis.verdict.policy import policy as policy_of
+from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core import parse
 from gatekeeper.core import slo as slo_file
 from gatekeeper.core.clock import stamp
@@ -25,7 +26,6 @@ from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.record_files import RESTORE_HINT
 from gatekeeper.core.system.run_directory import WATCH_FILES, RunDirectory
 from gatekeeper.core.text import json_text
-from gatekeeper.core.verdict import Verdict
 from gatekeeper.report import verdict_json
 from gatekeeper.report.attestation import certificate, chain
 from gatekeeper.report.attestation.certificate import CERTIFICATE

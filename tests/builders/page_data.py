@@ -10,11 +10,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gatekeeper.analysis.plan.sweep_plan import Trial
+from gatekeeper.analysis.sweep.choice import Choice
+from gatekeeper.analysis.sweep.setting_result import SettingResult
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
+from gatekeeper.analysis.verdict.measured import Measured
 from gatekeeper.analysis.verdict.remedies import Gap
-from gatekeeper.core.records import Event, HostSample, Reading
-from gatekeeper.core.verdict import Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict
+from gatekeeper.analysis.verdict.run_verdict import Transition, Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.core.records import Event, HostSample, Reading, setting
+from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome
 from gatekeeper.report.data.decision import decide
 from gatekeeper.report.data.distributions import STEPS, Curve, Distributions
 from gatekeeper.report.data.page import PageData, page_data
@@ -106,7 +111,7 @@ def like_golden(name: str, text: str) -> None:
 
 
 DRAFTED = {"draft": "org/heavy", "num_draft_tokens": 4}
-RATIO = {"center": 1.31, "lo": 1.22, "hi": 1.38, "n": 24}
+RATIO = Estimate(1.31, 1.22, 1.38, 24)
 
 
 def check(metric: str, bound: str, threshold: float, outcome: Outcome, *seen: float, unit: str = "1") -> Check:
@@ -121,30 +126,36 @@ CHECKS = (
     check("itl_p95", "at_most", 0.045, Outcome.UNPROVEN, unit="s"),
 )
 HOST = (check("memory_headroom", "at_least", 10e9, Outcome.FAIL, 9e9, 9e9, 9e9, unit="B"),)
-CHOICE = {
-    "setting": DRAFTED,
-    "because": "it is faster",
-    "settings": [
-        {
-            "trial": "default",
-            "setting": DRAFTED,
-            "changed": None,
-            "measure": "throughput_ratio",
-            "ratio": 1.3,
-            "lo": 1.2,
-            "hi": 1.4,
-            "n": 8,
-            "acceptance_rate": 0.8,
-        }
-    ],
-}
+
+
+def choice_of(*ratios: Estimate | Missing) -> Choice:
+    """The choice of a sweep that measured these ratios of the default setting."""
+    knobs = setting(**DRAFTED)
+    results = (
+        SettingResult(Trial("default", "candidate", knobs), ratio, "throughput_ratio", {}, 0.8) for ratio in ratios
+    )
+    return Choice(knobs, "it is faster", tuple(results))
+
+
+CHOICE = choice_of(Estimate(1.3, 1.2, 1.4, 8))
 VERDICT = Verdict(
     "made",
     "certification",
     "f" * 64,
     (
-        WorkloadVerdict("easy", "unproven", DRAFTED, CHECKS, True, "ttft is so", {"throughput_ratio": RATIO}, CHOICE),
-        WorkloadVerdict("hard", "graded_back", {"draft": None}, (), False, "too slow", {}, CHOICE),
+        WorkloadVerdict(
+            "easy",
+            WorkloadOutcome.UNPROVEN,
+            DRAFTED,
+            CHECKS,
+            required=True,
+            because="ttft is so",
+            measured=Measured({"throughput_ratio": RATIO}),
+            choice=CHOICE,
+        ),
+        WorkloadVerdict(
+            "hard", WorkloadOutcome.GRADED_BACK, {"draft": None}, (), required=False, because="too slow", choice=CHOICE
+        ),
     ),
     HOST,
     (Finding("virtual_machine", "host", "other guests share it", "measure elsewhere"),),

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.core.verdict import Check, Estimate, Outcome, Verdict, WorkloadVerdict, rounded
+from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.core.verdict import Check, Estimate, Outcome, rounded
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,9 @@ def test_the_outcome_of_a_run(
     The contract's order: failed, then graded back, then unproven, else promoted; no workload at all is unproven.
     """
     checks = () if host is None else (Check("memory_headroom", "at_least", 1.0, host, "B", "b", "w"),)
-    workloads = tuple(WorkloadVerdict(str(at), one, {}, (), required, "b") for at, one in enumerate(outcomes))
+    workloads = tuple(
+        WorkloadVerdict(str(at), WorkloadOutcome(one), {}, (), required, "b") for at, one in enumerate(outcomes)
+    )
 
     verdict = Verdict("s", "demo", "m", workloads, checks, incomplete=incomplete)
 

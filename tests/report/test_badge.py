@@ -6,11 +6,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from gatekeeper.core.verdict import Verdict
+from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
 from gatekeeper.report import badge
 from tests.builders.page_data import VERDICT
 
-PROMOTED = replace(VERDICT.workloads[0], outcome="promoted", name="easy <b>", checks=())
+PROMOTED = replace(VERDICT.workloads[0], outcome=WorkloadOutcome.PROMOTED, name="easy <b>", checks=())
 GOOD = Verdict("made", "certification", "f" * 64, (PROMOTED,))
 
 

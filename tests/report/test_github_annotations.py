@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.text import printable_error
-from gatekeeper.core.verdict import AbandonedStep, Check, Finding, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.core.verdict import Check, Finding, Outcome
 from gatekeeper.report import github_annotations
 from gatekeeper.report.data.decision import decide
 from tests.builders.page_data import like_golden
@@ -52,7 +53,7 @@ CHECKS = (
 
 
 def verdict(outcome: str = "failed", *, required: bool = True) -> Verdict:
-    easy = WorkloadVerdict("easy", outcome, {"draft": None}, CHECKS, required, "because of this")
+    easy = WorkloadVerdict("easy", WorkloadOutcome(outcome), {"draft": None}, CHECKS, required, "because of this")
     host = (check("memory_headroom", "at_least", 10e9, Outcome.FAIL),)
     return Verdict("made", "demo", "abc", (easy,), host, (Finding("odd", "host: a, b", "seen", "look"),))
 
@@ -101,7 +102,9 @@ def test_an_objective_that_settings_given_up_broke_has_its_line(kind: str, *, re
     The workload decodes plainly now; the annotation stands at the objective that drafting broke, with its figures.
     """
     late = replace(check("ttft", "at_most", 0.2, Outcome.FAIL), unit="s", center=0.3, lo=0.28, hi=0.312)
-    step = AbandonedStep("soak-1", {"draft": "heavy", "num_draft_tokens": 4}, "failed", (late,), "too late")
+    step = AbandonedStep(
+        "soak-1", {"draft": "heavy", "num_draft_tokens": 4}, WorkloadOutcome.FAILED, (late,), "too late"
+    )
     made = verdict("graded_back", required=required)
     given_up = replace(made, workloads=(replace(made.workloads[0], checks=(), steps=(step,)),), host_checks=())
 

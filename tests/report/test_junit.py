@@ -7,11 +7,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gatekeeper.core.verdict import AbandonedStep, Check, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.analysis.verdict.measured import Measured
+from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report import junit
 from tests.builders.page_data import VERDICT, like_golden
 
-SOAKED = {"soak_seconds": 2000 / 3}
+SOAKED = Measured(soak_seconds=2000 / 3)
 
 
 def check(outcome: Outcome, metric: str = "throughput_ratio", because: str = "[1.2, 1.3]", why: str = "pays") -> Check:
@@ -19,7 +21,7 @@ def check(outcome: Outcome, metric: str = "throughput_ratio", because: str = "[1
 
 
 def workload(outcome: str, *checks: Check, required: bool = True) -> WorkloadVerdict:
-    return WorkloadVerdict("easy", outcome, {"draft": "heavy"}, checks, required, "because of this")
+    return WorkloadVerdict("easy", WorkloadOutcome(outcome), {"draft": "heavy"}, checks, required, "because of this")
 
 
 def read(*workloads: WorkloadVerdict, host: tuple[Check, ...] = (), incomplete: str | None = None) -> ET.Element:
@@ -84,7 +86,12 @@ def test_the_host_and_missing_evidence_have_a_suite() -> None:
 
 GIVEN_UP = tuple(
     AbandonedStep(
-        f"soak-{number}", {"draft": "heavy", "num_draft_tokens": length}, "failed", (seen,), "too late", measured=SOAKED
+        f"soak-{number}",
+        {"draft": "heavy", "num_draft_tokens": length},
+        WorkloadOutcome.FAILED,
+        (seen,),
+        "too late",
+        measured=SOAKED,
     )
     for number, length, seen in (
         (1, 4, replace(check(Outcome.FAIL, "ttft_delta", "+30 %"), bound="at_most", threshold=0.08, lo=0.28, hi=0.32)),
@@ -176,7 +183,7 @@ def test_no_number_is_missing() -> None:
     Every suite says how many cases it has, and how many failed, were in error or skipped; every suite and every case
     has the time of its soaks. Two workloads of one soak do not make the run longer. No time stands for an unknown one.
     """
-    soaked = replace(workload("promoted", check(Outcome.PASS)), measured={"soak_seconds": 600.0})
+    soaked = replace(workload("promoted", check(Outcome.PASS)), measured=Measured(soak_seconds=600.0))
     other = replace(soaked, name="other")
     root = read(soaked, other, host=(check(Outcome.PASS, "memory_headroom"),))
 

@@ -5,24 +5,27 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.core.verdict import Check, Outcome, WorkloadVerdict
+from gatekeeper.analysis.verdict.measured import Measured
+from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome, WorkloadVerdict
+from gatekeeper.core.verdict import Bounds, Check, Estimate, Missing, Outcome
 from gatekeeper.report.data.decision import speed_up
 from gatekeeper.report.phrases import about, account, against_plain, measured, token_latency
-from tests.builders.page_data import DRAFTED, RATIO
+from tests.builders.page_data import DRAFTED, RATIO, choice_of
 
 
 def workload(outcome: str, **more: Any) -> WorkloadVerdict:
-    return WorkloadVerdict("easy", outcome, DRAFTED, (), required=True, because="because of this", **more)
+    return WorkloadVerdict(
+        "easy", WorkloadOutcome(outcome), DRAFTED, (), required=True, because="because of this", **more
+    )
 
 
 def test_speed_against_plain_is_the_soaks_or_else_the_sweeps_best() -> None:
     """
     A promoted route shows the soak's; a plain one shows the best of the sweep, labelled; else a dash.
     """
-    tried = ({"ratio": 0.8, "lo": 0.7, "hi": 0.9}, {"ratio": None}, {"ratio": 0.95, "lo": 0.9, "hi": 1.0})
-    swept = {"settings": [one | {"setting": DRAFTED} for one in tried]}
+    swept = choice_of(Estimate(0.8, 0.7, 0.9, 8), Missing("too few", 3), Estimate(0.95, 0.9, 1.0, 8))
 
-    soaked = against_plain(speed_up(workload("promoted", measured={"throughput_ratio": RATIO})))
+    soaked = against_plain(speed_up(workload("promoted", measured=Measured({"throughput_ratio": RATIO}))))
     plain = against_plain(speed_up(workload("graded_back", choice=swept)))
 
     assert "1.31x [1.22, 1.38]" == soaked
@@ -46,10 +49,10 @@ def test_an_interval_says_which_prompts_it_is_about() -> None:
     These canaries, with the interval for prompts like them beside it; prompts like these; nothing for a count.
     """
     bare = Check("throughput_ratio", "at_least", 1.16, Outcome.PASS, "1", "", "", 1.31, 1.29, 1.33, 24)
-    these = replace(bare, scope="frozen", population={"lo": 1.22, "hi": 1.41})
+    these = replace(bare, scope="frozen", population=Bounds(1.22, 1.41))
 
     assert "on these canaries; for prompts like these 1.22x to 1.41x" == about(these)
-    assert "on these canaries" == about(replace(these, population={"lo": None, "hi": 1.41}))
+    assert "on these canaries" == about(replace(these, population=Bounds(None, 1.41)))
     assert "for prompts like these" == about(replace(bare, scope="population"))
     assert "" == about(bare)
 
@@ -58,10 +61,10 @@ def test_token_latencies_are_written_as_far_as_they_are_bounded() -> None:
     """
     Median, 95 % and 99 % of the time per token, each with its interval; what the answers cannot bound is left out.
     """
-    figures = {"itl_p50": {"center": 0.02, "lo": 0.019, "hi": 0.021}, "itl_p99": {"center": 0.1, "lo": 0.09, "hi": 0.2}}
+    measured = Measured({"itl_p50": Estimate(0.02, 0.019, 0.021, 9), "itl_p99": Estimate(0.1, 0.09, 0.2, 9)})
 
-    assert "time per token: median 20 [19, 21] ms, 99 % 100 [90, 200] ms" == token_latency(figures)
-    assert "" == token_latency({"ttft": {"center": 1, "lo": 1, "hi": 1}})
+    assert "time per token: median 20 [19, 21] ms, 99 % 100 [90, 200] ms" == token_latency(measured)
+    assert "" == token_latency(Measured({"ttft": Estimate(1, 1, 1, 9)}))
 
 
 @pytest.mark.parametrize(("lo", "hi", "doubt"), [(1.2, 1.4, ""), (0.95, 1.1, " (not decided: 0.95x to 1.10x)")])
@@ -69,9 +72,9 @@ def test_an_explanation_carries_the_doubt_of_its_figures(lo: float, hi: float, d
     """
     Where the ratio's interval holds 1, what the model says of it is not decided either.
     """
-    model = {"because": "one round takes the time of 1.50 plain tokens"}
-    one = {"setting": DRAFTED, "ratio": 1.05, "lo": lo, "hi": hi, "model": model}
+    choice = choice_of(Estimate(1.05, lo, hi, 8))
+    model = Missing("one round takes the time of 1.50 plain tokens")
 
-    (line,) = account({"setting": DRAFTED, "settings": [one]})
+    (line,) = account(replace(choice, results=(replace(choice.results[0], model=model),)))
 
     assert f"why{doubt}: one round takes the time of 1.50 plain tokens" == line

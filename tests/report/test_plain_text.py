@@ -6,7 +6,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.core.verdict import Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict
+from gatekeeper.analysis.verdict.measured import Measured
+from gatekeeper.analysis.verdict.run_verdict import Transition, Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.core.verdict import Check, Finding, Outcome
 from gatekeeper.report import plain_text
 from gatekeeper.report.data.decision import decide
 from tests.builders.page_data import DRAFTED, RATIO, VERDICT, like_golden
@@ -20,9 +22,9 @@ def render_line(verdict: Verdict, policy: str | None = None) -> str:
     return plain_text.render_line(decide(verdict, policy=policy))
 
 
-FAST = WorkloadVerdict("easy", "promoted", DRAFTED, (), True, "it is faster", {"throughput_ratio": RATIO})
-PLAIN = WorkloadVerdict("hard", "graded_back", {"draft": None}, (), False, "too slow")
-MEASURED = {"throughput_ratio": {"center": 1.31, "lo": 1.22, "hi": 1.38, "n": 24}}
+MEASURED = Measured({"throughput_ratio": RATIO})
+FAST = WorkloadVerdict("easy", WorkloadOutcome.PROMOTED, DRAFTED, (), True, "it is faster", measured=MEASURED)
+PLAIN = WorkloadVerdict("hard", WorkloadOutcome.GRADED_BACK, {"draft": None}, (), False, "too slow")
 
 
 def check(outcome: Outcome) -> Check:
@@ -31,7 +33,9 @@ def check(outcome: Outcome) -> Check:
 
 def workload(outcome: str, *checks: Check, **more: Any) -> WorkloadVerdict:
     knobs = {"draft": "org/heavy", "num_draft_tokens": 4} if outcome == "promoted" else {"draft": None}
-    return WorkloadVerdict("easy", outcome, knobs, checks, required=True, because="because of this", **more)
+    return WorkloadVerdict(
+        "easy", WorkloadOutcome(outcome), knobs, checks, required=True, because="because of this", **more
+    )
 
 
 def test_a_promotion_is_a_few_lines() -> None:
@@ -143,7 +147,9 @@ def test_any_text_stays_on_one_line(name: str, because: str) -> None:
     """
     The text of a server or a file adds no line, no control character and no page of text.
     """
-    verdict = Verdict("made", "demo", "abc", (replace(FAST, name=name, outcome="failed", because=because),))
+    verdict = Verdict(
+        "made", "demo", "abc", (replace(FAST, name=name, outcome=WorkloadOutcome.FAILED, because=because),)
+    )
 
     line = render_line(verdict)
 

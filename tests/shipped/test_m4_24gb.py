@@ -11,10 +11,11 @@ import pytest
 from bench.rehearsal import Rehearsed, rehearse
 from bench.simulated_mac import host_of, script_of
 from gatekeeper.analysis.plan.preflight import BackendTraits, complaints
+from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.backends import open_backend
 from gatekeeper.core.slo import Objective
 from gatekeeper.core.system import inputs
-from gatekeeper.core.verdict import Outcome, Verdict
+from gatekeeper.core.verdict import Outcome
 from gatekeeper.run.plan import forecast
 from tests.builders.github import document
 

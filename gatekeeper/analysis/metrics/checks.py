@@ -4,7 +4,7 @@ import math
 
 from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.slo import Objective
-from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome, StillChanging, rounded
+from gatekeeper.core.verdict import Bounds, Check, Estimate, Missing, Outcome, StillChanging, rounded
 
 
 def check(objective: Objective, estimate: Estimate | Missing) -> Check:
@@ -43,7 +43,7 @@ def check_bound(metric: Metric, bound: str, threshold: float, estimate: Estimate
         _finite(seen.hi),
         seen.n,
         seen.scope,
-        {name: _finite(getattr(seen.population, name)) for name in ("lo", "hi")} if seen.population else None,
+        Bounds(_finite(seen.population.lo), _finite(seen.population.hi)) if seen.population else None,
     )
 
 

@@ -9,19 +9,17 @@ measured, where the fixed one is; and never where it is proven slower at any of 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gatekeeper.analysis.plan.settings import chosen_of, conditions_of
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.sweep.early_stop import ALIKE
+from gatekeeper.analysis.sweep.setting_result import SettingResult
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import ADAPTIVE, DRAFT_LENGTHS
 from gatekeeper.core.text import knob_name
 from gatekeeper.core.units import show_ratio
 from gatekeeper.core.verdict import Estimate, Missing, figures
-
-if TYPE_CHECKING:
-    from gatekeeper.analysis.sweep.choice import SettingResult
 
 
 def adapts(setting: Setting) -> bool:
@@ -34,8 +32,8 @@ def adapts(setting: Setting) -> bool:
 class AdaptiveResult:
     """An adaptive length compared with the best fixed one."""
 
-    adaptive: "SettingResult"
-    rival: "SettingResult"
+    adaptive: SettingResult
+    rival: SettingResult
     """The fastest fixed setting."""
     ratio: Estimate | Missing
     """Its speed over the rival's, on the same canaries."""
@@ -49,7 +47,7 @@ class AdaptiveResult:
         return document | {"because": self.because}
 
 
-def compare_adaptive(results: Sequence["SettingResult"], level: float) -> tuple[AdaptiveResult, ...]:
+def compare_adaptive(results: Sequence[SettingResult], level: float) -> tuple[AdaptiveResult, ...]:
     """Compare every adaptive setting under the default conditions with the fastest fixed one; the best first."""
     usual = [
         result for result in results if conditions_of(result.trial.setting) == conditions_of(results[0].trial.setting)
@@ -64,7 +62,7 @@ def compare_adaptive(results: Sequence["SettingResult"], level: float) -> tuple[
 
 
 def _compare(
-    adaptive: "SettingResult", rival: "SettingResult", results: Sequence["SettingResult"], level: float
+    adaptive: SettingResult, rival: SettingResult, results: Sequence[SettingResult], level: float
 ) -> AdaptiveResult:
     ratio = _over(adaptive, rival, level)
     text = f"against the best fixed one, {_length(rival)}"
@@ -84,7 +82,7 @@ def _compare(
     return AdaptiveResult(adaptive, rival, ratio, taken, f"{text}: {why}")
 
 
-def _collapse(adaptive: "SettingResult", results: Sequence["SettingResult"], level: float) -> str | None:
+def _collapse(adaptive: SettingResult, results: Sequence[SettingResult], level: float) -> str | None:
     """Return where it is proven slower than plain decoding, or than a fixed length; None where it is nowhere."""
     for there in _elsewhere(adaptive, results):
         where = _conditions(there)
@@ -97,7 +95,7 @@ def _collapse(adaptive: "SettingResult", results: Sequence["SettingResult"], lev
     return None
 
 
-def _safer(adaptive: "SettingResult", rival: "SettingResult", results: Sequence["SettingResult"]) -> str | None:
+def _safer(adaptive: SettingResult, rival: SettingResult, results: Sequence[SettingResult]) -> str | None:
     """Return where the fixed length is proven slower than plain decoding and this one is proven not to be."""
     ratio_by_conditions = {conditions_of(there.trial.setting): there.ratio for there in _elsewhere(adaptive, results)}
     for there in _elsewhere(rival, results):
@@ -108,16 +106,16 @@ def _safer(adaptive: "SettingResult", rival: "SettingResult", results: Sequence[
     return None
 
 
-def _length(result: "SettingResult") -> str:
+def _length(result: SettingResult) -> str:
     lengths = [f"{knob_name(knob)} {value}" for knob, value in result.trial.setting if knob in DRAFT_LENGTHS]
     return ", ".join(lengths) or result.trial.name
 
 
-def _conditions(result: "SettingResult") -> str:
+def _conditions(result: SettingResult) -> str:
     return ", ".join(f"{knob_name(knob)} {value}" for knob, value in conditions_of(result.trial.setting))
 
 
-def _elsewhere(result: "SettingResult", results: Iterable["SettingResult"]) -> list["SettingResult"]:
+def _elsewhere(result: SettingResult, results: Iterable[SettingResult]) -> list[SettingResult]:
     """Return the results of the same setting under other conditions."""
     knobs = chosen_of(result.trial.setting)
     return [
@@ -125,7 +123,7 @@ def _elsewhere(result: "SettingResult", results: Iterable["SettingResult"]) -> l
     ]
 
 
-def _same_conditions(result: "SettingResult", results: Iterable["SettingResult"]) -> list["SettingResult"]:
+def _same_conditions(result: SettingResult, results: Iterable[SettingResult]) -> list[SettingResult]:
     """Return the fixed lengths measured under the conditions of *result*."""
     conditions = conditions_of(result.trial.setting)
     return [
@@ -135,12 +133,12 @@ def _same_conditions(result: "SettingResult", results: Iterable["SettingResult"]
     ]
 
 
-def _over(result: "SettingResult", rival: "SettingResult", level: float) -> Estimate | Missing:
+def _over(result: SettingResult, rival: SettingResult, level: float) -> Estimate | Missing:
     shared = result.logs.keys() & rival.logs.keys()
     return intervals.geometric_mean_ratio(
         {name: [math.exp(result.logs[name] - rival.logs[name])] for name in sorted(shared)}, level
     )
 
 
-def _center(result: "SettingResult") -> float:
+def _center(result: SettingResult) -> float:
     return result.ratio.center if isinstance(result.ratio, Estimate) else 0.0

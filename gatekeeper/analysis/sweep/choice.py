@@ -1,118 +1,22 @@
 """The choice of a sweep: which setting a workload gets, and why."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, partial
-from statistics import fmean, median
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from gatekeeper.analysis.metrics.comparability import length_mismatches, unstable_plain_arm, voided_metrics
-from gatekeeper.analysis.metrics.estimate import estimate, mean_ratio
-from gatekeeper.analysis.metrics.paired_answers import (
-    PairedAnswers,
-    by_canary,
-    successful,
-    too_many_lost,
-)
-from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
-from gatekeeper.analysis.metrics.timing import acceptance_rate, answer_rate, decode_rate
 from gatekeeper.analysis.plan.objectives import NO_LOSS
-from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, concurrency_of, conditions_of, setting_document
-from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Trial
+from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, conditions_of, setting_document
 from gatekeeper.analysis.stats import intervals, sequential
 from gatekeeper.analysis.sweep.adaptive_length import AdaptiveResult, adapts, compare_adaptive
-from gatekeeper.analysis.sweep.early_stop import ABANDONED, PROVEN, Stop, early_stops
+from gatekeeper.analysis.sweep.knob_effects import ConcurrencyEffect, KnobEffect, concurrency_effect, main_effects
+from gatekeeper.analysis.sweep.setting_result import SettingResult, cost_models, interval_document, measure_of
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
-from gatekeeper.core.manifest import RULES
-from gatekeeper.core.records import Answer, Setting
+from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import ADAPTIVE, CHOSEN, DRAFT_LENGTHS, Slo
 from gatekeeper.core.text import knob_name
 from gatekeeper.core.units import show_ratio
-from gatekeeper.core.verdict import Estimate, Finding, Missing, figures, rounded
-
-NO_NULL = Missing("no null arm")
-WARM_UP_GAIN, WARM_UP_S = 1.6, 600.0
-"""How many times as fast as at its start a process may become, and within how many seconds: one that begins 35 % slower
-does."""
-
-
-@dataclass(frozen=True, slots=True)
-class SettingResult:
-    """What the sweep measured of one candidate setting."""
-
-    trial: Trial
-    ratio: Estimate | Missing
-    measure: str
-    """The ratio that it is judged by."""
-    logs: Mapping[str, float]
-    """Mean log ratio per canary, to compare settings on the same canaries."""
-    acceptance: float | None
-    claimed: bool = field(default=False, kw_only=True)
-    """The acceptance is the server's claim."""
-    noise: Estimate | Missing = NO_NULL
-    """Plain against plain decoding, by the same measure."""
-    findings: tuple[Finding, ...] = ()
-    stop: Stop | None = None
-    """Why sampling of this setting stopped early."""
-    passed: bool = False
-    """The gain is proven by the sequential interval, and is larger than the noise of the null arm."""
-    throughout: Estimate | Missing | None = None
-    """The sequential interval, which holds although the answers decided when to stop."""
-    age_s: float = 0.0
-    """How old the process was on average, in seconds."""
-    rules: int = RULES
-    """Version of the rules that the run is judged by."""
-
-    @property
-    def may_gain(self) -> float:
-        """Return how many times as fast it may become while its process still warms up."""
-        at_start = 1 / WARM_UP_GAIN
-        return 1 / (at_start + (1 - at_start) * min(1.0, self.age_s / WARM_UP_S)) if self.rules > 1 else 1.0
-
-    @property
-    def abandoned(self) -> bool:
-        """Return whether it is proven slower than plain decoding or another setting."""
-        return self.stop is not None and self.stop.kind in ABANDONED
-
-    @property
-    def slower_than_another(self) -> bool:
-        """Return whether it is proven slower than another setting."""
-        return self.stop is not None and self.stop.kind == "slower-than-another"
-
-    @property
-    def beats_plain(self) -> bool:
-        """Return whether the gain is larger than the noise between two plain arms.
-
-        Here the canaries are the frozen set; the soak must prove the gain for the prompts they stand for. Without a
-        null arm the interval over canaries must lie above 1.
-        """
-        if not isinstance(self.ratio, Estimate):
-            return False
-        if self.stop is not None and self.stop.kind in PROVEN:
-            return self.passed
-        if not isinstance(self.noise, Estimate):
-            return self.ratio.lo > 1
-        return self.ratio.center > max(self.noise.hi, 1 / self.noise.lo)
-
-    def document(self) -> dict[str, Any]:
-        """Return it as verdict.json writes it."""
-        document: dict[str, Any] = {
-            "trial": self.trial.name,
-            "setting": dict(self.trial.setting),
-            "changed": self.trial.changed,
-            "measure": self.measure,
-            **figures("ratio", self.ratio),
-        }
-        because = {"because": document.pop("because")} if "because" in document else {}
-        document["acceptance_rate"] = rounded(self.acceptance) if self.acceptance is not None else None
-        if self.claimed and self.acceptance is not None:
-            document["acceptance_from"] = "claims"
-        if self.stop is not None:
-            because["stopped"] = self.stop.document() | {
-                "throughout": _interval(self.throughout or Missing("the answers were not compared"))
-            }
-        return document | because
+from gatekeeper.core.verdict import Estimate, Finding, Missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +25,11 @@ class Choice:
 
     setting: Setting
     because: str
-    results: tuple[SettingResult, ...] = field(default=())
-    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """The cost model of each setting, by trial."""
-    effects: tuple[Mapping[str, Any], ...] = ()
+    results: tuple[SettingResult, ...] = ()
+    """Of every candidate setting, the default one first."""
+    effects: tuple[KnobEffect, ...] = ()
     """The effect of each knob, the largest first."""
-    concurrency: Mapping[str, Any] = field(default_factory=dict)
+    concurrency: ConcurrencyEffect | None = None
     """At which concurrency the faster arm changes, where concurrency was swept."""
     adaptive: tuple[AdaptiveResult, ...] = ()
     """What a draft length that the server chooses by itself gains over the best fixed one."""
@@ -140,84 +43,26 @@ class Choice:
 
     def document(self) -> dict[str, Any]:
         """Return it as verdict.json writes it."""
-        models = {name: {"model": model} for name, model in self.models.items()}
         return {
             "setting": setting_document(self.setting),
             "because": self.because,
-            "null": _interval(self.results[0].noise) if self.results else None,
-            "settings": [result.document() | models.get(result.trial.name, {}) for result in self.results],
-            "effects": list(self.effects),
+            "null": interval_document(self.results[0].noise) if self.results else None,
+            "settings": [result.document() for result in self.results],
+            "effects": [effect.document() for effect in self.effects],
             **({"adaptive": [comparison.document() for comparison in self.adaptive]} if self.adaptive else {}),
-        } | ({"concurrency": self.concurrency} if self.concurrency else {})
+        } | ({"concurrency": self.concurrency.document()} if self.concurrency is not None else {})
 
 
-def measure_of(slo: Slo, trial: Trial) -> str:
-    """Return the ratio that decides: above one stream only the system's throughput counts."""
-    return "throughput_ratio" if concurrency_of(slo, trial.setting) == 1 else "system_throughput_ratio"
-
-
-def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
-    """Compare every candidate trial with its baseline, and plain decoding with itself."""
-    null = tuple(sweep.paired(trial) for trial in sweep.plan.trials if trial.name == NULL)
-    noise = cache(lambda measure: estimate(measure, null[0]) if null else NO_NULL)
-    about = f"{sweep.workload}, sweep"
-    early = early_stops(sweep)
-
-    @cache
-    def unstable(baseline: str) -> tuple[Finding, ...]:
-        plain = (*sweep.of(baseline), *(sweep.of(NULL) if baseline == BASELINE else ()))
-        return unstable_plain_arm(plain, about, sweep.plan.terms.rules)
-
-    results = []
-    for trial in sweep.plan.candidates:
-        pairs, name = sweep.paired(trial), trial.name
-        findings = (*unstable(trial.baseline), *length_mismatches(pairs, f"{about} of {name}"))
-        result = _setting_result(sweep, trial, pairs, findings)
-        results.append(
-            replace(
-                result,
-                noise=noise(result.measure),
-                stop=early.stops.get(name),
-                passed=name in early.passed,
-                throughout=early.against_plain.get(name),
-            )
-        )
-    return tuple(results)
-
-
-def _setting_result(
-    sweep: SweepAnswers, trial: Trial, pairs: PairedAnswers, findings: tuple[Finding, ...]
-) -> SettingResult:
-    measure = measure_of(sweep.slo, trial)
-    read: Callable[[Answer], float | None] = partial(decode_rate, together_s=pairs.burst_gap)
-    ratios, lost = sweep.ratios(trial, read if measure == "throughput_ratio" else answer_rate)
-    if measure == "system_throughput_ratio":
-        ratio = estimate(measure, pairs)
-    elif (why := too_many_lost(lost, pairs)) is None:
-        ratio = mean_ratio(ratios, (), pairs)
-    else:  # answers that arrive whole, such as tool calls
-        measure = "answer_throughput_ratio"
-        ratios, lost = sweep.ratios(trial, answer_rate)
-        why = too_many_lost(lost, pairs)
-        ratio = mean_ratio(ratios, (), pairs) if why is None else Missing(why, len(pairs.pairs))
-    logs = {canary: fmean(map(math.log, values)) for canary, values in by_canary(ratios).items()}
-    answers, claimed = counted_or_claimed(pairs.answers)
-    accepted = [
-        value for generation in successful(answers) if (value := acceptance_rate(generation.answer)) is not None
-    ]
-    if (why := voided_metrics(findings).get(measure)) is not None:
-        ratio = Missing(why, len(pairs.pairs))
-    rate = median(accepted) if accepted else None
-    return SettingResult(
-        trial,
-        ratio,
-        measure,
-        logs,
-        rate,
-        claimed=claimed,
-        findings=findings,
-        age_s=sweep.age_s(trial),
-        rules=sweep.plan.terms.rules,
+def with_explanations(sweep: SweepAnswers, choice: Choice) -> Choice:
+    """Return the choice with the explanations that the sweep's answers give."""
+    if not choice.results:
+        return choice
+    models = cost_models(sweep, choice.results)
+    return replace(
+        choice,
+        results=tuple(replace(result, model=models[result.trial.name]) for result in choice.results),
+        effects=main_effects(choice.results, sweep.slo.confidence),
+        concurrency=concurrency_effect(sweep, choice.setting),
     )
 
 
@@ -398,10 +243,6 @@ def _best_ratio(result: SettingResult) -> str:
     if not isinstance(result.noise, Estimate) or not isinstance(result.ratio, Estimate):
         return _ratio(result)
     return f"{result.ratio.center:.2f}x (noise {result.noise.lo:.2f}x to {result.noise.hi:.2f}x)"
-
-
-def _interval(ratio: Estimate | Missing) -> dict[str, Any]:
-    return figures("ratio", ratio) if isinstance(ratio, Estimate) else {"n": ratio.n, "because": ratio.because}
 
 
 def _ratio(result: SettingResult) -> str:

@@ -1,29 +1,23 @@
-"""The cost model of speculation: why a setting is faster or slower than plain decoding, and which knob would help.
+"""The cost model of speculation: what a round yields and what it costs, from the sweep's answers.
 
 After Leviathan, Kalman and Matias (2023, arXiv 2211.17192): a round yields one token of the target and every proposed
 token before the first that is rejected; it costs one verify pass and a draft step per proposed token. All costs are
-measured on this host, from the sweep's answers.
+measured on this host.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from statistics import fmean, median
-from typing import Any
 
 from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import bursts, decode_rate
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import DRAFT_LENGTHS
-from gatekeeper.core.verdict import rounded
-
-WORTH_SAYING = 1.03
-"""A smaller modelled gain is not reported as advice: the fit is not more exact."""
-MISFIT = 0.15
-"""Where model and measurement differ by more, the text says that the model misses something."""
+from gatekeeper.core.verdict import Missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +77,10 @@ def positions(answers: Iterable[Generation]) -> tuple[float, ...]:
 
 def expected_tokens(chances: Sequence[float]) -> float:
     """Return tokens per round: 1 + p1 + p1 p2 + …, where the 1 is the target's own token."""
-    return 1.0 + sum(_reached(chances))
+    return 1.0 + sum(reached_chances(chances))
 
 
-def _reached(chances: Sequence[float]) -> list[float]:
+def reached_chances(chances: Sequence[float]) -> list[float]:
     """Return, by position, the chance that a proposed token and all before it are accepted."""
     return list(accumulate(chances, lambda before, chance: before * chance))
 
@@ -105,7 +99,7 @@ def break_even_chance(cost: float, length: int) -> float | None:
     return hi
 
 
-def measure_rounds(setting: Setting, answers: Sequence[Generation], together_s: float) -> MeasuredRounds | str:
+def measure_rounds(setting: Setting, answers: Sequence[Generation], together_s: float) -> MeasuredRounds | Missing:
     """Return the measured rounds of one setting, or why there are none."""
     generations, claimed = counted_or_claimed(tuple(answers))
     counted = [
@@ -117,15 +111,15 @@ def measure_rounds(setting: Setting, answers: Sequence[Generation], together_s: 
     accepted = sum(generation.answer.rounds.accepted for generation in counted if generation.answer.rounds)
     rounds = sum(generation.answer.rounds.rounds for generation in counted if generation.answer.rounds)
     if not counted:
-        return "this backend does not report rounds, so their cost and yield are unknown"
+        return Missing("this backend does not report rounds, so their cost and yield are unknown")
     if accepted and not drafted:
-        return "this backend does not count drafted tokens, so the cost of a round cannot be divided"
+        return Missing("this backend does not count drafted tokens, so the cost of a round cannot be divided")
     if not drafted or not rounds:
-        return "the draft proposed no tokens: this is plain decoding with a second model in memory"
+        return Missing("the draft proposed no tokens: this is plain decoding with a second model in memory")
     gaps = [[gap for gap, _ in bursts(generation.answer, together_s)] for generation in counted]
     means = [fmean(answer_gaps) for answer_gaps in gaps if answer_gaps]
     if not means or median(means) <= 0:
-        return "the answers arrived in too few pieces to time a round"
+        return Missing("the answers arrived in too few pieces to time a round")
     chances = positions(counted)
     measured_length = len(chances) or math.ceil(drafted / rounds)
     lengths = [dict(setting).get(knob) for knob in DRAFT_LENGTHS]
@@ -134,7 +128,7 @@ def measure_rounds(setting: Setting, answers: Sequence[Generation], together_s: 
         # Counters without positions: the one chance for all positions that yields the measured tokens per round.
         chances = (break_even_chance(1 + accepted / rounds, length) or 1.0,) * length
     if length < 1:
-        return "no proposed token was verified"
+        return Missing("no proposed token was verified")
     return MeasuredRounds(
         setting, length, chances[:length], accepted / drafted, 1 + accepted / rounds, median(means), claimed
     )
@@ -196,118 +190,3 @@ def _guess(group: Sequence[MeasuredRounds], fit: RoundCost | None, plain_token: 
         f"the round time at draft length {rounds.length}, minus a verify pass taken from {whose}",
         assumed=fit is None,
     )
-
-
-def explain(
-    rounds: MeasuredRounds, cost: RoundCost, plain_token: float, longest: Sequence[float], ratio: float | None
-) -> dict[str, Any]:
-    """Return model and measurement, as verdict.json writes them; *longest* are the draft's known chances."""
-    relative = cost.round(rounds.length) / plain_token
-    yields = expected_tokens(rounds.chances)
-    modelled = yields / relative
-    best, gain = _best(cost, plain_token, longest)
-    chance = break_even_chance(relative, rounds.length) if relative > 1 else None
-    return {
-        "acceptance_by_position": [rounded(chance) for chance in rounds.chances],
-        "tokens_per_round": {"modelled": rounded(yields), "measured": rounded(rounds.tokens)},
-        "seconds": {
-            "plain_token": rounded(plain_token),
-            "verify": rounded(cost.verify),
-            "draft_step": rounded(cost.step),
-            "round": rounded(rounds.seconds),
-        },
-        "cost_from": cost.source,
-        "rounds_from": "claims" if rounds.claimed else "ours",
-        "misfit": rounded(cost.misfit) if cost.misfit is not None else None,
-        "ratio": {"modelled": rounded(modelled), "measured": rounded(ratio) if ratio is not None else None},
-        "break_even_acceptance": rounded((relative - 1) / rounds.length) if relative > 1 else None,
-        "break_even_chance": rounded(chance) if chance is not None else None,
-        "best_length": {"length": best, "modelled": rounded(gain)},
-        "because": _because(rounds, cost, plain_token, (modelled, ratio), (best, gain)),
-    }
-
-
-def _best(cost: RoundCost, plain_token: float, chances: Sequence[float]) -> tuple[int, float]:
-    """Return the draft length with the best modelled ratio, within the positions whose acceptance is known."""
-    yields = _reached(chances)
-    ratios = [(1 + sum(yields[:k])) * plain_token / cost.round(k) for k in range(1, len(yields) + 1)]
-    gain = max(ratios, default=0.0)
-    return (ratios.index(gain) + 1 if ratios else 0), gain
-
-
-def _because(
-    rounds: MeasuredRounds,
-    cost: RoundCost,
-    plain_token: float,
-    ratios: tuple[float, float | None],
-    best: tuple[int, float],
-) -> str:
-    modelled, measured = ratios
-    relative, verify = cost.round(rounds.length) / plain_token, cost.verify / plain_token
-    yields = expected_tokens(rounds.chances)
-    text = f"one round takes the time of {relative:.2f} plain tokens"
-    if round(verify, 2) < 1:  # a verify pass reads the same weights as a plain token, so it cannot take less time
-        return f"{text} and yields {yields:.2f}; the times are too noisy to say what a draft costs here"
-    needed = (relative - 1) / rounds.length
-    side = "above" if rounds.acceptance > needed else "below"
-    assumed = " (assumed)" if cost.assumed else ""
-    text += (
-        f" ({verify:.2f} to verify{assumed}, {rounds.length} x {cost.step / plain_token:.3f} to draft) and yields "
-        f"{yields:.2f}: {modelled:.2f}x expected"
-    )
-    if measured is not None and abs(modelled / measured - 1) > MISFIT:
-        text += f", {measured:.2f}x measured (the estimate leaves out a cost or a saving)"
-    if relative > 1:
-        text += f"; acceptance {rounds.acceptance:.2f} is {side} the break-even of {_share(needed)}"
-    return f"{text}; {_advice(rounds, cost, plain_token, modelled, best)}"
-
-
-def _share(needed: float) -> str:
-    if needed > 1:
-        return f"{needed:.2f}, which no draft can reach"
-    return f"{needed:.2f}"
-
-
-def _advice(
-    rounds: MeasuredRounds, cost: RoundCost, plain_token: float, modelled: float, best: tuple[int, float]
-) -> str:
-    """Name the change from which the model expects most."""
-    length, gain = best
-    knob = next((knob for knob in DRAFT_LENGTHS if dict(rounds.setting).get(knob)), DRAFT_LENGTHS[0])
-    if gain > 1 and length != rounds.length and gain > WORTH_SAYING * modelled:
-        return f"{knob} = {length} is expected to give {gain:.2f}x"
-    if modelled > 1:
-        return "no other draft length measured here is expected to be faster"
-    free = expected_tokens(rounds.chances) * plain_token / cost.verify
-    if free > WORTH_SAYING:
-        return f"a lighter draft could help: one that took no time would give {free:.2f}x"
-    if (rounds.length + 1) * plain_token > cost.round(rounds.length):
-        return "only a draft with a higher acceptance could help"
-    return f"no draft can help: verifying {rounds.length} tokens takes longer than they can save"
-
-
-def explanations(
-    settings: Mapping[str, MeasuredRounds | str], plain_token: float | None, ratios: Mapping[str, float]
-) -> dict[str, dict[str, Any]]:
-    """Return the explanation of every setting by its trial's name, or why there is none."""
-    measurements = [measurement for measurement in settings.values() if isinstance(measurement, MeasuredRounds)]
-    if plain_token is None:
-        return {name: {"because": "plain decoding's time per token was not measured"} for name in settings}
-    by_draft = costs(measurements, plain_token)
-    out: dict[str, dict[str, Any]] = {}
-    for name, rounds in settings.items():
-        if isinstance(rounds, str):
-            out[name] = {"because": rounds}
-            continue
-        longest = max(
-            (measurement.chances for measurement in measurements if measurement.draft == rounds.draft), key=len
-        )
-        out[name] = explain(
-            rounds, by_draft[rounds.draft], plain_token, _joined(rounds.chances, longest), ratios.get(name)
-        )
-    return out
-
-
-def _joined(chances: Sequence[float], longest: Sequence[float]) -> tuple[float, ...]:
-    """Return a setting's own chances, followed by those of the same draft's longest setting beyond them."""
-    return (*chances, *longest[len(chances) :])

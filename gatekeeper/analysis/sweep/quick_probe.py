@@ -1,15 +1,14 @@
 """The result of a probe: helps, hurts or unclear, by the sequential interval of the sweep."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gatekeeper.analysis.metrics.paired_answers import MAX_LOST_SHARE
 from gatekeeper.analysis.plan.ladder import bound_level
-from gatekeeper.analysis.plan.settings import PLAIN
 from gatekeeper.analysis.stats import sequential
-from gatekeeper.analysis.sweep.choice import Choice, SettingResult, setting_results
-from gatekeeper.analysis.sweep.knob_effects import with_explanations
+from gatekeeper.analysis.sweep.cost_explanation import CostExplanation
+from gatekeeper.analysis.sweep.setting_result import SettingResult, cost_models, setting_results
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.text import compare_speed
@@ -32,7 +31,6 @@ class ProbeResult:
     word: Literal["helps", "hurts", "unclear"]
     result: SettingResult
     """Its ratio has the interval that holds after all looks together."""
-    model: Mapping[str, Any]
     because: str
     looks: tuple[int, ...]
     """Canaries answered before each look."""
@@ -41,11 +39,17 @@ class ProbeResult:
 
     def document(self) -> dict[str, Any]:
         """Return it as `probe --json` prints it."""
-        document = self.result.document()
+        document, model = self.result.document(), self.result.model
         figures = {key: document[key] for key in ("measure", "ratio", "lo", "hi", "n", "acceptance_rate")}
-        needed = {"break_even_acceptance": self.model.get("break_even_acceptance")}
-        more = {"looks": list(self.looks), "because": self.because, "model": dict(self.model)}
-        return {"answer": self.word, **figures, **needed, **more}
+        needed = model.break_even_acceptance if isinstance(model, CostExplanation) else None
+        return {
+            "answer": self.word,
+            **figures,
+            "break_even_acceptance": needed,
+            "looks": list(self.looks),
+            "because": self.because,
+            "model": document["model"],
+        }
 
 
 def probe_result(sweep: SweepAnswers, answered: int, before: ProbeResult | None) -> ProbeResult:
@@ -57,7 +61,7 @@ def probe_result(sweep: SweepAnswers, answered: int, before: ProbeResult | None)
     most = max(answered, min(MOST_CANARIES, len(sweep.canaries)))
     results = setting_results(sweep)
     name, ratio = results[0].trial.name, results[0].ratio
-    model = with_explanations(sweep, Choice(PLAIN, "", results)).models[name]
+    model = cost_models(sweep, results)[name]
     if isinstance(ratio, Estimate):
         error = sequential.nominal_errors(looks, most, 1 - bound_level(sweep.slo))[-1]
         now = sequential.interval(list(results[0].logs.values()), error)
@@ -65,7 +69,7 @@ def probe_result(sweep: SweepAnswers, answered: int, before: ProbeResult | None)
     word, why = _word(ratio)
     if (failing := _failing(sweep.of(name))) is not None:
         word, why = "unclear", failing
-    return ProbeResult(word, replace(results[0], ratio=ratio), model, why, looks, most)
+    return ProbeResult(word, replace(results[0], ratio=ratio, model=model), why, looks, most)
 
 
 def _failing(answers: Sequence[Generation]) -> str | None:

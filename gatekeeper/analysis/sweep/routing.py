@@ -1,7 +1,7 @@
 """Routing: what one route per workload gains over the best single setting, under the soak profile's mix."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -12,7 +12,7 @@ from gatekeeper.analysis.plan.sweep_plan import ASKED, BASELINE, NULL, SweepPlan
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Generation, Role, Setting, setting
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.verdict import Estimate, figures, rounded
+from gatekeeper.core.verdict import Estimate, Missing, figures, rounded
 
 ROUTING = "routing.jsonl"
 """What is asked at the end of a run to compare the routes."""
@@ -47,6 +47,38 @@ class RoutingRequest:
         return f"routing:{self.trial.name}:{self.workload}/{self.canary}"
 
 
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """What one route per workload gains over one setting for all of them."""
+
+    policy_throughput: float
+    """Tokens per second over the mix of workloads, each on its route."""
+    best: Trial
+    """The best single setting."""
+    best_throughput: float
+    plain_throughput: float
+    gain: Estimate
+    """The routes over the best single setting."""
+    against_plain: Estimate
+    """The routes over plain decoding."""
+    says: str
+
+    def document(self) -> dict[str, object]:
+        """Return it as verdict.json writes it."""
+        return {
+            "policy_throughput": rounded(self.policy_throughput),
+            "best_static": {
+                "trial": self.best.name,
+                "setting": dict(self.best.setting),
+                "throughput": rounded(self.best_throughput),
+            },
+            "plain_throughput": rounded(self.plain_throughput),
+            "gain": figures("center", self.gain),
+            "against_plain": figures("center", self.against_plain),
+            "says": self.says,
+        }
+
+
 def routing(
     slo: Slo,
     plan: SweepPlan,
@@ -56,7 +88,7 @@ def routing(
     *,
     routing_answers: Sequence[Generation] = (),
     reasons: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
+) -> Routing | Missing:
     """Return the policy's blended speed, the best single setting's and plain decoding's.
 
     Blended speed is all tokens over all time of the mix, from the sweep and from the *routing_answers* of the end of
@@ -65,12 +97,10 @@ def routing(
     """
     workloads = _routed(weights, routes)
     if len(workloads) < 2:
-        return {"because": "with one workload there is nothing to route"}
+        return Missing("with one workload there is nothing to route")
     usual = _faultless(plan, records)
     if usual is None:
-        return {
-            "because": "the sweep has no pair of plain and speculating settings whose answers are all without fault"
-        }
+        return Missing("the sweep has no pair of plain and speculating settings whose answers are all without fault")
     trials = usual
     every = [_table(records, routing_answers, name, trials, weights[name]) for name in workloads]
     if min(len(table.tokens) for table in every) < LEAST or not all(
@@ -80,14 +110,13 @@ def routing(
         every = [_table(records, routing_answers, name, trials, weights[name]) for name in workloads]
     picked = [_served(trials, routes[name]) for name in workloads]
     if unmeasured := [name for name, route in zip(workloads, picked, strict=True) if route is None]:
-        return {"because": f"the sweep did not measure the setting of the route of {unmeasured[0]}"}
+        return Missing(f"the sweep did not measure the setting of the route of {unmeasured[0]}")
     few = min(len(table.tokens) for table in every)
     if few < LEAST:
-        return {"because": f"only {few} canaries were answered at every setting, {LEAST} are needed"}
+        return Missing(f"only {few} canaries were answered at every setting, {LEAST} are needed")
     columns = [trials.index(route) for route in picked if route is not None]
-    plain = next(trial for trial in trials if trial.arm == "plain")
-    document = _document(slo, trials, plain, every, columns, plan.seed)
-    return document | {"says": _says(document, routes, reasons or {})}
+    compared = _compared(slo, trials, every, columns, plan.seed)
+    return replace(compared, says=_says(compared, routes, reasons or {}))
 
 
 def routing_requests(
@@ -221,28 +250,26 @@ def _table(
     return _Table(weight, cells[:, :, 0], cells[:, :, 1])
 
 
-def _document(
-    slo: Slo, trials: Sequence[Trial], plain: Trial, tables: Sequence[_Table], columns: Sequence[int], seed: int
-) -> dict[str, Any]:
+def _compared(
+    slo: Slo, trials: Sequence[Trial], tables: Sequence[_Table], columns: Sequence[int], seed: int
+) -> Routing:
     random = np.random.default_rng(seed)
     all_rows = [np.arange(len(table.tokens))[None, :] for table in tables]
     drawn = [random.integers(0, len(table.tokens), size=(intervals.RESAMPLES, len(table.tokens))) for table in tables]
     (policy,), (static,) = _blended(tables, columns, all_rows)
     policies, statics = _blended(tables, columns, drawn)
-    at, best = trials.index(plain), int(static.argmax())
+    plain = next(number for number, trial in enumerate(trials) if trial.arm == "plain")
+    best, streams = int(static.argmax()), concurrency_of(slo, trials[plain].setting)
     few = min(len(table.tokens) for table in tables)
-    streams = concurrency_of(slo, plain.setting)
-    return {
-        "policy_throughput": rounded(float(policy) * streams),
-        "best_static": {
-            "trial": trials[best].name,
-            "setting": dict(trials[best].setting),
-            "throughput": rounded(float(static[best]) * streams),
-        },
-        "plain_throughput": rounded(float(static[at]) * streams),
-        "gain": _interval(policy / static[best], policies / statics.max(axis=1), slo.confidence, few),
-        "against_plain": _interval(policy / static[at], policies / statics[:, at], slo.confidence, few),
-    }
+    return Routing(
+        policy_throughput=float(policy) * streams,
+        best=trials[best],
+        best_throughput=float(static[best]) * streams,
+        plain_throughput=float(static[plain]) * streams,
+        gain=_interval(policy / static[best], policies / statics.max(axis=1), slo.confidence, few),
+        against_plain=_interval(policy / static[plain], policies / statics[:, plain], slo.confidence, few),
+        says="",
+    )
 
 
 def _blended(
@@ -259,20 +286,19 @@ def _blended(
     return policy, statics
 
 
-def _interval(center: Any, draws: intervals.Floats, level: float, n: int) -> dict[str, Any]:
+def _interval(center: Any, draws: intervals.Floats, level: float, n: int) -> Estimate:
     lo, hi = np.exp(intervals.bootstrap_bounds(np.log(draws), level, n))
-    return figures("center", Estimate(float(center), float(lo), float(hi), n))
+    return Estimate(float(center), float(lo), float(hi), n).rounded()
 
 
-def _says(document: Mapping[str, Any], routes: Mapping[str, Setting], reasons: Mapping[str, str]) -> str:
+def _says(compared: Routing, routes: Mapping[str, Setting], reasons: Mapping[str, str]) -> str:
     """Say whether routing wins; where one setting for all is faster, say why the routes are not that setting."""
-    gain, best = document["gain"], tuple(document["best_static"]["setting"].items())
-    workloads = [name for name, route in routes.items() if not _served([_trial(best)], route)]
+    workloads = [name for name, route in routes.items() if not _served([_trial(compared.best.setting)], route)]
     if not workloads:
         return "the policy uses this one setting for all workloads"
-    if gain["lo"] > 1:
+    if compared.gain.lo > 1:
         return "routing is faster than the best single setting"
-    if gain["hi"] >= 1:
+    if compared.gain.hi >= 1:
         return "routing is not proven faster than the best single setting"
     why = "; ".join(f"{name}: {reasons[name]}" for name in workloads if reasons.get(name))
     return f"the best single setting is faster{f', but not chosen: {why}' if why else ''}"

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import ExitCode, NoProofError
 from gatekeeper.core.manifest import File, Manifest, Model, sha256
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.units import show_seconds
-from gatekeeper.core.verdict import Outcome, Verdict
+from gatekeeper.core.verdict import Outcome
 
 CLOCKS_APART_S = 300.0
 """Clocks of two machines differ by far less; a run issued further in the future was stamped by a wrong clock."""
@@ -97,7 +98,9 @@ def proven(verdict: Verdict) -> None:
     """Refuse a run that ended unproven."""
     if verdict.exit_code == ExitCode.UNPROVEN:
         open_workloads = [
-            f"{workload.name}: {workload.because}" for workload in verdict.workloads if workload.outcome == "unproven"
+            f"{workload.name}: {workload.because}"
+            for workload in verdict.workloads
+            if workload.outcome is WorkloadOutcome.UNPROVEN
         ]
         hosts = [
             f"{check.metric}: {check.because}" for check in verdict.host_checks if check.outcome is Outcome.UNPROVEN
@@ -151,7 +154,8 @@ def broken(verdict: Verdict) -> str | None:
     bad = [
         workload
         for workload in verdict.workloads
-        if workload.outcome == "failed" or (workload.outcome == "graded_back" and workload.required)
+        if workload.outcome is WorkloadOutcome.FAILED
+        or (workload.outcome is WorkloadOutcome.GRADED_BACK and workload.required)
     ]
     failed += [f"{workload.name}: {workload.outcome.replace('_', ' ')}: {workload.because}" for workload in bad]
     return "; ".join(failed) or verdict.outcome

@@ -7,12 +7,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from gatekeeper.analysis.plan.settings import defaults
+from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.policy import Conditions, Launch
 from gatekeeper.core.records import Event
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.verdict import Verdict
 
 LAUNCH = "launch"
 """The kind of the event that holds the launch lines of a soak's servers."""
@@ -21,8 +21,8 @@ LAUNCH = "launch"
 def conditions(slo: Slo, manifest: Manifest, verdict: Verdict, events: Iterable[Event]) -> dict[str, Any]:
     """Return `[conditions]`: what was true of every certified answer."""
     base, sampling, measured = defaults(slo), slo.sampling, [workload.measured for workload in verdict.workloads]
-    longest = max((int(figures.get("longest_prompt", 0)) for figures in measured), default=0)
-    answers = [int(figures.get("longest_answer", 0)) for figures in measured]
+    longest = max((soak.longest_prompt or 0 for soak in measured), default=0)
+    answers = [soak.longest_answer or 0 for soak in measured]
     request = next((event.detail.get("request") for event in reversed([*events]) if event.kind == LAUNCH), None)
     fields = {
         "backend": manifest.backend,
@@ -58,7 +58,7 @@ def launches(verdict: Verdict, events: Iterable[Event]) -> list[dict[str, Any]]:
     for server in (server for event in events if event.kind == LAUNCH for server in _servers(event)):
         latest |= dict.fromkeys(server.workloads, server)
         plain = plain if server.speculation else server
-    on = {workload.name for workload in verdict.workloads if workload.outcome == "promoted"}
+    on = {workload.name for workload in verdict.workloads if workload.outcome is WorkloadOutcome.PROMOTED}
     speculating = {id(launch): launch for name, launch in latest.items() if name in on and launch.speculation}
     documents = [
         launch.model_copy(

@@ -6,7 +6,6 @@ therefore take the same steps down the fallback ladder.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from gatekeeper.analysis.metrics.host.host_findings import DISQUALIFYING
 from gatekeeper.analysis.plan.ladder import next_step
@@ -14,7 +13,7 @@ from gatekeeper.analysis.plan.objectives import all_objectives
 from gatekeeper.analysis.plan.settings import PLAIN, plain_of, setting_document, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan, soak_plans
 from gatekeeper.analysis.sweep.choice import Choice
-from gatekeeper.analysis.sweep.routing import ROUTING, RoutingRequest, routing, routing_requests
+from gatekeeper.analysis.sweep.routing import ROUTING, Routing, RoutingRequest, routing, routing_requests
 from gatekeeper.analysis.verdict.case import (
     Case,
     clock_ran_backwards,
@@ -23,14 +22,21 @@ from gatekeeper.analysis.verdict.case import (
     soaked_seconds,
     too_short,
 )
-from gatekeeper.analysis.verdict.explored_region import region_document
 from gatekeeper.analysis.verdict.findings import cache_findings
 from gatekeeper.analysis.verdict.host_checks import host_checks
+from gatekeeper.analysis.verdict.region.explored_region import certified_region
+from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Transition, Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.analysis.verdict.sweep_result import negative_controls, sweep_choices, sweep_lies
 from gatekeeper.analysis.verdict.workload import judge_baseline, judge_workload, no_gain_proven
 from gatekeeper.core.records import Setting, StoredRecords
 from gatekeeper.core.slo import CERTIFICATION_S, Workload
-from gatekeeper.core.verdict import AbandonedStep, Check, Finding, Outcome, Transition, Verdict, WorkloadVerdict
+from gatekeeper.core.verdict import Check, Finding, Missing, Outcome
+
+LEAST_PART = 0.25
+"""A further part shorter than this share of the soak's duration would decide little."""
+_STEP_WORDS = {"shrink-draft": "shorter draft", "lighter-draft": "lighter draft", "autoregressive": "drafting off"}
+SETTLED = frozenset({WorkloadOutcome.PROMOTED, WorkloadOutcome.GRADED_BACK})
+"""Outcomes for which every objective was proven."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +131,7 @@ def _judge_soak(state: _State, soak: SoakPlan) -> SoakPlan | None:
     lower = {
         name: next_step(case.slo, state.settings[name], state.last_step.get(name))
         for name, verdict in verdicts.items()
-        if case.plan.fixed is None and (verdict.outcome == "failed" or host_failed)
+        if case.plan.fixed is None and (verdict.outcome is WorkloadOutcome.FAILED or host_failed)
     }
     for name, verdict in verdicts.items():
         if case.plan.fixed is None and case.plan.terms.rules > 1 and lower.get(name) is None:
@@ -136,7 +142,7 @@ def _judge_soak(state: _State, soak: SoakPlan) -> SoakPlan | None:
     for name, verdict in verdicts.items():
         if (down := lower.get(name)) is not None:
             _step_down(state, soak, verdict, down, checks, ended)
-        elif not (again and not speculates(state.settings[name]) and verdict.outcome != "failed"):
+        elif not (again and not speculates(state.settings[name]) and verdict.outcome is not WorkloadOutcome.FAILED):
             state.settled[name] = verdict
     for check in checks if not again else ():
         key = check.metric, check.bound
@@ -154,7 +160,7 @@ def _without_gain(
     If the soak's baseline requests do not prove it, plain decoding is soaked: *lower* then has that step.
     """
     name, because = verdict.name, no_gain_proven(verdict.checks)
-    if because is None or verdict.required or verdict.outcome != "unproven":
+    if because is None or verdict.required or verdict.outcome is not WorkloadOutcome.UNPROVEN:
         return verdict
     plain = judge_baseline(state.case, soak, name, state.choices[name], because)
     before = state.settings[name]
@@ -194,17 +200,12 @@ def _can_be_decided(case: Case, verdict: WorkloadVerdict) -> bool:
     """Return whether more answers can decide a workload: all that is open are intervals for its own canaries."""
     objectives = all_objectives(case.slo, verdict.name, speculating=True, terms=case.plan.terms)
     on_population = {objective.metric for objective in objectives if objective.scope == "population"}
-    return verdict.outcome == "unproven" and all(
+    return verdict.outcome is WorkloadOutcome.UNPROVEN and all(
         check.outcome is Outcome.PASS
         or check.settles
         or (check.center is not None and check.metric not in on_population)
         for check in verdict.checks
     )
-
-
-LEAST_PART = 0.25
-"""A further part shorter than this share of the soak's duration would decide little."""
-_STEP_WORDS = {"shrink-draft": "shorter draft", "lighter-draft": "lighter draft", "autoregressive": "drafting off"}
 
 
 def _step_down(
@@ -229,7 +230,7 @@ def _note_step(state: _State, soak: SoakPlan, verdict: WorkloadVerdict, host: Se
     step = AbandonedStep(
         soak.name,
         verdict.setting,
-        "failed" if failed else verdict.outcome,
+        WorkloadOutcome.FAILED if failed else verdict.outcome,
         verdict.checks,
         because,
         tuple(host) if failed else (),
@@ -266,39 +267,41 @@ def _workload_verdict(state: _State, workload: Workload) -> WorkloadVerdict:
     if settled is None:
         return WorkloadVerdict(
             name,
-            "unproven",
+            WorkloadOutcome.UNPROVEN,
             setting_document(state.settings[name]),
             (),
             workload.speculation == "required",
             f"the soak of this setting has not run yet; sweep: {choice.because}",
-            choice=choice.document(),
+            choice=choice,
             steps=tuple(state.steps.get(name, ())),
         )
     settled = replace(settled, steps=tuple(state.steps.get(name, ())))
-    if state.doubts and settled.outcome in {"promoted", "graded_back"}:
-        return replace(settled, outcome="unproven", because=f"{_doubts(state)}; without that: {settled.because}")
+    if state.doubts and settled.outcome in SETTLED:
+        return replace(
+            settled, outcome=WorkloadOutcome.UNPROVEN, because=f"{_doubts(state)}; without that: {settled.because}"
+        )
     # The sweep's reason is for the setting it chose, not for the one that the workload has now.
     steps = [transition.because for transition in state.transitions if transition.workload == name]
-    return replace(settled, because=steps[-1]) if settled.outcome in {"promoted", "graded_back"} and steps else settled
+    return replace(settled, because=steps[-1]) if settled.outcome in SETTLED and steps else settled
 
 
 def _routes(state: _State, workloads: Sequence[WorkloadVerdict]) -> dict[str, Setting]:
     """Return the setting of each workload, once all are known; one that is not promoted decodes plainly."""
-    if state.case.plan.fixed is not None or any(workload.outcome == "unproven" for workload in workloads):
+    if state.case.plan.fixed is not None or any(workload.outcome is WorkloadOutcome.UNPROVEN for workload in workloads):
         return {}
     return {
-        workload.name: state.settings[workload.name] if workload.outcome == "promoted" else PLAIN
+        workload.name: state.settings[workload.name] if workload.outcome is WorkloadOutcome.PROMOTED else PLAIN
         for workload in workloads
     }
 
 
-def _routing(state: _State, workloads: Sequence[WorkloadVerdict]) -> dict[str, Any]:
+def _routing(state: _State, workloads: Sequence[WorkloadVerdict]) -> Routing | Missing | None:
     """Return what the routes gain, once all are known."""
     case, routes = state.case, _routes(state, workloads)
     if not routes:
-        return {}
+        return None
     if case.routing.trouble is not None:
-        return {"because": f"{ROUTING}: {case.routing.trouble}"}
+        return Missing(f"{ROUTING}: {case.routing.trouble}")
     reasons = {workload.name: workload.because for workload in workloads}
     reasons |= {name: choice.because for name, choice in state.choices.items() if not state.steps.get(name)}
     reasons |= {transition.workload: transition.because for transition in state.transitions}
@@ -321,9 +324,7 @@ def _with_regions(state: _State, verdict: Verdict) -> Verdict:
     workload_verdicts = (
         replace(
             workload,
-            region=region_document(
-                state.case, workload.name, routes[workload.name], workload.measured.get("longest_prompt")
-            ),
+            region=certified_region(state.case, workload.name, routes[workload.name], workload.measured.longest_prompt),
         )
         if speculates(routes[workload.name])
         else workload
@@ -338,7 +339,7 @@ def lacking_for_region(case: Case) -> list[tuple[str, Setting, int | None]]:
         return []
     conclusion = conclude(replace(case, region=StoredRecords(()), region_ended=True))
     return [
-        (workload.name, conclusion.routes[workload.name], workload.measured.get("longest_prompt"))
+        (workload.name, conclusion.routes[workload.name], workload.measured.longest_prompt)
         for workload in conclusion.verdict.workloads
         if speculates(conclusion.routes.get(workload.name, PLAIN))
     ]

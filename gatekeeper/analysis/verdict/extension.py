@@ -6,8 +6,9 @@ from dataclasses import replace
 from gatekeeper.analysis.verdict.case import Case, soaked_seconds
 from gatekeeper.analysis.verdict.conclude import LEAST_PART, conclude
 from gatekeeper.analysis.verdict.remedies import times_as_long
+from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
 from gatekeeper.core.errors import ExitCode
-from gatekeeper.core.verdict import Outcome, Verdict
+from gatekeeper.core.verdict import Outcome
 
 ROUND_TO_S = 60.0
 """An extension is offered in whole minutes."""
@@ -20,7 +21,9 @@ def extension(case: Case, verdict: Verdict) -> float | None:
     """
     if verdict.exit_code != ExitCode.UNPROVEN or verdict.incomplete:
         return None
-    waiting = [workload for workload in verdict.workloads if workload.required and workload.outcome == "unproven"]
+    waiting = [
+        workload for workload in verdict.workloads if workload.required and workload.outcome is WorkloadOutcome.UNPROVEN
+    ]
     opened = [check for workload in waiting for check in workload.checks if check.outcome is Outcome.UNPROVEN]
     factors_or_none = [times_as_long(check) for check in opened]
     factors = [factor for factor in factors_or_none if factor is not None]

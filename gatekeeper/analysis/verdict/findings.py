@@ -9,13 +9,14 @@ from gatekeeper.analysis.metrics.comparability import MIN_ANSWERS, length_mismat
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.exactness import WARM_PARTS
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
+from gatekeeper.analysis.verdict.run_verdict import WorkloadVerdict
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Generation, Role, Setting
 from gatekeeper.core.slo import DRAFT_LENGTHS, Slo
 from gatekeeper.core.units import percent
-from gatekeeper.core.verdict import Check, Estimate, Finding, Outcome, WorkloadVerdict
+from gatekeeper.core.verdict import Check, Estimate, Finding, Outcome
 
 SAME_COUNT = 0.10
 """A server's counts of its rounds may differ from ours by this share: it may end its last round elsewhere."""

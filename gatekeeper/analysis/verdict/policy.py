@@ -1,7 +1,6 @@
 """The content of policy.toml: from a verdict to a route per workload, and the guards for production."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import takewhile
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gatekeeper.analysis.metrics.pauses import PAUSE_S
@@ -9,14 +8,16 @@ from gatekeeper.analysis.passes.warm_up import WARM_UP
 from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.stats import intervals
+from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.certified_conditions import conditions, launches
+from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.metrics import WATCHED
-from gatekeeper.core.policy import AxisBounds, MeasuredRoute, Watch
+from gatekeeper.core.policy import MeasuredRoute, Watch
 from gatekeeper.core.records import Event, Setting
 from gatekeeper.core.slo import Objective, Slo
 from gatekeeper.core.units import percent, show
-from gatekeeper.core.verdict import Outcome, Verdict, WorkloadVerdict, rounded
+from gatekeeper.core.verdict import Estimate, Missing, Outcome, figures, rounded
 
 GUARDED = {name: name for name in WATCHED} | {"acceptance_window_min": "acceptance_rate"}
 """Metrics of objectives that can be watched in production, each with the metric that is watched for it."""
@@ -65,7 +66,7 @@ def policy(
 
 def route(slo: Slo, workload: WorkloadVerdict, *, host_failed: bool) -> dict[str, Any]:
     """Return the route of one workload; only a promoted one speculates."""
-    on = workload.outcome == "promoted" and not host_failed
+    on = workload.outcome is WorkloadOutcome.PROMOTED and not host_failed
     setting = {knob: value for knob, value in workload.setting.items() if value is not None} if on else {}
     out: dict[str, Any] = {
         "workload": workload.name,
@@ -73,31 +74,31 @@ def route(slo: Slo, workload: WorkloadVerdict, *, host_failed: bool) -> dict[str
         "because": workload.because,
         "setting": setting,
     }
-    if "longest_prompt" in workload.measured:
-        out["longest_prompt"] = workload.measured["longest_prompt"]
+    if workload.measured.longest_prompt is not None:
+        out["longest_prompt"] = workload.measured.longest_prompt
     if on and any(check.passed_with == WARM_UP for check in workload.checks):
         out |= {"warm_up": True, "warm_up_after": PAUSE_S}
     if on and (most := _max_concurrency(slo, workload.choice)) is not None:
         out["max_concurrency"] = most
     if on and (below := _below(slo, tuple(sorted(setting.items())))):
         out["ladder"] = below
-    if on and (figures := _figures(workload)):
-        out["measured"] = figures
-    if on and workload.region:
-        out["region"] = {
-            axis["axis"]: {key: axis[key] for key in _BOUNDS if key in axis} for axis in workload.region["axes"]
-        }
+    if on and (measured := _figures(workload)):
+        out["measured"] = measured
+    if on and workload.region is not None:
+        out["region"] = {axis.name: axis.bounds for axis in workload.region.axes}
     return out
 
 
-_BOUNDS = tuple(AxisBounds.model_fields)
-
-
-def _max_concurrency(slo: Slo, choice: Mapping[str, Any]) -> int | None:
+def _max_concurrency(slo: Slo, choice: Choice | None) -> int | None:
     """Return up to how many requests in flight the sweep proves a gain; None where it did not sweep concurrency."""
-    by_concurrency = choice.get("concurrency", {}).get("by_concurrency", ())
-    gains = takewhile(lambda gain: (gain.get("lo") or 0.0) > 1, by_concurrency)
-    return max([slo.soak.concurrency, *(gain["concurrency"] for gain in gains)]) if by_concurrency else None
+    if choice is None or choice.concurrency is None or not choice.concurrency.by_streams:
+        return None
+    most = slo.soak.concurrency
+    for streams, ratio in choice.concurrency.by_streams:
+        if isinstance(ratio, Missing) or rounded(ratio.lo) <= 1:
+            break
+        most = max(most, streams)
+    return most
 
 
 def _below(slo: Slo, knobs: Setting) -> list[dict[str, Any]]:
@@ -112,17 +113,13 @@ def _below(slo: Slo, knobs: Setting) -> list[dict[str, Any]]:
 
 def _figures(workload: WorkloadVerdict) -> dict[str, Any]:
     """Return the figures to compare production with where it has no baseline."""
-    measured = workload.measured
-    return {
-        name: {part: measured[name][part] for part in ("center", "lo", "hi", "n")}
-        for name in MeasuredRoute.model_fields
-        if name in measured
-    }
+    measured = workload.measured.figures
+    return {name: figures("center", measured[name]) for name in MeasuredRoute.model_fields if name in measured}
 
 
 def guards(slo: Slo, verdict: Verdict) -> list[dict[str, Any]]:
     """Return the bounds to watch while a route speculates: the tightest objective on each, then what was measured."""
-    promoted = [workload for workload in verdict.workloads if workload.outcome == "promoted"]
+    promoted = [workload for workload in verdict.workloads if workload.outcome is WorkloadOutcome.PROMOTED]
     if not promoted:
         return []
     guard_by_key: dict[tuple[str, tuple[str, ...]], dict[str, Any]] = {}
@@ -157,15 +154,17 @@ def _from_objective(slo: Slo, objective: Objective, promoted: list[WorkloadVerdi
     if objective.metric == "acceptance_window_min":
         # The soak's windows pool tokens, a guard takes the median answer: a lower median needs a lower bound.
         acceptances = [
-            workload.measured.get("acceptance_rate") for workload in promoted if objective.applies_to(workload.name)
+            workload.measured.figures.get("acceptance_rate")
+            for workload in promoted
+            if objective.applies_to(workload.name)
         ]
         bound = min(
             [
                 bound,
                 *(
-                    (1 - ACCEPTANCE_MARGIN) * acceptance["lo"]
+                    (1 - ACCEPTANCE_MARGIN) * acceptance.lo
                     for acceptance in acceptances
-                    if acceptance and acceptance["lo"] < bound
+                    if acceptance is not None and acceptance.lo < bound
                 ),
             ]
         )
@@ -191,7 +190,7 @@ def _errors(
     bare = [workload for workload in promoted if not _guards(from_objectives, "error_rate", workload.name)]
     if not bare:
         return
-    answers = min(int(workload.measured.get("answers", 0)) for workload in bare)
+    answers = min(workload.measured.answers or 0 for workload in bare)
     _, most = intervals.proportion_bounds(0, answers, slo.confidence) if answers else (0.0, ERRORS)
     why = f"no answer may fail; a soak of {answers} answers proves a share of at most {show(most, '1')}"
     guard = _guard(slo, "error_rate", "at_most", max(most, ERRORS), why)
@@ -205,31 +204,35 @@ def _guards(guards: list[dict[str, Any]], metric: str, workload: str) -> bool:
 
 def _shown(slo: Slo, workload: WorkloadVerdict, from_objectives: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield guards on what has no objective, at what the workload's soak showed with a margin."""
-    measured = workload.measured
+    measured = workload.measured.figures
     for metric, bound, why in (
         (
             "throughput_ratio",
-            _ratio_floor(measured),
+            _ratio_floor(measured.get("throughput_ratio")),
             f"{percent(RATIO_MARGIN)} below the soak's lower bound, and never below plain decoding",
         ),
         (
             "acceptance_rate",
-            _below_lo(measured, "acceptance_rate"),
+            _acceptance_floor(measured.get("acceptance_rate")),
             f"{percent(ACCEPTANCE_MARGIN)} below the soak's lower bound",
         ),
-        ("canary_pass_rate", _pass_floor(measured), f"{percent(PASS_MARGIN)} fewer than in the soak"),
+        (
+            "canary_pass_rate",
+            _pass_floor(measured.get("canary_pass_rate")),
+            f"{percent(PASS_MARGIN)} fewer than in the soak",
+        ),
     ):
         if bound is not None and not _guards(from_objectives, metric, workload.name):
             yield _guard(slo, metric, "at_least", bound, why) | {"workloads": [workload.name]}
 
 
-def _ratio_floor(measured: dict[str, Any]) -> float | None:
-    return max(1.0, (1 - RATIO_MARGIN) * measured["throughput_ratio"]["lo"]) if "throughput_ratio" in measured else None
+def _ratio_floor(ratio: Estimate | None) -> float | None:
+    return max(1.0, (1 - RATIO_MARGIN) * ratio.lo) if ratio is not None else None
 
 
-def _below_lo(measured: dict[str, Any], metric: str) -> float | None:
-    return (1 - ACCEPTANCE_MARGIN) * measured[metric]["lo"] if metric in measured else None
+def _acceptance_floor(acceptance: Estimate | None) -> float | None:
+    return (1 - ACCEPTANCE_MARGIN) * acceptance.lo if acceptance is not None else None
 
 
-def _pass_floor(measured: dict[str, Any]) -> float | None:
-    return max(0.0, measured["canary_pass_rate"]["center"] - PASS_MARGIN) if "canary_pass_rate" in measured else None
+def _pass_floor(rate: Estimate | None) -> float | None:
+    return max(0.0, rate.center - PASS_MARGIN) if rate is not None else None

@@ -3,11 +3,12 @@
 import math
 from dataclasses import dataclass
 
+from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.metrics.metric import Metric, Per
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.units import show_seconds
-from gatekeeper.core.verdict import UNSEEN, Check, Outcome, Verdict
+from gatekeeper.core.verdict import UNSEEN, Check, Outcome
 
 MOST_CANARIES = 100
 """Advice to multiply the canaries by more than this is no use."""
@@ -32,7 +33,7 @@ def gaps(slo: Slo, verdict: Verdict, *, resumable: bool) -> tuple[Gap, ...]:
     for workload in verdict.workloads:
         open_checks = [check for check in workload.checks if check.outcome is Outcome.UNPROVEN]
         unproven += [_open(f"{workload.name}: {_named(check)}", check, resumable=resumable) for check in open_checks]
-        if workload.outcome == "unproven" and not open_checks and not verdict.incomplete:
+        if workload.outcome is WorkloadOutcome.UNPROVEN and not open_checks and not verdict.incomplete:
             unproven.append(Gap(f"{workload.name}: its outcome", workload.because, "certify again"))
     unproven += [
         _open(f"host: {_named(check)}", check, resumable=resumable)

@@ -5,8 +5,8 @@ from typing import Any
 
 from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.plan.settings import with_conditions
-from gatekeeper.analysis.sweep.choice import Choice, choose, setting_results
-from gatekeeper.analysis.sweep.knob_effects import with_explanations
+from gatekeeper.analysis.sweep.choice import Choice, choose, with_explanations
+from gatekeeper.analysis.sweep.setting_result import setting_results
 from gatekeeper.analysis.verdict.case import Case, clock_ran_backwards
 from gatekeeper.analysis.verdict.findings import counter_lie, impossible_counts, negative_control
 from gatekeeper.core.records import Role, Setting

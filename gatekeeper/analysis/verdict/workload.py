@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from gatekeeper.analysis.metrics import exactness
 from gatekeeper.analysis.metrics.checks import check
@@ -22,7 +21,9 @@ from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.against_certified import check_against
 from gatekeeper.analysis.verdict.case import Case, looks_at, soak_answers, soaked_seconds
 from gatekeeper.analysis.verdict.findings import differing_answers, examine
+from gatekeeper.analysis.verdict.measured import PLAIN_SPEED, Measured
 from gatekeeper.analysis.verdict.replays import examine_repeats, history
+from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.metrics import BY_NAME, MEASURED, PASS_RATES
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.slo import Objective
@@ -33,9 +34,7 @@ from gatekeeper.core.verdict import (
     Missing,
     Outcome,
     StillChanging,
-    WorkloadVerdict,
     fact,
-    figures,
     rounded,
     worst,
 )
@@ -86,17 +85,21 @@ def judge_workload(
     outcome = worst(check.outcome for check in checks)
     if not checks and not speculating and evidence.answers:
         outcome = Outcome.PASS  # no objective applies to plain decoding, and it has answers
-    word = {Outcome.FAIL: "failed", Outcome.UNPROVEN: "unproven"}.get(
-        outcome, "promoted" if speculating else "graded_back"
-    )
+    word = {
+        Outcome.FAIL: WorkloadOutcome.FAILED,
+        Outcome.UNPROVEN: WorkloadOutcome.UNPROVEN,
+        Outcome.PASS: WorkloadOutcome.PROMOTED if speculating else WorkloadOutcome.GRADED_BACK,
+    }[outcome]
     worst_checks = [check for check in checks if check.outcome is outcome and outcome is not Outcome.PASS]
     because = "; ".join(f"{check.metric}: {check.because}" for check in worst_checks) or choice.because
-    if word == "graded_back" and choice.doubt is not None:
-        word = "unproven"
+    if word is WorkloadOutcome.GRADED_BACK and choice.doubt is not None:
+        word = WorkloadOutcome.UNPROVEN
         because = f"plain decoding meets its objectives, but it is unproven whether a draft would help: {choice.doubt}"
     seconds = soaked_seconds(case.soaks[soak.name].records)
-    setting, measured = setting_document(knobs), {"soak_seconds": rounded(seconds)} | _measured(evidence, lost)
-    return WorkloadVerdict(name, word, setting, checks, required, because, measured, choice.document()), findings
+    setting = setting_document(knobs)
+    measured = replace(_measured(evidence, lost), soak_seconds=rounded(seconds))
+    verdict = WorkloadVerdict(name, word, setting, checks, required, because, measured=measured, choice=choice)
+    return verdict, findings
 
 
 def unseen(case: Case, evidence: PairedAnswers) -> PairedAnswers:
@@ -145,8 +148,16 @@ def judge_baseline(case: Case, soak: SoakPlan, name: str, choice: Choice, becaus
     )
     if not plain.answers or any(check.outcome is not Outcome.PASS for check in checks):
         return None
-    setting, measured = setting_document(PLAIN), _measured(plain, {})
-    return WorkloadVerdict(name, "graded_back", setting, checks, False, because, measured, choice.document())
+    return WorkloadVerdict(
+        name,
+        WorkloadOutcome.GRADED_BACK,
+        setting_document(PLAIN),
+        checks,
+        required=False,
+        because=because,
+        measured=_measured(plain, {}),
+        choice=choice,
+    )
 
 
 def measurable(objective: Objective, evidence: PairedAnswers) -> Objective:
@@ -223,35 +234,38 @@ def _implied_agreement(evidence: PairedAnswers, *, logits: bool) -> Estimate | M
     return fact(sum(compared.agree.values()) / n, n, *part, *compared.notes())
 
 
-def _longest(evidence: PairedAnswers) -> dict[str, int]:
-    """Return the tokens of the longest prompt and of the longest answer, where they are counted."""
-    counts = [
-        (generation.answer.prompt_tokens or 0, generation.answer.output_tokens or 0) for generation in evidence.answers
-    ]
-    prompt, answer = (max(column, default=0) for column in (zip(*counts, strict=True) if counts else ((), ())))
-    return {name: most for name, most in (("longest_prompt", prompt), ("longest_answer", answer)) if most}
+def _longest(evidence: PairedAnswers) -> tuple[int | None, int | None]:
+    """Return the tokens of the longest prompt and of the longest answer; None where they are not counted."""
+    answers = [generation.answer for generation in evidence.answers]
+    prompt = max((answer.prompt_tokens or 0 for answer in answers), default=0)
+    output = max((answer.output_tokens or 0 for answer in answers), default=0)
+    return prompt or None, output or None
 
 
-def _measured(evidence: PairedAnswers, lost: Mapping[str, str]) -> dict[str, Any]:
-    out: dict[str, Any] = {"answers": len(evidence.answers), "plain_answers": len(evidence.plain)}
-    out |= _longest(evidence)
+def _measured(evidence: PairedAnswers, lost: Mapping[str, str]) -> Measured:
+    longest_prompt, longest_answer = _longest(evidence)
     answers, claimed = counted_or_claimed(evidence.answers)
     evidence = replace(evidence, answers=answers, frozen=False)  # what is deployed meets other prompts
+    figure_by_metric: dict[str, Estimate] = {}
     for metric in MEASURED:
         if metric in lost or (BY_NAME[metric].default_when == "speculating" and not evidence.plain):
             continue
         estimated = estimate(metric, evidence)
         if isinstance(estimated, Estimate):
-            out[metric] = figures("center", estimated) | ({"scope": estimated.scope} if estimated.scope else {})
-            if claimed and BY_NAME[metric].from_rounds:
-                out[metric]["from"] = "claims"
-    if evidence.plain and "decode_throughput" in out:
+            figure_by_metric[metric] = estimated.rounded()
+    if evidence.plain and "decode_throughput" in figure_by_metric:
         plain = estimate("decode_throughput", replace(evidence, answers=evidence.plain, plain=(), pairs=(), before=()))
         if isinstance(plain, Estimate):
-            out["plain_decode_throughput"] = figures("center", plain)
+            figure_by_metric[PLAIN_SPEED] = replace(plain.rounded(), scope=None)
     for rate in PASS_RATES.values():
         if (share := pass_rate(evidence, rate.kind)) is not None:
-            out[rate.figure] = figures("center", share)
-    if chances := cost_model.positions(evidence.answers):
-        out["acceptance_by_position"] = [rounded(chance) for chance in chances]
-    return out
+            figure_by_metric[rate.figure] = share.rounded()
+    return Measured(
+        figure_by_metric,
+        answers=len(evidence.answers),
+        plain_answers=len(evidence.plain),
+        longest_prompt=longest_prompt,
+        longest_answer=longest_answer,
+        acceptance_by_position=tuple(rounded(chance) for chance in cost_model.positions(evidence.answers)),
+        claimed=claimed,
+    )

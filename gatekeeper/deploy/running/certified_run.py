@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from gatekeeper.analysis.verdict.region.certified_region import stored_bounds
 from gatekeeper.backends import own_drafts
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core import parse
@@ -23,7 +24,6 @@ from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.record_files import RESTORE_HINT
 from gatekeeper.core.units import show_seconds
 from gatekeeper.deploy.running.model_identity import model_name
-from gatekeeper.report.data.region_map import bounds_of
 from gatekeeper.run.load import certified_policy
 
 _NAMED_ANSWERS = 20
@@ -164,7 +164,7 @@ def load(run: Path) -> CertifiedRun:
             for one in verdict["workloads"]
             if one["outcome"] == "promoted" and not host_failed
         }
-        regions = {one["name"]: bounds_of(one["region"]) for one in verdict["workloads"] if one.get("region")}
+        regions = {one["name"]: stored_bounds(one["region"]) for one in verdict["workloads"] if one.get("region")}
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(f"{run}/verdict.json: damaged", hint="derive it again: gatekeeper judge") from error
     names = _model_names(run, manifest)

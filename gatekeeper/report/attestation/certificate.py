@@ -7,10 +7,11 @@ spec/predicates/test-result.md).
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
 from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.manifest import Manifest, Model
 from gatekeeper.core.records import Event
-from gatekeeper.core.verdict import Check, Outcome, Verdict
+from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report import phrases
 
 CERTIFICATE = "certificate.intoto.json"
@@ -83,7 +84,9 @@ def result(verdict: Verdict) -> str:
     """
     if verdict.exit_code != ExitCode.OK:
         return "FAILED"
-    whole = verdict.grade == "certification" and all(one.outcome == "promoted" for one in verdict.workloads)
+    whole = verdict.grade == "certification" and all(
+        one.outcome is WorkloadOutcome.PROMOTED for one in verdict.workloads
+    )
     return "PASSED" if whole else "WARNED"
 
 
@@ -97,9 +100,9 @@ def _tests(verdict: Verdict) -> tuple[list[str], list[str], list[str]]:
             failed.append(test)  # unproven ones too; the extension field says which
     for one in verdict.workloads:
         test = f"{one.name}: outcome"
-        if one.outcome == "promoted":
+        if one.outcome is WorkloadOutcome.PROMOTED:
             passed.append(test)
-        elif one.outcome == "graded_back" and not one.required:
+        elif one.outcome is WorkloadOutcome.GRADED_BACK and not one.required:
             warned.append(test)
         else:
             failed.append(test)
@@ -111,7 +114,7 @@ def _tests(verdict: Verdict) -> tuple[list[str], list[str], list[str]]:
 def unproven(verdict: Verdict) -> list[str]:
     """Return the tests that the evidence does not decide."""
     open_ones = [test for test, check in _named(verdict) if check.outcome is Outcome.UNPROVEN]
-    return open_ones + [f"{one.name}: outcome" for one in verdict.workloads if one.outcome == "unproven"]
+    return open_ones + [f"{one.name}: outcome" for one in verdict.workloads if one.outcome is WorkloadOutcome.UNPROVEN]
 
 
 def _named(verdict: Verdict) -> list[tuple[str, Check]]:

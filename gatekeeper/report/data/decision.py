@@ -3,19 +3,28 @@
 It is computed from the verdict alone, once; the terminal, Markdown, the line and the page show the same figures.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from gatekeeper.analysis.verdict.measured import PLAIN_SPEED
+from gatekeeper.analysis.verdict.run_verdict import (
+    NOTHING_MEASURED,
+    AbandonedStep,
+    Verdict,
+    WorkloadOutcome,
+    WorkloadVerdict,
+)
 from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.metrics import SPEED_RATIOS
 from gatekeeper.core.parse import ParseError, toml_table
+from gatekeeper.core.records import Knobs
 from gatekeeper.core.text import counted, describe_setting, listed
 from gatekeeper.core.units import show_seconds
-from gatekeeper.core.verdict import AbandonedStep, Check, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report.data.objective_rows import ObjectiveRow, objective_rows, states
 
 NO_CERTIFICATE = "a demo is not a certificate, and --grade certification requires one: soak for 600 s or more"
+NOT_DECIDED = frozenset({WorkloadOutcome.FAILED, WorkloadOutcome.UNPROVEN})
 TENTHS = 10.0
 """Below this many tokens a second, a speed is written with a tenth."""
 MOST_NAMED = 3
@@ -33,7 +42,7 @@ class SpeedUp:
     hi: float
     source: str
     """soak | abandoned | sweep"""
-    setting: Mapping[str, Any]
+    setting: Knobs
 
     @property
     def where(self) -> str:
@@ -48,9 +57,9 @@ class WorkloadSummary:
     """The figures of one workload that a person looks for first; None where it was not measured."""
 
     name: str
-    outcome: str
+    outcome: WorkloadOutcome
     required: bool
-    setting: Mapping[str, Any]
+    setting: Knobs
     because: str
     speed: SpeedUp | None
     plain: float | None
@@ -68,7 +77,7 @@ class WorkloadSummary:
     @property
     def on(self) -> bool:
         """Return whether the policy turns drafting on for it."""
-        return self.outcome == "promoted"
+        return self.outcome is WorkloadOutcome.PROMOTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,25 +165,26 @@ def readable_time(stamp: str) -> str:
 
 def _summary(workload: WorkloadVerdict) -> WorkloadSummary:
     speed, measured = speed_up(workload), workload.measured
-    given_up = best.measured if (best := _best_step(workload)) is not None and not _drafts(workload.setting) else {}
+    best, drafts = _best_step(workload), _drafts(workload.setting)
+    given_up = best.measured if best is not None and not drafts else NOTHING_MEASURED
     failed = [check for step in workload.steps for check in step.checks if check.outcome is Outcome.FAIL]
-    drafting = measured if _drafts(workload.setting) else given_up
-    plain = measured.get("plain_decode_throughput") if _drafts(workload.setting) else measured.get("decode_throughput")
+    drafting = measured if drafts else given_up
+    plain = measured.center(PLAIN_SPEED if drafts else "decode_throughput")
     return WorkloadSummary(
-        workload.name,
-        workload.outcome,
-        workload.required,
-        workload.setting,
-        workload.because,
-        speed,
-        _center(plain or given_up.get("plain_decode_throughput")),
-        _center(drafting.get("decode_throughput")),
-        _center(drafting.get("acceptance_rate")),
-        _center(drafting.get("ttft_delta")),
-        _quality(workload),
-        sum(check.outcome is Outcome.PASS for check in workload.checks),
-        len(workload.checks),
-        len({_key(check) for check in failed} - {_key(check) for check in workload.checks}),
+        name=workload.name,
+        outcome=workload.outcome,
+        required=workload.required,
+        setting=workload.setting,
+        because=workload.because,
+        speed=speed,
+        plain=plain if plain is not None else given_up.center(PLAIN_SPEED),
+        drafting=drafting.center("decode_throughput"),
+        acceptance=drafting.center("acceptance_rate"),
+        ttft_delta=drafting.center("ttft_delta"),
+        quality=_quality(workload),
+        passed=sum(check.outcome is Outcome.PASS for check in workload.checks),
+        checks=len(workload.checks),
+        failed_drafting=len({_key(check) for check in failed} - {_key(check) for check in workload.checks}),
     )
 
 
@@ -182,12 +192,8 @@ def _key(check: Check) -> tuple[str, str, float]:
     return check.metric, check.bound, check.threshold
 
 
-def _drafts(setting: Mapping[str, Any]) -> bool:
+def _drafts(setting: Knobs) -> bool:
     return setting.get("draft") is not None
-
-
-def _center(figure: Mapping[str, Any] | None) -> float | None:
-    return float(figure["center"]) if figure and figure["center"] is not None else None
 
 
 def speed_up(workload: WorkloadVerdict) -> SpeedUp | None:
@@ -200,22 +206,27 @@ def speed_up(workload: WorkloadVerdict) -> SpeedUp | None:
     soaked += [("abandoned", step)] if step is not None else []
     for source, part in soaked:
         if _drafts(part.setting) and (ratio := _ratio(part)) is not None:
-            return SpeedUp(ratio["center"], ratio["lo"], ratio["hi"], source, part.setting)
-    tried = [swept for swept in workload.choice.get("settings", ()) if swept["ratio"]]
-    best = max(tried, key=lambda swept: float(swept["ratio"]), default=None)
-    return SpeedUp(best["ratio"], best["lo"], best["hi"], "sweep", best["setting"]) if best else None
+            return SpeedUp(*ratio, source, part.setting)
+    results = workload.choice.results if workload.choice is not None else ()
+    tried = [(figure, result.trial) for result in results if (figure := result.shown) is not None and figure.center]
+    if not tried:
+        return None
+    best, trial = max(tried, key=lambda pair: pair[0].center)
+    return SpeedUp(best.center, best.lo, best.hi, "sweep", dict(trial.setting))
 
 
-def _ratio(part: WorkloadVerdict | AbandonedStep) -> Mapping[str, Any] | None:
-    checks = (check for check in part.checks if check.against is None)
-    judged = {check.metric: check.document() for check in checks if None not in {check.lo, check.hi}}
-    ratios = (judged.get(metric, part.measured.get(metric)) for metric in SPEED_RATIOS)
-    return next((ratio for ratio in ratios if ratio and ratio["center"] is not None), None)
+def _ratio(part: WorkloadVerdict | AbandonedStep) -> tuple[float, float, float] | None:
+    """Return the ratio to plain decoding with both ends of its interval; that of a check before what was measured."""
+    ratios = {metric: (figure.center, figure.lo, figure.hi) for metric, figure in part.measured.figures.items()}
+    for check in part.checks:
+        if check.against is None and check.center is not None and check.lo is not None and check.hi is not None:
+            ratios[check.metric] = check.center, check.lo, check.hi
+    return next((ratios[metric] for metric in SPEED_RATIOS if metric in ratios), None)
 
 
 def _best_step(workload: WorkloadVerdict) -> AbandonedStep | None:
     """Return the fastest setting that was given up; None where the ratio of none was measured."""
-    speeds = [(float(ratio["center"]), number) for number, step in enumerate(workload.steps) if (ratio := _ratio(step))]
+    speeds = [(ratio[0], number) for number, step in enumerate(workload.steps) if (ratio := _ratio(step))]
     return workload.steps[max(speeds)[1]] if speeds else None
 
 
@@ -224,9 +235,8 @@ def _quality(workload: WorkloadVerdict) -> str | None:
     checks = {check.metric: check for check in workload.checks if check.center is not None and check.n}
     if (agreed := checks.get("token_agreement")) is not None and agreed.center is not None:
         return f"{round(agreed.center * agreed.n)}/{agreed.n} answers as with plain decoding"
-    if (rate := workload.measured.get("canary_pass_rate")) and rate["center"] is not None:
-        return f"{rate['center']:.0%} of canaries passed"
-    return None
+    passed = workload.measured.center("canary_pass_rate")
+    return f"{passed:.0%} of canaries passed" if passed is not None else None
 
 
 def short_ratio(center: float) -> str:
@@ -269,21 +279,25 @@ def _headline(
 
 def _decision(verdict: Verdict, workloads: Sequence[WorkloadSummary], rows: Sequence[ObjectiveRow]) -> str:
     on = [workload for workload in workloads if workload.on]
-    off = listed([workload.name for workload in workloads if workload.outcome == "graded_back"])
+    off = listed([workload.name for workload in workloads if workload.outcome is WorkloadOutcome.GRADED_BACK])
     gains = f"; {listed([_gain(workload) for workload in on])} would gain" if on else ""
-    if verdict.outcome == "unproven":
-        unproven = [workload.name for workload in workloads if workload.outcome == "unproven"]
+    if verdict.outcome is WorkloadOutcome.UNPROVEN:
+        unproven = [workload.name for workload in workloads if workload.outcome is WorkloadOutcome.UNPROVEN]
         unproven += ["the host"] if any(row.about == "host" for row in rows if row.blocking) else []
         return (
             f"Change nothing: {listed(unproven) or 'the run'} {'are' if len(unproven) > 1 else 'is'} not proven{gains}"
         )
-    if verdict.outcome == "promoted" and on:
+    if verdict.outcome is WorkloadOutcome.PROMOTED and on:
         rest = f"; keep it off for {off}" if off else ""
         return f"Turn drafting on for {listed([_gain(workload) for workload in on])}{rest}"
-    if verdict.outcome == "promoted":
+    if verdict.outcome is WorkloadOutcome.PROMOTED:
         return f"Keep drafting off for {off}: no gain was proven"
-    if verdict.outcome == "graded_back":
-        back = [workload.name for workload in workloads if workload.required and workload.outcome == "graded_back"]
+    if verdict.outcome is WorkloadOutcome.GRADED_BACK:
+        back = [
+            workload.name
+            for workload in workloads
+            if workload.required and workload.outcome is WorkloadOutcome.GRADED_BACK
+        ]
         names, why = _failing(rows, abandoned=True)
         if names == back:
             return f"Do not deploy: {why} while drafting, and the SLO requires drafting{gains}"
@@ -312,16 +326,16 @@ def _reason(verdict: Verdict, rows: Sequence[ObjectiveRow]) -> str | None:
     reasons = [
         f"{row.about}: {row.check.metric} {states(row.check)}"
         for row in rows
-        if row.blocking and (row.check.outcome is Outcome.FAIL or verdict.outcome == "unproven")
+        if row.blocking and (row.check.outcome is Outcome.FAIL or verdict.outcome is WorkloadOutcome.UNPROVEN)
     ]
     blocked = {row.about for row in rows if row.blocking}
-    bad = {"failed", "unproven"} if verdict.outcome != "graded_back" else {"graded_back"}
+    bad = {verdict.outcome} if verdict.outcome is WorkloadOutcome.GRADED_BACK else NOT_DECIDED
     reasons += [
         f"{workload.name}: {workload.because}"
         for workload in verdict.workloads
         if workload.name not in blocked
         and workload.outcome in bad
-        and (workload.outcome != "graded_back" or workload.required)
+        and (workload.outcome is not WorkloadOutcome.GRADED_BACK or workload.required)
     ]
     return "; ".join(reasons) or None
 
@@ -331,13 +345,13 @@ def _next(verdict: Verdict, unfinished: str | None, extend: float | None) -> tup
     again = "gatekeeper certify {slo}"
     if unfinished:
         return "", f"{again} --resume --output {{run}}"
-    if verdict.outcome == "unproven":
+    if verdict.outcome is WorkloadOutcome.UNPROVEN:
         if extend is None:
             return "remove the cause, then certify again", again
         advice = f"about {show_seconds(extend)} more soak should decide it"
         return advice, f"{again} --extend {extend / 60:.0f}m --output {{run}}"
-    if verdict.outcome == "promoted" and verdict.grade == "demo":
+    if verdict.outcome is WorkloadOutcome.PROMOTED and verdict.grade == "demo":
         return "for a certificate, soak 600 s or more; for your models, write an SLO", "gatekeeper init"
-    if verdict.outcome == "promoted":
+    if verdict.outcome is WorkloadOutcome.PROMOTED:
         return "", "gatekeeper admit {slo} --run {run}"
     return "change the draft, the setting or the bound, then certify again", again

@@ -12,7 +12,8 @@ from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.stats.intervals import samples_needed
 from gatekeeper.analysis.verdict.case import Case, soak_answers
-from gatekeeper.core.verdict import WorkloadVerdict, rounded
+from gatekeeper.analysis.verdict.run_verdict import WorkloadVerdict
+from gatekeeper.core.verdict import rounded
 
 QUANTILES = (0.5, 0.95, 0.99)
 """The ones that objectives are set for."""
@@ -111,7 +112,8 @@ def _of_workload(case: Case, workload: WorkloadVerdict) -> Distributions:
 
 
 def _of_the_sweep(case: Case, workload: WorkloadVerdict) -> tuple[str, Mapping[str, object], PairedAnswers] | None:
-    ratios = {setting["trial"]: setting["ratio"] or 0.0 for setting in workload.choice.get("settings", ())}
+    results = workload.choice.results if workload.choice is not None else ()
+    ratios = {result.trial.name: result.shown.center if result.shown is not None else 0.0 for result in results}
     trials = sorted(case.plan.trials, key=lambda trial: (trial.arm == "candidate", ratios.get(trial.name, -1.0)))
     sweep = case.sweep_answers(workload.name)
     for trial in reversed(trials):

@@ -1,12 +1,13 @@
 """The objectives of a run that failed or are not proven, with every setting that was tried."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gatekeeper.analysis.verdict.remedies import passes_at, remedy
+from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Verdict, WorkloadOutcome
 from gatekeeper.core.metrics import BY_NAME, shown_as
-from gatekeeper.core.verdict import AbandonedStep, Check, Outcome, Verdict
+from gatekeeper.core.records import Knobs
+from gatekeeper.core.verdict import Check, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,7 @@ class ObjectiveRow:
 
     about: str
     """A workload, or `host`."""
-    tried: tuple[tuple[Mapping[str, Any], Check], ...]
+    tried: tuple[tuple[Knobs, Check], ...]
     blocking: bool
     """The exit code follows from it."""
     abandoned: bool
@@ -28,7 +29,7 @@ class ObjectiveRow:
         return self.tried[0][1]
 
     @property
-    def setting(self) -> Mapping[str, Any]:
+    def setting(self) -> Knobs:
         """Return the setting of that check."""
         return self.tried[0][0]
 
@@ -43,15 +44,15 @@ class ObjectiveRow:
 
 def objective_rows(verdict: Verdict) -> Iterable[ObjectiveRow]:
     """Return the failed objectives, those the exit code follows from first, and then those that are not proven."""
-    tried: dict[tuple[str, str, str, float], list[tuple[Mapping[str, Any], Check, bool, bool]]] = {}
+    tried: dict[tuple[str, str, str, float], list[tuple[Knobs, Check, bool, bool]]] = {}
 
-    def note(about: str, setting: Mapping[str, Any], checks: Sequence[Check], *, over: bool, blocking: bool) -> None:
+    def note(about: str, setting: Knobs, checks: Sequence[Check], *, over: bool, blocking: bool) -> None:
         for check in checks:
             key = about, check.metric, check.bound, check.threshold
             tried.setdefault(key, []).append((setting, check, over, blocking))
 
     for workload in verdict.workloads:
-        back = workload.outcome == "graded_back" and workload.required
+        back = workload.outcome is WorkloadOutcome.GRADED_BACK and workload.required
         for step in workload.steps:
             note(workload.name, step.setting, _standing(step), over=True, blocking=back)
             failed = [check for check in step.host_checks if check.outcome is Outcome.FAIL]

@@ -7,9 +7,9 @@ from typing import Any
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.extension import extension
 from gatekeeper.analysis.verdict.remedies import Gap, gaps
+from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.records import Event
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.verdict import Verdict
 from gatekeeper.report.data.decision import Decision, decide
 from gatekeeper.report.data.distributions import Distributions, distributions
 from gatekeeper.report.data.progress import Snapshot

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_ratios
@@ -10,9 +10,10 @@ from gatekeeper.analysis.metrics.readers import PAIR_RATIOS, Read, answer_reader
 from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.analysis.plan.sweep_plan import Trial
 from gatekeeper.analysis.verdict.case import Case
+from gatekeeper.analysis.verdict.run_verdict import WorkloadVerdict
 from gatekeeper.core.metrics import BY_NAME
-from gatekeeper.core.records import Generation
-from gatekeeper.core.verdict import Estimate, WorkloadVerdict, rounded
+from gatekeeper.core.records import Generation, Knobs
+from gatekeeper.core.verdict import Estimate, rounded
 
 Thinned = TypeVar("Thinned")
 METRICS = (
@@ -52,7 +53,7 @@ class SweepSetting:
 
     name: str
     arm: str
-    knobs: Mapping[str, Any]
+    knobs: Knobs
     moved: tuple[str, ...] = ()
     """The knobs whose value differs from the default."""
 
@@ -80,14 +81,9 @@ def sweep_data(case: Case, workloads: Sequence[WorkloadVerdict]) -> SweepData:
             for metric in METRICS:
                 if (interval := estimate_of(metric, evidence)) is not None:
                     estimates[workload.name, trial.name, metric] = interval
-        for setting in workload.choice.get("settings", ()):
-            if setting["ratio"] is not None:
-                estimates[workload.name, setting["trial"], setting["measure"]] = (
-                    setting["ratio"],
-                    setting["lo"],
-                    setting["hi"],
-                    setting["n"],
-                )
+        for result in workload.choice.results if workload.choice is not None else ():
+            if (ratio := result.shown) is not None:
+                estimates[workload.name, result.trial.name, result.measure] = ratio.center, ratio.lo, ratio.hi, ratio.n
     thinned = every_nth(rows, MOST_ROWS, lambda row: row.fault)
     return SweepData(tuple(_settings(case.plan.trials)), tuple(thinned), estimates, len(rows) - len(thinned))
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gatekeeper.core.text import counted, describe_setting
+from gatekeeper.core.verdict import Estimate
 from gatekeeper.report import phrases
 from gatekeeper.report.html import charts
 from gatekeeper.report.html.charts import Line, Scale
@@ -86,7 +87,7 @@ def _chart(name: str, runs: Sequence[Mapping[str, Any]]) -> Markup | None:
         speed, x = workload["speed"], across.percent(at)
         ends = {"y1": f"{row(speed['lo']):.1f}", "y2": f"{row(speed['hi']):.1f}"}
         tip = f"{run['at'][:16]}Z\n{phrases.spaced(workload['outcome'])}, {describe_setting(workload['setting'])}\n"
-        tip += f"{phrases.ratio(speed, 'center')}" + (f", bound {workload['bound']:g}x" if workload["bound"] else "")
+        tip += f"{phrases.ratio(Estimate.of(speed))}" + (f", bound {workload['bound']:g}x" if workload["bound"] else "")
         marks.append(el("line", class_=f"whisker {workload['outcome']}", x1=x, x2=x, **ends))
         marks.append(
             el(
@@ -119,7 +120,11 @@ def _row(run: Mapping[str, Any]) -> tuple[str, ...]:
     speeds = [
         note(
             f"{name} "
-            + (phrases.ratio(workload["speed"], "center") if workload["speed"] else phrases.spaced(workload["outcome"]))
+            + (
+                phrases.ratio(Estimate.of(workload["speed"]))
+                if workload["speed"]
+                else phrases.spaced(workload["outcome"])
+            )
         )
         for name, workload in run["workloads"].items()
     ]

@@ -1,11 +1,11 @@
 """The objectives of a page: those that failed as cards, and all of them as a matrix of objectives and workloads."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.metrics.metric import Metric
+from gatekeeper.core.records import Knobs
 from gatekeeper.core.text import describe_setting, one_line
 from gatekeeper.core.units import show
 from gatekeeper.core.verdict import Check, Outcome
@@ -24,7 +24,7 @@ class _Row:
     """An objective with its check of each workload; a setting where that setting was given up."""
 
     first: Check
-    cells: dict[str, tuple[Check, Mapping[str, Any] | None]] = field(default_factory=dict)
+    cells: dict[str, tuple[Check, Knobs | None]] = field(default_factory=dict)
 
 
 def failures(page: PageData) -> Markup | None:
@@ -116,7 +116,7 @@ def _none() -> Markup:
     return el("span", "-", class_="dim none", title="does not apply")
 
 
-def _cell(check: Check, setting: Mapping[str, Any] | None) -> Markup:
+def _cell(check: Check, setting: Knobs | None) -> Markup:
     word = check.outcome.word
     glyph = el("span", phrases.CHECK_GLYPHS[check.outcome], class_=f"mark {word}", aria_label=word, role="img")
     value = show_value(check)

@@ -8,10 +8,10 @@ from functools import cache
 from importlib.resources import files
 
 from gatekeeper.analysis.verdict.remedies import Gap
+from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.slo import CERTIFICATION_S
 from gatekeeper.core.text import describe_setting, last_part, listed, one_line
 from gatekeeper.core.units import show_memory, show_ratio, show_seconds
-from gatekeeper.core.verdict import WorkloadVerdict
 from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import WorkloadSummary, rate
 from gatekeeper.report.data.page import PageData
@@ -177,7 +177,7 @@ def _workloads(page: PageData) -> Markup:
 
 def _workload(summary: WorkloadSummary, judged: WorkloadVerdict, across: charts.Scale) -> Markup:
     """Return a card: whether to draft, how much faster, with which setting, and whether the answers stay the same."""
-    back = summary.outcome == "graded_back"
+    back = summary.outcome is WorkloadOutcome.GRADED_BACK
     kind = "failed" if back and summary.required else summary.outcome
     rates = [rate(value) for value in (summary.plain, None if back else summary.drafting) if value is not None]
     speed = summary.speed

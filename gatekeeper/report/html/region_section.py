@@ -1,10 +1,8 @@
 """The certified region on the page: a map of each pair of axes, the conditions, and every probed point."""
 
-from collections.abc import Mapping
-from typing import Any
-
+from gatekeeper.analysis.verdict.region.certified_region import CertifiedRegion
+from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.text import describe_point
-from gatekeeper.core.verdict import Verdict
 from gatekeeper.report.data.region_map import RegionGrid, conditions, grids
 from gatekeeper.report.html.markup import Markup, el, join, note, section, table
 
@@ -18,29 +16,31 @@ ABOUT = (
 
 def regions(verdict: Verdict) -> Markup | None:
     """Return the section; None where no workload has a region."""
-    blocks = [_workload(workload.name, workload.region) for workload in verdict.workloads if workload.region]
+    blocks = [
+        _workload(workload.name, workload.region) for workload in verdict.workloads if workload.region is not None
+    ]
     return section("Certified region", *blocks, about=ABOUT) if blocks else None
 
 
-def _workload(name: str, region: Mapping[str, Any]) -> Markup:
+def _workload(name: str, region: CertifiedRegion) -> Markup:
     heads = ("Point", "Outcome", "Because", "Answers")
     rows = [
         (
-            describe_point(point["point"]),
-            _pill(point["outcome"]),
-            point["because"],
-            str(point["answers"]),
+            describe_point(dict(probe.point)),
+            _pill(probe.word),
+            probe.because,
+            str(probe.answers),
         )
-        for point in region["points"]
+        for probe in region.points
     ]
-    alone = region["soak_alone"]
+    alone = region.soak_alone
     return join(
         el("h3", name),
         el("p", "; ".join(conditions(region))),
         *(_grid(grid) for grid in grids(region)),
         el("details", el("summary", "Probed points"), table(heads, rows, "probes")) if rows else None,
         note(f"Proven at the certified point alone: {', '.join(alone)}") if alone else None,
-        el("p", region["because"]) if "because" in region else None,
+        el("p", region.because) if region.because is not None else None,
     )
 
 

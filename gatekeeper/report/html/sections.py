@@ -4,9 +4,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from gatekeeper.analysis.sweep.setting_result import SettingResult
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import show
+from gatekeeper.core.verdict import Missing
 from gatekeeper.report import phrases
 from gatekeeper.report.data.distributions import QUANTILES, STEPS, Curve
 from gatekeeper.report.data.page import PageData
@@ -121,10 +123,10 @@ def _sweep(page: PageData) -> Markup | None:
     tables = [
         part
         for workload in page.verdict.workloads
-        if workload.choice.get("settings")
+        if workload.choice is not None and workload.choice.results
         for part in (
             el("h3", workload.name),
-            table(SWEEP_HEADS, map(_swept_row, workload.choice["settings"]), "plainly"),
+            table(SWEEP_HEADS, map(_swept_row, workload.choice.results), "plainly"),
         )
     ]
     return section(
@@ -138,13 +140,12 @@ def _sweep(page: PageData) -> Markup | None:
     )
 
 
-def _swept_row(swept: Mapping[str, Any]) -> tuple[str, ...]:
-    accepted = swept["acceptance_rate"]
+def _swept_row(result: SettingResult) -> tuple[str, ...]:
     return (
-        describe_setting(swept["setting"]),
-        phrases.ratio(swept) if swept["ratio"] else swept.get("because", "-"),
-        "-" if accepted is None else f"{accepted:.2f}",
-        str(swept["n"]),
+        describe_setting(dict(result.trial.setting)),
+        result.ratio.because if isinstance(result.ratio, Missing) else phrases.ratio(result.ratio),
+        "-" if result.acceptance is None else f"{result.acceptance:.2f}",
+        str(result.ratio.n),
     )
 
 

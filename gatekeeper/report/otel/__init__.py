@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.slo import Telemetry
 from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.core.text import QUOTED, one_line
-from gatekeeper.core.verdict import Verdict
 from gatekeeper.report.otel.endpoint import Destination, RefusedError, destination
 
 ARGV = (sys.executable, "-P", "-m", "gatekeeper.report.otel.exporter")

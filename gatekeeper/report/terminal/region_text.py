@@ -1,10 +1,11 @@
 """A certified region as text: a map of each pair of axes, the conditions, and why points are not inside."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from gatekeeper.analysis.verdict.region.certified_region import CertifiedRegion
+from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.text import aligned, counted, describe_point
-from gatekeeper.core.verdict import Verdict
+from gatekeeper.core.verdict import Outcome
 from gatekeeper.report.data.region_map import MARKS, RegionGrid, conditions, grids
 
 LEGEND = "= certified by the soak   + inside: proven   x outside: proven broken   ? open: plain decoding"
@@ -12,26 +13,27 @@ LEGEND = "= certified by the soak   + inside: proven   x outside: proven broken 
 
 def render(verdict: Verdict) -> str:
     """Return the regions of all workloads, or why there are none."""
-    regions = {one.name: one.region for one in verdict.workloads if one.region}
+    regions = {workload.name: workload.region for workload in verdict.workloads if workload.region is not None}
     if not regions:
         return "no certified region: the SLO has no [region], or no workload was promoted\n"
     parts = [line for name, region in regions.items() for line in _workload(name, region)]
     return "\n".join([*parts, LEGEND]) + "\n"
 
 
-def _workload(name: str, region: Mapping[str, Any]) -> Iterator[str]:
-    yield f"Certified region of {name}, {counted(region['answers'], 'answer')}"
+def _workload(name: str, region: CertifiedRegion) -> Iterator[str]:
+    yield f"Certified region of {name}, {counted(region.answers, 'answer')}"
     yield ""
     for grid in grids(region):
         yield from (f"  {line}" for line in _grid(grid))
         yield ""
     yield from (f"  {line}" for line in conditions(region))
-    for one in region["points"]:
-        if one["outcome"] != "inside":
-            yield f"  {one['outcome']} at {describe_point(one['point'])}: {one['because']}"
-    if region["soak_alone"]:
-        yield f"  proven at the certified point alone: {', '.join(region['soak_alone'])}"
-    yield from ([f"  {region['because']}"] if "because" in region else [])
+    for probe in region.points:
+        if probe.outcome is not Outcome.PASS:
+            yield f"  {probe.word} at {describe_point(dict(probe.point))}: {probe.because}"
+    if region.soak_alone:
+        yield f"  proven at the certified point alone: {', '.join(region.soak_alone)}"
+    if region.because is not None:
+        yield f"  {region.because}"
     yield ""
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError, InputError, NoProofError
 from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.reasons import Reason
@@ -15,7 +16,6 @@ from gatekeeper.core.system import run_directory
 from gatekeeper.core.system.files import file_sha256, open_folder, open_regular
 from gatekeeper.core.text import QUOTED
 from gatekeeper.core.units import show_bytes
-from gatekeeper.core.verdict import Verdict
 from gatekeeper.report import verdict_json
 from gatekeeper.run import load, verify
 from gatekeeper.run.remote import replies, upload

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from gatekeeper.analysis.verdict.policy import policy
+from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.records import Event
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.verdict import Verdict
 from gatekeeper.report.policy_toml import render
 
 POLICY = "policy.toml"

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from gatekeeper.analysis.plan.sweep_plan import sweep_plan
-from gatekeeper.analysis.sweep.choice import Choice, choose, setting_results
+from gatekeeper.analysis.sweep.choice import Choice, choose
+from gatekeeper.analysis.sweep.setting_result import setting_results
 from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
 from tests.analysis.sweep.test_choice import FROZEN, swept
 from tests.builders.slo import slo

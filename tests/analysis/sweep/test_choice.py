@@ -11,7 +11,8 @@ from bench import rehearsal
 from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.settings import chosen_of
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
-from gatekeeper.analysis.sweep.choice import Choice, SettingResult, choose, measure_of, setting_results
+from gatekeeper.analysis.sweep.choice import Choice, choose
+from gatekeeper.analysis.sweep.setting_result import SettingResult, measure_of, setting_results
 from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
 from gatekeeper.core.manifest import RULES
 from gatekeeper.core.records import Generation, Role

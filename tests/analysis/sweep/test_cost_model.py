@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.analysis.sweep import cost_model
+from gatekeeper.analysis.sweep.cost_explanation import CostExplanation, explanations
 from gatekeeper.core.records import Answer, Arrival, Generation, Role, Rounds, setting
+from gatekeeper.core.verdict import Missing
 
 CHANCES = st.lists(st.floats(0, 1), min_size=1, max_size=8)
 
@@ -123,10 +125,11 @@ def test_an_impossible_line_is_not_used() -> None:
     assert cost.step >= 0
 
 
-def explained(*settings: cost_model.MeasuredRounds, measured: float | None = None) -> list[dict[str, object]]:
+def explained(*settings: cost_model.MeasuredRounds, measured: float | None = None) -> list[CostExplanation]:
     names = {str(number): one for number, one in enumerate(settings)}
     ratios = dict.fromkeys(names, measured) if measured is not None else {}
-    return list(cost_model.explanations(names, 0.02, {k: v for k, v in ratios.items() if v}).values())
+    found = explanations(names, 0.02, {name: ratio for name, ratio in ratios.items() if ratio})
+    return [explanation for explanation in found.values() if isinstance(explanation, CostExplanation)]
 
 
 def test_the_model_tells_a_win_and_its_break_even() -> None:
@@ -135,8 +138,8 @@ def test_the_model_tells_a_win_and_its_break_even() -> None:
     """
     first, _ = explained(seen(4, 28, chance=0.9), seen(2, 24, chance=0.9))
 
-    assert 0.1 == pytest.approx(first["break_even_acceptance"], abs=1e-4)
-    assert "above the break-even of 0.10" in str(first["because"])
+    assert 0.1 == pytest.approx(first.break_even_acceptance, abs=1e-4)
+    assert "above the break-even of 0.10" in first.because
 
 
 def test_a_shorter_draft_is_advised_where_proposals_are_refused() -> None:
@@ -145,8 +148,8 @@ def test_a_shorter_draft_is_advised_where_proposals_are_refused() -> None:
     """
     long, _ = explained(seen(6, 44, chance=0.5), seen(2, 28, chance=0.5))
 
-    assert "num_draft_tokens = " in str(long["because"])
-    assert "num_draft_tokens = 6" not in str(long["because"])
+    assert "num_draft_tokens = " in long.because
+    assert "num_draft_tokens = 6" not in long.because
 
 
 def test_a_dear_draft_is_told_from_a_dear_verify_pass() -> None:
@@ -156,8 +159,8 @@ def test_a_dear_draft_is_told_from_a_dear_verify_pass() -> None:
     dear_draft = explained(seen(2, 60), seen(4, 100))[0]
     dear_verify = explained(seen(2, 200), seen(4, 201))[0]
 
-    assert "a lighter draft could help" in str(dear_draft["because"])
-    assert "no draft can help" in str(dear_verify["because"])
+    assert "a lighter draft could help" in dear_draft.because
+    assert "no draft can help" in dear_verify.because
 
 
 def test_times_that_cannot_be_give_no_advice() -> None:
@@ -166,9 +169,9 @@ def test_times_that_cannot_be_give_no_advice() -> None:
     """
     found = explained(seen(1, 18.4, chance=0.02), seen(2, 24, chance=0.02))[0]
 
-    assert "too noisy" in str(found["because"])
-    assert (False, False) == ("expected" in str(found["because"]), "break-even" in str(found["because"]))
-    assert (None, None) == (found["break_even_acceptance"], found["break_even_chance"])
+    assert "too noisy" in found.because
+    assert (False, False) == ("expected" in found.because, "break-even" in found.because)
+    assert (None, None) == (found.break_even_acceptance, found.document()["break_even_chance"])
 
 
 def test_a_round_as_short_as_a_plain_token_has_no_break_even() -> None:
@@ -177,8 +180,8 @@ def test_a_round_as_short_as_a_plain_token_has_no_break_even() -> None:
     """
     found = explained(seen(4, 20))[0]
 
-    assert "break-even" not in str(found["because"])
-    assert None is found["break_even_acceptance"]
+    assert "break-even" not in found.because
+    assert None is found.break_even_acceptance
 
 
 def test_a_measurement_far_from_the_model_is_said() -> None:
@@ -187,7 +190,7 @@ def test_a_measurement_far_from_the_model_is_said() -> None:
     """
     found = explained(seen(4, 28), seen(2, 24), measured=0.5)[0]
 
-    assert "the estimate leaves out" in str(found["because"])
+    assert "the estimate leaves out" in found.because
 
 
 def test_what_can_not_be_explained_says_why() -> None:
@@ -197,8 +200,8 @@ def test_what_can_not_be_explained_says_why() -> None:
     knobs = setting(draft="d", num_draft_tokens=2)
     unseen = cost_model.measure_rounds(knobs, [spoken(None, gap_ms=20)], 0.001)
     silent = cost_model.measure_rounds(knobs, [spoken(Rounds(10, 0, 0), gap_ms=20, tokens=1)], 0.001)
-    without = cost_model.explanations({"t": seen(2, 24)}, None, {})
+    without = explanations({"t": seen(2, 24)}, None, {})
 
     assert "does not report rounds" in str(unseen)
     assert "proposed no tokens" in str(silent)
-    assert {"because"} == set(without["t"])
+    assert isinstance(without["t"], Missing)

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from gatekeeper.analysis.plan.settings import PLAIN
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, Trial
-from gatekeeper.analysis.sweep.choice import SettingResult
-from gatekeeper.analysis.sweep.knob_effects import concurrency_effect, main_effects
-from gatekeeper.analysis.sweep.routing import routing, routing_requests
+from gatekeeper.analysis.sweep.knob_effects import ConcurrencyEffect, KnobEffect, main_effects
+from gatekeeper.analysis.sweep.routing import Routing, routing, routing_requests
+from gatekeeper.analysis.sweep.setting_result import SettingResult
 from gatekeeper.core.records import Answer, Generation, Role, Setting, setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, Missing
@@ -25,6 +25,11 @@ def arm(knobs: Setting, ratio: float, *, spread: float = 0.01, measure: str = "t
     return SettingResult(Trial("x", "candidate", knobs), known(ratio), measure, logs, None)
 
 
+def factor_of(effect: KnobEffect) -> float:
+    """How many times as fast the first other value is."""
+    return effect.measured[0][1].center
+
+
 def test_effects_are_ranked_and_told_from_none() -> None:
     """
     The knob that halves the speed stands first, and one whose interval lies inside five percent has no effect.
@@ -39,9 +44,9 @@ def test_effects_are_ranked_and_told_from_none() -> None:
     found = main_effects(arms, 0.95)
 
     assert [("num_draft_tokens", "an effect"), ("window", "no measurable effect")] == [
-        (one["knob"], one["says"]) for one in found
+        (effect.knob, effect.says) for effect in found
     ]
-    assert 0.45 < found[0]["values"][0]["factor"] < 0.55
+    assert 0.45 < factor_of(found[0]) < 0.55
 
 
 def test_a_wide_interval_is_not_called_no_effect() -> None:
@@ -52,7 +57,7 @@ def test_a_wide_interval_is_not_called_no_effect() -> None:
 
     found = main_effects([arm(base, 1.0, spread=0.6), arm(setting(window=256), 1.01, spread=0.6)], 0.95)
 
-    assert "not known" == found[0]["says"]
+    assert "not known" == found[0].says
 
 
 def test_other_measures_are_not_compared() -> None:
@@ -64,7 +69,7 @@ def test_other_measures_are_not_compared() -> None:
 
     found = main_effects([arm(base, 1.0), other], 0.95)
 
-    assert ("not known", None) == (found[0]["says"], found[0]["size"])
+    assert ("not known", None) == (found[0].says, found[0].size)
 
 
 def test_a_grid_averages_over_the_other_knobs() -> None:
@@ -74,7 +79,7 @@ def test_a_grid_averages_over_the_other_knobs() -> None:
     corners = {("a", 2): 1.0, ("a", 4): 1.2, ("b", 2): 1.0, ("b", 4): 1.2 * 1.21}
     arms = [arm(setting(draft=d, num_draft_tokens=k), r, spread=0.001) for (d, k), r in corners.items()]
 
-    found = {one["knob"]: one["values"][0]["factor"] for one in main_effects(arms, 0.95)}
+    found = {effect.knob: factor_of(effect) for effect in main_effects(arms, 0.95)}
 
     assert math.isclose(1.2 * 1.1, found["num_draft_tokens"], rel_tol=0.01)
 
@@ -87,21 +92,21 @@ def test_the_turning_point_lies_between_proven_signs() -> None:
     """
     Speculation that wins at 1, is unclear at 4 and loses at 8 turns between 1 and 8.
     """
-    found = concurrency_effect({8: known(0.7), 1: known(1.5), 4: known(1.0)})
+    found = ConcurrencyEffect(((1, known(1.5)), (4, known(1.0)), (8, known(0.7))))
 
-    assert [[1, 8]] == found["turns"]
-    assert "speculation is faster at concurrency 1, plain decoding is faster at 8" in found["says"]
+    assert [[1, 8]] == found.turns
+    assert "speculation is faster at concurrency 1, plain decoding is faster at 8" in found.says
 
 
 def test_no_turning_point_is_made_up() -> None:
     """
     One sign throughout, or none that is proven, is said as such.
     """
-    steady = concurrency_effect({1: known(1.5), 8: known(1.2)})
-    unproven = concurrency_effect({1: known(1.0), 8: Missing("no pairs")})
+    steady = ConcurrencyEffect(((1, known(1.5)), (8, known(1.2))))
+    unproven = ConcurrencyEffect(((1, known(1.0)), (8, Missing("no pairs"))))
 
-    assert ([], "speculation is faster at concurrency 1, 8") == (steady["turns"], steady["says"])
-    assert ([], "no difference is proven at any concurrency") == (unproven["turns"], unproven["says"])
+    assert ([], "speculation is faster at concurrency 1, 8") == (steady.turns, steady.says)
+    assert ([], "no difference is proven at any concurrency") == (unproven.turns, unproven.says)
 
 
 def slo() -> Slo:
@@ -152,35 +157,40 @@ ROUTES = {"good": HEAVY, "bad": PLAIN}
 EVEN = {"good": 1.0, "bad": 1.0}
 
 
+def gained(routes: Routing | Missing) -> Routing:
+    assert isinstance(routes, Routing)
+    return routes
+
+
 def test_routing_wins_over_every_static_setting() -> None:
     """
     Where one workload wants a draft and the other none, the routes take 6 s of what every single setting takes 8 s for.
     """
-    found = routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), EVEN, ROUTES)
+    found = gained(routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), EVEN, ROUTES))
 
-    assert math.isclose(8 / 6, found["gain"]["center"], rel_tol=0.01)
-    assert found["gain"]["lo"] > 1.25
-    assert "routing is faster than the best single setting" == found["says"]
+    assert math.isclose(8 / 6, found.gain.center, rel_tol=0.01)
+    assert found.gain.lo > 1.25
+    assert "routing is faster than the best single setting" == found.says
 
 
 def test_the_mix_decides_the_best_static_setting() -> None:
     """
     When nearly all requests are of the kind that gains, using the draft for everything is nearly as good.
     """
-    found = routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), {"good": 99.0, "bad": 1.0}, ROUTES)
+    found = gained(routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), {"good": 99.0, "bad": 1.0}, ROUTES))
 
-    assert "default" == found["best_static"]["trial"]
-    assert 1 < found["gain"]["center"] < 1.02
+    assert "default" == found.best.name
+    assert 1 < found.gain.center < 1.02
 
 
 def test_one_setting_for_all_wins_nothing_by_routing() -> None:
     """
     A policy that routes everything alike is that static setting.
     """
-    found = routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), EVEN, {"good": PLAIN, "bad": PLAIN})
+    found = gained(routing(slo(), SweepPlan(TRIALS, (), 1), answers(SECONDS), EVEN, {"good": PLAIN, "bad": PLAIN}))
 
-    assert 1 == found["gain"]["center"]
-    assert "this one setting for all" in found["says"]
+    assert 1 == found.gain.center
+    assert "this one setting for all" in found.says
 
 
 def test_a_route_that_was_not_swept_has_no_number() -> None:
@@ -192,7 +202,7 @@ def test_a_route_that_was_not_swept_has_no_number() -> None:
     broken = routing(slo(), plan, answers(SECONDS, "baseline"), EVEN, ROUTES)
     single = routing(slo(), plan, mine, {"good": 1.0}, ROUTES)
 
-    assert [{"because"}] * 3 == [set(unswept), set(broken), set(single)]
+    assert all(isinstance(outcome, Missing) for outcome in (unswept, broken, single))
 
 
 def only(found: Mapping[str, Sequence[Generation]], numbers: Mapping[str, range]) -> dict[str, Sequence[Generation]]:
@@ -217,13 +227,14 @@ def test_what_the_sweep_lacks_is_asked_at_the_end() -> None:
     slow = answers({key: 2 * seconds for key, seconds in SECONDS.items()})
     asked = [one for many in slow.values() for one in many if (one.trial, one.canary) in wanted]
     before = routing(slo(), plan, swept, EVEN, ROUTES)
-    after = routing(slo(), plan, swept, EVEN, ROUTES, routing_answers=asked)
+    after = gained(routing(slo(), plan, swept, EVEN, ROUTES, routing_answers=asked))
 
-    assert "only 1 canaries" in before["because"]
+    assert isinstance(before, Missing)
+    assert "only 1 canaries" in before.because
     assert [] == routing_requests(slo(), plan, whole, EVEN, ROUTES)
     assert len(requests) == len(wanted) <= 2 * 8 * len(TRIALS)
-    assert math.isclose(8 / 6, after["gain"]["center"], rel_tol=0.02)
-    assert (8, after["says"]) == (after["gain"]["n"], "routing is faster than the best single setting")
+    assert math.isclose(8 / 6, after.gain.center, rel_tol=0.02)
+    assert (8, after.says) == (after.gain.n, "routing is faster than the best single setting")
 
 
 def test_a_slower_policy_is_explained_by_its_own_reasons() -> None:
@@ -233,7 +244,8 @@ def test_a_slower_policy_is_explained_by_its_own_reasons() -> None:
     plan, routes = SweepPlan(TRIALS, (), 1), {"good": LIGHT, "bad": PLAIN}
     fast = {**SECONDS, ("default", "bad"): 2.0}
 
-    found = routing(slo(), plan, answers(fast), EVEN, routes, reasons={"good": "shorter and within noise", "bad": ""})
+    reasons = {"good": "shorter and within noise", "bad": ""}
+    found = gained(routing(slo(), plan, answers(fast), EVEN, routes, reasons=reasons))
 
-    assert found["gain"]["hi"] < 1
-    assert "the best single setting is faster, but not chosen: good: shorter and within noise" == found["says"]
+    assert found.gain.hi < 1
+    assert "the best single setting is faster, but not chosen: good: shorter and within noise" == found.says

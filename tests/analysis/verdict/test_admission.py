@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.analysis.verdict import admission
+from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.errors import NoProofError
-from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.core.verdict import Check, Outcome
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 DAY = 86400.0
@@ -69,7 +70,7 @@ def check(outcome: Outcome) -> Check:
 
 def verdict(*outcomes: str, required: bool = True, host: tuple[Check, ...] = (), **more: Any) -> Verdict:
     workloads = [
-        WorkloadVerdict(f"w{at}", outcome, {"draft": None}, (), required=required, because=f"so {at}")
+        WorkloadVerdict(f"w{at}", WorkloadOutcome(outcome), {"draft": None}, (), required=required, because=f"so {at}")
         for at, outcome in enumerate(outcomes)
     ]
     return Verdict("made", more.pop("grade", "certification"), "abc", tuple(workloads), host, **more)

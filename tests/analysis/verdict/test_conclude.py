@@ -96,7 +96,8 @@ def test_an_optional_workload_without_a_proven_gain_decodes_plainly() -> None:
     (given_up,) = workload.steps
     assert ("unproven", dict(FAST)) == (given_up.outcome, given_up.setting)
     assert ["throughput_ratio"] == [one.metric for one in given_up.checks if one.outcome is Outcome.UNPROVEN]
-    assert given_up.measured["throughput_ratio"]["lo"] < 1.1 < given_up.measured["throughput_ratio"]["hi"]
+    ratio = given_up.measured.figures["throughput_ratio"]
+    assert ratio.lo < 1.1 < ratio.hi
 
 
 def test_plain_decoding_that_the_baseline_does_not_prove_is_soaked() -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
+from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.records import Generation, StoredRecords
-from gatekeeper.core.verdict import Verdict
 from tests.builders.case import FAILING, LOSING, WINNING, Made, bare, sample, with_soak
 from tests.builders.slo import objective
 

@@ -8,8 +8,8 @@ import pytest
 
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
+from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.records import Claims, Generation, Rounds, StoredRecords
-from gatekeeper.core.verdict import Verdict
 from tests.builders.case import WINNING, Made, bare, concluded, with_soak
 from tests.builders.slo import objective
 

@@ -9,7 +9,7 @@ import pytest
 
 from gatekeeper.analysis.plan.region_points import Direction, Point, box_corners
 from gatekeeper.analysis.verdict.case import Case
-from gatekeeper.analysis.verdict.explored_region import Exploration, Known, explore, region_document
+from gatekeeper.analysis.verdict.region.explored_region import Exploration, Known, certified_region, explore
 from gatekeeper.core.policy import AxisBounds
 from gatekeeper.core.records import StoredRecords
 from gatekeeper.core.slo import Region
@@ -62,9 +62,10 @@ def outcomes(found: Exploration) -> dict[Point, Outcome]:
     return {one.point: one.outcome for one in found.probes}
 
 
-def document(case: Case) -> dict[str, Any]:
-    made = region_document(replace(case, region_ended=True), "easy", case.plan.candidates[0].setting, 12)
-    return {one["axis"]: one for one in made["axes"]}
+def document(case: Case) -> dict[str, dict[str, Any]]:
+    region = certified_region(replace(case, region_ended=True), "easy", case.plan.candidates[0].setting, 12)
+    assert region is not None
+    return {axis.name: axis.document() for axis in region.axes}
 
 
 def test_the_boundary_is_the_truths() -> None:

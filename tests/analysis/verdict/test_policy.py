@@ -1,16 +1,22 @@
 """What may be deployed."""
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gatekeeper.analysis.plan.settings import PLAIN
+from gatekeeper.analysis.sweep.choice import Choice
+from gatekeeper.analysis.sweep.knob_effects import ConcurrencyEffect
+from gatekeeper.analysis.verdict.measured import Measured
 from gatekeeper.analysis.verdict.policy import policy
+from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.policy import parse
 from gatekeeper.core.records import Event
-from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome
 from gatekeeper.report import plain_text
 from gatekeeper.report.policy_toml import render
 from tests.builders.manifest import manifest
@@ -19,18 +25,32 @@ from tests.builders.slo import near, objective, slo
 GOLDEN = Path(__file__).parent / "golden"
 SETTING = {"draft": "heavy", "num_draft_tokens": 4}
 DATES = {"issued": "2026-01-01T00:00:00.000000Z", "expires": "2026-01-31T00:00:00.000000Z"}
-SOAKED = {
-    "answers": 120,
-    "throughput_ratio": {"center": 1.48, "lo": 1.41, "hi": 1.62, "n": 24},
-    "decode_throughput": {"center": 55.0, "lo": 53.0, "hi": 58.0, "n": 24},
-    "acceptance_rate": {"center": 0.95, "lo": 0.93, "hi": 0.97, "n": 24, "from": "claims"},
-    "canary_pass_rate": {"center": 1.0, "lo": 0.97, "hi": 1.0, "n": 120},
-}
+SOAKED = Measured(
+    {
+        "throughput_ratio": Estimate(1.48, 1.41, 1.62, 24),
+        "decode_throughput": Estimate(55.0, 53.0, 58.0, 24),
+        "acceptance_rate": Estimate(0.95, 0.93, 0.97, 24),
+        "canary_pass_rate": Estimate(1.0, 0.97, 1.0, 120),
+    },
+    answers=120,
+    claimed=True,
+)
 
 
 def ended(name: str, outcome: str, **more: Any) -> WorkloadVerdict:
     knobs = SETTING if outcome == "promoted" else {"draft": None}
-    return WorkloadVerdict(name, outcome, knobs, (), required=False, because=f"{name} is {outcome}", **more)
+    return WorkloadVerdict(
+        name, WorkloadOutcome(outcome), knobs, (), required=False, because=f"{name} is {outcome}", **more
+    )
+
+
+def choice_at(lows: Mapping[int, float | None]) -> Choice:
+    """The choice of a sweep whose ratios have these lower ends, by concurrency; None: not measured."""
+    ratios = tuple(
+        (streams, Estimate(1.5, low, 2.0, 24) if low is not None else Missing("no pairs"))
+        for streams, low in lows.items()
+    )
+    return Choice(PLAIN, "", concurrency=ConcurrencyEffect(ratios) if lows else None)
 
 
 def written(*workloads: WorkloadVerdict, host: tuple[Check, ...] = (), **changes: Any) -> dict[str, Any]:
@@ -152,7 +172,7 @@ def test_a_ratio_is_never_guarded_below_plain_decoding() -> None:
     """
     A soak that showed 1.05 leaves no room for its margin: slower than plain is never kept.
     """
-    slow = {"answers": 120, "throughput_ratio": {"center": 1.08, "lo": 1.05, "hi": 1.11, "n": 24}}
+    slow = Measured({"throughput_ratio": Estimate(1.08, 1.05, 1.11, 24)}, answers=120)
 
     found = written(ended("easy", "promoted", measured=slow), objective=[objective("itl_p95", at_most=0.045)])
 
@@ -164,7 +184,7 @@ def test_errors_are_guarded_at_what_the_soak_could_show(answers: int, bound: flo
     """
     No failure in 20 answers leaves 13.9 % possible (1 - 0.05 ** (1 / 20)); an objective of none is not crossed by one.
     """
-    found = written(ended("easy", "promoted", measured={"answers": answers}))
+    found = written(ended("easy", "promoted", measured=Measured(answers=answers)))
 
     assert [bound] == [one["at_most"] for one in found["guard"] if one["metric"] == "error_rate"]
 
@@ -196,7 +216,7 @@ def test_the_pooled_floor_gives_way_to_the_median_it_is_watched_by() -> None:
     """
     Where the soak's median acceptance lies below its pooled windows, the guard follows the median.
     """
-    low = {"answers": 120, "acceptance_rate": {"center": 0.32, "lo": 0.3, "hi": 0.35, "n": 24}}
+    low = Measured({"acceptance_rate": Estimate(0.32, 0.3, 0.35, 24)}, answers=120)
 
     found = written(
         ended("easy", "promoted", measured=low), objective=[objective("acceptance_window_min", at_least=0.4)]
@@ -273,7 +293,9 @@ LINE = {"command": ["server", "--model", "t", "--port", "{port}"], "environment"
 
 
 def conditions(*events: Event, **changes: Any) -> dict[str, Any]:
-    verdict = Verdict("made", "certification", "abc", (ended("easy", "promoted", measured={"longest_prompt": 812}),))
+    verdict = Verdict(
+        "made", "certification", "abc", (ended("easy", "promoted", measured=Measured(longest_prompt=812)),)
+    )
     seen = manifest(**{"backend": "mlx-server", "sight": ("COLD",), **changes.pop("frozen", {})})
     return policy(slo(**changes), verdict, seen, events, verdict_sha256="d", issued="now", expires="later")
 
@@ -337,8 +359,7 @@ def test_a_route_speculates_up_to_the_concurrency_at_which_a_gain_is_proven(
     The sweep's figures are read from the lowest concurrency on and up to the first without a proven gain, which is the
     turning point; the soak's own concurrency is certified in any case, and without such a sweep no figure is written.
     """
-    seen = [{"concurrency": streams, "center": 1.5, "lo": low} for streams, low in lows.items()]
-    choice = {"concurrency": {"by_concurrency": seen}} if seen else {}
+    choice = choice_at(lows)
 
     found = written(ended("easy", "promoted", choice=choice), ended("hard", "graded_back", choice=choice))
 
@@ -349,7 +370,7 @@ def test_the_soak_is_proof_for_its_own_concurrency() -> None:
     """
     A soak of two streams that was promoted certifies two, where the sweep proved a gain only for one.
     """
-    choice = {"concurrency": {"by_concurrency": [{"concurrency": 1, "lo": 1.2}, {"concurrency": 2, "lo": 0.99}]}}
+    choice = choice_at({1: 1.2, 2: 0.99})
 
     found = written(ended("easy", "promoted", choice=choice), soak={"concurrency": 2})
 

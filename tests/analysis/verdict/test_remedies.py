@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from gatekeeper.analysis.verdict.remedies import gaps, passes_at, remedy, times_as_long
-from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.core.verdict import Check, Outcome
 from tests.builders.slo import slo
 
 
@@ -70,7 +71,7 @@ def test_answers_until_a_check_is_decided_are_counted_on_either_side() -> None:
 
 def verdict(**changes: object) -> Verdict:
     checks = (check(), replace(check(), outcome=Outcome.PASS), replace(check(), outcome=Outcome.FAIL))
-    workload = WorkloadVerdict("easy", "unproven", {}, checks, required=True, because="because of this")
+    workload = WorkloadVerdict("easy", WorkloadOutcome.UNPROVEN, {}, checks, required=True, because="because of this")
     return replace(Verdict("made", "certification", "abc", (workload,)), **changes)  # type: ignore[arg-type]
 
 
@@ -110,7 +111,7 @@ def test_a_proven_run_has_no_gap() -> None:
     """
     Where all is proven there is nothing to list.
     """
-    kept = replace(verdict().workloads[0], outcome="promoted", checks=())
+    kept = replace(verdict().workloads[0], outcome=WorkloadOutcome.PROMOTED, checks=())
 
     assert () == gaps(slo(), verdict(workloads=(kept,)), resumable=False)
     assert ["the run"] == [one.about for one in gaps(slo(), verdict(workloads=(kept,)), resumable=True)]

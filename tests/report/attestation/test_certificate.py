@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.manifest import digest_of, sha256
-from gatekeeper.core.verdict import Check, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report.attestation import certificate
 from tests.builders.manifest import FILES, manifest
 
@@ -19,7 +20,9 @@ def check(outcome: Outcome) -> Check:
 
 
 def workload(outcome: str, *checks: Outcome, required: bool = True) -> WorkloadVerdict:
-    return WorkloadVerdict(outcome, outcome, {"draft": None}, tuple(map(check, checks)), required=required, because="")
+    return WorkloadVerdict(
+        outcome, WorkloadOutcome(outcome), {"draft": None}, tuple(map(check, checks)), required=required, because=""
+    )
 
 
 def stated(*workloads: WorkloadVerdict, grade: str = "certification", host: tuple[Check, ...] = ()) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from functools import cache
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.extension import extension
-from gatekeeper.core.verdict import Outcome, Verdict, WorkloadVerdict
+from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.core.verdict import Outcome
 from gatekeeper.report.data.decision import Decision, decide, short_ratio
 from tests.builders.case import FAILING, LOSING, WINNING, Made, bare, concluded, with_soak
 from tests.builders.page_data import DRAFTED, VERDICT, check
@@ -48,7 +49,7 @@ def test_what_would_gain_is_said_where_nothing_changes() -> None:
     verdict = made(easy=WINNING, hard=LOSING)
     easy, hard = verdict.workloads
 
-    found = decide(replace(verdict, workloads=(easy, replace(hard, outcome="unproven"))))
+    found = decide(replace(verdict, workloads=(easy, replace(hard, outcome=WorkloadOutcome.UNPROVEN))))
 
     assert "Change nothing: hard is not proven; easy (1.5x, 20 → 30 tok/s) would gain" == found.headline
 
@@ -144,7 +145,7 @@ def test_a_workload_nobody_measured_has_a_name_only() -> None:
     """
     A run that was interrupted before its soak says where, and claims nothing.
     """
-    bare_one = WorkloadVerdict("easy", "unproven", DRAFTED, (), True, "no soak yet")
+    bare_one = WorkloadVerdict("easy", WorkloadOutcome.UNPROVEN, DRAFTED, (), True, "no soak yet")
     found = decide(
         Verdict("made", "certification", "f", (bare_one,), incomplete="unfinished"), unfinished="in the sweep"
     )
@@ -159,7 +160,7 @@ def test_answers_that_are_alike_are_quality() -> None:
     Agreement is counted in canaries.
     """
     alike = check("token_agreement", "at_least", 1.0, Outcome.PASS, 1.0, 1.0, 1.0)
-    one = WorkloadVerdict("easy", "promoted", DRAFTED, (alike,), True, "")
+    one = WorkloadVerdict("easy", WorkloadOutcome.PROMOTED, DRAFTED, (alike,), True, "")
 
     assert "24/24 answers as with plain decoding" == decide(replace(VERDICT, workloads=(one,))).workloads[0].quality
 

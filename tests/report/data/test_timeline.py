@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from gatekeeper.analysis.verdict.run_verdict import Transition
 from gatekeeper.core.clock import wall_seconds
 from gatekeeper.core.records import Event, Reading, StoredRecords
-from gatekeeper.core.verdict import Transition
 from gatekeeper.report.data.timeline import BUCKETS, MOST_ANSWERS, Timeline, timelines
 from tests.builders.case import SOAK_S
 from tests.builders.page_data import event, samples, whole_case

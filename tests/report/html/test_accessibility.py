@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gatekeeper.core.verdict import figures
 from gatekeeper.report.html import history_page, page
 from tests.builders.browser import Tab, browser, found
 from tests.builders.page_data import DRAFTED, PAGE, RATIO, page_of, whole_case
@@ -25,7 +26,9 @@ NIGHT = {
     "host": "Apple M4, 24 GB",
     "changed": ["mlx: 0.1 → 0.2"],
     "failed": [{"about": "easy", "metric": "ttft_delta", "because": "too late"}],
-    "workloads": {"easy": {"outcome": "promoted", "setting": DRAFTED, "speed": RATIO, "bound": 1.16}},
+    "workloads": {
+        "easy": {"outcome": "promoted", "setting": DRAFTED, "speed": figures("center", RATIO), "bound": 1.16}
+    },
 }
 HISTORY = {"slos": [{"slo": "made", "runs": [NIGHT, NIGHT]}], "unreadable": [{"run": "x", "because": "damaged"}]}
 PAGES = {

@@ -10,8 +10,9 @@ from html.parser import HTMLParser
 
 import pytest
 
+from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Verdict, WorkloadOutcome
 from gatekeeper.core.records import Generation, StoredRecords
-from gatekeeper.core.verdict import AbandonedStep, Finding, Outcome, Verdict
+from gatekeeper.core.verdict import Finding, Outcome
 from gatekeeper.report.data.decision import decide
 from gatekeeper.report.data.page import PageData
 from gatekeeper.report.data.sweep import SweepData
@@ -279,7 +280,7 @@ def test_a_failed_objective_comes_first_with_its_reason_and_remedy() -> None:
     """
     given_up = replace(PAGE.verdict.workloads[0].checks[0], metric="ttft_delta", bound="at_most", threshold=0.08)
     given_up = replace(given_up, outcome=Outcome.FAIL, center=0.145, lo=0.13, hi=0.158, why="readers wait")
-    step = AbandonedStep("soak-1", DRAFTED, "failed", (given_up,), "too late")
+    step = AbandonedStep("soak-1", DRAFTED, WorkloadOutcome.FAILED, (given_up,), "too late")
     workload = replace(PAGE.verdict.workloads[1], required=True, steps=(step,))
     verdict = Verdict("made", "certification", "f" * 64, (PAGE.verdict.workloads[0], workload))
 
@@ -360,7 +361,9 @@ def test_a_promotion_without_gaps_shows_its_policy_and_no_empty_section() -> Non
     """
     With everything proven the page states that and shows the policy; sections without content are left out.
     """
-    promoted = replace(PAGE.verdict.workloads[0], outcome="promoted", checks=PAGE.verdict.workloads[0].checks[:1])
+    promoted = replace(
+        PAGE.verdict.workloads[0], outcome=WorkloadOutcome.PROMOTED, checks=PAGE.verdict.workloads[0].checks[:1]
+    )
     verdict = Verdict("made", "demo", "f" * 64, (promoted,))
 
     made = replace(

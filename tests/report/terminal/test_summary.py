@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gatekeeper.core.verdict import AbandonedStep, Check, Outcome, Verdict, WorkloadVerdict
+from gatekeeper.analysis.verdict.measured import Measured
+from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.core.verdict import Check, Estimate, Outcome
 from gatekeeper.report.data.decision import Decision, decide
 from gatekeeper.report.terminal import summary
 from tests.builders.page_data import CHECKS, DRAFTED, VERDICT, check, like_golden
 
 POLICY = 'expires = "2026-12-22T15:00:00.000000Z"\n'
-SEEN = {
-    name: {"center": center, "lo": center * 0.9, "hi": center * 1.1, "n": 24}
+FIGURES = {
+    name: Estimate(center, center * 0.9, center * 1.1, 24)
     for name, center in (
         ("throughput_ratio", 1.9),
         ("decode_throughput", 302.0),
@@ -22,17 +24,18 @@ SEEN = {
         ("acceptance_rate", 0.93),
     )
 }
-JSON = WorkloadVerdict("json", "promoted", DRAFTED, CHECKS[:1], True, "it is faster", SEEN)
+SOAKED = Measured(FIGURES)
+JSON = WorkloadVerdict("json", WorkloadOutcome.PROMOTED, DRAFTED, CHECKS[:1], True, "it is faster", measured=SOAKED)
 LATE = check("ttft_delta", "at_most", 0.08, Outcome.FAIL, 0.146, 0.135, 0.158)
 EASY = WorkloadVerdict(
     "easy",
-    "graded_back",
+    WorkloadOutcome.GRADED_BACK,
     {"draft": None},
     (),
     True,
     "drafting off",
-    {"decode_throughput": SEEN["plain_decode_throughput"]},
-    steps=(AbandonedStep("soak-1", DRAFTED, "failed", (LATE,), "too late", measured=SEEN),),
+    measured=Measured({"decode_throughput": FIGURES["plain_decode_throughput"]}),
+    steps=(AbandonedStep("soak-1", DRAFTED, WorkloadOutcome.FAILED, (LATE,), "too late", measured=SOAKED),),
 )
 
 
@@ -96,7 +99,10 @@ def crowded(workloads: int, objectives: int) -> Decision:
         for number in range(objectives)
         for metric in ("ttft_delta",)
     )
-    made = tuple(replace(JSON, name=f"workload-{number}", outcome="failed", checks=many) for number in range(workloads))
+    made = tuple(
+        replace(JSON, name=f"workload-{number}", outcome=WorkloadOutcome.FAILED, checks=many)
+        for number in range(workloads)
+    )
     return decide(Verdict("made", "certification", "f", made))
 
 
@@ -144,7 +150,9 @@ def test_a_summary_prints_hostile_text_as_it_is() -> None:
     A reason with markup of the terminal library neither fails the command nor controls the terminal.
     """
     bad = Check("ttft", "at_most", 0.2, Outcome.FAIL, "s", "[/nothing] \x1b]0;mine\x07", "[bold]why[/]", 1, 1, 1, 5)
-    workload = WorkloadVerdict("a\x1b[2J", "failed", {"draft": None}, (bad,), required=True, because="[/]")
+    workload = WorkloadVerdict(
+        "a\x1b[2J", WorkloadOutcome.FAILED, {"draft": None}, (bad,), required=True, because="[/]"
+    )
 
     text = shown(decide(Verdict("made", "demo", "abc", (workload,))))
 

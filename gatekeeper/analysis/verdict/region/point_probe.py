@@ -1,8 +1,7 @@
 """One point of a region, judged by its answers: inside, outside or open, and why."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.comparability import voided_metrics
@@ -14,6 +13,7 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.findings import examine
 from gatekeeper.analysis.verdict.host_checks import host_checks
+from gatekeeper.analysis.verdict.region.certified_region import PointProbe
 from gatekeeper.analysis.verdict.workload import measurable, objective_estimate, unseen
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import ALL
@@ -36,35 +36,6 @@ _NO_QUEUE = (
         "which the speed of each answer does not show",
     ),
 )
-WORDS = {Outcome.PASS: "inside", Outcome.FAIL: "outside", Outcome.UNPROVEN: "open"}
-
-
-@dataclass(frozen=True, slots=True)
-class PointProbe:
-    """A point, judged."""
-
-    point: Point
-    outcome: Outcome
-    because: str
-    answers: int
-    """Of both arms."""
-    checks: tuple[Check, ...] = ()
-    reach: Mapping[str, float] = field(default_factory=dict)
-    """Up to where it proves each axis it moves: a context as the tokens that its prompts had."""
-    tokens_per_byte: float | None = None
-    """Of its prompts; where it lengthened them."""
-    hopeless: bool = False
-    """Open, whatever further answers show."""
-
-    def document(self) -> dict[str, Any]:
-        """Return it as verdict.json writes it."""
-        return {
-            "point": dict(self.point),
-            "outcome": WORDS[self.outcome],
-            "because": self.because,
-            "answers": self.answers,
-            "checks": [check.document() for check in self.checks],
-        }
 
 
 def point_evidence(case: Case, plan: PointPlan, generations: Sequence[Generation]) -> PairedAnswers:

@@ -7,7 +7,6 @@ records in the same order.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from gatekeeper.analysis.metrics.exactness import Divergence
 from gatekeeper.analysis.plan.objectives import all_objectives
@@ -25,11 +24,10 @@ from gatekeeper.analysis.plan.region_points import (
 )
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.verdict.case import Case
-from gatekeeper.analysis.verdict.point_probe import (
+from gatekeeper.analysis.verdict.region.certified_region import AxisValue, CertifiedRegion, PointProbe, RegionAxis
+from gatekeeper.analysis.verdict.region.point_probe import (
     OF_TIME,
     OWN_PASS,
-    WORDS,
-    PointProbe,
     judge_point,
     not_provable,
     point_evidence,
@@ -166,39 +164,32 @@ def _probe(
     return probe
 
 
-def region_document(case: Case, workload: str, route: Setting, longest_prompt: int | None) -> dict[str, Any]:
-    """Return the region of a promoted workload as verdict.json writes it; nothing where the SLO has none."""
+def certified_region(case: Case, workload: str, route: Setting, longest_prompt: int | None) -> CertifiedRegion | None:
+    """Return the region of a promoted workload; None where the SLO has none."""
     if not case.slo.region.axes:
-        return {}
+        return None
     exploration = explore(case, workload, route, longest_prompt, {})
-    ends = {axis: _ends(exploration, axis) for axis in exploration.certified}
-    axes = [
-        {
-            "axis": axis,
-            "certified": certified,
-            "monotone": axis in case.slo.region.monotone,
-            **ends[axis],
-            "values": [_value(exploration, axis, value) for value in case.slo.region.values(axis)],
-        }
-        for axis, certified in exploration.certified.items()
-    ]
-    if "context" in exploration.certified:
-        next(axis for axis in axes if axis["axis"] == "context")["tokens_per_byte"] = rounded(
-            _density(case, workload, exploration)
-        )
-    trouble = {"because": f"{REGION}: {case.region.trouble}"} if case.region.trouble is not None else {}
     every = all_objectives(case.slo, workload, speculating=True, terms=case.plan.terms)
     metrics = dict.fromkeys(objective.metric for objective in (*every, *case.slo.host_objectives))
-    return {
-        "axes": axes,
-        "points": [probe.document() for probe in exploration.probes],
-        "soak_alone": [metric for metric in metrics if metric in OF_TIME or metric in OWN_PASS],
-        "answers": sum(probe.answers for probe in exploration.probes),
-        **trouble,
-    }
+    return CertifiedRegion(
+        tuple(
+            RegionAxis(
+                axis,
+                certified,
+                axis in case.slo.region.monotone,
+                _limits(exploration, axis),
+                tuple(_value(exploration, axis, value) for value in case.slo.region.values(axis)),
+                rounded(_density(case, workload, exploration)) if axis == "context" else None,
+            )
+            for axis, certified in exploration.certified.items()
+        ),
+        exploration.probes,
+        tuple(metric for metric in metrics if metric in OF_TIME or metric in OWN_PASS),
+        f"{REGION}: {case.region.trouble}" if case.region.trouble is not None else None,
+    )
 
 
-def _ends(exploration: Exploration, axis: str) -> dict[str, Any]:
+def _limits(exploration: Exploration, axis: str) -> dict[str, float]:
     """Return the ends of an axis: alone, and together with all others where a box was proven."""
     reach = {probe.point: probe.reach for probe in exploration.probes if probe.outcome is Outcome.PASS}
     certified = exploration.certified[axis]
@@ -224,26 +215,20 @@ def _ends(exploration: Exploration, axis: str) -> dict[str, Any]:
     return limits
 
 
-def _value(exploration: Exploration, axis: str, value: float) -> dict[str, Any]:
+def _value(exploration: Exploration, axis: str, value: float) -> AxisValue:
     """Return what is known of one value of an axis, all others as certified."""
     way = next((way for way in exploration.directions if way.axis == axis and value in way.values), None)
     if way is None:
-        return {"value": value, "outcome": "certified", "probed": False}
+        return AxisValue(value, "certified")
     probed = {probe.point: probe for probe in exploration.probes}
     if (probe := probed.get(((axis, value),))) is not None:
-        return {"value": value, "outcome": WORDS[probe.outcome], "probed": True}
-    nearer = way.values[: way.values.index(value)]
-    beyond = any(
-        point in probed and probed[point].outcome is Outcome.FAIL for point in (((axis, near),) for near in nearer)
-    )
-    word = (
-        "inside"
-        if way.values.index(value) < exploration.extents[way]
-        else "outside"
-        if way.monotone and beyond
-        else "open"
-    )
-    return {"value": value, "outcome": word, "probed": False}
+        return AxisValue(value, probe.word, probed=True)
+    position = way.values.index(value)
+    nearer = (probed.get(((axis, near),)) for near in way.values[:position])
+    if position < exploration.extents[way]:
+        return AxisValue(value, "inside")
+    outside = way.monotone and any(probe is not None and probe.outcome is Outcome.FAIL for probe in nearer)
+    return AxisValue(value, "outside" if outside else "open")
 
 
 def _density(case: Case, workload: str, exploration: Exploration) -> float:

@@ -1,0 +1,216 @@
+"""What the sweep measured of one candidate setting: its ratio to plain decoding, and what that is worth."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from statistics import fmean, median
+from typing import Any
+
+from gatekeeper.analysis.metrics.comparability import length_mismatches, unstable_plain_arm, voided_metrics
+from gatekeeper.analysis.metrics.estimate import estimate, mean_ratio
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, burst_gap, by_canary, successful, too_many_lost
+from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
+from gatekeeper.analysis.metrics.timing import acceptance_rate, answer_rate, decode_rate
+from gatekeeper.analysis.plan.settings import concurrency_of
+from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Trial
+from gatekeeper.analysis.sweep.cost_explanation import CostExplanation, explanations
+from gatekeeper.analysis.sweep.cost_model import measure_rounds, plain_seconds
+from gatekeeper.analysis.sweep.early_stop import ABANDONED, PROVEN, Stop, early_stops
+from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
+from gatekeeper.core.manifest import RULES
+from gatekeeper.core.records import Answer
+from gatekeeper.core.slo import Slo
+from gatekeeper.core.verdict import Estimate, Finding, Missing, figures, rounded
+
+NO_NULL = Missing("no null arm")
+WARM_UP_GAIN, WARM_UP_S = 1.6, 600.0
+"""How many times as fast as at its start a process may become, and within how many seconds: one that begins 35 % slower
+does."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingResult:
+    """What the sweep measured of one candidate setting."""
+
+    trial: Trial
+    ratio: Estimate | Missing
+    measure: str
+    """The ratio that it is judged by."""
+    logs: Mapping[str, float]
+    """Mean log ratio per canary, to compare settings on the same canaries."""
+    acceptance: float | None
+    claimed: bool = field(default=False, kw_only=True)
+    """The acceptance is the server's claim."""
+    noise: Estimate | Missing = NO_NULL
+    """Plain against plain decoding, by the same measure."""
+    findings: tuple[Finding, ...] = ()
+    stop: Stop | None = None
+    """Why sampling of this setting stopped early."""
+    passed: bool = False
+    """The gain is proven by the sequential interval, and is larger than the noise of the null arm."""
+    throughout: Estimate | Missing | None = None
+    """The sequential interval, which holds although the answers decided when to stop."""
+    age_s: float = 0.0
+    """How old the process was on average, in seconds."""
+    rules: int = RULES
+    """Version of the rules that the run is judged by."""
+    model: CostExplanation | Missing | None = None
+    """Why it is that fast, once that is explained."""
+
+    @property
+    def shown(self) -> Estimate | None:
+        """Return the ratio as reports show it; None where it was not measured."""
+        return self.ratio.rounded() if isinstance(self.ratio, Estimate) else None
+
+    @property
+    def may_gain(self) -> float:
+        """Return how many times as fast it may become while its process still warms up."""
+        at_start = 1 / WARM_UP_GAIN
+        return 1 / (at_start + (1 - at_start) * min(1.0, self.age_s / WARM_UP_S)) if self.rules > 1 else 1.0
+
+    @property
+    def abandoned(self) -> bool:
+        """Return whether it is proven slower than plain decoding or another setting."""
+        return self.stop is not None and self.stop.kind in ABANDONED
+
+    @property
+    def slower_than_another(self) -> bool:
+        """Return whether it is proven slower than another setting."""
+        return self.stop is not None and self.stop.kind == "slower-than-another"
+
+    @property
+    def beats_plain(self) -> bool:
+        """Return whether the gain is larger than the noise between two plain arms.
+
+        Here the canaries are the frozen set; the soak must prove the gain for the prompts they stand for. Without a
+        null arm the interval over canaries must lie above 1.
+        """
+        if not isinstance(self.ratio, Estimate):
+            return False
+        if self.stop is not None and self.stop.kind in PROVEN:
+            return self.passed
+        if not isinstance(self.noise, Estimate):
+            return self.ratio.lo > 1
+        return self.ratio.center > max(self.noise.hi, 1 / self.noise.lo)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as verdict.json writes it."""
+        document: dict[str, Any] = {
+            "trial": self.trial.name,
+            "setting": dict(self.trial.setting),
+            "changed": self.trial.changed,
+            "measure": self.measure,
+            **figures("ratio", self.ratio),
+        }
+        because = {"because": document.pop("because")} if "because" in document else {}
+        document["acceptance_rate"] = rounded(self.acceptance) if self.acceptance is not None else None
+        if self.claimed and self.acceptance is not None:
+            document["acceptance_from"] = "claims"
+        if self.stop is not None:
+            because["stopped"] = self.stop.document() | {
+                "throughout": interval_document(self.throughout or Missing("the answers were not compared"))
+            }
+        model = {"model": self.model.document()} if self.model is not None else {}
+        return document | because | model
+
+
+def interval_document(ratio: Estimate | Missing) -> dict[str, Any]:
+    """Return a ratio as verdict.json writes one that may be missing."""
+    return figures("ratio", ratio) if isinstance(ratio, Estimate) else {"n": ratio.n, "because": ratio.because}
+
+
+def measure_of(slo: Slo, trial: Trial) -> str:
+    """Return the ratio that decides: above one stream only the system's throughput counts."""
+    return "throughput_ratio" if concurrency_of(slo, trial.setting) == 1 else "system_throughput_ratio"
+
+
+def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
+    """Compare every candidate trial with its baseline, and plain decoding with itself."""
+    null = tuple(sweep.paired(trial) for trial in sweep.plan.trials if trial.name == NULL)
+    noise = cache(lambda measure: estimate(measure, null[0]) if null else NO_NULL)
+    about = f"{sweep.workload}, sweep"
+    early = early_stops(sweep)
+
+    @cache
+    def unstable(baseline: str) -> tuple[Finding, ...]:
+        plain = (*sweep.of(baseline), *(sweep.of(NULL) if baseline == BASELINE else ()))
+        return unstable_plain_arm(plain, about, sweep.plan.terms.rules)
+
+    results = []
+    for trial in sweep.plan.candidates:
+        pairs, name = sweep.paired(trial), trial.name
+        findings = (*unstable(trial.baseline), *length_mismatches(pairs, f"{about} of {name}"))
+        result = _setting_result(sweep, trial, pairs, findings)
+        results.append(
+            replace(
+                result,
+                noise=noise(result.measure),
+                stop=early.stops.get(name),
+                passed=name in early.passed,
+                throughout=early.against_plain.get(name),
+            )
+        )
+    return tuple(results)
+
+
+def _setting_result(
+    sweep: SweepAnswers, trial: Trial, pairs: PairedAnswers, findings: tuple[Finding, ...]
+) -> SettingResult:
+    measure = measure_of(sweep.slo, trial)
+    read: Callable[[Answer], float | None] = partial(decode_rate, together_s=pairs.burst_gap)
+    ratios, lost = sweep.ratios(trial, read if measure == "throughput_ratio" else answer_rate)
+    if measure == "system_throughput_ratio":
+        ratio = estimate(measure, pairs)
+    elif (why := too_many_lost(lost, pairs)) is None:
+        ratio = mean_ratio(ratios, (), pairs)
+    else:  # answers that arrive whole, such as tool calls
+        measure = "answer_throughput_ratio"
+        ratios, lost = sweep.ratios(trial, answer_rate)
+        why = too_many_lost(lost, pairs)
+        ratio = mean_ratio(ratios, (), pairs) if why is None else Missing(why, len(pairs.pairs))
+    logs = {canary: fmean(map(math.log, values)) for canary, values in by_canary(ratios).items()}
+    answers, claimed = counted_or_claimed(pairs.answers)
+    accepted = [
+        value for generation in successful(answers) if (value := acceptance_rate(generation.answer)) is not None
+    ]
+    if (why := voided_metrics(findings).get(measure)) is not None:
+        ratio = Missing(why, len(pairs.pairs))
+    rate = median(accepted) if accepted else None
+    return SettingResult(
+        trial,
+        ratio,
+        measure,
+        logs,
+        rate,
+        claimed=claimed,
+        findings=findings,
+        age_s=sweep.age_s(trial),
+        rules=sweep.plan.terms.rules,
+    )
+
+
+def cost_models(sweep: SweepAnswers, results: Sequence[SettingResult]) -> dict[str, CostExplanation | Missing]:
+    """Explain each setting, by its trial, against the plain decoding under the same conditions."""
+    explanation_by_trial: dict[str, CostExplanation | Missing] = {}
+    groups: dict[str, list[SettingResult]] = {}
+    for result in results:
+        groups.setdefault(result.trial.baseline, []).append(result)
+    for baseline, group in groups.items():
+        if concurrency_of(sweep.slo, group[0].trial.setting) > 1:
+            reason = Missing("concurrent answers share the machine, so the time of a round is not its cost")
+            explanation_by_trial |= {result.trial.name: reason for result in group}
+            continue
+        plain = sweep.of(baseline)
+        together = burst_gap(plain)
+        settings = {
+            result.trial.name: measure_rounds(result.trial.setting, sweep.of(result.trial.name), together)
+            for result in group
+        }
+        ratios = {
+            result.trial.name: result.ratio.center
+            for result in group
+            if isinstance(result.ratio, Estimate) and result.measure == "throughput_ratio"
+        }
+        explanation_by_trial |= explanations(settings, plain_seconds(plain), ratios)
+    return explanation_by_trial

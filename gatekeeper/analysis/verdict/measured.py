@@ -1,0 +1,56 @@
+"""What a soak measured of one workload, whether an objective names it or not."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.verdict import Estimate, figures
+
+PLAIN_SPEED = "plain_decode_throughput"
+"""The decode throughput of the plain arm, beside the one of the speculating arm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Figures of a soak that a person wants to see beside the checks; an empty one where nothing was soaked."""
+
+    figures: Mapping[str, Estimate] = field(default_factory=dict)
+    """By metric, as they are shown: six significant digits."""
+    soak_seconds: float | None = None
+    answers: int | None = None
+    plain_answers: int | None = None
+    longest_prompt: int | None = None
+    """In tokens; None where they are not counted."""
+    longest_answer: int | None = None
+    acceptance_by_position: tuple[float, ...] = ()
+    claimed: bool = False
+    """The counts of rounds are the server's claims."""
+
+    def center(self, metric: str) -> float | None:
+        """Return the estimate of a metric; None where it was not measured."""
+        figure = self.figures.get(metric)
+        return figure.center if figure is not None else None
+
+    def document(self) -> dict[str, object]:
+        """Return it as verdict.json writes it."""
+        counts = {
+            "soak_seconds": self.soak_seconds,
+            "answers": self.answers,
+            "plain_answers": self.plain_answers,
+            "longest_prompt": self.longest_prompt,
+            "longest_answer": self.longest_answer,
+        }
+        positions = {"acceptance_by_position": list(self.acceptance_by_position)} if self.acceptance_by_position else {}
+        return {
+            **{name: count for name, count in counts.items() if count is not None},
+            **{metric: self._figure_document(metric, figure) for metric, figure in self.figures.items()},
+            **positions,
+        }
+
+    def _figure_document(self, metric: str, figure: Estimate) -> dict[str, object]:
+        known = BY_NAME.get(metric)
+        return {
+            **figures("center", figure),
+            **({"scope": figure.scope} if figure.scope else {}),
+            **({"from": "claims"} if self.claimed and known is not None and known.from_rounds else {}),
+        }

@@ -1,0 +1,137 @@
+"""The certified region of a workload: which values of each axis are inside, outside and open, and the proven bounds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gatekeeper.analysis.plan.region_points import Point
+from gatekeeper.core.policy import AxisBounds, RouteRegion
+from gatekeeper.core.verdict import Check, Outcome
+
+WORDS = {Outcome.PASS: "inside", Outcome.FAIL: "outside", Outcome.UNPROVEN: "open"}
+
+
+@dataclass(frozen=True, slots=True)
+class PointProbe:
+    """A point, judged."""
+
+    point: Point
+    outcome: Outcome
+    because: str
+    answers: int
+    """Of both arms."""
+    checks: tuple[Check, ...] = ()
+    reach: Mapping[str, float] = field(default_factory=dict)
+    """Up to where it proves each axis it moves: a context as the tokens that its prompts had."""
+    tokens_per_byte: float | None = None
+    """Of its prompts; where it lengthened them."""
+    hopeless: bool = False
+    """Open, whatever further answers show."""
+
+    @property
+    def word(self) -> str:
+        """Return the outcome as a place: inside, outside or open."""
+        return WORDS[self.outcome]
+
+    def document(self) -> dict[str, object]:
+        """Return it as verdict.json writes it."""
+        return {
+            "point": dict(self.point),
+            "outcome": self.word,
+            "because": self.because,
+            "answers": self.answers,
+            "checks": [check.document() for check in self.checks],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class AxisValue:
+    """What is known of one value of an axis, all other axes as certified."""
+
+    value: float
+    outcome: str
+    """certified | inside | outside | open"""
+    probed: bool = False
+    """Whether it was measured itself."""
+
+    def document(self) -> dict[str, object]:
+        """Return it as verdict.json writes it."""
+        return {"value": self.value, "outcome": self.outcome, "probed": self.probed}
+
+
+@dataclass(frozen=True, slots=True)
+class RegionAxis:
+    """One axis of a region: its values, and how far it is proven."""
+
+    name: str
+    certified: float
+    monotone: bool
+    limits: Mapping[str, float]
+    """The ends, by their keys in policy.toml: alone, and together with the other axes where a box was proven."""
+    values: tuple[AxisValue, ...]
+    tokens_per_byte: float | None = None
+    """Of a context: by this a proxy estimates the tokens of a prompt."""
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        """Return the bounds as policy.toml writes them."""
+        known = {"certified": self.certified, **self.limits}
+        known |= {"tokens_per_byte": self.tokens_per_byte} if self.tokens_per_byte is not None else {}
+        return {key: known[key] for key in AxisBounds.model_fields if key in known}
+
+    def word(self, value: float) -> str:
+        """Return the outcome of one of its values."""
+        return next(known.outcome for known in self.values if known.value == value)
+
+    def document(self) -> dict[str, object]:
+        """Return it as verdict.json writes it."""
+        density = {"tokens_per_byte": self.tokens_per_byte} if self.tokens_per_byte is not None else {}
+        return {
+            "axis": self.name,
+            "certified": self.certified,
+            "monotone": self.monotone,
+            **self.limits,
+            "values": [value.document() for value in self.values],
+            **density,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CertifiedRegion:
+    """The points around the certified one at which a workload may speculate."""
+
+    axes: tuple[RegionAxis, ...]
+    points: tuple[PointProbe, ...]
+    soak_alone: tuple[str, ...]
+    """Metrics that are proven at the certified point alone."""
+    because: str | None = None
+    """Why its records are damaged, if they are."""
+
+    @property
+    def answers(self) -> int:
+        """Return how many answers it rests on."""
+        return sum(probe.answers for probe in self.points)
+
+    @property
+    def bounds(self) -> RouteRegion:
+        """Return the bounds of all axes, as the policy has them."""
+        return RouteRegion.model_validate({axis.name: axis.bounds for axis in self.axes})
+
+    def document(self) -> dict[str, object]:
+        """Return it as verdict.json writes it."""
+        trouble = {"because": self.because} if self.because is not None else {}
+        return {
+            "axes": [axis.document() for axis in self.axes],
+            "points": [probe.document() for probe in self.points],
+            "soak_alone": list(self.soak_alone),
+            "answers": self.answers,
+            **trouble,
+        }
+
+
+def stored_bounds(region: Mapping[str, Any]) -> RouteRegion:
+    """Return the bounds of a region that was read from verdict.json."""
+    bounds = {
+        axis["axis"]: {key: axis[key] for key in AxisBounds.model_fields if key in axis} for axis in region["axes"]
+    }
+    return RouteRegion.model_validate(bounds)

@@ -1,0 +1,176 @@
+"""The verdict of a run: the outcome of each workload, the checks that prove it, and the exit code."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from gatekeeper.analysis.sweep.choice import Choice
+from gatekeeper.analysis.sweep.routing import Routing
+from gatekeeper.analysis.verdict.measured import Measured
+from gatekeeper.analysis.verdict.region.certified_region import CertifiedRegion
+from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.records import Knobs
+from gatekeeper.core.verdict import Check, Finding, Missing, Outcome, worst
+
+NOTHING_MEASURED = Measured()
+
+
+class WorkloadOutcome(StrEnum):
+    """What becomes of a workload, and of a run; verdict.json has the same words."""
+
+    PROMOTED = "promoted"
+    """Every check passes with a draft: the policy turns it on."""
+    GRADED_BACK = "graded_back"
+    """Plain decoding, which meets its objectives."""
+    FAILED = "failed"
+    """Even the last setting misses an objective."""
+    UNPROVEN = "unproven"
+    """The evidence does not decide it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonedStep:
+    """A setting that was soaked, and given up for the next step of the fallback ladder."""
+
+    soak: str
+    setting: Knobs
+    outcome: WorkloadOutcome
+    """failed | unproven"""
+    checks: tuple[Check, ...]
+    because: str
+    host_checks: tuple[Check, ...] = ()
+    """Host checks of its soak; only where one of them failed."""
+    measured: Measured = NOTHING_MEASURED
+
+    def document(self) -> dict[str, Any]:
+        """Return the step as verdict.json writes it."""
+        return {
+            "soak": self.soak,
+            "setting": self.setting,
+            "outcome": self.outcome,
+            "because": self.because,
+            "checks": [check.document() for check in self.checks],
+            "host_checks": [check.document() for check in self.host_checks],
+            "measured": self.measured.document(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadVerdict:
+    """The outcome of a workload, and the checks that prove it."""
+
+    name: str
+    outcome: WorkloadOutcome
+    setting: Knobs
+    """The knobs to deploy; `{"draft": null}` is plain decoding."""
+    checks: tuple[Check, ...]
+    required: bool
+    """Whether the SLO requires speculation: required | optional"""
+    because: str
+    measured: Measured = NOTHING_MEASURED
+    """Figures a person wants to see beside the checks, whether an objective names them or not."""
+    choice: Choice | None = None
+    """What the sweep saw and why it chose."""
+    steps: tuple[AbandonedStep, ...] = ()
+    """The settings that were soaked before this one, in their order."""
+    region: CertifiedRegion | None = None
+    """Around the certified point: which values of each axis are inside, outside and open; only where the SLO names a
+    region, and the workload is promoted."""
+
+    def document(self) -> dict[str, Any]:
+        """Return the workload as verdict.json writes it."""
+        around = {"region": self.region.document()} if self.region is not None else {}
+        return {
+            "name": self.name,
+            "outcome": self.outcome,
+            "setting": self.setting,
+            "speculation": "required" if self.required else "optional",
+            "because": self.because,
+            "checks": [check.document() for check in self.checks],
+            "measured": self.measured.document(),
+            "choice": self.choice.document() if self.choice is not None else {},
+            "steps": [step.document() for step in self.steps],
+            **around,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A step down the fallback ladder, with its time and reason."""
+
+    at: str
+    workload: str
+    before: Knobs
+    after: Knobs
+    because: str
+
+    def document(self) -> dict[str, Any]:
+        """Return the transition as verdict.json writes it."""
+        return {
+            "at": self.at,
+            "workload": self.workload,
+            "from": self.before,
+            "to": self.after,
+            "because": self.because,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The conclusion of a run."""
+
+    slo: str
+    """The name in the SLO file."""
+    grade: str
+    """certification | demo: a soak shorter than 600 s"""
+    manifest_sha256: str
+    workloads: tuple[WorkloadVerdict, ...]
+    """One verdict a workload."""
+    host_checks: tuple[Check, ...] = ()
+    """Objectives on the machine."""
+    findings: tuple[Finding, ...] = ()
+    transitions: tuple[Transition, ...] = ()
+    """Every step down the fallback ladder."""
+    incomplete: str | None = None
+    """Why the records do not suffice, if they do not; then the exit code is never 0."""
+    routing: Routing | Missing | None = None
+    """What one route per workload gains over one setting for all; None until every route is known."""
+
+    @property
+    def outcome(self) -> WorkloadOutcome:
+        """Fold the workloads and the host into the outcome of the run: promoted, graded_back, failed or unproven."""
+        outcomes = [workload.outcome for workload in self.workloads]
+        host = worst(check.outcome for check in self.host_checks) if self.host_checks else Outcome.PASS
+        if WorkloadOutcome.FAILED in outcomes or host is Outcome.FAIL:
+            return WorkloadOutcome.FAILED
+        if any(workload.required and workload.outcome is WorkloadOutcome.GRADED_BACK for workload in self.workloads):
+            return WorkloadOutcome.GRADED_BACK
+        if not outcomes or WorkloadOutcome.UNPROVEN in outcomes or host is Outcome.UNPROVEN or self.incomplete:
+            return WorkloadOutcome.UNPROVEN
+        return WorkloadOutcome.PROMOTED
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Return the exit code that belongs to the outcome."""
+        match self.outcome:
+            case WorkloadOutcome.PROMOTED:
+                return ExitCode.OK
+            case WorkloadOutcome.FAILED | WorkloadOutcome.GRADED_BACK:
+                return ExitCode.OBJECTIVE_FAILED
+        return ExitCode.UNPROVEN
+
+    def document(self) -> dict[str, Any]:
+        """Return the content of verdict.json."""
+        document = {
+            "schema": 1,
+            "slo": self.slo,
+            "grade": self.grade,
+            "outcome": self.outcome,
+            "exit_code": self.exit_code,
+            "manifest_sha256": self.manifest_sha256,
+            "workloads": [workload.document() for workload in self.workloads],
+            "host_checks": [check.document() for check in self.host_checks],
+            "findings": [finding.document() for finding in self.findings],
+            "transitions": [transition.document() for transition in self.transitions],
+        } | ({"routing": self.routing.document()} if self.routing is not None else {})
+        return document | ({"incomplete": self.incomplete} if self.incomplete else {})
