@@ -214,7 +214,9 @@ def _attribute_docs(of: type) -> dict[str, str]:
 
 
 FAILED = run_verdict.WorkloadOutcome.FAILED
-CHECK = verdict.Check("", "", 0.0, verdict.Outcome.PASS, "", "", "", scope="", population=verdict.Bounds(0.0, 0.0))
+CHECK = verdict.Check(
+    "", "", 0.0, verdict.Outcome.PASS, "", "", "", scope="", population=verdict.Bounds(0.0, 0.0), passed_with=""
+)
 VERDICT: tuple[tuple[str, Any, dict[str, str]], ...] = (
     ("verdict.json", run_verdict.Verdict("", "", "", (), incomplete="-", routing=verdict.Missing("")), {}),
     (

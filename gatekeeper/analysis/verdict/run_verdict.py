@@ -134,7 +134,7 @@ class Verdict:
     incomplete: str | None = None
     """Why the records do not suffice, if they do not; then the exit code is never 0."""
     routing: Routing | Missing | None = None
-    """What one route per workload gains over one setting for all; None until every route is known."""
+    """What one route per workload gains over one setting for all."""
 
     @property
     def outcome(self) -> WorkloadOutcome:
