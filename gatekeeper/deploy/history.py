@@ -170,20 +170,24 @@ def _trend(runs: Sequence[_StoredRun]) -> dict[str, Any] | None:
     if len(whole) < 2:
         return None
     *earlier, newest = whole
-    compared = [
-        (one.shown, *compare_inputs(one.manifest, newest.manifest, one.slo, newest.slo)) for one in reversed(earlier)
-    ]
-    before, matter, causes = next((found for found in compared if not found[1]), compared[0])
-    after = newest.shown
+    compared = [(one, *compare_inputs(one.manifest, newest.manifest, one.slo, newest.slo)) for one in reversed(earlier)]
+    previous, matter, causes = next((found for found in compared if not found[1]), compared[0])
+    before, after = previous.shown, newest.shown
     if matter:
         because = f"no earlier run is comparable; the previous one differs in: {', '.join(matter)}"
         return {"a": None, "b": after["run"], "because": because}
+    confidences, count = (previous.slo.confidence, newest.slo.confidence), len(TREND) * len(after["workloads"])
     workloads = {
-        name: [contrast(metric, before["workloads"].get(name, {}).get(metric), seen[metric]) for metric in TREND]
+        name: [
+            contrast(metric, before["workloads"].get(name, {}).get(metric), seen[metric], confidences, count)
+            for metric in TREND
+        ]
         for name, seen in after["workloads"].items()
     }
-    peaks = [one["footprint_peak"] for one in (before, after)]
-    footprint = contrast("footprint_peak", *({"center": one, "lo": one, "hi": one} if one else None for one in peaks))
+    peaks = [
+        {"center": peak, "lo": peak, "hi": peak} if (peak := run["footprint_peak"]) else None for run in (before, after)
+    ]
+    footprint = contrast("footprint_peak", peaks[0], peaks[1])
     if footprint["change"] is not None:  # one reading per run has no interval: only the change is shown
         footprint["says"] = "one reading each"
     return {

@@ -1,8 +1,7 @@
 """The answer of a fleet: fleet.json, from the verdicts of its cells, and whether hosts of one chip differ.
 
-Two hosts are compared by the logs of their ratios, workload by workload: the difference over its standard error, which
-follows from the two intervals (each bound one-sided at the run's confidence), against the normal distribution; the
-allowed error is split over the pairs (Bonferroni). Settings that differ are named and not compared. Of many hosts each
+Two hosts are compared by the logs of their ratios, workload by workload, as any two runs are (`run_to_run.apart`): an
+error in twenty is allowed over all pairs together. Settings that differ are named and not compared. Of many hosts each
 is compared with the one in the middle: their pairs would be too many to read, and their bounds too wide.
 """
 
@@ -13,9 +12,9 @@ from contextlib import suppress
 from functools import cache
 from itertools import combinations
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
+from gatekeeper.analysis.stats import run_to_run
 from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError
 from gatekeeper.core.manifest import Manifest, differences
 from gatekeeper.core.metrics import SPEED_RATIOS
@@ -24,6 +23,7 @@ from gatekeeper.core.policy import AxisBounds, Policy
 from gatekeeper.core.policy import parse as parse_policy
 from gatekeeper.core.system.files import write_atomically
 from gatekeeper.core.system.inputs import load_manifest
+from gatekeeper.core.verdict import Estimate
 from gatekeeper.fleet.cells import Cell
 from gatekeeper.fleet.task import Done
 
@@ -35,8 +35,6 @@ SHOWN_MOST = 100
 NOT_COMPARED = ("host.booted_at", "host.uptime_s", "host.load_average", "host.heavy_processes")
 WORST_FIRST = (ExitCode.INTERNAL_ERROR, ExitCode.BAD_INPUT, ExitCode.OBJECTIVE_FAILED, ExitCode.UNPROVEN, ExitCode.OK)
 """How bad an exit code is for the fleet: an error of ours first, then a failed objective, then no proof."""
-ERROR = 0.05
-"""Allowed chance of calling any two hosts of a fleet different that are not."""
 PAIRED_MOST = 6
 """Hosts of one chip that are compared pair by pair."""
 
@@ -192,24 +190,21 @@ def contrast(mine: Mapping[str, Any], other: Mapping[str, Any], count: int) -> d
         return {"says": "not compared", "because": "a ratio is missing"}
     assert first is not None
     assert second is not None
-    apart = math.log(second["center"] / first["center"])
-    error = math.hypot(_standard_error(first, mine["confidence"]), _standard_error(second, other["confidence"]))
-    limit = NormalDist().inv_cdf(1 - ERROR / (2 * max(1, count)))
-    differ = abs(apart) > limit * error
+    estimates = [
+        Estimate(ratio["center"], ratio["lo"], ratio["hi"], ratio["n"], confidence=workload["confidence"])
+        for ratio, workload in ((first, mine), (second, other))
+    ]
+    apart = run_to_run.apart(estimates[0], estimates[1], count, math.log)
     return {
-        "says": "differ" if differ else "no difference shown",
-        "quotient": math.exp(apart),
-        "lo": math.exp(apart - limit * error),
-        "hi": math.exp(apart + limit * error),
+        "says": run_to_run.NO_DIFFERENCE if apart.lo <= 0 <= apart.hi else "differ",
+        "quotient": math.exp(apart.center),
+        "lo": math.exp(apart.lo),
+        "hi": math.exp(apart.hi),
     }
 
 
 def _usable(ratio: Mapping[str, Any] | None) -> bool:
     return ratio is not None and ratio.get("center") is not None and 0 < ratio["lo"] <= ratio["hi"]
-
-
-def _standard_error(ratio: Mapping[str, Any], confidence: float) -> float:
-    return float(math.log(ratio["hi"] / ratio["lo"])) / (2 * NormalDist().inv_cdf(confidence))
 
 
 def write(folder: Path, found: Mapping[str, Any]) -> None:

@@ -215,7 +215,6 @@ def _row(name: str, seen: Estimate | Missing, metric: str) -> dict[str, Any]:
     row = {"metric": name, **figures("center", seen)}
     if isinstance(seen, Missing):
         return row | {"says": "not measured"}
-    none = 0.0 if BY_NAME[metric].relative else 1.0
-    if row["lo"] <= none <= row["hi"]:
-        return row | {"says": "no difference shown"}
-    return row | {"says": "better" if (row["lo"] > none) == BY_NAME[metric].higher_is_better else "worse"}
+    unchanged, higher = 0.0 if BY_NAME[metric].relative else 1.0, BY_NAME[metric].higher_is_better
+    says = run_to_run.better_or_worse(row["lo"], row["hi"], unchanged=unchanged, higher_is_better=higher)
+    return row | {"says": says}

@@ -1,8 +1,8 @@
-"""The ratio of two runs, or of two versions: on the same canaries, with the noise of both in the interval."""
+"""Whether two runs differ: their ratio on the same canaries, or by their intervals, with the noise of both."""
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from gatekeeper.core.verdict import Estimate, Missing
 
 LEAST_CANARIES = 5
 """Fewer canaries in common are too few to compare."""
+ERROR = 0.05
+"""Allowed chance of calling any of several figures of two runs different that are not."""
+NO_DIFFERENCE = "no difference shown"
 
 Values = Sequence[tuple[str, float]]
 """A canary and its value, in the order of time."""
@@ -44,10 +47,8 @@ def ratio(now: Values, then: Values, level: float, size: int, *, logs: bool) -> 
     errors = [_error(values, common, size) for values in (then, now)]
     if None not in errors:
         (first, degrees_1), (second, degrees_2) = (one for one in errors if one is not None)
-        parts = (first / scale[0]) ** 2, (second / scale[1]) ** 2
-        error, scope = math.sqrt(sum(parts)), "frozen"
-        fourth = parts[0] ** 2 / degrees_1 + parts[1] ** 2 / degrees_2
-        degrees = int(sum(parts) ** 2 / fourth + 1e-9) if fourth > 0 else min(degrees_1, degrees_2)
+        error, degrees = _together((first / scale[0], degrees_1), (second / scale[1], degrees_2))
+        scope = "frozen"
     else:
         apart = np.array([b / scale[1] - a / scale[0] for a, b in zip(before, after, strict=True)])
         error, degrees, scope = float(apart.std(ddof=1)) / math.sqrt(n), n - 1, "population"
@@ -62,6 +63,46 @@ def ratio(now: Values, then: Values, level: float, size: int, *, logs: bool) -> 
     ]
     seen = lasting.widened(seen, lasting.together(*noises))
     return seen if n == size else _noted(seen, f"on the {n} of {size} canaries that both runs answered")
+
+
+def apart(then: Estimate, now: Estimate, comparisons: int, scale: Callable[[float], float]) -> Estimate:
+    """Bound *now* minus *then* on a *scale*, by their intervals, so that any of several *comparisons* rarely errs.
+
+    For figures whose single values are not at hand. Their standard errors add up as in `ratio`, each read off the side
+    of its interval that faces the other value (Zou & Donner 2008); the allowed error is split (Bonferroni).
+    """
+    center = scale(now.center) - scale(then.center)
+    level = 1 - ERROR / (2 * max(1, comparisons))
+
+    def half(*ends: tuple[Estimate, float]) -> float:
+        first, second = (_error_of(estimate, abs(scale(estimate.center) - scale(end))) for estimate, end in ends)
+        error, degrees = _together(first, second)
+        return student_quantile(level, degrees) * error
+
+    lo, hi = center - half((now, now.lo), (then, then.hi)), center + half((now, now.hi), (then, then.lo))
+    return Estimate(center, lo, hi, min(then.n, now.n), confidence=level, scope="population")
+
+
+def _error_of(estimate: Estimate, half: float) -> tuple[float, int]:
+    """Return the standard error and its degrees of freedom, where Student's interval reaches *half* to one side."""
+    degrees = max(1, estimate.n - 1)
+    return half / student_quantile(estimate.confidence, degrees) if estimate.confidence else half, degrees
+
+
+def _together(first: tuple[float, int], second: tuple[float, int]) -> tuple[float, int]:
+    """Return the standard error of a difference and Welch's degrees of freedom, from those of its two parts."""
+    (error, degrees), (other_error, other_degrees) = first, second
+    variances = error**2, other_error**2
+    fourth = variances[0] ** 2 / degrees + variances[1] ** 2 / other_degrees
+    welch = int(sum(variances) ** 2 / fourth + 1e-9) if fourth > 0 else min(degrees, other_degrees)
+    return math.sqrt(sum(variances)), max(1, welch)
+
+
+def better_or_worse(lo: float, hi: float, *, unchanged: float, higher_is_better: bool) -> str:
+    """Say whether a change is proven: its whole interval lies on one side of what it is where nothing changed."""
+    if lo <= unchanged <= hi:
+        return NO_DIFFERENCE
+    return "better" if (lo > unchanged) == higher_is_better else "worse"
 
 
 def _noted(seen: Estimate, note: str) -> Estimate:

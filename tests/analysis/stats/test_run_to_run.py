@@ -4,9 +4,10 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from gatekeeper.analysis.stats import run_to_run
-from gatekeeper.core.verdict import Estimate, Missing
+from gatekeeper.core.verdict import Estimate, Missing, fact
 
 
 def simulated(
@@ -71,3 +72,32 @@ def test_too_few_common_canaries_are_not_compared() -> None:
     assert isinstance(run_to_run.ratio(few, few, 0.95, 4, logs=False), Missing)
     assert isinstance(run_to_run.ratio(zero, zero, 0.95, 6, logs=False), Missing)
     assert isinstance(run_to_run.ratio(few + zero, zero, 0.95, 6, logs=False), Missing)
+
+
+def test_intervals_of_two_runs_are_bounded_as_their_values_are() -> None:
+    """
+    Of independent canaries both ways give the same interval but for its level, which is split over the comparisons.
+    """
+    rng = np.random.default_rng(2)
+    logs = [rng.normal(center, 0.1, 30) for center in (0.4, 0.5)]
+    ends = [stats.t.interval(0.9, 29, row.mean(), stats.sem(row)) for row in logs]
+    then, now = (
+        Estimate(math.exp(row.mean()), math.exp(lo), math.exp(hi), 30, confidence=0.95)
+        for row, (lo, hi) in zip(logs, ends, strict=True)
+    )
+
+    seen = run_to_run.apart(then, now, 1, math.log)
+    welch = stats.ttest_ind(logs[1], logs[0], equal_var=False).confidence_interval(0.95)
+
+    assert pytest.approx((welch.low, welch.high), rel=2e-3) == (seen.lo, seen.hi)
+    assert run_to_run.apart(then, now, 9, math.log).lo < seen.lo < seen.center < seen.hi
+
+
+def test_a_counted_value_has_no_noise() -> None:
+    """
+    Two facts differ where they are not equal, by whatever little.
+    """
+    once, more = fact(3.0, 5), fact(3.1, 5)
+
+    assert 0 < run_to_run.apart(once, more, 4, float).lo
+    assert (0.0, 0.0) == (run_to_run.apart(once, once, 4, float).lo, run_to_run.apart(once, once, 4, float).hi)
