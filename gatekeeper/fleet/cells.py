@@ -91,7 +91,7 @@ def read_slos(paths: Sequence[Path]) -> list[Entered]:
     entered: list[Entered] = []
     for path in paths:
         bundle = pack(path)
-        slo = bundle.given.slo
+        slo = bundle.inputs.slo
         twice = next((one.path for one in entered if one.slo.name == slo.name), None)
         if twice is not None:
             raise InputError(f"{path} and {twice} are both named '{slo.name}'", hint="give each SLO a name of its own")

@@ -9,7 +9,7 @@ from typing import Any
 from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError
 from gatekeeper.core.records import Event
 from gatekeeper.report.data.progress import Progress
-from gatekeeper.run import load
+from gatekeeper.run.judge import judge
 from gatekeeper.run.remote import hosts_file
 from gatekeeper.run.remote.preflight import OccupiedError
 from gatekeeper.run.remote.reconnect import ReconnectingSession
@@ -147,7 +147,7 @@ def _finished(task: Task, remote: RemoteHost) -> Done | None:
         if entry.state != CLOSED or entry.started < task.since or not entry.matches(*known):
             continue
         try:
-            verdict = load.judge(Path(entry.out))
+            verdict = judge(Path(entry.out))
         except (GatekeeperError, ValueError):
             return None
         return Done(task.cell, int(verdict.exit_code), verdict.outcome, entry.out)

@@ -119,14 +119,14 @@ def prepare_environment(
 
 def _check(connection: Connection, path: str) -> Environment:
     """Accept an environment that holds the same gatekeeper, byte for byte; another one might judge by other rules."""
-    found = connection.request("verify", environment=path, package=build_wheel().package)
-    if differing := found["differing"]:
-        shown = ", ".join(differing[:3]) + (f" and {len(differing) - 3} more" if len(differing) > 3 else "")
+    answer = connection.request("verify", environment=path, package=build_wheel().package)
+    if differing := answer["differing"]:
+        names = ", ".join(differing[:3]) + (f" and {len(differing) - 3} more" if len(differing) > 3 else "")
         raise HostLacksError(
-            f"{connection.host}: the gatekeeper in {path} differs from the local one: {shown}",
+            f"{connection.host}: the gatekeeper in {path} differs from the local one: {names}",
             hint="install the local version there, or remove `environment` from hosts.toml to let gatekeeper do it",
         )
-    return Environment(path, tuple(found["installed"]))
+    return Environment(path, tuple(answer["installed"]))
 
 
 def _install(connection: Connection, say: Callable[[str], None]) -> Environment:
@@ -188,8 +188,8 @@ def _python(connection: Connection) -> str:
             hint="run apt-get install python3-venv there, or set another `python` in hosts.toml",
         )
     oldest = ".".join(str(part) for part in OLDEST_PYTHON)
-    found = ", ".join(f"{path} is {version}" for path, version in hello["pythons"].items()) or "none was found"
+    pythons = ", ".join(f"{path} is {version}" for path, version in hello["pythons"].items()) or "none was found"
     raise HostLacksError(
-        f"{connection.host}: gatekeeper needs Python {oldest} or newer there; {found}",
+        f"{connection.host}: gatekeeper needs Python {oldest} or newer there; {pythons}",
         hint="run brew install python there, or set `python` in hosts.toml",
     )

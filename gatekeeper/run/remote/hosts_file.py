@@ -49,8 +49,8 @@ def find(name: str, file: Path | None) -> tuple[str, HostSettings]:
         file = next((place.expanduser() for place in PLACES if place.expanduser().is_file()), None)
     if file is None:
         return name, HostSettings()
-    known = read(file).host
-    host = known.get(name, HostSettings())
+    hosts = read(file).host
+    host = hosts.get(name, HostSettings())
     return host.ssh or name, host
 
 

@@ -14,7 +14,7 @@ from typing import Any
 def requirements(content: bytes) -> bytes:
     """Return the requirements of a lock file: every package pinned, with the hash of each of its files."""
     packages = tomllib.loads(content.decode())["packages"]
-    return "".join(f"{_pin(one)} \\\n    {_hashes(one)}\n" for one in packages).encode()
+    return "".join(f"{_pin(package)} \\\n    {_hashes(package)}\n" for package in packages).encode()
 
 
 def _pin(package: Mapping[str, Any]) -> str:

@@ -76,8 +76,8 @@ class ReconnectingSession:
                 if error.reason in PERMANENT or waited >= patience:
                     raise self._final(error) from error
                 if not reported:
-                    left = show_seconds(patience - waited)
-                    self.say("connection", f"lost: {error.message}; retrying for {left}")
+                    remaining = show_seconds(patience - waited)
+                    self.say("connection", f"lost: {error.message}; retrying for {remaining}")
                     reported = True
                 time.sleep(min(pause, max(0.0, patience - waited)))
                 pause = min(LONGEST_PAUSE_S, pause * 2)

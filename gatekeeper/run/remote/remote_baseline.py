@@ -16,38 +16,38 @@ PLACE = "baseline"
 
 
 def remote_baseline(
-    slo: Slo, named: str | None, host: str, runs: Path, *, before: str = ""
+    slo: Slo, baseline: str | None, host: str, runs: Path, *, before: str = ""
 ) -> tuple[tuple[str, ...], dict[str, tuple[Path, str]]]:
     """Return the options of the remote `certify` that name the certified run, and what is uploaded, with its digests.
 
     *named*: a local run; a local folder, of which the newest certified run of this SLO on *host* counts; the id of a
     run on the host; or `none`. Without a name that folder is *runs*. *before*: only runs that started before it count.
     """
-    if not compares(slo, named):
+    if not compares(slo, baseline):
         return (), {}
-    if named == NONE:
+    if baseline == NONE:
         return ("--baseline", NONE), {}
-    folder = Path(named or runs)
-    if named is not None and is_run(folder):
+    folder = Path(baseline or runs)
+    if baseline is not None and is_run(folder):
         return _uploaded(verified(folder).directory.path)
-    if named is not None and not folder.is_dir():
-        if Path(named).name != named or named.startswith("."):
+    if baseline is not None and not folder.is_dir():
+        if Path(baseline).name != baseline or baseline.startswith("."):
             hint = "name a local run, a folder of runs, or the id of a run on the host (gatekeeper remote list)"
-            raise InputError(f"--baseline {named}: there is no such run", hint=hint)
-        return ("--baseline", f"../{named}/run"), {}
-    found = newest_certified(slo, _downloaded(slo, host, folder, before), f"on {host} in {folder}")
-    return _uploaded(found.directory.path)
+            raise InputError(f"--baseline {baseline}: there is no such run", hint=hint)
+        return ("--baseline", f"../{baseline}/run"), {}
+    certified = newest_certified(slo, _downloaded(slo, host, folder, before), f"on {host} in {folder}")
+    return _uploaded(certified.directory.path)
 
 
 def _downloaded(slo: Slo, host: str, runs: Path, before: str) -> Sequence[Path]:
     """Return the downloaded runs of an SLO on a host, the newest first."""
-    entries = [one for one in RunRegistry(runs).entries() if (one.host, one.slo_name) == (host, slo.name)]
-    ended = [one for one in entries if one.state == CLOSED and (not before or one.started < before)]
-    return [Path(one.out) for one in reversed(ended)]
+    entries = [entry for entry in RunRegistry(runs).entries() if (entry.host, entry.slo_name) == (host, slo.name)]
+    ended = [entry for entry in entries if entry.state == CLOSED and (not before or entry.started < before)]
+    return [Path(entry.out) for entry in reversed(ended)]
 
 
 def _uploaded(run: Path) -> tuple[tuple[str, ...], dict[str, tuple[Path, str]]]:
     place = posixpath.join(PLACE, run.resolve().name)
-    found = sorted(path for path in run.rglob("*") if path.is_file() and not path.is_symlink())
-    files = {posixpath.join(place, path.relative_to(run).as_posix()): path for path in found}
+    paths = sorted(path for path in run.rglob("*") if path.is_file() and not path.is_symlink())
+    files = {posixpath.join(place, path.relative_to(run).as_posix()): path for path in paths}
     return ("--baseline", place), {name: (path, sha256(path.read_bytes())) for name, path in files.items()}

@@ -88,9 +88,9 @@ class RemoteRunner:
     observers: Sequence[Observer] = ()
     owner: str = field(default_factory=this_host.this_owner)
 
-    def say(self, about: str, what: str) -> None:
+    def say(self, about: str, message: str) -> None:
         """Send a message to the observers."""
-        self.notify("warning", {"about": about, "because": what})
+        self.notify("warning", {"about": about, "because": message})
 
     def notify(self, kind: str, detail: dict[str, Any]) -> None:
         """Send an event to the observers."""
@@ -111,7 +111,7 @@ class RemoteRunner:
         job = self.follow(entry.run_id, str(out))
         self.notify("stage", {"stage": "downloading the run"})
         files = download.download(self.session, entry.run_id, out, self.say)
-        result = download.judge(out, job, entry.command[0])
+        result = download.judge_locally(out, job, entry.command[0])
         if result.error is None and job["state"] in download.LOST:
             self.say("run", "its supervisor was killed; the run finished without it, and its checksums are complete")
         if result.verdict is not None and result.error is None:
@@ -155,8 +155,8 @@ def packed(command: RemoteCommand, remote: RemoteHost, *, before: str = "") -> t
     bundle = upload.pack(command.slo, remote.settings.models)
     if command.words[0] != "certify":
         return command, bundle
-    slo, named = bundle.given.slo, command.baseline
-    words, run = remote_baseline(slo, named, remote.name, command.folder, before=before)
+    slo, baseline = bundle.inputs.slo, command.baseline
+    words, run = remote_baseline(slo, baseline, remote.name, command.folder, before=before)
     return replace(command, words=(*command.words, *words)), replace(bundle, run=run)
 
 
@@ -179,9 +179,9 @@ class NewRun:
         command, runner, registry = self._command, self._runner, self._registry
         entry, job = runner.session.do(self._find)
         if command.resume and (entry is None or job is None or job["state"] == "running"):
-            what = "the run is still running" if job else "no unfinished run of this command"
+            finding = "the run is still running" if job else "no unfinished run of this command"
             hint = "leave out --resume to attach" if job else f"gatekeeper remote list --on {self._name} shows its runs"
-            raise InputError(f"--resume: {what} on {self._name}", hint=hint)
+            raise InputError(f"--resume: {finding} on {self._name}", hint=hint)
         attach = entry is not None and job is not None and not command.resume
         entry = entry or self._new_entry()
         _is_free(Path(entry.out), again=attach or command.resume)
@@ -196,36 +196,36 @@ class NewRun:
     def _find(self, connection: Connection) -> tuple[Entry | None, Mapping[str, Any] | None]:
         """Return the run the same command started, by the registry or, where that was lost, by the remote list."""
         command, resume = self._command, self._command.resume
-        jobs = {str(one["run_id"]): one for one in connection.request("jobs")["jobs"]}
+        jobs = {str(job["run_id"]): job for job in connection.request("jobs")["jobs"]}
         entries = self._registry.entries()
-        same = [
+        own_entries = [
             entry
             for entry in entries
             if entry.matches(self._name, command.words, self._bundle.sha256, command.out)
             and (entry.state == OPEN or (resume and entry.run_id in jobs))
         ]
-        if same and (resume or same[-1].run_id in jobs):
-            return same[-1], jobs.get(same[-1].run_id)
+        if own_entries and (resume or own_entries[-1].run_id in jobs):
+            return own_entries[-1], jobs.get(own_entries[-1].run_id)
         closed = {entry.run_id for entry in entries if entry.state == CLOSED}
         unknown = [job for run_id, job in jobs.items() if resume or run_id not in closed]
-        found = [job for job in unknown if self._is_same(connection, job)]
-        if found:
-            job = max(found, key=lambda one: str(one["started"]))
+        own_jobs = [job for job in unknown if self._is_same(connection, job)]
+        if own_jobs:
+            job = max(own_jobs, key=lambda candidate: str(candidate["started"]))
             out = command.out or command.runs / str(job["run_id"])
             return Entry.of_job(job, self._name, out, str(command.slo)), job
         refuse_occupied(self._name, jobs.values())
         # Registered and never started: it keeps its id, unless its folder was filled meanwhile.
-        return (same[-1] if same and not is_taken(Path(same[-1].out)) else None), None
+        return (own_entries[-1] if own_entries and not is_taken(Path(own_entries[-1].out)) else None), None
 
     def _is_same(self, connection: Connection, job: Mapping[str, Any]) -> bool:
         label = job.get("label") or {}
-        known = (job.get("owner"), label.get("parcel"), label.get("command"))
-        if known != (self._runner.owner, self._bundle.sha256, list(self._command.words)):
+        identity = (job.get("owner"), label.get("parcel"), label.get("command"))
+        if identity != (self._runner.owner, self._bundle.sha256, list(self._command.words)):
             return False
         return job["state"] == "running" or self._command.resume or not is_fetched(connection, job)
 
     def _new_entry(self) -> Entry:
-        slo_name = self._bundle.given.slo.name
+        slo_name = self._bundle.inputs.slo.name
         run_id = new_run_id(slo_name, _now())
         return Entry(
             run_id=run_id,
@@ -247,9 +247,9 @@ class NewRun:
             do(lambda connection: upload.upload_models(connection, missing, say))
         do(lambda connection: upload.upload_inputs(connection, self._bundle, entry.run_id))
         inventory = do(lambda connection: self._inventory(connection, environment, entry.run_id))
-        given, earlier = self._bundle.given, self._earlier_manifest()
-        shippable = frozenset(one.name for one in missing)
-        remarks = check_inventory(inventory, given.slo, self._bundle.models, earlier, shippable, now=_now())
+        inputs, earlier = self._bundle.inputs, self._earlier_manifest()
+        shippable = frozenset(model.name for model in missing)
+        remarks = check_inventory(inventory, inputs.slo, self._bundle.models, earlier, shippable, now=_now())
         try:
             report(self._name, [*remarks], say)
         except HostLacksError:
@@ -297,7 +297,7 @@ class NewRun:
         """Return what the newest earlier run of this SLO on that host froze, if it was downloaded."""
         for entry in reversed(self._registry.entries()):
             path = Path(entry.out) / "manifest.json"
-            if (entry.host, entry.slo_name) == (self._name, self._bundle.given.slo.name) and path.is_file():
+            if (entry.host, entry.slo_name) == (self._name, self._bundle.inputs.slo.name) and path.is_file():
                 with suppress(InputError):
                     return load_manifest(path.read_bytes())
         return None
@@ -313,7 +313,7 @@ class NewRun:
                 environment=environment.path,
                 argv=[verb, self._bundle.slo, *options, "--out", "run", "--quiet", *resume],
                 owner=self._runner.owner,
-                slo_sha256=self._bundle.given.files["slo"].sha256,
+                slo_sha256=self._bundle.inputs.files["slo"].sha256,
                 env=self._environ,
                 settings={events.PROGRESS: "progress.jsonl", this_host.OWNER: self._runner.owner},
                 label=label | {"installed": list(entry.installed)},

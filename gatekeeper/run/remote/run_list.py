@@ -45,7 +45,7 @@ def render_list(document: Mapping[str, Any]) -> str:
         return f"{document['host']}: no runs\n"
     rows = [("run", "state", "since", "owner", "command")]
     rows += [
-        (one["run"], _state(one), one["started"], one["owner"], " ".join(one["command"])) for one in document["runs"]
+        (run["run"], _state(run), run["started"], run["owner"], " ".join(run["command"])) for run in document["runs"]
     ]
     return "".join(f"{line}\n" for line in aligned(rows))
 
@@ -115,9 +115,9 @@ def prune(remote: RemoteHost, keep: int, *, dry_run: bool) -> dict[str, Any]:
     """
     owner = this_host.this_owner()
     fetched = [
-        str(one["run"])
-        for one in list_runs(remote)["runs"]
-        if owner == one["owner"] == one["fetched_by"] and one["fetched"] and one["state"] != "running"
+        str(run["run"])
+        for run in list_runs(remote)["runs"]
+        if owner == run["owner"] == run["fetched_by"] and run["fetched"] and run["state"] != "running"
     ]
     removed = fetched[:-keep]
     if removed and not dry_run:
@@ -131,8 +131,8 @@ def render_pruned(document: Mapping[str, Any]) -> str:
     """Return a line for each removed run, and the sum."""
     verb = "would remove" if document["dry_run"] else "removed"
     lines = [f"{verb}  {run}" for run in document["removed"]]
-    removed, kept = (counted(len(document[key]), "run") for key in ("removed", "kept"))
-    lines.append(f"{document['host']}: {verb} {removed} that were downloaded before; {kept} of those left")
+    removed, remaining = (counted(len(document[key]), "run") for key in ("removed", "kept"))
+    lines.append(f"{document['host']}: {verb} {removed} that were downloaded before; {remaining} of those left")
     return "\n".join(lines) + "\n"
 
 
@@ -144,17 +144,17 @@ def _find(connection: Connection, run_id: str | None, remote: RemoteHost, *, run
     """Return the named run; without a name the running one, or the newest that ended and was not fetched."""
     jobs = _jobs(connection)
     if run_id is not None:
-        named = next((job for job in jobs if job["run_id"] == run_id), None)
-        if named is None:
-            known = [str(job["run_id"]) for job in jobs]
-            hint = did_you_mean(run_id, known) if known else f"gatekeeper remote list --on {remote.name}"
+        job = next((job for job in jobs if job["run_id"] == run_id), None)
+        if job is None:
+            run_ids = [str(job["run_id"]) for job in jobs]
+            hint = did_you_mean(run_id, run_ids) if run_ids else f"gatekeeper remote list --on {remote.name}"
             raise InputError(f"{remote.name} has no run {run_id}", hint=hint)
-        return named
-    found = [job for job in jobs if (job["state"] == "running") == running]
+        return job
+    candidates = [job for job in jobs if (job["state"] == "running") == running]
     if not running:
-        found = [job for job in found if not is_fetched(connection, job)]
-    if not found:
-        what = "no run is running" if running else "no finished run is left to fetch"
+        candidates = [job for job in candidates if not is_fetched(connection, job)]
+    if not candidates:
+        message = "no run is running" if running else "no finished run is left to fetch"
         hint = f"gatekeeper remote list --on {remote.name} shows its runs"
-        raise InputError(f"{remote.name}: {what}", hint=hint)
-    return found[-1]
+        raise InputError(f"{remote.name}: {message}", hint=hint)
+    return candidates[-1]

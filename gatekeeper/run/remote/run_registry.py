@@ -66,8 +66,8 @@ class Entry:
 
     def matches(self, host: str, command: Sequence[str], parcel_sha256: str, out: Path | None) -> bool:
         """Return whether this is the run of the same command."""
-        same = (self.host, self.command, self.parcel_sha256) == (host, tuple(command), parcel_sha256)
-        return same and (out is None or Path(self.out) == out)
+        is_same = (self.host, self.command, self.parcel_sha256) == (host, tuple(command), parcel_sha256)
+        return is_same and (out is None or Path(self.out) == out)
 
 
 class FollowedError(HostLacksError):

@@ -166,8 +166,8 @@ class Connection:
                 item = self._checked(verb, replies.ITEMS[verb], header["item"])
                 yield item | ({"content": content} if content else {})
                 if end is not None and time.monotonic() > end:
-                    what = f"has not finished `{verb}` after {show_seconds(limit_s or 0.0)}"
-                    raise SshError(SILENT, f"{self.host} {what}", hint=f"check what is running on {self.host}")
+                    silence = f"has not finished `{verb}` after {show_seconds(limit_s or 0.0)}"
+                    raise SshError(SILENT, f"{self.host} {silence}", hint=f"check what is running on {self.host}")
             if header.get("end") is not True:
                 denial = self._denial(verb, header)
                 complete = True
@@ -181,8 +181,8 @@ class Connection:
 
     def digest(self, path: str) -> str | None:
         """Return the sha256 of the file at *path* below the state folder; None where there is none."""
-        found: str | None = self.request("digest", path=path)["sha256"]
-        return found
+        digest: str | None = self.request("digest", path=path)["sha256"]
+        return digest
 
     def upload(self, path: str, content: BinaryIO | bytes, *, sha256: str, mode: int = 0o644) -> None:
         """Write a file at *path* below the state folder; it appears whole and with this digest, or not at all."""
@@ -246,13 +246,13 @@ class Connection:
 
     def _compare_clocks(self) -> dict[str, Any]:
         """Compare the two clocks by the fastest of three requests; the skew is known to half its round trip."""
-        found = []
+        exchanges = []
         for _ in range(3):
             sent_ns, began = time.time_ns(), time.monotonic_ns()
             remote_ns = self.request("clock")["time_ns"]
             round_trip = time.monotonic_ns() - began
-            found.append((round_trip / 1e9, (remote_ns - sent_ns - round_trip / 2) / 1e9))
-        round_trip_s, skew_s = min(found)
+            exchanges.append((round_trip / 1e9, (remote_ns - sent_ns - round_trip / 2) / 1e9))
+        round_trip_s, skew_s = min(exchanges)
         return {"round_trip_s": round_trip_s, "skew_s": skew_s}
 
     def _response(self, verb: str) -> dict[str, Any]:
@@ -271,10 +271,10 @@ class Connection:
         except ParseError as error:
             raise self._malformed(verb, str(error)) from error
 
-    def _malformed(self, verb: str, what: str) -> SshError:
+    def _malformed(self, verb: str, fault: str) -> SshError:
         self.close()
         hint = f"something on {self.host} answers in gatekeeper's place, or writes into its answers: check that host"
-        return SshError(MALFORMED, f"{self.host}: malformed response to `{verb}`: {what}", hint=hint)
+        return SshError(MALFORMED, f"{self.host}: malformed response to `{verb}`: {fault}", hint=hint)
 
     def _send(self, header: Mapping[str, Any], content: bytes = b"") -> None:
         text = json.dumps(header).encode()

@@ -145,11 +145,11 @@ def explain(host: str, code: int | None, stderr: str) -> SshError:
     lines = [line for line in lines if line]
     for sign in SIGNS if code in {SSH_FAILED, None} else ():
         if re.search(sign.pattern, stderr):
-            named = f"{host}, or a jump host before it," if JUMPED in stderr else host
+            place = f"{host}, or a jump host before it," if JUMPED in stderr else host
             # The last lines only repeat that ssh failed.
             patterns = [pattern for pattern in (sign.quotes, sign.pattern) if pattern]
-            quote = next((line for one in patterns for line in lines if re.search(one, line)), "")
-            message = f"{sign.message.format(host=named).rstrip(',')} (ssh: {quote.removeprefix('ssh: ')})"
+            quote = next((line for regex in patterns for line in lines if re.search(regex, line)), "")
+            message = f"{sign.message.format(host=place).rstrip(',')} (ssh: {quote.removeprefix('ssh: ')})"
             return SshError(sign.reason, message, hint=sign.hint.replace("{host}", host))
     ended = "the connection ended" if code is None else f"ssh ended with exit code {code}"
     return SshError("ended", ": ".join([host, ended, *lines[-1:]]), hint=f"try: ssh {host} true")

@@ -13,9 +13,9 @@ from gatekeeper.core import toml_file
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import Model, digest_of, sha256
 from gatekeeper.core.subject import Subject
-from gatekeeper.core.system import inputs
 from gatekeeper.core.system.files import HashCache, user_hash_cache
-from gatekeeper.core.system.inputs import Inputs
+from gatekeeper.core.system.inputs import SLO_NAME, Inputs, find_canaries, find_profile
+from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.units import show_bytes
 from gatekeeper.run.remote.reconnect import Say
 from gatekeeper.run.remote.ssh import Connection
@@ -64,7 +64,7 @@ class NamedModel:
 class Bundle:
     """Everything a run is made from."""
 
-    given: Inputs
+    inputs: Inputs
     slo: str
     """Path of the SLO file in the job's folder."""
     files: Mapping[str, bytes]
@@ -87,30 +87,30 @@ def pack(slo_path: Path, mapped: Mapping[str, str] | None = None) -> Bundle:
 
     *mapped* are the remote paths of models in the hosts file, by their names in the SLO.
     """
-    given = inputs.read(slo_path)
-    named = dict(_named_files(given, slo_path))
-    subject = given.slo.subject
+    inputs = read_inputs(slo_path)
+    files_of_slo = dict(_named_files(inputs, slo_path))
+    subject = inputs.slo.subject
     models = [name for name in (subject.target, *subject.drafts) if not _is_absolute(name)]
-    depth = max(posixpath.normpath(name).split("/").count("..") for name in (*named, *models, ""))
-    folders = given.base.resolve().parts[1:]
+    depth = max(posixpath.normpath(name).split("/").count("..") for name in (*files_of_slo, *models, ""))
+    folders = inputs.base.resolve().parts[1:]
     if depth > len(folders):
         raise InputError(f"{slo_path}: a path leads above the root folder", hint="remove a `..` from it")
     # The folders keep their names, so that ../models/x and ../../project/models/x stay one place.
     base = posixpath.join(ROOT, *folders[len(folders) - depth :])
     slo = posixpath.join(base, slo_path.name)
     files, programs = {slo: _read(slo_path, slo_path)}, set()
-    for name, content in named.items():
+    for name, content in files_of_slo.items():
         place = posixpath.normpath(posixpath.join(base, name))
         if files.setdefault(place, content) != content:
             raise InputError(f"{slo_path}: two files would have the same path {place}", hint="rename one of them")
-        if os.access(given.base / name, os.X_OK):
+        if os.access(inputs.base / name, os.X_OK):
             programs.add(place)
-    return Bundle(given, slo, files, tuple(_local_models(given, base, mapped or {})), frozenset(programs))
+    return Bundle(inputs, slo, files, tuple(_local_models(inputs, base, mapped or {})), frozenset(programs))
 
 
-def _named_files(given: Inputs, slo_path: Path) -> Iterator[tuple[str, bytes]]:
+def _named_files(inputs: Inputs, slo_path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield each file that is uploaded with the SLO, by its path relative to it."""
-    slo, text = given.slo, given.texts[inputs.SLO_NAME]
+    slo, text = inputs.slo, inputs.texts[SLO_NAME]
 
     def relative(name: str, *key: str | int) -> str:
         if _is_absolute(name):
@@ -121,20 +121,20 @@ def _named_files(given: Inputs, slo_path: Path) -> Iterator[tuple[str, bytes]]:
 
     for number, workload in enumerate(slo.workload):
         name = relative(workload.canaries, "workload", number, "canaries")
-        source = inputs.find_canaries(name, given.base)
+        source = find_canaries(name, inputs.base)
         # A set that is named, like a profile, is put where it is searched first.
-        yield name if source == given.base / name else f"{name}.jsonl", _read(source, slo_path)
+        yield name if source == inputs.base / name else f"{name}.jsonl", _read(source, slo_path)
     profile = slo.soak.profile
     # The first place a profile is searched in, so that the remote run uses this one, whatever gatekeeper ships.
     place = relative(profile, "soak", "profile") if profile.endswith(".toml") else f"profiles/{profile}.toml"
-    yield place, _read(inputs.find_profile(profile, given.base), slo_path)
+    yield place, _read(find_profile(profile, inputs.base), slo_path)
     subject = slo.subject
     if subject.script is not None:
         name = relative(subject.script, "subject", "script")
-        yield name, _read(given.base / name, slo_path)
+        yield name, _read(inputs.base / name, slo_path)
     if subject.backend == "worker":  # its command runs in the SLO's folder, and may name files there
         for word in (*(subject.command or ()), *(subject.plain_command or ()), *subject.args):
-            path = given.base / word
+            path = inputs.base / word
             if "{" not in word and not Path(word).is_absolute() and path.is_file():
                 yield word, _read(path, slo_path)
 
@@ -146,17 +146,17 @@ def model_names(subject: Subject) -> list[str]:
     return [subject.target, *(name for name in subject.drafts if name not in own_drafts(subject.backend))]
 
 
-def _local_models(given: Inputs, base: str, mapped: Mapping[str, str]) -> Iterator[NamedModel]:
+def _local_models(inputs: Inputs, base: str, mapped: Mapping[str, str]) -> Iterator[NamedModel]:
     hashes = HashCache(user_hash_cache())
-    for name in model_names(given.slo.subject):
+    for name in model_names(inputs.slo.subject):
         place = None if _is_absolute(name) else posixpath.normpath(posixpath.join(base, name))
         elsewhere = mapped.get(name)
         try:
-            path = artifacts.find(name, given.base, given.slo.subject.backend)
+            path = artifacts.find(name, inputs.base, inputs.slo.subject.backend)
         except InputError:
             yield NamedModel(name, place, None, mapped=elsewhere)
         else:
-            by_path = (given.base / name).expanduser().exists() or name.startswith((".", "/", "~"))
+            by_path = (inputs.base / name).expanduser().exists() or name.startswith((".", "/", "~"))
             shippable = place is not None and elsewhere is None and by_path
             yield NamedModel(name, place, artifacts.freeze(name, path, hashes), path, elsewhere, shippable)
 
@@ -172,20 +172,20 @@ def _read(path: Path, slo_path: Path) -> bytes:
         raise InputError(f"{slo_path}: cannot read {path}: {error.strerror}", hint="check the path") from error
 
 
-def named_environment(bundle: Bundle, named: Sequence[str]) -> dict[str, str]:
+def named_environment(bundle: Bundle, names: Sequence[str]) -> dict[str, str]:
     """Return the variables that are sent; a key the SLO needs must be named, and a named one must be set."""
-    slo = bundle.given.slo
+    slo = bundle.inputs.slo
     needed = {"subject.api_key_env": slo.subject.api_key_env, "telemetry.headers_env": slo.telemetry.headers_env}
     for where, name in needed.items():
-        if name is not None and name not in named:
+        if name is not None and name not in names:
             message = f"{where} = '{name}': no environment variable is sent unless you name it"
             raise InputError(message, hint=f"add --send-env {name}")
-    for name in named:
+    for name in names:
         if name not in os.environ:
             raise InputError(
                 f"--send-env {name}: this variable is not set", hint=f"export {name}, or leave the option out"
             )
-    return {name: os.environ[name] for name in named}
+    return {name: os.environ[name] for name in names}
 
 
 def folder(run_id: str) -> str:
@@ -195,22 +195,22 @@ def folder(run_id: str) -> str:
 
 def missing_models(connection: Connection, bundle: Bundle) -> list[NamedModel]:
     """Return the models that have to be uploaded and are not on the remote host yet."""
-    return [one for one in bundle.models if one.shippable and connection.digest(one.complete) is None]
+    return [model for model in bundle.models if model.shippable and connection.digest(model.complete) is None]
 
 
 def size(models: Sequence[NamedModel]) -> int:
     """Return how many bytes the models have."""
-    return sum(path.stat().st_size for one in models for _, _, path in one.contents())
+    return sum(path.stat().st_size for model in models for _, _, path in model.contents())
 
 
 def upload_models(connection: Connection, models: Sequence[NamedModel], say: Say) -> None:
     """Upload models, each file once, by the digest of the whole."""
-    for one in models:
-        say(f"model {one.name}", f"uploading {show_bytes(size([one]))}")
-        for name, digest, path in one.contents():
-            upload_file(connection, f"{one.remote_folder}/{name}", path, digest)
-        stamp = one.name.encode()
-        upload_file(connection, one.complete, stamp, sha256(stamp))
+    for model in models:
+        say(f"model {model.name}", f"uploading {show_bytes(size([model]))}")
+        for name, digest, path in model.contents():
+            upload_file(connection, f"{model.remote_folder}/{name}", path, digest)
+        stamp = model.name.encode()
+        upload_file(connection, model.complete, stamp, sha256(stamp))
 
 
 def upload_inputs(connection: Connection, bundle: Bundle, run_id: str) -> None:
@@ -220,17 +220,17 @@ def upload_inputs(connection: Connection, bundle: Bundle, run_id: str) -> None:
         upload_file(connection, f"{folder(run_id)}/{place}", content, sha256(content), mode=mode)
     for place, (path, digest) in bundle.run.items():
         upload_file(connection, f"{folder(run_id)}/{place}", path, digest)
-    for one in bundle.models:
-        at = f"{folder(run_id)}/{one.place}"
-        if one.mapped is not None and one.place is not None:
-            connection.request("link", path=at, to=one.mapped)
-        elif one.shippable and connection.digest(one.complete):
-            if one.path is not None and one.path.is_dir():
-                connection.request("link", path=at, to=one.remote_folder)
+    for model in bundle.models:
+        link = f"{folder(run_id)}/{model.place}"
+        if model.mapped is not None and model.place is not None:
+            connection.request("link", path=link, to=model.mapped)
+        elif model.shippable and connection.digest(model.complete):
+            if model.path is not None and model.path.is_dir():
+                connection.request("link", path=link, to=model.remote_folder)
             else:  # a GGUF file, or all parts of a split one
-                for name, _, _ in one.contents():
-                    place = posixpath.join(posixpath.dirname(at), name)
-                    connection.request("link", path=place, to=f"{one.remote_folder}/{name}")
+                for name, _, _ in model.contents():
+                    place = posixpath.join(posixpath.dirname(link), name)
+                    connection.request("link", path=place, to=f"{model.remote_folder}/{name}")
 
 
 def upload_file(connection: Connection, place: str, content: bytes | Path, digest: str, *, mode: int = 0o644) -> None:

@@ -44,13 +44,13 @@ def pythons() -> "List[str]":
     folders = [*os.environ.get("PATH", "").split(os.pathsep), *FOLDERS]
     for pattern in FURTHER_FOLDERS:
         folders += sorted(glob.glob(os.path.expanduser(pattern)), reverse=True)
-    found: Dict[str, str] = {}
+    by_real_path: Dict[str, str] = {}
     for name in PYTHONS:
         for folder in folders:
             path = os.path.join(os.path.expanduser(folder), name)
             if folder and os.access(path, os.X_OK) and not _is_stub(path):
-                found.setdefault(os.path.realpath(path), path)
-    return list(found.values())
+                by_real_path.setdefault(os.path.realpath(path), path)
+    return list(by_real_path.values())
 
 
 def _is_stub(path: str) -> bool:
@@ -116,7 +116,7 @@ class Environments:
         """
         if self.python is None:
             raise Refusal("python", "no Python on this host is new enough and can create virtual environments")
-        for what, argv in (
+        for step, argv in (
             ("python -m venv", [self.python, "-I", "-m", "venv", str(folder)]),
             (
                 "pip install of the pinned libraries",
@@ -140,7 +140,7 @@ class Environments:
             if code != 0:
                 lines = [line.rstrip() for line in output.decode(errors="replace").splitlines() if line.strip()]
                 full = any("No space left" in line or "Disk quota" in line for line in lines[-41:])
-                raise Refusal("disk_full" if full else "install", what + " failed:\n" + "\n".join(lines[-12:]))
+                raise Refusal("disk_full" if full else "install", step + " failed:\n" + "\n".join(lines[-12:]))
 
     def _make_room(self, key: str) -> None:
         """Remove old environments, half a gigabyte each: all but the last used ones and those of jobs."""

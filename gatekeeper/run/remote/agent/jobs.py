@@ -60,10 +60,10 @@ class Jobs:
         with locked(self._state.home / "jobs.lock", self._channel):
             if (folder / "job.json").exists() and not (again and self._job(folder)["state"] != "running"):
                 raise Refusal("exists", "the run " + run_id + " was already started on this host")
-            for other in self._jobs():
-                if other["state"] == "running":
-                    message = "{owner} has been running {run_id} on this host since {started}".format(**other)
-                    raise Refusal("busy", message, job=other)
+            for running in self._jobs():
+                if running["state"] == "running":
+                    message = "{owner} has been running {run_id} on this host since {started}".format(**running)
+                    raise Refusal("busy", message, job=running)
             self._forget_abandoned(folder)
             for name in ("exit.json", "cancel.json", "pids.json", "fetched.json"):
                 with contextlib.suppress(FileNotFoundError):
@@ -99,15 +99,15 @@ class Jobs:
             raise Refusal("disk_full" if self._state.free() < CHUNK else "start", "cannot start the run: " + output)
 
     def _forget_abandoned(self, current: Path) -> None:
-        for other in {path for path in current.parent.iterdir() if path.is_dir()} - {current}:
+        for folder in {path for path in current.parent.iterdir() if path.is_dir()} - {current}:
             # Where job.json is damaged the run may still be running.
-            idle = not read(other / "job.json") and not is_locked(other / "gatekeeper.lock")
-            if idle and time.time() - other.stat().st_mtime > ABANDONED_S:
-                shutil.rmtree(str(other), ignore_errors=True)
+            idle = not read(folder / "job.json") and not is_locked(folder / "gatekeeper.lock")
+            if idle and time.time() - folder.stat().st_mtime > ABANDONED_S:
+                shutil.rmtree(str(folder), ignore_errors=True)
 
     def _jobs(self) -> "List[Header]":
-        folders = sorted((self._state.home / "jobs").glob("*/job.json"))
-        return [self._job(one.parent) for one in folders if read(one)]
+        records = sorted((self._state.home / "jobs").glob("*/job.json"))
+        return [self._job(record.parent) for record in records if read(record)]
 
     def _job(self, folder: Path) -> Header:
         """Describe a job; its state is derived from processes and files, and stored nowhere."""
@@ -181,14 +181,14 @@ class Jobs:
             members.update(tree(root))  # a server it starts while it ends
             yield {}, b""
             self._channel.check(POLL_S)
-        left = alive(members)
-        for pid in left:
+        survivors = alive(members)
+        for pid in survivors:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         end = time.monotonic() + KILL_WAIT_S
         while (alive(members) or self._job(folder)["state"] == "running") and time.monotonic() < end:
             time.sleep(POLL_S)
-        yield {"how": "killed" if left else "graceful", "killed": sorted(left), "job": self._job(folder)}, b""
+        yield {"how": "killed" if survivors else "graceful", "killed": sorted(survivors), "job": self._job(folder)}, b""
 
     def do_remove(self, run_id: str) -> Header:
         """Remove a job that has ended."""

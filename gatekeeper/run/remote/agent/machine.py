@@ -20,8 +20,8 @@ class Machine:
 
     def do_facts(self, models: "List[str]") -> Header:
         """Return chip, memory, OS and power source, and which of *models* (paths or hub names) are there at all."""
-        known = _macos() if is_mac() else _linux()
-        return dict(known, absent=[name for name in models if not _is_there(name)])
+        facts = _macos() if is_mac() else _linux()
+        return dict(facts, absent=[name for name in models if not _is_there(name)])
 
 
 def is_mac() -> bool:
@@ -60,7 +60,7 @@ def _linux() -> "Dict[str, Union[str, int, None]]":
     memory = _found(r"^MemTotal:\s*(\d+) kB", "/proc/meminfo")
     name, version = (_found("^" + key + RELEASE_VALUE, "/etc/os-release") for key in ("NAME", "VERSION_ID"))
     supplies = Path("/sys/class/power_supply").glob("*/online")
-    online = [one.read_text().strip() for one in supplies]
+    online = [supply.read_text().strip() for supply in supplies]
     return {
         "chip": _found(r"^(?:model name|Model|Hardware)\s*:\s*(.+)$", "/proc/cpuinfo"),
         "memory_bytes": int(memory) * 1024 if memory else None,

@@ -21,9 +21,9 @@ def boot_id() -> str:
 
     Read once: on macOS it costs a process, and a running job is looked up ten times a second.
     """
-    named = os.environ.get("GATEKEEPER_BOOT_ID_FILE")
+    file = os.environ.get("GATEKEEPER_BOOT_ID_FILE")
     with contextlib.suppress(OSError):
-        return Path(named or "/proc/sys/kernel/random/boot_id").read_text().strip()
+        return Path(file or "/proc/sys/kernel/random/boot_id").read_text().strip()
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         sysctl = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
         return subprocess.run(sysctl, stdout=subprocess.PIPE, check=True, timeout=10).stdout.decode().strip()
@@ -35,11 +35,11 @@ def tree(root: int) -> "Dict[int, str]":
 
     A process id alone may belong to another process by the time it is killed.
     """
-    table, found, before = _processes(), {root}, 0
-    while len(found) > before:
-        before = len(found)
-        found |= {pid for pid, (parent, session, _) in table.items() if parent in found or session in found}
-    return {pid: table[pid][2] for pid in found if pid in table}
+    table, members, before = _processes(), {root}, 0
+    while len(members) > before:
+        before = len(members)
+        members |= {pid for pid, (parent, session, _) in table.items() if parent in members or session in members}
+    return {pid: table[pid][2] for pid in members if pid in table}
 
 
 def alive(processes: "Dict[int, str]") -> "List[int]":
@@ -84,7 +84,8 @@ def clean_environment() -> "Dict[str, str]":
 def job_environment(place: Path) -> "Dict[str, str]":
     """Return the environment of a job: its PATH finds servers next to its Python, and what ssh's short PATH omits."""
     path = [str(place / "bin"), *os.environ.get("PATH", os.defpath).split(os.pathsep)]
-    path += [os.path.expanduser(one) for one in (*FOLDERS, "/usr/sbin", "/sbin") if os.path.expanduser(one) not in path]
+    further = (os.path.expanduser(folder) for folder in (*FOLDERS, "/usr/sbin", "/sbin"))
+    path += [folder for folder in further if folder not in path]
     return dict(clean_environment(), PATH=os.pathsep.join(path), PYTHONUNBUFFERED="1")
 
 
