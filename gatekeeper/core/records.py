@@ -1,11 +1,11 @@
 """The raw records of a run: answers, forced passes, near-ties, host samples and events, one JSON line each."""
 
-from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
-from typing import Annotated, Any, Generic, NamedTuple, TypeVar, overload
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
+
+from gatekeeper.core.columns.arrivals import Arrival, Arrivals, shared
 
 Setting = tuple[tuple[str, Any], ...]
 """Sorted (knob, value) pairs; `draft` is None for plain decoding."""
@@ -16,146 +16,6 @@ Knobs = Mapping[str, Any]
 def setting(**knobs: Any) -> Setting:
     """Return the knobs as a sorted, hashable setting."""
     return tuple(sorted(knobs.items()))
-
-
-class Arrival(NamedTuple):
-    """One piece of an answer: a token in process, a chunk over HTTP. Written as a JSON list."""
-
-    at_ns: int
-    """Monotonic nanoseconds, read where the piece arrived."""
-    tokens: int | None = None
-    """None: this backend cannot count them; unknown is never 0."""
-    drafted: bool | None = None
-    """True: proposed by the draft and accepted. None: this backend does not know."""
-    token_id: int | None = None
-
-
-UNKNOWN = -(2**63)
-"""In a column of whole numbers: None."""
-_FLAGS = (False, True, None)
-
-
-SHARED_BYTES = 8192
-"""Longer texts and columns are not compared with those before; two thousand of this size are remembered at most."""
-Shared = TypeVar("Shared", str, bytes)
-
-
-def _shared(value: Shared) -> Shared:
-    """Return the first of equal ones: greedy answers to one canary have the same tokens and text, again and again."""
-    return _first(value) if len(value) <= SHARED_BYTES else value
-
-
-@lru_cache(maxsize=2048)
-def _first(value: Any) -> Any:
-    return value
-
-
-class Arrivals(Sequence[Arrival]):
-    """The arrivals of one answer, in columns: ten to twenty bytes a token, of which tuples need two hundred.
-
-    A column holds native 64-bit whole numbers, UNKNOWN for None, or one byte a flag; it is empty where no arrival has
-    a value. Equal to a tuple of the same arrivals. ValueError for numbers of more than 64 bits and for other types.
-    """
-
-    __slots__ = ("at_ns", "drafted", "token_ids", "tokens")
-
-    def __init__(self, rows: Iterable[Sequence[Any]] = ()) -> None:
-        try:
-            columns = list(zip(*rows, strict=True))
-            at, tokens, drafted, ids = columns + [()] * (4 - len(columns))
-            self.at_ns = array("q", at).tobytes()
-            self.tokens = _shared(_whole(tokens))
-            self.drafted = _flags(drafted)
-            self.token_ids = _shared(_whole(ids))
-        except (TypeError, OverflowError) as error:
-            raise ValueError(f"not arrivals: {error}") from error
-
-    def times(self) -> "memoryview[int]":
-        """Return when the pieces arrived, in monotonic nanoseconds."""
-        return memoryview(self.at_ns).cast("q")
-
-    def __len__(self) -> int:
-        """Return the number of arrivals."""
-        return len(self.at_ns) // 8
-
-    def __iter__(self) -> Iterator[Arrival]:
-        """Yield the arrivals one by one; columns are faster."""
-        nothing = [None] * len(self)
-        tokens, ids = _known(self.tokens) or nothing, _known(self.token_ids) or nothing
-        drafted = [_FLAGS[flag] for flag in self.drafted] or nothing
-        return map(Arrival, _numbers(self.at_ns), tokens, drafted, ids)
-
-    @overload
-    def __getitem__(self, at: int) -> Arrival: ...
-    @overload
-    def __getitem__(self, at: slice) -> tuple[Arrival, ...]: ...
-    def __getitem__(self, at: int | slice) -> Arrival | tuple[Arrival, ...]:
-        """Return one arrival, or a tuple of some."""
-        return tuple(self)[at]
-
-    def __eq__(self, other: object) -> bool:
-        """Compare with another sequence of arrivals."""
-        if isinstance(other, Arrivals):
-            return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
-        return isinstance(other, tuple) and tuple(self) == other
-
-    def __hash__(self) -> int:
-        """Return the hash of the tuple of the same arrivals."""
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        """Show them as a tuple."""
-        return repr(tuple(self))
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, _source: object, _handler: object) -> Any:
-        """Read and write them as JSON lists."""
-        from pydantic_core import core_schema  # noqa: PLC0415  programs of other environments import this module
-
-        as_lists = core_schema.plain_serializer_function_ser_schema(tuple)
-        return core_schema.no_info_plain_validator_function(_arrivals, serialization=as_lists)
-
-
-def _arrivals(value: object) -> Arrivals:
-    if isinstance(value, Arrivals):
-        return value
-    if not isinstance(value, list | tuple):
-        raise ValueError("arrivals are not a list")
-    return Arrivals(value)
-
-
-def _is_known(value: object) -> bool:
-    return value is not None
-
-
-def _flags(values: Sequence[bool | None]) -> bytes:
-    """Return a column of flags, by their place in _FLAGS; empty where all are None."""
-    if None not in values:
-        column = bytes(values)  # type: ignore[arg-type]  # mypy does not see that None is not in it
-        if column.strip(b"\0\1"):
-            raise ValueError("a flag is neither true nor false")
-        return column
-    return bytes([_FLAGS.index(value) for value in values]) if any(map(_is_known, values)) else b""
-
-
-def _whole(values: Sequence[int | None]) -> bytes:
-    """Return a column of whole numbers; empty where all are None."""
-    try:
-        return array("q", values).tobytes()  # type: ignore[type-var]  # None raises TypeError
-    except TypeError:
-        if not any(map(_is_known, values)):
-            return b""
-        return array("q", [UNKNOWN if value is None else value for value in values]).tobytes()
-
-
-def _numbers(column: bytes) -> "array[int]":
-    numbers = array("q")
-    numbers.frombytes(column)
-    return numbers
-
-
-def _known(column: bytes) -> list[int | None]:
-    return [None if number == UNKNOWN else number for number in _numbers(column)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +86,7 @@ class Answer:
 
     def __post_init__(self) -> None:
         """Keep the arrivals in columns, and equal texts once."""
-        object.__setattr__(self, "text", _shared(self.text))
+        object.__setattr__(self, "text", shared(self.text))
         if self.claims == _NO_CLAIMS:
             object.__setattr__(self, "claims", _NO_CLAIMS)
         if not isinstance(self.arrivals, Arrivals):
@@ -250,23 +110,23 @@ class Role(StrEnum):
     CLOSING = "closing"
     """A quality canary, requested again after the soak."""
     WARM = "warm"
-    """Requested after the soak with the prompt cache on, or plain decoding's answer to the same prompt."""
+    """Warm-cache pass: requested with the prompt cache on, or plain decoding's answer to the same prompt."""
     SHARED = "shared"
-    """In that pass: requested before and after another user's conversation that begins with the same prompt."""
+    """Warm-cache pass: requested before and after another user's conversation that begins with the same prompt."""
     SWITCHED = "switched"
-    """In that pass: requested before and after a request to another model of the same server."""
+    """Warm-cache pass: requested before and after a request to another model of the same server."""
     OTHER_USER = "other_user"
-    """In that pass: that conversation of another user."""
+    """Warm-cache pass: the conversation of another user that is sent in between."""
     OTHER_MODEL = "other_model"
-    """In that pass: that request to another model."""
+    """Warm-cache pass: the request to another model that is sent in between."""
     LOADED = "loaded"
-    """The first request after a start, in the warm-up pass after the soak."""
+    """Warm-up pass: the first request after a start."""
     IDLE = "idle"
-    """The first request after a pause, in that pass."""
+    """Warm-up pass: the first request after a pause."""
     FOLLOWING = "following"
-    """A request right after another one, in that pass: what a warmed request is."""
+    """Warm-up pass: a request right after another one, as a warmed request is."""
     DRAW = "draw"
-    """The first tokens of a short prompt, one of many samples after the soak."""
+    """First-token pass: the first tokens of a short prompt, one of many samples."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.core.records import Answer, Arrival, Event, Generation, HostSample, Reading, Role, Rounds
+from gatekeeper.core.columns.arrivals import Arrival
+from gatekeeper.core.records import Answer, Event, Generation, HostSample, Reading, Role, Rounds
 from gatekeeper.core.system.record_files import ANSWERS, SAMPLES, RecordWriter, read_records
 from gatekeeper.run.certify import certify
 from tests.builders.slo import FAST
@@ -156,7 +157,7 @@ def soaked(folder: Path, seconds: int) -> tuple[int, int]:
             if event.kind == "closing":
                 seen.append((held(), answers))
 
-        certify(folder / "slo.toml", folder / "run", resume=False, observers=[observe])
+        certify(folder / "slo.toml", folder / "run", observers=[observe])
     return seen[0]
 
 

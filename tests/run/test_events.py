@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.core.records import Answer, Arrival, Claims, Event, Generation, Role, Rounds, setting
+from gatekeeper.core.columns.arrivals import Arrival
+from gatekeeper.core.records import Answer, Claims, Event, Generation, Role, Rounds, setting
 from gatekeeper.run import events
 
 MADE = Generation(

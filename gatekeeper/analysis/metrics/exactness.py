@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from gatekeeper.core.records import UNKNOWN, Answer, Generation, Role, Tie
+from gatekeeper.core.columns.arrivals import UNKNOWN
+from gatekeeper.core.records import Answer, Generation, Role, Tie
 from gatekeeper.core.verdict import Missing
 
 TIE_TOLERANCE = 0.125

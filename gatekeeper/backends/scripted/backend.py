@@ -13,10 +13,11 @@ from gatekeeper.backends.http.chat import PLAIN, resolve
 from gatekeeper.backends.scripted.answers import EMIT_S, AnswerContext, Cause, PlannedAnswer, plan_answer, prompt_tokens
 from gatekeeper.backends.scripted.script import Arm, Script, read_script
 from gatekeeper.core.clock import Clock, SystemClock, VirtualClock
+from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.interfaces import DecodeRequest, ForcedPass, RunningSystem
 from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.records import TIMEOUT, Answer, Arrival, Claims, Parting, Rounds, Setting
+from gatekeeper.core.records import TIMEOUT, Answer, Claims, Parting, Rounds, Setting
 from gatekeeper.core.slo import ADAPTIVE
 from gatekeeper.core.subject import Subject
 

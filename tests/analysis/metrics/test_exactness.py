@@ -19,7 +19,8 @@ from gatekeeper.analysis.metrics.exactness import (
     same_output,
     warm_cache_agreement,
 )
-from gatekeeper.core.records import Answer, Arrival, Claims, Generation, Role, Tie, setting
+from gatekeeper.core.columns.arrivals import Arrival
+from gatekeeper.core.records import Answer, Claims, Generation, Role, Tie, setting
 from gatekeeper.core.verdict import Missing
 
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=8)

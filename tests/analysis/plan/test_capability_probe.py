@@ -6,8 +6,9 @@ import pytest
 
 from gatekeeper.analysis.plan.capability_probe import ProbeAnswers, confirmed_sight, probe_canary, probe_findings
 from gatekeeper.analysis.plan.preflight import BackendTraits, missing_capabilities
+from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.records import Answer, Arrival, Claims, Rounds
+from gatekeeper.core.records import Answer, Claims, Rounds
 from tests.builders.slo import canary, objective, slo
 
 SPEED = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.PLAIN

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from gatekeeper.analysis.sweep import cost_model
 from gatekeeper.analysis.sweep.cost_explanation import CostExplanation, explanations
-from gatekeeper.core.records import Answer, Arrival, Generation, Role, Rounds, setting
+from gatekeeper.core.columns.arrivals import Arrival
+from gatekeeper.core.records import Answer, Generation, Role, Rounds, setting
 from gatekeeper.core.verdict import Missing
 
 CHANCES = st.lists(st.floats(0, 1), min_size=1, max_size=8)

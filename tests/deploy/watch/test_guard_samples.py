@@ -2,7 +2,8 @@
 
 import pytest
 
-from gatekeeper.core.records import Answer, Arrival, Generation, HostSample, Role
+from gatekeeper.core.columns.arrivals import Arrival
+from gatekeeper.core.records import Answer, Generation, HostSample, Role
 from gatekeeper.deploy.watch import guard_samples
 from gatekeeper.deploy.watch.guard_samples import CounterGain, RecentAnswers, RecentHost
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from gatekeeper.core.host_columns import HostColumns, Slot
+from gatekeeper.core.columns.host_columns import HostColumns, Slot
 from gatekeeper.core.manifest import RULES
 from gatekeeper.core.records import HostSample, Reading
 from gatekeeper.core.units import percent
