@@ -36,9 +36,9 @@ from gatekeeper.core.records import Generation, HostSample, Reading, StoredRecor
 from gatekeeper.core.slo import Profile, Slo
 from gatekeeper.core.system import inputs
 from gatekeeper.core.verdict import Outcome
-from gatekeeper.run.after_soak import SENDERS
-from gatekeeper.run.requests import Client, PassTask, SoakTask
-from gatekeeper.run.stages.routing_pass import send_routing_requests
+from gatekeeper.run.after_soak import sender_of
+from gatekeeper.run.requests import Client, PassTask, Recorder, SoakTask
+from gatekeeper.run.stages.routing import send_routing_requests
 from gatekeeper.run.stages.soak import soak
 from gatekeeper.run.stages.sweep import sweep
 
@@ -88,8 +88,8 @@ def _swept(
     terms = Terms(sight=backend.sight)
     plan = sweep_plan(promised, prompts, shares_process=shares, restart_knobs=knobs, seed=seed, terms=terms)
     made: dict[str, list[Generation]] = defaultdict(list)
-    with Client(backend, _ignore) as client:
-        sweep(promised, plan, client, record=lambda one: made[one.trial].append(one), before={}, observe=_ignore)
+    with Client(promised, backend, _ignore) as client:
+        sweep(promised, plan, client, Recorder(lambda one: made[one.trial].append(one), _ignore), before={})
     return plan, made
 
 
@@ -120,7 +120,7 @@ def rehearse(
         interval=SAMPLE_S,
         weights={one.name: profile.weight(one.name, one.tier) for one in promised.workload} if routing else {},
     )
-    client = Client(backend, _ignore)
+    client = Client(case.slo, backend, _ignore)
     while needs := (concluded := conclude(case)).needs:
         for soak_plan in needs:
             begun_ns = backend.clock.now_ns()
@@ -131,16 +131,14 @@ def rehearse(
             seconds[name] = seconds.get(name, 0.0) + (backend.clock.now_ns() - begun_ns) / 1e9
     if lacking := lacking_for_routing(case):
         begun_ns = backend.clock.now_ns()
-        with Client(backend, _ignore) as client:
+        with Client(case.slo, backend, _ignore) as client:
             send_routing_requests(
-                promised,
                 prompts,
                 lacking,
                 client,
+                Recorder(lambda _: None, _ignore),
                 shares_process=backend.shares_process,
                 done=(),
-                record=lambda _: None,
-                observe=_ignore,
             )
         seconds["routing"] = (backend.clock.now_ns() - begun_ns) / 1e9
     return Rehearsed(case, concluded.verdict, seconds)
@@ -161,7 +159,7 @@ def _with_passes(case: Case, soak_plan: SoakPlan, backend: ScriptedBackend) -> C
     """Return the case with what the passes after a soak record, where there is need of them."""
 
     def open_client(*, cache: bool = False) -> Client:
-        return Client(backend, _ignore, cache=cache)
+        return Client(case.slo, backend, _ignore, cache=cache)
 
     for each in PASSES:
         file = each.file(soak_plan.whole)
@@ -172,8 +170,16 @@ def _with_passes(case: Case, soak_plan: SoakPlan, backend: ScriptedBackend) -> C
         records = list(earlier)
         part = replace(soak_plan, settings={name: soak_plan.settings[name] for name in needs})
         task = _task(case, part)
-        SENDERS[each.name](
-            PassTask(task, needs, earlier, open_client, backend.clock, backend.sight, records.append, _ignore)
+        sender_of(each)(
+            PassTask(
+                soak=task,
+                needs=needs,
+                recorded=earlier,
+                backend=backend,
+                open_client=open_client,
+                record=records.append,
+                observe=_ignore,
+            )
         )
         case = replace(case, after_soak={**case.after_soak, file: StoredRecords(tuple(records))})
     return case
@@ -183,16 +189,13 @@ def _task(case: Case, soak_plan: SoakPlan) -> SoakTask:
     before = tuple(case.soaks[soak_plan.name].records) if soak_plan.part > 1 else ()
     return SoakTask(
         case.slo,
-        soak_plan.name,
-        soak_plan.settings,
-        soak_plan.resident,
+        soak_plan,
         case.canaries,
         case.plan.seed,
         soak_plan.part - 1,
-        before,
-        soak_plan.seconds,
-        compared_in_sweep(case, soak_plan),
-        forced_workloads(case.slo, soak_plan.settings, case.plan.terms),
+        before=before,
+        compared=compared_in_sweep(case, soak_plan),
+        forced=forced_workloads(case.slo, soak_plan.settings, case.plan.terms),
     )
 
 
@@ -213,12 +216,11 @@ def _soak(
         task,
         profile,
         client,
-        lambda: Client(backend, _ignore),
-        backend.clock,
+        Recorder(made.append, _ignore),
+        plain_client=lambda: Client(case.slo, backend, _ignore),
+        clock=backend.clock,
         woven=backend.shares_process and case.slo.soak.concurrency == 1,
-        record=made.append,
         phase=phase,
-        observe=_ignore,
     )
     return made, _samples(backend.script, phases, host, task.segment) if case.slo.host_objectives else []
 

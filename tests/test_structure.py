@@ -158,7 +158,7 @@ def test_judging_a_stored_run_imports_nothing_heavy(tmp_path: Path) -> None:
     assert made.returncode == 0, made.stderr
 
     judged = (
-        "from pathlib import Path\nfrom gatekeeper.run.load import judge\nfrom gatekeeper.report import verdict_json\n"
+        "from pathlib import Path\nfrom gatekeeper.run.judge import judge\nfrom gatekeeper.report import verdict_json\n"
         f"assert verdict_json.render(judge(Path({str(tmp_path / 'run')!r}))) == "
         f"Path({str(tmp_path / 'run' / 'verdict.json')!r}).read_text()"
     )
@@ -180,6 +180,8 @@ SAME_THING = {
     "plain_words": "a pass after a soak, and its stage",
     "policy": "policy.toml: the file, and how a verdict becomes one",
     "preflight": "what stops a run before it starts: in the plan, and on a remote host",
+    "region": "the pass that explores it at the end of a run, and its stage",
+    "routing": "the pass at the end of a run, its stage, and what the routes gain",
     "quick_probe": "`gatekeeper probe`: its statistics, and the command",
     "soak": "the soak: the stage, and its part of the page",
     "sweep": "the sweep: the stage, and its data on the page",
@@ -295,3 +297,14 @@ def test_the_command_is_installed() -> None:
     ran = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=True)
 
     assert f"gatekeeper {gatekeeper.__version__}" == ran.stdout.splitlines()[0]
+
+
+def test_the_recipe_of_certify_is_short() -> None:
+    """
+    `certify` reads as a recipe: it imports few modules of ours.
+    """
+    tree = ast.parse((PACKAGE / "run" / "certify.py").read_text())
+    imported = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    ours = [module for module in imported if module.split(".")[0] == "gatekeeper"]
+
+    assert len(ours) <= 20, ours

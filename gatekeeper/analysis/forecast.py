@@ -8,19 +8,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gatekeeper.analysis.passes import PASSES
-from gatekeeper.analysis.passes.definition import Pass
+from gatekeeper.analysis.passes import FINAL_PASSES, PASSES
+from gatekeeper.analysis.passes.definition import Pass, RunAhead
 from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.objectives import forced_workloads
-from gatekeeper.analysis.plan.region_points import Point, box_corners, certified_point, directions, point_plan
+from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.request_costs import Assumptions, RequestCosts
-from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, plain_of, speculates
+from gatekeeper.analysis.plan.settings import PLAIN
 from gatekeeper.analysis.plan.soak_schedule import (
     PLAIN_BLOCKS,
     WARMUPS,
     Coverage,
     SoakPlan,
-    SoakRequest,
     canaries_needed,
     closing_requests,
     plain_block,
@@ -28,7 +27,7 @@ from gatekeeper.analysis.plan.soak_schedule import (
     soak_requests,
     swept_canaries,
 )
-from gatekeeper.analysis.plan.sweep_plan import ASKED, SweepPlan
+from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Profile, Slo
@@ -58,17 +57,18 @@ class Forecast:
 
     def stages(self) -> tuple[StageForecast, ...]:
         """Return the stages in their order, if the sweep sends all its requests and chooses the default everywhere."""
-        sweep = [self._answer(one.workload, one.canary, one.trial.setting) for one in self.plan.requests]
+        sweep = [self._answering(request) for request in self.plan.requests]
         soaks = self.soaks(self._first_soaks())
-        found = (StageForecast("sweep", len(sweep), sum(sweep)), *soaks, self._routing(), self._region())
-        return tuple(stage for stage in found if stage.seconds > 0)
+        ahead = RunAhead(self.costs, self.plan, self.profile, self._chosen())
+        final = ((after.name, [*after.forecast(ahead)]) for after in FINAL_PASSES)
+        ends = (StageForecast(name, len(seconds), sum(seconds)) for name, seconds in final)
+        stages = (StageForecast("sweep", len(sweep), sum(sweep)), *soaks, *ends)
+        return tuple(stage for stage in stages if stage.seconds > 0)
 
     def shortest_sweep(self) -> float:
         """Return the seconds of the sweep if its first look decides everything."""
         looked = [block for block in self.plan.blocks if block.stretch == 0]
-        return sum(
-            self._answer(one.workload, one.canary, one.trial.setting) for block in looked for one in block.requests
-        )
+        return sum(self._answering(request) for block in looked for request in block.requests)
 
     def fallback(self) -> tuple[StageForecast, ...]:
         """Return each step of the ladder: the soak and the passes it adds where every workload takes it."""
@@ -90,8 +90,8 @@ class Forecast:
         for soak in soaks:
             for one in (
                 self._soak(soak),
-                self._whole("plain_blocks", soak, self._plain_blocks(soak)),
-                self._whole("closing", soak, closing_requests(soak.settings, self.canaries)),
+                self._stage("plain_blocks", self._plain_blocks(soak)),
+                self._stage("closing", closing_requests(soak.settings, self.canaries)),
                 *(self._pass(each, soak) for each in PASSES),
             ):
                 before = total.get(one.name, StageForecast(one.name, 0, 0.0))
@@ -110,12 +110,8 @@ class Forecast:
         """Return what the requests of the run take."""
         return RequestCosts(self.slo, self.plan.terms, self.canaries, self.assumed)
 
-    def _answer(self, workload: str, canary: Canary, knobs: Setting) -> float:
-        return self.costs.answering(workload, canary, knobs)
-
-    def _of(self, soak: SoakPlan, request: SoakRequest) -> float:
-        knobs = soak.settings[request.workload]
-        return self._answer(request.workload, request.canary, knobs if request.arm == "candidate" else plain_of(knobs))
+    def _answering(self, request: PlannedRequest) -> float:
+        return self.costs.answering(request.workload, request.canary, request.setting)
 
     def _soak(self, soak: SoakPlan) -> StageForecast:
         """Play the schedule through until every workload has the answers it needs; counts decide, as in the soak."""
@@ -140,7 +136,7 @@ class Forecast:
             soak.settings, self.canaries, weights, sentinel_share=share, seed=self.plan.seed, swept=swept
         ):
             for one in turn:
-                seconds += (self._of(soak, one) + profile.idle) / slo.soak.concurrency
+                seconds += (self._answering(one) + profile.idle) / slo.soak.concurrency
                 seconds = max(seconds, answers / profile.rate) if profile.rate is not None else seconds
                 answers += 1
                 coverage.add(one.workload, one.arm, one.canary.id)
@@ -154,57 +150,17 @@ class Forecast:
     def _woven(self) -> bool:
         return self.plan.shares_process and self.slo.soak.concurrency == 1
 
-    def _routing(self) -> StageForecast:
-        """Count what a whole sweep leaves to the routing pass: plain answers again, and the best of two knobs together.
-
-        What else it asks, a sweep that stopped early has saved.
-        """
-        weights = [self.profile.weight(one.name, one.tier) for one in self.slo.workload]
-        routes = len([weight for weight in weights if weight])
-        if routes < 2 or self.slo.soak.concurrency != 1 or self.plan.fixed or not self.plan.candidates:
-            return StageForecast("routing", 0, 0.0)
-        chosen = {knob for trial in self.plan.candidates for knob in dict(chosen_of(trial.setting)).items()}
-        knobs = {name for name, _ in chosen if len({value for knob, value in chosen if knob == name}) > 1}
-        settings = [PLAIN] * bool(knobs) + [self.plan.candidates[0].setting] * (len(knobs) > 1)
-        asked = [
-            self._answer(one.name, canary, setting)
-            for one, weight in zip(self.slo.workload, weights, strict=True)
-            for canary in (self.canaries[one.name][:ASKED] if weight else ())
-            for setting in settings
-        ]
-        return StageForecast("routing", len(asked), sum(asked))
-
-    def _region(self) -> StageForecast:
-        """Count the first look at every value of each axis, and at the corners of the box: as if all were inside."""
-        answers, seconds, slo = 0, 0.0, self.slo
-        chosen = {} if self.plan.fixed else self._chosen()
-        for name, knobs in chosen.items() if slo.region.axes else ():
-            if not speculates(knobs):
-                continue
-            ways = directions(slo, certified_point(slo, knobs, self.canaries[name], None))
-            along: list[Point] = [((way.axis, value),) for way in ways for value in way.values[-way.most_probes :]]
-            for point in (*along, *box_corners({way: len(way.values) for way in ways})):
-                shares = self.plan.shares_process
-                planned = point_plan(slo, name, knobs, self.canaries[name], point, seed=self.plan.seed, shares=shares)
-                for one in (request for block in planned.blocks(0, self.plan.seed) for request in block):
-                    mine = planned.knobs if one.arm == "candidate" else planned.plain
-                    answers += 1
-                    seconds += self._answer(name, one.unit.canary, mine) / planned.streams
-        return StageForecast("region", answers, seconds)
-
-    def _block(self, soak: SoakPlan, number: int) -> list[SoakRequest]:
+    def _block(self, soak: SoakPlan, number: int) -> list[PlannedRequest]:
         return plain_block(soak.settings, self.canaries, number)
 
-    def _plain_blocks(self, soak: SoakPlan) -> list[SoakRequest]:
+    def _plain_blocks(self, soak: SoakPlan) -> list[PlannedRequest]:
         """Return the plain requests before, midway and after a soak that does not interleave them."""
         blocks = [] if self._woven else [self._block(soak, number) for number in range(PLAIN_BLOCKS)]
         return [request for block in blocks for request in (*block[:WARMUPS], *block)]
 
-    def _whole(self, name: str, soak: SoakPlan, requests: Sequence[SoakRequest]) -> StageForecast:
-        return StageForecast(
-            name, len(requests), sum(self._of(soak, one) for one in requests) / self.slo.soak.concurrency
-        )
+    def _stage(self, name: str, requests: Sequence[PlannedRequest]) -> StageForecast:
+        return StageForecast(name, len(requests), sum(map(self._answering, requests)) / self.slo.soak.concurrency)
 
     def _pass(self, after: Pass[Any], soak: SoakPlan) -> StageForecast:
         seconds = [*after.forecast(self.costs, soak.settings)]
-        return StageForecast(after.name, len(seconds), sum(seconds))
+        return StageForecast(after.key, len(seconds), sum(seconds))

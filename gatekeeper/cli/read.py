@@ -75,9 +75,9 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
     entries = glossary.explained(" ".join(words))
     if not entries and len(words) == 1 and (run := RunPath().convert(words[0], None, None)).is_dir():
         from gatekeeper.report.terminal import region_text  # noqa: PLC0415
-        from gatekeeper.run import load  # noqa: PLC0415
+        from gatekeeper.run.judge import judge  # noqa: PLC0415
 
-        verdict = load.judge(run)
+        verdict = judge(run)
         regions = {
             workload.name: workload.region.document() for workload in verdict.workloads if workload.region is not None
         }

@@ -32,7 +32,7 @@ from gatekeeper.report import FORMATS
 if TYPE_CHECKING:
     from gatekeeper.core.interfaces import Observer
     from gatekeeper.core.records import Event
-    from gatekeeper.run.certify import Finished
+    from gatekeeper.run.publish import Finished
 
 AFTER_INTERRUPT = {
     "try": "it keeps nothing: run it again, with a lower --seconds if it took too long",
@@ -125,12 +125,16 @@ def certify(
     quiet: bool,
 ) -> int:
     """Certify an SLO file: freeze, baseline, sweep, soak, judge, then promote or grade back."""
-    from gatekeeper.run.certify import certify as do  # noqa: PLC0415
+    from gatekeeper.run import certify as run  # noqa: PLC0415
 
     out = RunPath().convert(out, None, None) if out is not None and (resume or extend) else out
     with observers(slo, quiet=quiet, serve=serve) as watching:
-        more = parse_duration(extend, "--extend", "30m")
-        finished = do(slo, out, resume=resume, extend=more, baseline=baseline, observers=watching)
+        seconds = parse_duration(extend, "--extend", "30m")
+        if seconds is not None:
+            finished = run.extend(slo, out, seconds, observers=watching)
+        else:
+            begin = run.resume if resume else run.certify
+            finished = begin(slo, out, baseline=baseline, observers=watching)
     if grade == "certification":
         finished = replace(finished, decision=finished.decision.requiring_certificate())
     annotate(finished.decision, finished.path, slo)
@@ -288,7 +292,7 @@ def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
     """Derive the verdict again from the records of a run: same exit code, same bytes."""
     from gatekeeper.report import plain_text, verdict_json  # noqa: PLC0415
     from gatekeeper.report.terminal import summary  # noqa: PLC0415
-    from gatekeeper.run.load import load_decision  # noqa: PLC0415
+    from gatekeeper.run.judge import load_decision  # noqa: PLC0415
 
     decision = load_decision(run_dir, slo)
     annotate(decision, run_dir, slo)
@@ -307,14 +311,14 @@ def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
 @AS_JSON
 def report(run_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG001 (--json sets the format)
     """Render a finished or interrupted run."""
-    from gatekeeper.run import load  # noqa: PLC0415
+    from gatekeeper.run.judge import load_decision, load_page_data, stored_policy  # noqa: PLC0415
 
     chosen = FORMATS[form]
-    page = load.load_page_data(run_dir) if chosen.whole else None
-    decision = page.decision if page is not None else load.load_decision(run_dir)
+    page = load_page_data(run_dir) if chosen.whole else None
+    decision = page.decision if page is not None else load_decision(run_dir)
     annotate(decision, run_dir, None)
     content = chosen.load()(page or (decision if chosen.decided else decision.verdict))
-    if form == "text" and (policy := load.stored_policy(run_dir)) is not None:
+    if form == "text" and (policy := stored_policy(run_dir)) is not None:
         from gatekeeper.report import plain_text  # noqa: PLC0415
 
         content += plain_text.conditions(policy)

@@ -18,7 +18,7 @@ from gatekeeper.core.slo import CONFIDENCE, Slo
 from gatekeeper.core.system import inputs
 from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.core.verdict import Estimate, rounded
-from gatekeeper.run import load
+from gatekeeper.run.judge import judge
 
 OF_BACKENDS = ("backend", "target", "slo.subject.args")
 """Differences that two backends have of necessity: they are named, and the target must be of one family."""
@@ -197,7 +197,7 @@ def _called(contrasted: dict[str, Any], *, called: bool, across: bool) -> dict[s
 
 
 def _side(path: Path) -> _Side:
-    verdict = load.judge(path)  # first: it refuses a run that cannot be read
+    verdict = judge(path)  # first: it refuses a run that cannot be read
     manifest, slo = read_inputs(path)
     head: dict[str, Any] = {"run": str(path), "slo": verdict.slo, "at": manifest.frozen_at, "outcome": verdict.outcome}
     head |= {"grade": verdict.grade, "incomplete": verdict.incomplete, "backend": manifest.backend}

@@ -4,12 +4,10 @@ import json
 import shlex
 import shutil
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gatekeeper import host
 from gatekeeper.backends.process import error_line
 from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError, InputError, StartError, UnresponsiveError
 from gatekeeper.core.interfaces import Observer
@@ -27,7 +25,7 @@ from gatekeeper.regression.bisection_order import Word, interval, next_version
 from gatekeeper.regression.mlx_requirements import check_worker, completed, parsed
 from gatekeeper.regression.package_environments import InstallError, PackageEnvironment, environment
 from gatekeeper.regression.version_probe import Wanted, one_workload, probe_version
-from gatekeeper.run.prepare import takes_real_time
+from gatekeeper.run.prepare import hold_host
 from gatekeeper.run.stages.freeze import freeze_models
 
 STATE = "bisect.json"
@@ -95,8 +93,7 @@ def bisect(search: Search, out: Path, *, resume: bool, observers: Sequence[Obser
     given, workload = one_workload(inputs.read(search.slo), search.workload)
     _check(search, given)
     state = _state(search, out, resume=resume)
-    hold = host.hold_host(out.absolute().name) if takes_real_time(given) else nullcontext()
-    with hold:
+    with hold_host(given, out):
         return _Bisection(search, given, workload, out, state, observers).run()
 
 

@@ -12,7 +12,9 @@ import psutil
 from gatekeeper import host
 from gatekeeper.analysis.metrics.exactness import warm_cache_agreement
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
+from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import PLAIN
+from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.sweep.quick_probe import MOST_CANARIES
 from gatekeeper.core.canary import Canary
@@ -29,7 +31,7 @@ from gatekeeper.core.verdict import Estimate, Missing
 from gatekeeper.regression import symptom
 from gatekeeper.run.events import EventRecorder
 from gatekeeper.run.prepare import prepare
-from gatekeeper.run.requests import Client, PassTask, SoakTask, build_request
+from gatekeeper.run.requests import Client, PassTask, SoakTask
 from gatekeeper.run.stages import warm_cache
 from gatekeeper.run.start.quick_probe import default_alone
 
@@ -79,7 +81,7 @@ class VersionUnderTest:
         self.name, self.slo = name, given.slo
         self._directory = RunDirectory.open(folder, resume=resume)
         self._stack.callback(self._directory.close)
-        self.prepared = prepare(given, folder / "logs", measuring=False, stored=self._directory if resume else None)
+        self.prepared = prepare(given, folder, measuring=False, stored=self._directory if resume else None)
         self.backend = self.prepared.backend
         if not resume:
             self._directory.write("manifest.json", self.prepared.text)
@@ -120,7 +122,7 @@ class VersionUnderTest:
 
     def new_client(self, *, cache: bool = False) -> Client:
         """Return another client, whose prompt cache is off where it can be switched off, unless *cache*."""
-        return Client(self.backend, self.observe, self._segment, cache=cache or self.always_cached)
+        return Client(self.slo, self.backend, self.observe, self._segment, cache=cache or self.always_cached)
 
     def close_clients(self) -> None:
         """End the processes; the next request starts them again."""
@@ -133,7 +135,8 @@ class VersionUnderTest:
         setting = self.setting if arm == "candidate" else PLAIN
         client = self.client(arm)
         prefix = f"{'warmup:' if role is Role.WARMUP else ''}{arm}-{pair}"
-        made = client.send(build_request(self.slo, self.name, prefix, workload, canary, arm, setting, role, pair=pair))
+        request = PlannedRequest(workload, canary, arm, setting, trial=self.name, prefix=prefix, role=role, pair=pair)
+        made = client.send(request)
         self.record(made)
         self._note_memory(client.pids())
         return made
@@ -286,15 +289,25 @@ class _Sequence:
         group = self._canaries[begin:end]
         if len(group) < 2 and begin:  # a conversation needs a second canary
             group = self._canaries[end - 2 : end]
-        task = SoakTask(version.slo, WARM, {name: version.setting}, version.setting, {name: group}, begin, 0)
+        soak = SoakPlan(WARM, {name: version.setting}, version.setting)
+        task = SoakTask(version.slo, soak, {name: group}, begin, 0)
         made: list[Generation] = []
 
         def record(one: Generation) -> None:
             version.record(one)
             made.append(one)
 
-        backend, observe = version.backend, version.observe
-        warm_cache.send(PassTask(task, {}, (), version.new_client, backend.clock, backend.sight, record, observe))
+        warm_cache.send(
+            PassTask(
+                soak=task,
+                needs={},
+                recorded=(),
+                backend=version.backend,
+                open_client=version.new_client,
+                record=record,
+                observe=version.observe,
+            )
+        )
         found = warm_cache_agreement(made, [one.id for one in group])
         if not isinstance(found, Missing):
             self._warm |= found[0]

@@ -31,7 +31,7 @@ from gatekeeper.core.system.run_directory import MANIFEST
 from gatekeeper.core.verdict import Estimate, Missing, figures
 from gatekeeper.regression.package_environments import MADE, PackageEnvironment
 from gatekeeper.regression.version_probe import VersionUnderTest, one_workload, paired_answers
-from gatekeeper.run.prepare import takes_real_time
+from gatekeeper.run.prepare import hold_host
 
 DOCUMENT = "versus.json"
 LEAST_ROUNDS = 2
@@ -63,8 +63,7 @@ def versus(
         if (path / DOCUMENT).exists():
             raise InputError(f"{path} holds a finished comparison", hint="choose another --output")
         _check_begun(path, resume=resume, named=out is not None)
-        if takes_real_time(first):
-            stack.enter_context(host.hold_host(path.absolute().name))
+        stack.enter_context(hold_host(first, path))
         stack.enter_context(host.keep_awake())
         made = [
             stack.enter_context(_begun(one, path / label, observers, label, resume=resume))

@@ -19,17 +19,15 @@ STAGES = {
     "soak": "soak",
     "plain_blocks": "plain blocks before, midway through and after the soak",
     "closing": "closing pass over the quality canaries",
-    "routing": "routing pass, which compares the routes with one setting for all",
-    "region": "region, if one look decides each point",
 }
 STEPS = {"shrink-draft": "a shorter draft", "lighter-draft": "a lighter draft", "autoregressive": "plain decoding"}
 
 
 def plan(document: dict[str, Any]) -> str:
     """Return the trials, the expected time, and what the plan cannot prove."""
-    from gatekeeper.analysis.passes import PASSES  # noqa: PLC0415 (brings numpy, which --version does without)
+    from gatekeeper.analysis.passes import FINAL_PASSES, PASSES  # noqa: PLC0415 (brings numpy, which --version does without)
 
-    titles = STAGES | {each.name: each.title for each in PASSES}
+    titles = STAGES | {after.key: after.title for after in PASSES} | {final.name: final.title for final in FINAL_PASSES}
     trials = document["trials"]
     most = "at most " if document["stop"] == "early" else ""
     lines = [f"{document['slo']}: {len(trials)} trials, {most}{document['answers']} answers in the sweep"]

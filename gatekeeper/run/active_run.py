@@ -17,6 +17,7 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case, soaked_seconds
 from gatekeeper.analysis.verdict.certified_conditions import LAUNCH
 from gatekeeper.analysis.verdict.host_checks import host_segment
+from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.errors import GatekeeperError, InputError, OutOfTimeError, UnresponsiveError
 from gatekeeper.core.interfaces import Observer, StartsServers
 from gatekeeper.core.manifest import seed_of
@@ -25,13 +26,16 @@ from gatekeeper.core.system import record_files, run_directory
 from gatekeeper.core.system.record_files import DAMAGED, RecordWriter
 from gatekeeper.core.system.run_directory import EVENTS_FILE
 from gatekeeper.core.text import counted
+from gatekeeper.report.attestation.certificate import TRIES
 from gatekeeper.report.attestation.chain import build_url
 from gatekeeper.report.otel import LiveExport
+from gatekeeper.run import try_count
 from gatekeeper.run.events import EventRecorder
 from gatekeeper.run.load import load_case, terms_of
 from gatekeeper.run.plan import outlook
 from gatekeeper.run.prepare import Prepared
-from gatekeeper.run.requests import Client, OpenClient, PassTask, SoakTask
+from gatekeeper.run.requests import Client, OpenClient, PassTask, Recorder, SoakTask
+from gatekeeper.run.stages.freeze import changed_models
 
 
 class ActiveRun:
@@ -52,7 +56,7 @@ class ActiveRun:
         self.events = directory.writer(EVENTS_FILE, record_files.EVENTS)
         self.open.callback(self.events.close)
         self.observe = EventRecorder(self.events, self.backend.clock, observers)
-        self.segment = 1 + max((one.detail.get("segment", 0) for one in self.events.records), default=-1)
+        self.segment = 1 + max((event.detail.get("segment", 0) for event in self.events.records), default=-1)
         self.telemetry = LiveExport(directory.path, self.slo.telemetry, self.observe)
         self._sampler: host.Sampler | None = None
         self._samples: RecordWriter[HostSample] | None = None
@@ -61,15 +65,15 @@ class ActiveRun:
         """Record that this process begins its part, with every doubt and warning; *alone* names the only stage."""
         prepared = self.prepared
         forecast = outlook(prepared, alone)
-        made = {"by": host.this_owner(), "build": build_url()}
-        self.observe("begin", {"segment": self.segment, "run": str(self.directory.path), **made} | forecast)
+        owner = {"by": host.this_owner(), "build": build_url()}
+        self.observe("begin", {"segment": self.segment, "run": str(self.directory.path), **owner} | forecast)
         for doubt in prepared.manifest.doubts:
             self.observe("doubt", {"because": doubt})
         if self.remark is not None:
             self.observe("warning", {"about": "the host", "because": self.remark})
         for complaint in prepared.complaints:
             self.observe("warning", {"about": complaint.about, "because": complaint.message})
-        self._tell_damage(EVENTS_FILE, self.events)
+        self._warn_of_damage(EVENTS_FILE, self.events)
         self.telemetry.begin()
 
     def case(self, *, live: bool = False) -> Case:
@@ -81,33 +85,27 @@ class ActiveRun:
         """Open a record file until the run is closed; warn where it was damaged."""
         file = self.directory.writer(name, kind)
         self.open.callback(file.close)
-        self._tell_damage(name, file)
+        self._warn_of_damage(name, file)
         return file
 
-    def _tell_damage(self, name: str, file: RecordWriter[Any]) -> None:
+    def _warn_of_damage(self, name: str, file: RecordWriter[Any]) -> None:
         if file.damage is not None:
-            kept = f"its {counted(file.count, 'intact record')} count, and the whole file is kept beside it"
-            self.observe("warning", {"about": name, "because": f"{file.damage}: {kept} ({name}{DAMAGED})"})
+            remedy = f"its {counted(file.count, 'intact record')} count, and the whole file is kept beside it"
+            self.observe("warning", {"about": name, "because": f"{file.damage}: {remedy} ({name}{DAMAGED})"})
 
     def client(self, *, cache: bool = False) -> Client:
         """Return another client of the backend."""
-        return Client(self.backend, self.observe, self.segment, cache=cache)
+        return Client(self.slo, self.backend, self.observe, self.segment, cache=cache)
 
-    def task(self, soak_plan: SoakPlan, before: Sequence[Generation] = ()) -> SoakTask:
-        """Return what the stages need of a soak."""
+    def recorder(self, record: Callable[[Generation], None], **detail: Any) -> Recorder:
+        """Return what records the answers of a stage with *record*; every report of one also says *detail*."""
+        return Recorder(record, self.observe, detail)
+
+    def task(self, soak_plan: SoakPlan, **fields: Any) -> SoakTask:
+        """Return what the stages need of a soak; *fields* are those that only its own stage needs."""
         canaries, seed = self.prepared.inputs.canaries, seed_of(self.prepared.sha256)
-        return SoakTask(
-            self.slo,
-            soak_plan.name,
-            soak_plan.settings,
-            soak_plan.resident,
-            canaries,
-            seed,
-            self.segment,
-            tuple(before),
-            soak_plan.seconds,
-            forced=forced_workloads(self.slo, soak_plan.settings, terms_of(self.prepared.manifest)),
-        )
+        forced = forced_workloads(self.slo, soak_plan.settings, terms_of(self.prepared.manifest))
+        return SoakTask(self.slo, soak_plan, canaries, seed, self.segment, forced=forced, **fields)
 
     def pass_task(
         self,
@@ -118,8 +116,15 @@ class ActiveRun:
         open_client: OpenClient,
     ) -> PassTask[Kind]:
         """Return what the stage of a pass after a soak needs."""
-        backend = self.backend
-        return PassTask(soak, needs, recorded, open_client, backend.clock, backend.sight, record, self.observe)
+        return PassTask(
+            soak=soak,
+            needs=needs,
+            recorded=recorded,
+            backend=self.backend,
+            open_client=open_client,
+            record=record,
+            observe=self.observe,
+        )
 
     @contextmanager
     def sampling(self, client: Client) -> Iterator[None]:
@@ -128,7 +133,7 @@ class ActiveRun:
         samples.release()
         samples.reopen()  # a run that was killed after its last answer samples once more
 
-        def keep(sample: HostSample) -> None:
+        def record(sample: HostSample) -> None:
             try:
                 samples(sample)
                 self.observe("sample", {"values": sample.values})
@@ -138,7 +143,7 @@ class ActiveRun:
 
         interval = self.prepared.manifest.sample_interval
         self._sampler = host.Sampler(
-            None, clock=self.backend.clock, pids=client.pids, record=keep, interval=interval, phase=""
+            None, clock=self.backend.clock, pids=client.pids, record=record, interval=interval, phase=""
         )
         with self._sampler, host.keep_awake():
             yield
@@ -177,6 +182,32 @@ class ActiveRun:
         detail = {"soak": soak_plan.name, "servers": servers, "request": self.backend.required_fields()}
         self.observe(LAUNCH, detail)
 
+    @contextmanager
+    def soaking(self, soak_plan: SoakPlan) -> Iterator[None]:
+        """Apply the background load of the profile, and record the host's facts before and after the context."""
+        load = self.prepared.inputs.profile.background
+        with host.apply_load(load.memory, load.cpu, load.disk_read) as background:
+            self._observe_conditions(soak_plan)
+            try:
+                yield
+            finally:
+                self.phase("")
+            self._observe_conditions(soak_plan)
+            for fault in background.faults():
+                self.observe("load_died", {"soak": soak_plan.name, "because": fault})
+
+    def _observe_conditions(self, soak_plan: SoakPlan) -> None:
+        facts = host.conditions()
+        self.observe("conditions", {"soak": soak_plan.name, "segment": self.segment, "facts": facts})
+
+    def end(self, verdict: Callable[[], Verdict]) -> None:
+        """Record what is known once all is measured: models that changed, and earlier tries; then end the telemetry."""
+        self.observe("stage", {"stage": "judge"})
+        for name in changed_models(self.prepared.inputs, self.prepared.manifest):
+            self.observe("artifact_changed", {"model": name})
+        self.observe(TRIES, try_count.before(self.directory, self.prepared.manifest, self.slo))
+        self.telemetry.close(verdict)
+
     def stage_done(self, name: str) -> None:
         """Bring the records of the stage *name* to the disk, and send them to the collector."""
         self.events.sync()
@@ -186,7 +217,8 @@ class ActiveRun:
 
     def recorded(self, names: Iterable[str], kind: TypeAdapter[Kind]) -> list[Kind]:
         """Return the records of finished files."""
-        return [one for name in names for one in record_files.read_records(self.directory.path / name, kind).records]
+        files = (record_files.read_records(self.directory.path / name, kind) for name in names)
+        return [record for file in files for record in file.records]
 
     def soaked(self) -> float:
         """Return the seconds of the longest soak so far."""

@@ -4,13 +4,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from functools import cache, partial
+from importlib import import_module
 from typing import Any
 
 from gatekeeper.analysis.passes import PASSES
 from gatekeeper.analysis.passes.definition import Pass
-from gatekeeper.analysis.plan.region_points import REGION, REGION_TIES
+from gatekeeper.analysis.passes.region import REGION, REGION_TIES
+from gatekeeper.analysis.passes.routing import ROUTING
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
-from gatekeeper.analysis.sweep.routing import ROUTING
 from gatekeeper.analysis.verdict.case import Case, soaked
 from gatekeeper.analysis.verdict.conclude import lacking_for_region, lacking_for_routing
 from gatekeeper.analysis.verdict.region.explored_region import Known, explore
@@ -20,19 +21,15 @@ from gatekeeper.core.system import record_files
 from gatekeeper.core.system.record_files import ANSWERS, TIES
 from gatekeeper.run.active_run import ActiveRun
 from gatekeeper.run.requests import Client, PassTask
-from gatekeeper.run.stages import first_tokens, forced_check, near_ties, plain_words, warm_cache, warm_up
-from gatekeeper.run.stages.region_probes import send_look
-from gatekeeper.run.stages.routing_pass import send_routing_requests
+from gatekeeper.run.stages import near_ties
+from gatekeeper.run.stages.region import send_look
+from gatekeeper.run.stages.routing import send_routing_requests
 
-SENDERS: dict[str, Callable[[PassTask[Any]], None]] = {
-    "forced_check": forced_check.send,
-    "plain_words": plain_words.send,
-    "near_ties": near_ties.send,
-    "warm_cache": warm_cache.send,
-    "pauses": warm_up.send,
-    "first_tokens": first_tokens.send,
-}
-"""By the name of the pass, what sends its requests."""
+
+def sender_of(after: Pass[Any]) -> Callable[[PassTask[Any]], None]:
+    """Return what sends the requests of a pass: `send` of the stage with its name."""
+    send: Callable[[PassTask[Any]], None] = import_module(f"gatekeeper.run.stages.{after.name}").send
+    return send
 
 
 def after_soak(run: ActiveRun, soak_plan: SoakPlan, client: Client) -> None:
@@ -40,40 +37,40 @@ def after_soak(run: ActiveRun, soak_plan: SoakPlan, client: Client) -> None:
 
     The process of *client* goes on, for a further part of the soak, where the passes do not need its memory.
     """
-    for each in PASSES:
-        _run_pass(run, soak_plan, each, client)
+    for after in PASSES:
+        _run_pass(run, soak_plan, after, client)
 
 
-def _run_pass(run: ActiveRun, soak_plan: SoakPlan, each: Pass[Any], client: Client) -> None:
+def _run_pass(run: ActiveRun, soak_plan: SoakPlan, after: Pass[Any], client: Client) -> None:
     """Do one pass, if there is need of it."""
 
     def open_client(*, cache: bool = False) -> AbstractContextManager[Client]:
-        if each.each_part and run.backend.shares_process and not cache:
+        if after.each_part and run.backend.shares_process and not cache:
             return nullcontext(client)  # it decodes plainly, too, and goes on
         client.close()  # two copies of the models would not fit
         return run.client(cache=cache)
 
     load = cache(partial(run.case, live=True))
-    needs = each.needs(soaked(run.slo, run.prepared.plan.terms, soak_plan, load))
+    needs = after.needs(soaked(run.slo, run.prepared.plan.terms, soak_plan, load))
     load.cache_clear()
     if not needs:
         return
-    kind = record_files.KINDS[each.kind]
-    with closing(run.writer(each.file(soak_plan), kind)) as file:
+    kind = record_files.KINDS[after.kind]
+    with closing(run.writer(after.file(soak_plan), kind)) as file:
         if file.finished:
             return
-        run.observe("stage", {"stage": each.stage, "soak": soak_plan.name})
-        earlier = [each.file(part) for part in soak_plan.earlier if each.each_part]
+        run.observe("stage", {"stage": after.stage, "soak": soak_plan.name})
+        earlier = [after.file(part) for part in soak_plan.earlier if after.each_part]
         recorded = (*run.recorded(earlier, kind), *file.release())
         part = replace(soak_plan, settings={name: soak_plan.settings[name] for name in needs})
-        SENDERS[each.name](run.pass_task(run.task(part), needs, recorded, file, open_client))
+        sender_of(after)(run.pass_task(run.task(part), needs, recorded, file, open_client))
         file.finish()
 
 
 def compare_routes(run: ActiveRun, client: Client) -> None:
-    """Ask what the comparison of the routes with one setting for all still lacks; it ends if a setting cannot start.
+    """Request what the comparison of the routes with one setting for all still lacks.
 
-    The verdict is decided by then and does not rest on these answers.
+    It ends if a setting cannot start. The verdict is decided by then and does not rest on these answers.
     """
     lacking = lacking_for_routing(run.case(live=True))
     if not lacking:
@@ -84,14 +81,12 @@ def compare_routes(run: ActiveRun, client: Client) -> None:
     run.observe("stage", {"stage": "routing"})
     try:
         send_routing_requests(
-            run.slo,
             run.prepared.inputs.canaries,
             lacking,
             client,
+            run.recorder(file),
             shares_process=run.backend.shares_process,
-            done={one.key for one in file.records},
-            record=file,
-            observe=run.observe,
+            done={answer.key for answer in file.records},
         )
     except (InputError, UnresponsiveError) as error:
         run.observe("warning", {"about": "the comparison of the routes", "because": error.message})
@@ -105,15 +100,15 @@ def explore_regions(run: ActiveRun, client: Client) -> None:
     What each workload's verdict rests on is decided by then: these answers only say how far its route reaches.
     """
     case = run.case(live=True)
-    wanted = lacking_for_region(case)
-    if not wanted:
+    promoted = lacking_for_region(case)
+    if not promoted:
         return
     file, ties = run.writer(REGION, ANSWERS), run.writer(REGION_TIES, TIES)
     answers, gaps = list(file.release()), list(ties.release())
     run.observe("stage", {"stage": "region"})
     try:
-        for name, route, longest in wanted:
-            _explore(run, client, case, (name, route, longest), answers, gaps, record=file, record_tie=ties)
+        for workload in promoted:
+            _explore(run, client, case, workload, answers, gaps, record=file, record_tie=ties)
     except (InputError, UnresponsiveError) as error:
         run.observe("warning", {"about": "the region", "because": f"{error.message}; what is not measured stays open"})
     finally:
@@ -136,12 +131,12 @@ def _explore(
 ) -> None:
     """Explore the region of one workload; *answers* and *gaps* are those so far, of all workloads."""
     name, *_ = promoted
-    known: Known = {}
+    probes: Known = {}
     point: object = None
 
-    def note(made: Generation) -> None:
-        record(made)
-        answers.append(made)
+    def note(generation: Generation) -> None:
+        record(generation)
+        answers.append(generation)
 
     def note_tie(tie: Tie) -> None:
         record_tie(tie)
@@ -149,7 +144,7 @@ def _explore(
 
     while True:
         now = replace(case, region=StoredRecords(tuple(answers)), region_ties=StoredRecords(tuple(gaps)))
-        need = explore(now, *promoted, known).need
+        need = explore(now, *promoted, probes).need
         if need is None:
             return
         plan = need.plan
@@ -168,10 +163,9 @@ def _explore(
             plan,
             plan.blocks(need.look, case.plan.seed),
             client,
+            run.recorder(note),
             shares_process=run.backend.shares_process,
             cold=plan.point != point,
-            done={one.key for one in answers if one.workload == name},
-            record=note,
-            observe=run.observe,
+            done={answer.key for answer in answers if answer.workload == name},
         )
         point = plan.point

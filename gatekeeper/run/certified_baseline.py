@@ -14,7 +14,7 @@ from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome, WorkloadVer
 from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, NoProofError, UnprovableError
 from gatekeeper.core.manifest import CertifiedBaseline, sha256
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.system import inputs
+from gatekeeper.core.system.inputs import SLO_NAME, stored_inputs
 from gatekeeper.core.system.run_directory import RunDirectory, runs_in
 from gatekeeper.core.text import json_text
 from gatekeeper.run import verify
@@ -35,57 +35,57 @@ class Baseline:
     """The copy; None where there is no certified run yet."""
 
 
-def find_baseline(slo: Slo, named: str | None, runs: Path) -> Baseline | None:
+def find_baseline(slo: Slo, baseline: str | None, runs: Path) -> Baseline | None:
     """Return the certified run that the objectives of *slo* compare with; None where none of them does.
 
-    It is the one that is *named* (`none`: there is none yet), else the newest one of the same SLO on this host in the
-    folder *runs* that the deploy gate would have admitted.
+    It is the run that *baseline* names (`none`: there is none yet), else the newest one in the folder *runs*, of the
+    same SLO on this host, that the deploy gate would have admitted.
     """
-    if not compares(slo, named):
+    if not compares(slo, baseline):
         return None
-    if named == NONE:
+    if baseline == NONE:
         return Baseline(CertifiedBaseline(run=None), None)
-    if named is not None:
-        return _summarised(verified(Path(named)))
+    if baseline is not None:
+        return _summarised(verified(Path(baseline)))
     return _summarised(newest_certified(slo, _newest_first(slo, runs), f"on this host in {runs}"))
 
 
-def compares(slo: Slo, named: str | None) -> bool:
-    """Return whether objectives of *slo* compare with a certified run; where none does, none may be *named*."""
-    found = any(one.against is not None for one in slo.objective)
-    if named is not None and not found:
+def compares(slo: Slo, baseline: str | None) -> bool:
+    """Return whether objectives of *slo* compare with a certified run; where none does, *baseline* may name none."""
+    is_compared = any(objective.against is not None for objective in slo.objective)
+    if baseline is not None and not is_compared:
         hint = 'add against = "certified" to an objective, or remove --baseline'
         raise InputError("--baseline: no objective of this SLO compares with a certified run", hint=hint)
-    return found
+    return is_compared
 
 
 def newest_certified(slo: Slo, newest_first: Iterable[Path], where: str) -> verify.VerifiedRun:
     """Return the first of these runs that the deploy gate would have admitted; *where* is where they were found."""
-    passed_over = []
+    refusals = []
     for path in newest_first:
         try:
             return verified(path)
         except (InputError, NoProofError) as error:
-            passed_over.append(f"{path}: {error.message}")
-    because = f"no certified run of the SLO '{slo.name}' {where}"
-    metric = next(one.metric for one in slo.objective if one.against is not None)
+            refusals.append(f"{path}: {error.message}")
+    message = f"no certified run of the SLO '{slo.name}' {where}"
+    metric = next(objective.metric for objective in slo.objective if objective.against is not None)
     raise UnprovableError(
-        f'objective {metric}, against = "certified": ' + "; ".join([because, *passed_over[:3]]),
+        f'objective {metric}, against = "certified": ' + "; ".join([message, *refusals[:3]]),
         hint="name the run with --baseline RUN; certify the first one with --baseline none",
     )
 
 
 def _newest_first(slo: Slo, runs: Path) -> list[Path]:
     """Return the runs of this SLO on this host, the newest first; a run that cannot be read is none of them."""
-    here, found = host.conditions(), []
+    host_facts, runs_by_time = host.conditions(), []
     for path in runs_in(runs) if runs.is_dir() else ():
         try:
             manifest, frozen = verify.read_frozen(RunDirectory(path))
         except GatekeeperError:
             continue
-        if frozen.name == slo.name and all(manifest.host.get(fact) == here.get(fact) for fact in _HERE):
-            found.append((manifest.frozen_at, path))
-    return [path for _, path in sorted(found, reverse=True)]
+        if frozen.name == slo.name and all(manifest.host.get(fact) == host_facts.get(fact) for fact in _HERE):
+            runs_by_time.append((manifest.frozen_at, path))
+    return [path for _, path in sorted(runs_by_time, reverse=True)]
 
 
 def verified(path: Path) -> verify.VerifiedRun:
@@ -107,16 +107,16 @@ def verified(path: Path) -> verify.VerifiedRun:
 
 def _summarised(run: verify.VerifiedRun) -> Baseline:
     directory, text = run.directory, run.directory.text("manifest.json")
-    given, _ = inputs.stored_inputs(directory, run.manifest)
-    case = load_case(directory, given, run.manifest, text)
-    promoted = [one for one in run.verdict.workloads if one.outcome is WorkloadOutcome.PROMOTED]
+    inputs, _ = stored_inputs(directory, run.manifest)
+    case = load_case(directory, inputs, run.manifest, text)
+    promoted = [workload for workload in run.verdict.workloads if workload.outcome is WorkloadOutcome.PROMOTED]
     document: dict[str, Any] = {
         "schema": 1,
         "run": str(directory.path),
         "manifest_sha256": sha256(text),
         "manifest": run.manifest.model_dump(mode="json", by_alias=True),
-        "slo": directory.text(inputs.SLO_NAME),
-        "workloads": {one.name: _figures(case, one) for one in promoted},
+        "slo": directory.text(SLO_NAME),
+        "workloads": {workload.name: _figures(case, workload) for workload in promoted},
     }
     content = json_text(document)
     entry = CertifiedBaseline(run=str(directory.path), manifest_sha256=sha256(text), sha256=sha256(content))
@@ -126,8 +126,9 @@ def _summarised(run: verify.VerifiedRun) -> Baseline:
 def _figures(case: Case, workload: WorkloadVerdict) -> dict[str, list[list[Any]]]:
     """Return what the soak that certified a workload showed of it."""
     for name in reversed(list(case.soaks)):
-        made = [one for one in case.soaks[name].records if one.workload == workload.name and speculates(one.setting)]
-        if made and setting_document(made[0].setting) == workload.setting:
-            soak = SoakPlan(name, {workload.name: made[0].setting}, made[0].setting)
+        answers = (answer for answer in case.soaks[name].records if answer.workload == workload.name)
+        setting = next((answer.setting for answer in answers if speculates(answer.setting)), None)
+        if setting is not None and setting_document(setting) == workload.setting:
+            soak = SoakPlan(name, {workload.name: setting}, setting)
             return summary(soak_answers(case, soak, workload.name))
     return {}

@@ -58,10 +58,10 @@ class Lines:
             return
         line = encode(event)
         try:
-            whole = self._file.write(line) == len(line)
+            is_written = self._file.write(line) == len(line)
         except OSError:
-            whole = False
-        if not whole:  # a full disk ends the run where its records are written, not here
+            is_written = False
+        if not is_written:  # a full disk ends the run where its records are written, not here
             self._file.close()
             self._file = None
 
@@ -75,8 +75,8 @@ def relay_observer() -> Observer | None:
 def encode(event: Event) -> bytes:
     """Return an event as one line of JSON."""
     detail = event.detail
-    if isinstance(made := detail.get(_CARRIED), Generation):
-        detail = {**detail, _CARRIED: _ANSWERS.dump_python(made, mode="json")}
+    if isinstance(generation := detail.get(_CARRIED), Generation):
+        detail = {**detail, _CARRIED: _ANSWERS.dump_python(generation, mode="json")}
     return _EVENTS.dump_json(Event(event.at, event.kind, detail)) + b"\n"
 
 
@@ -86,7 +86,7 @@ def decode(line: str | bytes) -> Event | None:
         event = _EVENTS.validate_python(json_object(line))
         if _CARRIED not in event.detail:
             return event
-        made = _ANSWERS.validate_python(event.detail[_CARRIED])
+        generation = _ANSWERS.validate_python(event.detail[_CARRIED])
     except ValueError:
         return None
-    return Event(event.at, event.kind, {**event.detail, _CARRIED: made})
+    return Event(event.at, event.kind, {**event.detail, _CARRIED: generation})

@@ -97,12 +97,12 @@ class LivePage:
 
     def keep_rendered(self) -> None:
         """Render it again and again until the run has ended; then serve the report until every browser has it."""
-        seen, due = -1, 0.0
+        rendered_bytes, due = -1, 0.0
         while not self.over.wait(0.5):
             size = self._recorded()
-            if self.watched() and size != seen and time.monotonic() >= due:
+            if self.watched() and size != rendered_bytes and time.monotonic() >= due:
                 begun, spent = time.monotonic(), time.process_time()
-                seen = size
+                rendered_bytes = size
                 self._show(self._rendered())
                 due = begun + max(LEAST_S, (time.process_time() - spent) / DUTY)
         report = self.run / "report.html" if self.run is not None else None
@@ -120,13 +120,13 @@ class LivePage:
     def _recorded(self) -> int:
         """Return the bytes of the run's records; 0 before there is a run."""
         with suppress(OSError):
-            return sum(one.stat().st_size for one in self.run.glob("*.jsonl")) if self.run is not None else 0
+            return sum(file.stat().st_size for file in self.run.glob("*.jsonl")) if self.run is not None else 0
         return 0
 
     def _rendered(self) -> bytes | None:
         """Return the page; None where the records, which are being written, cannot be read at this moment."""
         from gatekeeper.report.html import page  # noqa: PLC0415
-        from gatekeeper.run.load import load_live_page  # noqa: PLC0415
+        from gatekeeper.run.judge import load_live_page  # noqa: PLC0415
 
         if self.run is None:
             return None

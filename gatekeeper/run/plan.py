@@ -19,7 +19,7 @@ from gatekeeper.core.interfaces import DecodeRequest, KnowsTime
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.system import inputs
+from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.units import show_bytes
 from gatekeeper.run.prepare import Prepared, prepare
 
@@ -58,16 +58,17 @@ UNKNOWN_SPEED = 30.0
 
 def lint(paths: Sequence[Path], speed: float | None = None) -> tuple[dict[str, Any], int]:
     """Check SLO files; return what is wrong with each, and 2 where one is wrong on every machine, else 0."""
-    found = []
+    results = []
     for path in paths:
         try:
             document, _ = forecast(path, speed)
-            wrong = [(one["message"], one["hint"]) for one in document["complaints"] if one["weight"] == "never"]
+            never = (complaint for complaint in document["complaints"] if complaint["weight"] == "never")
+            faults = [{"message": complaint["message"], "hint": complaint["hint"]} for complaint in never]
         except InputError as error:
-            wrong = [(error.message, error.hint)]
-        found.append({"slo": str(path), "wrong": [{"message": what, "hint": hint} for what, hint in wrong]})
-    bad = any(one["wrong"] for one in found)
-    return {"schema": 1, "files": found}, ExitCode.BAD_INPUT if bad else ExitCode.OK
+            faults = [{"message": error.message, "hint": error.hint}]
+        results.append({"slo": str(path), "wrong": faults})
+    is_wrong = any(result["wrong"] for result in results)
+    return {"schema": 1, "files": results}, ExitCode.BAD_INPUT if is_wrong else ExitCode.OK
 
 
 def forecast(slo_path: Path, speed: float | None = None) -> tuple[dict[str, Any], int]:
@@ -75,14 +76,14 @@ def forecast(slo_path: Path, speed: float | None = None) -> tuple[dict[str, Any]
 
     *speed* of plain decoding in tok/s; None derives it from the size of the target.
     """
-    prepared = prepare(inputs.read(slo_path), Path("logs"), measuring=False)
+    prepared = prepare(read_inputs(slo_path), Path(), measuring=False)
     slo, plan = prepared.inputs.slo, prepared.plan
-    ahead, how = run_forecast(prepared, speed)
-    stages, fallback = ahead.stages(), ahead.fallback()
-    total = sum(one.seconds for one in stages)
-    saved = next((one.seconds for one in stages if one.name == "sweep"), 0.0) - ahead.shortest_sweep()
+    run, assumption = run_forecast(prepared, speed)
+    stages, fallback = run.stages(), run.fallback()
+    total = sum(stage.seconds for stage in stages)
+    saved = next((stage.seconds for stage in stages if stage.name == "sweep"), 0.0) - run.shortest_sweep()
     complaints = [*prepared.complaints, *_compared(slo)]
-    weights = {one.weight for one in complaints}
+    weights = {complaint.weight for complaint in complaints}
     document = {
         "schema": 1,
         "slo": slo.name,
@@ -94,21 +95,21 @@ def forecast(slo_path: Path, speed: float | None = None) -> tuple[dict[str, Any]
                 "file": trial.file,
                 "arm": trial.arm,
                 "setting": dict(trial.setting),
-                "answers": sum(step.trial is trial for block in plan.blocks for step in block.requests),
+                "answers": sum(step.trial == trial.name for block in plan.blocks for step in block.requests),
             }
             for trial in plan.trials
         ],
         "answers": sum(len(block.requests) for block in plan.blocks),
-        "expected_seconds": {one.name: round(one.seconds) for one in stages},
-        "expected_answers": {one.name: one.answers for one in stages if one.answers},
+        "expected_seconds": {stage.name: round(stage.seconds) for stage in stages},
+        "expected_answers": {stage.name: stage.answers for stage in stages if stage.answers},
         "expected_total_seconds": round(total),
         "least_total_seconds": round(total - saved),
-        "expected_fallback_seconds": {one.name: round(one.seconds) for one in fallback},
-        "assumption": f"assumes {how}, no start-up time, and that every workload speculates",
+        "expected_fallback_seconds": {stage.name: round(stage.seconds) for stage in fallback},
+        "assumption": f"assumes {assumption}, no start-up time, and that every workload speculates",
         "memory": prepared.memory.document() if prepared.memory is not None else None,
         "doubts": list(prepared.manifest.doubts),
         "complaints": [
-            {"weight": one.weight, "about": one.about, "message": one.message, "hint": one.hint} for one in complaints
+            {key: getattr(complaint, key) for key in ("weight", "about", "message", "hint")} for complaint in complaints
         ],
     }
     if "never" in weights:
@@ -118,7 +119,8 @@ def forecast(slo_path: Path, speed: float | None = None) -> tuple[dict[str, Any]
 
 def _compared(slo: Slo) -> Iterator[Complaint]:
     """Yield a note where `certify` needs a certified run to compare with: which one is known only then."""
-    if (first := next((one for one in slo.objective if one.against is not None), None)) is not None:
+    compared = (objective for objective in slo.objective if objective.against is not None)
+    if (first := next(compared, None)) is not None:
         message = "compares with the newest certified run of this SLO in the folder of --output"
         hint = "certify the first run with --baseline none"
         yield Complaint("weak", f'objective {first.metric}, against = "certified"', message, hint)
@@ -129,16 +131,16 @@ def run_forecast(prepared: Prepared, speed: float | None = None) -> tuple[Foreca
 
     A simulated system is asked how long its answers take; *speed* in tok/s holds for any other.
     """
-    given, backend, target = prepared.inputs, prepared.backend, prepared.manifest.target
+    inputs, backend, target = prepared.inputs, prepared.backend, prepared.manifest.target
     if isinstance(backend, KnowsTime) and speed is None:
-        how = "the answer times of the script"
+        assumption = "the answer times of the script"
         assumed = Assumptions(SPEEDS[1], None, logits=False, answer_seconds=_known_times(prepared, backend))
     else:
-        plain, why = (speed, "") if speed is not None else _speed(prepared)
-        how = f"full-length answers at {plain:.0f} tok/s{why}, prompts read {PREFILL:.0f} times as fast"
+        plain, source = (speed, "") if speed is not None else _speed(prepared)
+        assumption = f"full-length answers at {plain:.0f} tok/s{source}, prompts read {PREFILL:.0f} times as fast"
         vocabulary = target.vocabulary if target is not None else None
         assumed = Assumptions(plain, vocabulary, Sight.LOGITS in backend.sight)
-    return Forecast(given.slo, prepared.plan, given.canaries, given.profile, assumed), how
+    return Forecast(inputs.slo, prepared.plan, inputs.canaries, inputs.profile, assumed), assumption
 
 
 def outlook(prepared: Prepared, alone: str | None = None) -> dict[str, Any]:
@@ -146,29 +148,29 @@ def outlook(prepared: Prepared, alone: str | None = None) -> dict[str, Any]:
     stages = run_forecast(prepared)[0].stages()
     return {
         "slo": prepared.inputs.slo.name,
-        "expected": {one.name: one.seconds for one in stages if alone in {None, one.name}},
-        "workloads": [one.name for one in prepared.inputs.slo.workload],
+        "expected": {stage.name: stage.seconds for stage in stages if alone in {None, stage.name}},
+        "workloads": [workload.name for workload in prepared.inputs.slo.workload],
         "realtime": prepared.backend.realtime,
     }
 
 
-def soak_outlook(prepared: Prepared, soak: SoakPlan, answered: Iterable[Generation]) -> dict[str, float]:
+def soak_outlook(prepared: Prepared, soak: SoakPlan, generations: Iterable[Generation]) -> dict[str, float]:
     """Return the seconds of the stages of *soak*, now that the sweep has shown how long answers take."""
     times: dict[tuple[str, bool, str], list[float]] = defaultdict(list)
-    for one in answered:
-        if one.role is not Role.WARMUP and one.answer.fault is None:
-            seconds = (one.answer.ended_ns - one.answer.sent_ns) / 1e9
-            times[one.workload, one.arm == "plain", one.canary].append(seconds)
-            times[one.workload, one.arm == "plain", ""].append(seconds)
+    for generation in generations:
+        if generation.role is not Role.WARMUP and generation.answer.fault is None:
+            seconds = (generation.answer.ended_ns - generation.answer.sent_ns) / 1e9
+            times[generation.workload, generation.arm == "plain", generation.canary].append(seconds)
+            times[generation.workload, generation.arm == "plain", ""].append(seconds)
 
-    def known(workload: str, canary: Canary, knobs: Setting) -> float | None:
+    def measured(workload: str, canary: Canary, knobs: Setting) -> float | None:
         plain = dict(knobs).get("draft") is None
-        seen = times.get((workload, plain, canary.id)) or times.get((workload, plain, ""))
-        return fmean(seen) if seen else None
+        seconds = times.get((workload, plain, canary.id)) or times.get((workload, plain, ""))
+        return fmean(seconds) if seconds else None
 
-    ahead, _ = run_forecast(prepared)
-    ahead = replace(ahead, assumed=replace(ahead.assumed, answer_seconds=known))
-    return {one.name: one.seconds for one in ahead.soaks([soak]) if one.seconds > 0}
+    assumed, _ = run_forecast(prepared)
+    measured_forecast = replace(assumed, assumed=replace(assumed.assumed, answer_seconds=measured))
+    return {stage.name: stage.seconds for stage in measured_forecast.soaks([soak]) if stage.seconds > 0}
 
 
 def _known_times(prepared: Prepared, backend: KnowsTime) -> Any:
@@ -176,13 +178,13 @@ def _known_times(prepared: Prepared, backend: KnowsTime) -> Any:
     slo = prepared.inputs.slo
     times: dict[tuple[str, str, Setting], float] = {}
 
-    def known(workload: str, canary: Canary, knobs: Setting) -> float:
+    def expected(workload: str, canary: Canary, knobs: Setting) -> float:
         key = workload, canary.id, knobs
         if key not in times:
             times[key] = backend.expected_seconds(DecodeRequest(canary, knobs, sampling_for(slo, canary, knobs, 1)))
         return times[key]
 
-    return known
+    return expected
 
 
 def _speed(prepared: Prepared) -> tuple[float, str]:

@@ -1,6 +1,7 @@
 """Preparation of a run: models are hashed, problems reported, the manifest frozen, and the plan made."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,12 @@ from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.manifest import Manifest, differences, sha256
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Setting
+from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.inputs import Inputs, load_manifest
-from gatekeeper.core.system.run_directory import RunDirectory
+from gatekeeper.core.system.run_directory import LOGS, RunDirectory
 from gatekeeper.core.verdict import Finding
-from gatekeeper.run.certified_baseline import Baseline
-from gatekeeper.run.load import fixed_in, plan_of
+from gatekeeper.run.certified_baseline import Baseline, find_baseline
+from gatekeeper.run.load import fixed_setting_of, plan_of
 from gatekeeper.run.requests import Client
 from gatekeeper.run.stages.capability_probe import request_both_arms
 from gatekeeper.run.stages.freeze import FrozenModels, freeze, freeze_models
@@ -61,6 +63,8 @@ class Prepared:
     text: str
     """The manifest's file."""
     plan: SweepPlan
+    certified: Baseline | None = None
+    """The certified run to compare with; None where no objective does."""
     complaints: tuple[Complaint, ...] = ()
     memory: memory_fit.MemoryFit | None = None
     """The estimated memory of the pair; None where there are no models."""
@@ -73,45 +77,55 @@ class Prepared:
 
 def prepare(
     inputs: Inputs,
-    logs: Path,
+    path: Path,
     *,
     measuring: bool = True,
     fixed: Setting | None = None,
     stored: RunDirectory | None = None,
-    certified: Baseline | None = None,
+    compared: bool = False,
+    baseline: str | None = None,
 ) -> Prepared:
-    """Freeze the manifest and make the plan; refuse what cannot be proven.
+    """Freeze the manifest of the run at *path* and make its plan; refuse what cannot be proven. Nothing is written.
 
     Not *measuring*: nothing is refused, models may be missing and no request is sent; what the backend reports is then
     a forecast. A *fixed* setting needs no sweep. A *stored* run is continued: its manifest is used, if everything it
-    froze is unchanged. *certified* is the run that objectives compare this one with.
+    froze is unchanged. A *compared* run is held against the certified run that *baseline* names, else the newest one
+    beside it, where its objectives say so.
     """
-    models, missing = _models(inputs, needed=measuring)
-    backend = open_backend(inputs.slo.subject, models=models.folders, base=inputs.base, logs=logs)
+    certified = find_baseline(inputs.slo, baseline, path.parent) if compared else None
+    models, complaints_of_models = _models(inputs, needed=measuring)
+    backend = open_backend(inputs.slo.subject, models=models.folders, base=inputs.base, logs=path / LOGS)
     if isinstance(backend, ServerBackend):
         backend.check_running()
-    # [sweep.default] may name the draft length of a server that is already running.
-    named = inputs.slo.sweep.default.model_dump()
-    for knob, value in fixed or ():
-        if knob not in {"draft", *backend.knobs} and value != named.get(knob):
-            hint = f"its knobs: {', '.join(sorted(backend.knobs))}"
-            raise InputError(f"--set {knob}: backend {backend.name} has no knob {knob}", hint=hint)
-    here = host.conditions()
-    problems, memory = preflight(inputs, models, backend, here)
-    system, absent = _versions(backend, needed=measuring)
-    problems = (*missing, *absent, *problems)
+    _refuse_unknown_knobs(inputs.slo, backend, fixed or ())
+    host_facts = host.conditions()
+    problems, memory = preflight(inputs, models, backend, host_facts)
+    system, complaints_of_program = _versions(backend, needed=measuring)
+    problems = (*complaints_of_models, *complaints_of_program, *problems)
     if measuring:
         _refuse(problems)
     sight, findings = probe_capabilities(inputs, backend) if measuring and backend.realtime else (backend.sight, [])
-    manifest = freeze(inputs, models, backend, sight, here, findings, system=system)
+    manifest = freeze(inputs, models, backend, sight, host_facts, findings, system=system)
     if certified is not None:
         manifest = manifest.model_copy(update={"certified": certified.entry})
     text = manifest.text()
     if stored is not None:
-        text, fixed = _unchanged(manifest, stored), fixed_in(stored)
+        text, fixed = _unchanged(manifest, stored), fixed_setting_of(stored)
         manifest = load_manifest(text.encode())
     plan = plan_of(inputs, manifest, text, fixed)
-    return Prepared(inputs, backend, manifest, text, plan, problems, memory)
+    return Prepared(inputs, backend, manifest, text, plan, certified=certified, complaints=problems, memory=memory)
+
+
+def _refuse_unknown_knobs(slo: Slo, backend: Backend, fixed: Setting) -> None:
+    """Raise InputError for a knob of a *fixed* setting that the backend does not have.
+
+    `[sweep.default]` may still name the draft length of a server that is already running.
+    """
+    default = slo.sweep.default.model_dump()
+    for knob, value in fixed:
+        if knob not in {"draft", *backend.knobs} and value != default.get(knob):
+            hint = f"its knobs: {', '.join(sorted(backend.knobs))}"
+            raise InputError(f"--set {knob}: backend {backend.name} has no knob {knob}", hint=hint)
 
 
 def _models(inputs: Inputs, *, needed: bool) -> tuple[FrozenModels, tuple[Complaint, ...]]:
@@ -137,7 +151,7 @@ def _versions(backend: Backend, *, needed: bool) -> tuple[Mapping[str, str], tup
 
 
 def preflight(
-    inputs: Inputs, models: FrozenModels, backend: Backend, here: dict[str, Any]
+    inputs: Inputs, models: FrozenModels, backend: Backend, host_facts: dict[str, Any]
 ) -> tuple[tuple[Complaint, ...], memory_fit.MemoryFit | None]:
     """Return everything the plan cannot prove, the worst first, and the memory that the pair needs."""
     lacks = host.unavailable_metrics() if backend.realtime else {}
@@ -147,26 +161,31 @@ def preflight(
         models.target,
         models.drafts,
         background=inputs.profile.background.memory,
-        memory=here.get("memory_bytes"),
+        memory=host_facts.get("memory_bytes"),
         shares_process=backend.shares_process,
-        system=memory_fit.system_share(inputs.slo, here.get("platform")),
-        wired_limit=here.get("gpu_wired_limit"),
+        system=memory_fit.system_share(inputs.slo, host_facts.get("platform")),
+        wired_limit=host_facts.get("gpu_wired_limit"),
     )
-    found = complaints(inputs.slo, inputs.canaries, _traits(backend), lacks)
-    found += [*memory_fit.complaints(memory), *latency_complaints(inputs.slo)]
-    return tuple(sorted(found, key=lambda one: WEIGHTS.index(one.weight))), memory
+    problems = complaints(inputs.slo, inputs.canaries, _traits(backend), lacks)
+    problems += [*memory_fit.complaints(memory), *latency_complaints(inputs.slo)]
+    return tuple(sorted(problems, key=lambda complaint: WEIGHTS.index(complaint.weight))), memory
 
 
 def probe_capabilities(inputs: Inputs, backend: Backend) -> tuple[Sight, list[Finding]]:
     """Send two short requests; return what the backend really reports, and findings; refuse what an objective lacks."""
     slo = inputs.slo
-    seen = request_both_arms(slo, inputs.canaries, backend, lambda: Client(backend, lambda *_: None))
-    sight = confirmed_sight(seen, backend.sight, uncached=backend.uncached)
+    answers = request_both_arms(slo, inputs.canaries, backend, lambda: Client(slo, backend, lambda *_: None))
+    sight = confirmed_sight(answers, backend.sight, uncached=backend.uncached)
     _refuse(missing_capabilities(slo, _traits(backend), sight, backend.draft_hint))
-    return sight, probe_findings(seen, backend.sight, backend.draft_hint)
+    return sight, probe_findings(answers, backend.sight, backend.draft_hint)
 
 
-def takes_real_time(inputs: Inputs) -> bool:
+def hold_host(inputs: Inputs, path: Path) -> AbstractContextManager[str | None]:
+    """Lock the host for the run at *path*, if it measures real time; the context yields a remark on it, or None."""
+    return host.hold_host(path.absolute().name) if measures_real_time(inputs) else nullcontext()
+
+
+def measures_real_time(inputs: Inputs) -> bool:
     """Tell whether a run of these inputs measures real time, and so needs the host for itself."""
     subject = inputs.slo.subject
     if subject.backend != "scripted" or subject.script is None:
@@ -177,17 +196,23 @@ def takes_real_time(inputs: Inputs) -> bool:
 def _traits(backend: Backend) -> BackendTraits:
     greedy_only = isinstance(backend, ServerBackend) and backend.greedy_only
     return BackendTraits(
-        backend.name, backend.sight, backend.streams, backend.knobs, backend.caches, backend.adapts, greedy_only
+        backend.name,
+        backend.sight,
+        backend.streams,
+        backend.knobs,
+        caches=backend.caches,
+        adapts=backend.adapts,
+        greedy_only=greedy_only,
     )
 
 
-def _refuse(found: Sequence[Complaint]) -> None:
+def _refuse(problems: Sequence[Complaint]) -> None:
     for weight, error in (("never", UnprovableError), ("not-here", HostLacksError)):
-        mine = [one for one in found if one.weight == weight]
-        if mine:
-            if len(mine) == 1:
-                raise error(f"{mine[0].about}: {mine[0].message}", hint=mine[0].hint)
-            lines = [f"{one.about}: {one.message}; {one.hint}" for one in mine[:_SHOWN]]
+        grave = [complaint for complaint in problems if complaint.weight == weight]
+        if len(grave) == 1:
+            raise error(f"{grave[0].about}: {grave[0].message}", hint=grave[0].hint)
+        if grave:
+            lines = [f"{complaint.about}: {complaint.message}; {complaint.hint}" for complaint in grave[:_SHOWN]]
             raise error("\n".join(lines), hint="gatekeeper plan shows all that is wrong with a plan, and runs nothing")
 
 
@@ -198,9 +223,9 @@ def _unchanged(now: Manifest, stored: RunDirectory) -> str:
     changed = differences(then, now)
     inputs_changed = [part for part in changed if not part.startswith("host.")]
     if inputs_changed:
-        named = dict.fromkeys(PART_NAMES.get(part.partition(".")[0], part) for part in inputs_changed)
+        names = dict.fromkeys(PART_NAMES.get(part.partition(".")[0], part) for part in inputs_changed)
         raise InputError(
-            f"{stored.path}: {', '.join(named)} changed since this run began",
+            f"{stored.path}: {', '.join(names)} changed since this run began",
             hint="start a new run: a verdict must not mix two states",
         )
     if changed:

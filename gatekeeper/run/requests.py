@@ -1,18 +1,19 @@
-"""Requests to the system under test: how one is built, the client that sends it, and the record of its answer."""
+"""Requests to the system under test: the client that sends one, the recorder of its answer, and what a stage needs."""
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self
 
-from gatekeeper.analysis.plan.settings import sampling_for
+from gatekeeper.analysis.plan.planned_request import PlannedRequest
+from gatekeeper.analysis.plan.settings import plain_of
+from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.clock import Clock, stamp
+from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import InputError, UnresponsiveError
-from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem, SamplingParameters
-from gatekeeper.core.metrics.metric import Sight
+from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem
 from gatekeeper.core.records import NO_CONNECTION, TIMEOUT, Answer, Generation, Kind, Role, Setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.own_limits import check_own_limit
@@ -24,60 +25,31 @@ DEATHS = 3
 """After this many deaths in a row without one complete answer, the system under test is not started again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One request of a stage: the prompt, and the fields of its record."""
+@dataclass(slots=True)
+class Recorder:
+    """Records the answers of a stage, and reports each to the observers, with how far the stage is."""
 
-    trial: str
-    key: str
-    workload: str
-    canary: Canary
-    arm: str
-    setting: Setting
-    sampling: SamplingParameters
-    role: Role
-    repeat: int = 0
-    pair: str = ""
-    concurrency: int = 1
-    other_model: bool = False
+    record: Callable[[Generation], None]
+    observe: Observe
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    """What every report says besides."""
+    planned: int | None = None
+    """How many answers the stage is to have; None where nobody knows."""
+    answered: int = 0
 
-
-def build_request(
-    slo: Slo,
-    trial: str,
-    prefix: str,
-    workload: str,
-    canary: Canary,
-    arm: str,
-    setting: Setting,
-    role: Role,
-    *,
-    repeat: int = 0,
-    pair: str = "",
-    concurrency: int = 1,
-    **sampling: Any,
-) -> Request:
-    """Return the request of *canary*; *sampling* overrides the SLO's, *prefix* makes the key unique."""
-    return Request(
-        trial=trial,
-        key=f"{prefix}:{workload}/{canary.id}",
-        workload=workload,
-        canary=canary,
-        arm=arm,
-        setting=setting,
-        sampling=replace(sampling_for(slo, canary, setting, concurrency), **sampling),
-        role=role,
-        repeat=repeat,
-        pair=pair,
-        concurrency=concurrency,
-    )
+    def __call__(self, generation: Generation) -> None:
+        """Record one answer; one that only warms up does not count."""
+        self.record(generation)
+        self.answered += generation.role is not Role.WARMUP
+        progress = {} if self.planned is None else {"answered": self.answered, "of": self.planned}
+        self.observe("answer", {"generation": generation, **self.detail, **progress})
 
 
 class Client:
-    """Sends requests to one running system at a time, and starts it again when it has died."""
+    """Sends the requests of an SLO to one running system at a time, and starts it again when it has died."""
 
-    def __init__(self, backend: Backend, observe: Observe, segment: int = 0, *, cache: bool = False) -> None:
-        self._backend, self._observe = backend, observe
+    def __init__(self, slo: Slo, backend: Backend, observe: Observe, segment: int = 0, *, cache: bool = False) -> None:
+        self._slo, self._backend, self._observe = slo, backend, observe
         self.segment, self._cache = segment, cache
         self._subject: RunningSystem | None = None
         self._setting: Setting = ()
@@ -111,31 +83,21 @@ class Client:
         self._subject, self._setting = self._start(setting), setting
         return True
 
-    def send(self, request: Request) -> Generation:
+    def send(self, request: PlannedRequest) -> Generation:
         """Send one request and return its record; a failure of the system becomes the `fault` of the answer."""
         knobs = dict(request.setting)
         if request.concurrency > 1:
             knobs.setdefault("concurrency", request.concurrency)
-        setting = tuple(sorted(knobs.items()))
-        answer = self._answer(DecodeRequest(request.canary, setting, request.sampling, request.other_model))
-        return Generation(
-            trial=request.trial,
-            key=request.key,
-            workload=request.workload,
-            canary=request.canary.id,
-            arm=request.arm,
-            setting=request.setting,
-            role=request.role,
-            repeat=request.repeat,
-            pair=request.pair,
-            concurrency=request.concurrency,
-            answer=answer,
-            segment=self.segment,
-            at=stamp(self._backend.clock.wall()),
-        )
+        setting, sampling = tuple(sorted(knobs.items())), request.sampled_by(self._slo)
+        answer = self._answer(DecodeRequest(request.canary, setting, sampling, request.other_model))
+        return request.answered(answer, segment=self.segment, at=stamp(self._backend.clock.wall()))
 
     def send_all(
-        self, requests: Iterator[Request], streams: int, record: Callable[[Generation], None], pause_s: float = 0.0
+        self,
+        requests: Iterator[PlannedRequest],
+        streams: int,
+        record: Callable[[Generation], None],
+        pause_s: float = 0.0,
     ) -> None:
         """Send *requests* on *streams* threads, one after the other on each; record in order of completion.
 
@@ -150,7 +112,7 @@ class Client:
             self._send_on_threads(requests, streams, record, pause_s)
 
     def _send_on_threads(
-        self, requests: Iterator[Request], streams: int, record: Callable[[Generation], None], pause_s: float
+        self, requests: Iterator[PlannedRequest], streams: int, record: Callable[[Generation], None], pause_s: float
     ) -> None:
         failures: list[BaseException] = []
 
@@ -174,15 +136,15 @@ class Client:
         if failures:
             raise failures[0]
 
-    def _send_next(self, requests: Iterator[Request], record: Callable[[Generation], None]) -> bool:
+    def _send_next(self, requests: Iterator[PlannedRequest], record: Callable[[Generation], None]) -> bool:
         with self._turn:
             request = next(requests, None)
         if request is None or self._stopping:
             return False
-        made = self.send(request)
+        generation = self.send(request)
         with self._lock:
             if not self._stopping:  # an answer that was cut off here is not recorded
-                record(made)
+                record(generation)
         return not self._stopping
 
     def _answer(self, request: DecodeRequest) -> Answer:
@@ -247,23 +209,39 @@ class SoakTask:
     """One soak, or one pass after it: the workloads that are served together, each with its setting."""
 
     slo: Slo
-    name: str
-    """Of the soak."""
-    settings: Mapping[str, Setting]
-    """By workload."""
-    resident: Setting
-    """The setting for which the process is started."""
+    plan: SoakPlan
     canaries: Mapping[str, Sequence[Canary]]
     seed: int
     segment: int
     before: tuple[Generation, ...] = ()
     """What earlier parts, and interrupted segments, recorded."""
-    seconds: float | None = None
-    """The duration of a further part of a soak."""
     compared: Mapping[str, Collection[str]] = field(default_factory=dict)
     """By workload, the canaries that the sweep answered in both arms at this setting."""
     forced: Collection[str] = ()
     """The workloads whose words are compared by teacher forcing."""
+
+    @property
+    def name(self) -> str:
+        """Return the name of the soak."""
+        return self.plan.name
+
+    @property
+    def settings(self) -> Mapping[str, Setting]:
+        """Return the setting of each workload."""
+        return self.plan.settings
+
+    @property
+    def resident(self) -> Setting:
+        """Return the setting for which the process is started."""
+        return self.plan.resident
+
+    def request(
+        self, workload: str, canary: Canary, arm: str, *, without: Collection[str] = (), **fields: Any
+    ) -> PlannedRequest:
+        """Return a request for *canary* at its workload's setting, or at plain decoding, *without* some knobs."""
+        knobs = self.settings[workload] if arm == "candidate" else plain_of(self.settings[workload])
+        setting = tuple((knob, value) for knob, value in knobs if knob not in without)
+        return PlannedRequest(workload, canary, arm, setting, trial=self.name, **fields)
 
 
 class OpenClient(Protocol):
@@ -283,16 +261,15 @@ class PassTask(Generic[Kind]):
     """By workload, what the pass still has to find out."""
     recorded: Sequence[Kind]
     """Of earlier parts, and of interrupted segments."""
+    backend: Backend
     open_client: OpenClient
-    clock: Clock
-    sight: Sight
     record: Callable[[Kind], None]
     observe: Observe
 
     def send_missing(
         self: "PassTask[Generation]",
         resident: Setting,
-        requests: Iterable[Request],
+        requests: Iterable[PlannedRequest],
         *,
         cache: bool = False,
         record: Callable[[Generation], None] | None = None,
@@ -302,15 +279,7 @@ class PassTask(Generic[Kind]):
         missing = [request for request in requests if request.key not in done]
         if not missing:
             return
-        answered = 0
-
-        def note(answer: Generation) -> None:
-            nonlocal answered
-            (record or self.record)(answer)
-            answered += 1
-            detail = {"generation": answer, "soak": self.soak.name, "answered": answered, "of": len(missing)}
-            self.observe("answer", detail)
-
+        recorder = Recorder(record or self.record, self.observe, {"soak": self.soak.name}, len(missing))
         with self.open_client(cache=cache) as client:
             client.open(resident)
-            client.send_all(iter(missing), 1, note)
+            client.send_all(iter(missing), 1, recorder)

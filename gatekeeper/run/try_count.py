@@ -64,11 +64,11 @@ def add_run(directory: RunDirectory, manifest: Manifest, slo: Slo, exit_code: Ex
 
 def before(directory: RunDirectory, manifest: Manifest, slo: Slo) -> dict[str, Any]:
     """Return how many other runs of the same ended on this host before this one, for the run's events."""
-    record, own = tries.read(), _identity(directory)
+    record, identity = tries.read(), _identity(directory)
     codes = record.exit_codes(admission.subject_digest(slo, admission.certified_with(manifest)))
-    others = [code for run, code in codes.items() if run != own]
+    other_codes = [code for run, code in codes.items() if run != identity]
     at_least = record.gap is not None and not record.absent  # the first run on a host makes the record
-    return {"finished": len(others), "not_passed": _failed(others), "at_least": at_least}
+    return {"finished": len(other_codes), "not_passed": _failed(other_codes), "at_least": at_least}
 
 
 def count(paths: Sequence[Path], unreadable: int, slo: Slo, now: Present, run: RunDirectory) -> TryCount:
@@ -103,20 +103,20 @@ def count(paths: Sequence[Path], unreadable: int, slo: Slo, now: Present, run: R
 
 def beside(run: Path) -> tuple[list[Path], int]:
     """Return *run* with the other runs of its folder, and how many folders there cannot be read."""
-    found, unreadable = [run], 0
-    own = run.resolve()
+    runs, unreadable = [run], 0
+    real_path = run.resolve()
     try:
-        paths = sorted(own.parent.iterdir())
+        paths = sorted(real_path.parent.iterdir())
     except OSError:
-        return found, 1
+        return runs, 1
     for path in paths:
         try:
             hidden = path.name.startswith(".") or path.suffix == PARTIAL_SUFFIX
-            if not hidden and path.resolve() != own and run_directory.is_run(path):
-                found.append(path)
+            if not hidden and path.resolve() != real_path and run_directory.is_run(path):
+                runs.append(path)
         except (OSError, RuntimeError):  # RuntimeError: a link that leads to itself
             unreadable += 1
-    return found, unreadable
+    return runs, unreadable
 
 
 def _identity(directory: RunDirectory) -> str:

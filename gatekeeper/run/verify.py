@@ -3,7 +3,7 @@
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -11,18 +11,16 @@ import numpy as np
 from gatekeeper import __version__
 from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.admission import Present
-from gatekeeper.analysis.verdict.policy import policy as policy_of
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core import parse
 from gatekeeper.core import slo as slo_file
-from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Event
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.system import inputs, record_files, run_directory
-from gatekeeper.core.system.inputs import Inputs
+from gatekeeper.core.system import record_files, run_directory
+from gatekeeper.core.system.inputs import PROFILE_NAME, SLO_NAME, Inputs, canary_name, load_manifest
 from gatekeeper.core.system.record_files import RESTORE_HINT
 from gatekeeper.core.system.run_directory import WATCH_FILES, RunDirectory
 from gatekeeper.core.text import json_text
@@ -31,9 +29,9 @@ from gatekeeper.report.attestation import certificate, chain
 from gatekeeper.report.attestation.certificate import CERTIFICATE
 from gatekeeper.report.attestation.chain import CHAIN
 from gatekeeper.report.policy_toml import render
-from gatekeeper.run import load
+from gatekeeper.run.judge import judge
 from gatekeeper.run.stages.freeze import freeze_models, host_doubts
-from gatekeeper.run.stages.promote import POLICY
+from gatekeeper.run.stages.promote import POLICY, issue_policy
 
 READ = (".jsonl", ".json", ".toml", run_directory.SIGNATURE_SUFFIX)
 """Files that are read as part of a run: adding one counts as tampering, adding a note does not."""
@@ -65,18 +63,19 @@ class Published:
     certificate: bytes
 
 
-def present_now(given: Inputs) -> Present:
+def present_now(inputs: Inputs) -> Present:
     """Hash the models on this machine now. Every byte is read again: a cached digest proves nothing about now."""
     try:
-        models = freeze_models(given, afresh=True)
-        subject = given.slo.subject
-        script = sha256((given.base / subject.script).read_bytes()) if subject.script is not None else None
+        models = freeze_models(inputs, afresh=True)
+        subject = inputs.slo.subject
+        script = sha256((inputs.base / subject.script).read_bytes()) if subject.script is not None else None
     except InputError as error:
         raise NoProofError(Reason.NO_ARTIFACTS, error.message, hint=error.hint) from error
     except OSError as error:
         hint = "every model file must be readable"
         raise NoProofError(Reason.NO_ARTIFACTS, f"cannot read {error.filename}: {error.strerror}", hint=hint) from error
-    return Present(models.target, models.drafts, {n: file for n, file in given.files.items() if n != "slo"}, script)
+    files = {name: file for name, file in inputs.files.items() if name != "slo"}
+    return Present(models.target, models.drafts, files, script)
 
 
 def check_slo(frozen: Slo, now: Slo) -> None:
@@ -111,33 +110,33 @@ def judge_again(directory: RunDirectory, manifest: Manifest) -> VerifiedRun:
     """Judge a finished run again; refuse one whose verdict.json does not match its records."""
     try:
         stored = run_directory.parse_json(directory.read("verdict.json"), "verdict.json")
-        frozen = slo_file.parse(directory.text(inputs.SLO_NAME), inputs.SLO_NAME)
-        verdict = load.judge(directory.path)
+        frozen = slo_file.parse(directory.text(SLO_NAME), SLO_NAME)
+        verdict = judge(directory.path)
         events = record_files.read_records(directory.path / "events.jsonl", record_files.EVENTS).records
         ended = max(parse.moment(event.at) for event in events)
     except (InputError, ValueError) as error:  # ValueError: bytes that are not UTF-8, with new checksums
         raise unreadable(error) from error
     ran = {"gatekeeper": __version__, "numpy": np.__version__}
     exact = all(manifest.versions.get(name) == version for name, version in ran.items())
-    mine = verdict.document()
+    document = verdict.document()
     if exact and verdict_json.render(verdict).encode() != directory.read("verdict.json"):
         raise NoProofError(Reason.TAMPERED, "verdict.json does not match the records", hint=RESTORE_HINT)
-    if _gist(mine) != _gist(stored):
-        was = f"'{stored.get('outcome')}'"
+    if _gist(document) != _gist(stored):
         raise NoProofError(
             Reason.TAMPERED if exact else Reason.UNPROVEN,
-            f"verdict.json says {was}, gatekeeper {__version__} derives '{verdict.outcome}' from the records",
+            f"verdict.json says '{stored.get('outcome')}', "
+            f"gatekeeper {__version__} derives '{verdict.outcome}' from the records",
             hint=RESTORE_HINT,
         )
-    return VerifiedRun(directory, manifest, frozen, verdict, exact, events, ended)
+    return VerifiedRun(directory, manifest, frozen, verdict, exact=exact, events=events, ended=ended)
 
 
 def check_host(run: VerifiedRun) -> bool:
     """Refuse a run whose host is not the one of the SLO's [host]; return whether the SLO names one."""
     if "host" not in run.slo.model_fields_set:
         return False
-    seen = [event.detail["facts"] for event in run.events if event.kind == "conditions"]
-    admission.right_host([doubt for host in (run.manifest.host, *seen) for doubt in host_doubts(run.slo.host, host)])
+    states = [run.manifest.host, *(event.detail["facts"] for event in run.events if event.kind == "conditions")]
+    admission.right_host([doubt for facts in states for doubt in host_doubts(run.slo.host, facts)])
     return True
 
 
@@ -149,7 +148,8 @@ def unreadable(error: Exception) -> NoProofError:
 
 def _gist(document: Mapping[str, Any]) -> Any:
     """Return what every version must derive alike: the outcomes and the settings."""
-    workloads = [(one.get("name"), one.get("outcome"), one.get("setting")) for one in document.get("workloads", ())]
+    outcomes = ("name", "outcome", "setting")
+    workloads = [tuple(workload.get(key) for key in outcomes) for workload in document.get("workloads", ())]
     return [document.get(key) for key in ("slo", "grade", "outcome", "exit_code", "manifest_sha256")], workloads
 
 
@@ -163,16 +163,9 @@ def check_published(run: VerifiedRun) -> Published:
     try:
         stored = parse.toml_table(text)
         issued = parse.moment(stored["issued"])
-        derived = policy_of(
-            run.slo,
-            run.verdict,
-            run.manifest,
-            run.events,
-            verdict_sha256=sha256(directory.read("verdict.json")),
-            issued=stamp(issued),
-            expires=stamp(issued + timedelta(seconds=run.slo.promote.valid_for)),
-        )
-        own = certificate_of(directory, run.manifest, run.verdict, derived, run.events)
+        digest = sha256(directory.read("verdict.json"))
+        derived = issue_policy(run.slo, run.verdict, run.manifest, run.events, verdict_sha256=digest, issued=issued)
+        derived_certificate = certificate_of(directory, run.manifest, run.verdict, derived, run.events)
         certified = parse.json_object(written)
         subject, result = certified["subject"], certified["predicate"]["result"]
     except (ValueError, TypeError, LookupError, OverflowError) as error:
@@ -181,9 +174,10 @@ def check_published(run: VerifiedRun) -> Published:
         ) from error
     if _routes(stored, run) != _routes(tomllib.loads(render(derived)), run):
         raise NoProofError(Reason.TAMPERED, f"{POLICY} does not match the verdict", hint=RESTORE_HINT)
-    if subject != own["subject"]:
+    if subject != derived_certificate["subject"]:
         raise NoProofError(Reason.TAMPERED, f"{CERTIFICATE} describes another run", hint=RESTORE_HINT)
-    if result != own["predicate"]["result"] or (run.exact and json_text(own).encode() != written):
+    same_result = result == derived_certificate["predicate"]["result"]
+    if not same_result or (run.exact and json_text(derived_certificate).encode() != written):
         raise NoProofError(Reason.TAMPERED, f"{CERTIFICATE} does not match the verdict", hint=RESTORE_HINT)
     return Published(stored, sha256(text), issued, written)
 
@@ -192,7 +186,7 @@ def _routes(policy: Mapping[str, Any], run: VerifiedRun) -> dict[str, Any]:
     """Return what a policy routes; between two versions its reasons, warm-up and guards may differ."""
     loose = () if run.exact else ("because", "warm_up", "warm_up_after", "ladder", "measured", "longest_prompt")
     watched = ("guard", "watch", "conditions", "launch")
-    routes = [{key: value for key, value in one.items() if key not in loose} for one in policy.get("route", ())]
+    routes = [{key: value for key, value in route.items() if key not in loose} for route in policy.get("route", ())]
     rest = policy if run.exact else {key: value for key, value in policy.items() if key not in watched}
     return {**rest, "route": routes}
 
@@ -202,8 +196,8 @@ def certificate_of(
 ) -> dict[str, Any]:
     """Return the certificate of a run whose verdict.json, policy.toml and chain are written."""
     results = ("manifest.json", "verdict.json", POLICY, *([CHAIN] if (directory.path / CHAIN).is_file() else []))
-    frozen = {inputs.SLO_NAME: manifest.slo.sha256, inputs.PROFILE_NAME: manifest.profile.sha256}
-    frozen |= {inputs.canary_name(name): file.sha256 for name, file in manifest.canaries.items()}
+    frozen = {SLO_NAME: manifest.slo.sha256, PROFILE_NAME: manifest.profile.sha256}
+    frozen |= {canary_name(name): file.sha256 for name, file in manifest.canaries.items()}
     files = {name: directory.sha256(name) for name in results}
     url = chain.build_of(events)
     tries = certificate.tries_before(events)
@@ -231,7 +225,7 @@ def check_chain(run: VerifiedRun) -> list[dict[str, Any]]:
 def read_manifest(directory: RunDirectory) -> Manifest:
     """Parse a run's manifest; refuse one that cannot be read."""
     try:
-        return inputs.load_manifest(directory.read("manifest.json"))
+        return load_manifest(directory.read("manifest.json"))
     except InputError as error:
         raise unreadable(error) from error
 
@@ -239,12 +233,12 @@ def read_manifest(directory: RunDirectory) -> Manifest:
 def read_frozen(directory: RunDirectory) -> tuple[Manifest, Slo]:
     """Return a run's manifest and SLO; refuse a run where one of them was changed or cannot be read."""
     try:
-        manifest, text = read_manifest(directory), directory.text(inputs.SLO_NAME)
-        if directory.changed_files(lambda name: name in {"manifest.json", inputs.SLO_NAME}):
-            because = f"the manifest or the SLO differs from {run_directory.CHECKSUMS}"
-            raise NoProofError(Reason.TAMPERED, because, hint=RESTORE_HINT)
+        manifest, text = read_manifest(directory), directory.text(SLO_NAME)
+        if directory.changed_files(lambda name: name in {"manifest.json", SLO_NAME}):
+            message = f"the manifest or the SLO differs from {run_directory.CHECKSUMS}"
+            raise NoProofError(Reason.TAMPERED, message, hint=RESTORE_HINT)
         if sha256(text) != manifest.slo.sha256:
-            raise NoProofError(Reason.TAMPERED, f"{inputs.SLO_NAME} is not the SLO that was frozen", hint=RESTORE_HINT)
-        return manifest, slo_file.parse(text, inputs.SLO_NAME)
+            raise NoProofError(Reason.TAMPERED, f"{SLO_NAME} is not the SLO that was frozen", hint=RESTORE_HINT)
+        return manifest, slo_file.parse(text, SLO_NAME)
     except (InputError, ValueError) as error:
         raise unreadable(error) from error

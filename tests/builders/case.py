@@ -62,7 +62,7 @@ def bare(
                 tuple(
                     _answered(step.workload, step.canary.id, trial.setting, workloads[step.workload], number, step.pair)
                     for number, step in enumerate(one for block in plan.blocks for one in block.requests)
-                    if step.trial is trial
+                    if step.trial == trial.name
                 )
             )
             for trial in plan.trials

@@ -17,7 +17,7 @@ from gatekeeper.core.manifest import Model
 from gatekeeper.core.system import files, inputs
 from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.deploy.admit import Requirements, admit
-from gatekeeper.run.certify import certify
+from gatekeeper.run.certify import resume
 from tests.builders.manifest import manifest
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -115,11 +115,11 @@ def test_a_finished_run_does_not_count_for_other_models(place: Path) -> None:
         file.write(b"\1")
 
     with pytest.raises(InputError, match=r"'little' is not the certified model: model\.safetensors"):
-        certify(place / "slo.toml", place / "run", resume=True, observers=())
+        resume(place / "slo.toml", place / "run", observers=())
 
     (place / "big").rename(place / "moved")
     with pytest.raises(InputError, match="big"):
-        certify(place / "slo.toml", place / "run", resume=True, observers=())
+        resume(place / "slo.toml", place / "run", observers=())
 
 
 def test_a_missing_model_is_no_proof(place: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.core.system.run_directory import CHECKSUMS, RunDirectory
-from gatekeeper.run import certify as certifying
+from gatekeeper.run import finished_run
 from tests.builders.place import Done, Place, canary_lines
 from tests.e2e.conftest import place as place_in
 from tests.e2e.conftest import scripted as scripted_in
@@ -203,7 +203,7 @@ def test_an_expired_finished_run_is_no_proof(finished: Place, monkeypatch: pytes
     A run whose policy has expired is not safe to deploy any more. A simulated run expires in its own time, unless
     its time is taken for real.
     """
-    monkeypatch.setattr(certifying, "takes_real_time", lambda _: True)
+    monkeypatch.setattr(finished_run, "measures_real_time", lambda _: True)
 
     done = resume(finished)
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.core.errors import UnresponsiveError
-from gatekeeper.core.records import Role
-from gatekeeper.run.requests import Client, Request
-from tests.backends.conftest import DRAFTING, ROOT, SharedBackend, canary, make_request
+from gatekeeper.run.requests import Client
+from tests.backends.conftest import DRAFTING, ROOT, SharedBackend, canary
+from tests.builders.slo import slo
 
 
 def broken_program(worker: Path) -> None:
@@ -43,12 +44,11 @@ def test_a_system_that_dies_and_cannot_be_started_ends_the_run(
     shutil.copy(ROOT / "tests" / "backends" / "example_worker.py", worker)
     command = [sys.executable, str(worker), "{target}", "{draft}"]
     backend = SharedBackend("worker", tmp_path, command=command).backend
-    sampling = make_request("prose", DRAFTING).sampling
-    request = Request("soak-1", "1", "prose", canary("prose"), "candidate", DRAFTING, sampling, Role.MEASURED)
+    request = PlannedRequest("prose", canary("prose"), "candidate", DRAFTING, trial="soak-1", prefix="1")
     events: list[str] = []
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
 
-    with Client(backend, lambda kind, _: events.append(kind)) as client:
+    with Client(slo(), backend, lambda kind, _: events.append(kind)) as client:
         client.open(DRAFTING)
         answered = client.send(request).answer
         os.kill(client.pids()[0], signal.SIGKILL)

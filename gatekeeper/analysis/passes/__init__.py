@@ -1,13 +1,22 @@
-"""The passes after a soak, a file each, in the order in which they run.
+"""The passes after a soak, and those at the end of a run, a file each, in the order in which they run.
 
-To add one: a file here that defines a `Pass`, its line below, and a module of `gatekeeper.run.stages` that sends its
-requests, with its line in `gatekeeper/run/after_soak.py`.
+To add one after a soak: a file here that defines a `Pass`, its line below, and a module of the same name in
+`gatekeeper.run.stages` whose `send` sends its requests.
 """
 
 from typing import Any
 
-from gatekeeper.analysis.passes import first_tokens, forced_check, near_ties, plain_words, warm_cache, warm_up
-from gatekeeper.analysis.passes.definition import Pass
+from gatekeeper.analysis.passes import (
+    first_tokens,
+    forced_check,
+    near_ties,
+    plain_words,
+    region,
+    routing,
+    warm_cache,
+    warm_up,
+)
+from gatekeeper.analysis.passes.definition import FinalPass, Pass
 
 PASSES: tuple[Pass[Any], ...] = (
     forced_check.PASS,
@@ -17,3 +26,4 @@ PASSES: tuple[Pass[Any], ...] = (
     warm_up.PASS,
     first_tokens.PASS,
 )
+FINAL_PASSES: tuple[FinalPass, ...] = (routing.PASS, region.PASS)

@@ -1,4 +1,4 @@
-"""What a pass after a soak is: which requests it needs, how long they take, and what its records add to the answers."""
+"""What a pass is: one after a soak, whose records add to its answers, and one at the end of a run, of all workloads."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,8 +8,9 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
+from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.core.records import Kind, Setting
-from gatekeeper.core.slo import Slo
+from gatekeeper.core.slo import Profile, Slo
 
 Needs = Mapping[str, Sequence[Any]]
 """By workload, what a pass still has to find out there; workloads without need of it are left out."""
@@ -45,10 +46,9 @@ class Recorded(Generic[Kind]):
 
 @dataclass(frozen=True, slots=True)
 class Pass(Generic[Kind]):
-    """One pass after a soak. `gatekeeper.run.stages` sends its requests, from the module of the same name."""
+    """One pass after a soak. Its requests are sent by `send` of `gatekeeper.run.stages.NAME`."""
 
     name: str
-    """As `plan --json` names it."""
     stem: str
     """Of its record files: `ties` of `ties-1.jsonl`."""
     kind: type[Kind]
@@ -64,6 +64,12 @@ class Pass(Generic[Kind]):
     """Return the seconds of each request, by the settings of the workloads; none where nothing can be foreseen."""
     each_part: bool = True
     """It runs after each part of a soak; otherwise once, after the first part."""
+    key: str = ""
+    """As `plan --json` names it; empty: by its name."""
+
+    def __post_init__(self) -> None:
+        """Name it in `plan --json` as it is named here, unless that has another name."""
+        object.__setattr__(self, "key", self.key or self.name)
 
     def file(self, soak: SoakPlan) -> str:
         """Return the name of its record file."""
@@ -72,3 +78,34 @@ class Pass(Generic[Kind]):
     def file_of(self, soak_file: str) -> str:
         """Return the name of its record file beside a soak's: `soak-1` has `ties-1.jsonl`."""
         return f"{self.stem}-{soak_file.removeprefix('soak-')}.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class RunAhead:
+    """A run before its first request, as the forecast of a final pass reads it."""
+
+    costs: RequestCosts
+    plan: SweepPlan
+    profile: Profile
+    settings: Mapping[str, Setting]
+    """By workload, the setting that the sweep is expected to choose."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinalPass:
+    """One pass at the end of a run, once, of all workloads.
+
+    It is no `Pass`: what it needs follows from the routes of all workloads, which `analysis.verdict.conclude` knows
+    when no soak is due any more, and its records belong to no soak. `gatekeeper.run.after_soak` runs it.
+    """
+
+    name: str
+    """As `plan --json` names it, and progress while it runs."""
+    title: str
+    """What `plan` shows."""
+    files: Mapping[str, type]
+    """The names of its record files, each with the kind of its records."""
+    forecast: Callable[[RunAhead], Iterable[float]]
+    """Return the seconds of each request."""
+    is_planned: Callable[[Slo], bool] = lambda _: True
+    """Tell whether a run of the SLO may have it."""

@@ -29,13 +29,13 @@ def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[
 
 
 PASS = Pass(
-    "first_tokens",
-    "draws",
-    Generation,
-    "distribution",
-    "first tokens of the distribution check",
-    _needs,
-    _add,
-    _forecast,
+    name="first_tokens",
+    stem="draws",
+    kind=Generation,
+    stage="distribution",
+    title="first tokens of the distribution check",
+    needs=_needs,
+    add=_add,
+    forecast=_forecast,
     each_part=False,
 )

@@ -37,12 +37,12 @@ def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[
 
 
 PASS = Pass(
-    "forced_check",
-    "forced",
-    Forced,
-    "forced check",
-    "forced passes of the target over answers",
-    _needs,
-    _add,
-    _forecast,
+    name="forced_check",
+    stem="forced",
+    kind=Forced,
+    stage="forced check",
+    title="forced passes of the target over answers",
+    needs=_needs,
+    add=_add,
+    forecast=_forecast,
 )

@@ -35,4 +35,13 @@ def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[
             yield from map(costs.reading, costs.canaries[name])
 
 
-PASS = Pass("near_ties", "ties", Tie, "near-ties", "near-ties, if every canary diverges", _needs, _add, _forecast)
+PASS = Pass(
+    name="near_ties",
+    stem="ties",
+    kind=Tie,
+    stage="near-ties",
+    title="near-ties, if every canary diverges",
+    needs=_needs,
+    add=_add,
+    forecast=_forecast,
+)

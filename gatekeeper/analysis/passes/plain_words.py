@@ -22,4 +22,12 @@ def _add(answers: PairedAnswers, recorded: Recorded[Generation]) -> PairedAnswer
     return replace(answers, untimed=(*answers.untimed, *recorded.records))
 
 
-PASS = Pass("plain_words", "words", Generation, "plain words", "plain answers, for their words", _needs, _add)
+PASS = Pass(
+    name="plain_words",
+    stem="words",
+    kind=Generation,
+    stage="plain words",
+    title="plain answers, for their words",
+    needs=_needs,
+    add=_add,
+)

@@ -40,4 +40,14 @@ def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[
             yield from [answer + read / 2] * (4 * between)
 
 
-PASS = Pass("warm_cache", "warm", Generation, "warm cache", "warm cache", _needs, _add, _forecast, each_part=False)
+PASS = Pass(
+    name="warm_cache",
+    stem="warm",
+    kind=Generation,
+    stage="warm cache",
+    title="warm cache",
+    needs=_needs,
+    add=_add,
+    forecast=_forecast,
+    each_part=False,
+)

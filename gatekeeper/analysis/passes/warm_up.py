@@ -51,15 +51,16 @@ def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[
 
 
 PASS = Pass(
-    "pauses",
-    "pauses",
-    Generation,
-    "warm-up",
-    "warm-up pass, if the first tokens come too late",
-    _needs,
-    _add,
-    _forecast,
+    name="warm_up",
+    stem="pauses",
+    kind=Generation,
+    stage="warm-up",
+    title="warm-up pass, if the first tokens come too late",
+    needs=_needs,
+    add=_add,
+    forecast=_forecast,
     each_part=False,
+    key="pauses",
 )
 
 

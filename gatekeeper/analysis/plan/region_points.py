@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
+from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import plain_of, sampling_for
 from gatekeeper.analysis.plan.shuffled_rounds import shuffled
 from gatekeeper.analysis.plan.sweep_plan import Unit, halves
@@ -15,10 +16,6 @@ from gatekeeper.core.canary.filler import with_context
 from gatekeeper.core.records import Setting, setting
 from gatekeeper.core.slo import Slo
 
-REGION = "region.jsonl"
-"""The answers at all points of all workloads."""
-REGION_TIES = "region-ties.jsonl"
-"""The near-ties of greedy answers at these points."""
 BOX_TRIES = 3
 """Boxes that are tried, each smaller than the one before; the error of the box is split over them."""
 WARMUPS = 1
@@ -41,27 +38,6 @@ class Direction:
     def most_probes(self) -> int:
         """Return how many points along it one exploration can visit: a bisection's steps, or each value."""
         return math.ceil(math.log2(len(self.values) + 1)) if self.monotone else len(self.values)
-
-
-@dataclass(frozen=True, slots=True)
-class PointRequest:
-    """One request of a point."""
-
-    arm: str
-    """`plain` or `candidate`."""
-    unit: Unit
-    pair: str
-    """The same for both answers that are compared; it names the point."""
-
-    @property
-    def prefix(self) -> str:
-        """Return the first part of its key."""
-        return f"{self.arm}:{self.pair}"
-
-    @property
-    def key(self) -> str:
-        """Name the request uniquely in its record file."""
-        return f"{self.prefix}:{self.unit.workload}/{self.unit.canary.id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +78,7 @@ class PointPlan:
         """Return plain decoding at this point."""
         return plain_of(self.knobs)
 
-    def blocks(self, look: int, seed: int) -> list[list[PointRequest]]:
+    def blocks(self, look: int, seed: int) -> list[list[PlannedRequest]]:
         """Return the requests between two looks, in blocks that one process answers; *look* counts from 0."""
         part = self.units[self.looks[look - 1] if look else 0 : self.looks[look]]
         shuffle = random.Random(f"{seed}/{self.phase}/{look}")
@@ -112,8 +88,18 @@ class PointPlan:
         sides = (("plain", first), ("candidate", first), ("candidate", second), ("plain", second))
         return [[self._request(arm, unit) for unit in half] for arm, half in sides if half]
 
-    def _request(self, arm: str, unit: Unit) -> PointRequest:
-        return PointRequest(arm, unit, f"{self.name}.{unit.repeat}")
+    def _request(self, arm: str, unit: Unit) -> PlannedRequest:
+        pair = f"{self.name}.{unit.repeat}"  # it names the point
+        return PlannedRequest(
+            self.workload,
+            unit.canary,
+            arm,
+            self.knobs if arm == "candidate" else self.plain,
+            trial=self.name,
+            prefix=f"{arm}:{pair}",
+            pair=pair,
+            concurrency=self.streams,
+        )
 
 
 def point_name(point: Point) -> str:

@@ -8,7 +8,8 @@ from itertools import chain
 
 from gatekeeper.analysis.plan.ladder import bound_level, first_look_level
 from gatekeeper.analysis.plan.objectives import all_objectives, needs_every_canary
-from gatekeeper.analysis.plan.settings import PLAIN, speculates
+from gatekeeper.analysis.plan.planned_request import PlannedRequest
+from gatekeeper.analysis.plan.settings import PLAIN, plain_of, speculates
 from gatekeeper.analysis.plan.shuffled_rounds import endless_rounds, shuffled
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, share_of_budget, sweep_canaries
 from gatekeeper.analysis.stats import intervals
@@ -82,17 +83,6 @@ def soak_plans(plan: SweepPlan, settings: Mapping[str, Setting], turn: int) -> t
             SoakPlan(name, {workload: group[workload] for workload in settings if workload in group}, resident)
         )
     return tuple(plans)
-
-
-@dataclass(frozen=True, slots=True)
-class SoakRequest:
-    """One request of the soak: which canary, in which arm."""
-
-    workload: str
-    canary: Canary
-    arm: str
-    role: Role
-    pair: str
 
 
 TAIL = 0.99
@@ -177,7 +167,7 @@ def soak_requests(
     sentinel_share: float,
     seed: int,
     swept: Mapping[str, Collection[str]] | None = None,
-) -> Iterator[Sequence[SoakRequest]]:
+) -> Iterator[Sequence[PlannedRequest]]:
     """Yield the next requests without end: one, or a pair of both arms in random order to be sent one after the other.
 
     A share of *sentinel_share* of a speculating workload's answers is plain; 0 weaves none in. Workloads come by
@@ -205,13 +195,24 @@ def soak_requests(
         if with_baseline:
             canary, pair = next(paired[name]), f"{seed}.{number}"
             requests = (
-                SoakRequest(name, canary, "candidate", Role.MEASURED, pair),
-                SoakRequest(name, canary, "plain", Role.SENTINEL, pair),
+                PlannedRequest(name, canary, "candidate", settings[name], pair=pair),
+                PlannedRequest(name, canary, "plain", plain_of(settings[name]), role=Role.SENTINEL, pair=pair),
             )
             yield shuffled(requests, shuffle)
         else:
-            arm = "candidate" if speculating else "plain"
-            yield (SoakRequest(name, next(alone[name]), arm, Role.MEASURED, ""),)
+            yield (_judged(name, next(alone[name]), settings[name], Role.MEASURED),)
+
+
+def _judged(workload: str, canary: Canary, setting: Setting, role: Role) -> PlannedRequest:
+    """Return a request in the arm that is judged: the speculating one, if there is one."""
+    speculating = speculates(setting)
+    knobs = setting if speculating else plain_of(setting)
+    return PlannedRequest(workload, canary, "candidate" if speculating else "plain", knobs, role=role)
+
+
+def warmup_requests(workload: str, setting: Setting, canaries: Sequence[Canary]) -> list[PlannedRequest]:
+    """Return the requests of a workload that warm the process of a soak up."""
+    return [_judged(workload, canary, setting, Role.WARMUP) for canary in canaries[:WARMUPS]]
 
 
 def swept_canaries(slo: Slo, canaries: Mapping[str, Sequence[Canary]]) -> dict[str, frozenset[str]]:
@@ -232,7 +233,7 @@ def _fresh_first(canaries: Sequence[Canary], swept: Collection[str], shuffle: ra
 
 def plain_block(
     settings: Mapping[str, Setting], canaries: Mapping[str, Sequence[Canary]], number: int
-) -> list[SoakRequest]:
+) -> list[PlannedRequest]:
     """Return the plain requests of block *number* (from 0): the same canaries each time, or a share of many."""
     out = []
     for name, knobs in settings.items():
@@ -240,16 +241,16 @@ def plain_block(
             block_canaries = list(canaries[name])
             if len(block_canaries) > PLAIN_BLOCK_ANSWERS:
                 block_canaries = block_canaries[number::PLAIN_BLOCKS]
-            out += [SoakRequest(name, canary, "plain", Role.BLOCK, "") for canary in block_canaries]
+            plain = plain_of(knobs)
+            out += [PlannedRequest(name, canary, "plain", plain, role=Role.BLOCK) for canary in block_canaries]
     return out
 
 
-def closing_requests(settings: Mapping[str, Setting], canaries: Mapping[str, Sequence[Canary]]) -> list[SoakRequest]:
+def closing_requests(settings: Mapping[str, Setting], canaries: Mapping[str, Sequence[Canary]]) -> list[PlannedRequest]:
     """Return requests of evenly picked quality canaries, to be sent when the soak is over."""
     out = []
     for name, knobs in settings.items():
         marked = [canary for canary in canaries[name] if canary.expect is not None]
         stride = max(1, -(-len(marked) // CLOSING_CANARIES))
-        arm = "candidate" if speculates(knobs) else "plain"
-        out += [SoakRequest(name, canary, arm, Role.CLOSING, "") for canary in marked[::stride]]
+        out += [_judged(name, canary, knobs, Role.CLOSING) for canary in marked[::stride]]
     return out

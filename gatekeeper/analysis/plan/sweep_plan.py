@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gatekeeper.analysis.plan.objectives import NEWEST, Terms
+from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import (
     candidate_settings,
     concurrency_of,
@@ -25,8 +26,8 @@ from gatekeeper.core.slo import Slo
 BASELINE = "baseline"
 NULL = "null"
 """A second plain arm next to the baseline: plain against plain decoding measures the noise of this host now."""
-ASKED = 8
-"""Canaries per workload that the routing pass asks of every compared setting, where the sweep has too few."""
+ROUTED_CANARIES = 8
+"""Canaries per workload that the routing pass requests at every compared setting, where the sweep has too few."""
 MOST_REQUESTS = 1_000_000
 """Of a sweep: at one second each they take twelve days."""
 
@@ -60,22 +61,6 @@ class Unit(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SweepRequest:
-    """One request of the sweep."""
-
-    trial: Trial
-    workload: str
-    canary: Canary
-    repeat: int
-    pair: str
-
-    @property
-    def key(self) -> str:
-        """Name the request uniquely in its record file."""
-        return f"{self.pair}:{self.workload}/{self.canary.id}"
-
-
-@dataclass(frozen=True, slots=True)
 class Block:
     """Requests that one process answers without a restart."""
 
@@ -83,7 +68,7 @@ class Block:
     resident: Setting
     """The setting the process is started for."""
     trials: tuple[Trial, ...]
-    requests: tuple[SweepRequest, ...]
+    requests: tuple[PlannedRequest, ...]
     concurrency: int
     stretch: int = 0
     """After the last block of a stretch comes a look at the records."""
@@ -115,7 +100,7 @@ class SweepPlan:
         return tuple(trial for trial in self.trials if trial.arm == "candidate")
 
     @property
-    def requests(self) -> tuple[SweepRequest, ...]:
+    def requests(self) -> tuple[PlannedRequest, ...]:
         """Return all requests in their order."""
         return tuple(request for block in self.blocks for request in block.requests)
 
@@ -173,7 +158,7 @@ def sweep_plan(
                     requests = (
                         _interleaved(side, side_units, number, shuffle)
                         if streams == 1
-                        else _batched(side, side_units, number)
+                        else _batched(side, side_units, number, streams)
                     )
                     resident = side[0].setting if letter or not candidates else candidates[0].setting
                     name = f"{stretch + 1}.{number}{letter}"
@@ -292,20 +277,33 @@ def halves(units: Sequence[Unit], part: Sequence[Unit]) -> tuple[list[Unit], lis
 
 def _interleaved(
     trials: Sequence[Trial], units: Sequence[Unit], number: int, shuffle: random.Random
-) -> tuple[SweepRequest, ...]:
-    return tuple(
-        SweepRequest(trial, *unit, f"{number}.{unit.repeat}") for unit in units for trial in shuffled(trials, shuffle)
+) -> tuple[PlannedRequest, ...]:
+    return tuple(_request(trial, unit, number) for unit in units for trial in shuffled(trials, shuffle))
+
+
+def _batched(trials: Sequence[Trial], units: Sequence[Unit], number: int, streams: int) -> tuple[PlannedRequest, ...]:
+    """Send the requests of one trial after the other: concurrent answers slow each other down."""
+    return tuple(_request(trial, unit, number, streams) for trial in trials for unit in units)
+
+
+def _request(trial: Trial, unit: Unit, number: int, streams: int = 1) -> PlannedRequest:
+    pair = f"{number}.{unit.repeat}"
+    return PlannedRequest(
+        unit.workload,
+        unit.canary,
+        trial.arm,
+        trial.setting,
+        trial=trial.name,
+        prefix=pair,
+        repeat=unit.repeat,
+        pair=pair,
+        concurrency=streams,
     )
 
 
-def _batched(trials: Sequence[Trial], units: Sequence[Unit], number: int) -> tuple[SweepRequest, ...]:
-    """Send the requests of one trial after the other: concurrent answers slow each other down."""
-    return tuple(SweepRequest(trial, *unit, f"{number}.{unit.repeat}") for trial in trials for unit in units)
-
-
-def plan_document(slo: Slo, plan: SweepPlan, after_soak: Iterable[str]) -> dict[str, Any]:
-    """Return the content of plan.json; *after_soak* are the stems of the files of the passes after a soak."""
-    answers = Counter(request.trial.name for request in plan.requests)
+def plan_document(slo: Slo, plan: SweepPlan, pass_files: Iterable[str]) -> dict[str, Any]:
+    """Return the content of plan.json; *pass_files* are the record files of the passes."""
+    answers = Counter(request.trial for request in plan.requests)
     return {
         "schema": 1,
         "slo": slo.name,
@@ -330,7 +328,7 @@ def plan_document(slo: Slo, plan: SweepPlan, after_soak: Iterable[str]) -> dict[
             {"block": block.name, "resident": dict(block.resident), "concurrency": block.concurrency}
             | {
                 "answers": [
-                    f"{request.trial.name}/{request.workload}/{request.canary.id}/{request.repeat}"
+                    f"{request.trial}/{request.workload}/{request.canary.id}/{request.repeat}"
                     for request in block.requests
                 ]
             }
@@ -339,9 +337,7 @@ def plan_document(slo: Slo, plan: SweepPlan, after_soak: Iterable[str]) -> dict[
         "records": [
             *(trial.file for trial in plan.trials),
             "soak-1*.jsonl",
-            *(f"{stem}-1*.jsonl" for stem in after_soak),
-            "routing.jsonl",
-            *(["region.jsonl", "region-ties.jsonl"] if slo.region.axes else []),
+            *pass_files,
             "host.jsonl",
             "events.jsonl",
         ],

@@ -157,7 +157,7 @@ class _Looks:
         self._contests = contests(sweep.slo, candidates)
         self._counts = sweep.plan.looks[sweep.workload]
         self._stretch = {
-            (request.trial.name, request.pair, request.canary.id): block.stretch
+            (request.trial, request.pair, request.canary.id): block.stretch
             for block in sweep.plan.blocks
             for request in block.requests
             if request.workload == sweep.workload

@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 
 from gatekeeper.analysis.plan.settings import chosen_of, concurrency_of, conditions_of, speculates
-from gatekeeper.analysis.plan.sweep_plan import ASKED, BASELINE, NULL, SweepPlan, Trial
+from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, ROUTED_CANARIES, SweepPlan, Trial
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Generation, Role, Setting, setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, Missing, figures, rounded
 
-ROUTING = "routing.jsonl"
-"""What is asked at the end of a run to compare the routes."""
 LEAST = 5
 """Canaries that every setting must have answered, per workload: fewer are too few to resample."""
 OTHERS = 3
@@ -125,8 +123,8 @@ def routing_requests(
     """Return what must be asked so that the routes can be compared with the best single setting; nothing if they can.
 
     A sweep that stops early leaves too few canaries in common, and the combined best values of two knobs were never
-    swept. Each setting that can matter gets ASKED canaries of every workload. Plain decoding answers them again, which
-    shows by how much the machine became faster or slower since the sweep.
+    swept. Each setting that can matter gets ROUTED_CANARIES canaries of every workload. Plain decoding answers them
+    again, which shows by how much the machine became faster or slower since the sweep.
     """
     usual, workloads = _faultless(plan, records), _routed(weights, routes)
     if usual is None or len(workloads) < 2 or concurrency_of(slo, usual[0].setting) != 1:
@@ -140,7 +138,8 @@ def routing_requests(
     for name in workloads:
         have = {trial.name: _answered(records.get(trial.name, ()), name) for trial in trials}
         plain_answers = have[BASELINE]
-        most = sorted(plain_answers, key=lambda canary: -sum(canary in answered for answered in have.values()))[:ASKED]
+        by_answers = sorted(plain_answers, key=lambda canary: -sum(canary in answered for answered in have.values()))
+        most = by_answers[:ROUTED_CANARIES]
         lacking = [(trial, canary) for trial in trials for canary in most if canary not in have[trial.name]]
         if lacking:
             plain = next(trial for trial in trials if trial.name == BASELINE)

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gatekeeper.analysis.metrics.host.host_findings import DISQUALIFYING
+from gatekeeper.analysis.passes.routing import ROUTING
 from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.objectives import all_objectives
 from gatekeeper.analysis.plan.settings import PLAIN, plain_of, setting_document, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan, soak_plans
 from gatekeeper.analysis.sweep.choice import Choice
-from gatekeeper.analysis.sweep.routing import ROUTING, Routing, RoutingRequest, routing, routing_requests
+from gatekeeper.analysis.sweep.routing import Routing, RoutingRequest, routing, routing_requests
 from gatekeeper.analysis.verdict.case import (
     Case,
     clock_ran_backwards,

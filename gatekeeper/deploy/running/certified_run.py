@@ -24,7 +24,7 @@ from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.record_files import RESTORE_HINT
 from gatekeeper.core.units import show_seconds
 from gatekeeper.deploy.running.model_identity import model_name
-from gatekeeper.run.load import certified_policy
+from gatekeeper.run.judge import certified_policy
 
 _NAMED_ANSWERS = 20
 """Answers of each soak that are read for the model name the server reported."""

@@ -26,7 +26,7 @@ FEW = 3
 FORECAST_PARTS = {
     "sweep": ("sweep",),
     "soak": ("plain_blocks", "closing"),
-    **{each.stage: (each.name,) for each in PASSES},
+    **{after.stage: (after.key,) for after in PASSES},
 }
 """The stages in their order, each with the parts of its forecast that scale with the measured speed."""
 PRESSURE = {1: "normal", 2: "warning", 4: "critical"}

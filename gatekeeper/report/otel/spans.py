@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace import Event as SpanEvent
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
 
-from gatekeeper.analysis.passes import PASSES
+from gatekeeper.analysis.passes import FINAL_PASSES, PASSES
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Event, Generation
 from gatekeeper.report.otel.identity import (
@@ -33,8 +33,9 @@ INCIDENTS = frozenset({"subject_died", "subject_lost", "sampler_died", "load_die
 
 def stage_of(file: str) -> str:
     """Name the stage of a record file: all files of the sweep are one stage, each other file is its own."""
-    stem, after_soak = file.removesuffix(".jsonl"), [f"{each.stem}-" for each in PASSES]
-    return stem if stem.startswith(("soak-", *after_soak, "routing", "region")) else "sweep"
+    stem, final = file.removesuffix(".jsonl"), {name for after in FINAL_PASSES for name in after.files}
+    own = file in final or stem.startswith(("soak-", *(f"{after.stem}-" for after in PASSES)))
+    return stem if own else "sweep"
 
 
 def request(identity: RunIdentity, file: str, generation: Generation, *, rounds: bool) -> ReadableSpan | None:

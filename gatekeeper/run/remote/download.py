@@ -17,7 +17,8 @@ from gatekeeper.core.system.files import file_sha256, open_folder, open_regular
 from gatekeeper.core.text import QUOTED
 from gatekeeper.core.units import show_bytes
 from gatekeeper.report import verdict_json
-from gatekeeper.run import load, verify
+from gatekeeper.run import verify
+from gatekeeper.run.judge import judge, sweep_document
 from gatekeeper.run.remote import replies, upload
 from gatekeeper.run.remote.reconnect import ReconnectingSession, Say
 from gatekeeper.run.remote.ssh import Connection
@@ -52,8 +53,8 @@ def download(session: ReconnectingSession, run_id: str, out: Path, say: Say) -> 
         for path in [path for path in part.rglob("*") if path.is_file() or path.is_symlink()]:
             if path.relative_to(part).as_posix() not in files:
                 path.unlink()
-        for one in files.values():
-            _download_file(connection, run_id, one, part, say)
+        for item in files.values():
+            _download_file(connection, run_id, item, part, say)
             session.note_progress()
         return len(files)
 
@@ -76,12 +77,12 @@ def _listed_files(items: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, 
     """Return the files to download by their names; refuse a list that no run has."""
     files: dict[str, Mapping[str, Any]] = {}
     size = belonging = 0
-    for number, one in enumerate(items, start=1):
-        name, size = str(one["name"]), size + int(one["size"])
+    for number, item in enumerate(items, start=1):
+        name, size = str(item["name"]), size + int(item["size"])
         if number > FILES_MOST or size > BYTES_MOST:
             raise _refused(f"more than {FILES_MOST} files or {show_bytes(BYTES_MOST)}")
         if _belongs(name):
-            files[name] = one
+            files[name] = item
             belonging += 1
     names = {name.casefold() for name in files}  # a Mac takes A and a for one file
     folders = {str(folder) for name in names for folder in PurePosixPath(name).parents}
@@ -93,43 +94,43 @@ def _listed_files(items: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, 
 def _belongs(name: str) -> bool:
     """Leave out locks and half-written files; refuse a name that is no path of plain names below a run directory."""
     parts = name.split("/")
-    if len(parts) > DEPTH_MOST or not all(PLAIN_NAME.fullmatch(one) for one in parts):
+    if len(parts) > DEPTH_MOST or not all(PLAIN_NAME.fullmatch(part) for part in parts):
         raise _refused(f"a file outside the run directory: {name[:QUOTED]!r}")
-    return parts[-1] != run_directory.LOCK and not any(one.startswith(".") for one in parts)
+    return parts[-1] != run_directory.LOCK and not any(part.startswith(".") for part in parts)
 
 
-def _refused(what: str) -> NoProofError:
-    message = f"the remote host lists {what}"
+def _refused(fault: str) -> NoProofError:
+    message = f"the remote host lists {fault}"
     return NoProofError(Reason.DAMAGED, message, hint="check that --on names the right host, and check that host")
 
 
 def _make_folder(folder: Path, *, inside: Path) -> None:
     """Make *folder* and those between it and *inside*; a link in the place of one is refused. Raise OSError."""
     inside.mkdir(parents=True, exist_ok=True)
-    for one in [*reversed(folder.relative_to(inside).parents), folder.relative_to(inside)]:
-        (inside / one).mkdir(exist_ok=True)
-        with open_folder(inside / one, inside=inside):
+    for level in [*reversed(folder.relative_to(inside).parents), folder.relative_to(inside)]:
+        (inside / level).mkdir(exist_ok=True)
+        with open_folder(inside / level, inside=inside):
             continue
 
 
-def _download_file(connection: Connection, run_id: str, one: Mapping[str, Any], part: Path, say: Say) -> None:
-    name, target = str(one["name"]), part / str(one["name"])
+def _download_file(connection: Connection, run_id: str, item: Mapping[str, Any], part: Path, say: Say) -> None:
+    name, target = str(item["name"]), part / str(item["name"])
     inside = part.parent.parent
     _make_folder(target.parent, inside=inside)
     if (
         target.is_file()
-        and target.stat().st_size == one["size"]
-        and file_sha256(target, inside=inside) == one["sha256"]
+        and target.stat().st_size == item["size"]
+        and file_sha256(target, inside=inside) == item["sha256"]
     ):
         return
     for attempt in range(1, ATTEMPTS + 1):
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         with os.fdopen(open_regular(target, flags, inside=inside), "wb") as into:
-            digest = connection.download(f"{upload.folder(run_id)}/run/{name}", into, int(one["size"]))
-        if digest == one["sha256"]:
+            digest = connection.download(f"{upload.folder(run_id)}/run/{name}", into, int(item["size"]))
+        if digest == item["sha256"]:
             return
         if attempt < ATTEMPTS:
-            say("download", f"{name} ({show_bytes(one['size'])}) arrived damaged; retrying")
+            say("download", f"{name} ({show_bytes(item['size'])}) arrived damaged; retrying")
     target.unlink(missing_ok=True)
     # Another connection would not help: the network changes what it carries.
     raise NoProofError(
@@ -142,8 +143,8 @@ def _download_file(connection: Connection, run_id: str, one: Mapping[str, Any], 
 def _move(part: Path, out: Path) -> None:
     """Move the run to *out*; only an earlier part of the same run is replaced."""
     manifests = [folder / "manifest.json" for folder in (part, out)]
-    same = all(path.is_file() for path in manifests) and manifests[0].read_bytes() == manifests[1].read_bytes()
-    if not same and run_directory.is_taken(out):
+    same_run = all(path.is_file() for path in manifests) and manifests[0].read_bytes() == manifests[1].read_bytes()
+    if not same_run and run_directory.is_taken(out):
         raise InputError(
             f"{out} is not empty and holds another run or other files",
             hint=f"gatekeeper remote fetch with another --output downloads it there; the files so far are in {part}",
@@ -181,7 +182,7 @@ class RemoteResult:
         return self.verdict.outcome if self.verdict is not None else "finished"
 
 
-def judge(out: Path, job: Mapping[str, Any], verb: str) -> RemoteResult:
+def judge_locally(out: Path, job: Mapping[str, Any], verb: str) -> RemoteResult:
     """Judge the downloaded run in *out* again; *job* is the remote host's record of how the run of *verb* ended."""
     error = ending(job)
     # A run whose supervisor was killed may have finished without it: it writes its checksums last of all.
@@ -190,7 +191,7 @@ def judge(out: Path, job: Mapping[str, Any], verb: str) -> RemoteResult:
     if error is None:
         try:
             if verb == "sweep":
-                return RemoteResult(out, document=load.sweep_document(out))
+                return RemoteResult(out, document=sweep_document(out))
             if verb == "probe":
                 return RemoteResult(out, document=_probe_document(out))
             return _verified(out, job.get("exit"), verb)
@@ -199,7 +200,7 @@ def judge(out: Path, job: Mapping[str, Any], verb: str) -> RemoteResult:
         except InputError as damaged:  # its files are not the user's input
             error = NoProofError(Reason.UNREADABLE, f"{out}: {damaged.message}", hint=damaged.hint)
     try:
-        verdict = load.judge(out)
+        verdict = judge(out)
     except (GatekeeperError, ValueError):
         return RemoteResult(out, error=error)
     if verdict.exit_code == ExitCode.OK:  # records that failed a check prove nothing good
@@ -212,8 +213,8 @@ def _probe_document(out: Path) -> dict[str, Any]:
         document = json_object(run_directory.RunDirectory(out).read("probe.json"))
         return replies.checked(replies.Probe, document)
     except (ParseError, InputError) as error:
-        what = error.message if isinstance(error, InputError) else f"probe.json is damaged: {error}"
-        raise NoProofError(Reason.UNREADABLE, what, hint="repeat the probe") from error
+        message = error.message if isinstance(error, InputError) else f"probe.json is damaged: {error}"
+        raise NoProofError(Reason.UNREADABLE, message, hint="repeat the probe") from error
 
 
 def ending(job: Mapping[str, Any]) -> GatekeeperError | None:

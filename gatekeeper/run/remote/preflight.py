@@ -13,9 +13,9 @@ from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError
 from gatekeeper.core.manifest import Manifest, differences
 from gatekeeper.core.parse import moment
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.system import inputs
 from gatekeeper.core.system.files import HashCache, user_hash_cache
 from gatekeeper.core.system.inputs import Inputs
+from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.units import show_bytes, show_seconds
 from gatekeeper.host.host_lock import Holder
 from gatekeeper.run.prepare import prepare
@@ -52,15 +52,18 @@ class OccupiedError(HostLacksError):
 
 def report(name: str, remarks: Sequence[Remark], say: Say) -> None:
     """Report what was found on the host *name*; what prevents the run is raised as one HostLacksError."""
-    stops = [one for one in remarks if one.stops]
-    for one in remarks:
-        if not one.stops:
-            say(one.about, f"{one.message}; {one.hint}" if one.hint else one.message)
+    stops = [remark for remark in remarks if remark.stops]
+    for remark in remarks:
+        if not remark.stops:
+            say(remark.about, f"{remark.message}; {remark.hint}" if remark.hint else remark.message)
     if stops:
         hint = stops[0].hint
         lines = [f"{name}: {stops[0].about}: {stops[0].message}"]
-        lines += [f"{one.about}: {one.message}" + (f"; {one.hint}" if one.hint != hint else "") for one in stops[1:]]
-        kind = OccupiedError if all(one.occupied for one in stops) else HostLacksError
+        lines += [
+            f"{remark.about}: {remark.message}" + (f"; {remark.hint}" if remark.hint != hint else "")
+            for remark in stops[1:]
+        ]
+        kind = OccupiedError if all(remark.occupied for remark in stops) else HostLacksError
         raise kind("\n".join(lines), hint=hint)
 
 
@@ -124,19 +127,20 @@ def _check_models(
     earlier: Manifest | None,
     shippable: frozenset[str],
 ) -> Iterator[Remark]:
-    before = {one.name: one.digest for one in (earlier.target, *earlier.drafts) if one} if earlier is not None else {}
-    for one in models:
-        found, about = remote.get(one.name, {}), f"model {one.name}"
-        digest = str(found.get("digest"))
-        if "missing" in found:
+    frozen = () if earlier is None else (earlier.target, *earlier.drafts)
+    before = {model.name: model.digest for model in frozen if model is not None}
+    for local in models:
+        there, about = remote.get(local.name, {}), f"model {local.name}"
+        digest = str(there.get("digest"))
+        if "missing" in there:
             hint = "upload it with --ship-models, or set its remote path under `models` in hosts.toml"
-            hint = hint if one.name in shippable else str(found.get("hint", ""))
-            yield Remark(about, f"not on the remote host: {found['missing']}", hint)
-        elif one.model is not None and digest != one.model.digest:
-            message = f"the remote files ({digest[:12]}) are not the local ones ({one.model.digest[:12]})"
+            hint = hint if local.name in shippable else str(there.get("hint", ""))
+            yield Remark(about, f"not on the remote host: {there['missing']}", hint)
+        elif local.model is not None and digest != local.model.digest:
+            message = f"the remote files ({digest[:12]}) are not the local ones ({local.model.digest[:12]})"
             yield Remark(about, message, "download the same revision on both machines, or delete one of the two copies")
-        elif one.model is None and digest != before.get(one.name, digest):
-            message = f"changed since the last run there, from {before[one.name][:12]} to {digest[:12]}"
+        elif local.model is None and digest != before.get(local.name, digest):
+            message = f"changed since the last run there, from {before[local.name][:12]} to {digest[:12]}"
             yield Remark(about, message, INCOMPARABLE, stops=False)
 
 
@@ -163,39 +167,39 @@ def inventory(slo_path: Path) -> dict[str, Any]:
 
     What would stop a run before its first token is under `refused`, with its exit code.
     """
-    given = inputs.read(slo_path)
+    slo_inputs = read_inputs(slo_path)
     holder = host.lock_holder()
     document: dict[str, Any] = {
         "schema": 1,
         "host": host.conditions(),
         "sleeps_after": host.idle_sleep_seconds(),
         "occupant": holder.document() if holder is not None else None,
-        "models": _models(given),
+        "models": _models(slo_inputs),
         "manifest": None,
         "refused": None,
         "warnings": [],
     }
-    if any("digest" not in one for one in document["models"].values()):
+    if any("digest" not in model for model in document["models"].values()):
         return document
     try:
-        ready = prepare(given, Path("logs"), measuring=False)
+        ready = prepare(slo_inputs, Path(), measuring=False)
     except GatekeeperError as error:
         refused = {"message": error.message, "hint": error.hint, "exit_code": error.exit_code}
         return document | {"refused": refused}
     return document | {
         "manifest": ready.manifest.model_dump(mode="json", by_alias=True),
-        "warnings": [f"{one.about}: {one.message}" for one in ready.complaints],
+        "warnings": [f"{complaint.about}: {complaint.message}" for complaint in ready.complaints],
     }
 
 
-def _models(given: Inputs) -> dict[str, dict[str, Any]]:
-    subject = given.slo.subject
+def _models(inputs: Inputs) -> dict[str, dict[str, Any]]:
+    subject = inputs.slo.subject
     hashes = HashCache(user_hash_cache())
-    found: dict[str, dict[str, Any]] = {}
+    documents: dict[str, dict[str, Any]] = {}
     for name in model_names(subject):
         try:
-            model = artifacts.freeze(name, artifacts.find(name, given.base, subject.backend), hashes)
-            found[name] = {"digest": model.digest, "bytes": model.bytes}
+            model = artifacts.freeze(name, artifacts.find(name, inputs.base, subject.backend), hashes)
+            documents[name] = {"digest": model.digest, "bytes": model.bytes}
         except InputError as error:
-            found[name] = {"missing": error.message, "hint": error.hint}
-    return found
+            documents[name] = {"missing": error.message, "hint": error.hint}
+    return documents

@@ -4,13 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gatekeeper.analysis.plan import capability_probe
 from gatekeeper.analysis.plan.capability_probe import ProbeAnswers
+from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import candidate_settings, plain_of, sampling_for
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Role, Setting
 from gatekeeper.core.slo import Slo
-from gatekeeper.run.requests import Client, build_request
+from gatekeeper.run.requests import Client
 
 
 def request_both_arms(
@@ -30,9 +31,8 @@ def request_both_arms(
             most = min(sampling_for(slo, canary, knobs, 1).max_tokens, capability_probe.ANSWER_TOKENS)
             uncapped = canary.model_copy(update={"max_tokens": None})
             knobs = tuple((knob, value) for knob, value in knobs if knob not in {"max_tokens", "concurrency"})
-            request = build_request(
-                slo, "capabilities", arm, workload, uncapped, arm, knobs, Role.WARMUP, max_tokens=most
-            )
+            limit = (("max_tokens", most),)
+            request = PlannedRequest(workload, uncapped, arm, knobs, prefix=arm, role=Role.WARMUP, sampling=limit)
             return client.send(request).answer
 
         answered_plain = send("plain", plain) if Sight.PLAIN in backend.sight or candidate is None else None

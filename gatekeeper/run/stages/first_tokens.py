@@ -11,10 +11,11 @@ from gatekeeper.analysis.metrics.first_tokens import (
     chosen_prompts,
     scouted_prompts,
 )
+from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.records import Generation, Role, Setting
-from gatekeeper.run.requests import PassTask, Request, SoakTask, build_request
+from gatekeeper.core.records import Generation, Role
+from gatekeeper.run.requests import PassTask, SoakTask
 
 WITHOUT = frozenset({"max_tokens", "concurrency"})
 """Knobs that do not apply: a draw is a few tokens long, and one request at a time."""
@@ -39,39 +40,35 @@ def send(task: PassTask[Generation]) -> None:
         task.send_missing(resident, _samples(soak, arm, chosen))
 
 
-def _scouts(soak: SoakTask) -> Iterator[Request]:
+def _scouts(soak: SoakTask) -> Iterator[PlannedRequest]:
     seed = soak.slo.sampling.seed + len(soak.settings) * PROMPTS * SAMPLES  # beyond those of the samples
-    for name, candidate in soak.settings.items():
+    for name in soak.settings:
         for canary in scouted_prompts(soak.canaries[name]):
             for number in range(SCOUTS):
                 seed += 1
-                yield _draw(soak, SCOUT, name, canary, "plain", plain_of(candidate), number, 2 * seed, pair=SCOUT)
+                yield _draw(soak, name, canary, "plain", number, seed=2 * seed, scout=True)
 
 
-def _samples(soak: SoakTask, arm: str, chosen: Mapping[str, Sequence[Canary]]) -> Iterator[Request]:
+def _samples(soak: SoakTask, arm: str, chosen: Mapping[str, Sequence[Canary]]) -> Iterator[PlannedRequest]:
     seed = soak.slo.sampling.seed
-    for name, candidate in soak.settings.items():
-        knobs = candidate if arm == "candidate" else plain_of(candidate)
+    for name in soak.settings:
         for canary in chosen[name]:
             for number in range(SAMPLES):
                 seed += 1
-                yield _draw(soak, arm, name, canary, arm, knobs, number, 2 * seed + (arm == "candidate"))
+                yield _draw(soak, name, canary, arm, number, seed=2 * seed + (arm == "candidate"))
 
 
 def _draw(
-    soak: SoakTask,
-    prefix: str,
-    name: str,
-    canary: Canary,
-    arm: str,
-    knobs: Setting,
-    number: int,
-    seed: int,
-    pair: str = "",
-) -> Request:
-    short = canary.model_copy(update={"max_tokens": TOKENS})
-    setting = tuple((knob, value) for knob, value in knobs if knob not in WITHOUT)
-    key = f"{prefix}-{number}"
-    return build_request(
-        soak.slo, soak.name, key, name, short, arm, setting, Role.DRAW, repeat=number, pair=pair, seed=seed
+    soak: SoakTask, name: str, canary: Canary, arm: str, number: int, *, seed: int, scout: bool = False
+) -> PlannedRequest:
+    return soak.request(
+        name,
+        canary.model_copy(update={"max_tokens": TOKENS}),
+        arm,
+        without=WITHOUT,
+        prefix=f"{SCOUT if scout else arm}-{number}",
+        role=Role.DRAW,
+        repeat=number,
+        pair=SCOUT if scout else "",
+        sampling=(("seed", seed),),
     )

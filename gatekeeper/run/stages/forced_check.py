@@ -13,18 +13,18 @@ def send(task: PassTask[Forced]) -> None:
     """Make the passes that are not recorded yet, and record what each shows."""
     soak = task.soak
     done = {_identity(forced) for forced in task.recorded}
-    missing = [forced for wanted in task.needs.values() for forced in wanted if _identity(forced) not in done]
+    missing = [forced for passes in task.needs.values() for forced in passes if _identity(forced) not in done]
     if not missing:
         return
     canaries = {(name, canary.id): canary for name, group in soak.canaries.items() for canary in group}
     with task.open_client() as client:
-        for number, wanted in enumerate(missing, start=1):
-            knobs = plain_of(soak.settings[wanted.workload])
+        for number, planned in enumerate(missing, start=1):
+            knobs = plain_of(soak.settings[planned.workload])
             client.open(knobs)
-            canary, subject = canaries[wanted.workload, wanted.canary], client.subject
+            canary, subject = canaries[planned.workload, planned.canary], client.subject
             request = DecodeRequest(canary, knobs, sampling_for(soak.slo, canary, knobs, 1))
-            reading = subject.force(request, wanted.tokens) if isinstance(subject, ForcesTokens) else None
-            forced = replace(wanted, segment=soak.segment, at=stamp(task.clock.wall()))
+            reading = subject.force(request, planned.tokens) if isinstance(subject, ForcesTokens) else None
+            forced = replace(planned, segment=soak.segment, at=stamp(task.backend.clock.wall()))
             if reading is None:
                 task.record(replace(forced, fault="the target could not read the tokens"))
             else:

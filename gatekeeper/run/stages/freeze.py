@@ -50,17 +50,28 @@ def freeze_models(inputs: Inputs, *, afresh: bool = False) -> FrozenModels:
     return FrozenModels(folders, target, drafts, findings)
 
 
+def changed_models(inputs: Inputs, manifest: Manifest) -> list[str]:
+    """Hash the models again; return the names of those that changed since they were frozen."""
+    now = freeze_models(inputs, afresh=True)
+    pairs = zip((manifest.target, *manifest.drafts), (now.target, *now.drafts), strict=True)
+    return [
+        before.name
+        for before, after in pairs
+        if before is not None and after is not None and before.digest != after.digest
+    ]
+
+
 def freeze(
     inputs: Inputs,
     models: FrozenModels,
     backend: Backend,
     sight: Sight,
-    here: Mapping[str, Any],
+    host_facts: Mapping[str, Any],
     findings: Sequence[Finding] = (),
     *,
     system: Mapping[str, str],
 ) -> Manifest:
-    """Return the manifest; *here* has the host's facts, *findings* those of the first requests.
+    """Return the manifest; *host_facts* are those of this host, *findings* those of the first requests.
 
     *system* are the versions of the system under test.
     """
@@ -85,29 +96,29 @@ def freeze(
         canaries={workload.name: files[f"workload {workload.name}"] for workload in slo.workload},
         profile=files["profile"],
         versions=dict(sorted(versions.items())),
-        host=dict(here),
-        device=host.device(here) if backend.realtime else None,
+        host=dict(host_facts),
+        device=host.device(host_facts) if backend.realtime else None,
         soak_until=slo.soak.ends,
         sample_interval=host.SAMPLE_INTERVAL_S,
         rules=RULES,
         findings=tuple(finding.document() for finding in (*models.findings, *findings)),
-        doubts=tuple(host_doubts(slo.host, here)) if "host" in slo.model_fields_set else (),
+        doubts=tuple(host_doubts(slo.host, host_facts)) if "host" in slo.model_fields_set else (),
         frozen_at=stamp(backend.clock.wall()),
     )
 
 
-def host_doubts(wanted: Host, host: Mapping[str, Any]) -> list[str]:
+def host_doubts(required: Host, host: Mapping[str, Any]) -> list[str]:
     """Return how this host differs from the SLO's `[host]`; a value that is not known counts as different."""
     doubts = []
-    if wanted.chip is not None and host.get("chip") != wanted.chip:
-        doubts.append(f"chip is '{host.get('chip') or 'unknown'}' on this host, the SLO is for '{wanted.chip}'")
-    if wanted.memory_gb is not None:
+    if required.chip is not None and host.get("chip") != required.chip:
+        doubts.append(f"chip is '{host.get('chip') or 'unknown'}' on this host, the SLO is for '{required.chip}'")
+    if required.memory_gb is not None:
         have = sold_gigabytes(host.get("memory_bytes") or 0)
-        if abs(have - wanted.memory_gb) > MEMORY_TOLERANCE * wanted.memory_gb:
-            doubts.append(f"memory_gb is {have:.3g} on this host, the SLO is for {wanted.memory_gb:g}")
-    if wanted.os is not None and not _has_prefix(str(host.get("os") or ""), wanted.os):
-        doubts.append(f"os is '{host.get('os') or 'unknown'}' on this host, the SLO is for '{wanted.os}'")
-    if wanted.power == "ac" and host.get("power_source") != "ac":
+        if abs(have - required.memory_gb) > MEMORY_TOLERANCE * required.memory_gb:
+            doubts.append(f"memory_gb is {have:.3g} on this host, the SLO is for {required.memory_gb:g}")
+    if required.os is not None and not _has_prefix(str(host.get("os") or ""), required.os):
+        doubts.append(f"os is '{host.get('os') or 'unknown'}' on this host, the SLO is for '{required.os}'")
+    if required.power == "ac" and host.get("power_source") != "ac":
         doubts.append(f"power is '{host.get('power_source') or 'unknown'}' on this host, the SLO is for 'ac'")
     return doubts
 

@@ -20,11 +20,22 @@ def send(task: PassTask[Tie]) -> None:
     ]
 
     def note(name: str, divergence: Divergence, gap: float | None, fault: str | None) -> None:
-        shared, keys = divergence.shared, (divergence.plain_id, divergence.candidate_id)
-        at = stamp(task.clock.wall())
-        task.record(Tie(name, divergence.canary, len(shared), shared, *keys, gap, fault, soak.segment, at))
+        task.record(
+            Tie(
+                workload=name,
+                canary=divergence.canary,
+                position=len(divergence.shared),
+                shared=divergence.shared,
+                plain_id=divergence.plain_id,
+                candidate_id=divergence.candidate_id,
+                gap=gap,
+                fault=fault,
+                segment=soak.segment,
+                at=stamp(task.backend.clock.wall()),
+            )
+        )
 
-    if Sight.LOGITS not in task.sight:
+    if Sight.LOGITS not in task.backend.sight:
         for name, divergence in missing:
             note(name, divergence, None, f"backend {soak.slo.subject.backend} does not expose the target's logits")
         return

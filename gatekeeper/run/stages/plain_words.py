@@ -2,14 +2,14 @@
 
 from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.core.records import Generation, Role
-from gatekeeper.run.requests import PassTask, build_request
+from gatekeeper.run.requests import PassTask
 
 
 def send(task: PassTask[Generation]) -> None:
     """Send the canaries without a plain answer to plain decoding, for the words of its answers."""
     soak = task.soak
     requests = [
-        build_request(soak.slo, soak.name, "words", name, canary, "plain", plain_of(soak.settings[name]), Role.CLOSING)
+        soak.request(name, canary, "plain", prefix="words", role=Role.CLOSING)
         for name, lacking in task.needs.items()
         for canary in soak.canaries[name]
         if canary.id in lacking

@@ -5,23 +5,23 @@ Where an objective names it, also with another user's conversation or another mo
 
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from gatekeeper.analysis.metrics.exactness import WARM_PARTS, WarmPart
 from gatekeeper.analysis.passes.warm_cache import WARM_REPEATS
 from gatekeeper.analysis.plan.objectives import warm_conditions
+from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.analysis.plan.shuffled_rounds import shuffled
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Generation, Role
-from gatekeeper.run.requests import PassTask, Request, SoakTask, build_request
+from gatekeeper.run.requests import PassTask, SoakTask
 
 TOGETHER = 4
 """Canaries shuffled together: 8 prompts with their second turns, which fit into mlx_lm.server's cache of 10."""
 
 WITHOUT = frozenset({"temperature", "concurrency"})
-GREEDY: dict[str, Any] = {"temperature": 0.0, "seed": None}
+GREEDY = (("temperature", 0.0), ("seed", None))
 """It overrides the SLO's sampling: only greedy answers, one at a time, can be compared token by token."""
 
 
@@ -52,18 +52,20 @@ def send(task: PassTask[Generation]) -> None:
             task.send_missing(soak.resident, _with_something_between(soak, names, part, later), cache=True, record=note)
 
 
-def _conversations(soak: SoakTask, made: Sequence[Generation]) -> dict[tuple[str, str], Canary]:
+def _conversations(soak: SoakTask, records: Sequence[Generation]) -> dict[tuple[str, str], Canary]:
     """Return, by workload and first canary, the prompt of the second turn; none where plain decoding failed."""
     answers = {
-        (one.workload, one.canary): one.answer for one in made if one.arm == "plain" and one.answer.fault is None
+        (record.workload, record.canary): record.answer
+        for record in records
+        if record.arm == "plain" and record.answer.fault is None
     }
-    found = {}
+    turns = {}
     for name in soak.settings:
-        some = soak.canaries[name]
-        for first, then in zip(some, (*some[1:], some[0]), strict=True):
+        canaries = soak.canaries[name]
+        for first, then in zip(canaries, (*canaries[1:], canaries[0]), strict=True):
             if (name, first.id) in answers:
-                found[name, first.id] = continued(first, answers[name, first.id], then)
-    return found
+                turns[name, first.id] = continued(first, answers[name, first.id], then)
+    return turns
 
 
 def continued(first: Canary, answer: Answer, then: Canary) -> Canary:
@@ -81,45 +83,54 @@ def continued(first: Canary, answer: Answer, then: Canary) -> Canary:
     )
 
 
-def _shuffled(soak: SoakTask, later: Mapping[tuple[str, str], Canary]) -> Iterator[Request]:
+def _shuffled(soak: SoakTask, later: Mapping[tuple[str, str], Canary]) -> Iterator[PlannedRequest]:
     for name in soak.settings:
-        some = soak.canaries[name]
-        for start in range(0, len(some), TOGETHER):
-            group = some[start : start + TOGETHER]
-            requests = [_request(soak, name, "candidate", one, one.id, n) for one in group for n in range(WARM_REPEATS)]
-            turns = [later[name, one.id] for one in group if (name, one.id) in later]
+        canaries = soak.canaries[name]
+        for start in range(0, len(canaries), TOGETHER):
+            group = canaries[start : start + TOGETHER]
+            requests = [
+                _request(soak, name, "candidate", canary, canary.id, repeat)
+                for canary in group
+                for repeat in range(WARM_REPEATS)
+            ]
+            turns = [later[name, canary.id] for canary in group if (name, canary.id) in later]
             requests += [_request(soak, name, "candidate", turn, turn.id.partition("+")[0]) for turn in turns]
             yield from shuffled(requests, random.Random(f"{soak.seed}|{soak.name}|{name}|{start}"))
 
 
 def _with_something_between(
     soak: SoakTask, names: Iterable[str], part: WarmPart, later: Mapping[tuple[str, str], Canary]
-) -> Iterator[Request]:
+) -> Iterator[PlannedRequest]:
     """Yield each canary, what is to stand between, the canary again and the second turn of its own conversation."""
     for name in names:
-        for one in soak.canaries[name]:
-            if (own := later.get((name, one.id))) is None:
+        for canary in soak.canaries[name]:
+            if (turn := later.get((name, canary.id))) is None:
                 continue
             # The same prompt for the other model: a cache that forgets whose keys it holds takes them for this one.
-            between = _of_another_user(own) if part.between is Role.OTHER_USER else one
-            yield _request(soak, name, "candidate", one, one.id, role=part.role)
-            yield _request(soak, name, "candidate", between, one.id, role=part.between or part.role)
-            yield _request(soak, name, "candidate", one, one.id, 1, role=part.role)
-            yield _request(soak, name, "candidate", own, one.id, role=part.role)
+            between = _of_another_user(turn) if part.between is Role.OTHER_USER else canary
+            yield _request(soak, name, "candidate", canary, canary.id, role=part.role)
+            yield _request(soak, name, "candidate", between, canary.id, role=part.between or part.role)
+            yield _request(soak, name, "candidate", canary, canary.id, 1, role=part.role)
+            yield _request(soak, name, "candidate", turn, canary.id, role=part.role)
 
 
-def _of_another_user(own: Canary) -> Canary:
-    messages = (*own.messages[:-1], {"role": "user", "content": "Say it in other words."})
-    return own.model_copy(update={"id": f"{own.id}*", "messages": messages})
+def _of_another_user(turn: Canary) -> Canary:
+    messages = (*turn.messages[:-1], {"role": "user", "content": "Say it in other words."})
+    return turn.model_copy(update={"id": f"{turn.id}*", "messages": messages})
 
 
 def _request(
     soak: SoakTask, name: str, arm: str, canary: Canary, first: str, repeat: int = 0, *, role: Role = Role.WARM
-) -> Request:
-    knobs = soak.settings[name] if arm == "candidate" else plain_of(soak.settings[name])
-    setting = tuple((knob, value) for knob, value in knobs if knob not in WITHOUT)
-    prefix = f"{arm}-{repeat}" if role is Role.WARM else f"{role}-{first}-{repeat}"
-    asked = build_request(
-        soak.slo, soak.name, prefix, name, canary, arm, setting, role, repeat=repeat, pair=first, **GREEDY
+) -> PlannedRequest:
+    return soak.request(
+        name,
+        canary,
+        arm,
+        without=WITHOUT,
+        prefix=f"{arm}-{repeat}" if role is Role.WARM else f"{role}-{first}-{repeat}",
+        role=role,
+        repeat=repeat,
+        pair=first,
+        sampling=GREEDY,
+        other_model=role is Role.OTHER_MODEL,
     )
-    return replace(asked, other_model=role is Role.OTHER_MODEL)

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gatekeeper.analysis.metrics.pauses import ANSWER_TOKENS, PAUSE_S, sent_after_pauses
+from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Generation, Role
-from gatekeeper.run.requests import PassTask, Request, SoakTask, build_request
+from gatekeeper.run.requests import PassTask, Recorder, SoakTask
 
 WITHOUT = frozenset({"max_tokens", "concurrency"})
 """Knobs that do not apply: the answers are short, and come one at a time."""
@@ -22,7 +23,8 @@ def send(task: PassTask[Generation]) -> None:
     soak = task.soak
     done = {answer.key for answer in task.recorded}
     arms = (("plain", plain_of(soak.resident)), ("candidate", soak.resident))
-    answered, whole = 0, sum(len([*_requests(soak, arm)]) for arm, _ in arms)
+    planned = sum(len([*_requests(soak, arm)]) for arm, _ in arms)
+    recorder = Recorder(task.record, task.observe, {"soak": soak.name}, planned)
     for arm, resident in arms:
         missing = [request for request in _requests(soak, arm) if request.key not in done]
         if not missing:
@@ -33,16 +35,12 @@ def send(task: PassTask[Generation]) -> None:
             client.open(resident)
             for request in missing:
                 if request.role is Role.IDLE:
-                    task.clock.sleep(PAUSE_S)
-                answer = client.send(request)
-                task.record(answer)
-                answered += 1
-                detail = {"generation": answer, "soak": soak.name, "answered": answered, "of": whole}
-                task.observe("answer", detail)
+                    task.backend.clock.sleep(PAUSE_S)
+                recorder(client.send(request))
 
 
-def _warming(request: Request, segment: int) -> Request:
-    return replace(request, role=Role.WARMUP, key=f"warmup-{segment}-{request.key}")
+def _warming(request: PlannedRequest, segment: int) -> PlannedRequest:
+    return replace(request, role=Role.WARMUP, prefix=f"warmup-{segment}-{request.prefix}")
 
 
 def _turns(soak: SoakTask, name: str) -> list[tuple[Canary, Canary]]:
@@ -51,7 +49,7 @@ def _turns(soak: SoakTask, name: str) -> list[tuple[Canary, Canary]]:
     return list(zip(canaries, (*canaries[1:], *canaries[:1]), strict=True))
 
 
-def _requests(soak: SoakTask, arm: str) -> Iterator[Request]:
+def _requests(soak: SoakTask, arm: str) -> Iterator[PlannedRequest]:
     for number, name in enumerate(soak.settings):
         turns = _turns(soak, name)
         if number == 0:
@@ -61,9 +59,7 @@ def _requests(soak: SoakTask, arm: str) -> Iterator[Request]:
             yield _request(soak, arm, name, following, Role.FOLLOWING)
 
 
-def _request(soak: SoakTask, arm: str, name: str, canary: Canary, role: Role) -> Request:
-    knobs = soak.settings[name] if arm == "candidate" else plain_of(soak.settings[name])
-    setting = tuple((knob, value) for knob, value in knobs if knob not in WITHOUT)
+def _request(soak: SoakTask, arm: str, name: str, canary: Canary, role: Role) -> PlannedRequest:
     most = min(canary.max_tokens or ANSWER_TOKENS, ANSWER_TOKENS)
     short = canary.model_copy(update={"max_tokens": most})
-    return build_request(soak.slo, soak.name, f"{arm}-{role}", name, short, arm, setting, role)
+    return soak.request(name, short, arm, without=WITHOUT, prefix=f"{arm}-{role}", role=role)

@@ -23,8 +23,8 @@ from gatekeeper.core.records import Generation
 from gatekeeper.core.slo import CHOSEN, CONDITIONS, DRAFT_LENGTHS, Knobs, Slo, Workload
 from gatekeeper.core.system import inputs, record_files, run_directory
 from gatekeeper.run.events import EventRecorder
-from gatekeeper.run.prepare import Prepared, prepare, takes_real_time
-from gatekeeper.run.requests import Client
+from gatekeeper.run.prepare import Prepared, hold_host, prepare
+from gatekeeper.run.requests import Client, Recorder
 from gatekeeper.run.stages.sweep import sweep
 
 TOKENS = 48
@@ -55,8 +55,8 @@ def probe(
     )
     with ExitStack() as stack:
         path = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gatekeeper-")))
-        remark = stack.enter_context(host.hold_host(path.absolute().name)) if takes_real_time(small) else None
-        prepared = prepare(small, path / "logs", measuring=False)
+        remark = stack.enter_context(hold_host(small, path))
+        prepared = prepare(small, path, measuring=False)
         for one in prepared.complaints:
             if one.weight == "never" and one.about.startswith(BLOCKING):
                 raise UnprovableError(f"{one.about}: {one.message}", hint=one.hint)
@@ -155,7 +155,7 @@ class _Probe:
             self._observe("warning", {"about": "the host", "because": remark})
         settings = {"default": dict(self._setting)}
         self._observe("stage", {"stage": "probe", "settings": settings, "seconds": self._seconds})
-        with Client(self._backend, self._observe) as client, host.keep_awake():
+        with Client(self._slo, self._backend, self._observe) as client, host.keep_awake():
             self._measure(client)
         self._took = self._elapsed()
         for file in self._files.values():
@@ -203,7 +203,7 @@ class _Probe:
             self._files[made.trial](made)
             self._records[made.trial].append(made)
 
-        sweep(slo, plan, client, record=record, before={}, observe=self._observe)
+        sweep(slo, plan, client, Recorder(record, self._observe), before={})
 
     def _look(self, count: int) -> None:
         """Decide what is undecided after *count* canaries, unless the last look had the same answers."""

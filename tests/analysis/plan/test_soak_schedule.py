@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.soak_schedule import (
     CanaryNeeds,
     Coverage,
-    SoakRequest,
     canaries_needed,
     closing_requests,
     plain_block,
@@ -26,7 +26,7 @@ FROZEN = {"easy": canaries(10, "easy"), "hard": canaries(10, "hard")}
 
 def asked(
     knobs: dict[str, Setting], count: int, share: float = 0.2, seed: int = 7, **weights: float
-) -> list[SoakRequest]:
+) -> list[PlannedRequest]:
     every = {name: weights.get(name, 1.0) for name in knobs}
     groups = islice(soak_requests(knobs, FROZEN, every, sentinel_share=share, seed=seed), count)
     return [turn for group in groups for turn in group]

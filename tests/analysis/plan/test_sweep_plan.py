@@ -116,8 +116,8 @@ def test_arms_are_interleaved_where_one_process_serves_both() -> None:
     arms = len(found.blocks[0].trials)
     groups = [steps[at : at + arms] for at in range(0, len(steps), arms)]
     assert all(1 == len({(one.canary.id, one.repeat) for one in group}) for group in groups)
-    assert all(arms == len({one.trial.name for one in group}) for group in groups)
-    assert len({tuple(one.trial.name for one in group) for group in groups}) > 1
+    assert all(arms == len({one.trial for one in group}) for group in groups)
+    assert len({tuple(one.trial for one in group) for group in groups}) > 1
 
 
 def test_the_null_arm_comes_with_the_baseline() -> None:
@@ -128,9 +128,9 @@ def test_the_null_arm_comes_with_the_baseline() -> None:
 
     units = [found.requests[at : at + 3] for at in range(0, len(found.requests), 3)]
     assert "null.jsonl" in [trial.file for trial in found.trials]
-    assert all({BASELINE, NULL, "default"} == {one.trial.name for one in unit} for unit in units)
+    assert all({BASELINE, NULL, "default"} == {one.trial for one in unit} for unit in units)
     assert all(1 == len({(one.canary.id, one.repeat) for one in unit}) for unit in units)
-    assert 1 < len({tuple(one.trial.name for one in unit) for unit in units})
+    assert 1 < len({tuple(one.trial for one in unit) for unit in units})
 
 
 def test_blocks_go_abba_where_the_process_is_not_shared() -> None:
@@ -175,7 +175,7 @@ def test_concurrent_arms_are_not_mixed() -> None:
 
     assert [8] * 4 == [block.concurrency for block in found.blocks]
     for block in found.blocks:
-        order = [step.trial.name for step in block.requests]
+        order = [step.trial for step in block.requests]
         assert len(block.trials) == sum(one != before for before, one in pairwise(["", *order]))
 
 
@@ -190,12 +190,11 @@ def test_every_step_comes_once_and_within_budget(
     found = laid(slo(sweep={**SWEEP, "repeats": repeats, "budget": budget}), shares=shares, seed=seed, count=count)
 
     for block in found.blocks:
-        assert len(block.requests) == len({(one.trial.name, one.key) for one in block.requests})
+        assert len(block.requests) == len({(one.trial, one.key) for one in block.requests})
     for trial in found.trials:
         if trial.arm == "candidate":
-            asked = sorted(
-                (one.canary.id, one.repeat) for block in found.blocks for one in block.requests if one.trial is trial
-            )
+            sent = [request for block in found.blocks for request in block.requests if request.trial == trial.name]
+            asked = sorted((request.canary.id, request.repeat) for request in sent)
             assert len(asked) == len(set(asked)) <= budget
             assert {name for name, _ in asked} == {f"easy-{at:03}" for at in range(min(count, budget))}
 
@@ -231,7 +230,7 @@ def test_plan_json_names_trials_files_and_order() -> None:
     """
     written = slo(sweep={"repeats": 1, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}})
 
-    document = planning.plan_document(written, laid(written), ["forced"])
+    document = planning.plan_document(written, laid(written), ["forced-1*.jsonl", "routing.jsonl"])
 
     expected = [("baseline", "baseline.jsonl", 6), ("null", "null.jsonl", 6), ("default", "sweep-default.jsonl", 6)]
     assert expected == [(one["name"], one["file"], one["answers"]) for one in document["trials"][:3]]

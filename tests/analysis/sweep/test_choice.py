@@ -33,11 +33,11 @@ def swept(plan: SweepPlan, ratios: Mapping[str, float], noise: float = 0.01) -> 
     shuffle = random.Random(3)
     records: dict[str, list[Generation]] = {}
     for step in (step for block in plan.blocks for step in block.requests):
-        plain = step.trial.arm == "plain"
-        gap = 0.1 / ratios.get(step.trial.name, 1.0) * (1 + shuffle.gauss(0, noise))
+        plain = step.arm == "plain"
+        gap = 0.1 / ratios.get(step.trial, 1.0) * (1 + shuffle.gauss(0, noise))
         made = steady(gap, 16, rounds=None if plain else counted(4, 16, 12))
-        one = generation(made, step.canary.id, arm=step.trial.arm, pair=step.pair, setting=step.trial.setting)
-        records.setdefault(step.trial.name, []).append(one)
+        one = generation(made, step.canary.id, arm=step.arm, pair=step.pair, setting=step.setting)
+        records.setdefault(step.trial, []).append(one)
     return records
 
 

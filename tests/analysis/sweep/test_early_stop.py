@@ -17,7 +17,7 @@ from gatekeeper.backends.scripted.backend import ScriptedBackend
 from gatekeeper.backends.scripted.script import Script
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo
-from gatekeeper.run.requests import Client
+from gatekeeper.run.requests import Client, Recorder
 from gatekeeper.run.stages.sweep import sweep
 
 PROMPTS = {"work": canaries("work", 24)}
@@ -78,10 +78,10 @@ def run(
         if events is not None:
             events.append((kind, detail))
 
-    with Client(backend, observe) as client:
+    with Client(written, backend, observe) as client:
         given = {name: tuple(many) for name, many in records.items()}
         with suppress(CutError):
-            sweep(written, plan, client, record=record, before=given, observe=observe)
+            sweep(written, plan, client, Recorder(record, observe), before=given)
     return plan, records
 
 
@@ -92,11 +92,12 @@ def asked(records: Mapping[str, Sequence[Generation]]) -> dict[str, set[str]]:
 def wanted(written: Slo, plan: SweepPlan, records: Records) -> dict[str, set[str]]:
     """Return what a replay of the looks over the records says had to be sent."""
     found: dict[str, set[str]] = {trial.name: set() for trial in plan.trials}
+    trials = {trial.name: trial for trial in plan.trials}
     for block in plan.blocks:
         stood = early_stops(sweep_answers(written, plan, records, "work"), block.stretch)
         for step in block.requests:
-            if stood.wants(block, step.trial):
-                found[step.trial.name].add(step.key)
+            if stood.wants(block, trials[step.trial]):
+                found[step.trial].add(step.key)
     return found
 
 
@@ -131,7 +132,7 @@ def test_what_was_asked_is_what_the_records_ask_for(shares: bool) -> None:
 
     assert asked(records) == wanted(written, plan, records)
     assert asked(records) != {
-        trial.name: {s.key for b in plan.blocks for s in b.requests if s.trial is trial} for trial in plan.trials
+        trial.name: {s.key for b in plan.blocks for s in b.requests if s.trial == trial.name} for trial in plan.trials
     }
 
 
@@ -157,7 +158,7 @@ def test_later_answers_change_no_earlier_look() -> None:
     written = promised(stop="early")
     plan, _ = run(written, STEEP)
     _, every = run(promised(stop="never"), STEEP)
-    at = {(s.trial.name, s.key): b.stretch for b in plan.blocks for s in b.requests}
+    at = {(s.trial, s.key): b.stretch for b in plan.blocks for s in b.requests}
 
     for stretch in (1, 2, 3):
         first = {name: [one for one in many if at[name, one.key] < stretch] for name, many in measured(every).items()}

@@ -45,7 +45,7 @@ def explored(case: Case, truth: Truth, noise: float = 0.02, seed: int = 0) -> tu
             records.append(
                 generation(
                     replace(answer, prompt_tokens=prompt),
-                    one.unit.canary.id,
+                    one.canary.id,
                     arm=one.arm,
                     trial=plan.name,
                     key=one.key,

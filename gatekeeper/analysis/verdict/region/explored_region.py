@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from gatekeeper.analysis.metrics.exactness import Divergence
+from gatekeeper.analysis.passes.region import REGION
 from gatekeeper.analysis.plan.objectives import all_objectives
 from gatekeeper.analysis.plan.region_points import (
     BOX_TRIES,
-    REGION,
     Direction,
     Point,
     PointPlan,

@@ -1,0 +1,65 @@
+"""One request of a run, as its stage plans it: the prompt, and everything that its record says besides the answer."""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from gatekeeper.analysis.plan.settings import sampling_for
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.interfaces import SamplingParameters
+from gatekeeper.core.records import Answer, Generation, Role, Setting
+from gatekeeper.core.slo import Slo
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRequest:
+    """One request that is to be sent; with its answer it becomes a record."""
+
+    workload: str
+    canary: Canary
+    arm: str
+    """`plain` or `candidate`."""
+    setting: Setting
+    trial: str = ""
+    """The trial, or the soak, that its record belongs to."""
+    prefix: str = ""
+    """The first part of its key: no other request for this canary in its record file has it."""
+    role: Role = Role.MEASURED
+    repeat: int = 0
+    pair: str = ""
+    """The same for answers of both arms that may be compared."""
+    concurrency: int = 1
+    sampling: Setting = ()
+    """What replaces the SLO's sampling."""
+    other_model: bool = False
+    """It is for the other model that the SLO names."""
+
+    @property
+    def key(self) -> str:
+        """Name the request uniquely in its record file."""
+        return f"{self.prefix}:{self.workload}/{self.canary.id}"
+
+    def as_warmup(self) -> Self:
+        """Return the same request, sent alone to warm up its process; its record is labelled and never judged."""
+        return replace(self, prefix=f"warmup:{self.prefix}", role=Role.WARMUP, concurrency=1)
+
+    def sampled_by(self, slo: Slo) -> SamplingParameters:
+        """Return how its tokens are sampled in a run of *slo*."""
+        return replace(sampling_for(slo, self.canary, self.setting, self.concurrency), **dict(self.sampling))
+
+    def answered(self, answer: Answer, *, segment: int, at: str) -> Generation:
+        """Return its record: the *answer* ended at the wall time *at*, in this *segment* of the run."""
+        return Generation(
+            trial=self.trial,
+            key=self.key,
+            workload=self.workload,
+            canary=self.canary.id,
+            arm=self.arm,
+            setting=self.setting,
+            role=self.role,
+            repeat=self.repeat,
+            pair=self.pair,
+            concurrency=self.concurrency,
+            answer=answer,
+            segment=segment,
+            at=at,
+        )

@@ -1,0 +1,93 @@
+"""A finished run: verified as the deploy gate does against what is given now, or opened again for more soak."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from gatekeeper.analysis.verdict import admission
+from gatekeeper.analysis.verdict.conclude import conclude
+from gatekeeper.core.clock import SystemClock
+from gatekeeper.core.errors import ExitCode, InputError, NoProofError
+from gatekeeper.core.interfaces import Observer
+from gatekeeper.core.reasons import Reason
+from gatekeeper.core.system.inputs import Inputs
+from gatekeeper.core.system.run_directory import CHECKSUMS, RunDirectory
+from gatekeeper.report import verdict_json
+from gatekeeper.report.data.decision import decide
+from gatekeeper.run import try_count, verify
+from gatekeeper.run.active_run import ActiveRun
+from gatekeeper.run.load import fixed_setting_of
+from gatekeeper.run.open_run import open_stored
+from gatekeeper.run.prepare import measures_real_time
+from gatekeeper.run.publish import Finished
+from gatekeeper.run.stages.promote import POLICY
+
+OTHER_INPUTS = frozenset({Reason.OTHER_SLO, Reason.OTHER_INPUTS, Reason.OTHER_ARTIFACTS, Reason.NO_ARTIFACTS})
+"""Reasons of a refusal that lie in what is given now, and not in the evidence: the user's input is wrong."""
+
+
+def verify_finished(slo_path: Path, inputs: Inputs, out: Path) -> Finished:
+    """Return the result of the finished run in *out*, verified as the deploy gate does against *inputs*.
+
+    Raise InputError where the run is not of this SLO, these canaries and these models, NoProofError where its evidence,
+    its policy or its certificate was changed, or where it has expired.
+    """
+    try:
+        run, promoted = _verified(inputs, RunDirectory(out))
+    except NoProofError as error:
+        message = f"{out} holds a finished run: {error.message}"
+        if error.reason in OTHER_INPUTS:
+            hint = "give what the run was made of, or start a new run: remove --resume and choose another --output"
+            raise InputError(message, hint=hint) from error
+        raise NoProofError(error.reason, message, hint=error.next(slo_path, out)) from error
+    policy = (out / POLICY).read_text(encoding="utf-8", errors="replace") if promoted else None
+    # A run that was killed after its checksums is not in the record yet.
+    gap = try_count.add_run(run.directory, run.manifest, run.slo, run.verdict.exit_code)
+    text = verdict_json.render(run.verdict)
+    return Finished(decide(run.verdict, policy=policy), text, out, promoted, tries=gap)
+
+
+def _verified(inputs: Inputs, directory: RunDirectory) -> tuple[verify.VerifiedRun, bool]:
+    """Verify a finished run, and tell whether it has a policy: an unproven run and a soak alone have none."""
+    manifest, frozen = verify.read_frozen(directory)
+    verify.check_slo(frozen, inputs.slo)
+    admission.same_subject(manifest, verify.present_now(inputs))
+    verify.check_sums(directory)
+    run = verify.judge_again(directory, manifest)
+    soak_alone = fixed_setting_of(directory) is not None and not (directory.path / POLICY).exists()
+    if soak_alone or run.verdict.exit_code == ExitCode.UNPROVEN:
+        return run, False
+    verify.check_host(run)
+    issued = verify.check_published(run).issued
+    until = admission.expiry(issued=issued, ended=run.ended, valid_for=inputs.slo.promote.valid_for, max_age=None)
+    if measures_real_time(inputs):  # a simulated run expires in its own time
+        admission.in_time(until, issued, SystemClock().wall())
+    return run, True
+
+
+def open_extended(
+    stack: ExitStack, slo_path: Path, inputs: Inputs, out: Path | None, seconds: float, observers: Sequence[Observer]
+) -> ActiveRun:
+    """Open a finished, unproven run so that its soaks continue for *seconds*; what it measured counts with the rest."""
+    if out is None or not RunDirectory(out).is_finished():
+        raise InputError(
+            "--extend continues a finished run, which --output names",
+            hint="an unfinished run is continued with --resume",
+        )
+    before = verify_finished(slo_path, inputs, out).verdict
+    if before.exit_code != ExitCode.UNPROVEN:
+        raise InputError(
+            f"{out} is decided: {before.outcome}", hint="only an unproven run can be extended; start a new run"
+        )
+    run = open_stored(stack, inputs, out, observers)
+    allowed = run.soaked() + seconds
+    if not any(soak.part > 1 for soak in conclude(replace(run.case(), extended=allowed)).needs):
+        raise InputError(
+            f"{out}: a longer soak would not decide this run",
+            hint='it helps where a required workload is open by an interval alone, unless until = "duration"',
+        )
+    run.directory.remove(CHECKSUMS)  # from here on it is an unfinished run
+    run.events.reopen()
+    run.observe("extended", {"soak_seconds": allowed})
+    return run

@@ -1,0 +1,183 @@
+"""A stored run judged again: its verdict, what to do about it, its policy and its page."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gatekeeper.analysis.verdict.case import Case
+from gatekeeper.analysis.verdict.conclude import conclude
+from gatekeeper.analysis.verdict.extension import extension
+from gatekeeper.analysis.verdict.run_verdict import Verdict
+from gatekeeper.analysis.verdict.sweep_result import sweep_conclusion
+from gatekeeper.core import parse
+from gatekeeper.core import policy as policies
+from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError
+from gatekeeper.core.manifest import Manifest, sha256
+from gatekeeper.core.policy import Policy
+from gatekeeper.core.reasons import Reason
+from gatekeeper.core.records import Event, StoredRecords
+from gatekeeper.core.slo import Slo
+from gatekeeper.core.system.inputs import Inputs, load_manifest, read_text, stored_inputs
+from gatekeeper.core.system.inputs import read as read_inputs
+from gatekeeper.core.system.record_files import EVENTS, RESTORE_HINT, read_records
+from gatekeeper.core.system.run_directory import (
+    CHECKSUMS,
+    EVENTS_FILE,
+    MANIFEST,
+    PLAN,
+    RunDirectory,
+    unreadable_as_no_proof,
+)
+from gatekeeper.report.data.decision import Decision, decide
+from gatekeeper.report.data.page import PageData, page_data
+from gatekeeper.report.data.progress import Progress
+from gatekeeper.report.policy_toml import render
+from gatekeeper.run.load import load_case
+from gatekeeper.run.stages.promote import POLICY, issue_policy
+
+
+def judge(path: Path, slo_path: Path | None = None) -> Verdict:
+    """Compute the verdict of a stored run again from its records; *slo_path* judges them by another SLO."""
+    case, _, _ = _stored(RunDirectory(path), slo_path)
+    return _concluded(case, path)
+
+
+def load_decision(path: Path, slo_path: Path | None = None) -> Decision:
+    """Judge a stored run again, and return what to do: as `judge` does, with what its policy says."""
+    directory = RunDirectory(path)
+    case, _, events = _stored(directory, slo_path)
+    verdict, unfinished = _concluded(case, path), events.trouble is not None
+    extend = None if unfinished else extension(case, verdict)
+    return decide(verdict, policy=_policy_text(directory), extend=extend, alone=case.plan.fixed is not None)
+
+
+def _policy_text(directory: RunDirectory) -> str | None:
+    return directory.read(POLICY).decode(errors="replace") if (directory.path / POLICY).is_file() else None
+
+
+def sweep_document(path: Path) -> dict[str, Any]:
+    """Return what the sweep of a stored run would choose, per workload, as the document of `sweep`."""
+    directory = RunDirectory(path)
+    with unreadable_as_no_proof(path):
+        text = directory.text(MANIFEST)
+        manifest = load_manifest(text.encode())
+        inputs, _ = stored_inputs(directory, manifest)
+        conclusion = sweep_conclusion(load_case(directory, inputs, manifest, text, live=True))
+    return conclusion | {"run": str(path)}
+
+
+def stored_policy(path: Path) -> Policy | None:
+    """Return the policy of a run; None where it has none that can be read."""
+    try:
+        return policies.parse(read_text(path / POLICY, "policy"), POLICY)
+    except InputError:
+        return None
+
+
+def certified_policy(path: Path) -> Policy | None:
+    """Return the policy that a run certified, whatever its policy file says now; None where it has none.
+
+    A file that differs from SHA256SUMS was edited: what it said is derived again from the records. Raise InputError
+    where they do not show it.
+    """
+    directory = RunDirectory(path)
+    if not (path / POLICY).exists():
+        return None
+    if directory.is_finished() and not directory.changed_files(lambda name: name == POLICY):
+        return stored_policy(path)
+    try:
+        case, manifest, events = _stored(directory)
+        verdict = _concluded(case, path)
+        issued = max(parse.moment(event.at) for event in events.records)
+        digest = sha256(directory.read("verdict.json"))
+        content = issue_policy(case.slo, verdict, manifest, events.records, verdict_sha256=digest, issued=issued)
+        return policies.parse(render(content), POLICY)
+    except (GatekeeperError, ValueError) as error:
+        raise InputError(
+            f"{path}/{POLICY} was edited, and the records do not show what it certified: {error}",
+            hint=f"{RESTORE_HINT}; then edit a copy, and name the run: --run {path}",
+        ) from error
+
+
+def load_page_data(path: Path) -> PageData:
+    """Judge a stored run again and compute everything a page shows of it."""
+    directory = RunDirectory(path)
+    case, manifest, events = _stored(directory)
+    return page_data(
+        case,
+        _concluded(case, path),
+        events.records,
+        finished=events.trouble is None,
+        manifest=manifest.model_dump(mode="json", by_alias=True),
+        policy=_policy_text(directory),
+    )
+
+
+def load_live_page(path: Path) -> PageData:
+    """Compute the page of a run that is under way: what was measured so far, and how far it is; nothing is decided."""
+    case, manifest, events = _stored(RunDirectory(path))
+    recorded = [*case.sweep.values(), *case.soaks.values()]
+    planned = len(case.plan.requests)
+    happened = [*events.records]
+    for generation in (generation for file in recorded for generation in file.records):
+        total = {"of": planned} if generation.trial in case.sweep else {}
+        happened.append(Event(generation.at, "answer", {"generation": generation, **total}))
+    happened += [Event(sample.at, "sample", {"values": sample.values}) for sample in case.host_samples[-1:]]
+    progress = Progress()
+    for event in sorted(happened, key=lambda event: event.at):
+        progress.update(event)
+    page = page_data(
+        case,
+        _concluded(case, path),
+        events.records,
+        finished=False,
+        manifest=manifest.model_dump(mode="json", by_alias=True),
+        policy=None,
+    )
+    return replace(page, progress=progress.snapshot(), gaps=())
+
+
+def _stored(directory: RunDirectory, slo_path: Path | None = None) -> tuple[Case, Manifest, StoredRecords[Event]]:
+    """Read a stored run as a case; everything that is wrong with it is among the doubts."""
+    path = directory.path
+    with unreadable_as_no_proof(path):
+        text = directory.text(MANIFEST)
+        manifest = load_manifest(text.encode())
+        inputs, doubts = stored_inputs(directory, manifest)
+    if slo_path is not None:
+        inputs = _with_objectives_of(inputs, read_inputs(slo_path).slo, slo_path)
+    with unreadable_as_no_proof(path):
+        case = load_case(directory, inputs, manifest, text)
+    events = read_records(path / EVENTS_FILE, EVENTS)
+    if events.trouble is not None:
+        doubts.append(f"events.jsonl: {events.trouble}")
+    if not (path / PLAN).is_file():
+        doubts.append(f"{PLAN}: missing")
+    if not directory.is_finished():
+        doubts.append(f"{CHECKSUMS}: missing")  # unfinished, or nothing shows what was changed since
+    changed = directory.changed_files(lambda name: name.endswith(".jsonl") or name in {MANIFEST, PLAN})
+    doubts += [f"{name} differs from {CHECKSUMS}" for name in changed]
+    return replace(case, doubts=(*case.doubts, *dict.fromkeys(doubts))), manifest, events
+
+
+def _concluded(case: Case, path: Path) -> Verdict:
+    """Judge a stored case; where its inputs were changed, an error is damage to the run and not a bug."""
+    try:
+        return conclude(case).verdict
+    except (ValueError, LookupError) as error:
+        if not case.doubts:
+            raise
+        raise NoProofError(Reason.UNREADABLE, f"{path}: {'; '.join(case.doubts)}", hint=RESTORE_HINT) from error
+
+
+def _with_objectives_of(inputs: Inputs, other_slo: Slo, path: Path) -> Inputs:
+    """Return the inputs with the objectives of another SLO; what was measured stays the same."""
+    slo = inputs.slo
+    same_workloads = {workload.name for workload in slo.workload} == {workload.name for workload in other_slo.workload}
+    if not same_workloads or slo.sweep != other_slo.sweep or slo.subject != other_slo.subject:
+        raise InputError(
+            f"{path}: its workloads, [subject] or [sweep] differ from this run's",
+            hint="only [[objective]], confidence, [fallback] and [host] may differ; otherwise certify again",
+        )
+    update = {key: getattr(other_slo, key) for key in ("objective", "confidence", "fallback", "host")}
+    return replace(inputs, slo=slo.model_copy(update=update))

@@ -1,0 +1,100 @@
+"""The opening of a run: a new directory with everything frozen in it, or an unfinished one that is continued."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from gatekeeper.analysis.passes import FINAL_PASSES, PASSES
+from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, defaults
+from gatekeeper.analysis.plan.sweep_plan import plan_document
+from gatekeeper.core import toml_file
+from gatekeeper.core.clock import SystemClock
+from gatekeeper.core.errors import InputError, did_you_mean
+from gatekeeper.core.interfaces import Observer
+from gatekeeper.core.records import Setting, setting
+from gatekeeper.core.slo import CHOSEN, ChosenKnobs, Slo
+from gatekeeper.core.system import run_directory
+from gatekeeper.core.system.inputs import Inputs, load_manifest
+from gatekeeper.core.system.run_directory import MANIFEST, PLAN, RunDirectory
+from gatekeeper.core.text import json_text
+from gatekeeper.run.active_run import ActiveRun
+from gatekeeper.run.load import CERTIFIED_NAME, fixed_setting_of
+from gatekeeper.run.prepare import Prepared, hold_host, prepare
+
+
+def open_new(
+    stack: ExitStack,
+    inputs: Inputs,
+    out: Path | None,
+    observers: Sequence[Observer],
+    *,
+    knobs: Mapping[str, Any] | None = None,
+    compared: bool = False,
+    baseline: str | None = None,
+) -> ActiveRun:
+    """Prepare a run and make its directory *out*; nothing is written before the objectives can be proven.
+
+    With *knobs* it soaks the SLO's default setting, changed by them, and nothing else. A *compared* run is held
+    against a certified one where its objectives say so; *baseline* names that one.
+    """
+    fixed = None if knobs is None else fixed_setting(inputs.slo, knobs)
+    path = out or run_directory.RUNS / run_directory.new_run_id(inputs.slo.name, SystemClock().wall())
+    run_directory.check_writable(path)
+    remark = stack.enter_context(hold_host(inputs, path))
+    prepared = prepare(inputs, path, fixed=fixed, compared=compared, baseline=baseline)
+    directory = _directory(stack, path, resume=False)
+    _write_frozen(prepared, directory)
+    return stack.enter_context(ActiveRun(prepared, directory, observers, remark))
+
+
+def open_stored(stack: ExitStack, inputs: Inputs, path: Path, observers: Sequence[Observer]) -> ActiveRun:
+    """Open the directory of a run to continue it; a soak alone is continued as one."""
+    run_directory.check_writable(path)
+    directory = _directory(stack, path, resume=True)
+    with run_directory.unreadable_as_no_proof(path):
+        load_manifest(directory.read(MANIFEST))
+        fixed = fixed_setting_of(directory)
+    remark = stack.enter_context(hold_host(inputs, path))
+    prepared = prepare(inputs, path, measuring=False, fixed=fixed, stored=directory)
+    return stack.enter_context(ActiveRun(prepared, directory, observers, remark))
+
+
+def _directory(stack: ExitStack, path: Path, *, resume: bool) -> RunDirectory:
+    directory = RunDirectory.open(path, resume=resume)
+    stack.callback(directory.close)
+    return directory
+
+
+def _write_frozen(prepared: Prepared, directory: RunDirectory) -> None:
+    for name, text in prepared.inputs.texts.items():
+        directory.write(name, text)
+    if prepared.certified is not None and prepared.certified.text is not None:
+        directory.write(CERTIFIED_NAME, prepared.certified.text)
+    slo = prepared.inputs.slo
+    finals = (final for final in FINAL_PASSES if final.is_planned(slo))
+    pass_files = [*(f"{after.stem}-1*.jsonl" for after in PASSES), *(name for final in finals for name in final.files)]
+    directory.write(PLAN, json_text(plan_document(slo, prepared.plan, pass_files)))
+    directory.write(MANIFEST, prepared.text)  # the last: with it, there is a run to resume
+
+
+def fixed_setting(slo: Slo, knobs: Mapping[str, Any]) -> Setting:
+    """Return the SLO's default setting, changed by *knobs*; raise InputError for an unknown knob, value or draft."""
+    for knob in knobs:
+        if knob not in CHOSEN:
+            raise InputError(f"--set {knob}: not a knob that --set can change", hint=did_you_mean(knob, CHOSEN))
+    try:
+        changed = {**defaults(slo), **ChosenKnobs.model_validate(knobs, strict=True).model_dump(exclude_unset=True)}
+    except ValidationError as error:
+        first = toml_file.distinct_errors(error)[0]
+        message, hint = toml_file.describe_error("", "--set", ChosenKnobs, first)
+        message = message.replace("--set: line 1: ", "--set ")
+        raise InputError(message, hint=hint.replace(" = ", "=") or f"for example --set {first['loc'][0]}=4") from error
+    if changed.get("draft") not in {None, *slo.subject.drafts}:
+        raise InputError(
+            f"--set draft: '{changed['draft']}' is not one of subject.drafts",
+            hint=did_you_mean(str(changed["draft"]), slo.subject.drafts),
+        )
+    return chosen_of(setting(**changed)) if changed.get("draft") is not None else PLAIN

@@ -1,0 +1,81 @@
+"""The end of a run: its verdict, its policy where the verdict allows one, the reports and the checksums."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gatekeeper.analysis.verdict.case import Case
+from gatekeeper.analysis.verdict.conclude import conclude
+from gatekeeper.analysis.verdict.run_verdict import Verdict
+from gatekeeper.core.clock import stamp
+from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.manifest import sha256
+from gatekeeper.core.records import Event
+from gatekeeper.core.system import record_files
+from gatekeeper.core.system.run_directory import EVENTS_FILE
+from gatekeeper.core.text import json_text
+from gatekeeper.report import junit, verdict_json
+from gatekeeper.report.attestation.certificate import CERTIFICATE
+from gatekeeper.report.attestation.chain import CHAIN
+from gatekeeper.report.data.decision import Decision
+from gatekeeper.report.data.page import page_data
+from gatekeeper.report.html import page
+from gatekeeper.report.policy_toml import render
+from gatekeeper.run import try_count, verify
+from gatekeeper.run.active_run import ActiveRun
+from gatekeeper.run.stages.promote import POLICY, issue_policy
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The result of a run."""
+
+    decision: Decision
+    text: str
+    """The content of verdict.json."""
+    path: Path
+    promoted: bool
+    """Whether policy.toml was written."""
+    telemetry: str | None = None
+    """Why the collector does not have all telemetry of the run; None where it has, or none is configured."""
+    tries: str | None = None
+    """Why the record of tries on this host is not complete; None where it is."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return the verdict that was decided."""
+        return self.decision.verdict
+
+
+def publish(run: ActiveRun) -> Finished:
+    """Judge the records; write the verdict, the policy where the verdict allows one, the reports and the checksums."""
+    case, directory, manifest = run.case(), run.directory, run.prepared.manifest
+    verdict = conclude(case).verdict
+    text = verdict_json.render(verdict)
+    directory.write("verdict.json", text)
+    events = record_files.read_records(directory.path / EVENTS_FILE, record_files.EVENTS).records
+    now = run.backend.clock.wall()
+    policy = None
+    if _may_promote(case, verdict):
+        content = issue_policy(run.slo, verdict, manifest, events, verdict_sha256=sha256(text), issued=now)
+        policy = render(content)
+        directory.write(POLICY, policy)
+        directory.write(CHAIN, json_text(verify.chain_of(directory, manifest, events)))
+        certificate = verify.certificate_of(directory, manifest, verdict, content, events)
+        directory.write(CERTIFICATE, json_text(certificate))
+    else:  # killed between these files, and resumed to another verdict
+        for name in (POLICY, CHAIN, CERTIFICATE):
+            directory.remove(name)
+    directory.write("junit.xml", junit.render(verdict))
+    manifest_document = manifest.model_dump(mode="json", by_alias=True)
+    report = page_data(case, verdict, events, finished=True, manifest=manifest_document, policy=policy)
+    directory.write("report.html", page.render(report))
+    directory.write_checksums()
+    gap = try_count.add_run(directory, manifest, run.slo, verdict.exit_code)
+    for observer in run.observers:
+        observer(Event(stamp(now), "verdict", {"outcome": verdict.outcome, "exit_code": verdict.exit_code}))
+    return Finished(report.decision, text, directory.path, policy is not None, run.telemetry.trouble, gap)
+
+
+def _may_promote(case: Case, verdict: Verdict) -> bool:
+    """Return whether the run may write a policy: an unproven verdict changes nothing, a soak alone promotes nothing."""
+    return case.plan.fixed is None and verdict.exit_code != ExitCode.UNPROVEN

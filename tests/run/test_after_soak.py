@@ -1,0 +1,30 @@
+"""The passes after a soak: each has a stage that sends its requests."""
+
+from typing import Any
+
+import pytest
+
+from gatekeeper.analysis.passes import FINAL_PASSES, PASSES
+from gatekeeper.analysis.passes.definition import Pass
+from gatekeeper.run.after_soak import sender_of
+
+
+@pytest.mark.parametrize("after", PASSES, ids=lambda after: after.name)
+def test_each_pass_is_sent_by_the_stage_of_its_name(after: Pass[Any]) -> None:
+    """
+    A pass is found by one name: its stage has it, too, and sends its requests.
+    """
+    sender = sender_of(after)
+
+    assert sender.__module__ == f"gatekeeper.run.stages.{after.name}"
+
+
+def test_no_two_passes_share_a_name_or_a_file() -> None:
+    """
+    What a pass records is told from what the others record by the name of the file.
+    """
+    names = [after.name for after in PASSES] + [final.name for final in FINAL_PASSES]
+    files = [after.stem for after in PASSES] + [name for after in FINAL_PASSES for name in after.files]
+
+    assert len(names) == len(set(names))
+    assert len(files) == len(set(files))
