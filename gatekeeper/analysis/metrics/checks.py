@@ -28,22 +28,22 @@ def check_bound(metric: Metric, bound: str, threshold: float, estimate: Estimate
             n=estimate.n,
             settles=isinstance(estimate, StillChanging),
         )
-    seen = estimate.rounded()
-    outcome, because = _compare(metric, seen, bound, threshold)
+    near = estimate.rounded()
+    outcome, because = _compare(metric, near, bound, threshold)
     return Check(
         metric.name,
         bound,
         threshold,
         outcome,
         metric.unit,
-        "; ".join((because, *seen.notes)),
+        "; ".join((because, *near.notes)),
         why,
-        _finite(seen.center),
-        _finite(seen.lo),
-        _finite(seen.hi),
-        seen.n,
-        seen.scope,
-        Bounds(_finite(seen.population.lo), _finite(seen.population.hi)) if seen.population else None,
+        _finite(near.center),
+        _finite(near.lo),
+        _finite(near.hi),
+        near.n,
+        near.scope,
+        Bounds(_finite(near.population.lo), _finite(near.population.hi)) if near.population else None,
     )
 
 
@@ -51,23 +51,27 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _compare(metric: Metric, seen: Estimate, bound: str, threshold: float) -> tuple[Outcome, str]:
+def _compare(metric: Metric, estimate: Estimate, bound: str, threshold: float) -> tuple[Outcome, str]:
     """Return the outcome, and the sentence that every report shows for it."""
-    if not math.isfinite(seen.center) or math.isnan(seen.lo) or math.isnan(seen.hi):
+    if not math.isfinite(estimate.center) or math.isnan(estimate.lo) or math.isnan(estimate.hi):
         return Outcome.UNPROVEN, "the measured value is not a finite number"
     floor = bound == "at_least"
-    met, missed = (seen.lo >= threshold, seen.hi < threshold) if floor else (seen.hi <= threshold, seen.lo > threshold)
-    measured, limit = metric.show_range(seen.lo, seen.hi) + _about(seen), metric.show(threshold)
+    met, missed = (
+        (estimate.lo >= threshold, estimate.hi < threshold)
+        if floor
+        else (estimate.hi <= threshold, estimate.lo > threshold)
+    )
+    measured, limit = metric.show_range(estimate.lo, estimate.hi) + _about(estimate), metric.show(threshold)
     if met:
         return Outcome.PASS, f"{measured}, {f'at least {limit} required' if floor else f'at most {limit} allowed'}"
     if missed:
         return Outcome.FAIL, f"{measured}, {f'below the required {limit}' if floor else f'above the allowed {limit}'}"
-    advice = "a longer soak would narrow it" if seen.scope == "frozen" else "more canaries would narrow it"
+    advice = "a longer soak would narrow it" if estimate.scope == "frozen" else "more canaries would narrow it"
     return Outcome.UNPROVEN, f"{measured}; the limit of {limit} lies inside: not decided; {advice}"
 
 
-def _about(seen: Estimate) -> str:
+def _about(estimate: Estimate) -> str:
     """Describe which prompts an interval is about; nothing for a value that was counted."""
-    if seen.scope is None:
+    if estimate.scope is None:
         return ""
-    return f" on these {seen.n} canaries" if seen.scope == "frozen" else " for prompts like these"
+    return f" on these {estimate.n} canaries" if estimate.scope == "frozen" else " for prompts like these"

@@ -44,22 +44,22 @@ def length_mismatches(paired: PairedAnswers, about: str) -> tuple[Finding, ...]:
     different = [pair for pair in paired.pairs if not similar_lengths(pair, greedy=paired.greedy)]
     if not different:
         return ()
-    mine, plain = (one.answer.output_tokens for one in different[0])
+    drafting, plain = (generation.answer.output_tokens for generation in different[0])
     detail = (
-        f"{len(different)} of {len(paired.pairs)} pairs differ in length, e.g. {different[0][0].canary}: {mine} tokens "
-        f"and {plain} with plain decoding; their speeds are not compared"
+        f"{len(different)} of {len(paired.pairs)} pairs differ in length, e.g. {different[0][0].canary}: {drafting} "
+        f"tokens and {plain} with plain decoding; their speeds are not compared"
     )
     return (Finding("length_mismatch", about, detail, "check for truncated answers or early stops"),)
 
 
 def voided_metrics(findings: Iterable[Finding]) -> Mapping[str, str]:
     """Return the metrics that a finding makes unproven, each with the reason."""
-    return {metric: f"{one.kind}: {one.detail}" for one in findings for metric in one.voids}
+    return {metric: f"{finding.kind}: {finding.detail}" for finding in findings for metric in finding.voids}
 
 
 def instability(plain: Iterable[Generation], rules: int = RULES) -> str | None:
     """Return why plain decoding is too variable or bimodal to compare with; None where it is not."""
-    measured = [one for one in successful(plain) if one.role is not Role.WARMUP]
+    measured = [generation for generation in successful(plain) if generation.role is not Role.WARMUP]
     if rules > 1 and (apart := _apart_from_others(measured)) is not None:
         return apart
     rates = per_canary(measured, decode_or_answer_rate).values()
@@ -67,13 +67,13 @@ def instability(plain: Iterable[Generation], rules: int = RULES) -> str | None:
     n = sum(map(len, groups))
     if n < MIN_ANSWERS:
         return None
-    widest = max(groups, key=lambda seen: max(seen) - min(seen))
+    widest = max(groups, key=lambda logs: max(logs) - min(logs))
     example = f"one canary ran at {math.exp(min(widest)):.4g} and at {math.exp(max(widest)):.4g} tok/s"
-    outliers = [sum(abs(value - median(seen)) > math.log(OUTLIER_FACTOR) for value in seen) for seen in groups]
+    outliers = [sum(abs(value - median(logs)) > math.log(OUTLIER_FACTOR) for value in logs) for logs in groups]
     if (far := sum(outliers)) > OUTLIER_SHARE * n and sum(map(bool, outliers)) >= OUTLIER_CANARIES:
         off = f"{far} of {n} plain answers differ from their canary's median speed by a factor above {OUTLIER_FACTOR:g}"
         return f"{off}; {example}"
-    often = [value - max(seen) for seen in groups if len(seen) >= BIMODAL_REPEATS for value in seen]
+    often = [value - max(logs) for logs in groups if len(logs) >= BIMODAL_REPEATS for value in logs]
     if len(often) >= BIMODAL_ANSWERS and _bimodal(often):
         return f"plain answers have two distinct speeds (bimodal); {example}"
     return None
@@ -85,18 +85,18 @@ def _apart_from_others(measured: Iterable[Generation]) -> str | None:
     A soak may ask each canary for one plain answer: then nothing shows how its own speed varies.
     """
     alike: dict[int, list[tuple[float, str]]] = defaultdict(list)
-    for one in measured:
-        if rate := decode_rate(one.answer):
-            alike[(one.answer.prompt_tokens or 0).bit_length()].append((math.log(rate), one.canary))
+    for generation in measured:
+        if rate := decode_rate(generation.answer):
+            alike[(generation.answer.prompt_tokens or 0).bit_length()].append((math.log(rate), generation.canary))
     far = []
-    for seen in alike.values():
-        middle = median_low(value for value, _ in seen)
-        far += [(value, middle, canary) for value, canary in seen if abs(value - middle) > math.log(OUTLIER_FACTOR)]
+    for group in alike.values():
+        middle = median_low(value for value, _ in group)
+        far += [(value, middle, canary) for value, canary in group if abs(value - middle) > math.log(OUTLIER_FACTOR)]
     n = sum(map(len, alike.values()))
     few = len(far) <= OUTLIER_SHARE * n or len({canary for *_, canary in far}) < OUTLIER_CANARIES
     if n < MIN_ANSWERS or few:
         return None
-    value, middle, _ = max(far, key=lambda one: abs(one[0] - one[1]))
+    value, middle, _ = max(far, key=lambda row: abs(row[0] - row[1]))
     off = f"{len(far)} of {n} plain answers differ from the median speed by a factor above {OUTLIER_FACTOR:g}"
     return f"{off}; one ran at {math.exp(value):.4g}, the median at {math.exp(middle):.4g} tok/s"
 

@@ -27,10 +27,10 @@ CHARACTERS = 4
 """Of a token, where no token ids are seen."""
 
 
-def same_output(mine: Answer, other: Answer) -> bool:
+def same_output(answer: Answer, baseline: Answer) -> bool:
     """Return whether two answers have the same tokens; the same reasoning, text and calls where tokens are unknown."""
-    (ids, content), (other_ids, other_content) = _output(mine), _output(other)
-    return ids == other_ids if ids and other_ids else content == other_content
+    (tokens, content), (baseline_tokens, baseline_content) = _output(answer), _output(baseline)
+    return tokens == baseline_tokens if tokens and baseline_tokens else content == baseline_content
 
 
 def _output(answer: Answer) -> tuple[bytes, tuple[str, str, tuple[str, ...]]]:
@@ -54,18 +54,20 @@ def _is_known(column: bytes) -> bool:
     return UNKNOWN not in memoryview(column).cast("q").tolist()
 
 
-def shared_tokens(mine: Answer, other: Answer) -> int:
+def shared_tokens(answer: Answer, baseline: Answer) -> int:
     """Return how many tokens two answers have in common before they differ; four characters where ids are unknown."""
-    (ids, content), (other_ids, other_content) = _output(mine), _output(other)
-    if ids and other_ids:
-        return _alike(memoryview(ids).cast("q"), memoryview(other_ids).cast("q"))
-    (reasoning, text, _), (other_reasoning, other_text, _) = content, other_content
-    return _alike(f"{reasoning}{text}", f"{other_reasoning}{other_text}") // CHARACTERS
+    (tokens, content), (baseline_tokens, baseline_content) = _output(answer), _output(baseline)
+    if tokens and baseline_tokens:
+        return _alike(memoryview(tokens).cast("q"), memoryview(baseline_tokens).cast("q"))
+    (reasoning, text, _), (baseline_reasoning, baseline_text, _) = content, baseline_content
+    return _alike(f"{reasoning}{text}", f"{baseline_reasoning}{baseline_text}") // CHARACTERS
 
 
-def _alike(some: Sequence[object], others: Sequence[object]) -> int:
-    pairs = enumerate(zip(some, others, strict=False))
-    return next((at for at, (one, other) in pairs if one != other), min(len(some), len(others)))
+def _alike(tokens: Sequence[object], baseline: Sequence[object]) -> int:
+    for index, (token, expected) in enumerate(zip(tokens, baseline, strict=False)):
+        if token != expected:
+            return index
+    return min(len(tokens), len(baseline))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,40 +81,45 @@ class Divergence:
 
     def matches(self, tie: Tie) -> bool:
         """Return whether *tie* was read at this position."""
-        mine = (self.canary, len(self.shared), self.shared, self.plain_id, self.candidate_id)
-        return mine == (tie.canary, tie.position, tie.shared, tie.plain_id, tie.candidate_id)
+        place = (self.canary, len(self.shared), self.shared, self.plain_id, self.candidate_id)
+        return place == (tie.canary, tie.position, tie.shared, tie.plain_id, tie.candidate_id)
 
 
-def first_divergence(canary: str, mine: Answer, baseline: Answer) -> Divergence | None:
+def first_divergence(canary: str, answer: Answer, baseline: Answer) -> Divergence | None:
     """Return where two answers diverge; None where tokens are unknown or one answer only ends earlier."""
-    candidate, plain = (memoryview(_ids(one)).cast("q") for one in (mine, baseline))
-    for position, (ours, theirs) in enumerate(zip(candidate, plain, strict=False)):
-        if ours != theirs:
-            return Divergence(canary, tuple(plain[:position]), theirs, ours)
+    candidate, plain = (memoryview(_ids(output)).cast("q") for output in (answer, baseline))
+    for position, (token, plain_token) in enumerate(zip(candidate, plain, strict=False)):
+        if token != plain_token:
+            return Divergence(canary, tuple(plain[:position]), plain_token, token)
     return None
 
 
 def divergences(answers: Iterable[Generation], plain: Iterable[Generation]) -> tuple[Divergence, ...]:
     """Return where the candidate's answers diverge from plain decoding's, each place once, in order of the answers."""
-    found = (first_divergence(one.canary, one.answer, other) for one, other in _distinct_pairs(answers, plain))
-    return tuple(dict.fromkeys(one for one in found if one is not None))
+    places = (
+        first_divergence(generation.canary, generation.answer, baseline)
+        for generation, baseline in _distinct_pairs(answers, plain)
+    )
+    return tuple(dict.fromkeys(place for place in places if place is not None))
 
 
 def _distinct_pairs(answers: Iterable[Generation], plain: Iterable[Generation]) -> Iterable[tuple[Generation, Answer]]:
     """Pair every answer with every plain answer to its canary; a repeated output would change no comparison."""
     by_canary: dict[str, list[Answer]] = defaultdict(list)
-    for one in distinct_outputs(plain):
-        by_canary[one.canary].append(one.answer)
-    return ((one, baseline) for one in distinct_outputs(answers) for baseline in by_canary[one.canary])
+    for generation in distinct_outputs(plain):
+        by_canary[generation.canary].append(generation.answer)
+    return (
+        (generation, baseline) for generation in distinct_outputs(answers) for baseline in by_canary[generation.canary]
+    )
 
 
 def distinct_outputs(answers: Iterable[Generation]) -> Iterable[Generation]:
     """Return, in order, the first of the answers to a canary with the same output; failed answers are left out."""
-    found: dict[tuple[object, ...], Generation] = {}
-    for one in answers:
-        if one.answer.fault is None:
-            found.setdefault((one.canary, *_output(one.answer)), one)
-    return found.values()
+    first_by_output: dict[tuple[object, ...], Generation] = {}
+    for generation in answers:
+        if generation.answer.fault is None:
+            first_by_output.setdefault((generation.canary, *_output(generation.answer)), generation)
+    return first_by_output.values()
 
 
 @dataclass(slots=True)
@@ -139,8 +146,8 @@ class Comparison:
         if self.late:
             notes.append(f"{len(self.late)} differ after their first {EARLY} tokens, which near-ties can do")
         if self.unexplained:
-            canary, why = next(iter(self.unexplained.items()))
-            notes.append(f"{len(self.unexplained)} diverge otherwise, first {canary}: {why}")
+            canary, reason = next(iter(self.unexplained.items()))
+            notes.append(f"{len(self.unexplained)} diverge otherwise, first {canary}: {reason}")
         return tuple(notes)
 
 
@@ -152,18 +159,18 @@ def compare(
     *unread*: the backend shows no logits, so that a divergence after the first tokens counts as a near-tie.
     """
     compared = Comparison()
-    for one, baseline in _distinct_pairs(answers, plain):
-        compared.agree.setdefault(one.canary, True)
-        if same_output(one.answer, baseline):
+    for generation, baseline in _distinct_pairs(answers, plain):
+        compared.agree.setdefault(generation.canary, True)
+        if same_output(generation.answer, baseline):
             continue
-        gap, why = _explained(first_divergence(one.canary, one.answer, baseline), ties)
-        if gap is None and unread and shared_tokens(one.answer, baseline) >= EARLY:
-            compared.late.add(one.canary)
+        gap, reason = _explained(first_divergence(generation.canary, generation.answer, baseline), ties)
+        if gap is None and unread and shared_tokens(generation.answer, baseline) >= EARLY:
+            compared.late.add(generation.canary)
         elif gap is None:
-            compared.agree[one.canary] = False
-            compared.unexplained.setdefault(one.canary, why)
+            compared.agree[generation.canary] = False
+            compared.unexplained.setdefault(generation.canary, reason)
         else:
-            compared.excused[one.canary] = max(gap, compared.excused.get(one.canary, 0.0))
+            compared.excused[generation.canary] = max(gap, compared.excused.get(generation.canary, 0.0))
     for canary in compared.unexplained:
         compared.excused.pop(canary, None)
         compared.late.discard(canary)
@@ -223,48 +230,53 @@ def warm_cache_agreement(
     answer that fails with the cache on counts as different. What was to stand between two answers must have been
     answered: otherwise nothing stood there.
     """
-    plain: dict[str, Answer] = {one.canary: one.answer for one in records if one.arm == "plain"}
-    seen: dict[str, dict[str, list[bool]]] = {name: defaultdict(list) for name in canaries}
-    mine = [one for one in records if one.arm == "candidate" and one.role is part.role]
-    for one in mine:
-        baseline = plain.get(one.canary)
-        counts = one.repeat >= part.first_repeat or one.canary != one.pair
-        if counts and one.pair in seen and baseline is not None and baseline.fault is None:
-            turn = "single" if one.canary == one.pair else "later"
-            seen[one.pair][turn].append(one.answer.fault is None and same_output(one.answer, baseline))
+    plain: dict[str, Answer] = {
+        generation.canary: generation.answer for generation in records if generation.arm == "plain"
+    }
+    same_by_canary: dict[str, dict[str, list[bool]]] = {name: defaultdict(list) for name in canaries}
+    counted = [generation for generation in records if generation.arm == "candidate" and generation.role is part.role]
+    for generation in counted:
+        baseline = plain.get(generation.canary)
+        counts = generation.repeat >= part.first_repeat or generation.canary != generation.pair
+        if counts and generation.pair in same_by_canary and baseline is not None and baseline.fault is None:
+            turn = "single" if generation.canary == generation.pair else "later"
+            same_by_canary[generation.pair][turn].append(
+                generation.answer.fault is None and same_output(generation.answer, baseline)
+            )
     if (missing := _nothing_between(records, part)) is not None:
         return missing
     least = 2 - part.first_repeat
-    whole = {name for name, turns in seen.items() if len(turns["single"]) >= least and turns["later"]}
-    if not seen or len(whole) < len(seen):
-        lacking = len(seen) - len(whole)
+    complete = {name for name, turns in same_by_canary.items() if len(turns["single"]) >= least and turns["later"]}
+    if not same_by_canary or len(complete) < len(same_by_canary):
+        lacking = len(same_by_canary) - len(complete)
         return Missing(
-            f"{lacking} of {len(seen)} canaries lack repeated answers or a second turn in one of the arms", len(whole)
+            f"{lacking} of {len(same_by_canary)} canaries lack repeated answers or a second turn in one of the arms",
+            len(complete),
         )
-    agree = {name: all(all(same) for same in turns.values()) for name, turns in seen.items()}
-    return agree, _differing(seen, part)
+    agree = {name: all(all(agreeing) for agreeing in turns.values()) for name, turns in same_by_canary.items()}
+    return agree, _differing(same_by_canary, part)
 
 
 def _nothing_between(records: Sequence[Generation], part: WarmPart) -> Missing | None:
     """Return why nothing stood between the answers of a part; None where something did, or nothing is to."""
     if part.between is None:
         return None
-    answers = [one.answer for one in records if one.role is part.between]
-    what = "the other conversation" if part is SHARED else "the other model"
+    answers = [generation.answer for generation in records if generation.role is part.between]
+    between = "the other conversation" if part is SHARED else "the other model"
     if not answers:
-        return Missing(f"{what} was not requested")
-    if fault := next((one.fault for one in answers if one.fault is not None), None):
-        return Missing(f"{what} was not answered: {fault}")
-    own = {one.answer.claims.model for one in records if one.role is part.role} - {None}
-    if part is SWITCHED and own & {one.claims.model for one in answers}:
+        return Missing(f"{between} was not requested")
+    if fault := next((answer.fault for answer in answers if answer.fault is not None), None):
+        return Missing(f"{between} was not answered: {fault}")
+    own_models = {generation.answer.claims.model for generation in records if generation.role is part.role} - {None}
+    if part is SWITCHED and own_models & {answer.claims.model for answer in answers}:
         return Missing("the server answered with the same model when another one was requested")
     return None
 
 
-def _differing(seen: Mapping[str, Mapping[str, Sequence[bool]]], part: WarmPart) -> tuple[str, ...]:
+def _differing(same_by_canary: Mapping[str, Mapping[str, Sequence[bool]]], part: WarmPart) -> tuple[str, ...]:
     parts = []
     for turn, words in (("single", "repeated answers"), ("later", "second turns")):
-        same = [one for turns in seen.values() for one in turns[turn]]
-        if not all(same):
-            parts.append(f"{same.count(False)} of {len(same)} {words}")
+        agreements = [agrees for turns in same_by_canary.values() for agrees in turns[turn]]
+        if not all(agreements):
+            parts.append(f"{agreements.count(False)} of {len(agreements)} {words}")
     return (f"{part.condition}, {' and '.join(parts)} differ from plain decoding's",) if parts else ()

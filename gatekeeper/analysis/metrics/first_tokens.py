@@ -37,18 +37,20 @@ FirstTokens = tuple[Hashable, ...]
 
 def scouted_prompts(canaries: Sequence[Canary]) -> list[Canary]:
     """Return the canaries with the shortest prompts, by the letters of their messages; none where all are taken."""
-    shortest = sorted(canaries, key=lambda one: (sum(len(str(turn.get("content"))) for turn in one.messages), one.id))
+    shortest = sorted(
+        canaries, key=lambda canary: (sum(len(str(turn.get("content"))) for turn in canary.messages), canary.id)
+    )
     return shortest[:SCOUTED] if len(shortest) > PROMPTS else []
 
 
 def chosen_prompts(canaries: Sequence[Canary], scouts: Iterable[Generation]) -> list[Canary]:
     """Return the canaries whose *scouts* start in the most different ways; of equals, the shorter prompts."""
-    seen: dict[str, list[FirstTokens]] = defaultdict(list)
-    for one in scouts:
-        if one.answer.fault is None:
-            seen[one.canary].append(first_tokens_of(one.answer))
+    samples: dict[str, list[FirstTokens]] = defaultdict(list)
+    for generation in scouts:
+        if generation.answer.fault is None:
+            samples[generation.canary].append(first_tokens_of(generation.answer))
     shortest = scouted_prompts(canaries) or list(canaries)
-    return sorted(shortest, key=lambda one: -_diversity(seen[one.id]))[:PROMPTS]
+    return sorted(shortest, key=lambda canary: -_diversity(samples[canary.id]))[:PROMPTS]
 
 
 def _diversity(samples: Sequence[FirstTokens]) -> float:
@@ -59,8 +61,11 @@ def _diversity(samples: Sequence[FirstTokens]) -> float:
 def _shares(samples: Sequence[FirstTokens]) -> list[list[float]]:
     """Return, for each position, the shares of its tokens, the commonest first."""
     positions = max(map(len, samples), default=0)
-    counts = [Counter(one[at] if at < len(one) else None for one in samples) for at in range(positions)]
-    return [[count / len(samples) for _, count in one.most_common()] for one in counts]
+    counts = [
+        Counter(sample[position] if position < len(sample) else None for sample in samples)
+        for position in range(positions)
+    ]
+    return [[count / len(samples) for _, count in counter.most_common()] for counter in counts]
 
 
 def first_tokens_of(answer: Answer) -> FirstTokens:
@@ -79,14 +84,14 @@ def chi_square(labels: NDArray[np.float64], samples: Sequence[FirstTokens]) -> N
     total = np.zeros(len(labels))
     share = labels.mean(axis=1, keepdims=True)
     for position in range(max(map(len, samples))):
-        seen = [one[position] if position < len(one) else None for one in samples]
-        kinds = {kind: number for number, kind in enumerate(dict.fromkeys(seen))}
+        tokens = [sample[position] if position < len(sample) else None for sample in samples]
+        kinds = {kind: number for number, kind in enumerate(dict.fromkeys(tokens))}
         table = np.zeros((len(samples), len(kinds)))
-        table[np.arange(len(samples)), [kinds[one] for one in seen]] = 1.0
-        both = table.sum(axis=0)
-        ones = labels @ table
-        off = (ones - share * both) ** 2
-        total += (off / (share * both)).sum(axis=1) + (off / ((1 - share) * both)).sum(axis=1)
+        table[np.arange(len(samples)), [kinds[token] for token in tokens]] = 1.0
+        totals = table.sum(axis=0)
+        in_first = labels @ table
+        off = (in_first - share * totals) ** 2
+        total += (off / (share * totals)).sum(axis=1) + (off / ((1 - share) * totals)).sum(axis=1)
     return total
 
 
@@ -98,11 +103,11 @@ def p_value(pairs: Sequence[tuple[Sequence[FirstTokens], Sequence[FirstTokens]]]
     """
     rng = np.random.default_rng(seed)
     sums = np.zeros(SHUFFLES + 1)
-    for mine, plain in pairs:
-        labels = np.repeat([1.0, 0.0], [len(mine), len(plain)])
+    for drafting, plain in pairs:
+        labels = np.repeat([1.0, 0.0], [len(drafting), len(plain)])
         rows = rng.permuted(np.tile(labels, (SHUFFLES + 1, 1)), axis=1)
         rows[0] = labels
-        sums += chi_square(rows, [*mine, *plain])
+        sums += chi_square(rows, [*drafting, *plain])
     # Equal tables may differ in the last bits.
     return float(np.mean(sums >= sums[0] * (1 - 1e-9)))
 
@@ -125,27 +130,32 @@ def distribution_test(
     *entropy*: also where plain decoding starts its answers so much alike that no difference could be seen. A difference
     that is seen counts all the same.
     """
-    records = [one for one in records if one.pair != SCOUT]
+    records = [generation for generation in records if generation.pair != SCOUT]
     arms: dict[str, dict[str, list[FirstTokens]]] = defaultdict(lambda: {"plain": [], "candidate": []})
-    for one in records:
-        if one.answer.fault is None:
-            arms[one.canary][one.arm].append(first_tokens_of(one.answer))
-    wanted = min(PROMPTS, prompts)
+    for generation in records:
+        if generation.answer.fault is None:
+            arms[generation.canary][generation.arm].append(first_tokens_of(generation.answer))
+    needed = min(PROMPTS, prompts)
     fewest = min((len(samples) for arm in arms.values() for samples in arm.values()), default=0)
-    if len(arms) < wanted or not wanted or fewest < (1 - MAX_LOST_SHARE) * SAMPLES:
+    if len(arms) < needed or not needed or fewest < (1 - MAX_LOST_SHARE) * SAMPLES:
         return Missing(f"only {fewest} of {SAMPLES} samples of a prompt succeeded in one of the arms", fewest)
     pairs = [(arms[name]["candidate"], arms[name]["plain"]) for name in sorted(arms)]
     chance = p_value(pairs, seed)
     common = [shares[0] for _, plain in pairs for shares in _shares(plain)]
-    share = max(common, key=lambda one: one * (1 - one))
-    moved = detectable_change(share, fewest)
+    share = max(common, key=lambda common_share: common_share * (1 - common_share))
+    detectable = detectable_change(share, fewest)
     power = (
         f"p-value of {len(pairs)} prompts, {fewest} samples per arm; for a first token with a share of "
-        f"{percent(share, '.0f')} a change of {percent(moved, '.0f')} is detected with {percent(POWER, '.0f')} power"
+        f"{percent(share, '.0f')} a change of {percent(detectable, '.0f')} is detected with "
+        f"{percent(POWER, '.0f')} power"
     )
-    if entropy and chance >= FALSE_ALARM and all(1 - one <= detectable_change(one, fewest) for one in common):
+    if (
+        entropy
+        and chance >= FALSE_ALARM
+        and all(1 - common_share <= detectable_change(common_share, fewest) for common_share in common)
+    ):
         least = percent(min(common), ".0f")
-        why = f"the commonest first token of plain decoding has a share of {least} or more at each place"
+        reason = f"the commonest first token of plain decoding has a share of {least} or more at each place"
         blind = "not even a draft that always takes it would be seen: add canaries whose answers can start in many ways"
-        return Missing(f"{why}, so {blind}; {power}", len(records))
+        return Missing(f"{reason}, so {blind}; {power}", len(records))
     return fact(chance, len(records), power)

@@ -22,33 +22,38 @@ def passes_wanted(paired: PairedAnswers) -> tuple[Forced, ...]:
     """
     words = paired.words
     plain = _by_canary(words.plain)
-    own = _by_canary(words.answers)
-    wanted = [_of(one) for canary in paired.canaries if canary not in plain for one in own.get(canary, ())]
-    if not wanted:
+    outputs = _by_canary(words.answers)
+    needed = [
+        _of(generation) for canary in paired.canaries if canary not in plain for generation in outputs.get(canary, ())
+    ]
+    if not needed:
         return ()
-    checks = [_of(one) for canary in paired.canaries for one in plain.get(canary, ()) if canary in own]
-    checked = [one for one in checks if one.tokens]
-    first = list(dict.fromkeys(one.canary for one in checked))[:CROSS_CHECKS]
-    checked = [one for one in checked if one.canary in first]
-    found = (*wanted, *checked, *(_altered(one) for one in checked[:CONTROLS]))
-    return tuple(one for one in found if one.tokens)
+    checks = [
+        _of(generation) for canary in paired.canaries for generation in plain.get(canary, ()) if canary in outputs
+    ]
+    checks = [forced for forced in checks if forced.tokens]
+    first = list(dict.fromkeys(forced.canary for forced in checks))[:CROSS_CHECKS]
+    checks = [forced for forced in checks if forced.canary in first]
+    passes = (*needed, *checks, *(_altered(forced) for forced in checks[:CONTROLS]))
+    return tuple(forced for forced in passes if forced.tokens)
 
 
-def stand_ins(paired: PairedAnswers, made: Sequence[Forced]) -> tuple[Generation, ...] | Missing:
-    """Return the plain answers that *made* passes show: the candidate's, where the target wrote every token of it.
+def stand_ins(paired: PairedAnswers, passes: Sequence[Forced]) -> tuple[Generation, ...] | Missing:
+    """Return the plain answers that *passes* show: the candidate's, where the target wrote every token of it.
 
     None where a cross-check contradicts plain decoding, or too few were made.
     """
-    by_output = {(one.canary, one.tokens): one for one in made if one.altered is None}
+    by_output = {(forced.canary, forced.tokens): forced for forced in passes if forced.altered is None}
     plain = _by_canary(paired.words.plain)
-    if (why := _untrusted(plain, by_output, [one for one in made if one.altered is not None], paired)) is not None:
-        return Missing(why)
+    controls = [forced for forced in passes if forced.altered is not None]
+    if (reason := _untrusted(plain, by_output, controls, paired)) is not None:
+        return Missing(reason)
     return tuple(
-        replace(one, arm="plain")
+        replace(generation, arm="plain")
         for canary, outputs in _by_canary(paired.words.answers).items()
         if canary not in plain
-        for one in outputs
-        if _is_exact(by_output.get((canary, known_tokens(one.answer))))
+        for generation in outputs
+        if _is_exact(by_output.get((canary, known_tokens(generation.answer))))
     )
 
 
@@ -61,46 +66,48 @@ def _untrusted(
     """Return why forced passes do not show what plain decoding writes; None where they do."""
     checked: dict[str, bool] = {}
     for canary, outputs in plain.items():
-        for one in outputs:
-            made = by_output.get((canary, known_tokens(one.answer)))
-            if made is not None:
-                checked[canary] = checked.get(canary, True) and _may_be_plain(made)
+        for generation in outputs:
+            forced = by_output.get((canary, known_tokens(generation.answer)))
+            if forced is not None:
+                checked[canary] = checked.get(canary, True) and _may_be_plain(forced)
     wrong = [canary for canary, agrees in checked.items() if not agrees]
     if wrong:
         return f"a forced pass contradicts {counted(len(wrong), 'plain answer')} of {len(checked)}, first {wrong[0]}"
     enough = min(CROSS_CHECKS, len(paired.canaries))
     if len(checked) < enough:
         return f"only {len(checked)} of {enough} plain answers were compared with a forced pass"
-    blind = [one.canary for one in controls if not any(place.position == one.altered for place in one.parted)]
+    blind = [
+        forced.canary for forced in controls if not any(place.position == forced.altered for place in forced.parted)
+    ]
     if blind or not controls:
         return f"a forced pass does not show a replaced token ({blind[0] if blind else 'no control was made'})"
     return None
 
 
-def _may_be_plain(made: Forced) -> bool:
+def _may_be_plain(forced: Forced) -> bool:
     """Return whether plain decoding can have written these tokens: the target parts from none, or at near-ties."""
-    ties = all(place.gap is not None and place.gap <= TIE_TOLERANCE for place in made.parted)
-    return made.fault is None and ties and made.ended
+    ties = all(place.gap is not None and place.gap <= TIE_TOLERANCE for place in forced.parted)
+    return forced.fault is None and ties and forced.ended
 
 
-def _is_exact(made: Forced | None) -> bool:
-    return made is not None and made.fault is None and not made.parted and made.ended
+def _is_exact(forced: Forced | None) -> bool:
+    return forced is not None and forced.fault is None and not forced.parted and forced.ended
 
 
 def _by_canary(answers: Iterable[Generation]) -> dict[str, list[Generation]]:
     """Return the distinct outputs of successful answers, by canary."""
-    found: dict[str, list[Generation]] = {}
-    for one in distinct_outputs(answers):
-        found.setdefault(one.canary, []).append(one)
-    return found
+    outputs: dict[str, list[Generation]] = {}
+    for generation in distinct_outputs(answers):
+        outputs.setdefault(generation.canary, []).append(generation)
+    return outputs
 
 
-def _of(one: Generation) -> Forced:
-    return Forced(one.workload, one.canary, known_tokens(one.answer))
+def _of(generation: Generation) -> Forced:
+    return Forced(generation.workload, generation.canary, known_tokens(generation.answer))
 
 
-def _altered(one: Forced) -> Forced:
+def _altered(forced: Forced) -> Forced:
     """Return a control: the middle token replaced by the one before it in the vocabulary."""
-    middle = len(one.tokens) // 2
-    other = one.tokens[middle] - 1 if one.tokens[middle] > 0 else 1
-    return replace(one, tokens=(*one.tokens[:middle], other, *one.tokens[middle + 1 :]), altered=middle)
+    middle = len(forced.tokens) // 2
+    replacement = forced.tokens[middle] - 1 if forced.tokens[middle] > 0 else 1
+    return replace(forced, tokens=(*forced.tokens[:middle], replacement, *forced.tokens[middle + 1 :]), altered=middle)

@@ -70,15 +70,15 @@ class PairedAnswers:
     """Requests of both arms after a start, after a pause and right after another, or why there are none."""
     first_tokens: tuple[Generation, ...] | str = "no first tokens were sampled"
     """Sampled first tokens of both arms, or why there are none."""
-    known: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    cache: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
     """What many metrics read of the same answers: the answers and the value, by their identity and its name."""
 
     @property
     def words(self) -> "PairedAnswers":
         """Return these with untimed answers and the sweep's at the same setting, for metrics of words, not of time."""
-        mine, plain = self.swept
+        swept, plain = self.swept
         plain = (*plain, *self.plain, *self.untimed)
-        return replace(self, answers=(*mine, *self.answers), plain=plain, swept=((), ()), untimed=())
+        return replace(self, answers=(*swept, *self.answers), plain=plain, swept=((), ()), untimed=())
 
     @property
     def burst_gap(self) -> float:
@@ -88,50 +88,50 @@ class PairedAnswers:
     def once(self, name: str, answers: Some, read: Callable[[Some], T]) -> T:
         """Return what *read* returns of *answers*, computed once for every copy of this evidence."""
         key = name, id(answers)
-        if key not in self.known:
-            self.known[key] = answers, read(answers)  # kept, so that the identity is of no other answers
-        found: T = self.known[key][1]
-        return found
+        if key not in self.cache:
+            self.cache[key] = answers, read(answers)  # kept, so that the identity is of no other answers
+        value: T = self.cache[key][1]
+        return value
 
 
 def pair_answers(paired: PairedAnswers) -> PairedAnswers:
     """Drop the warm-ups and pair the arms: by their pair, else with the nearest answer to the same canary in time."""
-    answers = tuple(one for one in paired.answers if one.role is not Role.WARMUP)
-    plain = tuple(one for one in paired.plain if one.role is not Role.WARMUP)
-    by_pair = {(one.pair, one.canary): one for one in answers if one.pair}
+    answers = tuple(generation for generation in paired.answers if generation.role is not Role.WARMUP)
+    plain = tuple(generation for generation in paired.plain if generation.role is not Role.WARMUP)
+    by_pair = {(generation.pair, generation.canary): generation for generation in answers if generation.pair}
     by_canary: dict[str, list[Generation]] = defaultdict(list)
-    for one in answers:
-        if one.role is not Role.CLOSING:
-            by_canary[one.canary].append(one)
+    for generation in answers:
+        if generation.role is not Role.CLOSING:
+            by_canary[generation.canary].append(generation)
     pairs = []
     for baseline in plain:
-        mine = by_pair.get((baseline.pair, baseline.canary))
-        if mine is None and baseline.role is Role.BLOCK and (repeats := by_canary[baseline.canary]):
-            near = [one for one in repeats if one.segment == baseline.segment] or repeats
-            mine = min(near, key=lambda one: abs(one.answer.sent_ns - baseline.answer.sent_ns))
-        if mine is not None:
-            pairs.append((mine, baseline))
+        partner = by_pair.get((baseline.pair, baseline.canary))
+        if partner is None and baseline.role is Role.BLOCK and (repeats := by_canary[baseline.canary]):
+            near = [generation for generation in repeats if generation.segment == baseline.segment] or repeats
+            partner = min(near, key=lambda generation: abs(generation.answer.sent_ns - baseline.answer.sent_ns))
+        if partner is not None:
+            pairs.append((partner, baseline))
     return replace(paired, answers=answers, plain=plain, pairs=tuple(pairs))
 
 
 def successful(answers: Iterable[Generation]) -> list[Generation]:
     """Return the answers without a fault."""
-    return [one for one in answers if one.answer.fault is None]
+    return [generation for generation in answers if generation.answer.fault is None]
 
 
 def per_canary(answers: Iterable[Generation], read: Callable[[Answer], T | None]) -> dict[str, list[T]]:
     """Return the values of *read*, grouped by canary; answers without a value are left out."""
-    out: dict[str, list[T]] = defaultdict(list)
-    for one in answers:
-        value = read(one.answer)
+    values: dict[str, list[T]] = defaultdict(list)
+    for generation in answers:
+        value = read(generation.answer)
         if value is not None:
-            out[one.canary].append(value)
-    return dict(out)
+            values[generation.canary].append(value)
+    return dict(values)
 
 
 def burst_gap(plain: Iterable[Generation]) -> float:
     """Return the seconds below which arrivals are one burst: a share of plain decoding's median gap, 0 if unknown."""
-    times = (one.answer.columns.at_ns for one in successful(plain) if not one.answer.rounds)
+    times = (generation.answer.columns.at_ns for generation in successful(plain) if not generation.answer.rounds)
     gaps = np.concatenate([np.empty(0, np.int64), *(np.diff(np.frombuffer(at_ns, np.int64)) for at_ns in times)])
     if not len(gaps):
         return 0.0
@@ -143,7 +143,7 @@ def burst_gap(plain: Iterable[Generation]) -> float:
 
 def similar_lengths(pair: Pair, *, greedy: bool) -> bool:
     """Return whether two answers are of similar length, so that their speeds can be compared."""
-    lengths = [one.answer.output_tokens for one in pair]
+    lengths = [generation.answer.output_tokens for generation in pair]
     if None in lengths:
         return True
     shorter, longer = sorted(length or 0 for length in lengths)
@@ -158,44 +158,47 @@ def pair_ratios(
     Pairs of different lengths are lost as well, unless *greedy* is None: then lengths do not matter.
     """
     values, lost = pair_values(pairs, read, greedy=greedy)
-    return [(name, mine / plain) for name, mine, plain in values], lost
+    return [(name, drafting / plain) for name, drafting, plain in values], lost
 
 
 def pair_values(
     pairs: Iterable[Pair], read: Callable[[Answer], float | None], *, greedy: bool | None
 ) -> tuple[list[tuple[str, float, float]], int]:
     """Return the canary and both values of each pair, and how many pairs are lost, as `pair_ratios` does."""
-    out: list[tuple[str, float, float]] = []
+    rows: list[tuple[str, float, float]] = []
     lost = 0
     for pair in pairs:
-        mine, plain = (read(one.answer) if one.answer.fault is None else None for one in pair)
-        if mine is None or not plain or (greedy is not None and not similar_lengths(pair, greedy=greedy)):
+        drafting, plain = (read(generation.answer) if generation.answer.fault is None else None for generation in pair)
+        if drafting is None or not plain or (greedy is not None and not similar_lengths(pair, greedy=greedy)):
             lost += 1
         else:
-            out.append((pair[0].canary, mine, plain))
-    return out, lost
+            rows.append((pair[0].canary, drafting, plain))
+    return rows, lost
 
 
 def pair_work(pairs: Iterable[Pair], *, greedy: bool) -> tuple[list[tuple[str, tuple[int, int], tuple[int, int]]], int]:
     """Return the canary of each pair with the tokens and busy nanoseconds of both answers, and how many are lost."""
-    out = []
+    rows = []
     lost = 0
     for pair in pairs:
-        faulty = any(one.answer.fault is not None or not one.answer.output_tokens for one in pair)
+        faulty = any(generation.answer.fault is not None or not generation.answer.output_tokens for generation in pair)
         if faulty or not similar_lengths(pair, greedy=greedy):
             lost += 1
             continue
-        mine, plain = ((one.answer.output_tokens or 0, one.answer.ended_ns - one.answer.sent_ns) for one in pair)
-        out.append((pair[0].canary, mine, plain))
-    return out, lost
+        drafting, plain = (
+            (generation.answer.output_tokens or 0, generation.answer.ended_ns - generation.answer.sent_ns)
+            for generation in pair
+        )
+        rows.append((pair[0].canary, drafting, plain))
+    return rows, lost
 
 
 def by_canary(values: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
     """Group values by their canary."""
-    out: dict[str, list[T]] = defaultdict(list)
+    groups: dict[str, list[T]] = defaultdict(list)
     for canary, value in values:
-        out[canary].append(value)
-    return dict(out)
+        groups[canary].append(value)
+    return dict(groups)
 
 
 def paired_ratios(
@@ -209,8 +212,8 @@ def paired_ratios(
 def has_no_decode_speed(paired: PairedAnswers) -> bool:
     """Return whether answers come whole, such as tool calls, so that only the speed of whole answers exists."""
     together = paired.burst_gap
-    sound = [pair for pair in paired.pairs if all(one.answer.fault is None for one in pair)]
-    without = sum(any(decode_rate(one.answer, together) is None for one in pair) for pair in sound)
+    sound = [pair for pair in paired.pairs if all(generation.answer.fault is None for generation in pair)]
+    without = sum(any(decode_rate(generation.answer, together) is None for generation in pair) for pair in sound)
     return without > paired.lost_limit * len(sound)
 
 

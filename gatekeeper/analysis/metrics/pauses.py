@@ -23,7 +23,7 @@ ANSWER_TOKENS = 32
 def sent_after_pauses(canaries: Sequence[Canary]) -> list[Canary]:
     """Return evenly picked canaries of a workload for this pass."""
     number = min(CANARIES, len(canaries))
-    return [canaries[at * len(canaries) // number] for at in range(number)]
+    return [canaries[index * len(canaries) // number] for index in range(number)]
 
 
 def warmed_delta(paired: PairedAnswers) -> Estimate | Missing:
@@ -31,30 +31,37 @@ def warmed_delta(paired: PairedAnswers) -> Estimate | Missing:
     if isinstance(paired.pauses, str):
         return Missing(paired.pauses)
     times = {
-        (arm, role): per_canary((one for one in successful(paired.pauses) if (one.arm, one.role) == (arm, role)), ttft)
+        (arm, role): per_canary(
+            (
+                generation
+                for generation in successful(paired.pauses)
+                if (generation.arm, generation.role) == (arm, role)
+            ),
+            ttft,
+        )
         for arm in ("plain", "candidate")
         for role in (Role.LOADED, Role.IDLE, Role.FOLLOWING)
     }
     before, warmed = times["plain", Role.IDLE], times["candidate", Role.FOLLOWING]
     ratios = {name: [median(warmed[name]) / median(before[name])] for name in warmed.keys() & before.keys()}
-    found = intervals.geometric_mean_ratio(ratios, paired.level)
-    if isinstance(found, Missing):
-        return found
-    shown = "; ".join(
+    ratio = intervals.geometric_mean_ratio(ratios, paired.level)
+    if isinstance(ratio, Missing):
+        return ratio
+    medians = "; ".join(
         f"{'plain' if arm == 'plain' else 'drafting'} {_medians(times, arm)}" for arm in ("plain", "candidate")
     )
     return Estimate(
-        found.center - 1,
-        found.lo - 1,
-        found.hi - 1,
-        found.n,
-        (f"median time to first token after a start, after a pause, right after a request: {shown}",),
-        confidence=found.confidence,
+        ratio.center - 1,
+        ratio.lo - 1,
+        ratio.hi - 1,
+        ratio.n,
+        (f"median time to first token after a start, after a pause, right after a request: {medians}",),
+        confidence=ratio.confidence,
         scope="population",
     )
 
 
 def _medians(times: dict[tuple[str, Role], dict[str, list[float]]], arm: str) -> str:
     roles = (Role.LOADED, Role.IDLE, Role.FOLLOWING)
-    pooled = [[time for mine in times[arm, role].values() for time in mine] for role in roles]
-    return ", ".join(show_seconds(median(one)) if one else "unknown" for one in pooled)
+    pooled = [[time for canary_times in times[arm, role].values() for time in canary_times] for role in roles]
+    return ", ".join(show_seconds(median(role_times)) if role_times else "unknown" for role_times in pooled)

@@ -14,9 +14,13 @@ def with_claimed_rounds(answers: Iterable[Generation]) -> tuple[Generation, ...]
     return tuple(map(_with_claimed_rounds, answers))
 
 
-def _with_claimed_rounds(one: Generation) -> Generation:
-    rounds = claimed_rounds(one.answer)
-    return one if rounds == one.answer.rounds else replace(one, answer=replace(one.answer, rounds=rounds))
+def _with_claimed_rounds(generation: Generation) -> Generation:
+    rounds = claimed_rounds(generation.answer)
+    return (
+        generation
+        if rounds == generation.answer.rounds
+        else replace(generation, answer=replace(generation.answer, rounds=rounds))
+    )
 
 
 def claimed_rounds(answer: Answer) -> Rounds | None:
@@ -31,16 +35,22 @@ def claimed_rounds(answer: Answer) -> Rounds | None:
         return None
     if rounds is None:
         rounds = max(0, (answer.output_tokens or 0) - claims.accepted)
-    tried, kept = claims.tried_by_position, claims.accepted_by_position
-    return Rounds(rounds, claims.drafted or 0, claims.accepted, tried if len(tried) == len(kept) else (), kept)
+    drafted_by_position, accepted_by_position = claims.tried_by_position, claims.accepted_by_position
+    return Rounds(
+        rounds,
+        claims.drafted or 0,
+        claims.accepted,
+        drafted_by_position if len(drafted_by_position) == len(accepted_by_position) else (),
+        accepted_by_position,
+    )
 
 
 def counted_or_claimed(answers: tuple[Generation, ...]) -> tuple[tuple[Generation, ...], bool]:
     """Return *answers* with the best counters there are, and whether these are the server's claims."""
-    if any(one.answer.rounds is not None for one in answers):
+    if any(generation.answer.rounds is not None for generation in answers):
         return answers, False
     claimed = with_claimed_rounds(answers)
-    return claimed, any(one.answer.rounds is not None for one in claimed)
+    return claimed, any(generation.answer.rounds is not None for generation in claimed)
 
 
 def labelled_as_claims(estimate: Estimate) -> Estimate:

@@ -39,28 +39,37 @@ def pass_delta(paired: PairedAnswers, kind: str | None) -> Estimate | Missing:
 def pass_marks(paired: PairedAnswers, kind: str | None) -> list[tuple[str, bool]]:
     """Return each canary with an expectation of a *kind* and whether its answer was right, for every answer."""
     paired = paired.words
-    wanted = _expecting(paired, kind)
-    return [(name, one) for name, many in _marks(paired, paired.answers).items() if name in wanted for one in many]
+    names = _expecting(paired, kind)
+    return [
+        (name, mark)
+        for name, answer_marks in _marks(paired, paired.answers).items()
+        if name in names
+        for mark in answer_marks
+    ]
 
 
-def pass_change(paired: PairedAnswers, kind: str | None, mine: Marks, other: Marks, where: str) -> Estimate | Missing:
+def pass_change(
+    paired: PairedAnswers, kind: str | None, now: Marks, reference: Marks, where: str
+) -> Estimate | Missing:
     """Compare two pass rates over the canaries of *paired*, by which answers of each were right."""
-    wanted, marks = _expecting(paired, kind), (mine, other)
-    if not wanted:
+    names, marks = _expecting(paired, kind), (now, reference)
+    if not names:
         return Missing("no canary of this workload has an expectation of this kind")
-    if (missing := _unanswered(wanted, mine.keys() & other.keys(), paired, where)) is not None:
+    if (missing := _unanswered(names, now.keys() & reference.keys(), paired, where)) is not None:
         return missing
-    both = {name: (fmean(mine[name]), fmean(other[name])) for name in wanted}
-    steady = all(len(set(seen[name])) == 1 for seen in marks for name in wanted)
+    rates = {name: (fmean(now[name]), fmean(reference[name])) for name in names}
+    steady = all(len(set(arm_marks[name])) == 1 for arm_marks in marks for name in names)
     if paired.greedy and steady and paired.frozen:
-        return fact(math.fsum(mine - plain for mine, plain in both.values()) / len(both), len(both))
-    return intervals.paired_pass_delta(both, paired.level)
+        return fact(
+            math.fsum(rate - reference_rate for rate, reference_rate in rates.values()) / len(rates), len(rates)
+        )
+    return intervals.paired_pass_delta(rates, paired.level)
 
 
 def pass_rate(paired: PairedAnswers, kind: str | None) -> Estimate | None:
     """Return the mean pass rate of the canaries with an expectation of a *kind*; of any kind where it is None."""
-    wanted = _expecting(paired, kind)
-    marks = [seen for name, seen in _marks(paired, paired.answers).items() if name in wanted]
+    names = _expecting(paired, kind)
+    marks = [canary_marks for name, canary_marks in _marks(paired, paired.answers).items() if name in names]
     if not marks:
         return None
     passed = math.fsum(map(fmean, marks))
@@ -70,25 +79,25 @@ def pass_rate(paired: PairedAnswers, kind: str | None) -> Estimate | None:
 
 
 def _expecting(paired: PairedAnswers, kind: str | None) -> set[str]:
-    return {name for name, one in paired.canaries.items() if one.expect and kind in {None, one.expect.kind}}
+    return {name for name, canary in paired.canaries.items() if canary.expect and kind in {None, canary.expect.kind}}
 
 
 def _marks(paired: PairedAnswers, answers: Iterable[Generation]) -> dict[str, list[bool]]:
     marks: dict[str, list[bool]] = defaultdict(list)
-    for one in answers:
-        if (right := grade(paired.canaries[one.canary], one.answer)) is not None:
-            marks[one.canary].append(right)
+    for generation in answers:
+        if (right := grade(paired.canaries[generation.canary], generation.answer)) is not None:
+            marks[generation.canary].append(right)
     return marks
 
 
 def _unanswered(
-    wanted: Collection[str], answered: Collection[str], paired: PairedAnswers, where: str = "both arms"
+    names: Collection[str], answered: Collection[str], paired: PairedAnswers, where: str = "both arms"
 ) -> Missing | None:
-    unseen = len(set(wanted) - set(answered))
-    if not unseen:
+    lacking = len(set(names) - set(answered))
+    if not lacking:
         return None
-    why = f"; {paired.not_forced}" if paired.not_forced else ""
-    return Missing(f"{unseen} of {len(wanted)} canaries were not answered in {where}{why}", len(wanted) - unseen)
+    reason = f"; {paired.not_forced}" if paired.not_forced else ""
+    return Missing(f"{lacking} of {len(names)} canaries were not answered in {where}{reason}", len(names) - lacking)
 
 
 def agreement(paired: PairedAnswers) -> Estimate | Missing:
@@ -126,11 +135,11 @@ def error_rate(paired: PairedAnswers) -> Estimate | Missing:
 
 def engaged(paired: PairedAnswers) -> Estimate | Missing:
     """Return the share of answers with drafted tokens; an answer of one token leaves nothing to draft."""
-    whole = successful(paired.answers)
-    long_enough = [one for one in whole if (one.answer.output_tokens or 0) > 1]
-    if all(_proposed(one.answer) is None for one in long_enough):
+    successes = successful(paired.answers)
+    long_enough = [generation for generation in successes if (generation.answer.output_tokens or 0) > 1]
+    if all(_proposed(generation.answer) is None for generation in long_enough):
         return _seen_in_bursts(paired)
-    failed = {one.canary for one in paired.answers} - {one.canary for one in whole}
+    failed = {generation.canary for generation in paired.answers} - {generation.canary for generation in successes}
     if failed and not paired.frozen:  # such a canary could be either
         return Missing(f"all answers of {len(failed)} canaries failed", len(long_enough))
     proposed = per_canary(long_enough, lambda answer: _proposed(answer) is True)
@@ -155,30 +164,37 @@ def _seen_in_bursts(paired: PairedAnswers) -> Estimate | Missing:
     That shows whether the draft was used at all, not how often.
     """
     together = paired.burst_gap
-    mine, plain = (
+    drafting, plain = (
         [
-            came_in_bursts(one.answer, together)
-            for one in successful(arm)
-            if (one.answer.output_tokens or 0) >= BURSTY_LENGTH
+            came_in_bursts(generation.answer, together)
+            for generation in successful(arm)
+            if (generation.answer.output_tokens or 0) >= BURSTY_LENGTH
         ]
         for arm in (paired.answers, paired.plain)
     )
-    counts = f"{sum(mine)} of {len(mine)} answers came in bursts, {sum(plain)} of {len(plain)} plain ones did"
-    if not mine or not plain or sum(mine) < BURSTS_SHOWN * len(mine) or sum(plain) > BURSTS_STRAY * len(plain):
+    counts = f"{sum(drafting)} of {len(drafting)} answers came in bursts, {sum(plain)} of {len(plain)} plain ones did"
+    if (
+        not drafting
+        or not plain
+        or sum(drafting) < BURSTS_SHOWN * len(drafting)
+        or sum(plain) > BURSTS_STRAY * len(plain)
+    ):
         return Missing(f"cannot determine whether the draft was used: no counters, {counts}")
     if not paired.frozen:
-        return Missing("cannot determine in which answers the draft was used: no counters", len(mine))
-    return fact(1.0, len(mine), f"without counters: {counts}")
+        return Missing("cannot determine in which answers the draft was used: no counters", len(drafting))
+    return fact(1.0, len(drafting), f"without counters: {counts}")
 
 
 def truncation(paired: PairedAnswers) -> Estimate | Missing:
     """Return the share of canaries that the draft cut short."""
-    mine, plain = (per_canary(successful(arm), _ending) for arm in (paired.answers, paired.plain))
+    drafting, plain = (per_canary(successful(arm), _ending) for arm in (paired.answers, paired.plain))
     cut = {
         canary: any(
-            _cut_short(one, baseline, greedy=paired.greedy) for one in set(endings) for baseline in set(plain[canary])
+            _cut_short(ending, baseline, greedy=paired.greedy)
+            for ending in set(endings)
+            for baseline in set(plain[canary])
         )
-        for canary, endings in mine.items()
+        for canary, endings in drafting.items()
         if canary in plain
     }
     if not cut:
@@ -193,8 +209,8 @@ def _ending(answer: Answer) -> tuple[bool, int | None]:
     return answer.finish in COMPLETE, answer.output_tokens
 
 
-def _cut_short(mine: tuple[bool, int | None], baseline: tuple[bool, int | None], *, greedy: bool) -> bool:
-    (complete, tokens), (baseline_complete, baseline_tokens) = mine, baseline
+def _cut_short(ending: tuple[bool, int | None], baseline: tuple[bool, int | None], *, greedy: bool) -> bool:
+    (complete, tokens), (baseline_complete, baseline_tokens) = ending, baseline
     if baseline_complete and not complete:
         return True
     if not greedy or tokens is None or baseline_tokens is None:
@@ -206,17 +222,19 @@ def _share_of_canaries(holds: Mapping[str, bool], paired: PairedAnswers, *notes:
     """Return the share of canaries for which something *holds*: counted, or bounded for all prompts like them."""
     if paired.frozen:
         return fact(fmean(holds.values()), len(holds), *notes)
-    return _noted(intervals.clustered_share({name: [held] for name, held in holds.items()}, paired.level), *notes)
+    return _noted(intervals.clustered_share({name: [mark] for name, mark in holds.items()}, paired.level), *notes)
 
 
-def _share_of_answers(marks: Mapping[str, Sequence[bool]], paired: PairedAnswers, what: str) -> Estimate | Missing:
+def _share_of_answers(
+    marks: Mapping[str, Sequence[bool]], paired: PairedAnswers, description: str
+) -> Estimate | Missing:
     """Return the share of marked answers: counted, or bounded for all prompts like them; *what* describes a mark."""
     if paired.frozen:
         count = sum(map(len, marks.values()))
         return fact(sum(map(sum, marks.values())) / count, count)
-    some = sum(any(seen) for seen in marks.values())
-    return _noted(intervals.clustered_share(marks, paired.level), f"{some} of {len(marks)} canaries {what}")
+    marked = sum(any(canary_marks) for canary_marks in marks.values())
+    return _noted(intervals.clustered_share(marks, paired.level), f"{marked} of {len(marks)} canaries {description}")
 
 
-def _noted(found: Estimate | Missing, *notes: str) -> Estimate | Missing:
-    return replace(found, notes=notes) if isinstance(found, Estimate) else found
+def _noted(share: Estimate | Missing, *notes: str) -> Estimate | Missing:
+    return replace(share, notes=notes) if isinstance(share, Estimate) else share

@@ -84,21 +84,27 @@ class TimedRounds:
 
 def plain_timing(plain: Iterable[Generation]) -> PlainTiming | Missing:
     """Return the timing of plain answers; Missing where it shows that rounds cannot be seen."""
-    whole = [one.answer for one in successful(plain) if not one.answer.rounds and one.answer.output_tokens]
-    gaps = np.concatenate([np.empty(0), *map(_gaps, whole)])
+    answers = [
+        generation.answer
+        for generation in successful(plain)
+        if not generation.answer.rounds and generation.answer.output_tokens
+    ]
+    gaps = np.concatenate([np.empty(0), *map(_gaps, answers)])
     if len(gaps) < LEAST_PLAIN:
         return Missing(
             f"plain decoding shows {len(gaps)} gaps; {LEAST_PLAIN} are needed to tell rounds from its timing"
         )
     gap = float(np.median(gaps))
     merged = int((gaps < SPLIT * gap).sum()) if gap > 0 else len(gaps)
-    tokens, chunks = (sum(column) for column in zip(*((_tokens(one), len(one.arrivals)) for one in whole), strict=True))
+    tokens, chunks = (
+        sum(column) for column in zip(*((_tokens(answer), len(answer.arrivals)) for answer in answers), strict=True)
+    )
     held_back = 1 - chunks / tokens
     if merged > MOST_MERGED * len(gaps) or held_back > MOST_HELD_BACK:
         joined = f"{100 * merged / len(gaps):.0f} % come together with the one before"
         inside = f"{100 * max(0.0, held_back):.0f} % inside another's chunk"
-        why = f"rounds {UNSEEN}: of plain decoding's tokens {joined}, {inside}"
-        return Missing(f"{why}, so the server buffers or this machine is busy", len(whole))
+        reason = f"rounds {UNSEEN}: of plain decoding's tokens {joined}, {inside}"
+        return Missing(f"{reason}, so the server buffers or this machine is busy", len(answers))
     return PlainTiming(gap, (merged + 3) / len(gaps), max(0.0, held_back))  # 3: the rule of three for none seen
 
 
@@ -203,28 +209,33 @@ def with_timed_rounds(paired: PairedAnswers) -> tuple[Sequence[tuple[Generation,
     plain = plain_timing(paired.plain)
     if isinstance(plain, Missing):
         return plain
-    found: list[tuple[Generation, TimedRounds, int | None]] = []
+    timed: list[tuple[Generation, TimedRounds, int | None]] = []
     refused: Counter[str] = Counter()
-    whole = successful(paired.answers)
-    for one in whole:
-        setting: dict[str, Any] = dict(one.setting)
+    generations = successful(paired.answers)
+    for generation in generations:
+        setting: dict[str, Any] = dict(generation.setting)
         drafted = setting.get("num_draft_tokens")
         if drafted == ADAPTIVE or (setting.get("draft_p_min") or 0) > 0 or setting.get("draft_n_min") is not None:
             drafted = None  # rounds of different lengths
-        rounds = timed_rounds(one.answer, plain, drafted)
+        rounds = timed_rounds(generation.answer, plain, drafted)
         if isinstance(rounds, str):
             refused[rounds] += 1
         else:
-            found.append((one, rounds, drafted))
-    if not found or sum(refused.values()) > MOST_REFUSED * len(whole):
-        why = refused.most_common(1)[0][0] if refused else "no answer was without a fault"
-        return Missing(f"the rounds of {sum(refused.values())} of {len(whole)} answers {UNSEEN}: {why}", len(found))
+            timed.append((generation, rounds, drafted))
+    if not timed or sum(refused.values()) > MOST_REFUSED * len(generations):
+        reason = refused.most_common(1)[0][0] if refused else "no answer was without a fault"
+        return Missing(
+            f"the rounds of {sum(refused.values())} of {len(generations)} answers {UNSEEN}: {reason}", len(timed)
+        )
     sets = [
-        tuple(_with(one, rounds.tokens, rounds.rounds, drafted) for one, rounds, drafted in found),
-        tuple(_with(one, rounds.tokens, rounds.most, drafted) for one, rounds, drafted in found),
-        tuple(_with(one, rounds.tokens + rounds.silent, rounds.least, drafted) for one, rounds, drafted in found),
+        tuple(_with(generation, rounds.tokens, rounds.rounds, drafted) for generation, rounds, drafted in timed),
+        tuple(_with(generation, rounds.tokens, rounds.most, drafted) for generation, rounds, drafted in timed),
+        tuple(
+            _with(generation, rounds.tokens + rounds.silent, rounds.least, drafted)
+            for generation, rounds, drafted in timed
+        ),
     ]
-    note = f"{TIMING_NOTE} of {len(found)} answers"
+    note = f"{TIMING_NOTE} of {len(timed)} answers"
     return sets, f"{note}; {sum(refused.values())} left out" if refused else note
 
 
@@ -234,30 +245,30 @@ def estimate_from_timing(name: str, paired: PairedAnswers) -> Estimate | Missing
     if isinstance(timed, Missing):
         return timed
     sets, note = timed
-    found = []
+    estimates = []
     for answers in sets:
-        seen = estimate(name, replace(paired, answers=answers, known={}))
-        if isinstance(seen, Missing):
-            return seen
-        found.append(seen)
-    return replace(_widened(found), notes=(*found[0].notes, note))
+        estimated = estimate(name, replace(paired, answers=answers, cache={}))
+        if isinstance(estimated, Missing):
+            return estimated
+        estimates.append(estimated)
+    return replace(_widened(estimates), notes=(*estimates[0].notes, note))
 
 
-def _widened(found: Sequence[Estimate]) -> Estimate:
+def _widened(estimates: Sequence[Estimate]) -> Estimate:
     """Return the first estimate with the outermost ends of all."""
-    others = [one.population for one in found if one.population is not None]
+    populations = [estimated.population for estimated in estimates if estimated.population is not None]
     return replace(
-        found[0],
-        lo=min(one.lo for one in found),
-        hi=max(one.hi for one in found),
-        population=_widened(others) if len(others) == len(found) else None,
+        estimates[0],
+        lo=min(estimated.lo for estimated in estimates),
+        hi=max(estimated.hi for estimated in estimates),
+        population=_widened(populations) if len(populations) == len(estimates) else None,
     )
 
 
-def _with(one: Generation, tokens: int, rounds: float, drafted: int | None) -> Generation:
+def _with(generation: Generation, tokens: int, rounds: float, drafted: int | None) -> Generation:
     """Return an answer with its inferred counters, in thousandths of a round so that rounding moves nothing."""
     scale = 1000
     accepted = max(0, scale * tokens - round(scale * rounds))
     proposed = max(accepted, round(scale * rounds) * drafted) if drafted is not None else 0
     counted = Rounds(round(scale * rounds), proposed, accepted)
-    return replace(one, answer=replace(one.answer, rounds=counted))
+    return replace(generation, answer=replace(generation.answer, rounds=counted))

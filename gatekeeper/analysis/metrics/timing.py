@@ -121,9 +121,9 @@ class TokenGaps:
 
 def bursts(answer: Answer, together_s: float) -> list[tuple[float, int | None]]:
     """Return (gap in seconds, tokens) of each burst but the first; a gap runs from start to start."""
-    found = gather_bursts([answer], together_s)
-    tokens = [None if one == UNKNOWN else one for one in found.tokens.tolist()]
-    return list(zip(found.gaps.tolist(), tokens, strict=True))
+    gathered = gather_bursts([answer], together_s)
+    tokens = [None if count == UNKNOWN else count for count in gathered.tokens.tolist()]
+    return list(zip(gathered.gaps.tolist(), tokens, strict=True))
 
 
 def longest_gap(answer: Answer, together_s: float) -> float | None:
@@ -136,29 +136,33 @@ def gather_bursts(answers: Sequence[Answer], together_s: float) -> Bursts:
 
     A round ends with the target's own token, the one that was not drafted.
     """
-    parts = (answers[at : at + AT_ONCE] for at in range(0, max(1, len(answers)), AT_ONCE))
-    found = [_gather([one.columns for one in part], together_s) for part in parts]
-    sizes, gaps, tokens = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    parts = (answers[start : start + AT_ONCE] for start in range(0, max(1, len(answers)), AT_ONCE))
+    columns = [_gather([answer.columns for answer in part], together_s) for part in parts]
+    sizes, gaps, tokens = (np.concatenate(column) for column in zip(*columns, strict=True))
     return Bursts(sizes, gaps, tokens)
 
 
 def _gather(answers: Sequence[Arrivals], together_s: float) -> tuple[Ints, Floats, Ints]:
-    lengths = np.array([len(one) for one in answers], dtype=np.int64)
-    some = [one for one in answers if len(one)]
-    if not some:
+    lengths = np.array([len(arrivals) for arrivals in answers], dtype=np.int64)
+    with_arrivals = [arrivals for arrivals in answers if len(arrivals)]
+    if not with_arrivals:
         return np.zeros(len(answers), np.int64), np.empty(0), np.empty(0, np.int64)
-    at = np.frombuffer(b"".join(one.at_ns for one in some), np.int64)
-    drafted = np.frombuffer(b"".join(one.drafted or bytes(len(one)) for one in some), np.uint8) == 1
-    counted = np.frombuffer(b"".join(one.tokens or _UNKNOWN * len(one) for one in some), np.int64)
-    first = np.zeros(len(at), dtype=bool)
+    times = np.frombuffer(b"".join(arrivals.at_ns for arrivals in with_arrivals), np.int64)
+    drafted = (
+        np.frombuffer(b"".join(arrivals.drafted or bytes(len(arrivals)) for arrivals in with_arrivals), np.uint8) == 1
+    )
+    counted = np.frombuffer(
+        b"".join(arrivals.tokens or _UNKNOWN * len(arrivals) for arrivals in with_arrivals), np.int64
+    )
+    first = np.zeros(len(times), dtype=bool)
     first[np.cumsum(lengths[lengths > 0])[:-1]] = first[0] = True
     begins = first.copy()
-    begins[1:] |= ~(drafted[:-1] | (np.diff(at) / 1e9 < together_s))
+    begins[1:] |= ~(drafted[:-1] | (np.diff(times) / 1e9 < together_s))
     starts = np.flatnonzero(begins)
     tokens = np.add.reduceat(counted, starts)
     tokens[np.logical_or.reduceat(counted == UNKNOWN, starts)] = UNKNOWN
     later = ~first[starts]
-    gaps = np.diff(at[starts], prepend=0)[later] / 1e9
+    gaps = np.diff(times[starts], prepend=0)[later] / 1e9
     sizes = np.zeros(len(answers), np.int64)
     sizes[lengths > 0] = np.add.reduceat(begins.astype(np.int64), np.flatnonzero(first)) - 1
     return sizes, gaps, tokens[later]

@@ -77,24 +77,24 @@ def ratio(treated: Moments, control: Moments, error: float) -> Estimate | Missin
     n = min(treated.n, control.n)
     if n < LEAST:
         return Missing(f"{n} answers in the smaller arm, {LEAST} needed", treated.n + control.n)
-    arms = [(one.centred(), one.n, one.sums / one.n) for one in (treated, control)]
+    arms = [(arm.centred(), arm.n, arm.sums / arm.n) for arm in (treated, control)]
     within = arms[0][0] + arms[1][0]
     slopes = np.linalg.pinv(within[:-1, :-1], rcond=1e-10, hermitian=True) @ within[:-1, -1]
     contrast = np.append(-slopes, 1.0)
     rank = int(np.linalg.matrix_rank(within[:-1, :-1], hermitian=True))
     spreads = []
     for moments, count, _ in arms:
-        left = max(0.0, float(contrast @ moments @ contrast))
+        residual = max(0.0, float(contrast @ moments @ contrast))
         freedom = count - 1 - rank * count / (treated.n + control.n)  # the slopes cost each arm its share
-        spreads.append((left / freedom, freedom, count))
+        spreads.append((residual / freedom, freedom, count))
     # A small arm has seen no rare slow answer yet: its spread counts for no less than that of the large one.
-    known = max(spreads, key=lambda one: one[2])[0]
-    parts = [(max(spread, known) / count, freedom) for spread, freedom, count in spreads]
+    spread_of_larger = max(spreads, key=lambda arm: arm[2])[0]
+    parts = [(max(spread, spread_of_larger) / count, freedom) for spread, freedom, count in spreads]
     variance = sum(part for part, _ in parts)
     center = float(contrast @ (arms[0][2] - arms[1][2]))
     if variance <= 0:
         return Missing("every answer is equally fast, so nothing can be bounded", treated.n + control.n)
-    freedom = variance**2 / sum(part**2 / own for part, own in parts)
+    freedom = variance**2 / sum(part**2 / own_freedom for part, own_freedom in parts)
     information = treated.n * control.n / (treated.n + control.n)
     half = math.sqrt(variance) * half_width(information, freedom, error)
     low, high = (math.exp(min(700.0, center + side * half)) for side in (-1, 1))
@@ -108,15 +108,15 @@ def half_width(information: float, freedom: float, error: float) -> float:
     return math.sqrt(freedom * (reached - 1) / (1 - reached * share)) if reached * share < 1 else math.inf
 
 
-def share(many: int, n: int, error: float) -> tuple[float, float]:
+def share(count: int, n: int, error: float) -> tuple[float, float]:
     """Bound a share after *many* of *n*, both sides together with *error*, at every moment."""
     if n == 0:
         return 0.0, 1.0
-    mixture = math.lgamma(many + 0.5) + math.lgamma(n - many + 0.5) - math.lgamma(n + 1) - math.log(math.pi)
+    mixture = math.lgamma(count + 0.5) + math.lgamma(n - count + 0.5) - math.lgamma(n + 1) - math.log(math.pi)
     limit = -math.log(error)
 
     def excluded(p: float) -> bool:
-        fit = (many * math.log(p) if many else 0.0) + ((n - many) * math.log1p(-p) if n - many else 0.0)
+        fit = (count * math.log(p) if count else 0.0) + ((n - count) * math.log1p(-p) if n - count else 0.0)
         return mixture - fit > limit
 
     def edge(inside: float, outside: float) -> float:
@@ -125,5 +125,5 @@ def share(many: int, n: int, error: float) -> tuple[float, float]:
             inside, outside = (inside, middle) if excluded(middle) else (middle, outside)
         return outside
 
-    center = min(max(many / n, 1e-12), 1 - 1e-12)
-    return 0.0 if many == 0 else edge(center, 1e-300), 1.0 if many == n else edge(center, 1 - 1e-16)
+    center = min(max(count / n, 1e-12), 1 - 1e-12)
+    return 0.0 if count == 0 else edge(center, 1e-300), 1.0 if count == n else edge(center, 1 - 1e-16)

@@ -54,8 +54,8 @@ def detect(units: Sequence[WeightedValue], bound: float, spread: float, evidence
     if reached < evidence:
         return None
     latest = units[begin:]
-    weight = math.fsum(one.weight for one in latest)
-    mean = math.fsum(one.value * one.weight for one in latest) / weight
+    weight = math.fsum(unit.weight for unit in latest)
+    mean = math.fsum(unit.value * unit.weight for unit in latest) / weight
     highest = min(mean + spread * math.sqrt(2 * evidence / weight), bound * (1 - 1e-6))
     return Fall(latest[0].at_ns, mean, highest, len(latest))
 

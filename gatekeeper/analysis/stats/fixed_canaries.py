@@ -31,12 +31,12 @@ def standard_error(owner: Ints, values: Floats, size: int, before: Floats | None
     mean = np.bincount(owner, values) / count
     squares = np.bincount(owner, (values - mean[owner]) ** 2)
     free = count - 1
-    if before is not None and (both := before[:, 0] > 0).sum() > 1:
-        shift = np.where(both, mean - before[:, 1], 0.0)
-        weight = np.where(both, 1 / (1 / count + 1 / np.maximum(before[:, 0], 1)), 0.0)
+    if before is not None and (repeated := before[:, 0] > 0).sum() > 1:
+        shift = np.where(repeated, mean - before[:, 1], 0.0)
+        weight = np.where(repeated, 1 / (1 / count + 1 / np.maximum(before[:, 0], 1)), 0.0)
         common = (weight * shift).sum() / weight.sum()
         squares = squares + weight * (shift - common) ** 2
-        free = free + both * (1 - 1 / both.sum())
+        free = free + repeated * (1 - 1 / repeated.sum())
     degrees = float(free.sum())
     if degrees < LEAST_DEGREES - 1e-9:
         return None
@@ -65,12 +65,12 @@ def geometric_mean(
     logs = np.log(np.array([ratio for _, ratio in ratios], dtype=np.float64))
     earlier = np.zeros((len(names), 2))
     for number, name in enumerate(names):
-        if seen := before.get(name):
-            earlier[number] = len(seen), math.fsum(map(math.log, seen)) / len(seen)
-    found = standard_error(owner, logs, size, earlier)
-    if found is None:
+        if ratios_before := before.get(name):
+            earlier[number] = len(ratios_before), math.fsum(map(math.log, ratios_before)) / len(ratios_before)
+    noise = standard_error(owner, logs, size, earlier)
+    if noise is None:
         return None
-    error, degrees = found
+    error, degrees = noise
     center = float((np.bincount(owner, logs) / np.bincount(owner)).mean())
     half = student_quantile(level, degrees) * error
     bounds = math.exp(center - half), math.exp(center + half)
@@ -87,17 +87,17 @@ def quantile(
     back as quantiles (Woodruff 1952), the widest of those at the quantile and at either bound. None where repeats are
     too few or a bound lies beyond all values.
     """
-    given = answers if isinstance(answers, WeightedValues) else WeightedValues.of(answers)
-    names, owner = _numbered(given.canaries)
+    columns = answers if isinstance(answers, WeightedValues) else WeightedValues.of(answers)
+    names, owner = _numbered(columns.canaries)
     count, m = np.bincount(owner), len(names)
-    order = np.argsort(given.values, kind="stable")
-    shares = (given.weights / np.repeat(count[owner], given.sizes))[order]
+    order = np.argsort(columns.values, kind="stable")
+    shares = (columns.weights / np.repeat(count[owner], columns.sizes))[order]
     total = shares.sum()
     np.cumsum(shares, out=shares)
     shares /= total
-    ordered = given.values[order]
+    ordered = columns.values[order]
     del order
-    sizes = given.sums()
+    sizes = columns.sums()
     typical = total / m
     # One canary more or less on the other side may always be unseen chance.
     least = math.sqrt(0.25 / (m * len(owner)))
@@ -108,17 +108,17 @@ def quantile(
         return float(ordered[min(int(np.searchsorted(shares, share - 1e-12)), len(ordered) - 1)])
 
     def far(counted: NDArray[np.bool_]) -> float | None:
-        below = given.sums(counted)
-        whole = (below / count[owner]).sum() / (typical * m)
-        found = standard_error(owner, (below - whole * sizes) / typical, size)
-        return None if found is None else student_quantile(level, found[1]) * math.hypot(found[0], least)
+        below = columns.sums(counted)
+        share_below = (below / count[owner]).sum() / (typical * m)
+        noise = standard_error(owner, (below - share_below * sizes) / typical, size)
+        return None if noise is None else student_quantile(level, noise[1]) * math.hypot(noise[0], least)
 
     center = at(q)
-    near = [far(given.values <= center), far(given.values < center)]
+    near = [far(columns.values <= center), far(columns.values < center)]
     if None in near:
         return None
-    widest = max(one for one in near if one is not None)
-    widest = max(widest, *(far(given.values <= at(q + side * widest)) or 0.0 for side in (-1, 1)))
+    widest = max(half for half in near if half is not None)
+    widest = max(widest, *(far(columns.values <= at(q + side * widest)) or 0.0 for side in (-1, 1)))
     lo, hi = at(q - widest), at(q + widest)
     if not (math.isfinite(lo) and math.isfinite(hi)):
         return None

@@ -37,8 +37,8 @@ def binomial_cdf(successes: int, trials: int, chance: float) -> float:
 
 def binomial_cdfs(trials: int, chance: float) -> list[float]:
     """Return P(X <= k) for every k from 0 to *trials*."""
-    found: list[float] = np.cumsum(_binomial(trials, chance)).tolist()
-    return found
+    below: list[float] = np.cumsum(_binomial(trials, chance)).tolist()
+    return below
 
 
 def _binomial(trials: int, chance: float) -> Floats:
@@ -153,7 +153,7 @@ def ratio_of_sums(pairs: Mapping[str, Sequence[Sequence[float]]], level: float, 
     n = len(pairs)
     if n < 5:
         return Missing(f"too few canaries in both arms: {n}, need 5", n)
-    table = np.array([[*mine, *plain] for _, (mine, plain) in sorted(pairs.items())], dtype=np.float64)
+    table = np.array([[*drafting, *plain] for _, (drafting, plain) in sorted(pairs.items())], dtype=np.float64)
     if not np.isfinite(table).all() or (table <= 0).any():
         return Missing("a sum is not a positive finite number", n)
 
@@ -184,10 +184,10 @@ class WeightedValues:
     @classmethod
     def of(cls, answers: Iterable[tuple[str, Sequence[tuple[float, float]]]]) -> "WeightedValues":
         """Return the (value, weight) pairs of answers, each given with its canary, in columns."""
-        kept = [(canary, pairs) for canary, pairs in answers if pairs]
-        columns = np.array([pair for _, pairs in kept for pair in pairs], dtype=np.float64).reshape(-1, 2)
-        sizes = np.array([len(pairs) for _, pairs in kept], dtype=np.int64)
-        return cls([canary for canary, _ in kept], sizes, columns[:, 0].copy(), columns[:, 1].copy())
+        with_pairs = [(canary, pairs) for canary, pairs in answers if pairs]
+        columns = np.array([pair for _, pairs in with_pairs for pair in pairs], dtype=np.float64).reshape(-1, 2)
+        sizes = np.array([len(pairs) for _, pairs in with_pairs], dtype=np.int64)
+        return cls([canary for canary, _ in with_pairs], sizes, columns[:, 0].copy(), columns[:, 1].copy())
 
     def sums(self, counted: NDArray[np.bool_] | None = None) -> Floats:
         """Return the weight of each answer, in all or in the values that are *counted*."""
@@ -205,28 +205,28 @@ def pooled_quantile(
     towards the tail, so the widest of those at the quantile, just below it and at either bound is taken. As many
     clusters are needed as independent samples: one value of each bounds the quantile, so the outermost values do.
     """
-    given = clusters if isinstance(clusters, WeightedValues) else WeightedValues.of(clusters.items())
-    names = sorted(set(given.canaries))
+    columns = clusters if isinstance(clusters, WeightedValues) else WeightedValues.of(clusters.items())
+    names = sorted(set(columns.canaries))
     n = len(names)
     need = samples_needed(q, level)
     if n < need:
         return _too_few_answers(n, need, level)
-    if not np.isfinite(given.values).all():
+    if not np.isfinite(columns.values).all():
         return Missing("a gap is not a finite number", n)
-    number = {name: at for at, name in enumerate(names)}
-    owner = np.array([number[name] for name in given.canaries])
-    sizes = np.bincount(owner, given.sums())
-    order = np.argsort(given.values)
-    cumulative = given.weights[order]
+    number = {name: index for index, name in enumerate(names)}
+    owner = np.array([number[name] for name in columns.canaries])
+    sizes = np.bincount(owner, columns.sums())
+    order = np.argsort(columns.values)
+    cumulative = columns.weights[order]
     np.cumsum(cumulative, out=cumulative)
-    values = given.values[order]
+    values = columns.values[order]
     del order
 
     def at(share: float) -> float:
         return float(values[min(int(np.searchsorted(cumulative, share * cumulative[-1])), len(values) - 1)])
 
     def error(beyond: float, *, itself: bool = True) -> float:
-        inside = np.bincount(owner, given.sums(given.values <= beyond if itself else given.values < beyond))
+        inside = np.bincount(owner, columns.sums(columns.values <= beyond if itself else columns.values < beyond))
         off = inside - sizes * (inside.sum() / cumulative[-1])
         return math.sqrt(n / (n - 1) * float((off**2).sum())) / float(cumulative[-1])
 
@@ -257,13 +257,13 @@ def clustered_share(marks: Mapping[str, Sequence[bool]], level: float) -> Estima
     Units alone are independent. A unit's own share is at least 1 where all of its marks are true, and 0 where none is:
     the exact bounds of these two counts hold for the mean share, however marks of a unit depend on each other.
     """
-    units = [seen for seen in marks.values() if seen]
+    units = [unit for unit in marks.values() if unit]
     n = len(units)
     if n == 0:
         return Missing("no canary was answered")
-    lo, _ = proportion_bounds(sum(sum(seen) == len(seen) for seen in units), n, level)
-    _, hi = proportion_bounds(sum(sum(seen) > 0 for seen in units), n, level)
-    return Estimate(math.fsum(sum(seen) / len(seen) for seen in units) / n, lo, hi, n, confidence=level)
+    lo, _ = proportion_bounds(sum(sum(unit) == len(unit) for unit in units), n, level)
+    _, hi = proportion_bounds(sum(sum(unit) > 0 for unit in units), n, level)
+    return Estimate(math.fsum(sum(unit) / len(unit) for unit in units) / n, lo, hi, n, confidence=level)
 
 
 def paired_pass_delta(pairs: Mapping[str, tuple[float, float]], level: float) -> Estimate | Missing:

@@ -45,17 +45,17 @@ class TimedLogs:
     before: Floats
 
     @classmethod
-    def of(cls, seen: Sequence[tuple[Hashable, float]], before: Sequence[tuple[Hashable, float]] = ()) -> "TimedLogs":
+    def of(cls, soak: Sequence[tuple[Hashable, float]], before: Sequence[tuple[Hashable, float]] = ()) -> "TimedLogs":
         """Return the series of (canary, log value) in the soak and before it; only canaries of the soak count."""
-        numbers = {name: at for at, name in enumerate(dict.fromkeys(name for name, _ in seen))}
-        kept = [(name, value) for name, value in before if name in numbers]
-        owners = [np.array([numbers[name] for name, _ in part], dtype=np.int64) for part in (seen, kept)]
-        logs = [np.array([value for _, value in part], dtype=np.float64) for part in (seen, kept)]
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(name for name, _ in soak))}
+        earlier = [(name, value) for name, value in before if name in numbers]
+        owners = [np.array([numbers[name] for name, _ in part], dtype=np.int64) for part in (soak, earlier)]
+        logs = [np.array([value for _, value in part], dtype=np.float64) for part in (soak, earlier)]
         return cls(owners[0], logs[0], owners[1], logs[1])
 
-    def less(self, other: "TimedLogs", share: float) -> "TimedLogs":
-        """Return what is left of these values without a *share* of those of the *other* arm."""
-        return replace(self, logs=self.logs - share * other.logs, before=self.before - share * other.before)
+    def less(self, plain: "TimedLogs", share: float) -> "TimedLogs":
+        """Return what is left of these values without a *share* of those of the *plain* arm."""
+        return replace(self, logs=self.logs - share * plain.logs, before=self.before - share * plain.before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +104,17 @@ def of_one_arm(series: TimedLogs, *, trend: bool = False) -> Lasting:
     return _pruned(weights, np.array(more), max(1, len(found[0][1][0][0])))
 
 
-def of_both_arms(mine: TimedLogs, plain: TimedLogs, *, trend: bool = False) -> Lasting:
+def of_both_arms(drafting: TimedLogs, plain: TimedLogs, *, trend: bool = False) -> Lasting:
     """Weigh how noise of a ratio may last, from each arm: that of the host hits both and cancels.
 
     What plain decoding's noise predicts of the other arm's is taken out of it. The rest shows what lasts in that arm
     alone, where plain decoding's own noise would hide it.
     """
-    apart, other = _apart(mine), _apart(plain)
-    both = float(other @ other)
-    share = min(1.0, max(0.0, float(apart @ other) / both)) if both > 0 else 0.0
-    own, theirs = of_one_arm(mine.less(plain, share), trend=trend), of_one_arm(plain, trend=trend)
-    return together(own, replace(theirs, more=(1 - share) ** 2 * theirs.more))
+    apart, plain_apart = _apart(drafting), _apart(plain)
+    plain_power = float(plain_apart @ plain_apart)
+    share = min(1.0, max(0.0, float(apart @ plain_apart) / plain_power)) if plain_power > 0 else 0.0
+    own_noise, plain_noise = of_one_arm(drafting.less(plain, share), trend=trend), of_one_arm(plain, trend=trend)
+    return together(own_noise, replace(plain_noise, more=(1 - share) ** 2 * plain_noise.more))
 
 
 def together(first: Lasting, second: Lasting) -> Lasting:
@@ -123,20 +123,20 @@ def together(first: Lasting, second: Lasting) -> Lasting:
     return _pruned(weights.ravel(), more.ravel(), first.degrees)
 
 
-def widened(found: Estimate, noise: Lasting) -> Estimate:
+def widened(estimate: Estimate, noise: Lasting) -> Estimate:
     """Return the estimate whose bounds, those for prompts like them too, allow for noise that lasts.
 
     It makes all answers faster or slower alike, so that it moves a mean and a quantile by the same factor.
     """
-    others = found.population and widened(found.population, noise)
-    if found.confidence is None or not 0 < found.center < math.inf or noise.likely <= 0:
-        return replace(found, population=others)
-    lo, hi = found.lo, found.hi
+    population = estimate.population and widened(estimate.population, noise)
+    if estimate.confidence is None or not 0 < estimate.center < math.inf or noise.likely <= 0:
+        return replace(estimate, population=population)
+    lo, hi = estimate.lo, estimate.hi
     if lo > 0:
-        lo = found.center * math.exp(-_wider(math.log(found.center / lo), found.confidence, noise))
+        lo = estimate.center * math.exp(-_wider(math.log(estimate.center / lo), estimate.confidence, noise))
     if hi < math.inf:
-        hi = found.center * math.exp(_wider(math.log(hi / found.center), found.confidence, noise))
-    return replace(found, lo=lo, hi=hi, population=others)
+        hi = estimate.center * math.exp(_wider(math.log(hi / estimate.center), estimate.confidence, noise))
+    return replace(estimate, lo=lo, hi=hi, population=population)
 
 
 def _wider(half: float, level: float, noise: Lasting) -> float:
@@ -160,8 +160,8 @@ def _wider(half: float, level: float, noise: Lasting) -> float:
 
 def _pruned(weights: Floats, more: Floats, degrees: int) -> Lasting:
     weights = weights / weights.sum()
-    kept = weights > NEGLIGIBLE
-    return Lasting(weights[kept] / weights[kept].sum(), more[kept], degrees)
+    relevant = weights > NEGLIGIBLE
+    return Lasting(weights[relevant] / weights[relevant].sum(), more[relevant], degrees)
 
 
 Parts = list[tuple[Floats, Floats]]
@@ -175,11 +175,11 @@ def _lengths(n: int) -> list[float]:
 def _exact(series: TimedLogs, trend: bool) -> list[tuple[float, Parts]] | None:
     owner, before = (part.tobytes() for part in (series.owner, series.before_owner))
     values = np.concatenate([series.logs, series.before])
-    found: list[tuple[float, Parts]] = [
+    sums: list[tuple[float, Parts]] = [
         (length, [((transform @ values) ** 2, variances)])
         for length, transform, variances in _sums(owner, before, trend)
     ]
-    return found if found and found[0][1][0][0].any() else None
+    return sums if sums and sums[0][1][0][0].any() else None
 
 
 @lru_cache(maxsize=8)
@@ -188,23 +188,23 @@ def _sums(owner_bytes: bytes, before_bytes: bytes, trend: bool) -> tuple[tuple[f
     owner, before = (np.frombuffer(part, np.int64) for part in (owner_bytes, before_bytes))
     n, m = len(owner), int(owner.max(initial=-1)) + 1
     number = np.arange(n + len(before))
-    known = np.zeros((len(number), m + 3))
-    known[number, np.concatenate([owner, before])] = 1
-    known[n:, m] = 1
-    known[n:, m + 1] = np.linspace(-1, 1, len(before))
+    effects = np.zeros((len(number), m + 3))
+    effects[number, np.concatenate([owner, before])] = 1
+    effects[n:, m] = 1
+    effects[n:, m + 1] = np.linspace(-1, 1, len(before))
     if trend:
-        known[:n, m + 2] = np.linspace(-1, 1, n)
-    left, sizes, _ = np.linalg.svd(known, full_matrices=True)
-    free = left[:, int((sizes > 1e-9 * sizes[0]).sum()) :]
+        effects[:n, m + 2] = np.linspace(-1, 1, n)
+    basis, sizes, _ = np.linalg.svd(effects, full_matrices=True)
+    free = basis[:, int((sizes > 1e-9 * sizes[0]).sum()) :]
     if free.shape[1] < LEAST:
         return ()
-    same = (number < n)[:, None] == (number < n)[None, :]
+    same_part = (number < n)[:, None] == (number < n)[None, :]
     steps = np.abs(number[:, None] - number[None, :])
-    found = []
+    sums = []
     for length in _lengths(n):
-        variances, turned = np.linalg.eigh(free.T @ np.where(same, (1 - 1 / length) ** steps, 0.0) @ free)
-        found.append((length, (free @ turned).T, variances))
-    return tuple(found)
+        variances, rotation = np.linalg.eigh(free.T @ np.where(same_part, (1 - 1 / length) ** steps, 0.0) @ free)
+        sums.append((length, (free @ rotation).T, variances))
+    return tuple(sums)
 
 
 def _apart(series: TimedLogs) -> Floats:
@@ -217,11 +217,11 @@ def _apart(series: TimedLogs) -> Floats:
             np.bincount(part, weights, minlength=m) / np.maximum(np.bincount(part, minlength=m), 1)
             for part, weights in ((series.owner, series.logs), (series.before_owner, series.before))
         )
-        both = np.bincount(series.before_owner, minlength=m) > 0
-        values[n:] += (first - then)[both].mean()
+        swept = np.bincount(series.before_owner, minlength=m) > 0
+        values[n:] += (first - then)[swept].mean()
     count, total = np.bincount(owner, minlength=m), np.bincount(owner, values, minlength=m)
-    others = (total[owner] - values) / np.maximum(count[owner] - 1, 1)
-    apart: Floats = values - np.where(count[owner] > 1, others, values.mean())
+    others_mean = (total[owner] - values) / np.maximum(count[owner] - 1, 1)
+    apart: Floats = values - np.where(count[owner] > 1, others_mean, values.mean())
     return apart
 
 
@@ -247,14 +247,14 @@ def _by_frequency(series: TimedLogs, trend: bool) -> list[tuple[float, Parts]] |
 def _cosines(values: Floats) -> Floats:
     """Return the squares of the orthonormal cosine transform, without the mean."""
     n = len(values)
-    turned = np.fft.rfft(np.concatenate([values, values[::-1]]))[1:n]
-    sums: Floats = (turned * np.exp(-0.5j * math.pi * np.arange(1, n) / n)).real
+    spectrum = np.fft.rfft(np.concatenate([values, values[::-1]]))[1:n]
+    sums: Floats = (spectrum * np.exp(-0.5j * math.pi * np.arange(1, n) / n)).real
     return sums**2 / (2 * n)
 
 
 def _lasting_power(count: int, size: int, length: float) -> Floats:
     """Return the spectrum of noise of that *length* in parts of *size* values, relative to independent noise."""
-    kept = 1 - 1 / length
+    persistence = 1 - 1 / length
     at = math.pi * np.arange(1, count + 1) / (count + 1) / size
-    power: Floats = (1 - kept**2) / (1 - 2 * kept * np.cos(at) + kept**2)
+    power: Floats = (1 - persistence**2) / (1 - 2 * persistence * np.cos(at) + persistence**2)
     return power

@@ -30,13 +30,13 @@ def ratio(now: Values, then: Values, level: float, size: int, *, logs: bool) -> 
     Where each run repeats its canaries, these are fixed and the two standard errors add up; else canaries are the
     sample, and Student's interval of their differences holds the noise of both runs, too.
     """
-    mine, other = _by_canary(now), _by_canary(then)
-    common = [name for name in mine if name in other]
+    now_by_canary, then_by_canary = _by_canary(now), _by_canary(then)
+    common = [name for name in now_by_canary if name in then_by_canary]
     n = len(common)
     if n < LEAST_CANARIES:
         return Missing(f"{n} canaries were answered in both runs, {LEAST_CANARIES} are needed", n)
-    before = [math.fsum(other[name]) / len(other[name]) for name in common]
-    after = [math.fsum(mine[name]) / len(mine[name]) for name in common]
+    before = [math.fsum(then_by_canary[name]) / len(then_by_canary[name]) for name in common]
+    after = [math.fsum(now_by_canary[name]) / len(now_by_canary[name]) for name in common]
     means = math.fsum(before) / n, math.fsum(after) / n
     if not logs and means[0] > 0 == means[1]:
         return Estimate(0.0, 0.0, 0.0, n, ("all values are zero now",), level, "frozen")
@@ -46,7 +46,7 @@ def ratio(now: Values, then: Values, level: float, size: int, *, logs: bool) -> 
     center = means[1] - means[0] if logs else math.log(means[1] / means[0])
     errors = [_error(values, common, size) for values in (then, now)]
     if None not in errors:
-        (first, degrees_1), (second, degrees_2) = (one for one in errors if one is not None)
+        (first, degrees_1), (second, degrees_2) = (noise for noise in errors if noise is not None)
         error, degrees = _together((first / scale[0], degrees_1), (second / scale[1], degrees_2))
         scope = "frozen"
     else:
@@ -54,15 +54,17 @@ def ratio(now: Values, then: Values, level: float, size: int, *, logs: bool) -> 
         error, degrees, scope = float(apart.std(ddof=1)) / math.sqrt(n), n - 1, "population"
     half = student_quantile(level, max(1, degrees)) * error
     bounds = math.exp(center - half), math.exp(center + half)
-    seen = Estimate(
+    estimate = Estimate(
         math.exp(center), *bounds, n, confidence=level, scope="frozen" if scope == "frozen" else "population"
     )
     noises = [
-        lasting.of_one_arm(lasting.TimedLogs.of([(name, value / by) for name, value in values if name in other]))
+        lasting.of_one_arm(
+            lasting.TimedLogs.of([(name, value / by) for name, value in values if name in then_by_canary])
+        )
         for values, by in zip((then, now), scale, strict=True)
     ]
-    seen = lasting.widened(seen, lasting.together(*noises))
-    return seen if n == size else _noted(seen, f"on the {n} of {size} canaries that both runs answered")
+    estimate = lasting.widened(estimate, lasting.together(*noises))
+    return estimate if n == size else _noted(estimate, f"on the {n} of {size} canaries that both runs answered")
 
 
 def apart(then: Estimate, now: Estimate, comparisons: int, scale: Callable[[float], float]) -> Estimate:
@@ -105,21 +107,21 @@ def better_or_worse(lo: float, hi: float, *, unchanged: float, higher_is_better:
     return "better" if (lo > unchanged) == higher_is_better else "worse"
 
 
-def _noted(seen: Estimate, note: str) -> Estimate:
-    return Estimate(seen.center, seen.lo, seen.hi, seen.n, (note,), seen.confidence, seen.scope)
+def _noted(estimate: Estimate, note: str) -> Estimate:
+    return Estimate(estimate.center, estimate.lo, estimate.hi, estimate.n, (note,), estimate.confidence, estimate.scope)
 
 
 def _by_canary(values: Values) -> Mapping[str, list[float]]:
-    out: dict[str, list[float]] = defaultdict(list)
+    groups: dict[str, list[float]] = defaultdict(list)
     for name, value in values:
-        out[name].append(value)
-    return out
+        groups[name].append(value)
+    return groups
 
 
 def _error(values: Values, common: Sequence[str], size: int) -> tuple[float, int] | None:
     """Return the standard error of one run's mean over the *common* canaries; None where repeats are too few."""
-    number = {name: at for at, name in enumerate(common)}
-    kept = [(number[name], value) for name, value in values if name in number]
-    owner = np.array([at for at, _ in kept], dtype=np.int64)
-    seen = np.array([value for _, value in kept], dtype=np.float64)
-    return fixed_canaries.standard_error(owner, seen, max(size, len(common)))
+    number = {name: index for index, name in enumerate(common)}
+    numbered = [(number[name], value) for name, value in values if name in number]
+    owner = np.array([index for index, _ in numbered], dtype=np.int64)
+    data = np.array([value for _, value in numbered], dtype=np.float64)
+    return fixed_canaries.standard_error(owner, data, max(size, len(common)))

@@ -86,24 +86,24 @@ def spending_errors(information: tuple[float, ...], spent: tuple[float, ...]) ->
     The recursion of Armitage, McPherson & Rowe (1969) over the Brownian motion of the score: looks are correlated by
     the *information* that they share, whatever decides how much is spent (Lan & DeMets 1989).
     """
-    found: list[float] = []
+    errors: list[float] = []
     grid, mass = np.zeros(1), np.ones(1)
     then, already = 0.0, 0.0
     for now, until in zip(information, spent, strict=True):
         share = until - already
         if share <= 0 or now <= then:
-            found.append(0.0)
+            errors.append(0.0)
             continue
         step, top = math.sqrt(now - then), GRID_DEVIATIONS * math.sqrt(now)
         edge = _edge(grid, mass, step, share, top)
-        found.append(_NORMAL.cdf(-edge / math.sqrt(now)))
+        errors.append(_NORMAL.cdf(-edge / math.sqrt(now)))
         below = np.linspace(-top, edge, GRID_POINTS)
         density = np.exp(-0.5 * ((below[:, None] - grid[None, :]) / step) ** 2) / (step * math.sqrt(2 * math.pi))
         weights = np.full(GRID_POINTS, below[1] - below[0])
         weights[[0, -1]] /= 2
         grid, mass = below, (density @ mass) * weights
         then, already = now, already + share
-    return tuple(found)
+    return tuple(errors)
 
 
 def _edge(grid: intervals.Floats, mass: intervals.Floats, step: float, share: float, top: float) -> float:
@@ -152,10 +152,10 @@ def intersected(before: Estimate | Missing | None, now: Estimate | Missing) -> E
     return replace(now, lo=lo, hi=hi) if lo <= hi else Missing(CONTRADICTION, now.n)
 
 
-def decide(seen: Estimate | Missing | None, bound: float) -> Decision:
+def decide(ratio: Estimate | Missing | None, bound: float) -> Decision:
     """Decide against *bound*: pass where the whole interval lies above it, fail where below, else continue."""
-    if not isinstance(seen, Estimate):
+    if not isinstance(ratio, Estimate):
         return "continue"
-    if seen.lo > bound:
+    if ratio.lo > bound:
         return "pass"
-    return "fail" if seen.hi < bound else "continue"
+    return "fail" if ratio.hi < bound else "continue"

@@ -50,13 +50,13 @@ LEAST_OF_PARTS = 0.9
 
 def estimates(host: HostSamples, *, tokens: int | None, level: float, seed: int) -> dict[str, Estimate | Missing]:
     """Return every host metric of one soak with *tokens* output tokens, None where that is unknown."""
-    found = {name: estimate(name, host) for name in (*_READ, *_POWERS)} | {
+    by_name = {name: estimate(name, host) for name in (*_READ, *_POWERS)} | {
         "throttle_time": throttle_time(host),
         "footprint_growth": _slope(host.series("subject_footprint"), level, seed),
         "energy_per_token": _energy(host, "package_power", tokens),
         "system_energy_per_token": _energy(host, "system_power", tokens),
     }
-    return {metric.name: found[metric.name] for metric in ALL if metric.host}
+    return {metric.name: by_name[metric.name] for metric in ALL if metric.host}
 
 
 def estimate(name: str, host: HostSamples) -> Estimate | Missing:
@@ -83,22 +83,22 @@ def memory_contradiction(host: HostSamples) -> str:
 def _headroom(headroom: Series) -> Estimate | Missing:
     """Return the lowest median of ten seconds, over all segments."""
     lows = [median for part in headroom.segments for median in medians(part, HEADROOM_WINDOW)]
-    return headroom.uncovered() or fact(min(lows), headroom.seen)
+    return headroom.uncovered() or fact(min(lows), headroom.count)
 
 
 def _pressure(level: Series) -> Estimate | Missing:
     """Return the longest continuous time of critical pressure in seconds."""
-    return level.uncovered() or fact(max(longest(part, at_least=CRITICAL) for part in level.segments), level.seen)
+    return level.uncovered() or fact(max(longest(part, at_least=CRITICAL) for part in level.segments), level.count)
 
 
 def _swap_growth(swap: Series) -> Estimate | Missing:
     """Return the sum of last minus first of each segment; 0 if swap ever fell, because then it is not a leak."""
     fell = not swap.uncovered() and decrease(swap)
-    return fact(0.0, swap.seen, "swap fell at least once") if fell else increase(swap)
+    return fact(0.0, swap.count, "swap fell at least once") if fell else increase(swap)
 
 
 def _peak(footprint: Series) -> Estimate | Missing:
-    return footprint.uncovered() or fact(float(footprint.values.max()), footprint.seen)
+    return footprint.uncovered() or fact(float(footprint.values.max()), footprint.count)
 
 
 def _slope(footprint: Series, level: float, seed: int) -> Estimate | Missing:
@@ -106,12 +106,12 @@ def _slope(footprint: Series, level: float, seed: int) -> Estimate | Missing:
     if missing := footprint.uncovered():
         return missing
     last = footprint.segments[-1]
-    found = slope(last.at.tolist(), last.values.tolist(), level=level, seed=seed)
-    return found or Missing(f"{footprint.name}: too few readings for a slope: {len(last.at)}", len(last.at))
+    footprint_slope = slope(last.at.tolist(), last.values.tolist(), level=level, seed=seed)
+    return footprint_slope or Missing(f"{footprint.name}: too few readings for a slope: {len(last.at)}", len(last.at))
 
 
 def _range(fan: Series) -> Estimate | Missing:
-    return fan.uncovered() or fact(float(fan.values.max() - fan.values.min()), fan.seen)
+    return fan.uncovered() or fact(float(fan.values.max() - fan.values.min()), fan.count)
 
 
 def _power(host: HostSamples, name: str) -> Estimate | Missing:
@@ -121,8 +121,8 @@ def _power(host: HostSamples, name: str) -> Estimate | Missing:
         return missing
     seconds = sum(power.lasts.tolist())
     if seconds <= 0:
-        return Missing("no time passed", power.seen)
-    return fact(_joules(power) / seconds, power.seen, *_power_notes(host, power))
+        return Missing("no time passed", power.count)
+    return fact(_joules(power) / seconds, power.count, *_power_notes(host, power))
 
 
 def _energy(host: HostSamples, name: str, tokens: int | None) -> Estimate | Missing:
@@ -131,7 +131,7 @@ def _energy(host: HostSamples, name: str, tokens: int | None) -> Estimate | Miss
         return missing
     if not tokens:
         return Missing("the number of output tokens is unknown" if tokens is None else "no tokens were generated")
-    return fact(_joules(power) / tokens, power.seen, *_power_notes(host, power))
+    return fact(_joules(power) / tokens, power.count, *_power_notes(host, power))
 
 
 def _unpowered(host: HostSamples, power: Series) -> Missing | None:
@@ -140,11 +140,11 @@ def _unpowered(host: HostSamples, power: Series) -> Missing | None:
     if host.rules < 2:
         return missing
     if missing:
-        others = " and ".join(_other_powers(host)) if power.name == "package_power" else ""
-        counters = f": {others} reads other powers, but one of the package's is missing, or 0 W under load"
-        return Missing(f"{missing.because}{counters if others else ''}", missing.n)
+        sources = " and ".join(_other_powers(host)) if power.name == "package_power" else ""
+        counters = f": {sources} reads other powers, but one of the package's is missing, or 0 W under load"
+        return Missing(f"{missing.because}{counters if sources else ''}", missing.n)
     if defect := next(_power_defects(host, power), ""):
-        return Missing(f"{power.name}: {defect}", power.seen)
+        return Missing(f"{power.name}: {defect}", power.count)
     return None
 
 
@@ -154,8 +154,8 @@ def _power_defects(host: HostSamples, power: Series) -> Iterator[str]:
         (power.values <= 0, "0 W, which no running machine draws: its counter does not work"),
         (power.values > MOST_WATTS, f"above {MOST_WATTS:g} W, which no computer draws"),
     ):
-        if wrong.sum() > (1 - COVERAGE) * power.seen:
-            yield f"{wrong.sum()} of {power.seen} readings by {power.source} are {words}"
+        if wrong.sum() > (1 - COVERAGE) * power.count:
+            yield f"{wrong.sum()} of {power.count} readings by {power.source} are {words}"
     parts = host.new_readings(power.name, power.source)
     still, every = sum(stuck(part, host.interval) for part in parts), sum(map(len, parts))
     if still > (1 - COVERAGE) * every:
@@ -168,11 +168,11 @@ def _power_defects(host: HostSamples, power: Series) -> Iterator[str]:
         if len(idle) >= MIN_IDLE_READINGS and middle <= ABOVE_IDLE * float(np.quantile(idle, 0.1)):
             yield f"{power.source} reads no more than while the GPU was idle"
     cpu = readings(host.columns, "cpu_power").of_source(power.source)
-    if power.name == "package_power" and np.sum(cpu == 0) > (1 - COVERAGE) * power.seen:
+    if power.name == "package_power" and np.sum(cpu == 0) > (1 - COVERAGE) * power.count:
         yield f"{power.source} reads 0 W for the CPU, so the package is the GPU alone"
-    known, values = _parts(host, power), readings(host.columns, power.name).of_source(power.source)
-    compared = np.isfinite(known) & np.isfinite(values)
-    lower = int(np.sum(values[compared] < LEAST_OF_PARTS * known[compared]))
+    parts_power, values = _parts(host, power), readings(host.columns, power.name).of_source(power.source)
+    compared = np.isfinite(parts_power) & np.isfinite(values)
+    lower = int(np.sum(values[compared] < LEAST_OF_PARTS * parts_power[compared]))
     # The package's parts are read at the same instant as itself, those of the system by another tool.
     if lower > ((1 - COVERAGE) if power.name == "package_power" else 0.5) * compared.sum():
         yield f"{lower} of {compared.sum()} readings by {power.source} are lower than those of a part of it"
@@ -180,11 +180,11 @@ def _power_defects(host: HostSamples, power: Series) -> Iterator[str]:
 
 def _powers_at(host: HostSamples, power: Series, *, busy: bool) -> Floats:
     """Return the readings of *power* while the GPU was *busy*, or idle: then those outside the soak, too."""
-    found = []
+    powers = []
     for columns in (host.columns,) if busy else (host.columns, HostColumns.of(host.outside)):
         active, values = readings(columns, "gpu_active").numbers, readings(columns, power.name).of_source(power.source)
-        found.append(values[(active >= BUSY if busy else active <= IDLE) & np.isfinite(values)])
-    return np.concatenate(found)
+        powers.append(values[(active >= BUSY if busy else active <= IDLE) & np.isfinite(values)])
+    return np.concatenate(powers)
 
 
 def _parts(host: HostSamples, power: Series) -> Floats:
@@ -192,8 +192,8 @@ def _parts(host: HostSamples, power: Series) -> Floats:
     if power.name == "system_power":
         return readings(host.columns, "package_power").numbers
     cpu, gpu = (readings(host.columns, name).of_source(power.source) for name in ("cpu_power", "gpu_power"))
-    both: Floats = np.where(np.isfinite(cpu) | np.isfinite(gpu), np.nan_to_num(cpu) + np.nan_to_num(gpu), np.nan)
-    return both
+    cpu_and_gpu: Floats = np.where(np.isfinite(cpu) | np.isfinite(gpu), np.nan_to_num(cpu) + np.nan_to_num(gpu), np.nan)
+    return cpu_and_gpu
 
 
 def _other_powers(host: HostSamples) -> list[str]:

@@ -43,7 +43,7 @@ def findings(
 
     Memory growth is reported only if it would use up the headroom within *horizon* seconds.
     """
-    found = (
+    problems = (
         *_machine(conditions),
         *_slept(host),
         *_power_supply(host, conditions),
@@ -52,7 +52,7 @@ def findings(
         *_background_jobs(host, conditions),
         *_memory_forecast(host, level, seed, horizon),
     )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(problems))
 
 
 def _machine(conditions: Conditions) -> Iterator[Finding]:
@@ -105,7 +105,7 @@ def _slept(host: HostSamples) -> Iterator[Finding]:
 
 def _texts(host: HostSamples, conditions: Conditions, name: str) -> list[str]:
     """Return the successive values of a text before, during and after the soak, without unknowns and repeats."""
-    known = [
+    texts = [
         str(value)
         for value in (
             *(facts.get(name) for facts in conditions[:1]),
@@ -114,7 +114,7 @@ def _texts(host: HostSamples, conditions: Conditions, name: str) -> list[str]:
         )
         if value is not None
     ]
-    return [value for place, value in enumerate(known) if place == 0 or known[place - 1] != value]
+    return [value for place, value in enumerate(texts) if place == 0 or texts[place - 1] != value]
 
 
 def _sampled_texts(host: HostSamples, name: str) -> Iterator[Any]:
@@ -184,9 +184,9 @@ def _contradictions(host: HostSamples) -> Iterator[Finding]:
 def _background_jobs(host: HostSamples, conditions: Conditions) -> Iterator[Finding]:
     cores = host.numbers("background_cpu")
     if cores and sum(cores) / len(cores) > BUSY_CORES:
-        named = sorted({name for facts in conditions for name in (facts.get("heavy_processes") or {})})
-        who = f": {', '.join(named)}" if named else ""
-        detail = f"background jobs of the system used {sum(cores) / len(cores):.2g} cores{who}"
+        names = sorted({name for facts in conditions for name in (facts.get("heavy_processes") or {})})
+        examples = f": {', '.join(names)}" if names else ""
+        detail = f"background jobs of the system used {sum(cores) / len(cores):.2g} cores{examples}"
         advice = "wait until Spotlight, photo analysis and Time Machine have finished"
         yield Finding("background_busy", "background_cpu", detail, advice)
 
@@ -195,8 +195,8 @@ def _memory_forecast(host: HostSamples, level: float, seed: int, horizon: float)
     """Yield when headroom would be used up, if a slope is proven positive: headroom left / slope, for each bound."""
     sampled = replace(host, spans=None)
     headroom = sampled.series("memory_headroom")
-    left = medians(headroom.segments[-1].last(10), HEADROOM_WINDOW)[0] if headroom.segments else 0.0
-    if left <= 0:
+    free = medians(headroom.segments[-1].last(10), HEADROOM_WINDOW)[0] if headroom.segments else 0.0
+    if free <= 0:
         return
     for name in ("memory_uncompressed_demand", "subject_footprint"):
         values = sampled.series(name)
@@ -206,11 +206,11 @@ def _memory_forecast(host: HostSamples, level: float, seed: int, horizon: float)
         growth = slope(last.at.tolist(), last.values.tolist(), level=level, seed=seed, rising=True)
         if growth is None or growth.lo <= 0:
             continue
-        center, soon, late = (left / rate for rate in (growth.center, growth.hi, growth.lo))
+        center, soon, late = (free / rate for rate in (growth.center, growth.hi, growth.lo))
         if soon > horizon:
             continue
         detail = (
-            f"{name} grows by {show(growth.center, 'B/s')}; at that rate the headroom of {show(left, 'B')} is used "
+            f"{name} grows by {show(growth.center, 'B/s')}; at that rate the headroom of {show(free, 'B')} is used "
             f"up in {show(center, 's')} ({show(soon, 's')} to {show(late, 's')})"
         )
         yield Finding("memory_exhaustion", name, detail, "find and fix the leak before you deploy")

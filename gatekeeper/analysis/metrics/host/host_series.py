@@ -57,7 +57,7 @@ class Series:
 
     name: str
     segments: tuple[Part, ...]
-    seen: int
+    count: int
     expected: int
     why: str
     """Why readings are missing."""
@@ -75,10 +75,10 @@ class Series:
 
     def uncovered(self) -> Missing | None:
         """Return why too little of the soak was measured; None where enough was."""
-        if self.seen and self.seen >= COVERAGE * self.expected:
+        if self.count and self.count >= COVERAGE * self.expected:
             return None
-        share = f"{self.seen} of {self.expected} expected samples, {percent(COVERAGE)} needed"
-        return Missing(f"{self.name}: {share}{f'; {self.why}' if self.why else ''}", self.seen)
+        share = f"{self.count} of {self.expected} expected samples, {percent(COVERAGE)} needed"
+        return Missing(f"{self.name}: {share}{f'; {self.why}' if self.why else ''}", self.count)
 
 
 def finite(reading: Reading | None) -> float | None:
@@ -103,39 +103,39 @@ class Readings:
 
     def of_source(self, source: str) -> Floats:
         """Return the numbers, NaN where they come from another source."""
-        mine = np.array([slot is not None and slot.source == source for slot in self.slots], dtype=bool)
-        return np.where(mine[self.layout], self.numbers, np.nan) if len(mine) else self.numbers
+        from_it = np.array([slot is not None and slot.source == source for slot in self.slots], dtype=bool)
+        return np.where(from_it[self.layout], self.numbers, np.nan) if len(from_it) else self.numbers
 
     def counted(self, label: Callable[[Any], str], *, finite: bool) -> Counter[str]:
         """Count the samples with a finite number, or those without, by the *label* of their slot, first seen first."""
         chosen = self.layout[np.isfinite(self.numbers) == finite]
         layouts, first, sizes = np.unique(chosen, return_index=True, return_counts=True)
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for at in np.argsort(first):
-            found[label(self.slots[layouts[at]])] += int(sizes[at])
-        return found
+            counts[label(self.slots[layouts[at]])] += int(sizes[at])
+        return counts
 
 
 def readings(columns: HostColumns, name: str) -> Readings:
     """Collect the readings of *name*."""
     layout, start = np.array(columns.layout, dtype=np.int64), np.array(columns.start, dtype=np.int64)
     every = np.frombuffer(columns.numbers, dtype=np.float64) if columns.numbers else np.empty(0)
-    slots = [one.get(name) for one in columns.layouts]
+    slots = [layout_slots.get(name) for layout_slots in columns.layouts]
     numbers, ages = np.full(len(layout), np.nan), np.full(len(layout), np.nan)
     for place, slot in enumerate(slots):
         if slot is not None and slot.number is not None and slot.status == "ok":
-            mine = layout == place
-            numbers[mine] = every[start[mine] + slot.number]
+            in_layout = layout == place
+            numbers[in_layout] = every[start[in_layout] + slot.number]
             if slot.age is not None:
-                ages[mine] = every[start[mine] + slot.age]
+                ages[in_layout] = every[start[in_layout] + slot.age]
     numbers[~np.isfinite(numbers)] = np.nan
     return Readings(numbers, slots, layout, ages)
 
 
 def host_numbers(columns: HostColumns, name: str) -> list[float]:
     """Return the finite readings of *name* from every source."""
-    found = readings(columns, name).numbers
-    finite: list[float] = found[np.isfinite(found)].tolist()
+    numbers = readings(columns, name).numbers
+    finite: list[float] = numbers[np.isfinite(numbers)].tolist()
     return finite
 
 
@@ -165,29 +165,29 @@ class HostSamples:
     """Whether plain decoding kept its speed throughout; None if unknown."""
     rules: int = RULES
     """Version of the rules: those of stored runs keep their values."""
-    known: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    cache: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
     """What was computed of the samples: several metrics and findings read the same series."""
 
     @property
     def columns(self) -> HostColumns:
         """Return the samples in columns."""
-        if "columns" not in self.known:
-            self.known["columns"] = HostColumns.of(self.samples)
-        return self.known["columns"]  # type: ignore[no-any-return]
+        if "columns" not in self.cache:
+            self.cache["columns"] = HostColumns.of(self.samples)
+        return self.cache["columns"]  # type: ignore[no-any-return]
 
     def segments(self) -> dict[int, Places]:
         """Return the places of each segment's samples, in the order they were taken."""
-        if "segments" not in self.known:
-            self.known["segments"] = by_segment(self.columns)
-        return self.known["segments"]  # type: ignore[no-any-return]
+        if "segments" not in self.cache:
+            self.cache["segments"] = by_segment(self.columns)
+        return self.cache["segments"]  # type: ignore[no-any-return]
 
     def _moments(self, segment: int) -> tuple[Floats, Floats]:
         """Return the seconds of a segment's samples, and the seconds that each stands for; most series share them."""
         key = "moments", segment
-        if key not in self.known:
+        if key not in self.cache:
             at = np.array(self.columns.at_ns, dtype=np.int64)[self.segments()[segment]] / 1e9
-            self.known[key] = at, np.append(np.diff(at), self.interval)
-        return self.known[key]  # type: ignore[no-any-return]
+            self.cache[key] = at, np.append(np.diff(at), self.interval)
+        return self.cache[key]  # type: ignore[no-any-return]
 
     def new_readings(self, name: str, source: str) -> list[Floats]:
         """Return the readings of *source*, by segment, without those that grew older since the sample before.
@@ -209,21 +209,21 @@ class HostSamples:
     def series(self, name: str) -> Series:
         """Collect the readings of *name* from the source with the most: two sources may measure different things."""
         key = name, self.spans is None
-        if key not in self.known:
-            self.known[key] = self._series(name)
-        return self.known[key]  # type: ignore[no-any-return]
+        if key not in self.cache:
+            self.cache[key] = self._series(name)
+        return self.cache[key]  # type: ignore[no-any-return]
 
     def _series(self, name: str) -> Series:
-        seen_all = readings(self.columns, name)
-        sources = seen_all.counted(lambda slot: slot.source, finite=True)
+        all_readings = readings(self.columns, name)
+        sources = all_readings.counted(lambda slot: slot.source, finite=True)
         source = sources.most_common(1)[0][0] if sources else ""
-        numbers = seen_all.of_source(source)
+        numbers = all_readings.of_source(source)
         at_ns = np.array(self.columns.at_ns, dtype=np.int64)
         due_ns = at_ns - np.array(self.columns.late_ns, dtype=np.int64)
         step = self.interval * 1e9
         groups = self.segments()
         segments: list[Part] = []
-        seen = expected = 0
+        covered = expected = 0
         for segment in sorted(groups.keys() | (self.spans or {}).keys()):
             taken = groups.get(segment, np.empty(0, dtype=np.intp))
             since_first = (due_ns[taken] - due_ns[taken[:1]]) / step
@@ -236,16 +236,16 @@ class HostSamples:
             # A burst of readings after a gap fills one place, not the gap.
             places = len(np.unique(np.round(since_first[good])))
             expected += due
-            seen += min(places, due)
+            covered += min(places, due)
             if good.any():
-                whole = self._moments(segment)
-                at, lasts = whole if good.all() else (column[good] for column in whole)
+                moments = self._moments(segment)
+                at, lasts = moments if good.all() else (column[good] for column in moments)
                 segments.append(Part(at, numbers[taken][good], lasts))
-        return Series(name, tuple(segments), seen, expected, _why(seen_all, sources), source)
+        return Series(name, tuple(segments), covered, expected, _why(all_readings, sources), source)
 
 
-def _why(found: Readings, sources: Counter[str]) -> str:
-    statuses = found.counted(missing_status, finite=False)
+def _why(all_readings: Readings, sources: Counter[str]) -> str:
+    statuses = all_readings.counted(missing_status, finite=False)
     parts = [f"{status} in {count}" for status, count in statuses.most_common()]
     if len(sources) > 1:
         parts.append("the source changed: " + ", ".join(sorted(sources)))
@@ -262,8 +262,8 @@ def increase(counter: Series) -> Estimate | Missing:
     if missing := counter.uncovered():
         return missing
     if fell := decrease(counter):
-        return Missing(f"{counter.name} {fell}", counter.seen)
-    return fact(moved(counter), counter.seen)
+        return Missing(f"{counter.name} {fell}", counter.count)
+    return fact(moved(counter), counter.count)
 
 
 def moved(counter: Series) -> float:
@@ -321,11 +321,11 @@ def medians(part: Part, window: float, *, least: int = 1) -> list[float]:
     first = np.arange(count)
     # A window never ends before one that began earlier, nor before itself.
     sizes = np.searchsorted(part.at, part.at[:count] + window - 1e-6, side="left") - first
-    found = np.full(count, np.nan)
+    window_medians = np.full(count, np.nan)
     for size in np.unique(sizes[sizes >= max(1, least)]):
-        mine = first[sizes == size]
+        of_size = first[sizes == size]
         windows = sliding_window_view(part.values, size)
-        for some in np.split(mine, range(CHUNK, len(mine), CHUNK)):
-            found[some] = np.median(windows[some], axis=1)
-    chosen: list[float] = found[sizes >= max(1, least)].tolist()
+        for chunk in np.split(of_size, range(CHUNK, len(of_size), CHUNK)):
+            window_medians[chunk] = np.median(windows[chunk], axis=1)
+    chosen: list[float] = window_medians[sizes >= max(1, least)].tolist()
     return chosen

@@ -109,7 +109,7 @@ def _by_sensors(host: HostSamples) -> Estimate | Missing:
         return _by_counter(host.series("throttle_total"), events)
     if missing := level.uncovered():
         return missing
-    return fact(float(sum(level.lasts[level.values >= THROTTLED].tolist())), level.seen)
+    return fact(float(sum(level.lasts[level.values >= THROTTLED].tolist())), level.count)
 
 
 def _by_counter(total: Series, events: Series) -> Estimate | Missing:
@@ -125,23 +125,23 @@ def _by_counter(total: Series, events: Series) -> Estimate | Missing:
 
 def contradictions(host: HostSamples) -> list[str]:
     """Return what contradicts a thermal level that was never raised."""
-    found = [f"{name} fell while the GPU was busy" for name in gpu_speed(host).fell]
+    signs = [f"{name} fell while the GPU was busy" for name in gpu_speed(host).fell]
     if host.baseline_held is False:
-        found.append("plain decoding changed its speed")
-    return found + _sensors_against(host)
+        signs.append("plain decoding changed its speed")
+    return signs + _sensors_against(host)
 
 
 def _sensors_against(host: HostSamples) -> list[str]:
     """Return which other thermal sensors contradict a level that was never raised."""
-    found = []
+    signs = []
     first, second = (readings(host.columns, f"thermal_level{end}").numbers for end in ("", "_powermetrics"))
-    both = np.isfinite(first) & np.isfinite(second)
-    differing = host.interval * int(np.sum(((first >= THROTTLED) != (second >= THROTTLED)) & both))
+    readable = np.isfinite(first) & np.isfinite(second)
+    differing = host.interval * int(np.sum(((first >= THROTTLED) != (second >= THROTTLED)) & readable))
     if differing > SENSOR_LAG:
-        found.append(f"notifyutil and powermetrics reported different thermal levels for {differing:.0f} s")
+        signs.append(f"notifyutil and powermetrics reported different thermal levels for {differing:.0f} s")
     if any(limit < 1.0 for limit in host.numbers("cpu_speed_limit")):
-        found.append("pmset reported a CPU speed limit")
-    return found
+        signs.append("pmset reported a CPU speed limit")
+    return signs
 
 
 def gpu_speed(host: HostSamples) -> GpuSpeed:
@@ -209,7 +209,7 @@ def _defects(host: HostSamples, name: str) -> Iterator[str]:
 
 def _idle(columns: HostColumns, name: str) -> Floats:
     """Return the readings of *name* while the GPU was idle."""
-    active, values = (readings(columns, one).numbers for one in ("gpu_active", name))
+    active, values = (readings(columns, sensor).numbers for sensor in ("gpu_active", name))
     return values[(active <= IDLE) & np.isfinite(values)]
 
 
@@ -218,11 +218,11 @@ def _busy(host: HostSamples, name: str) -> list[Part]:
 
     A busy GPU at 0 W or 0 Hz is a sensor that failed, so it did not fall either.
     """
-    active, values = (readings(host.columns, one).numbers for one in ("gpu_active", name))
+    active, values = (readings(host.columns, sensor).numbers for sensor in ("gpu_active", name))
     at = np.array(host.columns.at_ns, dtype=np.int64) / 1e9
     busy = (active >= BUSY) & (np.isfinite(values) if host.rules < 2 else values > 0)
-    parts = [places[busy[places]] for places in host.segments().values()]
-    return [Part(at[some], values[some], np.zeros(len(some))) for some in parts if len(some)]
+    places = [segment[busy[segment]] for segment in host.segments().values()]
+    return [Part(at[place], values[place], np.zeros(len(place))) for place in places if len(place)]
 
 
 def _blocks(part: Part) -> list[float]:
