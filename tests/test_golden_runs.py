@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import gatekeeper
-from tests.builders.place import Done, Place
+from tests.builders.project_folder import Done, ProjectFolder
 
 GOLDEN = Path(__file__).parent / "golden"
 ENDS = {
@@ -61,10 +61,10 @@ each_run = pytest.mark.parametrize("name", ENDS)
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def project(tmp_path: Path) -> ProjectFolder:
     for name in ENDS:
         shutil.copytree(GOLDEN / "runs" / name, tmp_path / name)
-    return Place(tmp_path, {})
+    return ProjectFolder(tmp_path, {})
 
 
 def expected(name: str, file: str) -> str:
@@ -155,8 +155,8 @@ def without_wording(name: str, value: Any) -> Any:
     return [without_wording(name, one) for one in value] if isinstance(value, list) else near(name, value)
 
 
-def judged(place: Place, name: str) -> Done:
-    return place.run("judge", name, "--json", code=ENDS[name][1])
+def judged(project: ProjectFolder, name: str) -> Done:
+    return project.run("judge", name, "--json", code=ENDS[name][1])
 
 
 def test_each_run_ends_as_its_folder_says() -> None:
@@ -171,21 +171,21 @@ def test_each_run_ends_as_its_folder_says() -> None:
 
 
 @each_run
-def test_judging_comes_to_the_same_conclusions(place: Place, name: str) -> None:
+def test_judging_comes_to_the_same_conclusions(project: ProjectFolder, name: str) -> None:
     """
     Judging a stored run gives the exit code, outcomes, settings, transitions and kinds of findings that it gave.
     """
-    document = judged(place, name).document
+    document = judged(project, name).document
 
     assert conclusions(json.loads(expected(name, "verdict.json"))) == conclusions(document)
 
 
 @each_run
-def test_judging_measures_the_same(place: Place, name: str) -> None:
+def test_judging_measures_the_same(project: ProjectFolder, name: str) -> None:
     """
     Every check has the metric, bound, threshold, outcome and unit that it had, and the figures that still compare.
     """
-    document = judged(place, name).document
+    document = judged(project, name).document
 
     stored = checks(name, json.loads(expected(name, "verdict.json")))
     wanted = [(owner, one | {key: near(name, one[key]) for key in FIGURES if key in one}) for owner, one in stored]
@@ -193,12 +193,12 @@ def test_judging_measures_the_same(place: Place, name: str) -> None:
 
 
 @each_run
-def test_the_junit_file_has_the_same_cases(place: Place, name: str) -> None:
+def test_the_junit_file_has_the_same_cases(project: ProjectFolder, name: str) -> None:
     """
     The JUnit file of a stored run has the same cases, and the same ones of them are failures and errors; where a
     workload was graded back, later versions add the objectives that failed while drafting.
     """
-    now = cases(place.run("report", name, "--format", "junit", code=0).out)
+    now = cases(project.run("report", name, "--format", "junit", code=0).out)
     if same_version(name, "gatekeeper"):
         assert cases(expected(name, "junit.xml")) == now
         return
@@ -209,11 +209,11 @@ def test_the_junit_file_has_the_same_cases(place: Place, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_POLICY)
-def test_the_policy_does_the_same(place: Place, name: str) -> None:
+def test_the_policy_does_the_same(project: ProjectFolder, name: str) -> None:
     """
     The policy made again from a stored run has the same routes, settings, guards and times; its wording may differ.
     """
-    made = policy_of(place.path / name, name)
+    made = policy_of(project.path / name, name)
 
     stored = tomllib.loads(expected(name, "policy.toml"))
     assert without_wording(name, stored) == without_wording(name, tomllib.loads(made))
@@ -221,7 +221,7 @@ def test_the_policy_does_the_same(place: Place, name: str) -> None:
 
 
 @each_run
-def test_the_same_version_writes_the_same_bytes(place: Place, name: str) -> None:
+def test_the_same_version_writes_the_same_bytes(project: ProjectFolder, name: str) -> None:
     """
     With the versions the run was made with, verdict, JUnit file and policy are the stored ones byte for byte.
     """
@@ -229,8 +229,8 @@ def test_the_same_version_writes_the_same_bytes(place: Place, name: str) -> None
         pytest.skip("another version of gatekeeper or numpy than the run was made with")
 
     written = {
-        "verdict.json": judged(place, name).out,
-        "junit.xml": place.run("report", name, "--format", "junit", code=0).out,
-    } | ({"policy.toml": policy_of(place.path / name, name)} if name in WITH_POLICY else {})
+        "verdict.json": judged(project, name).out,
+        "junit.xml": project.run("report", name, "--format", "junit", code=0).out,
+    } | ({"policy.toml": policy_of(project.path / name, name)} if name in WITH_POLICY else {})
 
     assert {file: expected(name, file) for file in written} == written

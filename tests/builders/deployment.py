@@ -17,7 +17,7 @@ from gatekeeper.core.manifest import File, sha256
 from gatekeeper.deploy.watch.config import WatchConfig
 from gatekeeper.deploy.watch.session import Session, open_session
 from tests.builders.manifest import manifest
-from tests.builders.place import canary_lines
+from tests.builders.project_folder import canary_lines
 
 WATCH = {
     "interval": 10.0,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders.github import put_on_path
-from tests.builders.place import ROOT, Done, Place
+from tests.builders.project_folder import ROOT, Done, ProjectFolder
 
 SCRIPT = ROOT / "soak" / "nightly.sh"
 GATEKEEPER = f'exec "{sys.executable}" -m gatekeeper "$@"'
@@ -20,29 +20,32 @@ GATEKEEPER = f'exec "{sys.executable}" -m gatekeeper "$@"'
 class Night:
     """Runs the script."""
 
-    place: Place
+    project: ProjectFolder
     interpreter: str = "bash"
 
     @classmethod
-    def lay_out(cls, place: Place, program: str = GATEKEEPER, interpreter: str = "bash") -> "Night":
-        """Copy the script into *place*; *program* is the shell line that is its gatekeeper."""
+    def lay_out(cls, project: ProjectFolder, program: str = GATEKEEPER, interpreter: str = "bash") -> "Night":
+        """Copy the script into *project*; *program* is the shell line that is its gatekeeper."""
         if shutil.which(interpreter) is None:
             pytest.skip(f"no {interpreter} to run the script")
-        (place.path / "a soak").mkdir()
-        shutil.copy(SCRIPT, place.path / "a soak")
-        path = put_on_path(place.path / "a bin", place.environment["PATH"], gatekeeper=program)
-        lock = str(place.path / "host lock")
-        return cls(Place(place.path, {**place.environment, "PATH": path, "GATEKEEPER_HOST_LOCK": lock}), interpreter)
+        (project.path / "a soak").mkdir()
+        shutil.copy(SCRIPT, project.path / "a soak")
+        path = put_on_path(project.path / "a bin", project.environment["PATH"], gatekeeper=program)
+        lock = str(project.path / "host lock")
+        return cls(
+            ProjectFolder(project.path, {**project.environment, "PATH": path, "GATEKEEPER_HOST_LOCK": lock}),
+            interpreter,
+        )
 
     @property
     def runs(self) -> Path:
-        return self.place.path / "all runs"
+        return self.project.path / "all runs"
 
     def start(self, *words: str, wrapped: Sequence[str] = ()) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [*wrapped, self.interpreter, "a soak/nightly.sh", "--runs", "all runs", *words],
-            cwd=self.place.path,
-            env=self.place.environment,
+            cwd=self.project.path,
+            env=self.project.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -57,7 +60,7 @@ class Night:
         return self.ended(self.start(*words, wrapped=wrapped))
 
     def held(self, file: str, *, after: int = 0) -> "Night":
-        return replace(self, place=self.place.held(file, after=after))
+        return replace(self, project=self.project.held(file, after=after))
 
     def written(self) -> list[str]:
         """Name the run directories."""

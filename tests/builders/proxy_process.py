@@ -20,7 +20,7 @@ import httpx2
 from bench import after_promotion
 from bench.after_promotion import until
 from gatekeeper.backends.process import free_port
-from tests.builders.place import ROOT
+from tests.builders.project_folder import ROOT
 
 CHAT = "/v1/chat/completions"
 ASKED = {"messages": [{"role": "user", "content": "tell a story of a calm stoat and a orchard."}]}

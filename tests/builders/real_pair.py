@@ -18,14 +18,14 @@ from gatekeeper.core.system.files import HashCache
 from gatekeeper.core.system.inputs import find_canaries
 from gatekeeper.core.system.run_directory import RunDirectory
 from tests.builders.deployment import policy_of, write_run
-from tests.builders.place import ROOT, Done, Place
+from tests.builders.project_folder import ROOT, Done, ProjectFolder
 
 LITTLE_SETTING = {"draft": "../models/little-draft", "num_draft_tokens": 3}
 
 
 def smoke(
-    place: Place, *, only: str | None = None, seconds: float = 6, tokens: int | None = None, **subject: Any
-) -> Place:
+    project: ProjectFolder, *, only: str | None = None, seconds: float = 6, tokens: int | None = None, **subject: Any
+) -> ProjectFolder:
     """Write the shipped smoke SLO with absolute paths; *subject* changes its [subject].
 
     With *only* one workload, which may then decode plainly, one draft length is swept. *tokens* limits the answers, for
@@ -41,7 +41,7 @@ def smoke(
         file = find_canaries(workload["canaries"], ROOT / "slos")
         if tokens is not None:
             canaries = (json.loads(line) | {"max_tokens": tokens} for line in file.read_text().splitlines())
-            file = place.path / file.name
+            file = project.path / file.name
             file.write_text("".join(json.dumps(one) + "\n" for one in canaries))
         workload["canaries"] = str(file)
     if only is not None:
@@ -49,8 +49,8 @@ def smoke(
         slo["sweep"] |= {"num_draft_tokens": [4]}
     slo["soak"] |= {"duration": f"{seconds} s"}
     slo["soak"].pop("max_duration", None)
-    place.write_slo(slo)
-    return place
+    project.write_slo(slo)
+    return project
 
 
 def promoted_run(
@@ -107,19 +107,19 @@ TIMES = {"throughput_ratio", "answer_throughput_ratio", "ttft_delta"}
 """The objectives on time; all others hold at any speed, and are demanded of every run."""
 
 
-def certified_as(place: Place, hoped: dict[str, str], *, slo: str | Path = "slo.toml") -> Done:
+def certified_as(project: ProjectFolder, hoped: dict[str, str], *, slo: str | Path = "slo.toml") -> Done:
     """Certify until the workloads end as *hoped*; repeat only a run that noise disturbed, at most ATTEMPTS times."""
     for _ in range(ATTEMPTS):
-        shutil.rmtree(place.path / "run", ignore_errors=True)
-        ran = place.run("certify", str(slo), "--out", "run")
-        verdict = place.verdict()
+        shutil.rmtree(project.path / "run", ignore_errors=True)
+        ran = project.run("certify", str(slo), "--out", "run")
+        verdict = project.verdict()
         checks = [one for work in verdict["workloads"] for one in work["checks"] if one["metric"] not in TIMES]
         assert len(hoped) <= len(checks)
         assert {"pass"} == {one["outcome"] for one in (*checks, *verdict["host_checks"])}, ran.out
         assert ran.code == verdict["exit_code"]
         if outcomes(verdict) == hoped:
             return ran
-        assert not quiet(place.path / "run"), f"on a quiet machine: {ran.out}"
+        assert not quiet(project.path / "run"), f"on a quiet machine: {ran.out}"
     pytest.fail(f"{ATTEMPTS} runs did not end as hoped, the last one so: {ran.out}")
 
 

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tests.builders.place import ROOT, Place, canary_lines
+from tests.builders.project_folder import ROOT, ProjectFolder, canary_lines
 
 Files = dict[str, bytes | None]
 """The content of a folder by path; None for a folder in it."""
@@ -23,14 +23,14 @@ PUBLISHED = (
 )
 
 
-def small(folder: Path) -> Place:
+def small(folder: Path) -> ProjectFolder:
     """Write the SLO of a run with few writes."""
     own = {"XDG_CACHE_HOME": str(folder / "cache"), "XDG_STATE_HOME": str(folder / "state")}
-    place = Place(folder, {**os.environ, **own, "PYTHONPATH": str(ROOT)})
+    project = ProjectFolder(folder, {**os.environ, **own, "PYTHONPATH": str(ROOT)})
     script = {"seed": 3, "token": "100 ms", "verify": "110 ms", "draft_token": {"heavy": "10 ms"}}
     (folder / "truth.json").write_text(json.dumps({**script, "canaries": {"easy-": {"acceptance": 0.9}}}))
     (folder / "easy.jsonl").write_text(canary_lines("easy", 5))
-    place.write_slo(
+    project.write_slo(
         {
             "schema": 1,
             "name": "small",
@@ -41,7 +41,7 @@ def small(folder: Path) -> Place:
             "objective": [{"metric": "throughput_ratio", "at_least": 1.16, "why": "it must pay"}],
         }
     )
-    return place
+    return project
 
 
 def stored(folder: Path) -> Files:

@@ -8,7 +8,7 @@ import pytest
 
 from gatekeeper.canaries.check_set import check
 from gatekeeper.core.errors import InputError
-from tests.builders.place import ROOT
+from tests.builders.project_folder import ROOT
 
 TOPICS = [
     "river",

@@ -20,7 +20,7 @@ from gatekeeper.canaries.traffic_log import records
 from gatekeeper.core import canary, toml_file
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.slo import Profile
-from tests.builders.place import ROOT
+from tests.builders.project_folder import ROOT
 
 LOGS = ROOT / "tests" / "faults" / "corpus" / "traffic"
 SHIPPED = ("chat", "code", "prose", "qa")

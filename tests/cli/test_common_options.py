@@ -9,17 +9,17 @@ import pytest
 
 from gatekeeper.cli import main
 from gatekeeper.cli.options import LazyCommand
-from tests.builders.place import ROOT, Place
+from tests.builders.project_folder import ROOT, ProjectFolder
 
 PROMOTED = ROOT / "tests" / "golden" / "runs" / "promoted"
 FAILED = ROOT / "tests" / "golden" / "runs" / "failed"
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProjectFolder:
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
-    return Place(tmp_path, {})
+    return ProjectFolder(tmp_path, {})
 
 
 def commands(group: click.Group, path: str = "") -> dict[str, click.Command]:
@@ -63,46 +63,46 @@ def test_every_command_stands_in_one_section_of_the_help() -> None:
     ("name", "begin"),
     [("x.html", "<!doctype html>"), ("x.xml", "<?xml"), ("x.json", "{"), ("x.md", "## "), ("x.txt", "golden")],
 )
-def test_the_extension_of_the_output_decides_the_format(place: Place, name: str, begin: str) -> None:
+def test_the_extension_of_the_output_decides_the_format(project: ProjectFolder, name: str, begin: str) -> None:
     """
     `report -o x.html` writes the page, and says so in one line on stdout; -q keeps silent.
     """
-    done = place.run("report", str(PROMOTED), "-o", name, code=0)
-    silent = place.run("report", str(PROMOTED), "-o", name, "-q", code=0)
+    done = project.run("report", str(PROMOTED), "-o", name, code=0)
+    silent = project.run("report", str(PROMOTED), "-o", name, "-q", code=0)
 
     assert (f"wrote {name}\n", "") == (done.out, silent.out)
-    assert (place.path / name).read_text().lower().startswith(begin.lower())
+    assert (project.path / name).read_text().lower().startswith(begin.lower())
 
 
-def test_a_named_format_goes_before_the_extension(place: Place) -> None:
+def test_a_named_format_goes_before_the_extension(project: ProjectFolder) -> None:
     """
     --format wins over the extension, and an extension that stands for no format of the command is code 2.
     """
-    place.run("report", str(PROMOTED), "--format", "json", "-o", "x.html", code=0)
-    refused = place.run("judge", str(PROMOTED), "-o", "x.xml", code=2)
+    project.run("report", str(PROMOTED), "--format", "json", "-o", "x.html", code=0)
+    refused = project.run("judge", str(PROMOTED), "-o", "x.xml", code=2)
 
-    assert "promoted" == json.loads((place.path / "x.html").read_text())["outcome"]
+    assert "promoted" == json.loads((project.path / "x.html").read_text())["outcome"]
     assert "its formats: text, json" in refused.err
-    assert not (place.path / "x.xml").exists()
+    assert not (project.path / "x.xml").exists()
 
 
-def test_an_output_keeps_the_exit_code_of_the_command(place: Place) -> None:
+def test_an_output_keeps_the_exit_code_of_the_command(project: ProjectFolder) -> None:
     """
     A verdict written to a file still ends with its own exit code; a file that cannot be written is code 4.
     """
-    done = place.run("judge", str(FAILED), "-o", "v.json")
-    nowhere = place.run("judge", str(FAILED), "-o", "no/folder/v.json", code=4)
+    done = project.run("judge", str(FAILED), "-o", "v.json")
+    nowhere = project.run("judge", str(FAILED), "-o", "no/folder/v.json", code=4)
 
-    assert done.code == json.loads((place.path / "v.json").read_text())["exit_code"] != 0
+    assert done.code == json.loads((project.path / "v.json").read_text())["exit_code"] != 0
     assert "cannot write no/folder/v.json" in nowhere.err
 
 
-def test_json_and_format_json_are_the_same(place: Place) -> None:
+def test_json_and_format_json_are_the_same(project: ProjectFolder) -> None:
     """
     --json is --format json in every command that has both.
     """
     for words in (("metrics",), ("judge", str(PROMOTED)), ("report", str(PROMOTED))):
-        assert place.run(*words, "--json").document == place.run(*words, "--format", "json").document
+        assert project.run(*words, "--json").document == project.run(*words, "--format", "json").document
 
 
 @pytest.mark.parametrize(
@@ -118,12 +118,12 @@ def test_json_and_format_json_are_the_same(place: Place) -> None:
         ("admit x.toml --run latest", "no run in the folder runs", "name the run's folder"),
     ],
 )
-def test_an_error_has_one_style(place: Place, words: str, message: str, hint: str) -> None:
+def test_an_error_has_one_style(project: ProjectFolder, words: str, message: str, hint: str) -> None:
     """
     Message and hint on stderr, whoever found the mistake; with --json one object on stdout says the same.
     """
-    plain = place.run(*words.split(), code=2)
-    told = place.run(*words.split(), "--json", code=2)
+    plain = project.run(*words.split(), code=2)
+    told = project.run(*words.split(), "--json", code=2)
 
     assert plain.err.startswith("gatekeeper: ")
     assert message in plain.err
@@ -145,60 +145,60 @@ def test_an_error_has_one_style(place: Place, words: str, message: str, hint: st
     ],
 )
 def test_errors_obey_the_colour_that_is_asked_for(
-    place: Place, environment: dict[str, str], words: tuple[str, ...], coloured: bool
+    project: ProjectFolder, environment: dict[str, str], words: tuple[str, ...], coloured: bool
 ) -> None:
     """
     NO_COLOR and FORCE_COLOR hold for errors too, and --color is stronger than both.
     """
-    done = Place(place.path, environment).run("plan", "no.toml", *words, code=2)
+    done = ProjectFolder(project.path, environment).run("plan", "no.toml", *words, code=2)
 
     assert coloured == ("\x1b[" in done.err)
 
 
-def test_latest_is_the_run_that_was_frozen_last(place: Place) -> None:
+def test_latest_is_the_run_that_was_frozen_last(project: ProjectFolder) -> None:
     """
     `latest` stands for the newest run in the folder runs, whatever its name; a folder of that name is itself.
     """
-    assert "no run in the folder runs" in place.run("judge", "latest", code=2).err
+    assert "no run in the folder runs" in project.run("judge", "latest", code=2).err
     for name in ("z-old", "a-new"):
-        shutil.copytree(PROMOTED, place.path / "runs" / name)
-    old = place.path / "runs" / "z-old" / "manifest.json"
+        shutil.copytree(PROMOTED, project.path / "runs" / name)
+    old = project.path / "runs" / "z-old" / "manifest.json"
     document = json.loads(old.read_text())
     old.write_text(json.dumps(document | {"frozen_at": "2020-01-01T00:00:00Z"}))
-    (place.path / "runs" / "broken").mkdir()
-    (place.path / "runs" / "broken" / "manifest.json").write_text("{")
+    (project.path / "runs" / "broken").mkdir()
+    (project.path / "runs" / "broken" / "manifest.json").write_text("{")
 
-    newest = place.run("judge", "latest", "--json", code=0).document
-    shutil.copytree(FAILED, place.path / "latest")
+    newest = project.run("judge", "latest", "--json", code=0).document
+    shutil.copytree(FAILED, project.path / "latest")
 
     assert "promoted" == newest["outcome"]
-    assert "promoted" != place.run("judge", "latest", "--json").document["outcome"]
+    assert "promoted" != project.run("judge", "latest", "--json").document["outcome"]
 
 
-def test_help_and_version_are_commands_as_well(place: Place) -> None:
+def test_help_and_version_are_commands_as_well(project: ProjectFolder) -> None:
     """
     `gatekeeper help remote certify` prints what `gatekeeper remote certify --help` does; `version` what -V does.
     """
     for words in ((), ("plan",), ("remote", "certify")):
-        shown = place.run("help", *words, code=0).out
-        assert shown == place.run(*words, "--help", code=0).out
-    assert place.run("--version", code=0).out == place.run("version", code=0).out
-    assert "did you mean 'plan'" in place.run("help", "plam", code=2).err
-    assert "has no commands" in place.run("help", "plan", "more", code=2).err
+        shown = project.run("help", *words, code=0).out
+        assert shown == project.run(*words, "--help", code=0).out
+    assert project.run("--version", code=0).out == project.run("version", code=0).out
+    assert "did you mean 'plan'" in project.run("help", "plam", code=2).err
+    assert "has no commands" in project.run("help", "plan", "more", code=2).err
 
 
 @pytest.mark.parametrize("written", ["60ms", "0.06", "0.06s"])
-def test_durations_are_read_alike(place: Place, written: str) -> None:
+def test_durations_are_read_alike(project: ProjectFolder, written: str) -> None:
     """
     A duration is a number with a unit in every option; a bare number is seconds.
     """
-    assert place.run("host", "--interval", written, "--json", code=0).document
+    assert project.run("host", "--interval", written, "--json", code=0).document
 
 
-def test_a_duration_of_another_unit_is_refused(place: Place) -> None:
+def test_a_duration_of_another_unit_is_refused(project: ProjectFolder) -> None:
     """
     A size is no duration: code 2 with the units that are.
     """
-    refused = place.run("host", "--interval", "60 MB", code=2)
+    refused = project.run("host", "--interval", "60 MB", code=2)
 
     assert "ms, s, min" in refused.err

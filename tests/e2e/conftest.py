@@ -11,29 +11,19 @@ from typing import Any
 
 import pytest
 
-from tests.builders.place import ROOT, Done, Place, canary_lines
+from tests.builders.project_folder import Done, ProjectFolder, canary_lines, project_folder
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    environment = {
-        **os.environ,
-        "HF_HUB_OFFLINE": "1",
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-        "XDG_STATE_HOME": str(tmp_path / "state"),
-        "PYTHONPATH": str(ROOT),
-        "COLUMNS": "100",
-    }
-    folder = tmp_path / "a place"  # a space, as in many a home folder
-    folder.mkdir()
-    return Place(folder, environment)
+def project(tmp_path: Path) -> ProjectFolder:
+    return project_folder(tmp_path)
 
 
 @pytest.fixture
-def scripted(place: Place) -> Callable[..., Place]:
+def scripted(project: ProjectFolder) -> Callable[..., ProjectFolder]:
     """Write an SLO for a scripted subject: `easy` drafts well, `hard` badly; both can be changed."""
 
-    def write(truth: Mapping[str, Any] | None = None, **changes: Any) -> Place:
+    def write(truth: Mapping[str, Any] | None = None, **changes: Any) -> ProjectFolder:
         subject = {
             "seed": 3,
             # Slow tokens: a soak of minutes is a hundred answers to judge, not a thousand.
@@ -44,9 +34,9 @@ def scripted(place: Place) -> Callable[..., Place]:
             "canaries": {"easy-": {"acceptance": 0.9}, "hard-": {"acceptance": 0.05}},
             **(truth or {}),
         }
-        (place.path / "truth.json").write_text(json.dumps(subject))
+        (project.path / "truth.json").write_text(json.dumps(subject))
         for prefix in ("easy", "hard"):
-            (place.path / f"{prefix}.jsonl").write_text(canary_lines(prefix, 12))
+            (project.path / f"{prefix}.jsonl").write_text(canary_lines(prefix, 12))
         slo = {
             "schema": 1,
             "name": "scripted",
@@ -65,8 +55,8 @@ def scripted(place: Place) -> Callable[..., Place]:
         }
         # A dozen pairs of unlike canaries look like a decay in one of a thousand steady soaks.
         slo["soak"] = {"sentinel_drift": 0.5, **slo["soak"]}
-        place.write_slo(slo)
-        return place
+        project.write_slo(slo)
+        return project
 
     return write
 

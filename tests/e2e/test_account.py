@@ -5,20 +5,20 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.builders.place import Place
+from tests.builders.project_folder import ProjectFolder
 
-Scripted = Callable[..., Place]
+Scripted = Callable[..., ProjectFolder]
 
 
 def test_the_cost_model_finds_the_scripts_own_costs(scripted: Scripted) -> None:
     """
     A verify pass of 110 ms and a draft step of 10 ms are read off the sweep, within the noise it was made with.
     """
-    place = scripted(sweep={"repeats": 1, "num_draft_tokens": [2, 4, 6], "default": {"num_draft_tokens": 4}})
+    project = scripted(sweep={"repeats": 1, "num_draft_tokens": [2, 4, 6], "default": {"num_draft_tokens": 4}})
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    models = [one["model"] for part in place.verdict()["workloads"] for one in part["choice"]["settings"]]
+    models = [one["model"] for part in project.verdict()["workloads"] for one in part["choice"]["settings"]]
     assert 3 <= len(models)
     assert all(abs(one["seconds"]["verify"] / 0.11 - 1) < 0.1 for one in models)
     assert all(abs(one["seconds"]["draft_step"] / 0.01 - 1) < 0.35 for one in models)
@@ -29,10 +29,10 @@ def test_acceptance_is_told_by_position(scripted: Scripted) -> None:
     """
     Where the chance of acceptance falls along a round, the soak's figures fall with it, one for each position.
     """
-    place = scripted({"acceptance": 0.95, "acceptance_falloff": 0.7, "canaries": {}})
-    place.run("soak", "slo.toml", "--set", "num_draft_tokens=3", "--out", "run", code=0)
+    project = scripted({"acceptance": 0.95, "acceptance_falloff": 0.7, "canaries": {}})
+    project.run("soak", "slo.toml", "--set", "num_draft_tokens=3", "--out", "run", code=0)
 
-    chances = place.verdict()["workloads"][0]["measured"]["acceptance_by_position"]
+    chances = project.verdict()["workloads"][0]["measured"]["acceptance_by_position"]
 
     assert [0.95, 0.665, 0.466] == pytest.approx(chances, abs=0.1)
 
@@ -41,12 +41,12 @@ def test_the_summary_explains_the_choice(scripted: Scripted) -> None:
     """
     The text report has a line for the cost model, one for the knobs, and one for what routing wins.
     """
-    place = scripted()
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project = scripted()
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    text = place.run("report", "run", "--format", "text", code=0).out
+    text = project.run("report", "run", "--format", "text", code=0).out
 
-    gain = place.verdict()["routing"]["gain"]
+    gain = project.verdict()["routing"]["gain"]
     assert "break-even" in text
     assert "% slower than 4 (" in text
     assert "routing is faster than the best single setting" in text
@@ -61,27 +61,27 @@ def test_what_routing_wins_is_told_of_combined_knobs_too(scripted: Scripted) -> 
     The best values of two knobs, combined, were not swept: a few canaries are asked at the end of the run, the gain has
     its interval, and judging again gives the same bytes.
     """
-    place = scripted(sweep=TWO_KNOBS)
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project = scripted(sweep=TWO_KNOBS)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    found = place.verdict()["routing"]
+    found = project.verdict()["routing"]
 
-    route = place.verdict()["workloads"][0]["setting"]
+    route = project.verdict()["workloads"][0]["setting"]
     assert {"draft": "light", "num_draft_tokens": 6} == route
     assert found["gain"]["lo"] > 1
     assert "routing is faster than the best single setting" == found["says"]
-    asked = (place.path / "run" / "routing.jsonl").read_text().splitlines()[:-1]
+    asked = (project.path / "run" / "routing.jsonl").read_text().splitlines()[:-1]
     assert {"route-0", "baseline"} <= {json.loads(line)["trial"] for line in asked}
-    assert place.run("judge", "run", "--json", code=0).out == (place.path / "run" / "verdict.json").read_text()
+    assert project.run("judge", "run", "--json", code=0).out == (project.path / "run" / "verdict.json").read_text()
 
 
 def test_a_sweep_alone_names_a_lying_server(scripted: Scripted) -> None:
     """
     Counters that do not add up are a finding of `sweep`, in its text and its document.
     """
-    place = scripted({"claims": {"accepted": 9.0}})
+    project = scripted({"claims": {"accepted": 9.0}})
 
-    found = place.run("sweep", "slo.toml", "--out", "run", "--json", code=0).document["findings"]
+    found = project.run("sweep", "slo.toml", "--out", "run", "--json", code=0).document["findings"]
 
     assert {"counter_lie"} == {one["kind"] for one in found}
     assert {"easy", "hard"} == {one["about"].partition(",")[0] for one in found}
@@ -91,16 +91,16 @@ def test_a_swept_concurrency_shows_where_the_sign_turns(scripted: Scripted) -> N
     """
     Plain decoding that batches overtakes a draft that queues between one stream and eight, and the report shows it.
     """
-    place = scripted(
+    project = scripted(
         {"batching": {"plain": 0.02, "candidate": 1.0}, "canaries": {}, "acceptance": 0.9},
         sweep={"repeats": 1, "num_draft_tokens": [4], "concurrency": [1, 8]},
         workload=[{"name": "easy", "canaries": "easy.jsonl"}],
     )
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    turned = place.verdict()["workloads"][0]["choice"]["concurrency"]
-    text = place.run("report", "run", "--format", "text").out
+    turned = project.verdict()["workloads"][0]["choice"]["concurrency"]
+    text = project.run("report", "run", "--format", "text").out
     assert [[1, 8]] == turned["turns"]
     assert [1, 8] == [one["concurrency"] for one in turned["by_concurrency"]]
     assert "concurrency: speculation is faster at concurrency 1, plain decoding is faster at 8" in text
@@ -110,8 +110,8 @@ def test_the_plan_shows_what_a_bound_implies(scripted: Scripted) -> None:
     """
     `plan` notes that 45 ms a token means 22.2 tok/s, and refuses nothing because of it.
     """
-    place = scripted(objective=[{"metric": "itl_p50", "at_most": "45 ms", "why": "a reader's pace"}])
+    project = scripted(objective=[{"metric": "itl_p50", "at_most": "45 ms", "why": "a reader's pace"}])
 
-    planned = place.run("plan", "slo.toml", code=0)
+    planned = project.run("plan", "slo.toml", code=0)
 
     assert "at least 22.2 tok/s" in planned.out

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders.place import Place
+from tests.builders.project_folder import ProjectFolder
 
 EASY = [{"name": "easy", "canaries": "easy.jsonl", "speculation": "optional"}]
 LOADS = {
@@ -28,7 +28,7 @@ LOADS = {
     ids=["shrinks under load", "grows under load"],
 )
 def test_a_length_that_follows_the_load(
-    scripted: Callable[..., Place], by_load: dict[str, int], length: object, said: str
+    scripted: Callable[..., ProjectFolder], by_load: dict[str, int], length: object, said: str
 ) -> None:
     """
     With 8 streams a long draft costs more than it saves. A server that then shortens it is as fast as the best fixed
@@ -37,21 +37,21 @@ def test_a_length_that_follows_the_load(
     as fast for one stream too, and is not.
     """
     truth: dict[str, Any] = {"adaptive": by_load, "batching": {"draft_token": 0.05}}
-    place = scripted(truth, workload=EASY, sweep=LOADS)
+    project = scripted(truth, workload=EASY, sweep=LOADS)
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    (workload,) = place.verdict()["workloads"]
+    (workload,) = project.verdict()["workloads"]
     choice = workload["choice"]
     (compared,) = choice["adaptive"]
     # For one stream both are alike: on a busy machine one may be proven a hundredth faster.
     assert re.search(said, choice["because"])
     assert length == choice["setting"]["num_draft_tokens"] == workload["setting"]["num_draft_tokens"]
     assert ("default", length == "adaptive") == (compared["against"], compared["chosen"])
-    written = tomllib.loads((place.path / "run" / "policy.toml").read_text())
+    written = tomllib.loads((project.path / "run" / "policy.toml").read_text())
     (route,) = written["route"]
     assert (length, 8 if length == "adaptive" else 1) == (
         route["setting"]["num_draft_tokens"],
         route["max_concurrency"],
     )
-    assert place.verdict() == place.run("judge", "run", "--json", code=0).document
+    assert project.verdict() == project.run("judge", "run", "--json", code=0).document

@@ -25,11 +25,10 @@ from gatekeeper.core.text import json_text
 from gatekeeper.deploy.signing.sign import BUNDLE
 from gatekeeper.report.attestation import certificate
 from gatekeeper.run import verify
-from tests.builders.place import Place
-from tests.e2e.conftest import place as place_in
+from tests.builders.project_folder import ProjectFolder, project_folder
 from tests.e2e.conftest import scripted as scripted_in
 
-Scripted = Callable[..., Place]
+Scripted = Callable[..., ProjectFolder]
 CERTIFIED = {
     "soak": {"duration": "600 s"},
     # A scripted subject lives in its own time, the first of January 2026; the gate lives in ours.
@@ -40,19 +39,19 @@ needs_ssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-k
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     """One certified run, made once; tests work on copies of it."""
-    place: Place = place_in.__wrapped__(tmp_path_factory.mktemp("admit"))  # type: ignore[attr-defined]
-    scripted_in.__wrapped__(place)(**CERTIFIED)  # type: ignore[attr-defined]
-    place.run("certify", "slo.toml", "--out", "runs/run-1", "--quiet", code=0)
-    return place
+    project = project_folder(tmp_path_factory.mktemp("admit"))
+    scripted_in.__wrapped__(project)(**CERTIFIED)  # type: ignore[attr-defined]
+    project.run("certify", "slo.toml", "--out", "runs/run-1", "--quiet", code=0)
+    return project
 
 
 @pytest.fixture
-def certified(made: Place, tmp_path: Path) -> Place:
-    folder = tmp_path / "b place"
+def certified(made: ProjectFolder, tmp_path: Path) -> ProjectFolder:
+    folder = tmp_path / "b project"
     shutil.copytree(made.path, folder)
-    return Place(folder, made.environment)
+    return ProjectFolder(folder, made.environment)
 
 
 def rewrite_checksums(run: Path) -> None:
@@ -66,8 +65,8 @@ def edit(path: Path, before: str, after: str) -> None:
     path.write_text(text.replace(before, after, 1))
 
 
-def admit(place: Place, *words: str, run: str = "runs/run-1") -> tuple[int, str, dict[str, Any]]:
-    done = place.run("admit", "slo.toml", "--run", run, "--json", *words)
+def admit(project: ProjectFolder, *words: str, run: str = "runs/run-1") -> tuple[int, str, dict[str, Any]]:
+    done = project.run("admit", "slo.toml", "--run", run, "--json", *words)
     return done.code, done.document["reason"], done.document
 
 
@@ -79,7 +78,7 @@ def key_pair(folder: Path, name: str, who: str = "deploy@example.com") -> tuple[
     return key, allowed
 
 
-def test_a_passing_run_is_admitted(certified: Place) -> None:
+def test_a_passing_run_is_admitted(certified: ProjectFolder) -> None:
     """
     A finished run of this SLO is admitted, with the policy to deploy and every check that passed.
     """
@@ -92,7 +91,7 @@ def test_a_passing_run_is_admitted(certified: Place) -> None:
     assert names == [one["check"] for one in document["checks"]]
 
 
-def test_the_first_line_is_the_answer(certified: Place) -> None:
+def test_the_first_line_is_the_answer(certified: ProjectFolder) -> None:
     """
     The first line is the reason, the second the next step.
     """
@@ -108,16 +107,16 @@ def test_a_failed_objective_is_refused(scripted: Scripted) -> None:
     """
     If the newest matching run failed an objective, the exit code is 1 and the reason names the workload.
     """
-    place = scripted(workload=[{"name": "hard", "canaries": "hard.jsonl"}], **CERTIFIED)
-    place.run("certify", "slo.toml", "--out", "runs/run-1", code=1)
+    project = scripted(workload=[{"name": "hard", "canaries": "hard.jsonl"}], **CERTIFIED)
+    project.run("certify", "slo.toml", "--out", "runs/run-1", code=1)
 
-    code, reason, document = admit(place)
+    code, reason, document = admit(project)
 
     assert (1, "broken_promise") == (code, reason)
     assert document["because"].startswith("hard: graded back")
 
 
-def test_the_newest_run_decides(certified: Place) -> None:
+def test_the_newest_run_decides(certified: ProjectFolder) -> None:
     """
     A newer, unfinished run of the same subject is no proof, and hides the older one, which --run can still choose.
     """
@@ -132,7 +131,7 @@ def test_the_newest_run_decides(certified: Place) -> None:
     assert 0 == admit(certified)[0]
 
 
-def test_admit_says_how_many_tries_did_not_pass(certified: Place) -> None:
+def test_admit_says_how_many_tries_did_not_pass(certified: ProjectFolder) -> None:
     """
     A finished run of the same SLO and artifacts that did not pass is counted beside the one that is admitted.
     """
@@ -148,7 +147,7 @@ def test_admit_says_how_many_tries_did_not_pass(certified: Place) -> None:
     assert {"finished": 2, "not_passed": 1, "at_least": False} == admitted.document["tries"]
 
 
-def test_runs_of_another_slo_are_passed_over(certified: Place) -> None:
+def test_runs_of_another_slo_are_passed_over(certified: ProjectFolder) -> None:
     """
     In a folder of runs only those of this SLO are considered; other folders are ignored.
     """
@@ -163,7 +162,7 @@ def test_runs_of_another_slo_are_passed_over(certified: Place) -> None:
     assert ["runs/run-1"] == [one["run"] for one in found["passed_over"]]
 
 
-def test_another_slo_is_refused_and_a_comment_is_not(certified: Place) -> None:
+def test_another_slo_is_refused_and_a_comment_is_not(certified: ProjectFolder) -> None:
     """
     The SLO must be the one that was certified; a comment or the layout of the file does not matter.
     """
@@ -179,7 +178,7 @@ def test_another_slo_is_refused_and_a_comment_is_not(certified: Place) -> None:
     assert "the run is of the SLO 'scripted'" == admit(certified)[2]["because"]
 
 
-def test_other_inputs_are_refused(certified: Place) -> None:
+def test_other_inputs_are_refused(certified: ProjectFolder) -> None:
     """
     Other canaries, or another system behind the same name, are refused.
     """
@@ -196,21 +195,21 @@ def test_an_expired_run_is_refused(scripted: Scripted) -> None:
     """
     A run is valid for as long as its SLO allows, and `--max-age` never extends that.
     """
-    place = scripted(soak={"duration": "600 s"})  # valid for 30 days of a January that is over
-    place.run("certify", "slo.toml", "--out", "runs/run-1", code=0)
+    project = scripted(soak={"duration": "600 s"})  # valid for 30 days of a January that is over
+    project.run("certify", "slo.toml", "--out", "runs/run-1", code=0)
 
-    assert [(3, "expired")] * 2 == [admit(place)[:2], admit(place, "--max-age", "3650d")[:2]]
+    assert [(3, "expired")] * 2 == [admit(project)[:2], admit(project, "--max-age", "3650d")[:2]]
 
 
 def test_a_demo_is_admitted_only_on_request(scripted: Scripted) -> None:
     """
     A soak shorter than 600 s is a demo; `--grade demo` admits it, and its certificate's result is WARNED.
     """
-    place = scripted(**{**CERTIFIED, "soak": {"duration": "150 s"}})
-    place.run("certify", "slo.toml", "--out", "runs/run-1", code=0)
+    project = scripted(**{**CERTIFIED, "soak": {"duration": "150 s"}})
+    project.run("certify", "slo.toml", "--out", "runs/run-1", code=0)
 
-    certificate = json.loads((place.path / "runs" / "run-1" / "certificate.intoto.json").read_text())
-    assert [(3, "demo"), (0, "admitted")] == [admit(place)[:2], admit(place, "--grade", "demo")[:2]]
+    certificate = json.loads((project.path / "runs" / "run-1" / "certificate.intoto.json").read_text())
+    assert [(3, "demo"), (0, "admitted")] == [admit(project)[:2], admit(project, "--grade", "demo")[:2]]
     assert "WARNED" == certificate["predicate"]["result"]
 
 
@@ -218,20 +217,20 @@ def test_another_host_is_refused(scripted: Scripted) -> None:
     """
     The run's host must match the SLO's [host], even if the doubts were removed from the manifest.
     """
-    place = scripted(host={"chip": "Apple M9"}, **CERTIFIED)
-    place.run("certify", "slo.toml", "--out", "runs/run-1", code=3)
-    honest = admit(place)
-    run = place.path / "runs" / "run-1"
+    project = scripted(host={"chip": "Apple M9"}, **CERTIFIED)
+    project.run("certify", "slo.toml", "--out", "runs/run-1", code=3)
+    honest = admit(project)
+    run = project.path / "runs" / "run-1"
     manifest = json.loads((run / "manifest.json").read_text())
     (run / "manifest.json").write_text(json.dumps({**manifest, "doubts": []}))
     shutil.copy(run / "verdict.json", run / "old.json")
-    (run / "verdict.json").write_text(place.run("judge", str(run), "--json").out)
+    (run / "verdict.json").write_text(project.run("judge", str(run), "--json").out)
     (run / "old.json").unlink()
     rewrite_checksums(run)
-    (run / "verdict.json").write_text(place.run("judge", str(run), "--json").out)
+    (run / "verdict.json").write_text(project.run("judge", str(run), "--json").out)
     rewrite_checksums(run)
 
-    edited = admit(place)
+    edited = admit(project)
 
     assert [(3, "other_host")] * 2 == [honest[:2], edited[:2]]
     assert "the SLO is for" in edited[2]["because"]
@@ -244,22 +243,22 @@ def test_an_unproven_run_is_refused(scripted: Scripted) -> None:
     objective = {"metric": "throughput_ratio", "at_least": 2.7, "why": "inside the interval"}
     one = [{"name": "easy", "canaries": "easy.jsonl"}]
     # At 95 % one run in twenty would decide about a bound inside the interval.
-    place = scripted(
+    project = scripted(
         objective=[objective],
         workload=one,
         confidence=0.9999,
         sweep={"repeats": 1, "num_draft_tokens": [4]},
         soak={"duration": "600 s", "max_duration": "600 s"},
     )
-    place.run("certify", "slo.toml", "--out", "runs/run-1", code=3)
+    project.run("certify", "slo.toml", "--out", "runs/run-1", code=3)
 
-    code, reason, document = admit(place)
+    code, reason, document = admit(project)
 
     assert (3, "unproven") == (code, reason)
     assert document["because"].startswith("easy: throughput_ratio")
 
 
-def test_one_byte_of_any_file_is_noticed(certified: Place) -> None:
+def test_one_byte_of_any_file_is_noticed(certified: ProjectFolder) -> None:
     """
     One changed byte in any file that SHA256SUMS lists is refused.
     """
@@ -297,7 +296,9 @@ def test_one_byte_of_any_file_is_noticed(certified: Place) -> None:
     ],
     ids=["figure", "record", "route", "expiry", "result", "workload"],
 )
-def test_new_checksums_do_not_hide_a_change(certified: Place, file: str, before: str, after: str, because: str) -> None:
+def test_new_checksums_do_not_hide_a_change(
+    certified: ProjectFolder, file: str, before: str, after: str, because: str
+) -> None:
     """
     Verdict, policy and certificate are derived again; one that differs is refused although its checksum matches.
     """
@@ -315,9 +316,9 @@ def test_a_run_is_not_made_younger_by_its_policy(scripted: Scripted) -> None:
     """
     A later `issued`, with all that depends on it rewritten, extends nothing: the time is that of the records.
     """
-    place = scripted(soak={"duration": "600 s"})
-    place.run("certify", "slo.toml", "--out", "runs/run-1", code=0)
-    run = place.path / "runs" / "run-1"
+    project = scripted(soak={"duration": "600 s"})
+    project.run("certify", "slo.toml", "--out", "runs/run-1", code=0)
+    run = project.path / "runs" / "run-1"
     policy = tomllib.loads((run / "policy.toml").read_text())
     before = (policy["issued"], policy["expires"])
     after = ("2100-01-01T00:00:00.000000Z", "2100-01-31T00:00:00.000000Z")
@@ -334,12 +335,12 @@ def test_a_run_is_not_made_younger_by_its_policy(scripted: Scripted) -> None:
     (run / "certificate.intoto.json").write_text(json.dumps(certificate, indent=1, ensure_ascii=False) + "\n")
     rewrite_checksums(run)
 
-    assert (3, "not_yet_valid") == admit(place)[:2]
+    assert (3, "not_yet_valid") == admit(project)[:2]
 
 
 @pytest.mark.parametrize(("change", "refused"), [({}, False), ({"speculation": False}, True)])
 def test_a_policy_from_before_there_was_a_watch_still_holds(
-    certified: Place, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], *, refused: bool
+    certified: ProjectFolder, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], *, refused: bool
 ) -> None:
     """
     If another version wrote the run, its guards may differ; the routes may not.
@@ -366,7 +367,9 @@ def test_a_policy_from_before_there_was_a_watch_still_holds(
         assert policy == verify.check_published(known).policy
 
 
-def test_an_edited_policy_of_another_version_is_noticed(certified: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edited_policy_of_another_version_is_noticed(
+    certified: ProjectFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     The guards of another version cannot be derived again, but its certificate holds the policy's digest: a guard that
     was loosened afterwards is noticed, with old or new checksums.
@@ -385,7 +388,7 @@ def test_an_edited_policy_of_another_version_is_noticed(certified: Place, monkey
     assert "certificate.intoto.json describes another run" in with_checksums[2]["because"]
 
 
-def test_a_copied_certificate_is_refused(certified: Place) -> None:
+def test_a_copied_certificate_is_refused(certified: ProjectFolder) -> None:
     """
     The certificate of another run, even a signed one, is refused.
     """
@@ -401,7 +404,7 @@ def test_a_copied_certificate_is_refused(certified: Place) -> None:
     assert "describes another run" in document["because"]
 
 
-def test_a_newer_schema_is_no_proof(certified: Place) -> None:
+def test_a_newer_schema_is_no_proof(certified: ProjectFolder) -> None:
     """
     A run that a newer gatekeeper wrote is refused with the advice to update, and it counts as the newest.
     """
@@ -420,7 +423,7 @@ def test_a_newer_schema_is_no_proof(certified: Place) -> None:
 @pytest.mark.parametrize(
     "lost", ["manifest.json", "verdict.json", "policy.toml", "certificate.intoto.json", "soak-1.jsonl"]
 )
-def test_a_lost_file_is_no_proof(certified: Place, lost: str) -> None:
+def test_a_lost_file_is_no_proof(certified: ProjectFolder, lost: str) -> None:
     """
     A run that lost a file is never admitted, with old or new checksums.
     """
@@ -433,7 +436,7 @@ def test_a_lost_file_is_no_proof(certified: Place, lost: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["manifest.json", *(f"inputs/{one}" for one in KEPT_INPUTS)])
-def test_a_file_that_is_no_text_is_damage(certified: Place, name: str) -> None:
+def test_a_file_that_is_no_text_is_damage(certified: ProjectFolder, name: str) -> None:
     """
     A byte that is not UTF-8 in a run's file is no proof and no bug, for every command that reads it.
     """
@@ -448,7 +451,7 @@ def test_a_file_that_is_no_text_is_damage(certified: Place, name: str) -> None:
     assert ["damaged" in one.err + one.out for one in found] == [True, True, True]
 
 
-def test_a_record_file_added_later_is_noticed(certified: Place) -> None:
+def test_a_record_file_added_later_is_noticed(certified: ProjectFolder) -> None:
     """
     An added soak is refused; added notes, or the Finder's own files, are not.
     """
@@ -461,7 +464,7 @@ def test_a_record_file_added_later_is_noticed(certified: Place) -> None:
     assert ((0, "admitted"), (3, "tampered")) == (noted, admit(certified)[:2])
 
 
-def test_a_soak_alone_promotes_nothing(certified: Place) -> None:
+def test_a_soak_alone_promotes_nothing(certified: ProjectFolder) -> None:
     """
     A soak of a setting that no sweep chose is not admitted.
     """
@@ -486,14 +489,14 @@ def test_a_soak_alone_promotes_nothing(certified: Place) -> None:
         (("--run", "runs/run-1", "--issuer", "https://ci.example.org"), "--signed-by IDENTITY --issuer URL"),
     ],
 )
-def test_a_wrong_command_line_is_code_2(certified: Place, words: tuple[str, ...], message: str) -> None:
+def test_a_wrong_command_line_is_code_2(certified: ProjectFolder, words: tuple[str, ...], message: str) -> None:
     """
     A wrong option is code 2, not code 3.
     """
     assert message in certified.run("admit", "slo.toml", *words, code=2).err
 
 
-def test_an_empty_folder_is_no_proof(certified: Place) -> None:
+def test_an_empty_folder_is_no_proof(certified: ProjectFolder) -> None:
     """
     No run at all is code 3: absence is never good news.
     """
@@ -505,7 +508,7 @@ def test_an_empty_folder_is_no_proof(certified: Place) -> None:
 
 
 @needs_ssh
-def test_a_signed_run_is_admitted_by_its_signer(certified: Place) -> None:
+def test_a_signed_run_is_admitted_by_its_signer(certified: ProjectFolder) -> None:
     """
     `sign` signs the certificate with a real key, and `--signed-by` names the signer.
     """
@@ -529,7 +532,7 @@ def test_a_signed_run_is_admitted_by_its_signer(certified: Place) -> None:
 
 
 @needs_ssh
-def test_another_signer_or_signature_is_refused(certified: Place) -> None:
+def test_another_signer_or_signature_is_refused(certified: ProjectFolder) -> None:
     """
     A key that is not allowed, a signature for another purpose or content, and a damaged one count as unsigned.
     """
@@ -577,7 +580,7 @@ def cosign(run: Path, *words: str) -> None:
     assert "Verified OK" in ran.stderr, ran.stderr
 
 
-def test_a_key_file_signs_a_bundle_that_others_verify(certified: Place) -> None:
+def test_a_key_file_signs_a_bundle_that_others_verify(certified: ProjectFolder) -> None:
     """
     `sign` with a PEM key makes a bundle with a DSSE envelope of the in-toto Statement: its bytes and its signature over
     the pre-authentication encoding are what the specification says, and admit accepts it by the public key alone.
@@ -604,7 +607,7 @@ def test_a_key_file_signs_a_bundle_that_others_verify(certified: Place) -> None:
     assert taken[2]["signed_by"].startswith("key.pub.pem: key ")
 
 
-def test_the_identity_of_a_job_signs(certified: Place) -> None:
+def test_the_identity_of_a_job_signs(certified: ProjectFolder) -> None:
     """
     `sign --keyless` signs at Sigstore by the identity of the CI job; admit verifies it offline and accepts this
     identity of this issuer alone. A bundle that says the same of another policy is not taken.
@@ -617,7 +620,7 @@ def test_the_identity_of_a_job_signs(certified: Place) -> None:
     in_job = {**certified.environment, "GITLAB_CI": "true", "SIGSTORE_ID_TOKEN": token(identity, issuer)}
     with local_sigstore(certified.path) as sigstore:
         words = ("sign", "runs/run-1", "--keyless", "--trust-config", str(sigstore.trust_config))
-        Place(certified.path, in_job).run(*words, code=0)
+        ProjectFolder(certified.path, in_job).run(*words, code=0)
     by = ("--trusted-root", str(sigstore.trusted_root), "--issuer", issuer, "--signed-by")
 
     taken, refused = admit(certified, *by, identity), admit(certified, *by, f"{identity}-2")
@@ -637,7 +640,7 @@ def test_the_identity_of_a_job_signs(certified: Place) -> None:
     assert "other.json does not sign the certificate of this run" in attached.err
 
 
-def test_admit_shows_who_made_each_step(certified: Place) -> None:
+def test_admit_shows_who_made_each_step(certified: ProjectFolder) -> None:
     """
     The four steps are in-toto links, each takes what the one before made, and admit says who made them and where; a
     changed link is tampering, with new checksums too.
@@ -661,7 +664,7 @@ def test_admit_shows_who_made_each_step(certified: Place) -> None:
 
 
 @needs_ssh
-def test_a_tampered_run_is_not_signed(certified: Place) -> None:
+def test_a_tampered_run_is_not_signed(certified: ProjectFolder) -> None:
     """
     A run whose verdict does not match its records is not signed.
     """
@@ -677,7 +680,7 @@ def test_a_tampered_run_is_not_signed(certified: Place) -> None:
 
 
 @needs_ssh
-def test_a_key_that_cannot_sign_is_an_error(certified: Place) -> None:
+def test_a_key_that_cannot_sign_is_an_error(certified: ProjectFolder) -> None:
     """
     A missing key, and a file that is not a key, are code 2 and leave the run unchanged.
     """
@@ -689,7 +692,7 @@ def test_a_key_that_cannot_sign_is_an_error(certified: Place) -> None:
     assert 0 == admit(certified)[0]
 
 
-def test_a_missing_ssh_keygen_is_an_error(certified: Place) -> None:
+def test_a_missing_ssh_keygen_is_an_error(certified: ProjectFolder) -> None:
     """
     Without ssh-keygen a signature is neither made nor trusted: code 2, with the command that installs it.
     """
@@ -697,7 +700,7 @@ def test_a_missing_ssh_keygen_is_an_error(certified: Place) -> None:
     run = certified.path / "runs" / "run-1"
     (run / "certificate.intoto.json.sig").write_text("x")
     rewrite_checksums(run)
-    bare = Place(certified.path, {**certified.environment, "PATH": os.devnull})
+    bare = ProjectFolder(certified.path, {**certified.environment, "PATH": os.devnull})
 
     signing = bare.run("sign", "runs/run-1", "--key", "slo.toml", code=2)
     asking = bare.run("admit", "slo.toml", "--run", "runs/run-1", "--signed-by", "allowed", code=2)
@@ -720,7 +723,7 @@ def listening(folder: Path) -> Iterator[str]:
         process.wait()
 
 
-def test_a_running_server_is_compared_with_the_certificate(certified: Place, tmp_path: Path) -> None:
+def test_a_running_server_is_compared_with_the_certificate(certified: ProjectFolder, tmp_path: Path) -> None:
     """
     With --url the gate is open for a server that contradicts nothing, lists what it does not tell, and closes for one.
     """
@@ -742,7 +745,7 @@ def test_a_running_server_is_compared_with_the_certificate(certified: Place, tmp
     assert "not checked: launch line" in text
 
 
-def test_public_keys_that_are_no_text_are_code_2(certified: Place) -> None:
+def test_public_keys_that_are_no_text_are_code_2(certified: ProjectFolder) -> None:
     """
     A file of PEM keys with a name in Latin-1 in it is told as that.
     """

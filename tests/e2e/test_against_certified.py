@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders.place import Place
-from tests.e2e.conftest import place as place_in
+from tests.builders.project_folder import ProjectFolder, project_folder
 from tests.e2e.conftest import scripted as scripted_in
 
 ONE = [{"name": "easy", "canaries": "easy.jsonl"}]
@@ -24,58 +23,58 @@ OBJECTIVES = [
 SLOWER = {"canaries": {"easy-": {"acceptance": 0.75}}}
 
 
-def write(place: Place, truth: Mapping[str, Any] | None = None, **changes: Any) -> None:
-    scripted_in.__wrapped__(place)(truth, **{"workload": ONE, "objective": OBJECTIVES, **changes})  # type: ignore[attr-defined]
+def write(project: ProjectFolder, truth: Mapping[str, Any] | None = None, **changes: Any) -> None:
+    scripted_in.__wrapped__(project)(truth, **{"workload": ONE, "objective": OBJECTIVES, **changes})  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     """A folder with the first certified run; made once, copied by each test."""
-    place: Place = place_in.__wrapped__(tmp_path_factory.mktemp("certified"))  # type: ignore[attr-defined]
-    write(place)
-    place.run("certify", "slo.toml", "--out", "runs/first", "--baseline", "none", "--quiet", code=0)
-    return place
+    project = project_folder(tmp_path_factory.mktemp("certified"))
+    write(project)
+    project.run("certify", "slo.toml", "--out", "runs/first", "--baseline", "none", "--quiet", code=0)
+    return project
 
 
 @pytest.fixture
-def place(made: Place, tmp_path: Path) -> Place:
+def project(made: ProjectFolder, tmp_path: Path) -> ProjectFolder:
     folder = tmp_path / "copy"
     shutil.copytree(made.path, folder)
-    return Place(folder, made.environment)
+    return ProjectFolder(folder, made.environment)
 
 
-def against(place: Place, run: str) -> dict[str, dict[str, Any]]:
-    (workload,) = place.verdict(run)["workloads"]
+def against(project: ProjectFolder, run: str) -> dict[str, dict[str, Any]]:
+    (workload,) = project.verdict(run)["workloads"]
     checks = [*(step for one in workload["steps"] for step in one["checks"]), *workload["checks"]]
     return {one["metric"]: one for one in reversed(checks) if one.get("against") == "certified"}
 
 
-def test_the_same_version_again_is_no_worse(place: Place) -> None:
+def test_the_same_version_again_is_no_worse(project: ProjectFolder) -> None:
     """
     The newest certified run beside the output is found, verified, frozen by digest, and judged again byte for byte.
     """
-    place.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=0)
+    project.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=0)
 
-    checks = against(place, "runs/second")
+    checks = against(project, "runs/second")
     assert {one["metric"]: "pass" for one in OBJECTIVES[1:]} == {name: one["outcome"] for name, one in checks.items()}
     assert checks["throughput_ratio"]["lo"] < 1 < checks["throughput_ratio"]["hi"]
-    frozen = json.loads((place.path / "runs/second/manifest.json").read_text())["certified"]
+    frozen = json.loads((project.path / "runs/second/manifest.json").read_text())["certified"]
     assert ("runs/first", 64) == (frozen["run"], len(frozen["sha256"]))
-    shutil.rmtree(place.path / "runs/first")
-    again = place.run("judge", "runs/second", "--json", code=0).out
-    assert (place.path / "runs/second/verdict.json").read_text() == again
+    shutil.rmtree(project.path / "runs/first")
+    again = project.run("judge", "runs/second", "--json", code=0).out
+    assert (project.path / "runs/second/verdict.json").read_text() == again
 
 
-def test_a_slower_version_fails_although_it_still_beats_plain_decoding(place: Place) -> None:
+def test_a_slower_version_fails_although_it_still_beats_plain_decoding(project: ProjectFolder) -> None:
     """
     A draft that fits worse than when it was certified is graded back, with the change and what differs. The table and
     the headline show its speed against plain decoding, the rows of objectives the ratio of the two runs.
     """
-    write(place, SLOWER)
+    write(project, SLOWER)
 
-    said = place.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=1).out
+    said = project.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=1).out
 
-    (workload,) = place.verdict("runs/second")["workloads"]
+    (workload,) = project.verdict("runs/second")["workloads"]
     tried = [one for step in workload["steps"] for one in step["checks"] if one["metric"] == "throughput_ratio"]
     plain = max(one["center"] for one in tried if "against" not in one)
     assert f"{plain:.2f}x" in next(line for line in said.splitlines() if line.startswith("easy "))
@@ -83,40 +82,42 @@ def test_a_slower_version_fails_although_it_still_beats_plain_decoding(place: Pl
     assert "throughput_ratio ≥ 0.95x against the certified run: " in rows
     assert "acceptance_rate ≥ 0.97x against the certified run: " in rows
     assert "run: against" not in rows
-    checks = against(place, "runs/second")
+    checks = against(project, "runs/second")
     assert ("fail", "fail") == (checks["throughput_ratio"]["outcome"], checks["acceptance_rate"]["outcome"])
     assert checks["acceptance_rate"]["hi"] < 0.97
     assert ("pass", "pass") == (checks["task_pass_delta"]["outcome"], checks["ttft_delta"]["outcome"])
     assert "against the certified run: " in checks["throughput_ratio"]["because"]
 
 
-def test_without_a_certified_run_nothing_is_measured(place: Place) -> None:
+def test_without_a_certified_run_nothing_is_measured(project: ProjectFolder) -> None:
     """
     No certified run, or one that did not pass, is refused before the first token, with the way out.
     """
-    shutil.move(place.path / "runs/first", place.path / "elsewhere")
+    shutil.move(project.path / "runs/first", project.path / "elsewhere")
 
-    refused = place.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=2)
-    unknown = place.run("certify", "slo.toml", "--out", "runs/second", "--baseline", "canaries", "--quiet", code=2)
+    refused = project.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=2)
+    unknown = project.run("certify", "slo.toml", "--out", "runs/second", "--baseline", "canaries", "--quiet", code=2)
 
     assert "--baseline none" in refused.err
-    assert "--baseline none" in place.run("plan", "slo.toml", code=0).out
+    assert "--baseline none" in project.run("plan", "slo.toml", code=0).out
     assert "is no certified run" in unknown.err
-    assert not (place.path / "runs/second").exists()
+    assert not (project.path / "runs/second").exists()
 
 
-def test_another_sampling_or_a_changed_copy_leaves_it_unproven(place: Place) -> None:
+def test_another_sampling_or_a_changed_copy_leaves_it_unproven(project: ProjectFolder) -> None:
     """
     A run at other conditions is not comparable, and a copy of the figures that was changed proves nothing.
     """
-    write(place, sampling={"max_tokens": 48})
-    place.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=3)
-    (place.path / "runs/third").mkdir()
-    write(place)
-    place.run("certify", "slo.toml", "--out", "runs/third", "--baseline", "runs/first", "--quiet", code=0)
-    copy = place.path / "runs/third/inputs/certified.json"
+    write(project, sampling={"max_tokens": 48})
+    project.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=3)
+    (project.path / "runs/third").mkdir()
+    write(project)
+    project.run("certify", "slo.toml", "--out", "runs/third", "--baseline", "runs/first", "--quiet", code=0)
+    copy = project.path / "runs/third/inputs/certified.json"
     copy.write_text(copy.read_text().replace('"acceptance_rate"', '"acceptance_late"'))
 
-    assert "not comparable: sampling.max_tokens differ" in against(place, "runs/second")["throughput_ratio"]["because"]
-    assert "certified.json was changed" in place.run("judge", "runs/third", "--json", code=3).out
-    assert "tampered" in place.run("admit", "slo.toml", "--run", "runs/third", "--grade", "demo", code=3).out
+    assert (
+        "not comparable: sampling.max_tokens differ" in against(project, "runs/second")["throughput_ratio"]["because"]
+    )
+    assert "certified.json was changed" in project.run("judge", "runs/third", "--json", code=3).out
+    assert "tampered" in project.run("admit", "slo.toml", "--run", "runs/third", "--grade", "demo", code=3).out

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from gatekeeper.cli import main
-from tests.builders.place import ROOT, Place
+from tests.builders.project_folder import ROOT, ProjectFolder
 
-Scripted = Callable[..., Place]
+Scripted = Callable[..., ProjectFolder]
 NAME = 'name = "scripted"'
 
 
-def edit(place: Place, old: str, new: str) -> None:
-    slo = place.path / "slo.toml"
+def edit(project: ProjectFolder, old: str, new: str) -> None:
+    slo = project.path / "slo.toml"
     text = slo.read_text()
     assert old in text
     slo.write_text(text.replace(old, new, 1))
@@ -41,13 +41,13 @@ def test_a_wrong_slo_is_refused(scripted: Scripted, old: str, new: str, wanted: 
     """
     A mistake in an SLO file is exit code 2, with its line and what is allowed; tests/core/test_slo.py has every kind.
     """
-    place = scripted()
-    edit(place, old, new)
+    project = scripted()
+    edit(project, old, new)
 
-    refused = place.run("certify", "slo.toml", "--out", "run", code=2)
+    refused = project.run("certify", "slo.toml", "--out", "run", code=2)
 
     assert [] == [word for word in wanted if word not in refused.err]
-    assert not (place.path / "run").exists()
+    assert not (project.path / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -61,11 +61,11 @@ def test_a_wrong_canary_is_refused(scripted: Scripted, line: str, wanted: str) -
     """
     Half a line or a bad pattern is exit code 2 with its line; tests/core/test_canary.py has every kind.
     """
-    place = scripted()
-    file = place.path / "easy.jsonl"
+    project = scripted()
+    file = project.path / "easy.jsonl"
     file.write_text(file.read_text() + line + "\n")
 
-    refused = place.run("certify", "slo.toml", "--out", "run", code=2)
+    refused = project.run("certify", "slo.toml", "--out", "run", code=2)
 
     assert "line 13" in refused.err
     assert wanted in refused.err
@@ -119,10 +119,10 @@ def test_an_slo_without_bounds_is_refused_at_once(
     """
     Nesting, numbers, sizes and plans have limits: exit code 2 with the file and the line, before anything grows.
     """
-    place = scripted()
-    edit(place, old, new)
+    project = scripted()
+    edit(project, old, new)
 
-    refused = place.run("plan", "slo.toml", code=2)
+    refused = project.run("plan", "slo.toml", code=2)
 
     assert [] == [word for word in wanted if word not in refused.err]
     assert "Traceback" not in refused.err
@@ -134,12 +134,13 @@ def test_an_input_that_is_no_file_is_refused_at_once(scripted: Scripted, named: 
     """
     A pipe, an endless device, a folder, a loop of links and a file of gigabytes are exit code 2: none is waited for.
     """
-    place = scripted()
-    edit(place, "[soak]", '[soak]\nprofile = "own.toml"')
-    (place.path / "own.toml").write_text('schema = 1\nname = "own"\n')
-    place.run("plan", "slo.toml", code=0)
+    project = scripted()
+    edit(project, "[soak]", '[soak]\nprofile = "own.toml"')
+    (project.path / "own.toml").write_text('schema = 1\nname = "own"\n')
+    project.run("plan", "slo.toml", code=0)
     path = (
-        place.path / {"slo": "slo.toml", "canaries": "easy.jsonl", "profile": "own.toml", "script": "truth.json"}[named]
+        project.path
+        / {"slo": "slo.toml", "canaries": "easy.jsonl", "profile": "own.toml", "script": "truth.json"}[named]
     )
     path.unlink()
     if kind == "pipe":
@@ -152,7 +153,7 @@ def test_an_input_that_is_no_file_is_refused_at_once(scripted: Scripted, named: 
     else:
         path.symlink_to("/dev/zero" if kind == "device" else path.name)
 
-    refused = place.run("plan", "slo.toml", code=2)
+    refused = project.run("plan", "slo.toml", code=2)
 
     assert path.name in refused.err
     assert "Traceback" not in refused.err
@@ -162,17 +163,17 @@ def test_a_schema_on_a_server_is_never_fetched(scripted: Scripted) -> None:
     """
     A schema that refers to an address is refused with its line by certify, and by judge on a stored run: no connection.
     """
-    place = scripted()
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project = scripted()
+    project.run("certify", "slo.toml", "--out", "run", code=0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         address = f"http://127.0.0.1:{server.getsockname()[1]}/schema.json"
         line = json.dumps({"id": "x", "messages": [{"role": "user"}], "expect": {"json_schema": {"$ref": address}}})
-        for file in (place.path / "easy.jsonl", place.path / "run" / "inputs" / "canaries-easy.jsonl"):
+        for file in (project.path / "easy.jsonl", project.path / "run" / "inputs" / "canaries-easy.jsonl"):
             file.write_text(f"{line}\n{file.read_text()}")
 
-        refused = place.run("certify", "slo.toml", "--out", "other", code=2)
-        judged = place.run("judge", "run")
+        refused = project.run("certify", "slo.toml", "--out", "other", code=2)
+        judged = project.run("judge", "run")
 
         with pytest.raises(BlockingIOError):
             server.accept()
@@ -186,22 +187,22 @@ def test_what_no_run_could_prove_is_refused(scripted: Scripted) -> None:
     """
     A p99 over twelve canaries can never be proven: exit code 2 before the first token, with the number it takes.
     """
-    place = scripted(objective=[{"metric": "itl_p99", "at_most": "1 s", "why": "smooth"}])
+    project = scripted(objective=[{"metric": "itl_p99", "at_most": "1 s", "why": "smooth"}])
 
-    refused = place.run("certify", "slo.toml", "--out", "run", code=2)
+    refused = project.run("certify", "slo.toml", "--out", "run", code=2)
 
     assert "distinct canaries; the workload has 12" in refused.err
-    assert not (place.path / "run").exists()
+    assert not (project.path / "run").exists()
 
 
 def test_an_output_that_cannot_be_written_is_ours(scripted: Scripted) -> None:
     """
     A run directory that cannot be created is exit code 4, and the error names the path.
     """
-    place = scripted()
-    (place.path / "file").write_text("in the way")
+    project = scripted()
+    (project.path / "file").write_text("in the way")
 
-    failed = place.run("certify", "slo.toml", "--out", "file/run", code=4)
+    failed = project.run("certify", "slo.toml", "--out", "file/run", code=4)
 
     assert "file/run" in failed.err
 
@@ -210,10 +211,10 @@ def test_a_used_directory_is_not_overwritten(scripted: Scripted) -> None:
     """
     --out on a folder that holds something is exit code 2 and points to --resume.
     """
-    place = scripted()
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project = scripted()
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    refused = place.run("certify", "slo.toml", "--out", "run", code=2)
+    refused = project.run("certify", "slo.toml", "--out", "run", code=2)
 
     assert "--resume" in refused.err
 
@@ -234,24 +235,24 @@ def test_a_wrong_command_line_is_refused(scripted: Scripted, words: list[str], w
     """
     A mistyped command, file or option is exit code 2 with a suggestion.
     """
-    place = scripted()
+    project = scripted()
 
-    refused = place.run(*words, code=2)
+    refused = project.run(*words, code=2)
 
     assert wanted in refused.err
 
 
-def little(place: Place, **subject: Any) -> dict[str, Any]:
+def little(project: ProjectFolder, **subject: Any) -> dict[str, Any]:
     """An SLO about copies of the little pair, so that they can be damaged."""
     for name in ("little-target", "little-draft", "little-draft-alien"):
-        shutil.copytree(ROOT / "models" / name, place.path / name, dirs_exist_ok=True)
+        shutil.copytree(ROOT / "models" / name, project.path / name, dirs_exist_ok=True)
     slo = {
         **tomllib.loads((ROOT / "slos" / "smoke.toml").read_text()),
         "subject": {"backend": "mlx", "target": "little-target", "drafts": ["little-draft"], **subject},
         "workload": [{"name": "json", "canaries": str(ROOT / "canaries" / "little" / "json.jsonl"), "first": 8}],
     }
     slo["objective"] = [one for one in slo["objective"] if "workloads" not in one]
-    place.write_slo(slo)
+    project.write_slo(slo)
     return slo
 
 
@@ -260,38 +261,38 @@ def truncate(path: Path, share: float) -> None:
     path.write_bytes(content[: int(len(content) * share)])
 
 
-def test_a_missing_model_names_the_command_that_fetches_it(place: Place) -> None:
+def test_a_missing_model_names_the_command_that_fetches_it(project: ProjectFolder) -> None:
     """
     Models are never downloaded: a hub id that is not in the cache is exit code 2 with the command.
     """
-    little(place, target="mlx-community/Qwen3-8B-4bit")
+    little(project, target="mlx-community/Qwen3-8B-4bit")
 
-    refused = place.run("certify", "slo.toml", "--out", "run", code=2)
+    refused = project.run("certify", "slo.toml", "--out", "run", code=2)
 
     assert "hf download mlx-community/Qwen3-8B-4bit" in refused.err
 
 
 @pytest.mark.parametrize("share", [0.00001, 0.5, 0.999])
-def test_truncated_weights_are_refused(place: Place, share: float) -> None:
+def test_truncated_weights_are_refused(project: ProjectFolder, share: float) -> None:
     """
     A safetensors file cut anywhere is exit code 2 before anything is started.
     """
-    little(place)
-    truncate(place.path / "little-target" / "model.safetensors", share)
+    little(project)
+    truncate(project.path / "little-target" / "model.safetensors", share)
 
-    refused = place.run("certify", "slo.toml", "--out", "run", code=2)
+    refused = project.run("certify", "slo.toml", "--out", "run", code=2)
 
     assert "truncated" in refused.err
-    assert not (place.path / "run").exists()
+    assert not (project.path / "run").exists()
 
 
-def test_a_draft_with_another_vocabulary_is_refused(place: Place) -> None:
+def test_a_draft_with_another_vocabulary_is_refused(project: ProjectFolder) -> None:
     """
     A draft with another vocabulary is exit code 2: the target would verify other tokens.
     """
-    little(place, drafts=["little-draft-alien"])
+    little(project, drafts=["little-draft-alien"])
 
-    refused = place.run("certify", "slo.toml", "--out", "run", code=2)
+    refused = project.run("certify", "slo.toml", "--out", "run", code=2)
 
     assert "different vocabularies" in refused.err
 
@@ -299,7 +300,7 @@ def test_a_draft_with_another_vocabulary_is_refused(place: Place) -> None:
 @pytest.mark.parametrize(
     "stream", [{"stdout": ("--version",)}, {"stderr": ("certify", "no.toml")}], ids=["stdout", "stderr"]
 )
-def test_a_full_disk_behind_a_stream_is_no_verdict(place: Place, stream: dict[str, tuple[str, ...]]) -> None:
+def test_a_full_disk_behind_a_stream_is_no_verdict(project: ProjectFolder, stream: dict[str, tuple[str, ...]]) -> None:
     """
     If stderr cannot be written, such as on a full disk, the exit code is 4: Python's own, 1, means a failed objective.
     """
@@ -309,7 +310,7 @@ def test_a_full_disk_behind_a_stream_is_no_verdict(place: Place, stream: dict[st
     with Path("/dev/full").open("w") as full:
         streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, name: full}
         ran = subprocess.run(
-            place.argv(*words), cwd=place.path, env=place.environment, **streams, timeout=120, check=False
+            project.argv(*words), cwd=project.path, env=project.environment, **streams, timeout=120, check=False
         )
 
     assert 4 == ran.returncode
@@ -348,12 +349,12 @@ def test_stdout_on_a_full_disk_is_one_clear_line(
     """
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
-    place = scripted()
+    project = scripted()
     runs = ROOT / "tests" / "golden" / "runs"
     full = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115 (closing it fails, as it must)
     monkeypatch.setattr(sys, "stdout", full)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(place.path))
-    monkeypatch.chdir(place.path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(project.path))
+    monkeypatch.chdir(project.path)
 
     code = main.run(words.replace("RUNS", str(runs)).replace("RUN", str(runs / "promoted")).split())
 
@@ -435,22 +436,22 @@ def test_progress_that_cannot_be_written_does_no_harm(scripted: Scripted, kind: 
     """
     GATEKEEPER_PROGRESS may name anything: the run goes on, and waits for no reader.
     """
-    place = scripted()
-    path = place.path / "lines"
+    project = scripted()
+    path = project.path / "lines"
     if kind == "pipe":
         os.mkfifo(path)
     elif kind == "folder":
         path.mkdir()
     elif kind == "link":
-        (place.path / "other").write_text("kept")
+        (project.path / "other").write_text("kept")
         path.symlink_to("other")
     named = {"long": "a" * 5000, "full": "/dev/full"}.get(kind, str(path))
 
-    replace(place, environment={**place.environment, "GATEKEEPER_PROGRESS": named}).run(
+    replace(project, environment={**project.environment, "GATEKEEPER_PROGRESS": named}).run(
         "sweep", "slo.toml", "--out", "run", code=0
     )
 
-    assert kind != "link" or (place.path / "other").read_text() == "kept"
+    assert kind != "link" or (project.path / "other").read_text() == "kept"
 
 
 @pytest.mark.parametrize("words", [["plan"], ["certify", "--out", "run"]])
@@ -458,17 +459,17 @@ def test_a_file_name_that_is_no_text_is_allowed(scripted: Scripted, words: list[
     """
     A file name may hold any bytes; the manifest and the output are written all the same.
     """
-    place = scripted()
+    project = scripted()
     name = os.fsdecode(b"s\xff.toml")
-    (place.path / "slo.toml").rename(place.path / name)
+    (project.path / "slo.toml").rename(project.path / name)
 
-    done = place.run(words[0], name, *words[1:], code=0)
+    done = project.run(words[0], name, *words[1:], code=0)
 
     assert done.out
 
 
 @pytest.mark.parametrize("words", [("--version",), ("--help",), ("metrics",), ("metrics", "--json"), ("host",)])
-def test_a_reader_that_went_away_is_no_verdict(place: Place, words: tuple[str, ...]) -> None:
+def test_a_reader_that_went_away_is_no_verdict(project: ProjectFolder, words: tuple[str, ...]) -> None:
     """
     `gatekeeper ... | head -1` may end before everything is written; that is 4 as well, and nothing is complained of.
     """
@@ -476,9 +477,9 @@ def test_a_reader_that_went_away_is_no_verdict(place: Place, words: tuple[str, .
     os.close(reading)
     try:
         ran = subprocess.run(
-            place.argv(*words),
-            cwd=place.path,
-            env=place.environment,
+            project.argv(*words),
+            cwd=project.path,
+            env=project.environment,
             stdout=writing,
             stderr=subprocess.PIPE,
             timeout=120,
@@ -494,10 +495,10 @@ def test_a_plan_without_a_draft_has_plain_decoding_alone(scripted: Scripted) -> 
     """
     `drafts = []` with several workloads: there is nothing to route, and no traceback.
     """
-    place = scripted()
-    edit(place, 'drafts = [\n    "heavy",\n    "light",\n]', "drafts = []")
+    project = scripted()
+    edit(project, 'drafts = [\n    "heavy",\n    "light",\n]', "drafts = []")
 
-    done = place.run("plan", "slo.toml")
+    done = project.run("plan", "slo.toml")
 
     assert done.code in {0, 2, 3}, done.err
     assert "this is a bug" not in done.err
@@ -507,12 +508,12 @@ def test_a_report_is_not_written_as_what_it_is_not(scripted: Scripted) -> None:
     """
     No format of a report makes a PDF; text with that name would be none. A log is text.
     """
-    place = scripted(soak={"duration": "30 s"})
-    place.run("certify", "slo.toml", "--out", "run", "--quiet")
+    project = scripted(soak={"duration": "30 s"})
+    project.run("certify", "slo.toml", "--out", "run", "--quiet")
 
-    refused = place.run("report", "run", "-o", "report.pdf", code=2)
-    place.run("report", "run", "-o", "report.log")
+    refused = project.run("report", "run", "-o", "report.pdf", code=2)
+    project.run("report", "run", "-o", "report.log")
 
     assert "has no format for .pdf" in refused.err
-    assert not (place.path / "report.pdf").exists()
-    assert "scripted" in (place.path / "report.log").read_text()
+    assert not (project.path / "report.pdf").exists()
+    assert "scripted" in (project.path / "report.log").read_text()

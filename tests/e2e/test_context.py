@@ -5,13 +5,13 @@ import tomllib
 from collections.abc import Callable
 
 from gatekeeper.core.canary.filler import CHARACTERS
-from tests.builders.place import Place
+from tests.builders.project_folder import ProjectFolder
 
 TIERS = {"1k": 1000, "4k": 4000, "16k": 16_000}
 TRUTH = {"prefill": "100 ms", "prefill_token": "0.2 ms", "draft_prefill_token": "0.2 ms"}
 
 
-def test_each_length_of_prompt_has_its_own_verdict_and_route(scripted: Callable[..., Place]) -> None:
+def test_each_length_of_prompt_has_its_own_verdict_and_route(scripted: Callable[..., ProjectFolder]) -> None:
     """
     A draft reads long prompts too: it decodes as much faster at each length, and the whole answer is faster with short
     prompts alone. The prompts that were sent are as long as the SLO says, and the policy names their length.
@@ -24,13 +24,13 @@ def test_each_length_of_prompt_has_its_own_verdict_and_route(scripted: Callable[
         {"metric": "throughput_ratio", "at_least": 1.16, "why": "it must pay"},
         {"metric": "answer_throughput_ratio", "at_least": 1.05, "why": "the first token counts too"},
     ]
-    place = scripted(TRUTH, workload=workloads, objective=objectives)
+    project = scripted(TRUTH, workload=workloads, objective=objectives)
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    outcomes = {one["name"]: one["outcome"] for one in place.verdict()["workloads"]}
-    routes = {one["workload"]: one for one in tomllib.loads((place.path / "run/policy.toml").read_text())["route"]}
-    frozen = json.loads((place.path / "run/manifest.json").read_text())["canaries"]
+    outcomes = {one["name"]: one["outcome"] for one in project.verdict()["workloads"]}
+    routes = {one["workload"]: one for one in tomllib.loads((project.path / "run/policy.toml").read_text())["route"]}
+    frozen = json.loads((project.path / "run/manifest.json").read_text())["canaries"]
     assert {"1k": "promoted", "4k": "promoted", "16k": "graded_back"} == outcomes
     assert {"1k": True, "4k": True, "16k": False} == {name: one["speculation"] for name, one in routes.items()}
     assert "answer_throughput_ratio: " in routes["16k"]["because"]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.builders.place import Place
+from tests.builders.project_folder import ProjectFolder
 
-Scripted = Callable[..., Place]
+Scripted = Callable[..., ProjectFolder]
 Until = Callable[[Callable[[], bool]], None]
 
 OPEN = {
@@ -27,22 +27,22 @@ PARTS = ["soak-1.jsonl", "soak-1.part-2.jsonl", "soak-1.part-3.jsonl"]
 """100 s, as long again, and the 200 s that are left."""
 
 
-def parts(place: Place) -> list[str]:
-    return sorted(path.name for path in (place.path / "run").glob("soak-1*.jsonl"))
+def parts(project: ProjectFolder) -> list[str]:
+    return sorted(path.name for path in (project.path / "run").glob("soak-1*.jsonl"))
 
 
 def test_a_soak_continues_while_its_ratio_is_open(scripted: Scripted) -> None:
     """
     Further parts are recorded in files of their own up to max_duration; `judge` says the same of all of them.
     """
-    place = scripted(**OPEN, soak=SOAK)
+    project = scripted(**OPEN, soak=SOAK)
 
-    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=3)
-    judged = place.run("judge", "run", "--json", code=3)
+    project.run("certify", "slo.toml", "--out", "run", "--quiet", code=3)
+    judged = project.run("judge", "run", "--json", code=3)
 
-    assert parts(place) == PARTS
-    assert judged.out == (place.path / "run" / "verdict.json").read_text()
-    answers = sum(len((place.path / "run" / part).read_text().splitlines()) - 1 for part in PARTS)
+    assert parts(project) == PARTS
+    assert judged.out == (project.path / "run" / "verdict.json").read_text()
+    answers = sum(len((project.path / "run" / part).read_text().splitlines()) - 1 for part in PARTS)
     assert judged.document["workloads"][0]["measured"]["answers"] > answers / 3
 
 
@@ -50,41 +50,41 @@ def test_a_run_killed_in_a_further_part_continues_it(scripted: Scripted, until: 
     """
     Kill -9 in the second part: --resume keeps what was measured, and takes the parts that an undisturbed run takes.
     """
-    place = scripted(**OPEN, soak=SOAK)
-    second = place.path / "run" / PARTS[1]
-    process = place.held(f"run/{PARTS[1]}", after=5).start("certify", "slo.toml", "--out", "run", "--quiet")
+    project = scripted(**OPEN, soak=SOAK)
+    second = project.path / "run" / PARTS[1]
+    process = project.held(f"run/{PARTS[1]}", after=5).start("certify", "slo.toml", "--out", "run", "--quiet")
     until(lambda: second.exists() and len(second.read_text().splitlines()) > 5)
 
     process.send_signal(signal.SIGKILL)
     process.communicate()
     before = second.read_text().splitlines()
-    place.run("certify", "slo.toml", "--out", "run", "--resume", "--quiet", code=3)
+    project.run("certify", "slo.toml", "--out", "run", "--resume", "--quiet", code=3)
 
     assert before == second.read_text().splitlines()[: len(before)]
-    assert parts(place) == PARTS
+    assert parts(project) == PARTS
 
 
 def test_a_demo_stays_as_short_as_it_is(scripted: Scripted) -> None:
     """
     Without `until`, a soak under ten minutes, which makes a demo, does not continue.
     """
-    place = scripted(**OPEN, soak={"duration": "100 s"})
+    project = scripted(**OPEN, soak={"duration": "100 s"})
 
-    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=3)
+    project.run("certify", "slo.toml", "--out", "run", "--quiet", code=3)
 
-    assert PARTS[:1] == parts(place)
+    assert PARTS[:1] == parts(project)
 
 
 def test_a_fixed_soak_stays_as_long_as_the_slo_says(scripted: Scripted) -> None:
     """
     With `until = "duration"` there is one part, and the ratio stays open.
     """
-    place = scripted(**OPEN, soak={**SOAK, "until": "duration"})
+    project = scripted(**OPEN, soak={**SOAK, "until": "duration"})
 
-    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=3)
+    project.run("certify", "slo.toml", "--out", "run", "--quiet", code=3)
 
-    manifest = json.loads((place.path / "run" / "manifest.json").read_text())
-    assert (PARTS[:1], "duration") == (parts(place), manifest["soak_until"])
+    manifest = json.loads((project.path / "run" / "manifest.json").read_text())
+    assert (PARTS[:1], "duration") == (parts(project), manifest["soak_until"])
 
 
 def test_a_finished_unproven_run_is_extended(scripted: Scripted) -> None:
@@ -93,37 +93,37 @@ def test_a_finished_unproven_run_is_extended(scripted: Scripted) -> None:
     can be judged again.
     """
     near = [{"metric": "throughput_ratio", "at_least": 1.27, "why": "near the truth"}]
-    place = scripted(**{**OPEN, "objective": near}, soak=SOAK)
-    shown = place.run("certify", "slo.toml", "--out", "run", "--quiet", code=3).out.splitlines()
-    before = {name: (place.path / "run" / name).read_bytes() for name in PARTS}
+    project = scripted(**{**OPEN, "objective": near}, soak=SOAK)
+    shown = project.run("certify", "slo.toml", "--out", "run", "--quiet", code=3).out.splitlines()
+    before = {name: (project.path / "run" / name).read_bytes() for name in PARTS}
     offered = shown[-1].removeprefix("next: gatekeeper ")
 
     assert re.fullmatch(r"certify slo.toml --extend \d+m --output run", offered), shown
-    place.run(*shlex.split(offered.replace(offered.split()[3], "5m")), "--quiet", code=3)
-    judged = place.run("judge", "run", "--json", code=3)
+    project.run(*shlex.split(offered.replace(offered.split()[3], "5m")), "--quiet", code=3)
+    judged = project.run("judge", "run", "--json", code=3)
 
-    assert parts(place) == [*PARTS, "soak-1.part-4.jsonl"]
-    assert before == {name: (place.path / "run" / name).read_bytes() for name in PARTS}
-    assert judged.out == (place.path / "run" / "verdict.json").read_text()
+    assert parts(project) == [*PARTS, "soak-1.part-4.jsonl"]
+    assert before == {name: (project.path / "run" / name).read_bytes() for name in PARTS}
+    assert judged.out == (project.path / "run" / "verdict.json").read_text()
 
 
 def test_an_extension_that_was_killed_is_resumed(scripted: Scripted, until: Until) -> None:
     """
     Kill -9 in the added part: `--resume` finishes it as the extension would have.
     """
-    place = scripted(**OPEN, soak=SOAK)
-    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=3)
-    added = place.path / "run" / "soak-1.part-4.jsonl"
-    held = place.held(f"run/{added.name}", after=5)
+    project = scripted(**OPEN, soak=SOAK)
+    project.run("certify", "slo.toml", "--out", "run", "--quiet", code=3)
+    added = project.path / "run" / "soak-1.part-4.jsonl"
+    held = project.held(f"run/{added.name}", after=5)
     process = held.start("certify", "slo.toml", "--extend", "300 s", "--out", "run", "--quiet")
     until(lambda: added.exists() and len(added.read_text().splitlines()) > 5)
 
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    place.run("certify", "slo.toml", "--resume", "--out", "run", "--quiet", code=3)
+    project.run("certify", "slo.toml", "--resume", "--out", "run", "--quiet", code=3)
 
-    assert parts(place) == [*PARTS, added.name]
-    place.run("judge", "run", code=3)
+    assert parts(project) == [*PARTS, added.name]
+    project.run("judge", "run", code=3)
 
 
 @pytest.mark.parametrize(
@@ -138,12 +138,12 @@ def test_what_cannot_be_extended_is_refused(scripted: Scripted, change: dict[str
     """
     A soak of one fixed part, a decided run and an unfinished one are bad input; nothing is changed.
     """
-    place = scripted(**{**OPEN, "soak": SOAK, **(change or {})})
+    project = scripted(**{**OPEN, "soak": SOAK, **(change or {})})
     if change is not None:
-        place.run("certify", "slo.toml", "--out", "run", "--quiet")
-        before = (place.path / "run" / "SHA256SUMS").read_bytes()
+        project.run("certify", "slo.toml", "--out", "run", "--quiet")
+        before = (project.path / "run" / "SHA256SUMS").read_bytes()
 
-    refused = place.run("certify", "slo.toml", "--extend", "30m", "--out", "run", "--quiet", code=2)
+    refused = project.run("certify", "slo.toml", "--extend", "30m", "--out", "run", "--quiet", code=2)
 
     assert words in refused.err
-    assert change is None or before == (place.path / "run" / "SHA256SUMS").read_bytes()
+    assert change is None or before == (project.path / "run" / "SHA256SUMS").read_bytes()

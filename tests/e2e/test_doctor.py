@@ -11,20 +11,20 @@ import pytest
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.metrics import ALL
-from tests.builders.place import Place
+from tests.builders.project_folder import ProjectFolder
 
 
 @pytest.fixture
-def bare(place: Place) -> Place:
-    """A place where PATH holds one server and nothing else, and whose home has no models."""
-    folder = place.path / "bin"
+def bare(project: ProjectFolder) -> ProjectFolder:
+    """A project folder where PATH holds one server and nothing else, and whose home has no models."""
+    folder = project.path / "bin"
     folder.mkdir()
     (folder / "llama-server").write_text("#!/bin/sh\n")
     (folder / "llama-server").chmod(0o755)
-    return Place(place.path, {**place.environment, "PATH": str(folder), "HOME": str(place.path)})
+    return ProjectFolder(project.path, {**project.environment, "PATH": str(folder), "HOME": str(project.path)})
 
 
-def test_every_server_and_host_objective_is_looked_at(bare: Place) -> None:
+def test_every_server_and_host_objective_is_looked_at(bare: ProjectFolder) -> None:
     """
     What is there is shown with its place; what is missing with what needs it and the command that fixes it; exit 0.
     """
@@ -40,11 +40,11 @@ def test_every_server_and_host_objective_is_looked_at(bare: Place) -> None:
     assert dialect_of("mtplx").install == by_use["backend mtplx"]["fix"]
 
 
-def test_a_mac_without_tools_hears_how_to_get_them(bare: Place) -> None:
+def test_a_mac_without_tools_hears_how_to_get_them(bare: ProjectFolder) -> None:
     """
     Without macmon or sudo, power is missing: the table lists the commands and the objectives that need them.
     """
-    mac = Place(bare.path, {**bare.environment, "GATEKEEPER_HOST_AS": "macos"})
+    mac = ProjectFolder(bare.path, {**bare.environment, "GATEKEEPER_HOST_AS": "macos"})
 
     done = mac.run("doctor", code=0)
 
@@ -55,7 +55,7 @@ def test_a_mac_without_tools_hears_how_to_get_them(bare: Place) -> None:
     assert "missing" in next(line for line in done.out.splitlines() if "objective power_mean" in line)
 
 
-def test_it_ends_in_what_to_do_next(bare: Place) -> None:
+def test_it_ends_in_what_to_do_next(bare: ProjectFolder) -> None:
     """
     What is ready, what is missing for what, the next command; systems that nobody asked for are one line, no faults.
     """
@@ -70,7 +70,7 @@ def test_it_ends_in_what_to_do_next(bare: Place) -> None:
     assert "mtplx" in next(line for line in done.out.splitlines() if line.startswith("  not installed: "))
 
 
-def test_a_program_of_this_environment_counts(bare: Place) -> None:
+def test_a_program_of_this_environment_counts(bare: ProjectFolder) -> None:
     """
     `hf` beside the running Python is present, whether or not the environment is activated.
     """
@@ -84,11 +84,11 @@ def test_a_program_of_this_environment_counts(bare: Place) -> None:
 
 
 @pytest.mark.skipif(any(Path("/sys/class/powercap").glob("intel-rapl:*/energy_uj")), reason="it has an energy counter")
-def test_no_permission_is_advised_for_a_file_that_does_not_exist(bare: Place) -> None:
+def test_no_permission_is_advised_for_a_file_that_does_not_exist(bare: ProjectFolder) -> None:
     """
     Without an energy counter, doctor says so, and advises no chmod.
     """
-    linux = Place(bare.path, {**bare.environment, "GATEKEEPER_HOST_AS": "linux"})
+    linux = ProjectFolder(bare.path, {**bare.environment, "GATEKEEPER_HOST_AS": "linux"})
 
     done = linux.run("doctor", code=0)
 
@@ -96,7 +96,7 @@ def test_no_permission_is_advised_for_a_file_that_does_not_exist(bare: Place) ->
     assert "no energy counter" in done.out
 
 
-def test_the_version_tells_what_a_bug_report_needs(place: Place) -> None:
+def test_the_version_tells_what_a_bug_report_needs(project: ProjectFolder) -> None:
     """
     One line each, our own first; and no heavy package is imported for it.
     """
@@ -107,7 +107,7 @@ def test_the_version_tells_what_a_bug_report_needs(place: Place) -> None:
     )
 
     ran = subprocess.run(
-        [sys.executable, "-c", script], env=place.environment, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script], env=project.environment, capture_output=True, text=True, timeout=60, check=True
     )
 
     lines = [line.split(" ", 1) for line in ran.stdout.splitlines()]
@@ -117,18 +117,18 @@ def test_the_version_tells_what_a_bug_report_needs(place: Place) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_takes_the_script(place: Place, shell: str) -> None:
+def test_a_shell_takes_the_script(project: ProjectFolder, shell: str) -> None:
     """
     The script names our command and its own shell reads it without a complaint.
     """
-    done = place.run("completion", shell, code=0)
+    done = project.run("completion", shell, code=0)
 
     assert "gatekeeper" in done.out
     assert f"_GATEKEEPER_COMPLETE={shell}_complete" in done.out
     if (program := shutil.which(shell)) is None:
         pytest.skip(f"no {shell} here to read it")
-    (place.path / "script").write_text(done.out)
-    ran = subprocess.run([program, "-n", "script"], cwd=place.path, capture_output=True, timeout=30, check=False)
+    (project.path / "script").write_text(done.out)
+    ran = subprocess.run([program, "-n", "script"], cwd=project.path, capture_output=True, timeout=30, check=False)
     assert (0, b"") == (ran.returncode, ran.stderr)
 
 
@@ -159,7 +159,7 @@ MODERN = "(( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404 ))"
 
 
 @pytest.mark.parametrize("shell", sorted(TYPED))
-def test_a_shell_completes_commands_and_options(place: Place, shell: str) -> None:
+def test_a_shell_completes_commands_and_options(project: ProjectFolder, shell: str) -> None:
     """
     With the script read, the words after the cursor are our commands and their options.
     """
@@ -167,16 +167,16 @@ def test_a_shell_completes_commands_and_options(place: Place, shell: str) -> Non
         pytest.skip(f"no {shell} here")
     if shell == "bash" and subprocess.run(["bash", "-c", MODERN], check=False, timeout=30).returncode:
         pytest.skip("no bash of 4.4 or newer; macOS ships 3.2")
-    folder = place.path / "bin"
+    folder = project.path / "bin"
     folder.mkdir()
     (folder / "gatekeeper").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gatekeeper "$@"\n')
     (folder / "gatekeeper").chmod(0o755)
-    (place.path / "script").write_text(place.run("completion", shell, code=0).out)
+    (project.path / "script").write_text(project.run("completion", shell, code=0).out)
 
     ran = subprocess.run(
         [shell, *PLAINLY[shell], TYPED[shell]],
-        cwd=place.path,
-        env={**place.environment, "PATH": f"{folder}:{place.environment['PATH']}", "HOME": str(place.path)},
+        cwd=project.path,
+        env={**project.environment, "PATH": f"{folder}:{project.environment['PATH']}", "HOME": str(project.path)},
         capture_output=True,
         text=True,
         timeout=120,
@@ -186,8 +186,8 @@ def test_a_shell_completes_commands_and_options(place: Place, shell: str) -> Non
     assert ["certify", "--resume"] == ran.stdout.split(), ran.stderr
 
 
-def test_an_unknown_shell_is_named(place: Place) -> None:
+def test_an_unknown_shell_is_named(project: ProjectFolder) -> None:
     """
     Exit code 2, with the shells that are known.
     """
-    assert "fish" in place.run("completion", "powershell", code=2).err
+    assert "fish" in project.run("completion", "powershell", code=2).err

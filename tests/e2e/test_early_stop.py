@@ -7,29 +7,29 @@ from typing import Any
 
 import pytest
 
-from tests.builders.place import Place, canary_lines
+from tests.builders.project_folder import ProjectFolder, canary_lines
 
-Scripted = Callable[..., Place]
+Scripted = Callable[..., ProjectFolder]
 Until = Callable[[Callable[[], bool]], None]
 SWEEP: dict[str, Any] = {"repeats": 2, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}}
 
 
-def larger(place: Place) -> Place:
+def larger(project: ProjectFolder) -> ProjectFolder:
     for prefix in ("easy", "hard"):
-        (place.path / f"{prefix}.jsonl").write_text(canary_lines(prefix, 24))
-    return place
+        (project.path / f"{prefix}.jsonl").write_text(canary_lines(prefix, 24))
+    return project
 
 
-def stopped(place: Place) -> dict[tuple[str, str], str]:
+def stopped(project: ProjectFolder) -> dict[tuple[str, str], str]:
     """Return why settings were stopped early, from events.jsonl, by workload and trial."""
-    lines = (place.path / "run" / "events.jsonl").read_text().splitlines()[:-1]
+    lines = (project.path / "run" / "events.jsonl").read_text().splitlines()[:-1]
     stops = [one["detail"] for line in lines if (one := json.loads(line))["kind"] == "stopped"]
     return {(one["workload"], one["trial"]): one["because"] for one in stops}
 
 
-def written(place: Place) -> dict[tuple[str, str], str]:
+def written(project: ProjectFolder) -> dict[tuple[str, str], str]:
     """Return the same from verdict.json."""
-    workloads = place.verdict()["workloads"]
+    workloads = project.verdict()["workloads"]
     return {
         (workload["name"], one["trial"]): one["stopped"]["because"]
         for workload in workloads
@@ -38,8 +38,8 @@ def written(place: Place) -> dict[tuple[str, str], str]:
     }
 
 
-def measured(place: Place) -> int:
-    files = [*(place.path / "run").glob("sweep-*.jsonl"), place.path / "run" / "baseline.jsonl"]
+def measured(project: ProjectFolder) -> int:
+    files = [*(project.path / "run").glob("sweep-*.jsonl"), project.path / "run" / "baseline.jsonl"]
     return sum(line.count('"role":"measured"') for path in files for line in path.read_text().splitlines())
 
 
@@ -48,27 +48,27 @@ def test_early_stops_are_events_and_in_the_verdict(scripted: Scripted) -> None:
     Where drafting loses, both settings are stopped after a few canaries: the events and the verdict have the same
     reasons, there are no more records, and judge computes the same verdict from them.
     """
-    place = larger(scripted(sweep=SWEEP))
+    project = larger(scripted(sweep=SWEEP))
 
-    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
+    project.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
 
-    found = stopped(place)
-    assert found == written(place)
+    found = stopped(project)
+    assert found == written(project)
     assert {("hard", "default"), ("hard", "num_draft_tokens-2")} <= found.keys()
-    assert measured(place) < 0.7 * 2 * 24 * 2 * 3
-    assert (place.path / "run" / "verdict.json").read_text() == place.run("judge", "run", "--json", code=0).out
+    assert measured(project) < 0.7 * 2 * 24 * 2 * 3
+    assert (project.path / "run" / "verdict.json").read_text() == project.run("judge", "run", "--json", code=0).out
 
 
 def test_stop_never_sends_every_request(scripted: Scripted) -> None:
     """
     With stop = "never" each canary is requested as often as planned, in every setting.
     """
-    place = larger(scripted(sweep={**SWEEP, "stop": "never"}))
+    project = larger(scripted(sweep={**SWEEP, "stop": "never"}))
 
-    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
+    project.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
 
-    assert {} == stopped(place) == written(place)
-    assert 2 * 24 * 2 * 3 == measured(place)
+    assert {} == stopped(project) == written(project)
+    assert 2 * 24 * 2 * 3 == measured(project)
 
 
 @pytest.mark.parametrize("shares", [True, False])
@@ -76,28 +76,28 @@ def test_a_kill_in_the_sweep_changes_no_decision(scripted: Scripted, until: Unti
     """
     Killed after the first look and resumed, what was stopped stays stopped, and the verdict re-derives to the byte.
     """
-    place = larger(scripted({"shares_process": shares}, sweep=SWEEP))
-    held = place.held("run/events.jsonl", word='"stopped"')
+    project = larger(scripted({"shares_process": shares}, sweep=SWEEP))
+    held = project.held("run/events.jsonl", word='"stopped"')
     process: subprocess.Popen[str] = held.start("certify", "slo.toml", "--out", "run")
-    until(lambda: (place.path / "run" / "events.jsonl").exists() and '"stopped"' in text(place))
+    until(lambda: (project.path / "run" / "events.jsonl").exists() and '"stopped"' in text(project))
     process.kill()
     process.communicate()
 
-    place.run("certify", "slo.toml", "--out", "run", "--resume", "--quiet")
+    project.run("certify", "slo.toml", "--out", "run", "--resume", "--quiet")
 
-    assert stopped(place) == written(place)
-    judged = place.run("judge", "run", "--json")
-    assert (place.path / "run" / "verdict.json").read_text() == judged.out
+    assert stopped(project) == written(project)
+    judged = project.run("judge", "run", "--json")
+    assert (project.path / "run" / "verdict.json").read_text() == judged.out
 
 
-def text(place: Place) -> str:
-    return (place.path / "run" / "events.jsonl").read_text()
+def text(project: ProjectFolder) -> str:
+    return (project.path / "run" / "events.jsonl").read_text()
 
 
 def test_the_plan_counts_answers_at_most(scripted: Scripted) -> None:
     """
     The number of answers of a sweep depends on the answers; the plan shows the largest one.
     """
-    place = larger(scripted(sweep=SWEEP))
+    project = larger(scripted(sweep=SWEEP))
 
-    assert "at most" in place.run("plan", "slo.toml", code=0).out.splitlines()[0]
+    assert "at most" in project.run("plan", "slo.toml", code=0).out.splitlines()[0]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.system.run_directory import RunDirectory
-from tests.builders.place import Place
+from tests.builders.project_folder import ProjectFolder
 
-Scripted = Callable[..., Place]
+Scripted = Callable[..., ProjectFolder]
 
 EASY = [{"name": "easy", "canaries": "easy.jsonl", "speculation": "optional"}]
 DEPLOYED = {
@@ -23,13 +23,13 @@ DEPLOYED = {
 }
 
 
-def outcome(place: Place) -> str:
-    return str(place.verdict()["workloads"][0]["outcome"])
+def outcome(project: ProjectFolder) -> str:
+    return str(project.verdict()["workloads"][0]["outcome"])
 
 
-def because(place: Place, metric: str) -> str:
+def because(project: ProjectFolder, metric: str) -> str:
     """Return what the first check of *metric* says, wherever it ended: in a workload or in a step down."""
-    verdict = place.verdict()
+    verdict = project.verdict()
     checks = [one["because"] for work in verdict["workloads"] for one in work["checks"] if one["metric"] == metric]
     steps = [one["because"] for one in verdict["transitions"] if metric in one["because"]]
     return str(next(iter([*checks, *steps])))
@@ -41,38 +41,38 @@ def records(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def judged_with_new_checksums(place: Place, file: str, damage: Callable[[Path], object]) -> Any:
-    shutil.copytree(place.path / "run", place.path / "copy")
-    damage(place.path / "copy" / file)
-    RunDirectory(place.path / "copy").write_checksums()
-    return place.run("judge", "copy", "--json").document
+def judged_with_new_checksums(project: ProjectFolder, file: str, damage: Callable[[Path], object]) -> Any:
+    shutil.copytree(project.path / "run", project.path / "copy")
+    damage(project.path / "copy" / file)
+    RunDirectory(project.path / "copy").write_checksums()
+    return project.run("judge", "copy", "--json").document
 
 
 def test_other_tokens_at_a_near_tie_are_promoted(scripted: Scripted) -> None:
     """
     Canaries that part where the target's logits nearly tie agree; the check says how many, the gap and the tolerance.
     """
-    place = scripted({"agreement": 0.7, "gap": 0.02}, workload=EASY)
+    project = scripted({"agreement": 0.7, "gap": 0.02}, workload=EASY)
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    (first, *_) = records(place.path / "run" / "ties-1.jsonl")
-    assert "promoted" == outcome(place)
-    assert "near-tie of the target's logits (gap at most 0.02, tolerance 0.125)" in because(place, "token_agreement")
+    (first, *_) = records(project.path / "run" / "ties-1.jsonl")
+    assert "promoted" == outcome(project)
+    assert "near-tie of the target's logits (gap at most 0.02, tolerance 0.125)" in because(project, "token_agreement")
     assert (len(first["shared"]), 0.02) == (first["position"], first["gap"])
-    assert place.verdict() == place.run("judge", "run", "--json", code=0).document
+    assert project.verdict() == project.run("judge", "run", "--json", code=0).document
 
 
 def test_other_tokens_where_the_target_is_sure_are_not(scripted: Scripted) -> None:
     """
     Where the target clearly prefers its own token, the parting is not explained and the draft is graded back.
     """
-    place = scripted({"agreement": 0.7, "gap": 1.5}, workload=EASY)
+    project = scripted({"agreement": 0.7, "gap": 1.5}, workload=EASY)
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    assert "graded_back" == outcome(place)
-    assert "the target prefers its own token by 1.5" in because(place, "token_agreement")
+    assert "graded_back" == outcome(project)
+    assert "the target prefers its own token by 1.5" in because(project, "token_agreement")
 
 
 def test_a_backend_without_logits_explains_nothing(scripted: Scripted) -> None:
@@ -80,12 +80,12 @@ def test_a_backend_without_logits_explains_nothing(scripted: Scripted) -> None:
     Where the target's logits cannot be read, divergences are unexplained and the check states why.
     """
     sight = ["arrivals", "token_count", "text", "token_ids", "rounds", "plain"]
-    place = scripted({"agreement": 0.7, "gap": 0.0, "sight": sight}, workload=EASY)
+    project = scripted({"agreement": 0.7, "gap": 0.0, "sight": sight}, workload=EASY)
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    assert "graded_back" == outcome(place)
-    assert "does not expose the target's logits" in because(place, "token_agreement")
+    assert "graded_back" == outcome(project)
+    assert "does not expose the target's logits" in because(project, "token_agreement")
 
 
 def test_near_ties_are_read_only_where_they_matter(scripted: Scripted) -> None:
@@ -110,10 +110,10 @@ def test_damaged_near_ties_never_help(scripted: Scripted, damage: Callable[[Path
     """
     With the near-ties gone or one of them missing, and new checksums, a run that they carried is unproven.
     """
-    place = scripted({"agreement": 0.7, "gap": 0.02}, workload=EASY)
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project = scripted({"agreement": 0.7, "gap": 0.02}, workload=EASY)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    judged = judged_with_new_checksums(place, "ties-1.jsonl", damage)
+    judged = judged_with_new_checksums(project, "ties-1.jsonl", damage)
 
     assert (3, "unproven") == (judged["exit_code"], judged["workloads"][0]["outcome"])
     assert "ties-1.jsonl" in judged["incomplete"]
@@ -123,32 +123,32 @@ def test_a_warm_cache_that_changes_nothing_is_promoted(scripted: Scripted) -> No
     """
     As deployed, every canary is repeated and continued in both arms, and an exact cache keeps the promotion.
     """
-    place = scripted({"caches": True}, workload=EASY, subject=DEPLOYED)
+    project = scripted({"caches": True}, workload=EASY, subject=DEPLOYED)
 
-    foreseen = place.run("plan", "slo.toml", "--json", code=0).document
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    foreseen = project.run("plan", "slo.toml", "--json", code=0).document
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    asked = records(place.path / "run" / "warm-1.jsonl")
+    asked = records(project.path / "run" / "warm-1.jsonl")
     repeats = [one for one in asked if (one["arm"], one["canary"]) == ("candidate", one["pair"])]
     later = [one for one in asked if one["canary"] != one["pair"]]
-    assert "promoted" == outcome(place)
+    assert "promoted" == outcome(project)
     assert (3 * 12, 2 * 12) == (len(repeats), len(later))
     assert {"warm"} == {one["role"] for one in asked}
     assert foreseen["expected_answers"]["warm_cache"] == len(asked)
-    assert place.verdict() == place.run("judge", "run", "--json", code=0).document
+    assert project.verdict() == project.run("judge", "run", "--json", code=0).document
 
 
 def test_a_warm_cache_that_changes_answers_is_graded_back(scripted: Scripted) -> None:
     """
     Exact with the cache off, not with it on: the draft is graded back for that reason alone, and a finding explains it.
     """
-    place = scripted({"caches": True, "warm": 0.6}, workload=EASY, subject=DEPLOYED)
+    project = scripted({"caches": True, "warm": 0.6}, workload=EASY, subject=DEPLOYED)
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    verdict = place.verdict()
+    verdict = project.verdict()
     (*_, last) = verdict["transitions"]
-    assert "graded_back" == outcome(place)
+    assert "graded_back" == outcome(project)
     assert last["because"].startswith("drafting off: warm_cache_agreement: ")
     assert last["because"] == verdict["workloads"][0]["because"]
     assert "warm_cache_changes_answers" in {one["kind"] for one in verdict["findings"]}
@@ -160,12 +160,12 @@ def test_an_objective_on_the_warm_cache_replaces_the_implicit_one(scripted: Scri
     An SLO with a lower bound relaxes the implicit objective of full agreement.
     """
     objectives = [{"metric": "warm_cache_agreement", "at_least": 0.0, "why": "informational"}]
-    place = scripted({"caches": True, "warm": 0.6}, workload=EASY, subject=DEPLOYED, objective=objectives)
+    project = scripted({"caches": True, "warm": 0.6}, workload=EASY, subject=DEPLOYED, objective=objectives)
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    assert "promoted" == outcome(place)
-    assert "repeated answers" in because(place, "warm_cache_agreement")
+    assert "promoted" == outcome(project)
+    assert "repeated answers" in because(project, "warm_cache_agreement")
 
 
 def test_the_warm_cache_is_compared_greedily_above_temperature_zero(scripted: Scripted) -> None:
@@ -174,12 +174,14 @@ def test_the_warm_cache_is_compared_greedily_above_temperature_zero(scripted: Sc
     """
     objectives = [{"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}]
     hot = {"temperature": 0.8, "max_tokens": 64}
-    place = scripted({"caches": True, "warm": 0.5}, workload=EASY, subject=DEPLOYED, objective=objectives, sampling=hot)
+    project = scripted(
+        {"caches": True, "warm": 0.5}, workload=EASY, subject=DEPLOYED, objective=objectives, sampling=hot
+    )
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    assert "graded_back" == outcome(place)
-    assert "warm_cache_agreement" in because(place, "warm_cache_agreement")
+    assert "graded_back" == outcome(project)
+    assert "warm_cache_agreement" in because(project, "warm_cache_agreement")
 
 
 @pytest.mark.parametrize(
@@ -195,22 +197,22 @@ def test_a_cache_that_is_not_on_is_refused(scripted: Scripted, truth: dict[str, 
     """
     objectives = [{"metric": "warm_cache_agreement", "at_least": 1, "why": "as deployed"}]
     subject = DEPLOYED | {"prompt_cache": cache}
-    place = scripted(truth, workload=EASY, subject=subject, objective=objectives)
+    project = scripted(truth, workload=EASY, subject=subject, objective=objectives)
 
-    refused = place.run("certify", "slo.toml", "--out", "run", code=2)
+    refused = project.run("certify", "slo.toml", "--out", "run", code=2)
 
     assert said in refused.err
-    assert not (place.path / "run" / "soak-1.jsonl").exists()
+    assert not (project.path / "run" / "soak-1.jsonl").exists()
 
 
 def test_a_missing_warm_file_never_helps(scripted: Scripted) -> None:
     """
     With its warm answers deleted, and new checksums, a promoted run is unproven and says which file is missing.
     """
-    place = scripted({"caches": True}, workload=EASY, subject=DEPLOYED)
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project = scripted({"caches": True}, workload=EASY, subject=DEPLOYED)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    judged = judged_with_new_checksums(place, "warm-1.jsonl", Path.unlink)
+    judged = judged_with_new_checksums(project, "warm-1.jsonl", Path.unlink)
 
     assert (3, "unproven") == (judged["exit_code"], judged["workloads"][0]["outcome"])
     assert "warm-1.jsonl: missing" in judged["incomplete"]
@@ -220,9 +222,9 @@ def test_a_resumed_run_asks_only_what_is_missing(scripted: Scripted) -> None:
     """
     Stopped in the middle of the warm pass, a run resumes there: the soak is not repeated and no request is sent twice.
     """
-    place = scripted({"caches": True}, workload=EASY, subject=DEPLOYED)
-    place.run("certify", "slo.toml", "--out", "run", code=0)
-    run = place.path / "run"
+    project = scripted({"caches": True}, workload=EASY, subject=DEPLOYED)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
+    run = project.path / "run"
     soaked, asked = (run / "soak-1.jsonl").read_bytes(), (run / "warm-1.jsonl").read_text().splitlines(keepends=True)
     for name in ("SHA256SUMS", "verdict.json", "policy.toml", "junit.xml"):
         (run / name).unlink()
@@ -230,59 +232,59 @@ def test_a_resumed_run_asks_only_what_is_missing(scripted: Scripted) -> None:
         (run / name).write_text("".join((run / name).read_text().splitlines(keepends=True)[:-1]))
     (run / "warm-1.jsonl").write_text("".join(asked[:40]))
 
-    place.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
+    project.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
 
     again = records(run / "warm-1.jsonl")
     assert soaked == (run / "soak-1.jsonl").read_bytes()
     assert asked[:40] == (run / "warm-1.jsonl").read_text().splitlines(keepends=True)[:40]
     assert len(asked) - 1 == len(again) == len({one["key"] for one in again})
-    assert "promoted" == outcome(place)
+    assert "promoted" == outcome(project)
 
 
-def sampled(scripted: Scripted, **truth: Any) -> Place:
+def sampled(scripted: Scripted, **truth: Any) -> ProjectFolder:
     """Sample at temperature 0.8 with the distribution check on; the canaries expect nothing, so that draws differ."""
-    place = scripted(
+    project = scripted(
         {"ratio": 1.6, "acceptance": 0.5, **truth},
         workload=[{"name": "open", "canaries": "open.jsonl", "speculation": "optional"}],
         sampling={"temperature": 0.8, "max_tokens": 32, "distribution_check": True},
         objective=[{"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"}],
     )
     lines = [{"id": f"open-{at:02}", "messages": [{"role": "user", "content": f"Say {at}."}]} for at in range(12)]
-    (place.path / "open.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
-    return place
+    (project.path / "open.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    return project
 
 
 def test_an_honest_sampler_passes_the_distribution_check(scripted: Scripted) -> None:
     """
     Both arms sample alike: the check passes and says its power; the draws are recorded and judged again alike.
     """
-    place = sampled(scripted)
+    project = sampled(scripted)
 
-    foreseen = place.run("plan", "slo.toml", "--json", code=0).document
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    foreseen = project.run("plan", "slo.toml", "--json", code=0).document
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    drawn = records(place.path / "run" / "draws-1.jsonl")
-    assert "promoted" == outcome(place)
-    assert "90 % power" in because(place, "first_tokens_p_value")
+    drawn = records(project.path / "run" / "draws-1.jsonl")
+    assert "promoted" == outcome(project)
+    assert "90 % power" in because(project, "first_tokens_p_value")
     scouts = [one for one in drawn if one["pair"] == "scout"]
     assert 12 * 8 == len(scouts)
     assert 2 * 3 * 120 == len(drawn) - len(scouts)
     assert len(drawn) == len({one["key"] for one in drawn})
     assert {3} == {one["answer"]["output_tokens"] for one in drawn}
     assert foreseen["expected_answers"]["first_tokens"] == len(drawn)
-    assert place.verdict() == place.run("judge", "run", "--json", code=0).document
+    assert project.verdict() == project.run("judge", "run", "--json", code=0).document
 
 
 def test_a_greedy_shortcut_is_caught(scripted: Scripted) -> None:
     """
     A subject that keeps a drafted token when it is the likeliest one samples otherwise: it is graded back for that.
     """
-    place = sampled(scripted, shortcut=True)
+    project = sampled(scripted, shortcut=True)
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    steps = [step["because"] for step in place.verdict()["transitions"]]
-    assert "graded_back" == outcome(place)
+    steps = [step["because"] for step in project.verdict()["transitions"]]
+    assert "graded_back" == outcome(project)
     assert steps == [one for one in steps if "first_tokens_p_value" in one] != []
 
 
@@ -290,17 +292,17 @@ def test_starts_that_are_all_alike_are_unproven(scripted: Scripted) -> None:
     """
     Where the answers to every prompt start with the same tokens, equal arms prove nothing: code 3, with the power.
     """
-    place = sampled(scripted)
-    lines = [json.loads(line) | {"expect": {"regex": "now"}} for line in (place.path / "open.jsonl").open()]
-    (place.path / "open.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
-    truth = json.loads((place.path / "truth.json").read_text())
+    project = sampled(scripted)
+    lines = [json.loads(line) | {"expect": {"regex": "now"}} for line in (project.path / "open.jsonl").open()]
+    (project.path / "open.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    truth = json.loads((project.path / "truth.json").read_text())
     truth["answers"] = {one["id"]: f"{one['id']} says: all is well for now. " * 4 for one in lines}
-    (place.path / "truth.json").write_text(json.dumps(truth))
+    (project.path / "truth.json").write_text(json.dumps(truth))
 
-    ran = place.run("certify", "slo.toml", "--out", "run", code=3)
+    ran = project.run("certify", "slo.toml", "--out", "run", code=3)
 
-    assert "unproven" == outcome(place)
-    assert "not even a draft that always takes it would be seen" in because(place, "first_tokens_p_value")
+    assert "unproven" == outcome(project)
+    assert "not even a draft that always takes it would be seen" in because(project, "first_tokens_p_value")
     assert "90 % power" in " ".join(ran.out.split())
 
 
@@ -308,9 +310,9 @@ def test_a_distribution_needs_a_temperature(scripted: Scripted) -> None:
     """
     At temperature 0 there is nothing to sample: exit code 2 before the first token.
     """
-    place = scripted({}, workload=EASY, sampling={"temperature": 0, "distribution_check": True})
+    project = scripted({}, workload=EASY, sampling={"temperature": 0, "distribution_check": True})
 
-    refused = place.run("certify", "slo.toml", "--out", "run", code=2)
+    refused = project.run("certify", "slo.toml", "--out", "run", code=2)
 
     assert "no distribution to compare" in refused.err
 
@@ -319,10 +321,10 @@ def test_missing_draws_never_help(scripted: Scripted) -> None:
     """
     With the draws deleted, and new checksums, a promoted run is unproven and says which file is missing.
     """
-    place = sampled(scripted)
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project = sampled(scripted)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    judged = judged_with_new_checksums(place, "draws-1.jsonl", Path.unlink)
+    judged = judged_with_new_checksums(project, "draws-1.jsonl", Path.unlink)
 
     assert (3, "unproven") == (judged["exit_code"], judged["workloads"][0]["outcome"])
     assert "draws-1.jsonl: missing" in judged["incomplete"]
@@ -345,18 +347,18 @@ def test_what_stands_between_two_answers_may_not_change_them(
     """
     objectives = [{"metric": one, "at_least": 1, "why": "users share the server"} for one in BETWEEN]
     subject = DEPLOYED | {"other_model": "another"}
-    place = scripted({"caches": True, **truth}, workload=EASY, subject=subject, objective=objectives)
+    project = scripted({"caches": True, **truth}, workload=EASY, subject=subject, objective=objectives)
 
-    foreseen = place.run("plan", "slo.toml", "--json", code=0).document
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    foreseen = project.run("plan", "slo.toml", "--json", code=0).document
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    asked = records(place.path / "run" / "warm-1.jsonl")
-    steps = [one["because"].partition("; ")[0] for one in place.verdict()["transitions"]]
+    asked = records(project.path / "run" / "warm-1.jsonl")
+    steps = [one["because"].partition("; ")[0] for one in project.verdict()["transitions"]]
     assert foreseen["expected_answers"]["warm_cache"] == len(asked) == 12 * (6 + 4 + 4)
     assert {"warm", "shared", "other_user", "switched", "other_model"} == {one["role"] for one in asked}
-    assert ("graded_back" if broken else "promoted") == outcome(place)
+    assert ("graded_back" if broken else "promoted") == outcome(project)
     assert broken == {name for name in (*BETWEEN, "warm_cache_agreement") if any(f": {name}: " in one for one in steps)}
-    assert place.verdict() == place.run("judge", "run", "--json", code=0).document
+    assert project.verdict() == project.run("judge", "run", "--json", code=0).document
 
 
 def test_another_model_that_is_not_named_is_refused(scripted: Scripted) -> None:
@@ -364,8 +366,8 @@ def test_another_model_that_is_not_named_is_refused(scripted: Scripted) -> None:
     An objective on two models in turn needs the other model's name: exit code 2 before the first token.
     """
     objectives = [{"metric": BETWEEN[1], "at_least": 1, "why": "two models in turn"}]
-    place = scripted({"caches": True}, workload=EASY, subject=DEPLOYED, objective=objectives)
+    project = scripted({"caches": True}, workload=EASY, subject=DEPLOYED, objective=objectives)
 
-    refused = place.run("certify", "slo.toml", "--out", "run", code=2)
+    refused = project.run("certify", "slo.toml", "--out", "run", code=2)
 
     assert "set other_model in [subject]" in refused.err

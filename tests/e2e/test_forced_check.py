@@ -11,9 +11,9 @@ import pytest
 from gatekeeper.core.records import Forced
 from gatekeeper.core.system.record_files import FORCED, read_records
 from gatekeeper.core.system.run_directory import RunDirectory
-from tests.builders.place import ROOT, Place, canary_lines
+from tests.builders.project_folder import ROOT, ProjectFolder, canary_lines
 
-Scripted = Callable[..., Place]
+Scripted = Callable[..., ProjectFolder]
 
 SIGHT = ["arrivals", "token_count", "text", "token_ids", "rounds", "memory", "plain", "logits", "forced"]
 EASY = [{"name": "easy", "canaries": "easy.jsonl", "speculation": "optional"}]
@@ -23,33 +23,33 @@ WORDS = [
 ]
 
 
-def forcing(scripted: Scripted, truth: dict[str, Any], *, sight: list[str] = SIGHT) -> Place:
+def forcing(scripted: Scripted, truth: dict[str, Any], *, sight: list[str] = SIGHT) -> ProjectFolder:
     """Write an SLO about the words of forty canaries, of which the sweep sends eight and the soak pairs a fifth."""
-    place = scripted(
+    project = scripted(
         {**truth, "sight": sight},
         workload=EASY,
         objective=WORDS,
         sweep={"repeats": 1, "budget": 8, "num_draft_tokens": [4]},
         soak={"duration": "150 s", "max_duration": "1 h"},
     )
-    (place.path / "easy.jsonl").write_text(canary_lines("easy", 40))
-    return place
+    (project.path / "easy.jsonl").write_text(canary_lines("easy", 40))
+    return project
 
 
-def workload(place: Place) -> Any:
-    return place.verdict()["workloads"][0]
+def workload(project: ProjectFolder) -> Any:
+    return project.verdict()["workloads"][0]
 
 
-def checks(place: Place) -> dict[str, tuple[str, float | None]]:
-    return {one["metric"]: (one["outcome"], one["center"]) for one in workload(place)["checks"]}
+def checks(project: ProjectFolder) -> dict[str, tuple[str, float | None]]:
+    return {one["metric"]: (one["outcome"], one["center"]) for one in workload(project)["checks"]}
 
 
-def passes(place: Place, run: str = "run") -> list[Forced]:
-    return list(read_records(place.path / run / "forced-1.jsonl", FORCED).records)
+def passes(project: ProjectFolder, run: str = "run") -> list[Forced]:
+    return list(read_records(project.path / run / "forced-1.jsonl", FORCED).records)
 
 
-def plain_answers(place: Place) -> int:
-    lines = (place.path / "run" / "soak-1.jsonl").read_text().splitlines()
+def plain_answers(project: ProjectFolder) -> int:
+    lines = (project.path / "run" / "soak-1.jsonl").read_text().splitlines()
     return sum(json.loads(line).get("arm") == "plain" for line in lines)
 
 
@@ -81,13 +81,13 @@ def test_answers_that_part_are_decoded_plainly(scripted: Scripted, gap: float, o
     """
     Each canary at which the target parts from the draft gets a plain answer; a near-tie agrees, anything else does not.
     """
-    place = forcing(scripted, {"agreement": 0.7, "gap": gap})
+    project = forcing(scripted, {"agreement": 0.7, "gap": gap})
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    parted = {one.canary for one in passes(place) if one.parted and one.altered is None}
-    words = [json.loads(line) for line in (place.path / "run" / "words-1.jsonl").read_text().splitlines()]
-    assert outcome == workload(place)["outcome"]
+    parted = {one.canary for one in passes(project) if one.parted and one.altered is None}
+    words = [json.loads(line) for line in (project.path / "run" / "words-1.jsonl").read_text().splitlines()]
+    assert outcome == workload(project)["outcome"]
     assert parted
     assert parted == {one["canary"] for one in words[:-1]}
 
@@ -96,12 +96,12 @@ def test_a_run_without_its_forced_passes_proves_nothing(scripted: Scripted) -> N
     """
     Where the file with the passes is lost, the canaries that only they compared are not answered in both arms: code 3.
     """
-    place = forcing(scripted, {})
-    place.run("certify", "slo.toml", "--out", "run", code=0)
-    (place.path / "run" / "forced-1.jsonl").unlink()
-    RunDirectory(place.path / "run").write_checksums()
+    project = forcing(scripted, {})
+    project.run("certify", "slo.toml", "--out", "run", code=0)
+    (project.path / "run" / "forced-1.jsonl").unlink()
+    RunDirectory(project.path / "run").write_checksums()
 
-    judged = place.run("judge", "run", "--json", code=3).document
+    judged = project.run("judge", "run", "--json", code=3).document
 
     assert "forced-1.jsonl: missing" in judged["incomplete"]
     assert "canaries were not answered in both arms" in judged["workloads"][0]["because"]
@@ -111,10 +111,10 @@ def test_an_interrupted_check_continues(scripted: Scripted) -> None:
     """
     A run that was killed amid its forced passes makes the missing ones and gives the same verdict.
     """
-    place = forcing(scripted, {"agreement": 0.7, "gap": 0.01})
-    place.run("certify", "slo.toml", "--out", "run", code=0)
-    before, made = place.verdict(), passes(place)
-    run = place.path / "run"
+    project = forcing(scripted, {"agreement": 0.7, "gap": 0.01})
+    project.run("certify", "slo.toml", "--out", "run", code=0)
+    before, made = project.verdict(), passes(project)
+    run = project.path / "run"
     lines = (run / "forced-1.jsonl").read_bytes().splitlines(keepends=True)
     (run / "forced-1.jsonl").write_bytes(b"".join(lines[:5]))
     events = (run / "events.jsonl").read_bytes().splitlines(keepends=True)
@@ -122,10 +122,10 @@ def test_an_interrupted_check_continues(scripted: Scripted) -> None:
     for name in ("words-1.jsonl", "ties-1.jsonl", "verdict.json", "SHA256SUMS"):
         (run / name).unlink()
 
-    place.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
+    project.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
 
-    assert [(one.canary, one.parted) for one in made] == [(one.canary, one.parted) for one in passes(place)]
-    assert before["workloads"][0]["checks"] == place.verdict()["workloads"][0]["checks"]
+    assert [(one.canary, one.parted) for one in made] == [(one.canary, one.parted) for one in passes(project)]
+    assert before["workloads"][0]["checks"] == project.verdict()["workloads"][0]["checks"]
 
 
 RIGGED = '''\
@@ -153,17 +153,17 @@ runpy.run_module("gatekeeper.backends.workers.mlx_lm", run_name="__main__", alte
 @pytest.mark.mlx
 @pytest.mark.nightly  # a hundred answers of real models; tests/backends/test_mlx.py forces them once
 @pytest.mark.parametrize("rigged", [False, True], ids=["sound", "rigged"])
-def test_a_cache_that_corrupts_later_answers_is_found(place: Place, rigged: bool) -> None:
+def test_a_cache_that_corrupts_later_answers_is_found(project: ProjectFolder, rigged: bool) -> None:
     """
     The real mlx-lm agrees with itself by forced passes; with a cache that is rewound wrongly after some answers it does
     not, although few canaries are decoded plainly.
     """
     worker = RIGGED if rigged else RIGGED.replace("generation.trim_prompt_cache = wrong\n", "")
-    (place.path / "worker.py").write_text(worker.format(root=str(ROOT)))
+    (project.path / "worker.py").write_text(worker.format(root=str(ROOT)))
     lines = (ROOT / "canaries" / "little" / "json.jsonl").read_text().splitlines(keepends=True)[:40]
-    (place.path / "json.jsonl").write_text("".join(lines))
+    (project.path / "json.jsonl").write_text("".join(lines))
     models = ROOT / "models"
-    place.write_slo(
+    project.write_slo(
         {
             "schema": 1,
             "name": "forced",
@@ -187,10 +187,10 @@ def test_a_cache_that_corrupts_later_answers_is_found(place: Place, rigged: bool
         }
     )
 
-    place.run("certify", "slo.toml", "--out", "run", code=1 if rigged else 0)
+    project.run("certify", "slo.toml", "--out", "run", code=1 if rigged else 0)
 
-    made = [one for one in passes(place) if one.altered is None]
+    made = [one for one in passes(project) if one.altered is None]
     parted = [one for one in made if one.parted and (one.parted[0].gap or 0) > 1]
-    because = str(place.verdict()["transitions"]) if rigged else ""
+    because = str(project.verdict()["transitions"]) if rigged else ""
     assert (rigged, rigged) == (bool(parted), "token_agreement" in because)
     assert len({one.canary for one in made}) > 12

@@ -16,7 +16,7 @@ import pytest
 from tests.backends.test_real_servers import SYSTEMS
 from tests.builders.github import Finished, Runner, document, put_on_path, steps_of
 from tests.builders.night import GATEKEEPER
-from tests.builders.place import ROOT, Place
+from tests.builders.project_folder import ROOT, ProjectFolder
 
 ACTION = ROOT / "action.yml"
 REAL_SERVERS = ROOT / ".github" / "workflows" / "real-servers.yml"
@@ -165,25 +165,25 @@ def test_the_deploy_waits_for_the_certificate() -> None:
 
 
 @pytest.fixture
-def runner(scripted: Callable[..., Place]) -> Callable[..., Runner]:
+def runner(scripted: Callable[..., ProjectFolder]) -> Callable[..., Runner]:
     """Return a runner in a checkout with an SLO for a scripted subject, where `gatekeeper` is on PATH."""
 
     def write(program: str | None = None, inputs: Mapping[str, str] | None = None, **changes: Any) -> Runner:
-        place = scripted(**changes)
-        path = put_on_path(place.path / "bin", place.environment["PATH"], gatekeeper=program or GATEKEEPER)
-        (place.path / "runner").mkdir(exist_ok=True)
+        project = scripted(**changes)
+        path = put_on_path(project.path / "bin", project.environment["PATH"], gatekeeper=program or GATEKEEPER)
+        (project.path / "runner").mkdir(exist_ok=True)
         given = {name: one.get("default", "") for name, one in document(ACTION)["inputs"].items()}
         given |= {"slo": "slo.toml", "install": "false", "grade": "demo", **(inputs or {})}
         values = {f"inputs.{name}": value for name, value in given.items()}
         values |= {f"steps.gate.outputs.{name}": "" for name in ("run", "exit-code", "outcome", "policy")}
-        values |= {"runner.temp": str(place.path / "runner"), "github.action_path": str(ROOT)}
+        values |= {"runner.temp": str(project.path / "runner"), "github.action_path": str(ROOT)}
         values |= {
             "inputs.deploy": "cat",
             "github.token": "t",
             "github.repository": "o/r",
             "github.event.pull_request.number": "7",
         }
-        return Runner(steps_of(ACTION), place.path, place.path, values, {**place.environment, "PATH": path})
+        return Runner(steps_of(ACTION), project.path, project.path, values, {**project.environment, "PATH": path})
 
     return write
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders.github import Runner, document, put_on_path
-from tests.builders.place import ROOT
+from tests.builders.project_folder import ROOT
 
 WORKFLOW = document(ROOT / ".github" / "workflows" / "nightly-fleet.yml")
 MATRIX = '{"include": [{"slo": "a.toml", "host": "mini", "name": "a@mini"}]}'

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders.github import Runner, document, put_on_path, steps_of
-from tests.builders.place import ROOT
+from tests.builders.project_folder import ROOT
 
 WORKFLOW = ROOT / ".github" / "workflows" / "nightly-soak.yml"
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash to run the steps")
@@ -167,28 +167,28 @@ def test_the_key_is_read_by_this_job_alone(job: Callable[..., Job], key: str) ->
     secrets = {"secrets__SOAK_SSH_KEY": key.replace("\n", "\r\n"), "secrets__SOAK_KNOWN_HOSTS": known}
     made = job(**secrets)
     step = next(one for one in made.steps if "key where" in one.get("name", ""))
-    place = made.folder / "temp" / "nightly-soak-ssh"
+    ssh_files = made.folder / "temp" / "nightly-soak-ssh"
 
     put = made.run_step(step)
 
     assert (0, "") == (put.returncode, put.stdout + put.stderr)
-    assert {0o600} == {path.stat().st_mode & 0o777 for path in place.iterdir()}
-    assert 0o700 == place.stat().st_mode & 0o777
-    assert f"ssh -F '{place}/config'" == made.environment["GATEKEEPER_SSH"]
-    public = subprocess.run(["ssh-keygen", "-y", "-f", place / "key"], capture_output=True, text=True, check=False)
+    assert {0o600} == {path.stat().st_mode & 0o777 for path in ssh_files.iterdir()}
+    assert 0o700 == ssh_files.stat().st_mode & 0o777
+    assert f"ssh -F '{ssh_files}/config'" == made.environment["GATEKEEPER_SSH"]
+    public = subprocess.run(["ssh-keygen", "-y", "-f", ssh_files / "key"], capture_output=True, text=True, check=False)
     assert public.stdout.startswith("ssh-ed25519 "), public.stderr
     if shutil.which("ssh") is not None:
         shown = subprocess.run(
-            ["ssh", "-F", place / "config", "-G", "mini"], capture_output=True, text=True, check=False
+            ["ssh", "-F", ssh_files / "config", "-G", "mini"], capture_output=True, text=True, check=False
         ).stdout.splitlines()
-        assert f"identityfile {place}/key" in [line.replace('"', "") for line in shown]
+        assert f"identityfile {ssh_files}/key" in [line.replace('"', "") for line in shown]
         assert {"stricthostkeychecking true", "identitiesonly yes"} <= set(shown)
 
     done = made.run()
 
     assert 0 == done.code, done.log
-    assert f"ssh: ssh -F '{place}/config' owner: github.com/some/where" in made.calls
-    assert not place.exists()
+    assert f"ssh: ssh -F '{ssh_files}/config' owner: github.com/some/where" in made.calls
+    assert not ssh_files.exists()
     secret = key.splitlines()[1]
     assert secret not in done.log
     assert not [

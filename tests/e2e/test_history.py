@@ -10,31 +10,30 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.system.run_directory import CHECKSUMS, RunDirectory
-from tests.builders.place import Place
-from tests.e2e.conftest import place as place_in
+from tests.builders.project_folder import ProjectFolder, project_folder
 from tests.e2e.conftest import scripted as scripted_in
 
 ONE = {"workload": [{"name": "easy", "canaries": "easy.jsonl"}]}
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     """Runs of one SLO: `first`, `again`, and `slower` with lower acceptance; made once, copied by each test."""
-    place: Place = place_in.__wrapped__(tmp_path_factory.mktemp("history"))  # type: ignore[attr-defined]
-    write: Callable[..., Place] = scripted_in.__wrapped__(place)  # type: ignore[attr-defined]
+    project = project_folder(tmp_path_factory.mktemp("history"))
+    write: Callable[..., ProjectFolder] = scripted_in.__wrapped__(project)  # type: ignore[attr-defined]
     write(**ONE)
     for name in ("a-first", "b-again"):
-        place.run("certify", "slo.toml", "--out", f"runs/{name}", "--quiet", code=0)
+        project.run("certify", "slo.toml", "--out", f"runs/{name}", "--quiet", code=0)
     write({"canaries": {"easy-": {"acceptance": 0.6}}}, **ONE)
-    place.run("certify", "slo.toml", "--out", "runs/c-slower", "--quiet", code=0)
-    return place
+    project.run("certify", "slo.toml", "--out", "runs/c-slower", "--quiet", code=0)
+    return project
 
 
 @pytest.fixture
-def place(made: Place, tmp_path: Path) -> Place:
+def project(made: ProjectFolder, tmp_path: Path) -> ProjectFolder:
     folder = tmp_path / "copy"
     shutil.copytree(made.path, folder)
-    return Place(folder, made.environment)
+    return ProjectFolder(folder, made.environment)
 
 
 def result(document: dict[str, Any], metric: str) -> str:
@@ -43,11 +42,11 @@ def result(document: dict[str, Any], metric: str) -> str:
     return str(found)
 
 
-def test_history_groups_runs_by_slo(place: Place) -> None:
+def test_history_groups_runs_by_slo(project: ProjectFolder) -> None:
     """
     Runs are listed by SLO, oldest first, with ratio and acceptance, and the newest is compared with the previous one.
     """
-    (slo,) = place.run("history", "--json", code=0).document["slos"]
+    (slo,) = project.run("history", "--json", code=0).document["slos"]
 
     assert ["runs/a-first", "runs/b-again", "runs/c-slower"] == [one["run"] for one in slo["runs"]]
     ratios = [one["workloads"]["easy"]["throughput_ratio"]["center"] for one in slo["runs"]]
@@ -56,12 +55,12 @@ def test_history_groups_runs_by_slo(place: Place) -> None:
     assert {"worse"} == {one["says"] for one in slo["trend"]["workloads"]["easy"]}
 
 
-def test_history_says_what_changed_and_draws_a_line_of_each_workload(place: Place) -> None:
+def test_history_says_what_changed_and_draws_a_line_of_each_workload(project: ProjectFolder) -> None:
     """
     Each run names its host and what differs from the run before; the terminal has a sparkline with the bound.
     """
-    (slo,) = place.run("history", "--json", code=0).document["slos"]
-    shown = place.run("history", code=0).out.splitlines()
+    (slo,) = project.run("history", "--json", code=0).document["slos"]
+    shown = project.run("history", code=0).out.splitlines()
 
     changed = [run["changed"] for run in slo["runs"]]
     assert [] == changed[0] == changed[1]
@@ -74,17 +73,17 @@ def test_history_says_what_changed_and_draws_a_line_of_each_workload(place: Plac
     assert "bound 1.16x  3 of 3 promoted" in shown[1]
 
 
-def test_history_is_a_page(place: Place) -> None:
+def test_history_is_a_page(project: ProjectFolder) -> None:
     """
     `-o history.html` writes a page that loads nothing: a mark a run with its interval, and why a check failed.
     """
     failing = {"metric": "ttft_delta", "at_most": -0.5, "why": "as fast as that"}
-    slo = tomllib.loads((place.path / "slo.toml").read_text())
-    place.write_slo({**slo, "objective": [*slo["objective"], failing], "fallback": {"ladder": ["autoregressive"]}})
-    place.run("certify", "slo.toml", "--out", "runs/d-late", "--quiet", code=1)
+    slo = tomllib.loads((project.path / "slo.toml").read_text())
+    project.write_slo({**slo, "objective": [*slo["objective"], failing], "fallback": {"ladder": ["autoregressive"]}})
+    project.run("certify", "slo.toml", "--out", "runs/d-late", "--quiet", code=1)
 
-    place.run("history", "-o", "history.html", code=0)
-    page = (place.path / "history.html").read_text()
+    project.run("history", "-o", "history.html", code=0)
+    page = (project.path / "history.html").read_text()
 
     assert 4 == page.count('class="center ')
     assert "default-src &#x27;none&#x27;" in page
@@ -92,19 +91,19 @@ def test_history_is_a_page(place: Place) -> None:
     assert "given up: ttft_delta: " in page
 
 
-def test_history_hides_nothing(place: Place) -> None:
+def test_history_hides_nothing(project: ProjectFolder) -> None:
     """
     An unfinished, a changed and an unreadable run are all listed, and none of them is part of a trend.
     """
-    runs = place.path / "runs"
+    runs = project.path / "runs"
     (runs / "a-first" / CHECKSUMS).unlink()
     verdict = runs / "b-again" / "verdict.json"
     verdict.write_text(verdict.read_text().replace("promoted", "failed"))
     shutil.copytree(runs / "c-slower", runs / "d-lost")
     (runs / "d-lost" / "manifest.json").unlink()
 
-    found = place.run("history", "--json", code=0).document
-    shown = place.run("history", code=0).out
+    found = project.run("history", "--json", code=0).document
+    shown = project.run("history", code=0).out
 
     (slo,) = found["slos"]
     assert ["unfinished", "unfinished", "promoted"] == [one["outcome"] for one in slo["runs"]]
@@ -114,72 +113,74 @@ def test_history_hides_nothing(place: Place) -> None:
     assert all(word in shown for word in ("not trusted", "cannot be read: runs/d-lost", "needs two complete runs"))
 
 
-def test_compare_calls_a_difference_only_where_the_intervals_part(place: Place) -> None:
+def test_compare_calls_a_difference_only_where_the_intervals_part(project: ProjectFolder) -> None:
     """
     The same run again shows no difference; lower acceptance shows as worse, and other differences are named.
     """
-    same = place.run("compare", "runs/a-first", "runs/b-again", "--json", code=0).document
-    worse = place.run("compare", "runs/a-first", "runs/c-slower", "--json", code=0).document
+    same = project.run("compare", "runs/a-first", "runs/b-again", "--json", code=0).document
+    worse = project.run("compare", "runs/a-first", "runs/c-slower", "--json", code=0).document
 
     assert "no difference shown" == result(same, "throughput_ratio")
     assert ["worse", "worse"] == [result(worse, "throughput_ratio"), result(worse, "acceptance_rate")]
     assert ([], ["versions.script"]) == (same["differences"], worse["differences"])
 
 
-def test_compare_refuses_another_machine(place: Place) -> None:
+def test_compare_refuses_another_machine(project: ProjectFolder) -> None:
     """
     Runs on different chips are not comparable: the difference is named, no metric is compared, and the code is 3.
     """
-    manifest = place.path / "runs" / "c-slower" / "manifest.json"
+    manifest = project.path / "runs" / "c-slower" / "manifest.json"
     document = json.loads(manifest.read_text())
     document["host"]["chip"] = "Apple M9"
     manifest.write_text(json.dumps(document))
-    RunDirectory(place.path / "runs" / "c-slower").write_checksums()
+    RunDirectory(project.path / "runs" / "c-slower").write_checksums()
 
-    done = place.run("compare", "runs/a-first", "runs/c-slower", "--json", code=3)
-    shown = place.run("compare", "runs/a-first", "runs/c-slower", code=3).out
+    done = project.run("compare", "runs/a-first", "runs/c-slower", "--json", code=3)
+    shown = project.run("compare", "runs/a-first", "runs/c-slower", code=3).out
 
     assert ["host.chip"] == done.document["not_comparable"]
     assert "not compared" == result(done.document, "throughput_ratio")
     assert "not comparable: host.chip" in shown
 
 
-def test_compare_fails_on_worse_where_that_is_asked(place: Place) -> None:
+def test_compare_fails_on_worse_where_that_is_asked(project: ProjectFolder) -> None:
     """
     --fail-on worse ends with 1 for a proven loss and 0 for a gain; without it, both are 0.
     """
-    place.run("compare", "runs/a-first", "runs/c-slower", code=0)
-    worse = place.run("compare", "runs/a-first", "runs/c-slower", "--fail-on", "worse", code=1).out
-    place.run("compare", "runs/a-first", "runs/b-again", "--fail-on", "worse", code=0)
-    better = place.run("compare", "runs/c-slower", "runs/a-first", "--fail-on", "worse", "--metric", "acceptance_rate")
+    project.run("compare", "runs/a-first", "runs/c-slower", code=0)
+    worse = project.run("compare", "runs/a-first", "runs/c-slower", "--fail-on", "worse", code=1).out
+    project.run("compare", "runs/a-first", "runs/b-again", "--fail-on", "worse", code=0)
+    better = project.run(
+        "compare", "runs/c-slower", "runs/a-first", "--fail-on", "worse", "--metric", "acceptance_rate"
+    )
 
     assert worse.startswith("B against A: worse (proven): easy throughput_ratio -")
     assert "▼" in worse
     assert (0, True) == (better.code, better.out.startswith("B against A: better (proven): easy acceptance_rate +"))
-    assert "did you mean 'ttft'" in place.run("compare", "latest", "latest", "--metric", "tttf", code=2).err
-    assert "two runs or more" in place.run("compare", "latest", code=2).err
+    assert "did you mean 'ttft'" in project.run("compare", "latest", "latest", "--metric", "tttf", code=2).err
+    assert "two runs or more" in project.run("compare", "latest", code=2).err
 
 
-def test_a_figure_that_went_missing_is_no_good_news(place: Place) -> None:
+def test_a_figure_that_went_missing_is_no_good_news(project: ProjectFolder) -> None:
     """
     With --fail-on worse a workload that only the first run has ends with 3.
     """
-    slo = tomllib.loads((place.path / "slo.toml").read_text())
+    slo = tomllib.loads((project.path / "slo.toml").read_text())
     slo["workload"].append({"name": "hard", "canaries": "hard.jsonl", "speculation": "optional"})
-    place.write_slo(slo)
-    place.run("certify", "slo.toml", "--out", "runs/d-more", "--quiet", code=0)
+    project.write_slo(slo)
+    project.run("certify", "slo.toml", "--out", "runs/d-more", "--quiet", code=0)
 
-    place.run("compare", "runs/d-more", "runs/c-slower", code=0)
-    place.run("compare", "runs/d-more", "runs/c-slower", "--fail-on", "worse", code=3)
+    project.run("compare", "runs/d-more", "runs/c-slower", code=0)
+    project.run("compare", "runs/d-more", "runs/c-slower", "--fail-on", "worse", code=3)
 
 
-def test_the_markdown_fits_a_pull_request(place: Place) -> None:
+def test_the_markdown_fits_a_pull_request(project: ProjectFolder) -> None:
     """
     The first line is the marker a job finds its comment by; then the result, and a table of the figures.
     """
-    place.run("compare", "runs/a-first", "runs/c-slower", "-o", "c.md", code=0)
+    project.run("compare", "runs/a-first", "runs/c-slower", "-o", "c.md", code=0)
 
-    marker, _, headline, *rest = (place.path / "c.md").read_text().splitlines()
+    marker, _, headline, *rest = (project.path / "c.md").read_text().splitlines()
 
     assert ("<!-- gatekeeper -->", True) == (marker, headline.startswith("### B against A: worse"))
     (row,) = (line for line in rest if line.startswith("| `throughput_ratio`"))
@@ -187,9 +188,9 @@ def test_the_markdown_fits_a_pull_request(place: Place) -> None:
     assert 3 == row.count(" | ") + 1
 
 
-def of_backend(place: Place, run: str, backend: str, **target: Any) -> None:
+def of_backend(project: ProjectFolder, run: str, backend: str, **target: Any) -> None:
     """Make a run look as if its answers came from another backend, which served *target*."""
-    path = place.path / "runs" / run / "manifest.json"
+    path = project.path / "runs" / run / "manifest.json"
     shape = {"layers": 36, "kv_heads": 8, "head_dim": 128, "value_bytes": 2, "every_layer": True}
     whole = {"name": "big", "digest": "1", "files": {}, "bytes": 1, "quantisation": "4-bit g64", "vocabulary": 9}
     whole |= {"tokens_sha256": None, "template_sha256": None, "architecture": "Qwen3ForCausalLM", "shape": shape}
@@ -198,20 +199,20 @@ def of_backend(place: Place, run: str, backend: str, **target: Any) -> None:
     RunDirectory(path.parent).write_checksums()
 
 
-def test_frameworks_stand_side_by_side(place: Place) -> None:
+def test_frameworks_stand_side_by_side(project: ProjectFolder) -> None:
     """
     Backends that serve one model family are compared in one table: absolute speeds are, ratios to their own plain
     decoding are not, and what differs is named.
     """
-    of_backend(place, "a-first", "mlx")
-    of_backend(place, "b-again", "mlx-server")
+    of_backend(project, "a-first", "mlx")
+    of_backend(project, "b-again", "mlx-server")
     of_backend(
-        place, "c-slower", "llama-server", name="big.gguf", digest="2", quantisation="Q4_K_M", architecture="qwen3"
+        project, "c-slower", "llama-server", name="big.gguf", digest="2", quantisation="Q4_K_M", architecture="qwen3"
     )
 
     runs = ("runs/a-first", "runs/b-again", "runs/c-slower")
-    found = place.run("compare", *runs, "--json", code=0).document["comparisons"]
-    shown = place.run("compare", *runs, code=0).out
+    found = project.run("compare", *runs, "--json", code=0).document["comparisons"]
+    shown = project.run("compare", *runs, code=0).out
 
     assert ["backend" in one["differences"] for one in found] == [True, True]
     assert ["not compared", "worse"] == [result(found[1], "throughput_ratio"), result(found[1], "decode_throughput")]
@@ -220,55 +221,55 @@ def test_frameworks_stand_side_by_side(place: Place) -> None:
     (row,) = (line for line in shown.splitlines() if line.startswith("  decode_throughput"))
     assert 3 == row.count("tok/s")
     assert "against each backend's own plain decoding" in shown
-    place.run("compare", *runs, "-o", "all.html", code=0)
-    page = (place.path / "all.html").read_text()
+    project.run("compare", *runs, "-o", "all.html", code=0)
+    page = (project.path / "all.html").read_text()
     assert all(word in page for word in ("llama-server", "decode_throughput", "▼", "Content-Security-Policy"))
     assert "src=" not in page
 
 
 @pytest.mark.parametrize("other", [{"architecture": "LlamaForCausalLM"}, {"architecture": None}, {"shape": None}])
-def test_another_model_in_another_backend_is_not_compared(place: Place, other: dict[str, Any]) -> None:
+def test_another_model_in_another_backend_is_not_compared(project: ProjectFolder, other: dict[str, Any]) -> None:
     """
     Two backends that serve other models, or models whose family is unknown, are not comparable.
     """
-    of_backend(place, "a-first", "mlx")
-    of_backend(place, "b-again", "llama-server", digest="2", **other)
+    of_backend(project, "a-first", "mlx")
+    of_backend(project, "b-again", "llama-server", digest="2", **other)
 
-    refused = place.run("compare", "runs/a-first", "runs/b-again", "--json", code=3).document
+    refused = project.run("compare", "runs/a-first", "runs/b-again", "--json", code=3).document
 
     assert "target family" in refused["not_comparable"]
 
 
-def test_compare_trusts_no_damaged_run(place: Place) -> None:
+def test_compare_trusts_no_damaged_run(project: ProjectFolder) -> None:
     """
     A run whose records were changed is judged again, found incomplete, and not compared.
     """
-    soak = place.path / "runs" / "c-slower" / "soak-1.jsonl"
+    soak = project.path / "runs" / "c-slower" / "soak-1.jsonl"
     soak.write_bytes(soak.read_bytes()[:-200])
 
-    found = place.run("compare", "runs/a-first", "runs/c-slower", "--json", code=3).document
+    found = project.run("compare", "runs/a-first", "runs/c-slower", "--json", code=3).document
 
     assert "soak-1.jsonl" in found["not_comparable"][0]
 
 
-def test_compare_looks_at_workloads_one_by_one(place: Place) -> None:
+def test_compare_looks_at_workloads_one_by_one(project: ProjectFolder) -> None:
     """
     A workload that one run lacks is not compared; the others are.
     """
-    slo = tomllib.loads((place.path / "slo.toml").read_text())
+    slo = tomllib.loads((project.path / "slo.toml").read_text())
     slo["workload"].append({"name": "hard", "canaries": "hard.jsonl", "speculation": "optional"})
-    place.write_slo(slo)
-    place.run("certify", "slo.toml", "--out", "runs/d-more", "--quiet", code=0)
+    project.write_slo(slo)
+    project.run("certify", "slo.toml", "--out", "runs/d-more", "--quiet", code=0)
 
-    found = place.run("compare", "runs/c-slower", "runs/d-more", "--json", code=0).document
+    found = project.run("compare", "runs/c-slower", "runs/d-more", "--json", code=0).document
 
     reasons = {one["name"]: one["not_comparable"] for one in found["workloads"]}
     assert {"easy": [], "hard": ["canaries.hard", "runs/c-slower has no such workload"]} == reasons
 
 
-def test_a_folder_that_is_not_there_is_code_2(place: Place) -> None:
+def test_a_folder_that_is_not_there_is_code_2(project: ProjectFolder) -> None:
     """
     A missing folder of runs, and a folder that is not a run, are exit code 2.
     """
-    assert "nowhere is not a folder" in place.run("history", "nowhere", code=2).err
-    assert "manifest.json" in place.run("compare", "runs", "runs", code=2).err
+    assert "nowhere is not a folder" in project.run("history", "nowhere", code=2).err
+    assert "manifest.json" in project.run("compare", "runs", "runs", code=2).err

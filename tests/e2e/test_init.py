@@ -15,7 +15,7 @@ from gatekeeper.core.system import inputs
 from gatekeeper.run.start import init_slo
 from tests.builders import models as laid_out
 from tests.builders.models import MODELS
-from tests.builders.place import ROOT, Place
+from tests.builders.project_folder import ROOT, ProjectFolder
 from tests.e2e.test_m4_24gb import mac
 from tools import write_gguf
 
@@ -24,14 +24,17 @@ needs_mlx = pytest.mark.skipif(find_spec("mlx_lm") is None, reason="no mlx-lm he
 
 
 @pytest.fixture
-def home(place: Place) -> Place:
-    """A place whose home folder is its own, and so are the caches, whatever a variable of this machine names."""
-    cache = {"HF_HUB_CACHE": str(place.path / ".cache/huggingface/hub"), "OLLAMA_MODELS": str(place.path / "ollama")}
-    return Place(place.path, {**place.environment, **cache, "HOME": str(place.path)})
+def home(project: ProjectFolder) -> ProjectFolder:
+    """A project whose home folder is its own, and so are the caches, whatever a variable of this machine names."""
+    cache = {
+        "HF_HUB_CACHE": str(project.path / ".cache/huggingface/hub"),
+        "OLLAMA_MODELS": str(project.path / "ollama"),
+    }
+    return ProjectFolder(project.path, {**project.environment, **cache, "HOME": str(project.path)})
 
 
 @pytest.fixture
-def with_llama_server(home: Place) -> Place:
+def with_llama_server(home: ProjectFolder) -> ProjectFolder:
     """The same with a llama-server on PATH; a fake one, of which only the version is used."""
     folder = home.path / "bin"
     folder.mkdir()
@@ -39,11 +42,11 @@ def with_llama_server(home: Place) -> Place:
     program = folder / "llama-server"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{fake}" new "$@"\n')
     program.chmod(0o755)
-    return Place(home.path, {**home.environment, "PATH": f"{folder}:{home.environment['PATH']}"})
+    return ProjectFolder(home.path, {**home.environment, "PATH": f"{folder}:{home.environment['PATH']}"})
 
 
 @needs_mlx
-def test_the_heaviest_pair_of_the_hub_cache_is_proposed(home: Place) -> None:
+def test_the_heaviest_pair_of_the_hub_cache_is_proposed(home: ProjectFolder) -> None:
     """
     Target and drafts are found by size and token map, the alien and the damaged one are not taken, and the plan of the
     written file has nothing to complain of but this host.
@@ -69,7 +72,7 @@ def test_the_heaviest_pair_of_the_hub_cache_is_proposed(home: Place) -> None:
     assert all(one.canaries == f"little/{one.name}" for one in written.slo.workload)
 
 
-def test_nothing_is_overwritten_without_force(home: Place) -> None:
+def test_nothing_is_overwritten_without_force(home: ProjectFolder) -> None:
     """
     A file that exists stays as it is, exit code 2, and --force replaces it.
     """
@@ -85,7 +88,7 @@ def test_nothing_is_overwritten_without_force(home: Place) -> None:
     assert "mine" == slo.parse(path.read_text(), "mine.toml").name
 
 
-def test_without_a_pair_it_says_what_to_fetch(home: Place) -> None:
+def test_without_a_pair_it_says_what_to_fetch(home: ProjectFolder) -> None:
     """
     The file names a public pair for machines of this size, the commands that fetch it are printed, and the exit code
     is 3: no objective can be checked on this machine yet.
@@ -112,7 +115,9 @@ def test_machines_are_listed_by_their_memory() -> None:
     assert [one.name for one in sorted(files, key=lambda one: one.host.memory_gb or 0)] == list(init_slo.MACHINES)
 
 
-def test_other_files_beside_the_shipped_ones_do_not_matter(home: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_files_beside_the_shipped_ones_do_not_matter(
+    home: ProjectFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     In a checkout the folder of SLO files is its owner's, too: a broken one, or an earlier proposal, is not read.
     """
@@ -127,36 +132,36 @@ def test_other_files_beside_the_shipped_ones_do_not_matter(home: Place, monkeypa
     assert first["pair"] == again["pair"]
 
 
-def test_files_of_lm_studio_and_ollama_make_a_pair_for_llama_server(with_llama_server: Place) -> None:
+def test_files_of_lm_studio_and_ollama_make_a_pair_for_llama_server(with_llama_server: ProjectFolder) -> None:
     """
     GGUF files are paired across shelves, named where they lie, and the server is taken at its word on acceptance.
     """
-    place = with_llama_server
+    project = with_llama_server
     for name in ("little-target", "little-draft"):
-        write_gguf.write(MODELS / name, place.path / f"{name}.gguf")
-    target = laid_out.lm_studio(place.path, "maker/target", place.path / "little-target.gguf")
-    draft = (place.path / "little-draft.gguf").read_bytes()
-    laid_out.ollama(place.path / "ollama", "registry.ollama.ai/library/little/draft", {"model": draft})
+        write_gguf.write(MODELS / name, project.path / f"{name}.gguf")
+    target = laid_out.lm_studio(project.path, "maker/target", project.path / "little-target.gguf")
+    draft = (project.path / "little-draft.gguf").read_bytes()
+    laid_out.ollama(project.path / "ollama", "registry.ollama.ai/library/little/draft", {"model": draft})
 
-    document = place.run("init", "--json", code=0).document
+    document = project.run("init", "--json", code=0).document
 
     assert {"little:draft", "maker/target/little-target.gguf"} == {one["name"] for one in document["models"]}
     assert ("llama-server", str(target)) == (document["pair"]["backend"], document["pair"]["target"])
-    written = slo.parse((place.path / FILE).read_text(), FILE)
+    written = slo.parse((project.path / FILE).read_text(), FILE)
     assert {"acceptance_rate": "claims"} == {
         one.metric: one.source for one in written.objective if one.source == "claims"
     }
-    assert place.run("plan", FILE).code in {0, 3}
+    assert project.run("plan", FILE).code in {0, 3}
 
 
-def test_a_pair_without_its_server_waits_for_it(home: Place) -> None:
+def test_a_pair_without_its_server_waits_for_it(home: ProjectFolder) -> None:
     """
     Where only the backend is missing, the file names the pair that is here and the command that installs the backend.
     """
     for name in ("little-target", "little-draft"):
         write_gguf.write(MODELS / name, home.path / f"{name}.gguf")
         laid_out.lm_studio(home.path, f"maker/{name}", home.path / f"{name}.gguf")
-    bare = Place(home.path, {**home.environment, "PATH": "/nowhere"})
+    bare = ProjectFolder(home.path, {**home.environment, "PATH": "/nowhere"})
 
     document = bare.run("init", "--json", code=3).document
 
@@ -165,7 +170,7 @@ def test_a_pair_without_its_server_waits_for_it(home: Place) -> None:
 
 
 @needs_mlx
-def test_models_that_can_not_be_drafted_for_are_left_out(home: Place) -> None:
+def test_models_that_can_not_be_drafted_for_are_left_out(home: ProjectFolder) -> None:
     """
     Windows, foreign quantisations and folders without a tokenizer are named with the reason.
     """
@@ -191,7 +196,7 @@ def test_models_that_can_not_be_drafted_for_are_left_out(home: Place) -> None:
 
 
 @needs_mlx
-def test_canaries_are_named_and_the_schema_is_relative(home: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_canaries_are_named_and_the_schema_is_relative(home: ProjectFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     The written file names canary sets, wherever gatekeeper is installed; in a checkout it names the schema, relatively.
     """
@@ -212,7 +217,7 @@ def test_canaries_are_named_and_the_schema_is_relative(home: Place, monkeypatch:
 
 
 @needs_mlx
-def test_a_mac_is_written_down_as_it_names_itself(home: Place) -> None:
+def test_a_mac_is_written_down_as_it_names_itself(home: ProjectFolder) -> None:
     """
     Chip, memory, the system's major version and mains power stand in [host]; what a Mac shows, heat included, is
     promised. The tools are small scripts that print what those of a Mac print.
@@ -221,7 +226,7 @@ def test_a_mac_is_written_down_as_it_names_itself(home: Place) -> None:
         laid_out.hub(home.path, f"org/{name}", MODELS / name)
     mac(home.path / "tools")
     path = f"{home.path / 'tools'}:{home.environment['PATH']}"
-    mini = Place(home.path, {**home.environment, "PATH": path, "GATEKEEPER_HOST_AS": "macos"})
+    mini = ProjectFolder(home.path, {**home.environment, "PATH": path, "GATEKEEPER_HOST_AS": "macos"})
 
     document = mini.run("init", "--json", code=0).document
 
@@ -233,7 +238,7 @@ def test_a_mac_is_written_down_as_it_names_itself(home: Place) -> None:
 
 
 @needs_mlx
-def test_first_token_and_memory_are_promised_with_a_control(home: Place) -> None:
+def test_first_token_and_memory_are_promised_with_a_control(home: ProjectFolder) -> None:
     """
     The written file bounds the first token, the footprint and its growth, and has a workload on which no draft helps.
     """
@@ -254,7 +259,7 @@ def test_first_token_and_memory_are_promised_with_a_control(home: Place) -> None
 
 
 @pytest.mark.parametrize("backend", ["mlx-server", "llama-server", "mtplx", "dflash-mlx", "lmstudio", "ollama"])
-def test_a_file_for_another_backend_is_planned(home: Place, backend: str) -> None:
+def test_a_file_for_another_backend_is_planned(home: ProjectFolder, backend: str) -> None:
     """
     `--backend` writes a file for that system, whether or not it is installed, which plan reads; the code is 3.
     """
@@ -267,7 +272,7 @@ def test_a_file_for_another_backend_is_planned(home: Place, backend: str) -> Non
     assert [] == [one for one in planned.document["complaints"] if one["weight"] == "never"]
 
 
-def test_a_backend_without_a_proposal_is_refused(home: Place) -> None:
+def test_a_backend_without_a_proposal_is_refused(home: ProjectFolder) -> None:
     """
     Exit code 2, with the backends that init writes files for.
     """
@@ -277,7 +282,7 @@ def test_a_backend_without_a_proposal_is_refused(home: Place) -> None:
 
 
 @needs_mlx
-def test_a_pair_that_does_not_fit_now_is_not_proposed(home: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pair_that_does_not_fit_now_is_not_proposed(home: ProjectFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Only the memory that is available now counts; the pair for a smaller machine is proposed instead, and a remote host
     for the one that is here.
@@ -296,7 +301,7 @@ def test_a_pair_that_does_not_fit_now_is_not_proposed(home: Place, monkeypatch: 
     assert f"gatekeeper remote certify {FILE} --on HOST" in done.out
 
 
-def test_one_odd_model_does_not_hide_the_others(home: Place) -> None:
+def test_one_odd_model_does_not_hide_the_others(home: ProjectFolder) -> None:
     """
     Whatever lies in a cache is listed with what is wrong with it.
     """
@@ -314,7 +319,7 @@ def test_one_odd_model_does_not_hide_the_others(home: Place) -> None:
     assert all(one["left_out"] for one in models)
 
 
-def test_a_link_that_leads_nowhere_is_a_file_too(home: Place) -> None:
+def test_a_link_that_leads_nowhere_is_a_file_too(home: ProjectFolder) -> None:
     """
     Nothing is written through a link to a place that is not there yet.
     """
@@ -325,7 +330,7 @@ def test_a_link_that_leads_nowhere_is_a_file_too(home: Place) -> None:
     assert not (home.path / "elsewhere.toml").exists()
 
 
-def test_a_place_that_can_not_be_written_is_said(home: Place) -> None:
+def test_a_place_that_can_not_be_written_is_said(home: ProjectFolder) -> None:
     """
     Exit code 4, with the path.
     """

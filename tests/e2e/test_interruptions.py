@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.system.run_directory import RunDirectory
-from tests.builders.place import Done, Place
+from tests.builders.project_folder import Done, ProjectFolder
 
-Scripted = Callable[..., Place]
+Scripted = Callable[..., ProjectFolder]
 Until = Callable[[Callable[[], bool]], None]
 Ended = Callable[[subprocess.Popen[str]], Done]
 
@@ -38,9 +38,9 @@ def test_an_interrupt_is_130_and_resumable(
 
     The live page ends with the run.
     """
-    place = scripted()
-    soak = place.path / "run" / "soak-1.jsonl"
-    process = place.held("run/soak-1.jsonl", after=5).start("certify", "slo.toml", "--out", "run", *options)
+    project = scripted()
+    soak = project.path / "run" / "soak-1.jsonl"
+    process = project.held("run/soak-1.jsonl", after=5).start("certify", "slo.toml", "--out", "run", *options)
     until(lambda: len(lines(soak)) > 5)
 
     process.send_signal(number)
@@ -50,12 +50,12 @@ def test_an_interrupt_is_130_and_resumable(
         (address,) = re.findall(r"^page: http://127.0.0.1:(\d+)/$", interrupted.err, re.MULTILINE)
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", int(address)))
-    place.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
+    project.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
 
     assert 130 == interrupted.code
     assert "--resume" in interrupted.err
     assert before == lines(soak)[: len(before)]
-    assert "promoted" == place.verdict()["outcome"]
+    assert "promoted" == project.verdict()["outcome"]
 
 
 @pytest.mark.parametrize(
@@ -72,19 +72,19 @@ def test_an_interrupted_stage_continues_as_its_hint_says(
     Ctrl-C in a single stage prints the command that continues it, and that command reaches a verdict; a soak alone
     stays one, and is not swept.
     """
-    place = scripted()
-    process = place.held(f"run/{file}", after=5).start(*words, "--out", "run")
-    until(lambda: len(lines(place.path / "run" / file)) > 5)
+    project = scripted()
+    process = project.held(f"run/{file}", after=5).start(*words, "--out", "run")
+    until(lambda: len(lines(project.path / "run" / file)) > 5)
 
     process.send_signal(signal.SIGINT)
     interrupted = ended(process)
     (command,) = re.findall(r"to continue: gatekeeper (.*)$", interrupted.err, flags=re.MULTILINE)
-    resumed = place.run(*shlex.split(command))
+    resumed = project.run(*shlex.split(command))
 
     assert 130 == interrupted.code
     assert "certify slo.toml --resume --output run" == command
-    assert outcome == place.verdict()["outcome"]
-    assert (words[0] == "sweep") == (place.path / "run" / "baseline.jsonl").exists()
+    assert outcome == project.verdict()["outcome"]
+    assert (words[0] == "sweep") == (project.path / "run" / "baseline.jsonl").exists()
     assert ("A soak alone writes no policy" in resumed.out) == (words[0] == "soak")
 
 
@@ -93,33 +93,33 @@ def test_a_killed_gate_loses_at_most_the_answer_in_flight(scripted: Scripted, un
     """
     Kill -9 in the sweep or in the soak: every whole record stays, and the resumed run ends as any other.
     """
-    place = scripted()
-    file = place.path / "run" / stage
-    process = place.held(f"run/{stage}", after=3).start("certify", "slo.toml", "--out", "run")
+    project = scripted()
+    file = project.path / "run" / stage
+    process = project.held(f"run/{stage}", after=3).start("certify", "slo.toml", "--out", "run")
     until(lambda: len(lines(file)) > 3)
 
     process.kill()
     process.communicate()
     before = [line for line in lines(file) if line.endswith("}")]
-    place.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
+    project.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
 
-    verdict = place.verdict()
+    verdict = project.verdict()
     assert before == lines(file)[: len(before)]
     assert (verdict["outcome"], verdict["exit_code"]) == ("promoted", 0)
-    assert json.dumps(verdict) == json.dumps(place.run("judge", "run", "--json", code=0).document)
+    assert json.dumps(verdict) == json.dumps(project.run("judge", "run", "--json", code=0).document)
 
 
 def test_an_unfinished_run_is_unproven(scripted: Scripted, until: Until) -> None:
     """
     Judging what a killed run left says unproven, with what is missing, and never more.
     """
-    place = scripted()
-    process = place.held("run/soak-1.jsonl", after=5).start("certify", "slo.toml", "--out", "run")
-    until(lambda: len(lines(place.path / "run" / "soak-1.jsonl")) > 5)
+    project = scripted()
+    process = project.held("run/soak-1.jsonl", after=5).start("certify", "slo.toml", "--out", "run")
+    until(lambda: len(lines(project.path / "run" / "soak-1.jsonl")) > 5)
     process.kill()
     process.communicate()
 
-    judged = place.run("judge", "run", "--json", code=3).document
+    judged = project.run("judge", "run", "--json", code=3).document
 
     assert "soak-1.jsonl" in judged["incomplete"]
 
@@ -128,11 +128,11 @@ def test_a_second_gate_is_locked_out(scripted: Scripted, until: Until, ended: En
     """
     Two processes never write one run directory.
     """
-    place = scripted()
-    process = place.held("run/baseline.jsonl", after=2).start("certify", "slo.toml", "--out", "run")
-    until((place.path / "run" / "baseline.jsonl").exists)
+    project = scripted()
+    process = project.held("run/baseline.jsonl", after=2).start("certify", "slo.toml", "--out", "run")
+    until((project.path / "run" / "baseline.jsonl").exists)
 
-    second = place.run("certify", "slo.toml", "--out", "run", "--resume", code=2)
+    second = project.run("certify", "slo.toml", "--out", "run", "--resume", code=2)
 
     process.terminate()
     ended(process)
@@ -143,15 +143,15 @@ def test_a_changed_slo_is_not_resumed(scripted: Scripted, until: Until, ended: E
     """
     A verdict cannot rest on two states of the inputs: a changed SLO file asks for a new run.
     """
-    place = scripted()
-    process = place.held("run/baseline.jsonl", after=2).start("certify", "slo.toml", "--out", "run")
-    until(lambda: len(lines(place.path / "run" / "baseline.jsonl")) > 2)
+    project = scripted()
+    process = project.held("run/baseline.jsonl", after=2).start("certify", "slo.toml", "--out", "run")
+    until(lambda: len(lines(project.path / "run" / "baseline.jsonl")) > 2)
     process.terminate()
     ended(process)
-    slo = place.path / "slo.toml"
+    slo = project.path / "slo.toml"
     slo.write_text(slo.read_text().replace("1.16", "1.01"))
 
-    refused = place.run("certify", "slo.toml", "--out", "run", "--resume", code=2)
+    refused = project.run("certify", "slo.toml", "--out", "run", "--resume", code=2)
 
     assert "SLO file" in refused.err
 
@@ -160,17 +160,17 @@ def test_a_run_is_not_resumed_on_another_host(scripted: Scripted, until: Until, 
     """
     A verdict cannot rest on two machines: a host fact that is not as frozen ends the resumption with code 3.
     """
-    place = scripted()
-    process = place.held("run/baseline.jsonl", after=2).start("certify", "slo.toml", "--out", "run")
-    until(lambda: len(lines(place.path / "run" / "baseline.jsonl")) > 2)
+    project = scripted()
+    process = project.held("run/baseline.jsonl", after=2).start("certify", "slo.toml", "--out", "run")
+    until(lambda: len(lines(project.path / "run" / "baseline.jsonl")) > 2)
     process.terminate()
     ended(process)
-    manifest = place.path / "run" / "manifest.json"
+    manifest = project.path / "run" / "manifest.json"
     frozen = json.loads(manifest.read_text())
     frozen["host"] |= {"chip": "Apple M4", "uptime_s": 1.0}
     manifest.write_text(json.dumps(frozen))
 
-    refused = place.run("certify", "slo.toml", "--out", "run", "--resume", code=3)
+    refused = project.run("certify", "slo.toml", "--out", "run", "--resume", code=3)
 
     assert "chip was 'Apple M4'" in refused.err
     assert "uptime_s" not in refused.err
@@ -180,12 +180,12 @@ def test_two_runs_never_measure_at_once(scripted: Scripted, until: Until, ended:
     """
     While a run measures, another one, a sweep, a soak and a probe are refused with its owner.
     """
-    place = scripted(REAL_TIME)
-    process = place.held("run/baseline.jsonl", after=2).start("certify", "slo.toml", "--out", "run")
-    until((place.path / "run" / "baseline.jsonl").exists)
+    project = scripted(REAL_TIME)
+    process = project.held("run/baseline.jsonl", after=2).start("certify", "slo.toml", "--out", "run")
+    until((project.path / "run" / "baseline.jsonl").exists)
 
     refused = [
-        place.run(*words, code=3).err
+        project.run(*words, code=3).err
         for words in (
             ("certify", "slo.toml", "--out", "second"),
             ("sweep", "slo.toml", "--out", "second"),
@@ -195,10 +195,10 @@ def test_two_runs_never_measure_at_once(scripted: Scripted, until: Until, ended:
     ]
     process.terminate()
     ended(process)
-    after = place.run("probe", "slo.toml", "--seconds", "1")
+    after = project.run("probe", "slo.toml", "--seconds", "1")
 
     assert all("this host is locked by " in one and ", run run (process " in one for one in refused)
-    assert not (place.path / "second").exists()
+    assert not (project.path / "second").exists()
     assert 0 == after.code
 
 
@@ -206,13 +206,13 @@ def test_resuming_a_finished_run_measures_nothing(scripted: Scripted) -> None:
     """
     --resume on a finished run judges it again and gives the same verdict.
     """
-    place = scripted()
-    first = place.run("certify", "slo.toml", "--out", "run", "--json", code=0)
-    before = (place.path / "run" / "soak-1.jsonl").read_bytes()
+    project = scripted()
+    first = project.run("certify", "slo.toml", "--out", "run", "--json", code=0)
+    before = (project.path / "run" / "soak-1.jsonl").read_bytes()
 
-    again = place.run("certify", "slo.toml", "--out", "run", "--resume", "--json", code=0)
+    again = project.run("certify", "slo.toml", "--out", "run", "--resume", "--json", code=0)
 
-    assert (first.out, before) == (again.out, (place.path / "run" / "soak-1.jsonl").read_bytes())
+    assert (first.out, before) == (again.out, (project.path / "run" / "soak-1.jsonl").read_bytes())
 
 
 def _drop_a_line(path: Path, dice: random.Random) -> None:
@@ -240,17 +240,17 @@ def test_damaged_records_are_never_better_than_unproven(scripted: Scripted) -> N
     """
     Any record file cut, deleted, garbled or short of a line: judge never ends in code 0, and promotes nothing.
     """
-    place = scripted()
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project = scripted()
+    project.run("certify", "slo.toml", "--out", "run", code=0)
     dice = random.Random(5)
     seen: list[tuple[str, str, Any]] = []
-    for path in sorted((place.path / "run").glob("*.jsonl")):
+    for path in sorted((project.path / "run").glob("*.jsonl")):
         for damage in (_drop_a_line, _cut, _delete, _garble):
-            copy = place.path / "copy"
+            copy = project.path / "copy"
             shutil.rmtree(copy, ignore_errors=True)
-            shutil.copytree(place.path / "run", copy)
+            shutil.copytree(project.path / "run", copy)
             damage(copy / path.name, dice)
-            judged = place.run("judge", "copy", "--json")
+            judged = project.run("judge", "copy", "--json")
             outcomes = {one["outcome"] for one in judged.document["workloads"]}
             seen.append((path.name, damage.__name__, (judged.code, "promoted" in outcomes)))
 
@@ -261,11 +261,11 @@ def test_new_checksums_do_not_hide_a_missing_record(scripted: Scripted) -> None:
     """
     With SHA256SUMS written again, a missing line is found by the closing count.
     """
-    place = scripted()
-    place.run("certify", "slo.toml", "--out", "run", code=0)
-    _drop_a_line(place.path / "run" / "soak-1.jsonl", random.Random(1))
-    RunDirectory(place.path / "run").write_checksums()
+    project = scripted()
+    project.run("certify", "slo.toml", "--out", "run", code=0)
+    _drop_a_line(project.path / "run" / "soak-1.jsonl", random.Random(1))
+    RunDirectory(project.path / "run").write_checksums()
 
-    judged = place.run("judge", "run", "--json", code=3)
+    judged = project.run("judge", "run", "--json", code=3)
 
     assert "soak-1.jsonl" in judged.document["incomplete"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders.place import ROOT, Place
+from tests.builders.project_folder import ROOT, ProjectFolder
 from tools import write_gguf
 
 UNSURE = {"code": (0.79, 0.98), "prose": (0.22, 1.0)}
@@ -18,9 +18,9 @@ UNSURE = {"code": (0.79, 0.98), "prose": (0.22, 1.0)}
 FAKE = ROOT / "tests" / "backends" / "fake_llama_server.py"
 
 
-def smoke(place: Place, program: str, *, acceptance: str = "claims", **changes: Any) -> None:
+def smoke(project: ProjectFolder, program: str, *, acceptance: str = "claims", **changes: Any) -> None:
     """Write the shipped smoke SLO for llama-server, with the little pair as GGUF next to it."""
-    write_gguf.main([str(place.path), "little-target", "little-draft", "little-draft-alien"])
+    write_gguf.main([str(project.path), "little-target", "little-draft", "little-draft-alien"])
     slo = tomllib.loads((ROOT / "slos" / "smoke.toml").read_text())
     slo["subject"] = {
         "backend": "llama-server",
@@ -33,7 +33,7 @@ def smoke(place: Place, program: str, *, acceptance: str = "claims", **changes: 
     for objective in slo["objective"]:
         if objective["metric"] == "acceptance_rate":
             objective["from"] = acceptance
-    place.write_slo(slo)
+    project.write_slo(slo)
 
 
 def real_program() -> str:
@@ -54,16 +54,16 @@ def fake(tmp_path: Path) -> str:
 
 
 @pytest.mark.slow
-def test_the_real_server_is_soaked(place: Place) -> None:
+def test_the_real_server_is_soaked(project: ProjectFolder) -> None:
     """
     The real llama-server on the little pair as GGUF: lossless, and its acceptance judged by claims that add up.
     """
-    smoke(place, real_program(), args=["--threads", "1", "--ctx-size", "2048", "--parallel", "1"])
+    smoke(project, real_program(), args=["--threads", "1", "--ctx-size", "2048", "--parallel", "1"])
 
     # It may be slower on a busy machine, where certify would choose plain decoding.
-    place.run("soak", "slo.toml", "--set", "num_draft_tokens=4", "--out", "run", code=0)
+    project.run("soak", "slo.toml", "--set", "num_draft_tokens=4", "--out", "run", code=0)
 
-    verdict = place.run("judge", "run", "--json").document
+    verdict = project.run("judge", "run", "--json").document
     (json_workload,) = (one for one in verdict["workloads"] if one["name"] == "json")
     checks = {check["metric"]: check for check in json_workload["checks"]}
     assert ("pass", "pass") == (checks["token_agreement"]["outcome"], checks["acceptance_rate"]["outcome"])
@@ -74,24 +74,24 @@ def test_the_real_server_is_soaked(place: Place) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_draft_that_ends_where_it_is_unsure_on_the_real_server(place: Place) -> None:
+def test_a_draft_that_ends_where_it_is_unsure_on_the_real_server(project: ProjectFolder) -> None:
     """
     With draft_p_min the real llama-server ends drafts at different lengths, so more of what it drafts is accepted; the
     verdict compares each such setting with the best fixed length, or says why this machine shows no speeds.
     """
-    smoke(place, real_program(), args=["--threads", "1", "--ctx-size", "2048", "--parallel", "1"])
-    slo = tomllib.loads((place.path / "slo.toml").read_text())
+    smoke(project, real_program(), args=["--threads", "1", "--ctx-size", "2048", "--parallel", "1"])
+    slo = tomllib.loads((project.path / "slo.toml").read_text())
     slo["workload"] = [
         {"name": name, "canaries": f"little/{name}", "first": 12, "speculation": "optional"} for name in UNSURE
     ]
     lengths = {"num_draft_tokens": [4, 12], "draft_p_min": [0.0, 0.6]}
     slo["sweep"] = {"design": "grid", "repeats": 1, "budget": 8, "default": {"num_draft_tokens": 4}, **lengths}
     slo["objective"] = [one for one in slo["objective"] if one["metric"] in {"throughput_ratio", "token_agreement"}]
-    place.write_slo(slo)
+    project.write_slo(slo)
 
-    place.run("certify", "slo.toml", "--out", "run")
+    project.run("certify", "slo.toml", "--out", "run")
 
-    for workload in place.verdict()["workloads"]:
+    for workload in project.verdict()["workloads"]:
         choice = workload["choice"]
         rates = {one["trial"]: one["acceptance_rate"] for one in choice["settings"]}
         known = {one["trial"]: one["setting"]["draft_p_min"] for one in choice["settings"] if one["ratio"] is not None}
@@ -103,15 +103,15 @@ def test_a_draft_that_ends_where_it_is_unsure_on_the_real_server(place: Place) -
         assert not any("0.6" in rival for rival in against.values())
 
 
-def test_the_manifest_names_the_file_and_the_build(place: Place, fake: str) -> None:
+def test_the_manifest_names_the_file_and_the_build(project: ProjectFolder, fake: str) -> None:
     """
     The manifest holds the checksum and the header's facts of a GGUF target, and the program's version.
     """
-    smoke(place, fake)
+    smoke(project, fake)
 
-    place.run("sweep", "slo.toml", "--out", "run", code=0)
+    project.run("sweep", "slo.toml", "--out", "run", code=0)
 
-    manifest = json.loads((place.path / "run" / "manifest.json").read_text())
+    manifest = json.loads((project.path / "run" / "manifest.json").read_text())
     assert {"little-target.gguf"} == manifest["target"]["files"].keys()
     assert ("qwen3", 1012) == (manifest["target"]["architecture"], manifest["target"]["vocabulary"])
     assert "version: 9999 (fake)" == manifest["versions"]["llama-server"]
@@ -127,15 +127,17 @@ def test_the_manifest_names_the_file_and_the_build(place: Place, fake: str) -> N
         ({"args": ["--spec-synth-len", "3"]}, "invents acceptance"),
     ],
 )
-def test_what_cannot_be_certified_is_refused(place: Place, fake: str, changes: dict[str, Any], says: str) -> None:
+def test_what_cannot_be_certified_is_refused(
+    project: ProjectFolder, fake: str, changes: dict[str, Any], says: str
+) -> None:
     """
     A truncated file, a foreign or missing draft, uncounted and invented acceptance: exit code 2, no run.
     """
-    smoke(place, fake, **changes)
-    whole = (place.path / "little-target.gguf").read_bytes()
-    (place.path / "cut.gguf").write_bytes(whole[:-1000])
+    smoke(project, fake, **changes)
+    whole = (project.path / "little-target.gguf").read_bytes()
+    (project.path / "cut.gguf").write_bytes(whole[:-1000])
 
-    done = place.run("certify", "slo.toml", "--out", "run", code=2)
+    done = project.run("certify", "slo.toml", "--out", "run", code=2)
 
     assert says in done.err
-    assert not (place.path / "run" / "verdict.json").exists()
+    assert not (project.path / "run" / "verdict.json").exists()

@@ -17,7 +17,7 @@ from gatekeeper.core.subject import Address
 from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.deploy.running.running_server import check_server
 from tests.builders.deployment import Answering, Deployed
-from tests.builders.place import ROOT, Place, canary_lines
+from tests.builders.project_folder import ROOT, ProjectFolder, canary_lines
 from tests.builders.servers import PROTOCOLS, RecordedServer
 
 MODELS = {"target": str(ROOT / "models" / "little-target"), "drafts": [str(ROOT / "models" / "little-draft")]}
@@ -31,10 +31,10 @@ with Answering() as server:
 """
 
 
-def written(place: Place, backend: str, *, temperature: float = 0.0, **subject: Any) -> Place:
+def written(project: ProjectFolder, backend: str, *, temperature: float = 0.0, **subject: Any) -> ProjectFolder:
     """Write an SLO of a server with the little pair."""
-    (place.path / "easy.jsonl").write_text(canary_lines("easy", 12))
-    place.write_slo(
+    (project.path / "easy.jsonl").write_text(canary_lines("easy", 12))
+    project.write_slo(
         {
             "schema": 1,
             "name": "lossy",
@@ -44,7 +44,7 @@ def written(place: Place, backend: str, *, temperature: float = 0.0, **subject: 
             "objective": [{"metric": "error_rate", "at_most": 0.5, "scope": "frozen", "why": "it must answer"}],
         }
     )
-    return place
+    return project
 
 
 @contextmanager
@@ -61,47 +61,47 @@ def answering(*words: str, **variables: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("words", [("plan", "slo.toml"), ("certify", "slo.toml", "--out", "run", "--quiet")])
-def test_no_command_measures_with_a_lossy_option(place: Place, words: tuple[str, ...]) -> None:
+def test_no_command_measures_with_a_lossy_option(project: ProjectFolder, words: tuple[str, ...]) -> None:
     """
     `plan` and `certify` end with 2 and name the option, its place, what it does and what to remove.
     """
-    refused = written(place, "vllm", args=FLY).run(*words, code=2)
+    refused = written(project, "vllm", args=FLY).run(*words, code=2)
 
     assert "subject.args sets rejection_sample_method = fly, which accepts tokens" in " ".join(refused.err.split())
     assert "remove rejection_sample_method" in refused.err
-    assert [] == [*place.path.glob("run/*.jsonl")]
+    assert [] == [*project.path.glob("run/*.jsonl")]
 
 
-def test_a_remote_host_is_told_so_too(place: Place) -> None:
+def test_a_remote_host_is_told_so_too(project: ProjectFolder) -> None:
     """
     The preflight of a remote run, asked on that host, holds the same error and its exit code.
     """
-    document = written(place, "vllm", args=FLY).run("remote", "inventory", "slo.toml", code=0).document
+    document = written(project, "vllm", args=FLY).run("remote", "inventory", "slo.toml", code=0).document
 
     assert 2 == document["refused"]["exit_code"]
     assert "rejection_sample_method = fly" in document["refused"]["message"]
 
 
-def test_doctor_names_a_variable_that_makes_speculation_lossy(place: Place) -> None:
+def test_doctor_names_a_variable_that_makes_speculation_lossy(project: ProjectFolder) -> None:
     """
     A variable that started servers would inherit is named with the servers it concerns and how to unset it; exit 2.
     """
-    lossy = replace(place, environment={**place.environment, "SGLANG_SIMULATE_ACC_LEN": "3.5"})
+    lossy = replace(project, environment={**project.environment, "SGLANG_SIMULATE_ACC_LEN": "3.5"})
 
     named = lossy.run("doctor", code=2)
-    other = place.run("doctor", code=0)
+    other = project.run("doctor", code=0)
 
     assert "for backend openai, backend sglang:\n      unset SGLANG_SIMULATE_ACC_LEN" in named.out
     assert "make speculation lossy" not in other.out
 
 
 @pytest.mark.parametrize("words", [("plan", "slo.toml"), ("certify", "slo.toml", "--out", "run", "--quiet")])
-def test_a_running_server_is_refused_by_how_it_was_started(place: Place, words: tuple[str, ...]) -> None:
+def test_a_running_server_is_refused_by_how_it_was_started(project: ProjectFolder, words: tuple[str, ...]) -> None:
     """
     A server that is attached to shows a lossy option on its command line: exit 2, and no request is sent.
     """
     with answering("--pflash", "always") as lossy, answering() as plain:
-        refused = written(place, "openai", url=lossy, plain_url=plain).run(*words, code=2)
+        refused = written(project, "openai", url=lossy, plain_url=plain).run(*words, code=2)
 
     said = " ".join(refused.err.split())
     assert "sets --pflash = always, which drops prompt tokens" in said
@@ -109,12 +109,12 @@ def test_a_running_server_is_refused_by_how_it_was_started(place: Place, words: 
 
 
 @pytest.mark.parametrize("backend", ["dflash-mlx", "ddtree"])
-def test_sampling_is_refused_of_a_server_that_decodes_greedily(place: Place, backend: str) -> None:
+def test_sampling_is_refused_of_a_server_that_decodes_greedily(project: ProjectFolder, backend: str) -> None:
     """
     dflash-mlx and DDTree answer greedily at any temperature: an SLO above 0 is refused before a request is sent.
     """
     with RecordedServer(PROTOCOLS[backend], drafting=True) as server:
-        sampled = written(place, backend, temperature=0.7, url=server.url, plain_url=server.url)
+        sampled = written(project, backend, temperature=0.7, url=server.url, plain_url=server.url)
         planned = sampled.run("plan", "slo.toml", code=2)
         refused = sampled.run("certify", "slo.toml", "--out", "run", "--quiet", code=2)
 
@@ -123,13 +123,13 @@ def test_sampling_is_refused_of_a_server_that_decodes_greedily(place: Place, bac
         assert f"sampling.temperature: backend {backend} decodes greedily" in " ".join(done.split())
 
 
-def test_an_older_certificate_of_a_lossy_server_is_not_admitted(place: Place) -> None:
+def test_an_older_certificate_of_a_lossy_server_is_not_admitted(project: ProjectFolder) -> None:
     """
     `admit` refuses an SLO with a lossy option, whatever an older gatekeeper certified of it.
     """
-    (place.path / "runs").mkdir()
+    (project.path / "runs").mkdir()
 
-    refused = written(place, "vllm", args=FLY).run("admit", "slo.toml", "--runs", "runs", "--json", code=3).document
+    refused = written(project, "vllm", args=FLY).run("admit", "slo.toml", "--runs", "runs", "--json", code=3).document
 
     assert ("unproven", False) == (refused["reason"], refused["admitted"])
     assert "rejection_sample_method = fly" in refused["because"]

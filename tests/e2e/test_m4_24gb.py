@@ -22,7 +22,7 @@ from gatekeeper.core.records import Answer
 from gatekeeper.core.system.inputs import find_canaries
 from gatekeeper.host.macos import notifyutil
 from tests.builders import mac_tools
-from tests.builders.place import ROOT, Place
+from tests.builders.project_folder import ROOT, ProjectFolder
 
 SHIPPED: dict[str, Any] = tomllib.loads((ROOT / "slos" / "m4-24gb.toml").read_text())
 
@@ -82,20 +82,20 @@ def spoken_at_length(canaries: Mapping[str, Path]) -> dict[str, str]:
     return found
 
 
-def placed(place: Place, slo: Mapping[str, Any], truth: Mapping[str, Any], **broken: str) -> Place:
+def placed(project: ProjectFolder, slo: Mapping[str, Any], truth: Mapping[str, Any], **broken: str) -> ProjectFolder:
     """Put the SLO, the truth, the profile and the Mac's tools into a folder."""
-    mac(place.path / "bin", **broken)
+    mac(project.path / "bin", **broken)
     answers = spoken_at_length({one["name"]: Path(one["canaries"]) for one in slo["workload"]})
-    (place.path / "truth.json").write_text(json.dumps({**TRUTH, "answers": answers, **truth}))
-    (place.path / "profiles").mkdir()
-    (place.path / "profiles" / "desktop.toml").write_text('schema = 1\nname = "desktop"\n')
-    place.write_slo(slo)
+    (project.path / "truth.json").write_text(json.dumps({**TRUTH, "answers": answers, **truth}))
+    (project.path / "profiles").mkdir()
+    (project.path / "profiles" / "desktop.toml").write_text('schema = 1\nname = "desktop"\n')
+    project.write_slo(slo)
     environment = {
-        **place.environment,
-        "PATH": f"{place.path / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        **project.environment,
+        "PATH": f"{project.path / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "GATEKEEPER_HOST_AS": "macos",
     }
-    return Place(place.path, environment)
+    return ProjectFolder(project.path, environment)
 
 
 def shipped(*, only: str | None = None, first: int | None = None, **soak: str) -> dict[str, Any]:
@@ -121,11 +121,11 @@ def shipped(*, only: str | None = None, first: int | None = None, **soak: str) -
     }
 
 
-def test_the_shipped_slo_can_be_met(place: Place) -> None:
+def test_the_shipped_slo_can_be_met(project: ProjectFolder) -> None:
     """
     A server and a host that meet every bound of slos/m4-24gb.toml end in code 0, and each objective has passed.
     """
-    run = placed(place, shipped(), {})
+    run = placed(project, shipped(), {})
 
     run.run("certify", "slo.toml", "--out", "run", code=0)
 
@@ -166,7 +166,7 @@ EVERY_TIME = {"ttft_delta", "answer_throughput_ratio", "tool_call_pass_delta at_
     "objective",
     [pytest.param(one, marks=[] if one in EVERY_TIME else [pytest.mark.nightly]) for one in BROKEN],
 )
-def test_each_broken_bound_grades_its_workload_back(place: Place, objective: str) -> None:
+def test_each_broken_bound_grades_its_workload_back(project: ProjectFolder, objective: str) -> None:
     """
     A server that misses one objective ends in plain decoding for it: code 1 where speculation was required.
     """
@@ -174,7 +174,7 @@ def test_each_broken_bound_grades_its_workload_back(place: Place, objective: str
     slo = shipped(only=only)
     # A soak of plain decoding has no baseline requests, and the stand-in's constant power confirms nothing.
     slo["objective"] = [one for one in slo["objective"] if one["metric"] != "throttle_time"]
-    run = placed(place, slo, truth)
+    run = placed(project, slo, truth)
 
     ran = run.run("certify", "slo.toml", "--out", "run")
 
@@ -189,11 +189,11 @@ def test_each_broken_bound_grades_its_workload_back(place: Place, objective: str
     assert {metric} == broken - beside
 
 
-def test_acceptance_that_falls_during_the_soak_grades_back(place: Place) -> None:
+def test_acceptance_that_falls_during_the_soak_grades_back(project: ProjectFolder) -> None:
     """
     Three windows in a row below 0.40 break acceptance_window_min, although the median answer is still above 0.55.
     """
-    run = placed(place, shipped(only="json", duration="600 s", window="60 s"), {})
+    run = placed(project, shipped(only="json", duration="600 s", window="60 s"), {})
     run.run("sweep", "slo.toml", "--out", "sweep", code=0)
     swept = [record for path in (run.path / "sweep").glob("*.jsonl") for record in records(path) if "answer" in record]
     begins = max(record["answer"]["ended_ns"] for record in swept) / 1e9
@@ -212,13 +212,13 @@ def records(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()[:-1]]
 
 
-def test_a_host_that_misses_an_objective_fails_the_run(place: Place) -> None:
+def test_a_host_that_misses_an_objective_fails_the_run(project: ProjectFolder) -> None:
     """
     Tools that show 9 GB of headroom send every workload down to plain decoding, and then the run fails: code 1.
     """
     little = {**HEALTHY, "File_backed_pages": 445_000, "Pages_inactive": 235_000}
     slo = shipped(only="tools", first=20)
-    run = placed(place, slo, {}, vm_stat=prints(mac_tools.vm_stat(**little)))
+    run = placed(project, slo, {}, vm_stat=prints(mac_tools.vm_stat(**little)))
 
     run.run("certify", "slo.toml", "--out", "run", code=1)
 
@@ -251,13 +251,13 @@ def working_gpu(at: int, sample: dict[str, Any]) -> None:
     sample["values"]["gpu_power"].update(value=0.0 if idle else 9.1 + 0.05 * (at % 7))
 
 
-def test_each_broken_host_bound_fails_a_plain_run(place: Place) -> None:
+def test_each_broken_host_bound_fails_a_plain_run(project: ProjectFolder) -> None:
     """
     A run that decodes plainly is unproven where the GPU's power is stuck, and passes where it moves. With the samples
     of one bound changed it fails for that alone.
     """
     # The sampler waits for its slowest tool before it begins, and hears the GPU's stream meanwhile.
-    run = placed(place, shipped(only="tools"), {"acceptance": 0.0}, ioreg=f"sleep 0.5; {prints(mac_tools.ioreg())}")
+    run = placed(project, shipped(only="tools"), {"acceptance": 0.0}, ioreg=f"sleep 0.5; {prints(mac_tools.ioreg())}")
     stuck = run.run("certify", "slo.toml", "--out", "run", code=3).out
     path = run.path / "run" / "host.jsonl"
     whole = path.read_text().splitlines()
@@ -278,7 +278,7 @@ def test_each_broken_host_bound_fails_a_plain_run(place: Place) -> None:
     assert {metric: [metric] for metric in HOST} == {metric: judged(1, change) for metric, change in HOST.items()}
 
 
-def test_energy_by_a_dead_counter_is_unproven(place: Place) -> None:
+def test_energy_by_a_dead_counter_is_unproven(project: ProjectFolder) -> None:
     """
     On a Mac whose processor's power counter reads 0 under load, the energy of a token is unproven and says why; by the
     power of the whole machine it is judged, and the check names the tool.
@@ -289,7 +289,7 @@ def test_energy_by_a_dead_counter_is_unproven(place: Place) -> None:
         {"metric": name, "at_most": "1000 J", "why": "test"} for name in ("energy_per_token", "system_energy_per_token")
     ]
     run = placed(
-        place,
+        project,
         slo,
         {"acceptance": 0.0},
         ioreg=f"sleep 0.5; {prints(mac_tools.ioreg(busy=99))}",

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.builders.place import ROOT, Place
+from tests.builders.project_folder import ROOT, ProjectFolder
 
 GOOD = """\
 schema = 1
@@ -121,13 +121,13 @@ MISTAKES: dict[str, tuple[str, str, str, str] | tuple[str, str, str, str, str]] 
 
 
 @pytest.fixture
-def mine(scripted: Callable[..., Place]) -> Place:
-    place = scripted()
-    (place.path / "slo.toml").write_text(GOOD)
-    return place
+def mine(scripted: Callable[..., ProjectFolder]) -> ProjectFolder:
+    project = scripted()
+    (project.path / "slo.toml").write_text(GOOD)
+    return project
 
 
-def test_the_file_without_a_mistake_is_planned(mine: Place) -> None:
+def test_the_file_without_a_mistake_is_planned(mine: ProjectFolder) -> None:
     """
     Each mistake below is the only one.
     """
@@ -135,7 +135,7 @@ def test_the_file_without_a_mistake_is_planned(mine: Place) -> None:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_named_with_its_line_and_the_next_step(mine: Place, mistake: str) -> None:
+def test_a_mistake_is_named_with_its_line_and_the_next_step(mine: ProjectFolder, mistake: str) -> None:
     """
     Exit code 2; file, line and key of the mistake, and a hint what to write instead.
     """
@@ -153,7 +153,7 @@ def test_a_mistake_is_named_with_its_line_and_the_next_step(mine: Place, mistake
     assert hint in advice
 
 
-def test_every_line_of_several_mistakes_has_its_own_remedy(mine: Place) -> None:
+def test_every_line_of_several_mistakes_has_its_own_remedy(mine: ProjectFolder) -> None:
     """
     Two mistakes in one file: the second line says its remedy too.
     """
@@ -167,7 +167,7 @@ def test_every_line_of_several_mistakes_has_its_own_remedy(mine: Place) -> None:
     assert "did you mean 'sampling'?" in refused.err
 
 
-def test_one_value_is_a_list_of_it(mine: Place) -> None:
+def test_one_value_is_a_list_of_it(mine: ProjectFolder) -> None:
     """
     `num_draft_tokens = 4` sweeps that one value, in a condition too.
     """
@@ -181,7 +181,7 @@ def test_one_value_is_a_list_of_it(mine: Place) -> None:
     }
 
 
-def test_a_byte_order_mark_is_read_over(mine: Place) -> None:
+def test_a_byte_order_mark_is_read_over(mine: ProjectFolder) -> None:
     """
     Files that an editor of Windows saved are read, the SLO as well as the canaries.
     """
@@ -202,7 +202,9 @@ def test_a_byte_order_mark_is_read_over(mine: Place) -> None:
         ("empty.toml", "empty.toml: line 1: the file is empty", "gatekeeper init --force -o empty.toml"),
     ],
 )
-def test_a_file_that_is_not_it_is_named_with_what_is_there(mine: Place, named: str, says: str, hint: str) -> None:
+def test_a_file_that_is_not_it_is_named_with_what_is_there(
+    mine: ProjectFolder, named: str, says: str, hint: str
+) -> None:
     """
     A mistyped file, a folder and an empty file: exit code 2, and what to name or run instead.
     """
@@ -218,7 +220,7 @@ def test_a_file_that_is_not_it_is_named_with_what_is_there(mine: Place, named: s
 
 
 @pytest.mark.parametrize(("length", "says"), [(4, "no connection"), (8, "has no knob num_draft_tokens")])
-def test_the_draft_length_of_a_running_server_may_be_named(place: Place, length: int, says: str) -> None:
+def test_the_draft_length_of_a_running_server_may_be_named(project: ProjectFolder, length: int, says: str) -> None:
     """
     A server that is already running has its draft length: [sweep.default] names it, and `--set` cannot change it.
     """
@@ -228,9 +230,9 @@ def test_the_draft_length_of_a_running_server_may_be_named(place: Place, length:
     slo["subject"] = {"backend": "openai", "target": target, "drafts": [draft], **nowhere, "start_timeout": "1 s"}
     slo["sweep"] = {"repeats": 1, "budget": 6, "default": {"num_draft_tokens": 4}}
     slo["objective"] = [one for one in slo["objective"] if one["metric"] != "acceptance_rate"]
-    place.write_slo(slo)
+    project.write_slo(slo)
 
-    refused = place.run("soak", "slo.toml", "--set", f"num_draft_tokens={length}", "--out", "run", code=2)
+    refused = project.run("soak", "slo.toml", "--set", f"num_draft_tokens={length}", "--out", "run", code=2)
 
     assert says in refused.err
 
@@ -247,7 +249,7 @@ def test_the_draft_length_of_a_running_server_may_be_named(place: Place, length:
         ("window=512", "--set window: backend scripted has no knob window", "its knobs"),
     ],
 )
-def test_a_setting_is_checked_before_anything_starts(mine: Place, given: str, says: str, hint: str) -> None:
+def test_a_setting_is_checked_before_anything_starts(mine: ProjectFolder, given: str, says: str, hint: str) -> None:
     """
     A value that is no length, and a knob of another backend: exit code 2, and no run begins.
     """
@@ -275,24 +277,24 @@ def without_permissions() -> Iterator[None]:
 @pytest.mark.parametrize(
     "words", ["certify slo.toml", "sweep slo.toml", "soak slo.toml", "certify slo.toml --out in/x"]
 )
-def test_a_folder_without_permission_to_write_is_refused_first(mine: Place, words: str) -> None:
+def test_a_folder_without_permission_to_write_is_refused_first(mine: ProjectFolder, words: str) -> None:
     """
     In a folder that may only be read a run is exit code 4 with what to do, before anything starts; no traceback.
     """
     with TemporaryDirectory() as folder:  # pytest's own folders may not be entered by another user
         shutil.copytree(mine.path, folder, dirs_exist_ok=True)
-        place = Place(Path(folder), mine.environment)
-        (place.path / "in").mkdir()
-        place.path.chmod(0o555)
-        (place.path / "in").chmod(0o555)
-        place.run(*words.replace("slo.toml", "none.toml").split(), code=2)  # imports what the other user may not read
+        project = ProjectFolder(Path(folder), mine.environment)
+        (project.path / "in").mkdir()
+        project.path.chmod(0o555)
+        (project.path / "in").chmod(0o555)
+        project.run(*words.replace("slo.toml", "none.toml").split(), code=2)  # imports what the other user may not read
 
         with without_permissions():
-            refused = place.run(*words.split(), code=4)
+            refused = project.run(*words.split(), code=4)
 
-        place.path.chmod(0o755)
+        project.path.chmod(0o755)
         assert {"in", "slo.toml", "truth.json", "easy.jsonl", "hard.jsonl"} == {
-            one.name for one in place.path.iterdir()
+            one.name for one in project.path.iterdir()
         }
     assert "no permission to write in the folder" in refused.err
     assert "--out" in refused.err.partition("hint:")[2]

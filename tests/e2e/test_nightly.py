@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders.night import GATEKEEPER, SCRIPT, Night
-from tests.builders.place import Done, Place
+from tests.builders.project_folder import Done, ProjectFolder
 from tests.e2e.test_interruptions import REAL_TIME
 
 EASY = {
@@ -28,7 +28,7 @@ esac"""
 
 
 @pytest.fixture
-def night(scripted: Callable[..., Place]) -> Callable[..., Night]:
+def night(scripted: Callable[..., ProjectFolder]) -> Callable[..., Night]:
     """Lay out a night; *program* stands in for gatekeeper and is a line of shell."""
 
     def lay(
@@ -104,7 +104,7 @@ def test_a_bad_file_is_exit_code_2(night: Callable[..., Night], slo: str) -> Non
     assert line.endswith(f"; {made.logs()[0]}")
     assert ("did you mean 'ttft'?" in line) == (slo == "slo.toml")
     assert [] == made.written()
-    assert not list(made.place.path.rglob("hacked"))
+    assert not list(made.project.path.rglob("hacked"))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_wrong_command_line_is_exit_code_2(
     assert 2 == done.code
     assert complaint in the_line(done)
     assert not made.runs.exists()
-    assert not (made.place.path / "called").exists()
+    assert not (made.project.path / "called").exists()
 
 
 def test_help_is_the_head_of_the_script(night: Callable[..., Night]) -> None:
@@ -153,7 +153,7 @@ def test_without_gatekeeper_there_is_no_night(night: Callable[..., Night]) -> No
     made = night()
     made.runs.mkdir()
     (made.runs / "last.txt").write_text("promoted")
-    made.place = Place(made.place.path, {**made.place.environment, "PATH": "/usr/bin:/bin"})
+    made.project = ProjectFolder(made.project.path, {**made.project.environment, "PATH": "/usr/bin:/bin"})
 
     done = made.run("slo.toml")
 
@@ -189,7 +189,7 @@ def test_a_stopped_night_can_be_resumed(
     (run,) = made.written()
     assert sorted([run, "last.txt", made.logs()[0].name]) == sorted(path.name for path in made.runs.iterdir())
     assert "kept  " not in made.logs()[0].read_text()
-    made.place.run("certify", "slo.toml", "--resume", "--out", str(made.runs / run), code=0)
+    made.project.run("certify", "slo.toml", "--resume", "--out", str(made.runs / run), code=0)
 
 
 STUBBORN = """trap 'echo ended >> signals.txt; sleep 0.2; echo gone >> signals.txt; exit 130' TERM
@@ -206,16 +206,16 @@ def test_every_signal_ends_gatekeeper_once(
     """
     made = night(program=STUBBORN)
     process = made.start("slo.toml")
-    until((made.place.path / "ready").exists)
+    until((made.project.path / "ready").exists)
 
     process.send_signal(number)
-    until((made.place.path / "signals.txt").exists)
+    until((made.project.path / "signals.txt").exists)
     process.send_signal(number)
     done = made.ended(process)
 
     assert (130, "") == (done.code, done.err)
     assert "(exit code 130)" in the_line(done)
-    assert ["ended", "gone"] == (made.place.path / "signals.txt").read_text().split()
+    assert ["ended", "gone"] == (made.project.path / "signals.txt").read_text().split()
 
 
 def test_two_nights_at_once(night: Callable[..., Night], until: Callable[[Callable[[], bool]], None]) -> None:
@@ -227,7 +227,7 @@ def test_two_nights_at_once(night: Callable[..., Night], until: Callable[[Callab
     until(lambda: any(made.runs.glob("*/baseline.jsonl")))
 
     second = made.run("slo.toml")
-    (made.place.path / "go").touch()
+    (made.project.path / "go").touch()
     out, _ = first.communicate(timeout=240)
 
     assert 3 == second.code, second.out
@@ -235,7 +235,7 @@ def test_two_nights_at_once(night: Callable[..., Night], until: Callable[[Callab
     assert out == made.last()
     (run,) = made.written()
     # How fast it was is the busy machine's to say, not whether it came to its end.
-    verdict = made.place.verdict(f"{made.runs}/{run}")
+    verdict = made.project.verdict(f"{made.runs}/{run}")
     assert ("scripted", first.returncode) == (verdict["slo"], verdict["exit_code"]), out
     assert "incomplete" not in verdict
     assert 2 == len(made.logs())
@@ -268,7 +268,7 @@ def test_a_full_disk_is_exit_code_4(night: Callable[..., Night], room: str) -> N
 
     assert (4, "") == (done.code, done.err), done.out
     assert "(exit code 4)" in the_line(done)
-    kept = made.place.path / "last.txt"
+    kept = made.project.path / "last.txt"
     assert not kept.exists() or "promoted" not in kept.read_text()
 
 
@@ -311,11 +311,11 @@ def test_a_night_on_a_remote_host_passes_its_options(night: Callable[..., Night]
     """
     host = "mini; touch hacked `touch hacked` $(touch hacked)"
     made = night(program=ARGV + "echo 'gatekeeper: no route to it' >&2; echo '  hint: wake it' >&2; exit 3")
-    (made.place.path / "my slo.toml").write_text("")
+    (made.project.path / "my slo.toml").write_text("")
 
     done = made.run("my slo.toml", "--on", host, "--hosts", "my hosts", "--", "--send-env", "A KEY")
 
-    called = (made.place.path / "calls.txt").read_text().splitlines()
+    called = (made.project.path / "calls.txt").read_text().splitlines()
     run = str(made.logs()[0]).replace("nightly-", "").removesuffix(".log")
     assert (
         f"<remote><certify><my slo.toml><--on><{host}><--hosts><my hosts><--out><{run}><--send-env><A KEY>" == called[0]
@@ -323,7 +323,7 @@ def test_a_night_on_a_remote_host_passes_its_options(night: Callable[..., Night]
     assert called[1].startswith(f"<prune><{made.runs}><--keep><14>")
     assert (3, "") == (done.code, done.err)
     assert the_line(done).startswith(f"my slo: unproven (exit code 3): no route to it (wake it); on {host}; ")
-    assert not list(made.place.path.rglob("hacked"))
+    assert not list(made.project.path.rglob("hacked"))
 
 
 @pytest.mark.parametrize(("code", "expected"), [(0, 4), (1, 4), (3, 3), (4, 4), (137, 137)])
@@ -358,7 +358,7 @@ def test_any_posix_shell_runs_it(night: Callable[..., Night]) -> None:
     Nothing in it is newer than bash 3.2: dash knows none of it, and needs only its first setting left out.
     """
     made = night(under="dash", program=QUICK)
-    script = made.place.path / "a soak" / "nightly.sh"
+    script = made.project.path / "a soak" / "nightly.sh"
     text = script.read_text()
     assert 1 == text.count("set -euo pipefail")
     script.write_text(text.replace("set -euo pipefail", "set -eu"))

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.clock import wall_seconds
-from tests.builders.place import Place
+from tests.builders.project_folder import ProjectFolder
 
-Scripted = Callable[..., Place]
+Scripted = Callable[..., ProjectFolder]
 
 RUNS: dict[str, dict[str, Any]] = {
     "promoted": {},
@@ -33,12 +33,12 @@ def test_the_forecast_of_a_simulated_run_is_near_its_duration(name: str, scripte
     With the fallback steps that were taken, the time between first and last event is within 25 % of the forecast, which
     is a range where the sweep may stop early.
     """
-    place = scripted(**RUNS[name], workload=[{"name": "easy", "canaries": "easy.jsonl"}])
+    project = scripted(**RUNS[name], workload=[{"name": "easy", "canaries": "easy.jsonl"}])
 
-    planned = json.loads(place.run("plan", "slo.toml", "--json", code=0).out)
-    place.run("certify", "slo.toml", "--out", "run", "--quiet")
+    planned = json.loads(project.run("plan", "slo.toml", "--json", code=0).out)
+    project.run("certify", "slo.toml", "--out", "run", "--quiet")
 
-    events = [json.loads(line) for line in (place.path / "run" / "events.jsonl").read_text().splitlines()]
+    events = [json.loads(line) for line in (project.path / "run" / "events.jsonl").read_text().splitlines()]
     times = [seconds for event in events if (seconds := wall_seconds(event.get("at", ""))) is not None]
     steps = list(planned["expected_fallback_seconds"].values())
     taken = len({event["detail"]["soak"] for event in events if event.get("detail", {}).get("stage") == "soak"}) - 1
@@ -51,9 +51,9 @@ def test_a_plan_needs_no_models(scripted: Scripted) -> None:
     Where the models are not on this machine, `plan` says so, derives the speed from the target's name, and ends in 3.
     """
     subject = {"backend": "mlx", "target": "someone/Other-8B-4bit", "drafts": ["someone/Other-0.5B-4bit"]}
-    place = scripted(subject=subject)
+    project = scripted(subject=subject)
 
-    planned = place.run("plan", "slo.toml", code=3)
+    planned = project.run("plan", "slo.toml", code=3)
 
     assert "model 'someone/Other-8B-4bit' is not on this machine" in planned.out
     assert "over the weights its name tells, 4.5 GB" in planned.out
@@ -64,7 +64,7 @@ def test_a_given_speed_is_used(scripted: Scripted) -> None:
     """
     `--assume` sets the speed of plain decoding; a quantity of another kind is refused with an example.
     """
-    place = scripted()
+    project = scripted()
 
-    assert "40 tok/s" in place.run("plan", "slo.toml", "--assume", "40 tok/s", code=0).out
-    assert "--assume '40 tok/s'" in place.run("plan", "slo.toml", "--assume", "40 W", code=2).err
+    assert "40 tok/s" in project.run("plan", "slo.toml", "--assume", "40 tok/s", code=0).out
+    assert "--assume '40 tok/s'" in project.run("plan", "slo.toml", "--assume", "40 W", code=2).err

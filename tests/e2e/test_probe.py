@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.builders.place import ROOT, Done, Place, canary_lines
+from tests.builders.project_folder import ROOT, Done, ProjectFolder, canary_lines
 
-Scripted = Callable[..., Place]
+Scripted = Callable[..., ProjectFolder]
 Until = Callable[[Callable[[], bool]], None]
 Ended = Callable[[subprocess.Popen[str]], Done]
 
@@ -20,10 +20,10 @@ QUICK = {"token": "20 ms", "verify": "22 ms", "draft_token": {"heavy": "2 ms", "
 """A probe has a minute: answers of a quarter of a second are enough of them."""
 
 
-def probed(place: Place, *words: str) -> dict[str, Any]:
+def probed(project: ProjectFolder, *words: str) -> dict[str, Any]:
     for prefix in ("easy", "hard"):
-        (place.path / f"{prefix}.jsonl").write_text(canary_lines(prefix, 30))
-    return place.run("probe", "slo.toml", "--json", *words, code=0).document
+        (project.path / f"{prefix}.jsonl").write_text(canary_lines(prefix, 30))
+    return project.run("probe", "slo.toml", "--json", *words, code=0).document
 
 
 def test_it_tells_what_helps_from_what_hurts(scripted: Scripted) -> None:
@@ -61,9 +61,9 @@ def test_no_effect_stays_unclear(scripted: Scripted) -> None:
         "canaries": {},
         "noise": {"answer": 0.05},
     }
-    place = scripted(free, confidence=0.99999)  # at 95 % one probe in ten would rightly be mistaken, so one in 50,000
+    project = scripted(free, confidence=0.99999)  # at 95 % one probe in ten would rightly be mistaken, so one in 50,000
 
-    document = probed(place, "--seconds", "600")
+    document = probed(project, "--seconds", "600")
 
     assert {"unclear"} == {one["answer"] for one in document["workloads"].values()}
     assert {24} == {one["n"] for one in document["workloads"].values()}
@@ -73,9 +73,9 @@ def test_an_interrupted_probe_points_to_no_resume(scripted: Scripted, until: Unt
     """
     Ctrl-C ends a probe with 130, and its hint offers nothing that a probe does not have.
     """
-    place = scripted(QUICK)
-    process = place.held("run/baseline.jsonl").start("probe", "slo.toml", "--seconds", "60", "--out", "run")
-    file = place.path / "run" / "baseline.jsonl"
+    project = scripted(QUICK)
+    process = project.held("run/baseline.jsonl").start("probe", "slo.toml", "--seconds", "60", "--out", "run")
+    file = project.path / "run" / "baseline.jsonl"
     until(lambda: file.is_file() and file.stat().st_size > 0)
 
     process.send_signal(signal.SIGINT)
@@ -100,18 +100,18 @@ def test_it_writes_no_policy_and_leaves_nothing_behind(scripted: Scripted) -> No
     """
     Without --out nothing stays in the folder; with it the records stay, and never a verdict or a policy.
     """
-    place = scripted()
-    before = {path.name for path in place.path.iterdir()}
+    project = scripted()
+    before = {path.name for path in project.path.iterdir()}
 
-    probed(place)
-    after = {path.name for path in place.path.iterdir()}
-    document = probed(place, "--out", "run")
+    probed(project)
+    after = {path.name for path in project.path.iterdir()}
+    document = probed(project, "--out", "run")
 
-    kept = {path.name for path in (place.path / "run").iterdir()}
+    kept = {path.name for path in (project.path / "run").iterdir()}
     assert before == after
     assert {"baseline.jsonl", "sweep-default.jsonl", "manifest.json", "probe.json"} <= kept
     assert not {"policy.toml", "verdict.json"} & kept
-    assert document == json.loads((place.path / "run" / "probe.json").read_text())
+    assert document == json.loads((project.path / "run" / "probe.json").read_text())
 
 
 def test_two_processes_are_probed_in_blocks(scripted: Scripted) -> None:
@@ -152,7 +152,7 @@ def test_an_slo_without_a_draft_has_nothing_to_probe(scripted: Scripted) -> None
 
 
 @pytest.mark.mlx
-def test_a_real_pair_is_probed_without_an_slo_file(place: Place) -> None:
+def test_a_real_pair_is_probed_without_an_slo_file(project: ProjectFolder) -> None:
     """
     `probe --target M --draft D` on the little pair: the draft that guesses wrong is not said to help.
     """
@@ -161,7 +161,7 @@ def test_a_real_pair_is_probed_without_an_slo_file(place: Place) -> None:
     canaries: Path = ROOT / "canaries" / "little" / "random.jsonl"
     words = ("--target", str(models / "little-target"), "--draft", str(models / "little-draft-bad"))
 
-    document = place.run("probe", *words, "--canaries", str(canaries), "--json", code=0).document
+    document = project.run("probe", *words, "--canaries", str(canaries), "--json", code=0).document
 
     assert ["random"] == list(document["workloads"])
     assert "helps" != document["workloads"]["random"]["answer"]

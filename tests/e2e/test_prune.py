@@ -14,8 +14,7 @@ import pytest
 
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.system.run_directory import RunDirectory
-from tests.builders.place import Place
-from tests.e2e.conftest import place as place_in
+from tests.builders.project_folder import ProjectFolder, project_folder
 from tests.e2e.conftest import scripted as scripted_in
 
 DAY = timedelta(days=1)
@@ -34,20 +33,20 @@ main()
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     """A promoted run, `made/good`, and a failed one of the same objectives, `made/bad`; made once."""
-    place: Place = place_in.__wrapped__(tmp_path_factory.mktemp("prune"))  # type: ignore[attr-defined]
-    write: Callable[..., Place] = scripted_in.__wrapped__(place)  # type: ignore[attr-defined]
+    project = project_folder(tmp_path_factory.mktemp("prune"))
+    write: Callable[..., ProjectFolder] = scripted_in.__wrapped__(project)  # type: ignore[attr-defined]
     workload = [{"name": "easy", "canaries": "easy.jsonl"}]
     write(workload=workload, promote={"valid_for": "3650 d"})
-    place.run("certify", "slo.toml", "--out", "made/good", "--quiet", code=0)
+    project.run("certify", "slo.toml", "--out", "made/good", "--quiet", code=0)
     write({"canaries": {"easy-": {"acceptance": 0.05}}}, workload=workload, promote={"valid_for": "3650 d"})
-    place.run("certify", "slo.toml", "--out", "made/bad", "--quiet", code=1)
-    return place
+    project.run("certify", "slo.toml", "--out", "made/bad", "--quiet", code=1)
+    return project
 
 
 @pytest.fixture
-def night(made: Place, tmp_path: Path) -> Callable[..., Path]:
+def night(made: ProjectFolder, tmp_path: Path) -> Callable[..., Path]:
     """Copy a run into the folder `all runs`, with an age in days."""
 
     def copy(name: str, age: float, kind: str = "good", *, valid: str | None = None) -> Path:
@@ -67,16 +66,16 @@ def night(made: Place, tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def runs(made: Place, tmp_path: Path) -> Place:
+def runs(made: ProjectFolder, tmp_path: Path) -> ProjectFolder:
     (tmp_path / "all runs").mkdir()
-    return Place(tmp_path, made.environment)
+    return ProjectFolder(tmp_path, made.environment)
 
 
-def here(runs: Place) -> list[str]:
+def here(runs: ProjectFolder) -> list[str]:
     return sorted(path.name for path in (runs.path / "all runs").iterdir())
 
 
-def test_old_runs_are_removed(runs: Place, night: Callable[..., Path]) -> None:
+def test_old_runs_are_removed(runs: ProjectFolder, night: Callable[..., Path]) -> None:
     """
     The newest stay, the rest is removed whole, and the freed bytes are reported; a dry run removes nothing.
     """
@@ -94,7 +93,7 @@ def test_old_runs_are_removed(runs: Place, night: Callable[..., Path]) -> None:
     assert 3 == sum(line.startswith("would remove  all runs/") for line in tried.out.splitlines())
 
 
-def test_the_gate_decides_as_before(runs: Place, made: Place, night: Callable[..., Path]) -> None:
+def test_the_gate_decides_as_before(runs: ProjectFolder, made: ProjectFolder, night: Callable[..., Path]) -> None:
     """
     The newest run failed, so nothing may be deployed, and it stays: pruning never makes the good run before it the
     newest.
@@ -117,7 +116,7 @@ def test_the_gate_decides_as_before(runs: Place, made: Place, night: Callable[..
     assert "all runs/3 bad" == after["run"]
 
 
-def test_what_is_no_run_is_left_alone(runs: Place, night: Callable[..., Path]) -> None:
+def test_what_is_no_run_is_left_alone(runs: ProjectFolder, night: Callable[..., Path]) -> None:
     """
     Files, other folders, links, runs that are still being fetched, unreadable ones and ones with notes in them.
     """
@@ -141,7 +140,7 @@ def test_what_is_no_run_is_left_alone(runs: Place, night: Callable[..., Path]) -
     assert "notes.md" in left["night 4"]
 
 
-def test_records_of_removed_runs_are_removed(runs: Place, night: Callable[..., Path]) -> None:
+def test_records_of_removed_runs_are_removed(runs: ProjectFolder, night: Callable[..., Path]) -> None:
     """
     The registry's record of a downloaded run is removed with it; one that is open, or of another run, stays.
     """
@@ -158,7 +157,7 @@ def test_records_of_removed_runs_are_removed(runs: Place, night: Callable[..., P
     assert ["b.remote.json", "c.remote.json", "d.remote.json", "new"] == here(runs)
 
 
-def test_an_unfinished_run_is_removed_only_when_it_is_old(runs: Place, night: Callable[..., Path]) -> None:
+def test_an_unfinished_run_is_removed_only_when_it_is_old(runs: ProjectFolder, night: Callable[..., Path]) -> None:
     """
     Without --unfinished none is removed; with it, older ones are, unless one holds a foreign file.
     """
@@ -180,7 +179,7 @@ def test_an_unfinished_run_is_removed_only_when_it_is_old(runs: Place, night: Ca
     assert "photo.jpeg" in done["left"][0]["because"]
 
 
-def test_a_run_that_is_written_stays(runs: Place, night: Callable[..., Path]) -> None:
+def test_a_run_that_is_written_stays(runs: ProjectFolder, night: Callable[..., Path]) -> None:
     """
     A run whose lock another gatekeeper holds, to resume or to sign it, stays.
     """
@@ -195,7 +194,7 @@ def test_a_run_that_is_written_stays(runs: Place, night: Callable[..., Path]) ->
     assert ["all runs/old"] == [one["run"] for one in freed["removed"]]
 
 
-def test_a_killed_removal_is_finished(runs: Place, night: Callable[..., Path]) -> None:
+def test_a_killed_removal_is_finished(runs: ProjectFolder, night: Callable[..., Path]) -> None:
     """
     Killed between two files, prune leaves no half run that admit would read; the next prune finishes the removal.
     """
@@ -221,7 +220,7 @@ def test_a_killed_removal_is_finished(runs: Place, night: Callable[..., Path]) -
     assert ["new"] == here(runs), done.out
 
 
-def test_a_run_that_cannot_be_removed_is_exit_code_4(runs: Place, night: Callable[..., Path]) -> None:
+def test_a_run_that_cannot_be_removed_is_exit_code_4(runs: ProjectFolder, night: Callable[..., Path]) -> None:
     """
     A run that cannot be removed stays whole with its reason, the others are removed, and the exit code is 4.
     """
@@ -248,7 +247,7 @@ def test_a_run_that_cannot_be_removed_is_exit_code_4(runs: Place, night: Callabl
     ],
 )
 def test_a_wrong_command_line_removes_nothing(
-    runs: Place, night: Callable[..., Path], words: tuple[str, ...], message: str
+    runs: ProjectFolder, night: Callable[..., Path], words: tuple[str, ...], message: str
 ) -> None:
     """
     Without a count, or with an invalid duration, the exit code is 2.
@@ -261,7 +260,7 @@ def test_a_wrong_command_line_removes_nothing(
     assert ["old"] == here(runs)
 
 
-def test_what_a_watch_wrote_next_to_a_policy_keeps_no_run(runs: Place, night: Callable[..., Path]) -> None:
+def test_what_a_watch_wrote_next_to_a_policy_keeps_no_run(runs: ProjectFolder, night: Callable[..., Path]) -> None:
     """
     Overlay, journals, their locks and the Finder's file are no files of anybody else; a run that is watched stays.
     """

@@ -9,9 +9,8 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from tests.builders.place import ROOT, Done, Place
+from tests.builders.project_folder import ROOT, Done, ProjectFolder, project_folder
 from tests.builders.real_pair import certified_as, outcomes, records, smoke
-from tests.e2e.conftest import place as place_in
 
 pytestmark = pytest.mark.mlx
 
@@ -29,30 +28,30 @@ def worker_of(process: subprocess.Popen[str]) -> psutil.Process:
 
 
 @pytest.fixture(scope="module")
-def certified(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, Done]:
+def certified(tmp_path_factory: pytest.TempPathFactory) -> tuple[ProjectFolder, Done]:
     """The shipped smoke SLO, certified."""
-    place: Place = place_in.__wrapped__(tmp_path_factory.mktemp("smoke"))  # type: ignore[attr-defined]
-    return place, certified_as(smoke(place), {"json": "promoted", "random": "graded_back"})
+    project = project_folder(tmp_path_factory.mktemp("smoke"))
+    return project, certified_as(smoke(project), {"json": "promoted", "random": "graded_back"})
 
 
 @pytest.mark.alone
-def test_the_smoke_slo_is_promoted(certified: tuple[Place, Done]) -> None:
+def test_the_smoke_slo_is_promoted(certified: tuple[ProjectFolder, Done]) -> None:
     """
     The real mlx-lm on the real pair: JSON is promoted, random text is decoded plainly, and judging agrees.
     """
-    place, ran = certified
+    project, ran = certified
 
     assert 0 == ran.code
-    assert place.verdict() == place.run("judge", "run", "--json", code=0).document
+    assert project.verdict() == project.run("judge", "run", "--json", code=0).document
 
 
-def test_the_manifest_names_what_answered(certified: tuple[Place, Done]) -> None:
+def test_the_manifest_names_what_answered(certified: tuple[ProjectFolder, Done]) -> None:
     """
     The manifest holds the checksum of every model file and the versions of the decoding packages.
     """
-    place, _ = certified
+    project, _ = certified
 
-    manifest = json.loads((place.path / "run" / "manifest.json").read_text())
+    manifest = json.loads((project.path / "run" / "manifest.json").read_text())
     sums = {
         name: digest
         for digest, _, name in (
@@ -64,14 +63,14 @@ def test_the_manifest_names_what_answered(certified: tuple[Place, Done]) -> None
     assert {"gatekeeper", "mlx", "mlx-lm", "numpy", "python"} <= manifest["versions"].keys()
 
 
-def test_a_killed_worker_is_a_fault_and_not_promoted(place: Place, until: Until, ended: Ended) -> None:
+def test_a_killed_worker_is_a_fault_and_not_promoted(project: ProjectFolder, until: Until, ended: Ended) -> None:
     """
     SIGKILL to the worker in the soak: the running answer is a fault, and the soak continues. A lost answer of the draft
     grades it back; one of the baseline costs a pair, so nothing is proven; one of plain decoding alone fails it.
     """
-    smoke(place, only="json", seconds=2, tokens=24)
-    soak = place.path / "run" / "soak-1.jsonl"
-    process = place.start("certify", "slo.toml", "--out", "run")
+    smoke(project, only="json", seconds=2, tokens=24)
+    soak = project.path / "run" / "soak-1.jsonl"
+    process = project.start("certify", "slo.toml", "--out", "run")
     until(lambda: len(records(soak)) > 3)
 
     worker_of(process).kill()
@@ -82,56 +81,58 @@ def test_a_killed_worker_is_a_fault_and_not_promoted(place: Place, until: Until,
     assert not records(soak)[-1]["answer"]["fault"]
     drafted = any(one["arm"] == "candidate" for one in records(soak))
     ends = {"candidate": (0, "graded_back"), "plain": (3, "unproven") if drafted else (1, "failed")}
-    assert ends[fault["arm"]] == (finished.code, outcomes(place.verdict())["json"]), finished.err
+    assert ends[fault["arm"]] == (finished.code, outcomes(project.verdict())["json"]), finished.err
     if fault["arm"] == "candidate":
-        assert any("error_rate" in step["because"] for step in place.verdict()["transitions"])
+        assert any("error_rate" in step["because"] for step in project.verdict()["transitions"])
 
 
 @pytest.mark.nightly  # tests/e2e/test_interruptions.py kills scripted runs in every place
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_no_process_outlives_the_gate(place: Place, until: Until, ended: Ended, number: signal.Signals) -> None:
+def test_no_process_outlives_the_gate(
+    project: ProjectFolder, until: Until, ended: Ended, number: signal.Signals
+) -> None:
     """
     Interrupted or killed, gatekeeper leaves no worker behind; the run resumes and ends in a verdict.
     """
-    smoke(place, only="json", seconds=2, tokens=24)
-    soak = place.path / "run" / "soak-1.jsonl"
-    process = place.start("certify", "slo.toml", "--out", "run")
+    smoke(project, only="json", seconds=2, tokens=24)
+    soak = project.path / "run" / "soak-1.jsonl"
+    process = project.start("certify", "slo.toml", "--out", "run")
     until(lambda: len(records(soak)) > 3)
     left = children(process)
 
     os.kill(process.pid, number)
     stopped = ended(process)
     _, alive = psutil.wait_procs(left, timeout=30)
-    resumed = place.run("certify", "slo.toml", "--out", "run", "--resume")
+    resumed = project.run("certify", "slo.toml", "--out", "run", "--resume")
 
     assert {signal.SIGINT: 130, signal.SIGKILL: -9}[number] == stopped.code
     assert [] == alive
-    assert resumed.code == place.verdict()["exit_code"]
-    assert "incomplete" not in place.verdict(), resumed.out
+    assert resumed.code == project.verdict()["exit_code"]
+    assert "incomplete" not in project.verdict(), resumed.out
 
 
 @pytest.mark.nightly  # the random workload of the smoke SLO is graded back too
-def test_a_draft_that_hardly_learned_is_graded_back(place: Place) -> None:
+def test_a_draft_that_hardly_learned_is_graded_back(project: ProjectFolder) -> None:
     """
     The negative control: a badly trained draft is slower even on JSON and is never promoted.
     """
     bad = str(ROOT / "models" / "little-draft-bad")
-    smoke(place, only="json", seconds=2, drafts=[bad])
+    smoke(project, only="json", seconds=2, drafts=[bad])
 
-    place.run("certify", "slo.toml", "--out", "run")
+    project.run("certify", "slo.toml", "--out", "run")
 
-    assert "promoted" not in outcomes(place.verdict()).values()
+    assert "promoted" not in outcomes(project.verdict()).values()
 
 
 @pytest.mark.nightly  # two minutes in which no other test may run
 @pytest.mark.alone
 @pytest.mark.timeout(1800)
-def test_the_quickstart_ends_as_the_readme_says(place: Place) -> None:
+def test_the_quickstart_ends_as_the_readme_says(project: ProjectFolder) -> None:
     """
     The README's first command: JSON and code are promoted, random text is sent to plain decoding, a demo, code 0.
     """
     hoped = {"json": "promoted", "code": "promoted", "random": "graded_back"}
 
-    ran = certified_as(place, hoped, slo=ROOT / "slos" / "quickstart.toml")
+    ran = certified_as(project, hoped, slo=ROOT / "slos" / "quickstart.toml")
 
-    assert ("demo", 0) == (place.verdict()["grade"], ran.code)
+    assert ("demo", 0) == (project.verdict()["grade"], ran.code)

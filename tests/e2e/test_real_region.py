@@ -12,17 +12,16 @@ import pytest
 
 from gatekeeper.core.policy import parse
 from gatekeeper.core.system.run_directory import RunDirectory
-from tests.builders.place import ROOT, Place
+from tests.builders.project_folder import ROOT, ProjectFolder, project_folder
 from tests.builders.proxy_process import proxied, served_pair
 from tests.builders.real_pair import TIMES, certified_as, records
-from tests.e2e.conftest import place as place_in
 
 pytestmark = [pytest.mark.mlx, pytest.mark.nightly, pytest.mark.timeout(1800)]  # minutes each
 
 LEAST_ACCEPTANCE = 0.7
 
 
-def explored(place: Place, *, ratio: str = "throughput_ratio", **changes: Mapping[str, Any]) -> Place:
+def explored(project: ProjectFolder, *, ratio: str = "throughput_ratio", **changes: Mapping[str, Any]) -> ProjectFolder:
     """
     Certify slos/quickstart-region.toml with absolute paths, a *ratio* that any machine has, and *changes* by table.
     """
@@ -33,26 +32,26 @@ def explored(place: Place, *, ratio: str = "throughput_ratio", **changes: Mappin
     slo["objective"][0] |= {"metric": ratio, "at_least": 0.4}
     for name, table in changes.items():
         slo[name] |= table
-    place.write_slo(slo)
-    certified_as(place, {"code": "promoted"})
-    return place
+    project.write_slo(slo)
+    certified_as(project, {"code": "promoted"})
+    return project
 
 
 @pytest.fixture(scope="module")
-def certified(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    place: Place = place_in.__wrapped__(tmp_path_factory.mktemp("region"))  # type: ignore[attr-defined]
-    return explored(place)
+def certified(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
+    project = project_folder(tmp_path_factory.mktemp("region"))
+    return explored(project)
 
 
-def region_of(place: Place) -> dict[str, Any]:
-    found: dict[str, Any] = place.verdict()["workloads"][0]["region"]
+def region_of(project: ProjectFolder) -> dict[str, Any]:
+    found: dict[str, Any] = project.verdict()["workloads"][0]["region"]
     return found
 
 
-def measured(place: Place, point: Mapping[str, float]) -> list[dict[str, Any]]:
+def measured(project: ProjectFolder, point: Mapping[str, float]) -> list[dict[str, Any]]:
     """Return the records of a point, warm-ups left out."""
     name = "_".join(f"{axis}-{value:g}" for axis, value in sorted(point.items()))
-    file = records(place.path / "run" / "region.jsonl")
+    file = records(project.path / "run" / "region.jsonl")
     return [one for one in file if one["trial"] == name and one["role"] == "measured"]
 
 
@@ -66,10 +65,10 @@ def acceptance(some: list[dict[str, Any]]) -> float:
     return accepted / proposed
 
 
-def check_inside(place: Place) -> None:
+def check_inside(project: ProjectFolder) -> None:
     """Compare every point inside with its own records."""
-    for point in region_of(place)["points"]:
-        mine = measured(place, point["point"])
+    for point in region_of(project)["points"]:
+        mine = measured(project, point["point"])
         assert point["answers"] == len(mine)
         if point["outcome"] == "inside":
             assert {"pass"} == {one["outcome"] for one in point["checks"]}
@@ -84,10 +83,10 @@ def inside_but_for_time(point: Mapping[str, Any]) -> bool:
     return point["outcome"] == "inside" or (point["outcome"] == "open" and lost <= TIMES)
 
 
-def check_bounds(place: Place) -> None:
+def check_bounds(project: ProjectFolder) -> None:
     """Compare the policy's bounds with the outermost point inside, and what it decides with both sides of it."""
-    region = region_of(place)
-    route = parse((place.path / "run" / "policy.toml").read_text(), "policy.toml").route_of("code").region
+    region = region_of(project)
+    route = parse((project.path / "run" / "policy.toml").read_text(), "policy.toml").route_of("code").region
     assert route is not None
     certified = {axis["axis"]: axis["certified"] for axis in region["axes"]}
     for axis in region["axes"]:
@@ -100,7 +99,7 @@ def check_bounds(place: Place) -> None:
             assert route.beyond({**certified, name: beyond}) is not None
 
 
-def test_the_region_of_the_little_pair_is_what_its_answers_show(certified: Place) -> None:
+def test_the_region_of_the_little_pair_is_what_its_answers_show(certified: ProjectFolder) -> None:
     """
     Temperature 2 is outside, as the draft is hardly ever right there, and so is a context that the pair never learned;
     a limit that no answer reached is open; each point inside has all objectives proven on answers of its own.
@@ -125,7 +124,7 @@ def test_the_region_of_the_little_pair_is_what_its_answers_show(certified: Place
         assert 64 < max(one["output_tokens"] for one in drafted(measured(certified, far["point"]))) < 192
 
 
-def test_its_policy_is_admitted_and_a_wider_one_is_not(certified: Place, tmp_path: Path) -> None:
+def test_its_policy_is_admitted_and_a_wider_one_is_not(certified: ProjectFolder, tmp_path: Path) -> None:
     """
     `judge` derives the same region from the records, `explain` and the page draw it, `admit` accepts the policy, and
     refuses a copy that reaches further.
@@ -158,24 +157,24 @@ REQUESTS: list[tuple[dict[str, Any], str | None]] = [
 """What is sent to the proxy, and what its reason names where it may not speculate."""
 
 
-def test_a_proxy_obeys_the_region_of_the_real_server(place: Place) -> None:
+def test_a_proxy_obeys_the_region_of_the_real_server(project: ProjectFolder) -> None:
     """
     The region of the real mlx_lm.server, certified, then obeyed: requests inside speculate, those outside, and those
     that do not state their temperature, are answered by plain decoding, with the axis in the reason.
     """
     small = {"temperature": [0.0, 0.7, 2.0], "context": [], "max_tokens": [64], "canaries": 12, "repeats": 2}
     # Its chunks come in bunches from a busy machine, so the speed between them says nothing.
-    explored(place, ratio="answer_throughput_ratio", subject={"backend": "mlx-server"}, region=small)
-    run = place.path / "run"
+    explored(project, ratio="answer_throughput_ratio", subject={"backend": "mlx-server"}, region=small)
+    run = project.path / "run"
     canary = json.loads((ROOT / "canaries" / "little" / "code.jsonl").read_text().splitlines()[0])
 
-    check_inside(place)
-    check_bounds(place)
-    most = region_of(place)["axes"][0]["at_most"]
+    check_inside(project)
+    check_bounds(project)
+    most = region_of(project)["axes"][0]["at_most"]
     requests = [({"temperature": most, "max_tokens": 32}, None), *REQUESTS]
-    assert inside_but_for_time(region_of(place)["points"][0])
+    assert inside_but_for_time(region_of(project)["points"][0])
     assert most < 2.0
-    with served_pair(run) as pair, proxied(pair, slo=place.path / "slo.toml"):
+    with served_pair(run) as pair, proxied(pair, slo=project.path / "slo.toml"):
         for body, _ in requests:
             pair.ask({"messages": canary["messages"], **body}, x_gatekeeper_workload="code")
         seen = pair.wait_for(len(requests))

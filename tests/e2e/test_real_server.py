@@ -5,63 +5,63 @@ from typing import Any
 
 import pytest
 
-from tests.builders.place import ROOT, Place
+from tests.builders.project_folder import ROOT, ProjectFolder
 from tests.builders.real_pair import TIMES, certified_as, outcomes, records, smoke
 
 pytestmark = pytest.mark.mlx
 
 
-def test_the_real_server_is_certified(place: Place) -> None:
+def test_the_real_server_is_certified(project: ProjectFolder) -> None:
     """
     The real mlx_lm.server: one process per arm, acceptance counted by our tap, both arms compared in blocks.
     """
-    smoke(place, only="json", seconds=4, backend="mlx-server")
+    smoke(project, only="json", seconds=4, backend="mlx-server")
 
-    certified_as(place, {"json": "promoted"})
+    certified_as(project, {"json": "promoted"})
 
-    soaked = [one for path in (place.path / "run").glob("soak-*.jsonl") for one in records(path)]
+    soaked = [one for path in (project.path / "run").glob("soak-*.jsonl") for one in records(path)]
     drafting = [one for one in soaked if one["arm"] == "candidate" and not one["answer"]["fault"]]
     assert drafting
     assert all(one["answer"]["rounds"]["drafted"] > 0 for one in drafting if one["answer"]["output_tokens"] > 1)
 
 
-def test_a_server_that_exits_at_start_is_quoted(place: Place) -> None:
+def test_a_server_that_exits_at_start_is_quoted(project: ProjectFolder) -> None:
     """
     A server that refuses its arguments is exit code 2 with the tail of its own log.
     """
-    smoke(place, backend="mlx-server", args=["--no-such-flag"])
+    smoke(project, backend="mlx-server", args=["--no-such-flag"])
 
-    refused = place.run("certify", "slo.toml", "--out", "run", code=2)
+    refused = project.run("certify", "slo.toml", "--out", "run", code=2)
 
     assert "--no-such-flag" in refused.err
 
 
-def warm_cache(place: Place, **subject: Any) -> Place:
+def warm_cache(project: ProjectFolder, **subject: Any) -> ProjectFolder:
     """Write the shipped warm-cache SLO with absolute paths; *subject* changes its [subject]."""
     slo = tomllib.loads((ROOT / "slos" / "quickstart-warm-cache.toml").read_text())
     little = {"target": str(ROOT / "models" / "little-target"), "drafts": [str(ROOT / "models" / "little-draft")]}
     slo["subject"] |= {**little, **subject}
-    place.write_slo(slo)
-    return place
+    project.write_slo(slo)
+    return project
 
 
 @pytest.mark.parametrize(
     ("args", "outcome"), [([], "fail"), pytest.param(["--prompt-cache-size", "0"], "pass", marks=pytest.mark.nightly)]
 )
-def test_the_warm_cache_of_the_real_server_is_soaked(place: Place, args: list[str], outcome: str) -> None:
+def test_the_warm_cache_of_the_real_server_is_soaked(project: ProjectFolder, args: list[str], outcome: str) -> None:
     """
     mlx_lm.server with a draft and its prompt cache on changes greedy answers, without the cache it does not; the soak
     finds exactly that, at any speed of this machine.
     """
-    slo = tomllib.loads((warm_cache(place, args=args).path / "slo.toml").read_text())
+    slo = tomllib.loads((warm_cache(project, args=args).path / "slo.toml").read_text())
     slo["workload"] = [one | {"first": 5} for one in slo["workload"] if one["name"] == "json"]
     slo["sampling"]["max_tokens"] = 48
     slo["soak"] = {"duration": "2 s", "sentinel_drift": 0.9}
-    place.write_slo(slo)
+    project.write_slo(slo)
 
-    place.run("soak", "slo.toml", "--set", "num_draft_tokens=3", "--out", "run", code=0)
+    project.run("soak", "slo.toml", "--set", "num_draft_tokens=3", "--out", "run", code=0)
 
-    (found,) = (one["checks"] for one in place.verdict()["workloads"])
+    (found,) = (one["checks"] for one in project.verdict()["workloads"])
     timeless = {one["metric"]: one["outcome"] for one in found if one["metric"] not in TIMES}
     expected = dict.fromkeys(timeless, "pass") | {"warm_cache_agreement": outcome}
     assert expected == timeless
@@ -72,24 +72,24 @@ def test_the_warm_cache_of_the_real_server_is_soaked(place: Place, args: list[st
 @pytest.mark.alone
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("args", "outcome"), [([], "fail"), (["--prompt-cache-size", "0"], "pass")])
-def test_users_and_models_that_share_the_real_server(place: Place, args: list[str], outcome: str) -> None:
+def test_users_and_models_that_share_the_real_server(project: ProjectFolder, args: list[str], outcome: str) -> None:
     """
     mlx_lm.server with a draft gives a wrong answer to a prompt that comes again after another user's conversation with
     the same beginning, and after a request to another model, which it loads by name; without its cache it gives none.
     """
     other = str(ROOT / "models" / "little-draft-lite")
-    slo = tomllib.loads((warm_cache(place, args=args, other_model=other).path / "slo.toml").read_text())
+    slo = tomllib.loads((warm_cache(project, args=args, other_model=other).path / "slo.toml").read_text())
     slo["workload"] = [one | {"first": 5} for one in slo["workload"] if one["name"] == "code"]
     slo["sampling"]["max_tokens"] = 48
     slo["soak"] = {"duration": "2 s", "sentinel_drift": 0.9}
     named = ("shared_prefix_agreement", "model_switch_agreement")
     slo["objective"] += [{"metric": one, "at_least": 1.0, "why": "users share the server"} for one in named]
-    place.write_slo(slo)
+    project.write_slo(slo)
 
-    place.run("soak", "slo.toml", "--set", "num_draft_tokens=3", "--out", "run")
+    project.run("soak", "slo.toml", "--set", "num_draft_tokens=3", "--out", "run")
 
-    (found,) = (one["checks"] for one in place.verdict()["workloads"])
-    asked = records(place.path / "run" / "warm-1.jsonl")
+    (found,) = (one["checks"] for one in project.verdict()["workloads"])
+    asked = records(project.path / "run" / "warm-1.jsonl")
     others = {one["answer"]["claims"]["model"] for one in asked if one["role"] == "other_model"}
     assert {outcome} == {one["outcome"] for one in found if one["metric"] in named}
     assert {other} == others
@@ -98,15 +98,15 @@ def test_users_and_models_that_share_the_real_server(place: Place, args: list[st
 @pytest.mark.nightly
 @pytest.mark.alone
 @pytest.mark.timeout(900)
-def test_the_warm_cache_of_the_real_server_is_caught(place: Place) -> None:
+def test_the_warm_cache_of_the_real_server_is_caught(project: ProjectFolder) -> None:
     """
     mlx_lm.server with a draft and its prompt cache on changes greedy answers: that alone breaks, and grades back.
     """
-    warm_cache(place)
+    warm_cache(project)
 
-    place.run("certify", "slo.toml", "--out", "run", code=1)
+    project.run("certify", "slo.toml", "--out", "run", code=1)
 
-    verdict = place.verdict()
+    verdict = project.verdict()
     broken = [step["because"].removeprefix("autoregressive: ") for step in verdict["transitions"]]
     advice = {one["advice"] for one in verdict["findings"] if one["kind"] == "warm_cache_changes_answers"}
     assert {"json": "graded_back", "code": "graded_back"} == outcomes(verdict)
@@ -114,18 +114,18 @@ def test_the_warm_cache_of_the_real_server_is_caught(place: Place) -> None:
     assert not any("; token_agreement" in one or "; throughput_ratio" in one for one in broken)
     assert all("--prompt-cache-size 0" in one for one in advice)
     assert advice
-    assert verdict == place.run("judge", "run", "--json", code=1).document
+    assert verdict == project.run("judge", "run", "--json", code=1).document
 
 
 @pytest.mark.nightly
 @pytest.mark.alone
 @pytest.mark.timeout(900)
-def test_the_way_out_of_the_warm_cache_is_promoted(place: Place) -> None:
+def test_the_way_out_of_the_warm_cache_is_promoted(project: ProjectFolder) -> None:
     """
     The same server deployed with `--prompt-cache-size 0` meets every objective, the one about the cache included.
     """
-    warm_cache(place, args=["--prompt-cache-size", "0"])
+    warm_cache(project, args=["--prompt-cache-size", "0"])
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    assert {"json": "promoted", "code": "promoted"} == outcomes(place.verdict())
+    assert {"json": "promoted", "code": "promoted"} == outcomes(project.verdict())

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.system.run_directory import RunDirectory
-from tests.builders.place import Place
+from tests.builders.project_folder import ProjectFolder
 
-Scripted = Callable[..., Place]
+Scripted = Callable[..., ProjectFolder]
 Until = Callable[[Callable[[], bool]], None]
 
 TRUTH = {
@@ -27,7 +27,7 @@ TRUTH = {
 REGION = {"temperature": [0.0, 0.3, 0.7, 1.0], "context": [500, 1000], "concurrency": [1, 2, 4]}
 
 
-def with_region(scripted: Scripted, region: dict[str, Any] | None = None, **changes: Any) -> Place:
+def with_region(scripted: Scripted, region: dict[str, Any] | None = None, **changes: Any) -> ProjectFolder:
     return scripted(
         TRUTH | changes.pop("truth", {}),
         workload=[{"name": "easy", "canaries": "easy.jsonl"}],
@@ -40,23 +40,23 @@ def with_region(scripted: Scripted, region: dict[str, Any] | None = None, **chan
     )
 
 
-def region_of(place: Place, run: str = "run") -> dict[str, Any]:
-    found: dict[str, Any] = place.verdict(run)["workloads"][0]["region"]
+def region_of(project: ProjectFolder, run: str = "run") -> dict[str, Any]:
+    found: dict[str, Any] = project.verdict(run)["workloads"][0]["region"]
     return found
 
 
-def outcomes(place: Place, run: str = "run") -> dict[str, list[str]]:
-    return {one["axis"]: [value["outcome"] for value in one["values"]] for one in region_of(place, run)["axes"]}
+def outcomes(project: ProjectFolder, run: str = "run") -> dict[str, list[str]]:
+    return {one["axis"]: [value["outcome"] for value in one["values"]] for one in region_of(project, run)["axes"]}
 
 
 @pytest.fixture
-def certified(scripted: Scripted) -> Place:
-    place = with_region(scripted)
-    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
-    return place
+def certified(scripted: Scripted) -> ProjectFolder:
+    project = with_region(scripted)
+    project.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
+    return project
 
 
-def test_a_run_finds_the_region_of_its_script(certified: Place, tmp_path: Path) -> None:
+def test_a_run_finds_the_region_of_its_script(certified: ProjectFolder, tmp_path: Path) -> None:
     """
     Each axis ends where the script does; the policy routes that far and no further, `judge` derives the same bytes,
     `explain` (of `latest`, too) and the page draw it, and neither a wider policy nor a policy without its region is
@@ -104,32 +104,32 @@ def test_a_killed_exploration_goes_on_where_it_was(scripted: Scripted, until: Un
     """
     Kill -9 within a point: --resume keeps its answers, ends with the same outcomes, and judges to the byte.
     """
-    place = with_region(scripted, {"temperature": [0.0, 0.3, 0.7, 1.0]})
-    file = place.path / "run" / "region.jsonl"
-    process = place.held("run/region.jsonl", after=30).start("certify", "slo.toml", "--out", "run", "--quiet")
+    project = with_region(scripted, {"temperature": [0.0, 0.3, 0.7, 1.0]})
+    file = project.path / "run" / "region.jsonl"
+    process = project.held("run/region.jsonl", after=30).start("certify", "slo.toml", "--out", "run", "--quiet")
     until(lambda: file.exists() and len(file.read_text().splitlines()) >= 30)
     process.kill()
     process.communicate()
     before = file.read_text().splitlines()
 
-    place.run("certify", "slo.toml", "--out", "run", "--resume", "--quiet", code=0)
+    project.run("certify", "slo.toml", "--out", "run", "--resume", "--quiet", code=0)
 
     assert before == file.read_text().splitlines()[: len(before)]
-    assert {"temperature": ["certified", "inside", "inside", "outside"]} == outcomes(place)
+    assert {"temperature": ["certified", "inside", "inside", "outside"]} == outcomes(project)
     keys = [json.loads(line)["key"] for line in file.read_text().splitlines()[:-1] if '"role":"measured"' in line]
     assert len(keys) == len(set(keys))
-    assert (place.path / "run" / "verdict.json").read_text() == place.run("judge", "run", "--json", code=0).out
+    assert (project.path / "run" / "verdict.json").read_text() == project.run("judge", "run", "--json", code=0).out
 
 
 def test_where_the_arms_need_a_process_each_the_region_is_found_too(scripted: Scripted) -> None:
     """
     Without a shared process each look takes turns in ABBA blocks; the boundary is the same.
     """
-    place = with_region(scripted, {"temperature": [0.0, 0.7, 1.0]}, truth={"shares_process": False})
+    project = with_region(scripted, {"temperature": [0.0, 0.7, 1.0]}, truth={"shares_process": False})
 
-    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
+    project.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
 
-    assert {"temperature": ["certified", "inside", "outside"]} == outcomes(place)
+    assert {"temperature": ["certified", "inside", "outside"]} == outcomes(project)
 
 
 def test_more_streams_must_pay_for_the_server_as_a_whole(scripted: Scripted) -> None:
@@ -137,11 +137,11 @@ def test_more_streams_must_pay_for_the_server_as_a_whole(scripted: Scripted) -> 
     Each answer decodes faster with a draft, but waits longer for its first token. With two streams fewer tokens come in
     all, so that point is outside, although the SLO names the speed of single answers alone.
     """
-    place = with_region(scripted, {"concurrency": [1, 2]}, truth={"slower": [], "draft_prefill": "2 s"})
+    project = with_region(scripted, {"concurrency": [1, 2]}, truth={"slower": [], "draft_prefill": "2 s"})
 
-    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
+    project.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
 
-    (point,) = region_of(place)["points"]
+    (point,) = region_of(project)["points"]
     assert "outside" == point["outcome"]
     assert point["because"].startswith("system_throughput_ratio: ")
     assert ["pass"] == [one["outcome"] for one in point["checks"] if one["metric"] == "throughput_ratio"]

@@ -11,9 +11,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from gatekeeper.report import FORMATS
-from tests.builders.place import Place
+from tests.builders.project_folder import ProjectFolder
 
-Scripted = Callable[..., Place]
+Scripted = Callable[..., ProjectFolder]
 Until = Callable[[Callable[[], bool]], None]
 
 
@@ -23,19 +23,19 @@ def held() -> dict[str, Path]:
 
 
 @pytest.fixture
-def certified(scripted: Scripted, held: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A place with a finished run; it is certified once and copied for each test."""
-    place = scripted()
+def certified(scripted: Scripted, held: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
+    """A project folder with a finished run; it is certified once and copied for each test."""
+    project = scripted()
     if "run" not in held:
-        place.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
+        project.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
         held["run"] = tmp_path_factory.mktemp("held") / "run"
-        shutil.copytree(place.path / "run", held["run"])
+        shutil.copytree(project.path / "run", held["run"])
     else:
-        shutil.copytree(held["run"], place.path / "run")
-    return place
+        shutil.copytree(held["run"], project.path / "run")
+    return project
 
 
-def test_certify_writes_the_page_and_its_checksum(certified: Place) -> None:
+def test_certify_writes_the_page_and_its_checksum(certified: ProjectFolder) -> None:
     """
     report.html and junit.xml are in the run directory and in SHA256SUMS; the page is what report renders.
     """
@@ -50,7 +50,7 @@ def test_certify_writes_the_page_and_its_checksum(certified: Place) -> None:
 
 
 @pytest.mark.parametrize("form", sorted(FORMATS))
-def test_every_format_is_written_to_a_file(certified: Place, form: str) -> None:
+def test_every_format_is_written_to_a_file(certified: ProjectFolder, form: str) -> None:
     """
     `-o` writes what stdout would show.
     """
@@ -61,7 +61,7 @@ def test_every_format_is_written_to_a_file(certified: Place, form: str) -> None:
     assert "scripted" in shown.out
 
 
-def test_each_format_is_what_its_reader_expects(certified: Place) -> None:
+def test_each_format_is_what_its_reader_expects(certified: ProjectFolder) -> None:
     """
     JSON and OpenSLO parse, JUnit is XML, Markdown starts with the verdict.
     """
@@ -75,7 +75,7 @@ def test_each_format_is_what_its_reader_expects(certified: Place) -> None:
     assert report("markdown").startswith("## ✓ scripted: promoted")
 
 
-def test_a_path_that_cannot_be_written_is_an_error(certified: Place) -> None:
+def test_a_path_that_cannot_be_written_is_an_error(certified: ProjectFolder) -> None:
     """
     The error names the file and what to do.
     """
@@ -86,7 +86,7 @@ def test_a_path_that_cannot_be_written_is_an_error(certified: Place) -> None:
 
 
 @pytest.mark.parametrize("file", ["manifest.json", "plan.json"])
-def test_a_newer_schema_is_a_clear_error(certified: Place, file: str) -> None:
+def test_a_newer_schema_is_a_clear_error(certified: ProjectFolder, file: str) -> None:
     """
     A run written by a later gatekeeper is refused with what to do, not half read.
     """
@@ -122,7 +122,9 @@ def _renamed_within(path: Path) -> None:
         "inputs/canaries-easy.jsonl",
     ],
 )
-def test_damaged_inputs_make_a_run_unproven(certified: Place, file: str, damage: Callable[[Path], None]) -> None:
+def test_damaged_inputs_make_a_run_unproven(
+    certified: ProjectFolder, file: str, damage: Callable[[Path], None]
+) -> None:
     """
     A run whose frozen files are damaged or missing is unproven, as with damaged records; code 2 is for arguments.
     """
@@ -144,23 +146,23 @@ def test_an_interrupted_run_renders_in_every_format(scripted: Scripted, until: U
     """
     A run that was interrupted in its soak has a page and every other report, and none of them is a pass.
     """
-    place = scripted()
-    soak = place.path / "run" / "soak-1.jsonl"
-    process = place.held("run/soak-1.jsonl", after=5).start("certify", "slo.toml", "--out", "run")
+    project = scripted()
+    soak = project.path / "run" / "soak-1.jsonl"
+    process = project.held("run/soak-1.jsonl", after=5).start("certify", "slo.toml", "--out", "run")
     until(lambda: soak.exists() and len(soak.read_text().splitlines()) > 5)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=240)
 
-    shown = {form: place.run("report", "run", "--format", form, code=0).out for form in FORMATS}
+    shown = {form: project.run("report", "run", "--format", form, code=0).out for form in FORMATS}
 
-    assert not (place.path / "run" / "report.html").exists()
+    assert not (project.path / "run" / "report.html").exists()
     assert "the run was interrupted during soak-1" in shown["html"]
     assert "‖ scripted: interrupted" in shown["markdown"]
     assert "unproven" == json.loads(shown["json"])["outcome"]
     assert "<error" in shown["junit"]
 
 
-def test_a_run_killed_before_its_first_answer_has_a_page(certified: Place) -> None:
+def test_a_run_killed_before_its_first_answer_has_a_page(certified: ProjectFolder) -> None:
     """
     With nothing but the frozen inputs there is a page, and it states that nothing was recorded.
     """
@@ -175,7 +177,7 @@ def test_a_run_killed_before_its_first_answer_has_a_page(certified: Place) -> No
     assert "before its first event was recorded" in page
 
 
-def test_a_folder_that_is_not_a_run_is_an_error(certified: Place) -> None:
+def test_a_folder_that_is_not_a_run_is_an_error(certified: ProjectFolder) -> None:
     """
     The error names the folder and asks whether it is a run directory.
     """
@@ -187,7 +189,7 @@ def test_a_folder_that_is_not_a_run_is_an_error(certified: Place) -> None:
 
 
 @pytest.mark.parametrize("command", [("judge", "run"), ("report", "run", "--format", "text")])
-def test_github_gets_annotations_from_judge_and_report(certified: Place, command: tuple[str, ...]) -> None:
+def test_github_gets_annotations_from_judge_and_report(certified: ProjectFolder, command: tuple[str, ...]) -> None:
     """
     Inside GitHub Actions the annotations go to stderr, with the line of the checkout's file; stdout is the same.
     """
@@ -209,11 +211,11 @@ def test_github_gets_annotations_from_certify(scripted: Scripted) -> None:
     """
     A check that fails during certify is an error at the objective's line of the given file.
     """
-    place = scripted(
+    project = scripted(
         {"faults": [{"every": 9, "fault": "truncate"}]},
         objective=[{"metric": "error_rate", "at_most": 0, "when": "always", "why": "an answer is an answer"}],
     )
-    on_github = replace(place, environment={**place.environment, "GITHUB_ACTIONS": "true"})
+    on_github = replace(project, environment={**project.environment, "GITHUB_ACTIONS": "true"})
 
     annotated = on_github.run("certify", "slo.toml", "--out", "run", "--json", "--quiet", code=1)
 

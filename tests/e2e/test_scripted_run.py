@@ -9,9 +9,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.builders.place import Place
+from tests.builders.project_folder import ProjectFolder
 
-Scripted = Callable[..., Place]
+Scripted = Callable[..., ProjectFolder]
 
 
 def outcomes(verdict: dict[str, Any]) -> dict[str, str]:
@@ -22,11 +22,11 @@ def test_easy_is_promoted_and_hard_is_graded_back(scripted: Scripted) -> None:
     """
     Each workload gets its own verdict: the predictable one speculates, the unpredictable one decodes plainly.
     """
-    place = scripted(soak={"duration": "600 s"})
+    project = scripted(soak={"duration": "600 s"})
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    verdict = place.verdict()
+    verdict = project.verdict()
     assert {"easy": "promoted", "hard": "graded_back"} == outcomes(verdict)
     assert (verdict["outcome"], verdict["exit_code"], verdict["grade"]) == ("promoted", 0, "certification")
 
@@ -35,24 +35,24 @@ def test_a_short_soak_is_a_demo(scripted: Scripted) -> None:
     """
     A soak under 600 s is graded "demo" in the verdict and in the policy.
     """
-    place = scripted(soak={"duration": "599 s"})
+    project = scripted(soak={"duration": "599 s"})
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    policy = tomllib.loads((place.path / "run" / "policy.toml").read_text())
-    assert (place.verdict()["grade"], policy["grade"]) == ("demo", "demo")
+    policy = tomllib.loads((project.path / "run" / "policy.toml").read_text())
+    assert (project.verdict()["grade"], policy["grade"]) == ("demo", "demo")
 
 
 def test_json_prints_exactly_the_verdict(scripted: Scripted) -> None:
     """
     `certify --json` and `judge --json` print one document, the bytes of verdict.json.
     """
-    place = scripted()
+    project = scripted()
 
-    certified = place.run("certify", "slo.toml", "--out", "run", "--json", code=0)
-    judged = place.run("judge", "run", "--json", code=0)
+    certified = project.run("certify", "slo.toml", "--out", "run", "--json", code=0)
+    judged = project.run("judge", "run", "--json", code=0)
 
-    stored = (place.path / "run" / "verdict.json").read_text()
+    stored = (project.path / "run" / "verdict.json").read_text()
     assert (stored, stored) == (certified.out, judged.out)
 
 
@@ -60,13 +60,13 @@ def test_policy_routes_each_workload(scripted: Scripted) -> None:
     """
     policy.toml names the verdict it rests on by checksum, routes each workload, and is off by default.
     """
-    place = scripted()
+    project = scripted()
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    policy = tomllib.loads((place.path / "run" / "policy.toml").read_text())
+    policy = tomllib.loads((project.path / "run" / "policy.toml").read_text())
     digests = {
-        name: hashlib.sha256((place.path / "run" / f"{name}.json").read_bytes()).hexdigest()
+        name: hashlib.sha256((project.path / "run" / f"{name}.json").read_bytes()).hexdigest()
         for name in ("verdict", "manifest")
     }
     assert {name: policy[f"{name}_sha256"] for name in digests} == digests
@@ -79,11 +79,11 @@ def test_every_record_file_closes_with_its_count(scripted: Scripted) -> None:
     """
     The last line of every record file counts its records, and plan.json names the sweep's files.
     """
-    place = scripted()
+    project = scripted()
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    run = place.path / "run"
+    run = project.path / "run"
     plan = json.loads((run / "plan.json").read_text())
     for path in sorted(run.glob("*.jsonl")):
         *records, closing = path.read_text().splitlines()
@@ -96,12 +96,12 @@ def test_a_required_workload_that_is_graded_back_blocks(scripted: Scripted) -> N
     A workload that requires speculation and ends in plain decoding is exit code 1, with a policy that says off.
     """
     workloads = [{"name": "hard", "canaries": "hard.jsonl"}]
-    place = scripted(workload=workloads)
+    project = scripted(workload=workloads)
 
-    place.run("certify", "slo.toml", "--out", "run", code=1)
+    project.run("certify", "slo.toml", "--out", "run", code=1)
 
-    policy = tomllib.loads((place.path / "run" / "policy.toml").read_text())
-    assert "graded_back" == place.verdict()["outcome"]
+    policy = tomllib.loads((project.path / "run" / "policy.toml").read_text())
+    assert "graded_back" == project.verdict()["outcome"]
     assert [route["speculation"] for route in policy["route"]] == [False]
 
 
@@ -110,11 +110,11 @@ def test_plain_decoding_that_fails_is_failed(scripted: Scripted) -> None:
     Where even plain decoding misses an objective there is nothing to grade back to.
     """
     objective = {"metric": "ttft", "at_most": "1 ms", "why": "no wait"}
-    place = scripted(objective=[objective])
+    project = scripted(objective=[objective])
 
-    place.run("certify", "slo.toml", "--out", "run", code=1)
+    project.run("certify", "slo.toml", "--out", "run", code=1)
 
-    assert "failed" == place.verdict()["outcome"]
+    assert "failed" == project.verdict()["outcome"]
 
 
 def test_the_ladder_is_climbed_down_and_certified_again(scripted: Scripted) -> None:
@@ -130,14 +130,14 @@ def test_the_ladder_is_climbed_down_and_certified_again(scripted: Scripted) -> N
     objectives = [
         {"metric": "acceptance_rate", "at_least": 0.8, "why": "a draft that guesses wrong is the wrong draft"}
     ]
-    place = scripted(truth, objective=objectives, workload=[{"name": "easy", "canaries": "easy.jsonl"}])
+    project = scripted(truth, objective=objectives, workload=[{"name": "easy", "canaries": "easy.jsonl"}])
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    verdict = place.verdict()
+    verdict = project.verdict()
     steps = [step["because"].split(":")[0] for step in verdict["transitions"]]
     assert (steps[-1], verdict["workloads"][0]["setting"]["draft"]) == ("lighter draft", "light")
-    assert len(steps) + 1 == len(list((place.path / "run").glob("soak-*.jsonl")))
+    assert len(steps) + 1 == len(list((project.path / "run").glob("soak-*.jsonl")))
     assert all(step["at"] for step in verdict["transitions"])
 
 
@@ -145,12 +145,12 @@ def test_another_host_is_unproven_and_said_first(scripted: Scripted) -> None:
     """
     An SLO for another host proves nothing here: exit code 3, no policy, reported before the first token.
     """
-    place = scripted(host={"chip": "Apple M9 Ultra", "memory_gb": 9999})
+    project = scripted(host={"chip": "Apple M9 Ultra", "memory_gb": 9999})
 
-    ran = place.run("certify", "slo.toml", "--out", "run", code=3)
+    ran = project.run("certify", "slo.toml", "--out", "run", code=3)
 
-    assert "unproven" == place.verdict()["outcome"]
-    assert not (place.path / "run" / "policy.toml").exists()
+    assert "unproven" == project.verdict()["outcome"]
+    assert not (project.path / "run" / "policy.toml").exists()
     assert ran.err.index("Apple M9 Ultra") < ran.err.index("soak-1")
 
 
@@ -159,11 +159,11 @@ def test_faults_fail_the_implicit_objective(scripted: Scripted) -> None:
     A draft whose answers fail now and then is not promoted, although the SLO has no objective on errors.
     """
     truth = {"faults": [{"every": 10, "arm": "candidate", "fault": "truncate"}]}
-    place = scripted(truth, workload=[{"name": "easy", "canaries": "easy.jsonl", "speculation": "optional"}])
+    project = scripted(truth, workload=[{"name": "easy", "canaries": "easy.jsonl", "speculation": "optional"}])
 
-    place.run("certify", "slo.toml", "--out", "run")
+    project.run("certify", "slo.toml", "--out", "run")
 
-    verdict = place.verdict()
+    verdict = project.verdict()
     assert outcomes(verdict)["easy"] != "promoted"
     assert any("error_rate" in step["because"] for step in verdict["transitions"])
 
@@ -172,11 +172,11 @@ def test_speculation_that_is_silently_off_is_never_promoted(scripted: Scripted) 
     """
     A server that decodes plainly whatever draft is set gains nothing and is not promoted.
     """
-    place = scripted({"engaged": False}, workload=[{"name": "easy", "canaries": "easy.jsonl"}])
+    project = scripted({"engaged": False}, workload=[{"name": "easy", "canaries": "easy.jsonl"}])
 
-    place.run("certify", "slo.toml", "--out", "run", code=1)
+    project.run("certify", "slo.toml", "--out", "run", code=1)
 
-    assert {"easy": "graded_back"} == outcomes(place.verdict())
+    assert {"easy": "graded_back"} == outcomes(project.verdict())
 
 
 def test_other_tokens_than_plain_decoding_are_found(scripted: Scripted) -> None:
@@ -184,11 +184,11 @@ def test_other_tokens_than_plain_decoding_are_found(scripted: Scripted) -> None:
     One canary whose greedy tokens differ breaks token agreement, and the workload steps down to plain.
     """
     workload = [{"name": "easy", "canaries": "easy.jsonl", "speculation": "optional"}]
-    place = scripted({"agreement": 0.7}, workload=workload)
+    project = scripted({"agreement": 0.7}, workload=workload)
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    verdict = place.verdict()
+    verdict = project.verdict()
     assert {"easy": "graded_back"} == outcomes(verdict)
     assert any("token_agreement" in step["because"] for step in verdict["transitions"])
 
@@ -197,14 +197,14 @@ def test_two_processes_are_compared_in_blocks(scripted: Scripted) -> None:
     """
     Where the arms cannot share a process, plain blocks lie before, midway and after the soak.
     """
-    place = scripted({"shares_process": False})
+    project = scripted({"shares_process": False})
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    lines = [json.loads(line) for line in (place.path / "run" / "soak-1-1.jsonl").read_text().splitlines()[:-1]]
+    lines = [json.loads(line) for line in (project.path / "run" / "soak-1-1.jsonl").read_text().splitlines()[:-1]]
     roles = [line["role"] for line in lines if line["arm"] == "plain" and line["role"] != "warmup"]
     assert {"block"} == set(roles)
-    assert {"easy": "promoted", "hard": "graded_back"} == outcomes(place.verdict())
+    assert {"easy": "promoted", "hard": "graded_back"} == outcomes(project.verdict())
 
 
 def test_concurrency_is_judged_by_the_system(scripted: Scripted) -> None:
@@ -212,16 +212,16 @@ def test_concurrency_is_judged_by_the_system(scripted: Scripted) -> None:
     With eight clients, plain decoding that batches beats a draft that queues, although each answer looks faster.
     """
     truth = {"batching": {"plain": 0.02, "candidate": 1.0}, "ratio": 1.6, "canaries": {}}
-    place = scripted(
+    project = scripted(
         truth,
         workload=[{"name": "easy", "canaries": "easy.jsonl", "speculation": "optional"}],
         soak={"duration": "600 s", "concurrency": 8},
         objective=[{"metric": "system_throughput_ratio", "at_least": 1.05, "why": "eight people share it"}],
     )
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    assert {"easy": "graded_back"} == outcomes(place.verdict())
+    assert {"easy": "graded_back"} == outcomes(project.verdict())
 
 
 def test_grid_sweeps_every_combination(scripted: Scripted) -> None:
@@ -229,12 +229,12 @@ def test_grid_sweeps_every_combination(scripted: Scripted) -> None:
     Design = "grid" runs all combinations, and says how many before it begins; too many are refused.
     """
     sweep = {"design": "grid", "repeats": 1, "num_draft_tokens": [2, 4], "draft": ["heavy", "light"], "max_runs": 8}
-    place = scripted(sweep=sweep)
+    project = scripted(sweep=sweep)
 
-    foreseen = place.run("plan", "slo.toml", "--json", code=0).document
-    place.run("certify", "slo.toml", "--out", "run", code=0)
-    place.write_slo({**tomllib.loads((place.path / "slo.toml").read_text()), "sweep": {**sweep, "max_runs": 7}})
-    refused = place.run("certify", "slo.toml", "--out", "other", code=2)
+    foreseen = project.run("plan", "slo.toml", "--json", code=0).document
+    project.run("certify", "slo.toml", "--out", "run", code=0)
+    project.write_slo({**tomllib.loads((project.path / "slo.toml").read_text()), "sweep": {**sweep, "max_runs": 7}})
+    refused = project.run("certify", "slo.toml", "--out", "other", code=2)
 
     assert len(foreseen["trials"]) == 2 + 4
     assert "max_runs" in refused.err
@@ -244,11 +244,11 @@ def test_conditions_are_swept_in_both_arms(scripted: Scripted) -> None:
     """
     A condition moves plain decoding too: every candidate is compared with plain decoding under the same condition.
     """
-    place = scripted(sweep={"repeats": 1, "num_draft_tokens": [2], "temperature": [0.0, 0.7]})
+    project = scripted(sweep={"repeats": 1, "num_draft_tokens": [2], "temperature": [0.0, 0.7]})
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    plan = json.loads((place.path / "run" / "plan.json").read_text())
+    plan = json.loads((project.path / "run" / "plan.json").read_text())
     warm = next(trial for trial in plan["trials"] if trial["name"] == "temperature-0.7")
     twin = next(trial for trial in plan["trials"] if trial["name"] == warm["twin"])
     assert (twin["arm"], twin["setting"]["temperature"]) == ("plain", 0.7)
@@ -259,43 +259,43 @@ def test_reports_are_rendered_from_the_records(scripted: Scripted, form: str) ->
     """
     `report` renders a finished run in every format.
     """
-    place = scripted()
-    place.run("certify", "slo.toml", "--out", "run", "--quiet")
+    project = scripted()
+    project.run("certify", "slo.toml", "--out", "run", "--quiet")
 
-    rendered = place.run("report", "run", "--format", form, code=0).out
+    rendered = project.run("report", "run", "--format", form, code=0).out
 
     assert "easy" in rendered
     if form == "junit":
         root = ET.fromstring(rendered)  # noqa: S314 (our own output)
         assert (root.get("failures"), root.get("errors")) == ("0", "0")
-        assert rendered == (place.path / "run" / "junit.xml").read_text()
+        assert rendered == (project.path / "run" / "junit.xml").read_text()
 
 
 def test_sweep_alone_says_what_it_would_choose(scripted: Scripted) -> None:
     """
     `sweep` stops after the sweep, writes no verdict, and names a setting per workload.
     """
-    place = scripted()
+    project = scripted()
 
-    document = place.run("sweep", "slo.toml", "--out", "run", "--json", code=0).document
+    document = project.run("sweep", "slo.toml", "--out", "run", "--json", code=0).document
 
     assert {"draft": None} == document["workloads"]["hard"]["setting"]
     assert "heavy" == document["workloads"]["easy"]["setting"]["draft"]
-    assert not (place.path / "run" / "verdict.json").exists()
+    assert not (project.path / "run" / "verdict.json").exists()
 
 
 def test_soak_alone_judges_the_setting_it_was_given(scripted: Scripted) -> None:
     """
     `soak --set` soaks one setting without a sweep, exits 0 whatever it saw, and can be judged again.
     """
-    place = scripted()
+    project = scripted()
 
-    ran = place.run("soak", "slo.toml", "--set", "num_draft_tokens=2", "--out", "run", "--json", code=0)
+    ran = project.run("soak", "slo.toml", "--set", "num_draft_tokens=2", "--out", "run", "--json", code=0)
 
     settings = {one["name"]: one["setting"] for one in ran.document["workloads"]}
     expected = {"draft": "heavy", "num_draft_tokens": 2}
     assert {"easy": expected, "hard": expected} == settings
-    assert ran.out == place.run("judge", "run", "--json").out
+    assert ran.out == project.run("judge", "run", "--json").out
 
 
 @pytest.mark.parametrize("load", ['idle = "40 s"', 'idle = "52 s"', 'arrival = "open"\nrate = "0.02 /s"'])
@@ -303,28 +303,28 @@ def test_a_soak_with_pauses_lasts_its_whole_duration(scripted: Scripted, load: s
     """
     However long the pause after an answer, requests are sent until one ends after the whole duration.
     """
-    place = scripted(
+    project = scripted(
         soak={"duration": "600 s", "profile": "slow.toml", "sentinel_share": 0.5},
         workload=[{"name": "easy", "canaries": "easy.jsonl", "first": 5}],
     )
-    (place.path / "slow.toml").write_text(f'schema = 1\nname = "slow"\n{load}\n')
+    (project.path / "slow.toml").write_text(f'schema = 1\nname = "slow"\n{load}\n')
 
-    place.run("certify", "slo.toml", "--out", "run")
+    project.run("certify", "slo.toml", "--out", "run")
 
-    assert "incomplete" not in place.verdict()
+    assert "incomplete" not in project.verdict()
 
 
 def test_judge_lays_another_slo_against_the_records(scripted: Scripted) -> None:
     """
     `judge --slo` judges the same measurements by a stricter objective; nothing is measured again.
     """
-    place = scripted()
-    place.run("certify", "slo.toml", "--out", "run", code=0)
-    slo = tomllib.loads((place.path / "slo.toml").read_text())
+    project = scripted()
+    project.run("certify", "slo.toml", "--out", "run", code=0)
+    slo = tomllib.loads((project.path / "slo.toml").read_text())
     slo["objective"][0]["at_least"] = 50.0
-    place.write_slo(slo, "strict.toml")
+    project.write_slo(slo, "strict.toml")
 
-    strict = place.run("judge", "run", "--slo", "strict.toml", "--json")
+    strict = project.run("judge", "run", "--slo", "strict.toml", "--json")
 
     assert 3 == strict.code
     assert "promoted" not in outcomes(strict.document).values()
@@ -335,16 +335,16 @@ def test_a_dozen_canaries_do_not_speak_for_all_prompts(scripted: Scripted) -> No
     At most one error in a thousand, of all prompts: refused before the run with the number it takes, and unproven where
     it is asked of records that are as good as they can be.
     """
-    place = scripted(workload=[{"name": "easy", "canaries": "easy.jsonl"}])
-    place.run("certify", "slo.toml", "--out", "run", code=0)
-    slo = tomllib.loads((place.path / "slo.toml").read_text())
+    project = scripted(workload=[{"name": "easy", "canaries": "easy.jsonl"}])
+    project.run("certify", "slo.toml", "--out", "run", code=0)
+    slo = tomllib.loads((project.path / "slo.toml").read_text())
     slo["objective"].append(
         {"metric": "error_rate", "at_most": 0.001, "scope": "population", "why": "for everybody's prompts"}
     )
-    place.write_slo(slo, "beyond.toml")
+    project.write_slo(slo, "beyond.toml")
 
-    refused = place.run("certify", "beyond.toml", "--out", "other", code=2)
-    judged = place.run("judge", "run", "--slo", "beyond.toml", "--json", code=3).document
+    refused = project.run("certify", "beyond.toml", "--out", "other", code=2)
+    judged = project.run("judge", "run", "--slo", "beyond.toml", "--json", code=3).document
 
     # 3 steps: ln(0.05 / 3) / ln(0.999)
     assert "add canaries, to 4093" in refused.err
@@ -359,11 +359,11 @@ def test_the_soak_keeps_the_conditions_of_the_sweep(scripted: Scripted) -> None:
     """
     sweep = {"repeats": 1, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4, "temperature": 0.3}}
     objective = {"metric": "throughput_ratio", "at_least": 1.16, "why": "it must pay"}
-    place = scripted(sweep=sweep, objective=[objective])
+    project = scripted(sweep=sweep, objective=[objective])
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    lines = (place.path / "run" / "soak-1.jsonl").read_text().splitlines()[:-1]
+    lines = (project.path / "run" / "soak-1.jsonl").read_text().splitlines()[:-1]
     assert {0.3} == {dict(json.loads(line)["setting"])["temperature"] for line in lines}
 
 
@@ -372,13 +372,13 @@ def test_a_soak_that_goes_on_keeps_its_process(scripted: Scripted) -> None:
     A process that warms up over 1000 s would begin again with every part of a soak, and never settle.
     """
     warms_up = {"of": "time", "by": 0.65 - 1, "over": "1000 s", "arm": "candidate", "since": "start"}
-    place = scripted(
+    project = scripted(
         {"drift": [warms_up], "noise": {"answer": 0.05}},
         workload=[{"name": "easy", "canaries": "easy.jsonl"}],
         soak={"duration": "600 s", "max_duration": "3600 s", "sentinel_drift": 0.05},
     )
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    parts = sorted(path.name for path in (place.path / "run").glob("soak-1*.jsonl"))
+    parts = sorted(path.name for path in (project.path / "run").glob("soak-1*.jsonl"))
     assert len(parts) > 1, parts

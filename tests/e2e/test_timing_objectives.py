@@ -15,7 +15,7 @@ from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters
 from gatekeeper.core.records import setting
 from gatekeeper.core.subject import Subject
 from gatekeeper.core.verdict import UNSEEN
-from tests.builders.place import ROOT, Place
+from tests.builders.project_folder import ROOT, ProjectFolder
 
 pytestmark = [pytest.mark.mlx, pytest.mark.nightly, pytest.mark.alone, pytest.mark.timeout(600)]
 
@@ -25,10 +25,10 @@ DRAFTED = ("--draft-model", "{draft}", "--num-draft-tokens", "{num_draft_tokens}
 LENGTH, TOKENS = 4, 96
 
 
-def soaked(place: Place, *relay: str) -> dict[str, Any]:
+def soaked(project: ProjectFolder, *relay: str) -> dict[str, Any]:
     """Soak the server, behind a relay if one is given; return the check of the acceptance length."""
     port = ("--port", "{inner}" if relay else "{port}")
-    place.write_slo(
+    project.write_slo(
         {
             "schema": 1,
             "name": "timing",
@@ -46,8 +46,8 @@ def soaked(place: Place, *relay: str) -> dict[str, Any]:
             "objective": [{"metric": "acceptance_length", "at_least": 1.2, "from": "timing", "why": "a test"}],
         }
     )
-    place.run("soak", "slo.toml", "--set", f"num_draft_tokens={LENGTH}", "--out", "run")
-    (workload,) = place.run("judge", "run", "--json").document["workloads"]
+    project.run("soak", "slo.toml", "--set", f"num_draft_tokens={LENGTH}", "--out", "run")
+    (workload,) = project.run("judge", "run", "--json").document["workloads"]
     (found,) = (check for check in workload["checks"] if check["metric"] == "acceptance_length")
     return dict(found)
 
@@ -69,12 +69,12 @@ def counted(tmp_path: Path) -> float:
     return fmean(one for one in lengths if one is not None)
 
 
-def test_the_timing_of_a_real_server_shows_its_acceptance(place: Place, tmp_path: Path) -> None:
+def test_the_timing_of_a_real_server_shows_its_acceptance(project: ProjectFolder, tmp_path: Path) -> None:
     """
     The interval from the timing of bursts holds the length that the same pair has where rounds are counted; on a
     machine that is too busy to see rounds it is unproven, with the reason.
     """
-    check = soaked(place)
+    check = soaked(project)
 
     if check["lo"] is None:
         assert UNSEEN in check["because"]
@@ -84,11 +84,11 @@ def test_the_timing_of_a_real_server_shows_its_acceptance(place: Place, tmp_path
         assert ("pass", True) == (check["outcome"], 0.97 * check["lo"] <= truth <= 1.03 * check["hi"])
 
 
-def test_a_real_server_that_buffers_is_refused(place: Place) -> None:
+def test_a_real_server_that_buffers_is_refused(project: ProjectFolder) -> None:
     """
     Behind a relay that sends what has gathered each 100 ms, plain decoding comes in bursts too: unproven, and said so.
     """
-    check = soaked(place, sys.executable, str(ROOT / "tests" / "builders" / "buffering_relay.py"), "{port}")
+    check = soaked(project, sys.executable, str(ROOT / "tests" / "builders" / "buffering_relay.py"), "{port}")
 
     assert ("unproven", None) == (check["outcome"], check["lo"])
     assert f"rounds {UNSEEN}" in check["because"]

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders.place import Place
-from tests.e2e.conftest import place as place_in
+from tests.builders.project_folder import ProjectFolder, project_folder
 from tests.e2e.conftest import scripted as scripted_in
 
 PROVABLE = {
@@ -25,37 +24,37 @@ THREE_OF_FOUR = {"finished": 4, "not_passed": 3, "at_least": False}
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     """Four runs of the same: compared with a run of other canaries three are unproven, the fourth passes."""
-    place: Place = place_in.__wrapped__(tmp_path_factory.mktemp("tries"))  # type: ignore[attr-defined]
-    scripted_in.__wrapped__(place)(**PROVABLE)  # type: ignore[attr-defined]
-    canaries = place.path / "easy.jsonl"
+    project = project_folder(tmp_path_factory.mktemp("tries"))
+    scripted_in.__wrapped__(project)(**PROVABLE)  # type: ignore[attr-defined]
+    canaries = project.path / "easy.jsonl"
     same = canaries.read_text()
     canaries.write_text(same.replace("Say line", "Write line"))
-    place.run("certify", "slo.toml", "--out", "other/run", "--baseline", "none", "--quiet", code=0)
+    project.run("certify", "slo.toml", "--out", "other/run", "--baseline", "none", "--quiet", code=0)
     canaries.write_text(same)
     for number in range(3):
         name = f"runs/n{number}"
-        place.run("certify", "slo.toml", "--out", name, "--baseline", "other/run", "--quiet", code=3)
-    place.run("certify", "slo.toml", "--out", "runs/n3", "--baseline", "none", "--quiet", code=0)
-    return place
+        project.run("certify", "slo.toml", "--out", name, "--baseline", "other/run", "--quiet", code=3)
+    project.run("certify", "slo.toml", "--out", "runs/n3", "--baseline", "none", "--quiet", code=0)
+    return project
 
 
 @pytest.fixture
-def tried(made: Place, tmp_path: Path) -> Place:
+def tried(made: ProjectFolder, tmp_path: Path) -> ProjectFolder:
     """A copy of the four runs and of the record of their host."""
-    folder, state = tmp_path / "place", tmp_path / "state"
+    folder, state = tmp_path / "project", tmp_path / "state"
     shutil.copytree(made.path, folder)
     shutil.copytree(made.environment["XDG_STATE_HOME"], state)
-    return Place(folder, {**made.environment, "XDG_STATE_HOME": str(state)})
+    return ProjectFolder(folder, {**made.environment, "XDG_STATE_HOME": str(state)})
 
 
-def record(place: Place) -> Path:
-    return Path(place.environment["XDG_STATE_HOME"]) / "gatekeeper" / "tries.jsonl"
+def record(project: ProjectFolder) -> Path:
+    return Path(project.environment["XDG_STATE_HOME"]) / "gatekeeper" / "tries.jsonl"
 
 
-def counts(place: Place, *words: str) -> dict[str, Any]:
-    document = place.run("admit", "slo.toml", *words, "--json", code=0).document["tries"]
+def counts(project: ProjectFolder, *words: str) -> dict[str, Any]:
+    document = project.run("admit", "slo.toml", *words, "--json", code=0).document["tries"]
     assert isinstance(document, dict)
     return document
 
@@ -64,7 +63,7 @@ def without_reason(document: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name != "because"}
 
 
-def test_the_tries_beside_a_run_are_counted(tried: Place) -> None:
+def test_the_tries_beside_a_run_are_counted(tried: ProjectFolder) -> None:
     """
     `admit --run`, which certify names as the next step, shows the same tries as `admit --runs`.
     """
@@ -73,7 +72,7 @@ def test_the_tries_beside_a_run_are_counted(tried: Place) -> None:
     assert "  tries       3 of 4 finished runs of this did not pass\n" in shown
 
 
-def test_a_moved_run_keeps_its_tries(tried: Place) -> None:
+def test_a_moved_run_keeps_its_tries(tried: ProjectFolder) -> None:
     """
     In a folder of its own, under another name, the record of the host still has them, and no run counts twice.
     """
@@ -84,7 +83,7 @@ def test_a_moved_run_keeps_its_tries(tried: Place) -> None:
     assert THREE_OF_FOUR == counts(tried, "--run", "mine/lucky") == counts(tried, "--runs", "mine")
 
 
-def test_pruned_tries_count(tried: Place) -> None:
+def test_pruned_tries_count(tried: ProjectFolder) -> None:
     """
     `prune` removes the runs that did not pass, and leaves the record of them.
     """
@@ -94,7 +93,7 @@ def test_pruned_tries_count(tried: Place) -> None:
     assert THREE_OF_FOUR == counts(tried, "--run", "runs/n3") == counts(tried, "--runs", "runs")
 
 
-def test_without_a_record_the_tries_beside_a_run_are_a_lower_bound(tried: Place) -> None:
+def test_without_a_record_the_tries_beside_a_run_are_a_lower_bound(tried: ProjectFolder) -> None:
     """
     On a host without a record the runs of the folder count, and admit says that there may be more.
     """
@@ -109,7 +108,7 @@ def test_without_a_record_the_tries_beside_a_run_are_a_lower_bound(tried: Place)
     )
 
 
-def test_a_certificate_carries_the_tries_before_it(tried: Place) -> None:
+def test_a_certificate_carries_the_tries_before_it(tried: ProjectFolder) -> None:
     """
     Alone on another host, the run itself says how many tries there were before it.
     """
@@ -124,7 +123,7 @@ def test_a_certificate_carries_the_tries_before_it(tried: Place) -> None:
     assert THREE_OF_FOUR | {"at_least": True} == without_reason(found)
 
 
-def test_a_record_that_does_not_know_the_run_is_a_lower_bound(tried: Place) -> None:
+def test_a_record_that_does_not_know_the_run_is_a_lower_bound(tried: ProjectFolder) -> None:
     """
     The record of a host on which the run was not certified is not that of its tries.
     """
@@ -137,7 +136,7 @@ def test_a_record_that_does_not_know_the_run_is_a_lower_bound(tried: Place) -> N
     assert "the record of tries on this host does not have this run" == found["because"]
 
 
-def test_a_try_that_cannot_be_read_makes_a_lower_bound(tried: Place) -> None:
+def test_a_try_that_cannot_be_read_makes_a_lower_bound(tried: ProjectFolder) -> None:
     """
     A run beside it whose manifest is damaged may be of this or not: it is not counted, and admit says so.
     """
@@ -149,7 +148,7 @@ def test_a_try_that_cannot_be_read_makes_a_lower_bound(tried: Place) -> None:
     assert THREE_OF_FOUR | {"at_least": True, "because": "a run beside it cannot be read"} == found
 
 
-def test_runs_of_other_objectives_are_no_tries(tried: Place) -> None:
+def test_runs_of_other_objectives_are_no_tries(tried: ProjectFolder) -> None:
     """
     Another SLO, and the run on other canaries, have tries of their own.
     """
@@ -161,7 +160,7 @@ def test_runs_of_other_objectives_are_no_tries(tried: Place) -> None:
 
 
 @pytest.mark.parametrize("trouble", ["pipe", "file for a folder"])
-def test_a_record_that_cannot_be_written_is_a_warning(tried: Place, trouble: str) -> None:
+def test_a_record_that_cannot_be_written_is_a_warning(tried: ProjectFolder, trouble: str) -> None:
     """
     The run ends with its own exit code and a warning that names the file; admit counts what it finds.
     """
@@ -184,7 +183,7 @@ def test_a_record_that_cannot_be_written_is_a_warning(tried: Place, trouble: str
     assert str(tried.environment["XDG_STATE_HOME"]) not in certificate
 
 
-def test_a_run_killed_before_its_line_is_added_by_resume(tried: Place) -> None:
+def test_a_run_killed_before_its_line_is_added_by_resume(tried: ProjectFolder) -> None:
     """
     A finished run that the record lacks is in it after `certify --resume`.
     """
@@ -196,7 +195,7 @@ def test_a_run_killed_before_its_line_is_added_by_resume(tried: Place) -> None:
     assert whole == record(tried).read_text()
 
 
-def test_a_soak_alone_is_a_try(tried: Place) -> None:
+def test_a_soak_alone_is_a_try(tried: ProjectFolder) -> None:
     """
     A soak of one setting gives a verdict, so it counts.
     """

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.system.run_directory import RunDirectory
-from tests.builders.place import Place
+from tests.builders.project_folder import ProjectFolder
 
-Scripted = Callable[..., Place]
+Scripted = Callable[..., ProjectFolder]
 
 EASY = [{"name": "easy", "canaries": "easy.jsonl", "speculation": "required"}]
 BOUND = {"metric": "ttft_delta", "at_most": 0.08, "why": "people wait for the first token"}
@@ -25,9 +25,9 @@ WORTH_IT = {**LATE, "cold": {"start": "1 s", "pause": "80 ms"}}
 
 
 def certified(scripted: Scripted, truth: dict[str, Any], objective: dict[str, Any], code: int) -> dict[str, Any]:
-    place = scripted(truth, workload=EASY, objective=[objective], fallback={"ladder": ["autoregressive"]})
-    place.run("certify", "slo.toml", "--out", "run", code=code)
-    return place.verdict()
+    project = scripted(truth, workload=EASY, objective=[objective], fallback={"ladder": ["autoregressive"]})
+    project.run("certify", "slo.toml", "--out", "run", code=code)
+    return project.verdict()
 
 
 def check_of(verdict: dict[str, Any]) -> dict[str, Any]:
@@ -53,29 +53,29 @@ def test_a_warm_up_that_makes_up_for_it_passes_and_is_required(scripted: Scripte
     """
     Warmed drafting comes no later than plain decoding after a pause: it passes, and policy.toml requires the warm-up.
     """
-    place = scripted(WORTH_IT, workload=EASY, objective=[OR_WARM], fallback={"ladder": ["autoregressive"]})
+    project = scripted(WORTH_IT, workload=EASY, objective=[OR_WARM], fallback={"ladder": ["autoregressive"]})
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    found, policy = check_of(place.verdict()), (place.path / "run" / "policy.toml").read_text()
+    found, policy = check_of(project.verdict()), (project.path / "run" / "policy.toml").read_text()
     (route,) = tomllib.loads(policy)["route"]
     assert ("pass", "warm-up") == (found["outcome"], found["passed_with"])
     assert "above the allowed +8 %; warmed, against plain decoding after a pause: " in found["because"]
     assert "median time to first token after a start, after a pause" in found["because"]
     assert (True, 10.0) == (route["warm_up"], route["warm_up_after"])
     assert "# An obligation of whoever serves: the first token" in policy
-    assert place.verdict() == place.run("judge", "run", "--json", code=0).document
+    assert project.verdict() == project.run("judge", "run", "--json", code=0).document
 
 
 def test_each_request_of_the_pass_is_recorded(scripted: Scripted) -> None:
     """
     Both arms answer once after a start, and each canary of the pass once after a pause and once right after another.
     """
-    place = scripted(WORTH_IT, workload=EASY, objective=[OR_WARM], fallback={"ladder": ["autoregressive"]})
-    foreseen = place.run("plan", "slo.toml", "--json", code=0).document
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project = scripted(WORTH_IT, workload=EASY, objective=[OR_WARM], fallback={"ladder": ["autoregressive"]})
+    foreseen = project.run("plan", "slo.toml", "--json", code=0).document
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    made = records(place.path / "run" / "pauses-1.jsonl")
+    made = records(project.path / "run" / "pauses-1.jsonl")
 
     for arm in ("plain", "candidate"):
         mine = [one for one in made if one["arm"] == arm]
@@ -102,13 +102,13 @@ def test_a_first_token_in_time_needs_no_warm_up(scripted: Scripted) -> None:
     """
     Where the bound is kept as it is, no pause is waited for, and the policy requires nothing.
     """
-    place = scripted({"prefill": "200 ms"}, workload=EASY, objective=[{**OR_WARM, "at_most": 0.5}])
+    project = scripted({"prefill": "200 ms"}, workload=EASY, objective=[{**OR_WARM, "at_most": 0.5}])
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    assert "passed_with" not in check_of(place.verdict())
-    assert [] == [*(place.path / "run").glob("pauses-*")]
-    assert "warm_up = true" not in (place.path / "run" / "policy.toml").read_text()
+    assert "passed_with" not in check_of(project.verdict())
+    assert [] == [*(project.path / "run").glob("pauses-*")]
+    assert "warm_up = true" not in (project.path / "run" / "policy.toml").read_text()
 
 
 @pytest.mark.parametrize(
@@ -120,13 +120,13 @@ def test_a_missing_measurement_is_unproven(scripted: Scripted, damage: Callable[
     """
     With the requests after pauses gone or one of them missing, and new checksums, the run is unproven.
     """
-    place = scripted(WORTH_IT, workload=EASY, objective=[OR_WARM], fallback={"ladder": ["autoregressive"]})
-    place.run("certify", "slo.toml", "--out", "run", code=0)
-    shutil.copytree(place.path / "run", place.path / "copy")
-    damage(place.path / "copy" / "pauses-1.jsonl")
-    RunDirectory(place.path / "copy").write_checksums()
+    project = scripted(WORTH_IT, workload=EASY, objective=[OR_WARM], fallback={"ladder": ["autoregressive"]})
+    project.run("certify", "slo.toml", "--out", "run", code=0)
+    shutil.copytree(project.path / "run", project.path / "copy")
+    damage(project.path / "copy" / "pauses-1.jsonl")
+    RunDirectory(project.path / "copy").write_checksums()
 
-    judged = place.run("judge", "copy", "--json", code=3).document
+    judged = project.run("judge", "copy", "--json", code=3).document
 
     assert "pauses-1.jsonl" in judged["incomplete"]
     assert ("unproven", "unproven") == (judged["workloads"][0]["outcome"], check_of(judged)["outcome"])
@@ -136,9 +136,9 @@ def test_an_interrupted_pass_is_continued(scripted: Scripted) -> None:
     """
     What was recorded is not requested again, and a request that only warms goes before the rest.
     """
-    place = scripted(WORTH_IT, workload=EASY, objective=[OR_WARM], fallback={"ladder": ["autoregressive"]})
-    place.run("certify", "slo.toml", "--out", "run", code=0)
-    run = place.path / "run"
+    project = scripted(WORTH_IT, workload=EASY, objective=[OR_WARM], fallback={"ladder": ["autoregressive"]})
+    project.run("certify", "slo.toml", "--out", "run", code=0)
+    run = project.path / "run"
     whole = (run / "pauses-1.jsonl").read_text().splitlines(keepends=True)
     for name in ("SHA256SUMS", "verdict.json", "policy.toml", "junit.xml"):
         (run / name).unlink()
@@ -146,10 +146,10 @@ def test_an_interrupted_pass_is_continued(scripted: Scripted) -> None:
         (run / name).write_text("".join((run / name).read_text().splitlines(keepends=True)[:-1]))
     (run / "pauses-1.jsonl").write_text("".join(whole[:10]))
 
-    place.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
+    project.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
 
     made = records(run / "pauses-1.jsonl")
     assert whole[:10] == (run / "pauses-1.jsonl").read_text().splitlines(keepends=True)[:10]
     assert "warmup" == made[10]["role"]
     assert len(whole) - 1 + 1 == len(made)
-    assert "pass" == check_of(place.verdict())["outcome"]
+    assert "pass" == check_of(project.verdict())["outcome"]

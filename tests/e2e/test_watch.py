@@ -7,20 +7,20 @@ from typing import Any
 
 import tomli_w
 
-from tests.builders.place import Place
+from tests.builders.project_folder import ProjectFolder
 
 
-def test_a_certified_run_is_watched(scripted: Callable[..., Place]) -> None:
+def test_a_certified_run_is_watched(scripted: Callable[..., ProjectFolder]) -> None:
     """
     The policy of a run is watched where it lies; the run is neither touched by that nor taken for tampered with.
     """
-    place = scripted()
-    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
-    before = place.run("admit", "slo.toml", "--run", "run", "--grade", "demo", "--json").document
+    project = scripted()
+    project.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
+    before = project.run("admit", "slo.toml", "--run", "run", "--grade", "demo", "--json").document
 
-    ran = place.run("watch", "run/policy.toml", "--slo", "slo.toml", "--rounds", "90", "--no-host", "--json", code=0)
+    ran = project.run("watch", "run/policy.toml", "--slo", "slo.toml", "--rounds", "90", "--no-host", "--json", code=0)
 
-    live = tomllib.loads((place.path / "run" / "policy.live.toml").read_text())
+    live = tomllib.loads((project.path / "run" / "policy.live.toml").read_text())
     entries = [json.loads(line) for line in ran.out.splitlines()]
     assert {"easy": True, "hard": False} == {route["workload"]: route["speculation"] for route in live["route"]}
     assert ("begun", "look", "ended") == (entries[0]["kind"], entries[-2]["kind"], entries[-1]["kind"])
@@ -28,7 +28,7 @@ def test_a_certified_run_is_watched(scripted: Callable[..., Place]) -> None:
     outcomes = {name.split()[0]: seen[0] for name, seen in guards.items()}
     assert ("pass", "pass") == (outcomes["throughput_ratio"], outcomes["acceptance_rate"])
     assert "fail" not in outcomes.values()
-    after = place.run("admit", "slo.toml", "--run", "run", "--grade", "demo", "--json").document
+    after = project.run("admit", "slo.toml", "--run", "run", "--grade", "demo", "--json").document
     assert before["reason"] == after["reason"] != "tampered"
 
 
@@ -39,14 +39,14 @@ RAISED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 }
 
 
-def test_a_policy_that_is_edited_in_place_raises_no_limit_of_its_own(scripted: Callable[..., Place]) -> None:
+def test_a_policy_that_is_edited_in_place_raises_no_limit_of_its_own(scripted: Callable[..., ProjectFolder]) -> None:
     """
     What was certified is derived from the records again where the run's own policy differs from SHA256SUMS; guards may
     be removed, and a run whose records are gone is refused.
     """
-    place = scripted()
-    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
-    path = place.path / "run" / "policy.toml"
+    project = scripted()
+    project.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
+    path = project.path / "run" / "policy.toml"
     certified = path.read_text()
     watch = ("watch", "run/policy.toml", "--slo", "slo.toml", "--rounds", "1", "--no-host")
 
@@ -54,21 +54,21 @@ def test_a_policy_that_is_edited_in_place_raises_no_limit_of_its_own(scripted: C
         policy = tomllib.loads(certified)
         edit(policy)
         path.write_text(tomli_w.dumps(policy))
-        refused = place.run(*watch, code=2)
+        refused = project.run(*watch, code=2)
         assert because in refused.err
     path.write_text(tomli_w.dumps({**tomllib.loads(certified), "guard": []}))
-    place.run(*watch, code=0)
-    (place.path / "run" / "soak-1.jsonl").unlink()
-    place.run(*watch, code=2)
+    project.run(*watch, code=0)
+    (project.path / "run" / "soak-1.jsonl").unlink()
+    project.run(*watch, code=2)
 
 
-def test_a_mistyped_policy_is_told_as_one(place: Place) -> None:
+def test_a_mistyped_policy_is_told_as_one(project: ProjectFolder) -> None:
     """
     The error names the wrong path, not its folder, and suggests the right one.
     """
-    (place.path / "policy.toml").write_text("")
+    (project.path / "policy.toml").write_text("")
 
-    ran = place.run("watch", "policie.toml", "--url", "http://127.0.0.1:9", code=2)
+    ran = project.run("watch", "policie.toml", "--url", "http://127.0.0.1:9", code=2)
 
     assert "policy policie.toml does not exist" in ran.err
     assert "did you mean 'policy.toml'?" in ran.err

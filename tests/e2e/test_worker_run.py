@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from tests.builders.place import ROOT, Place, canary_lines
+from tests.builders.project_folder import ROOT, ProjectFolder, canary_lines
 
 EXAMPLE = ROOT / "tests" / "backends" / "example_worker.py"
 
 
-def echoing(place: Place, **subject: Any) -> Place:
+def echoing(project: ProjectFolder, **subject: Any) -> ProjectFolder:
     """Write an SLO for the example worker, next to a copy of it; *subject* changes its [subject]."""
-    shutil.copy(EXAMPLE, place.path / "my_worker.py")
+    shutil.copy(EXAMPLE, project.path / "my_worker.py")
     canaries = [json.loads(line) for line in canary_lines("line", 8).splitlines()]
     for canary in canaries:
         canary["messages"][0]["content"] = canary["expect"]["equals"]
-    (place.path / "lines.jsonl").write_text("".join(json.dumps(canary) + "\n" for canary in canaries))
+    (project.path / "lines.jsonl").write_text("".join(json.dumps(canary) + "\n" for canary in canaries))
     models = ROOT / "models"
-    place.write_slo(
+    project.write_slo(
         {
             "schema": 1,
             "name": "echo",
@@ -41,61 +41,61 @@ def echoing(place: Place, **subject: Any) -> Place:
             ],
         }
     )
-    return place
+    return project
 
 
-def test_the_example_is_certified(place: Place) -> None:
+def test_the_example_is_certified(project: ProjectFolder) -> None:
     """
     The manual's example is promoted: its times, tokens and rounds are enough for every objective.
     """
-    echoing(place)
+    echoing(project)
 
-    place.run("certify", "slo.toml", "--out", "run", code=0)
+    project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    verdict = place.verdict()
+    verdict = project.verdict()
     assert "promoted" == verdict["outcome"]
     checked = {check["metric"]: check["outcome"] for check in verdict["workloads"][0]["checks"]}
     for metric in ("throughput_ratio", "acceptance_rate", "token_agreement"):
         assert "pass" == checked[metric]
-    assert verdict == place.run("judge", "run", "--json", code=0).document
-    manifest = (place.path / "run" / "manifest.json").read_text()
+    assert verdict == project.run("judge", "run", "--json", code=0).document
+    manifest = (project.path / "run" / "manifest.json").read_text()
     assert "file my_worker.py" in manifest
 
 
-def test_a_worker_with_impossible_times_is_never_promoted(place: Place) -> None:
+def test_a_worker_with_impossible_times_is_never_promoted(project: ProjectFolder) -> None:
     """
     Impossible times are faults of the answers, and a run of them proves nothing.
     """
-    echoing(place)
-    worker = place.path / "my_worker.py"
+    echoing(project)
+    worker = project.path / "my_worker.py"
     worker.write_text(worker.read_text().replace("time.monotonic_ns()", "1"))
 
-    done = place.run("certify", "slo.toml", "--out", "run")
+    done = project.run("certify", "slo.toml", "--out", "run")
 
     assert 1 == done.code
-    written = "".join(path.read_text() for path in (place.path / "run").glob("*.jsonl"))
+    written = "".join(path.read_text() for path in (project.path / "run").glob("*.jsonl"))
     assert "times out of order" in written
 
 
 @pytest.mark.parametrize("command", [["./my_worker.py"], [sys.executable, "-c", "raise SystemExit(5)"]])
-def test_a_program_that_is_no_worker_is_said_first(place: Place, command: list[str]) -> None:
+def test_a_program_that_is_no_worker_is_said_first(project: ProjectFolder, command: list[str]) -> None:
     """
     Exit code 2 before anything is measured, with what happened to the program.
     """
-    done = echoing(place, command=command).run("certify", "slo.toml", "--out", "run", code=2)
+    done = echoing(project, command=command).run("certify", "slo.toml", "--out", "run", code=2)
 
     assert "not executable" in done.err or "exit code 5" in done.err
 
 
-def test_what_a_worker_does_not_see_is_said_first(place: Place) -> None:
+def test_what_a_worker_does_not_see_is_said_first(project: ProjectFolder) -> None:
     """
     An objective about rounds with a worker that shows none is an error before the first token.
     """
-    echoing(place)
-    worker = place.path / "my_worker.py"
+    echoing(project)
+    worker = project.path / "my_worker.py"
     worker.write_text(worker.read_text().replace('"rounds", "plain"', '"plain"'))
 
-    done = place.run("plan", "slo.toml", code=2)
+    done = project.run("plan", "slo.toml", code=2)
 
     assert "backend worker does not show: rounds" in done.out + done.err
-    assert not (place.path / "logs").exists()
+    assert not (project.path / "logs").exists()

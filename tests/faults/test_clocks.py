@@ -8,27 +8,27 @@ import pytest
 from gatekeeper import host
 from gatekeeper.core.clock import VirtualClock
 from tests.builders.disk import at_line
-from tests.builders.place import Place
+from tests.builders.project_folder import ProjectFolder
 from tests.builders.small_run import gist, small, stored
 
 HOUR, YEAR = timedelta(hours=1), timedelta(days=365)
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProjectFolder:
     """A run whose dates are about now."""
     monkeypatch.setattr(host, "SAMPLE_INTERVAL_S", 10.0)
     return small(tmp_path)
 
 
-def certified(place: Place, monkeypatch: pytest.MonkeyPatch, out: str, jump: timedelta) -> None:
+def certified(project: ProjectFolder, monkeypatch: pytest.MonkeyPatch, out: str, jump: timedelta) -> None:
     """Make a run during whose soak the wall clock jumps."""
     started, wall = datetime.now(UTC), VirtualClock.wall
     offset = [started - wall(VirtualClock())]
     with monkeypatch.context() as patch:
         patch.setattr(VirtualClock, "wall", lambda clock: wall(clock) + offset[0])
         at_line(patch, "soak-1.jsonl", 5, lambda: offset.append(offset.pop() + jump))
-        place.run("certify", "slo.toml", "--out", out, code=0)
+        project.run("certify", "slo.toml", "--out", out, code=0)
 
 
 @pytest.mark.parametrize(
@@ -41,17 +41,17 @@ def certified(place: Place, monkeypatch: pytest.MonkeyPatch, out: str, jump: tim
     ],
 )
 def test_a_jump_in_mid_soak_changes_no_figure(
-    place: Place, monkeypatch: pytest.MonkeyPatch, jump: timedelta, code: int, reason: str
+    project: ProjectFolder, monkeypatch: pytest.MonkeyPatch, jump: timedelta, code: int, reason: str
 ) -> None:
     """
     The verdict is that of a run without a jump; admit refuses a certificate that was issued in the future or long ago.
     """
-    certified(place, monkeypatch, "steady", timedelta())
-    certified(place, monkeypatch, "run", jump)
+    certified(project, monkeypatch, "steady", timedelta())
+    certified(project, monkeypatch, "run", jump)
 
-    steady, jumped = (stored(place.path / name)["verdict.json"] for name in ("steady", "run"))
-    judged = place.run("judge", "run", "--json", code=0)
-    admitted = place.run("admit", "slo.toml", "--run", "run", "--grade", "demo", "--json")
+    steady, jumped = (stored(project.path / name)["verdict.json"] for name in ("steady", "run"))
+    judged = project.run("judge", "run", "--json", code=0)
+    admitted = project.run("admit", "slo.toml", "--run", "run", "--grade", "demo", "--json")
 
     assert gist(steady) == gist(jumped) == gist(judged.out.encode())
     assert (code, reason) == (admitted.code, admitted.document["reason"])

@@ -11,20 +11,20 @@ from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.records import Event
 from gatekeeper.core.system import run_directory
 from gatekeeper.core.system.record_files import EVENTS, RecordWriter, read_records
-from tests.builders.place import Place
+from tests.builders.project_folder import ProjectFolder
 from tests.builders.small_run import Files, gist, lines, restored, small, stored, unfinished
 
 RESUME = ("certify", "slo.toml", "--out", "run", "--resume")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, Files]]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ProjectFolder, Files]]:
     """Make a whole run once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(host, "SAMPLE_INTERVAL_S", 10.0)
-        place = small(tmp_path_factory.mktemp("damage"))
-        place.run("certify", "slo.toml", "--out", "run", code=0)
-        yield place, stored(place.path / "run")
+        project = small(tmp_path_factory.mktemp("damage"))
+        project.run("certify", "slo.toml", "--out", "run", code=0)
+        yield project, stored(project.path / "run")
 
 
 def garble(content: list[bytes]) -> list[bytes]:
@@ -60,20 +60,20 @@ def closed_early(content: list[bytes]) -> list[bytes]:
     ],
 )
 def test_damage_costs_no_other_record(
-    made: tuple[Place, Files], name: str, damage: Callable[[list[bytes]], list[bytes]], says: str
+    made: tuple[ProjectFolder, Files], name: str, damage: Callable[[list[bytes]], list[bytes]], says: str
 ) -> None:
     """
     Judge names the file and what is wrong with it, code 3. --resume warns, keeps the whole file as NAME.damaged and all
     intact records in place, measures what is missing, and the verdict has a finding.
     """
-    place, whole = made
-    run, files = place.path / "run", unfinished(whole)
+    project, whole = made
+    run, files = project.path / "run", unfinished(whole)
     files[name] = b"".join(damage((files[name] or b"").splitlines(keepends=True)))
     intact = [line for line in lines(files[name]) if line in lines(whole[name])]
     restored(run, files)
 
-    judged = place.run("judge", "run", "--json", code=3)
-    resumed = place.run(*RESUME, code=0)
+    judged = project.run("judge", "run", "--json", code=3)
+    resumed = project.run(*RESUME, code=0)
 
     after = stored(run)
     assert f"{name}: " in judged.document["incomplete"]
@@ -82,67 +82,67 @@ def test_damage_costs_no_other_record(
     assert files[name] == after[f"{name}.damaged"]
     assert intact == lines(after[name])[: len(intact)]
     assert gist(whole["verdict.json"]) == gist(after["verdict.json"])
-    assert [name] == [one["about"] for one in place.verdict()["findings"] if one["kind"] == "damaged_records"]
-    assert place.run("judge", "run", "--json").out.encode() == after["verdict.json"]
+    assert [name] == [one["about"] for one in project.verdict()["findings"] if one["kind"] == "damaged_records"]
+    assert project.run("judge", "run", "--json").out.encode() == after["verdict.json"]
 
 
-def test_lost_events_are_never_better_than_unproven(made: tuple[Place, Files]) -> None:
+def test_lost_events_are_never_better_than_unproven(made: tuple[ProjectFolder, Files]) -> None:
     """
     A lost event may have been a reason not to promote: the other records are kept, and the run is unproven.
     """
-    place, whole = made
+    project, whole = made
     files = unfinished(whole)
     files["events.jsonl"] = b"".join(garble((files["events.jsonl"] or b"").splitlines(keepends=True)))
-    restored(place.path / "run", files)
+    restored(project.path / "run", files)
 
-    done = place.run(*RESUME, "--json", code=3)
+    done = project.run(*RESUME, "--json", code=3)
 
     assert "events.jsonl.damaged: events were lost" in done.document["incomplete"]
-    assert files["events.jsonl"] == (place.path / "run" / "events.jsonl.damaged").read_bytes()
-    assert not (place.path / "run" / "policy.toml").exists()
+    assert files["events.jsonl"] == (project.path / "run" / "events.jsonl.damaged").read_bytes()
+    assert not (project.path / "run" / "policy.toml").exists()
 
 
-def test_what_was_published_of_a_run_that_is_now_unproven_goes(made: tuple[Place, Files]) -> None:
+def test_what_was_published_of_a_run_that_is_now_unproven_goes(made: tuple[ProjectFolder, Files]) -> None:
     """
     Killed before SHA256SUMS and damaged since: no policy of the earlier verdict stays for somebody to deploy.
     """
-    place, whole = made
+    project, whole = made
     files = {name: content for name, content in whole.items() if name != "SHA256SUMS"}
     files["events.jsonl"] = b"".join(garble((files["events.jsonl"] or b"").splitlines(keepends=True)))
-    restored(place.path / "run", files)
+    restored(project.path / "run", files)
 
-    place.run(*RESUME, code=3)
+    project.run(*RESUME, code=3)
 
-    assert not {"policy.toml", "certificate.intoto.json"} & {*os.listdir(place.path / "run")}  # noqa: PTH208
+    assert not {"policy.toml", "certificate.intoto.json"} & {*os.listdir(project.path / "run")}  # noqa: PTH208
 
 
-def test_damage_after_the_records_were_closed_is_measured_again(made: tuple[Place, Files]) -> None:
+def test_damage_after_the_records_were_closed_is_measured_again(made: tuple[ProjectFolder, Files]) -> None:
     """
     A run that was killed while it published, with a damaged line since: its records are opened again and completed.
     """
-    place, whole = made
+    project, whole = made
     files = {name: content for name, content in whole.items() if name not in {"SHA256SUMS", "verdict.json"}}
     files["null.jsonl"] = b"".join(garble((files["null.jsonl"] or b"").splitlines(keepends=True)))
-    restored(place.path / "run", files)
+    restored(project.path / "run", files)
 
-    place.run(*RESUME, code=0)
+    project.run(*RESUME, code=0)
 
-    assert len(lines(whole["null.jsonl"])) <= len(lines(stored(place.path / "run")["null.jsonl"]))
+    assert len(lines(whole["null.jsonl"])) <= len(lines(stored(project.path / "run")["null.jsonl"]))
 
 
-def test_a_deleted_damaged_file_is_noticed(made: tuple[Place, Files]) -> None:
+def test_a_deleted_damaged_file_is_noticed(made: tuple[ProjectFolder, Files]) -> None:
     """
     The damaged file is part of the evidence: SHA256SUMS lists it, and admit refuses the run without it.
     """
-    place, whole = made
+    project, whole = made
     files = unfinished(whole)
     files["soak-1.jsonl"] = b"".join(garble((files["soak-1.jsonl"] or b"").splitlines(keepends=True)))
-    restored(place.path / "run", files)
-    place.run(*RESUME, code=0)
+    restored(project.path / "run", files)
+    project.run(*RESUME, code=0)
 
-    (place.path / "run" / "soak-1.jsonl.damaged").unlink()
+    (project.path / "run" / "soak-1.jsonl.damaged").unlink()
 
-    assert ["soak-1.jsonl.damaged"] == run_directory.RunDirectory(place.path / "run").changed_files()
+    assert ["soak-1.jsonl.damaged"] == run_directory.RunDirectory(project.path / "run").changed_files()
 
 
 def events(path: Path, *content: bytes) -> RecordWriter[Event]:
@@ -219,12 +219,12 @@ def test_a_folder_that_disappears_is_noticed_at_the_next_record(tmp_path: Path, 
     assert "rename it back" in error.value.hint
 
 
-def resealed(place: Place, files: Files, name: str, before: bytes, after: bytes) -> None:
+def resealed(project: ProjectFolder, files: Files, name: str, before: bytes, after: bytes) -> None:
     """Change a file of the finished run, and write checksums that match."""
     content = files[name] or b""
     assert before in content
-    restored(place.path / "run", {**files, name: content.replace(before, after, 1)})
-    run_directory.RunDirectory(place.path / "run").write_checksums()
+    restored(project.path / "run", {**files, name: content.replace(before, after, 1)})
+    run_directory.RunDirectory(project.path / "run").write_checksums()
 
 
 @pytest.mark.parametrize(
@@ -232,18 +232,18 @@ def resealed(place: Place, files: Files, name: str, before: bytes, after: bytes)
 )
 @pytest.mark.parametrize("finished", [True, False], ids=["finished", "unfinished"])
 def test_a_damaged_manifest_is_evidence_that_is_missing(
-    made: tuple[Place, Files], content: bytes | None, *, finished: bool
+    made: tuple[ProjectFolder, Files], content: bytes | None, *, finished: bool
 ) -> None:
     """
     judge, report, export and certify --resume end in 3 and name the manifest, whatever is wrong with it.
     """
-    place, whole = made
-    restored(place.path / "run", {**(whole if finished else unfinished(whole)), "manifest.json": content or b""})
+    project, whole = made
+    restored(project.path / "run", {**(whole if finished else unfinished(whole)), "manifest.json": content or b""})
     if content is None:
-        (place.path / "run" / "manifest.json").unlink()
+        (project.path / "run" / "manifest.json").unlink()
 
     for words in (("judge", "run"), ("report", "run"), ("export", "run"), RESUME):
-        assert "manifest.json" in place.run(*words, code=3).err
+        assert "manifest.json" in project.run(*words, code=3).err
 
 
 DEEP = b'"a":' + b"[" * 100_000 + b"]" * 100_000 + b","
@@ -264,14 +264,14 @@ DEEP = b'"a":' + b"[" * 100_000 + b"]" * 100_000 + b","
     ],
 )
 def test_changed_evidence_with_new_checksums_is_no_traceback(
-    made: tuple[Place, Files], name: str, before: bytes, after: bytes
+    made: tuple[ProjectFolder, Files], name: str, before: bytes, after: bytes
 ) -> None:
     """
     Values that no gatekeeper writes, with checksums that match: admit refuses the run with code 3 and a reason.
     """
-    place, whole = made
-    resealed(place, whole, name, before, after)
+    project, whole = made
+    resealed(project, whole, name, before, after)
 
-    done = place.run("admit", "slo.toml", "--run", "run", "--grade", "demo", "--json", code=3)
+    done = project.run("admit", "slo.toml", "--run", "run", "--grade", "demo", "--json", code=3)
 
     assert done.document["reason"] in {"unreadable", "tampered", "unproven"}

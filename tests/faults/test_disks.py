@@ -10,23 +10,23 @@ import pytest
 
 from gatekeeper import host
 from tests.builders.disk import at_line, largest_file, small_disk
-from tests.builders.place import Done, Place
+from tests.builders.project_folder import Done, ProjectFolder
 from tests.builders.small_run import RECORDS, lines, small, stored
 
 RUN = ("certify", "slo.toml", "--out", "run")
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProjectFolder:
     monkeypatch.setattr(host, "SAMPLE_INTERVAL_S", 10.0)
     return small(tmp_path)
 
 
-def continued(place: Place, out: str = "run") -> None:
+def continued(project: ProjectFolder, out: str = "run") -> None:
     """Continue a run, and check that each of its records is kept."""
-    before = stored(place.path / out)
-    place.run("certify", "slo.toml", "--out", out, "--resume", code=0)
-    after = stored(place.path / out)
+    before = stored(project.path / out)
+    project.run("certify", "slo.toml", "--out", out, "--resume", code=0)
+    after = stored(project.path / out)
     for name in RECORDS:
         kept = lines(before.get(name))
         assert kept == lines(after[name])[: len(kept)]
@@ -41,67 +41,69 @@ def continued(place: Place, out: str = "run") -> None:
         pytest.param(55_000, "report.html", id="for the report"),
     ],
 )
-def test_a_disk_that_takes_no_more_loses_nothing(place: Place, size: int, file: str) -> None:
+def test_a_disk_that_takes_no_more_loses_nothing(project: ProjectFolder, size: int, file: str) -> None:
     """
     No room in any stage: code 4 with the file and the way on; until then judge promotes nothing. With room, --resume
     ends as it should.
     """
     with largest_file(size):
-        full = place.run(*RUN, code=4)
+        full = project.run(*RUN, code=4)
 
     assert file in full.err
     assert "--resume" in full.err
     assert "this is a bug" not in full.err
-    if (place.path / "run" / "manifest.json").exists() and file != "report.html":
-        place.run("judge", "run", code=3)
-    continued(place)
+    if (project.path / "run" / "manifest.json").exists() and file != "report.html":
+        project.run("judge", "run", code=3)
+    continued(project)
 
 
-def test_a_disk_that_is_full_for_the_host_samples_is_our_fault(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_for_the_host_samples_is_our_fault(
+    project: ProjectFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     A sample that we cannot write ends the run at its next event with code 4. It is no doubt about the host for ever.
     """
     monkeypatch.setattr(host, "SAMPLE_INTERVAL_S", 0.5)
     with largest_file(20_000):
-        full = place.run(*RUN, code=4)
+        full = project.run(*RUN, code=4)
 
     assert "cannot write run/host.jsonl: File too large" in full.err
-    assert not (place.path / "run" / "soak-1.jsonl").exists()
-    assert b"sampler_died" not in (place.path / "run" / "events.jsonl").read_bytes()
-    continued(place)
+    assert not (project.path / "run" / "soak-1.jsonl").exists()
+    assert b"sampler_died" not in (project.path / "run" / "events.jsonl").read_bytes()
+    continued(project)
 
 
 @pytest.mark.parametrize("kilobytes", [24, 80, 200])
-def test_a_small_disk_is_enlarged(place: Place, kilobytes: int) -> None:
+def test_a_small_disk_is_enlarged(project: ProjectFolder, kilobytes: int) -> None:
     """
     A real disk is full in some stage: code 4; once it is larger, --resume ends as it should.
     """
-    with small_disk(place.path / "disk", f"size={kilobytes}k") as disk:
-        full = place.run("certify", "slo.toml", "--out", "disk/run", code=4)
+    with small_disk(project.path / "disk", f"size={kilobytes}k") as disk:
+        full = project.run("certify", "slo.toml", "--out", "disk/run", code=4)
         subprocess.run(["mount", "-o", "remount,size=20m", disk], check=True)
-        continued(place, "disk/run")
+        continued(project, "disk/run")
 
     assert "No space left on device" in full.err
 
 
-def test_a_disk_without_inodes_is_named(place: Place) -> None:
+def test_a_disk_without_inodes_is_named(project: ProjectFolder) -> None:
     """
     No more files: code 4 with the file; what was written is kept and continued.
     """
-    with small_disk(place.path / "disk", "nr_inodes=14") as disk:
-        full = place.run("certify", "slo.toml", "--out", "disk/run", code=4)
+    with small_disk(project.path / "disk", "nr_inodes=14") as disk:
+        full = project.run("certify", "slo.toml", "--out", "disk/run", code=4)
         subprocess.run(["mount", "-o", "remount,nr_inodes=1000", disk], check=True)
-        continued(place, "disk/run")
+        continued(project, "disk/run")
 
     assert "disk/run/" in full.err
 
 
-def test_a_disk_that_can_only_be_read_is_named(place: Place) -> None:
+def test_a_disk_that_can_only_be_read_is_named(project: ProjectFolder) -> None:
     """
     --out on a read-only disk is code 4 with the path, before anything is measured.
     """
-    with small_disk(place.path / "disk", "ro") as disk:
-        done = place.run("certify", "slo.toml", "--out", "disk/run", code=4)
+    with small_disk(project.path / "disk", "ro") as disk:
+        done = project.run("certify", "slo.toml", "--out", "disk/run", code=4)
         assert [] == list(disk.iterdir())
 
     assert "disk/run: Read-only file system" in done.err
@@ -130,16 +132,16 @@ def below_a_file(path: Path) -> None:
     ],
 )
 def test_a_place_where_no_run_can_be_is_refused(
-    place: Place, out: str, make: Callable[[Path], None] | None, code: int
+    project: ProjectFolder, out: str, make: Callable[[Path], None] | None, code: int
 ) -> None:
     """
     --out that cannot hold a run ends before anything is measured, with the path.
     """
     if make is not None:
-        make(place.path / out)
+        make(project.path / out)
 
     for words in ((), ("--resume",)):
-        done = place.run("certify", "slo.toml", "--out", out, *words)
+        done = project.run("certify", "slo.toml", "--out", out, *words)
 
         assert done.code in {code, 2 if words else code}
         assert out[:100] in done.err
@@ -149,22 +151,22 @@ def test_a_place_where_no_run_can_be_is_refused(
 
 @pytest.mark.parametrize("way", [shutil.rmtree, lambda run: run.rename(run.with_name("archive"))], ids=["rm", "mv"])
 def test_a_run_directory_that_disappears_in_mid_soak_ends_the_run(
-    place: Place, monkeypatch: pytest.MonkeyPatch, way: Callable[[Path], object]
+    project: ProjectFolder, monkeypatch: pytest.MonkeyPatch, way: Callable[[Path], object]
 ) -> None:
     """
     Deleted or renamed while it soaks: code 4 at the next record, with the file; renamed back, the run is continued.
     """
     with monkeypatch.context() as patch:
-        at_line(patch, "soak-1.jsonl", 5, lambda: way(place.path / "run"))
-        done = place.run(*RUN, code=4)
+        at_line(patch, "soak-1.jsonl", 5, lambda: way(project.path / "run"))
+        done = project.run(*RUN, code=4)
 
     assert "run/" in done.err
     assert "removed, renamed or replaced while the run was writing" in done.err
-    assert not (place.path / "run").exists()
-    if (place.path / "archive").exists():
-        assert 5 == len(lines((place.path / "archive" / "soak-1.jsonl").read_bytes()))
-        (place.path / "archive").rename(place.path / "run")
-        continued(place)
+    assert not (project.path / "run").exists()
+    if (project.path / "archive").exists():
+        assert 5 == len(lines((project.path / "archive" / "soak-1.jsonl").read_bytes()))
+        (project.path / "archive").rename(project.path / "run")
+        continued(project)
 
 
 def fifo(path: Path) -> None:
@@ -189,16 +191,16 @@ KINDS = {"a pipe": fifo, "a link to a device": device, "a link to a file": link,
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     """Make one run; tests replace a file of a copy."""
     made = small(tmp_path_factory.mktemp("links"))
     made.run(*RUN, code=0)
     return made
 
 
-def without(finished: Place, folder: Path, name: str, kind: str, *, sealed: bool) -> Place:
+def without(finished: ProjectFolder, folder: Path, name: str, kind: str, *, sealed: bool) -> ProjectFolder:
     """Return a copy of the finished run in which *name* is something else than a file."""
-    copy = Place(folder / "copy", finished.environment)
+    copy = ProjectFolder(folder / "copy", finished.environment)
     shutil.copytree(finished.path, copy.path)
     run = copy.path / "run"
     if not sealed:
@@ -208,14 +210,14 @@ def without(finished: Place, folder: Path, name: str, kind: str, *, sealed: bool
     return copy
 
 
-def untouched(copy: Place) -> bool:
+def untouched(copy: ProjectFolder) -> bool:
     thesis = copy.path / "thesis"
     return not thesis.exists() or "mine" == thesis.read_text()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["host.jsonl", "soak-1.jsonl", "events.jsonl", "plan.json", "manifest.json"])
-def test_what_is_no_file_is_no_evidence(finished: Place, tmp_path: Path, name: str, kind: str) -> None:
+def test_what_is_no_file_is_no_evidence(finished: ProjectFolder, tmp_path: Path, name: str, kind: str) -> None:
     """
     A pipe, a device, a link or a folder in place of a file of a run: judge and admit end with code 3 and name it.
     """
@@ -230,7 +232,7 @@ def test_what_is_no_file_is_no_evidence(finished: Place, tmp_path: Path, name: s
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["host.jsonl", "soak-1.jsonl", "null.jsonl", "events.jsonl", "lock"])
-def test_a_resumed_run_writes_through_no_link(finished: Place, tmp_path: Path, name: str, kind: str) -> None:
+def test_a_resumed_run_writes_through_no_link(finished: ProjectFolder, tmp_path: Path, name: str, kind: str) -> None:
     """
     The same in a run that is continued: code 3 with the file, and what a link leads to stays as it is.
     """
@@ -243,7 +245,7 @@ def test_a_resumed_run_writes_through_no_link(finished: Place, tmp_path: Path, n
 
 
 @pytest.mark.parametrize("name", ["verdict.json", "policy.toml", "certificate.intoto.json", "report.html"])
-def test_a_published_file_replaces_a_link(finished: Place, tmp_path: Path, name: str) -> None:
+def test_a_published_file_replaces_a_link(finished: ProjectFolder, tmp_path: Path, name: str) -> None:
     """
     A link under a name that the run publishes is replaced by the file.
     """
@@ -255,11 +257,11 @@ def test_a_published_file_replaces_a_link(finished: Place, tmp_path: Path, name:
     assert untouched(copy)
 
 
-def test_a_folder_of_the_run_that_is_a_link_is_refused(finished: Place, tmp_path: Path) -> None:
+def test_a_folder_of_the_run_that_is_a_link_is_refused(finished: ProjectFolder, tmp_path: Path) -> None:
     """
     inputs/ that leads elsewhere is not written to, and not read as the run's inputs.
     """
-    copy = Place(tmp_path / "copy", finished.environment)
+    copy = ProjectFolder(tmp_path / "copy", finished.environment)
     shutil.copytree(finished.path, copy.path)
     (copy.path / "run" / "inputs").rename(copy.path / "elsewhere")
     (copy.path / "run" / "inputs").symlink_to(copy.path / "elsewhere")

@@ -9,32 +9,31 @@ import pytest
 
 from gatekeeper.core.system.run_directory import CHECKSUMS, RunDirectory
 from gatekeeper.run import finished_run
-from tests.builders.place import Done, Place, canary_lines
-from tests.e2e.conftest import place as place_in
+from tests.builders.project_folder import Done, ProjectFolder, canary_lines, project_folder
 from tests.e2e.conftest import scripted as scripted_in
 
 RESUME = ("certify", "slo.toml", "--out", "run", "--resume", "--quiet")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     """One finished run, made once; tests work on copies of it."""
-    place: Place = place_in.__wrapped__(tmp_path_factory.mktemp("finished"))  # type: ignore[attr-defined]
+    project = project_folder(tmp_path_factory.mktemp("finished"))
     one = [{"name": "easy", "canaries": "easy.jsonl"}]
-    scripted_in.__wrapped__(place)(workload=one)  # type: ignore[attr-defined]
-    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
-    return place
+    scripted_in.__wrapped__(project)(workload=one)  # type: ignore[attr-defined]
+    project.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
+    return project
 
 
 @pytest.fixture
-def finished(made: Place, tmp_path: Path) -> Place:
-    folder = tmp_path / "a place"
+def finished(made: ProjectFolder, tmp_path: Path) -> ProjectFolder:
+    folder = tmp_path / "a project"
     shutil.copytree(made.path, folder)
-    return Place(folder, made.environment)
+    return ProjectFolder(folder, made.environment)
 
 
-def resume(place: Place) -> Done:
-    return place.run(*RESUME)
+def resume(project: ProjectFolder) -> Done:
+    return project.run(*RESUME)
 
 
 def edit(path: Path, before: str, after: str) -> None:
@@ -43,29 +42,29 @@ def edit(path: Path, before: str, after: str) -> None:
     path.write_text(text.replace(before, after, 1))
 
 
-def other_canaries(place: Path) -> None:
-    (place / "easy.jsonl").write_text(canary_lines("new", 12))
+def other_canaries(folder: Path) -> None:
+    (folder / "easy.jsonl").write_text(canary_lines("new", 12))
 
 
-def other_profile(place: Path) -> None:
-    (place / "profiles").mkdir()
-    (place / "profiles" / "steady.toml").write_text('schema = 1\nname = "steady"\nmix = { "*" = 2 }\n')
+def other_profile(folder: Path) -> None:
+    (folder / "profiles").mkdir()
+    (folder / "profiles" / "steady.toml").write_text('schema = 1\nname = "steady"\nmix = { "*" = 2 }\n')
 
 
 GIVEN: dict[str, tuple[Callable[[Path], object], str]] = {
-    "stricter SLO": (lambda place: edit(place / "slo.toml", "1.16", "1.17"), "differs in: objective"),
-    "SLO of another name": (lambda place: edit(place / "slo.toml", "scripted", "other"), "of the SLO 'scripted'"),
-    "missing SLO": (lambda place: (place / "slo.toml").unlink(), "slo.toml does not exist"),
+    "stricter SLO": (lambda folder: edit(folder / "slo.toml", "1.16", "1.17"), "differs in: objective"),
+    "SLO of another name": (lambda folder: edit(folder / "slo.toml", "scripted", "other"), "of the SLO 'scripted'"),
+    "missing SLO": (lambda folder: (folder / "slo.toml").unlink(), "slo.toml does not exist"),
     "other canaries": (other_canaries, "canaries of workload easy"),
-    "missing canaries": (lambda place: (place / "easy.jsonl").unlink(), "easy.jsonl does not exist"),
-    "other system": (lambda place: edit(place / "truth.json", '"seed": 3', '"seed": 4'), "the script has changed"),
-    "missing system": (lambda place: (place / "truth.json").unlink(), "truth.json"),
+    "missing canaries": (lambda folder: (folder / "easy.jsonl").unlink(), "easy.jsonl does not exist"),
+    "other system": (lambda folder: edit(folder / "truth.json", '"seed": 3', '"seed": 4'), "the script has changed"),
+    "missing system": (lambda folder: (folder / "truth.json").unlink(), "truth.json"),
     "other soak profile": (other_profile, "soak profile"),
 }
 
 
 @pytest.mark.parametrize("way", GIVEN)
-def test_a_finished_run_of_something_else_is_bad_input(finished: Place, way: str) -> None:
+def test_a_finished_run_of_something_else_is_bad_input(finished: ProjectFolder, way: str) -> None:
     """
     What the user gives is not what the run was made of: code 2, the difference is named, and no verdict is printed.
     """
@@ -78,7 +77,7 @@ def test_a_finished_run_of_something_else_is_bad_input(finished: Place, way: str
 
 
 @pytest.mark.parametrize("way", GIVEN)
-def test_an_unfinished_run_of_something_else_is_not_resumed(finished: Place, way: str) -> None:
+def test_an_unfinished_run_of_something_else_is_not_resumed(finished: ProjectFolder, way: str) -> None:
     """
     A run that was killed before its verdict is continued only with what it was made of: code 2, and nothing is written.
     """
@@ -172,7 +171,7 @@ EVIDENCE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("way", EVIDENCE)
-def test_a_finished_run_that_was_changed_is_no_proof(finished: Place, way: str) -> None:
+def test_a_finished_run_that_was_changed_is_no_proof(finished: ProjectFolder, way: str) -> None:
     """
     What the run holds was changed after it ended: code 3, the file is named, and no verdict is printed. `admit` agrees.
     """
@@ -186,7 +185,7 @@ def test_a_finished_run_that_was_changed_is_no_proof(finished: Place, way: str) 
     assert named in admitted.document["because"]
 
 
-def test_an_unchanged_finished_run_gives_its_verdict_again(finished: Place) -> None:
+def test_an_unchanged_finished_run_gives_its_verdict_again(finished: ProjectFolder) -> None:
     """
     With a comment added to the SLO, which changes nothing, the finished run ends as it did.
     """
@@ -198,7 +197,7 @@ def test_an_unchanged_finished_run_gives_its_verdict_again(finished: Place) -> N
     assert before == done.out
 
 
-def test_an_expired_finished_run_is_no_proof(finished: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expired_finished_run_is_no_proof(finished: ProjectFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A run whose policy has expired is not safe to deploy any more. A simulated run expires in its own time, unless
     its time is taken for real.
@@ -210,7 +209,7 @@ def test_an_expired_finished_run_is_no_proof(finished: Place, monkeypatch: pytes
     assert (3, True) == (done.code, "expired at 2026-01-31" in done.err), done
 
 
-def test_a_run_without_checksums_is_unproven(finished: Place) -> None:
+def test_a_run_without_checksums_is_unproven(finished: ProjectFolder) -> None:
     """
     Without SHA256SUMS nothing shows what was changed since the run ended: `judge` and `admit` agree, both answer 3.
     """

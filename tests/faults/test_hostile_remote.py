@@ -19,7 +19,7 @@ from gatekeeper.run.remote.run_registry import Entry, RunRegistry
 from gatekeeper.run.remote.ssh import Connection
 from gatekeeper.run.remote.ssh_errors import SshError
 from tests.builders.hostile_host import END, HELLO, JOB, RUN_ID, hostile_ssh, items, reply
-from tests.builders.place import Done, Place
+from tests.builders.project_folder import Done, ProjectFolder
 from tests.e2e.conftest import scripted
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "runs"
@@ -41,9 +41,9 @@ def lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lie:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def project(tmp_path: Path) -> ProjectFolder:
     (tmp_path / "local").mkdir()
-    return Place(tmp_path / "local", {})
+    return ProjectFolder(tmp_path / "local", {})
 
 
 def written(tmp_path: Path) -> list[str]:
@@ -55,8 +55,8 @@ def written(tmp_path: Path) -> list[str]:
     )
 
 
-def fetch(place: Place, *words: str) -> Done:
-    done = place.run("remote", "fetch", "--on", "evil", "--patience", "0 s", "--quiet", *words)
+def fetch(project: ProjectFolder, *words: str) -> Done:
+    done = project.run("remote", "fetch", "--on", "evil", "--patience", "0 s", "--quiet", *words)
     assert "bug" not in done.err
     return done
 
@@ -84,13 +84,13 @@ NOT_A_REPLY = {
 
 
 @pytest.mark.parametrize("header", NOT_A_REPLY.values(), ids=NOT_A_REPLY)
-def test_a_malformed_reply_is_one_clear_error(lie: Lie, place: Place, header: Any) -> None:
+def test_a_malformed_reply_is_one_clear_error(lie: Lie, project: ProjectFolder, header: Any) -> None:
     """
     Whatever comes in place of a reply: exit code 3, the host, the request, and what to do; never a traceback.
     """
     lie(jobs=[[header, ""]])
 
-    done = place.run("remote", "list", "--on", "evil")
+    done = project.run("remote", "list", "--on", "evil")
 
     assert 3 == done.code
     assert "evil: malformed response to `jobs`: " in done.err
@@ -165,14 +165,14 @@ def test_a_malformed_part_of_a_reply_is_one_clear_error(lie: Lie, verb: str, ans
         list(connection.stream(verb))
 
 
-def test_a_malformed_reply_is_not_asked_for_again(lie: Lie, place: Place) -> None:
+def test_a_malformed_reply_is_not_asked_for_again(lie: Lie, project: ProjectFolder) -> None:
     """
     --patience is for connections: a host that lies is not asked again for ten minutes.
     """
     lie(jobs=[[{"reply": 7}, ""]])
     began = time.monotonic()
 
-    done = place.run("remote", "fetch", "--on", "evil", "--patience", "10 min", "--quiet")
+    done = project.run("remote", "fetch", "--on", "evil", "--patience", "10 min", "--quiet")
 
     assert (3, True) == (done.code, time.monotonic() - began < 300)
 
@@ -198,14 +198,14 @@ REQUESTS: dict[str, list[tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("request_", REQUESTS)
 def test_junk_in_the_place_of_any_reply_is_one_clear_error(
-    lie: Lie, scripted: Callable[..., Place], request_: str
+    lie: Lie, scripted: Callable[..., ProjectFolder], request_: str
 ) -> None:
     """
     Every command of `gatekeeper remote` ends with 3 and what to do, whichever reply is junk; nothing is left running.
     """
-    place = scripted()
-    (place.path / "hosts.toml").write_text('[host.evil]\nenvironment = "/e"\n')
-    honest = json.dumps(preflight.inventory(place.path / "slo.toml"))
+    project = scripted()
+    (project.path / "hosts.toml").write_text('[host.evil]\nenvironment = "/e"\n')
+    honest = json.dumps(preflight.inventory(project.path / "slo.toml"))
     there = {
         "run": items(({"stream": "stdout"}, honest), {"code": 0}),
         "start": reply(**JOB),
@@ -216,26 +216,26 @@ def test_junk_in_the_place_of_any_reply_is_one_clear_error(
         for words in REQUESTS[request_]:
             lie(job=job, holds=FAILED, **{**there, request_: [[{"reply": junk, "item": junk}, ""], END]})
 
-            done = place.run("remote", *words, *ON)
+            done = project.run("remote", *words, *ON)
 
             assert done.code == 3, (junk, words, done)
             assert "malformed response to `" in done.err or "arrived damaged" in done.err, (junk, words, done)
 
 
 @pytest.mark.parametrize("answer", [*JUNK, {"models": 7}, {"host": {}, "models": {"t": []}}, {"host": {"chip": 7}}])
-def test_a_made_up_inventory_is_one_clear_error(lie: Lie, scripted: Callable[..., Place], answer: Any) -> None:
+def test_a_made_up_inventory_is_one_clear_error(lie: Lie, scripted: Callable[..., ProjectFolder], answer: Any) -> None:
     """
     What the remote gatekeeper prints of its host is checked as well: exit code 3, and nothing is started.
     """
-    place = scripted()
-    (place.path / "hosts.toml").write_text('[host.evil]\nenvironment = "/e"\n')
+    project = scripted()
+    (project.path / "hosts.toml").write_text('[host.evil]\nenvironment = "/e"\n')
     lie(
         jobs=reply(jobs=[]),
         run=items(({"stream": "stdout"}, json.dumps(answer)), {"code": 0}),
         remove=reply(removed=True),
     )
 
-    done = place.run("remote", "certify", "slo.toml", *ON)
+    done = project.run("remote", "certify", "slo.toml", *ON)
 
     assert 3 == done.code, done.err
     assert "its answer is malformed" in done.err
@@ -245,13 +245,13 @@ IDS = ["/../../evil/autostart", "../evil", "..", ".", "", "/etc", "a/b", "a b", 
 
 
 @pytest.mark.parametrize("run_id", IDS)
-def test_a_run_id_is_never_a_path(lie: Lie, place: Place, tmp_path: Path, run_id: str) -> None:
+def test_a_run_id_is_never_a_path(lie: Lie, project: ProjectFolder, tmp_path: Path, run_id: str) -> None:
     """
     A run id that could lead out of the runs folder is refused; not one file is written.
     """
     lie(job=JOB | {"run_id": run_id}, holds=FAILED)
 
-    done = fetch(place)
+    done = fetch(project)
 
     assert 3 == done.code
     assert "malformed response to `jobs`: jobs.0.run_id" in done.err
@@ -265,7 +265,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_name_never_leads_out(lie: Lie, place: Place, tmp_path: Path, name: str) -> None:
+def test_a_file_name_never_leads_out(lie: Lie, project: ProjectFolder, tmp_path: Path, name: str) -> None:
     """
     A file whose name is no path of plain names is refused with the whole list; nothing of it is written.
     """
@@ -273,7 +273,7 @@ def test_a_file_name_never_leads_out(lie: Lie, place: Place, tmp_path: Path, nam
         files=items({"name": "manifest.json", "size": 1, "sha256": DIGEST}, {"name": name, "size": 1, "sha256": DIGEST})
     )
 
-    done = fetch(place)
+    done = fetch(project)
 
     assert 3 == done.code
     assert "the remote host lists a file outside the run directory" in done.err
@@ -281,18 +281,18 @@ def test_a_file_name_never_leads_out(lie: Lie, place: Place, tmp_path: Path, nam
 
 
 @pytest.mark.parametrize("names", [("a", "a"), ("A", "a"), ("a", "a/b")], ids=["twice", "on a Mac", "file and folder"])
-def test_two_files_never_share_a_name(lie: Lie, place: Place, names: tuple[str, str]) -> None:
+def test_two_files_never_share_a_name(lie: Lie, project: ProjectFolder, names: tuple[str, str]) -> None:
     """
     Two files of one name, on a disk that ignores case or in the place of a folder, are refused.
     """
     lie(files=items(*({"name": name, "size": 1, "sha256": DIGEST} for name in names)))
 
-    done = fetch(place)
+    done = fetch(project)
 
     assert (3, True) == (done.code, "two files under one name" in done.err)
 
 
-def test_a_file_ends_where_it_was_announced(lie: Lie, place: Place, tmp_path: Path) -> None:
+def test_a_file_ends_where_it_was_announced(lie: Lie, project: ProjectFolder, tmp_path: Path) -> None:
     """
     A file of 10 bytes that never ends is cut off at its announced size: neither memory nor disk fills.
     """
@@ -302,65 +302,65 @@ def test_a_file_ends_where_it_was_announced(lie: Lie, place: Place, tmp_path: Pa
         endless="get",
     )
 
-    done = fetch(place)
+    done = fetch(project)
 
     assert 3 == done.code
     assert "it announced 10 B and sends more" in done.err
     assert 10 >= sum(path.stat().st_size for path in tmp_path.rglob("manifest.json"))
 
 
-def test_a_list_of_files_ends(lie: Lie, place: Place) -> None:
+def test_a_list_of_files_ends(lie: Lie, project: ProjectFolder) -> None:
     """
     A list of files without end is refused after as many as no run has.
     """
     lie(files=items({"name": ".hidden", "size": 0, "sha256": DIGEST}, end=False), endless="files")
 
-    done = fetch(place)
+    done = fetch(project)
 
     assert (3, True) == (done.code, f"more than {download.FILES_MOST} files" in done.err)
 
 
-def test_a_run_of_terabytes_is_refused(lie: Lie, place: Place) -> None:
+def test_a_run_of_terabytes_is_refused(lie: Lie, project: ProjectFolder) -> None:
     """
     A list that announces more bytes than any run has is refused before the first of them.
     """
     lie(files=items({"name": "soak-1.jsonl", "size": 1 << 44, "sha256": DIGEST}))
 
-    done = fetch(place)
+    done = fetch(project)
 
     assert (3, True) == (done.code, "the remote host lists more than" in done.err)
 
 
 @pytest.mark.parametrize(("link", "code"), [("", 4), ("run", 4), ("run/inputs", 3)])
 def test_a_link_in_the_place_of_a_download_is_not_followed(
-    lie: Lie, place: Place, tmp_path: Path, link: str, code: int
+    lie: Lie, project: ProjectFolder, tmp_path: Path, link: str, code: int
 ) -> None:
     """
     Where the download would go through a link, it ends with that name, or replaces it; the target is untouched.
     """
-    target, at = tmp_path / "elsewhere", place.path / f"runs/.{RUN_ID}.part" / link
+    target, at = tmp_path / "elsewhere", project.path / f"runs/.{RUN_ID}.part" / link
     target.mkdir()
     at.parent.mkdir(parents=True)
     at.symlink_to(target)
     lie(holds=FAILED)
 
-    done = fetch(place)
+    done = fetch(project)
 
     assert code == done.code
     assert [] == list(target.iterdir())
 
 
-def test_a_file_that_is_a_link_is_not_written_through(lie: Lie, place: Place, tmp_path: Path) -> None:
+def test_a_file_that_is_a_link_is_not_written_through(lie: Lie, project: ProjectFolder, tmp_path: Path) -> None:
     """
     A link under the name of a record file is refused, and the file that it leads to keeps its content.
     """
     (tmp_path / "mine").write_text("mine")
-    part = place.path / "runs" / f".{RUN_ID}.part" / "run"
+    part = project.path / "runs" / f".{RUN_ID}.part" / "run"
     part.mkdir(parents=True)
     (part / "manifest.json").symlink_to(tmp_path / "mine")
     lie(holds=FAILED)
 
-    done = fetch(place)
+    done = fetch(project)
 
     assert (4, "mine") == (done.code, (tmp_path / "mine").read_text())
 
@@ -395,7 +395,7 @@ def test_made_up_events_are_left_out_of_the_display(lie: Lie) -> None:
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", '{"slo": "x", "workloads": 7}', '{"slo": "x", "workloads": {"a": {}}}']
 )
-def test_a_made_up_probe_is_no_result(lie: Lie, place: Place, tmp_path: Path, content: str) -> None:
+def test_a_made_up_probe_is_no_result(lie: Lie, project: ProjectFolder, tmp_path: Path, content: str) -> None:
     """
     A probe whose document is damaged is exit code 3 and shows nothing.
     """
@@ -403,7 +403,7 @@ def test_a_made_up_probe_is_no_result(lie: Lie, place: Place, tmp_path: Path, co
     (tmp_path / "probe" / "probe.json").write_text(content)
     lie(job=JOB | {"label": {"command": ["probe"], "slo": "x"}}, holds=tmp_path / "probe")
 
-    done = fetch(place)
+    done = fetch(project)
 
     assert (3, "") == (done.code, done.out)
     assert "probe.json is damaged" in done.err
@@ -413,7 +413,7 @@ def test_a_made_up_probe_is_no_result(lie: Lie, place: Place, tmp_path: Path, co
 @pytest.mark.parametrize("content", [None, b"[" * 100_000, b'{"schema": 1}'], ids=["missing", "deep", "no keys"])
 @pytest.mark.parametrize("verb", ["certify", "sweep"])
 def test_a_run_with_damaged_files_proves_nothing(
-    lie: Lie, place: Place, tmp_path: Path, name: str, content: bytes | None, verb: str
+    lie: Lie, project: ProjectFolder, tmp_path: Path, name: str, content: bytes | None, verb: str
 ) -> None:
     """
     A file that is missing or garbage in a run of the far side is exit code 3, and never the user's bad input.
@@ -425,44 +425,44 @@ def test_a_run_with_damaged_files_proves_nothing(
         file.unlink()
     lie(job=JOB | {"label": {"command": [verb], "slo": "x"}}, holds=tmp_path / "run")
 
-    assert 3 == fetch(place).code
+    assert 3 == fetch(project).code
 
 
 @pytest.mark.parametrize("verb", ["soak", "sweep", "probe", "certify", "nonsense"])
-def test_the_command_that_a_host_names_decides_no_exit_code(lie: Lie, place: Place, verb: str) -> None:
+def test_the_command_that_a_host_names_decides_no_exit_code(lie: Lie, project: ProjectFolder, verb: str) -> None:
     """
     A failing run, called another command by its host, is never 0: the records decide, or nothing is proven.
     """
     job = JOB | {"label": {"command": [verb], "slo": "little"}, "exit": {"code": 1, "signal": None}}
     lie(job=job, holds=FAILED)
 
-    first, again = fetch(place), fetch(place, RUN_ID)
+    first, again = fetch(project), fetch(project, RUN_ID)
 
     expected = 3 if verb in {"sweep", "probe"} else 1
     assert [expected, expected] == [first.code, again.code], first.err
 
 
-def test_the_exit_code_that_a_host_names_decides_nothing(lie: Lie, place: Place) -> None:
+def test_the_exit_code_that_a_host_names_decides_nothing(lie: Lie, project: ProjectFolder) -> None:
     """
     A failing run whose host says that it ended with 0 is a disagreement, exit code 3.
     """
     lie(holds=FAILED)
 
-    done = fetch(place)
+    done = fetch(project)
 
     assert (3, True) == (done.code, "its records give 1" in done.err)
 
 
-def test_a_run_registered_for_another_host_is_not_taken_from_this_one(lie: Lie, place: Place) -> None:
+def test_a_run_registered_for_another_host_is_not_taken_from_this_one(lie: Lie, project: ProjectFolder) -> None:
     """
     A host that lists the run of another host gets nothing into that run's folder.
     """
-    entry = Entry.of_job(JOB, "honest", place.path / "runs" / RUN_ID, "slo.toml")
-    shutil.copytree(PROMOTED, place.path / "runs" / RUN_ID)
-    RunRegistry(place.path / "runs").write(entry)
+    entry = Entry.of_job(JOB, "honest", project.path / "runs" / RUN_ID, "slo.toml")
+    shutil.copytree(PROMOTED, project.path / "runs" / RUN_ID)
+    RunRegistry(project.path / "runs").write(entry)
     lie(holds=PROMOTED)
 
-    done = fetch(place)
+    done = fetch(project)
 
     assert (2, True) == (done.code, "which is a run on honest" in done.err)
 
@@ -480,15 +480,15 @@ def test_a_cancellation_has_a_deadline(lie: Lie, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(("code", "kept"), [(0, 0), (1, 1), (3, 3), (255, 4), (-9, 4)])
-def test_an_unknown_exit_code_is_never_success(lie: Lie, place: Place, code: int, kept: int) -> None:
+def test_an_unknown_exit_code_is_never_success(lie: Lie, project: ProjectFolder, code: int, kept: int) -> None:
     """
     `remote doctor` ends with the remote gatekeeper's code where that is one of ours; any other is exit code 4.
     """
-    (place.path / "hosts.toml").write_text('[host.evil]\nenvironment = "/e"\n')
+    (project.path / "hosts.toml").write_text('[host.evil]\nenvironment = "/e"\n')
     first, second = (({"stream": "stdout"}, part) for part in ("\x1b]0;title\x07\xc3", "\xbc\n"))
     lie(run=items(first, second, {"code": code}))
 
-    done = place.run("remote", "doctor", "--on", "evil", "--hosts", "hosts.toml")
+    done = project.run("remote", "doctor", "--on", "evil", "--hosts", "hosts.toml")
 
     assert kept == done.code
     assert "\ufffd]0;title\ufffdü\n" == done.out

@@ -11,7 +11,7 @@ import pytest
 
 from gatekeeper import host
 from gatekeeper.core.system import run_directory
-from tests.builders.place import Place
+from tests.builders.project_folder import ProjectFolder
 from tests.builders.small_run import PUBLISHED, RECORDS, SWEEP, Files, gist, lines, restored, small, stored
 
 POINTS = (
@@ -94,7 +94,7 @@ def _point(name: str, content: bytes, files: Files) -> str:
 
 @dataclass(frozen=True)
 class Undisturbed:
-    place: Place
+    project: ProjectFolder
     crashes: list[Crash]
     files: Files
 
@@ -102,15 +102,15 @@ class Undisturbed:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Undisturbed]:
     """Make a whole run once, and keep what its folder held at each write."""
-    place = small(tmp_path_factory.mktemp("kills"))
+    project = small(tmp_path_factory.mktemp("kills"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(host, "SAMPLE_INTERVAL_S", 10.0)
         patch.setattr(os, "fsync", lambda _: None)  # a killed process loses nothing that the kernel has
-        place.run("certify", "slo.toml", "--out", "warm", code=0)
+        project.run("certify", "slo.toml", "--out", "warm", code=0)
         with pytest.MonkeyPatch.context() as hooks:
-            recorder = Recorder(place.path / "run", hooks)
-            place.run("certify", "slo.toml", "--out", "run", code=0)
-        yield Undisturbed(place, recorder.crashes, stored(place.path / "run"))
+            recorder = Recorder(project.path / "run", hooks)
+            project.run("certify", "slo.toml", "--out", "run", code=0)
+        yield Undisturbed(project, recorder.crashes, stored(project.path / "run"))
 
 
 def test_there_are_crash_points_of_every_kind(undisturbed: Undisturbed) -> None:
@@ -126,13 +126,13 @@ def test_a_run_killed_there_ends_as_the_undisturbed_one(undisturbed: Undisturbed
     """
     Killed before or in any such write, --resume reaches the same verdict, and each whole record is still there.
     """
-    place, run = undisturbed.place, undisturbed.place.path / "run"
+    project, run = undisturbed.project, undisturbed.project.path / "run"
     for crash in undisturbed.crashes:
         if crash.point != point:
             continue
         restored(run, crash.files)
 
-        place.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
+        project.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
 
         after = stored(run)
         assert gist(undisturbed.files["verdict.json"]) == gist(after["verdict.json"])
@@ -154,12 +154,12 @@ def test_a_new_start_takes_over_what_was_killed_before_its_manifest(undisturbed:
     """
     A folder without a manifest holds nothing that was measured: starting again in it works without --resume, too.
     """
-    place, run = undisturbed.place, undisturbed.place.path / "run"
+    project, run = undisturbed.project, undisturbed.project.path / "run"
     early = [crash for crash in undisturbed.crashes if crash.point == "before the manifest"]
     for crash in early[::4]:
         restored(run, crash.files)
         assert not run_directory.is_run(run)  # it keeps no deploy from being admitted
 
-        place.run("certify", "slo.toml", "--out", "run", code=0)
+        project.run("certify", "slo.toml", "--out", "run", code=0)
 
         assert gist(undisturbed.files["verdict.json"]) == gist(stored(run)["verdict.json"])

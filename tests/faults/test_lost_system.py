@@ -12,12 +12,12 @@ import pytest
 
 from gatekeeper.backends.process import free_port
 from tests.builders.disk import at_line
-from tests.builders.place import ROOT, Place
+from tests.builders.project_folder import ROOT, ProjectFolder
 from tests.builders.small_run import RECORDS, lines, stored
-from tests.e2e.conftest import place
+from tests.e2e.conftest import project
 from tests.e2e.test_worker_run import echoing
 
-__all__ = ["place"]
+__all__ = ["project"]
 
 SWITCH = """
 from pathlib import Path
@@ -31,22 +31,22 @@ if len(starts.read_text()) > int(Path("allowed").read_text()):
 
 
 @pytest.mark.whole
-def test_a_worker_that_dies_at_each_start_is_unproven_and_continued(place: Place) -> None:
+def test_a_worker_that_dies_at_each_start_is_unproven_and_continued(project: ProjectFolder) -> None:
     """
     It started for the sweep and dies at the start of the soak: an event, code 3 with its last words, not bad input.
     Once it starts again, --resume goes on, and no record is lost.
     """
-    echoing(place)
-    worker = place.path / "my_worker.py"
+    echoing(project)
+    worker = project.path / "my_worker.py"
     worker.write_text(worker.read_text().replace("def send(", f"{SWITCH}\n\ndef send(", 1))
-    (place.path / "allowed").write_text("3")  # for its greeting, the first two requests, and the sweep
-    run = place.path / "run"
+    (project.path / "allowed").write_text("3")  # for its greeting, the first two requests, and the sweep
+    run = project.path / "run"
 
-    done = place.run("certify", "slo.toml", "--out", "run", code=3)
+    done = project.run("certify", "slo.toml", "--out", "run", code=3)
     before = stored(run)
-    judged = place.run("judge", "run", "--json", code=3)
-    (place.path / "allowed").write_text("99")
-    place.run("certify", "slo.toml", "--out", "run", "--resume")
+    judged = project.run("judge", "run", "--json", code=3)
+    (project.path / "allowed").write_text("99")
+    project.run("certify", "slo.toml", "--out", "run", "--resume")
 
     assert "the system under test cannot be started" in done.err
     assert "CUDA error: out of memory" in done.err
@@ -61,30 +61,30 @@ def test_a_worker_that_dies_at_each_start_is_unproven_and_continued(place: Place
     assert len(lines(before["baseline.jsonl"])) > 3
 
 
-def test_a_worker_that_never_starts_is_bad_input(place: Place) -> None:
+def test_a_worker_that_never_starts_is_bad_input(project: ProjectFolder) -> None:
     """
     Before anything is measured the same is code 2: the command of the SLO file does not work.
     """
-    echoing(place, command=["false"])
+    echoing(project, command=["false"])
 
-    place.run("certify", "slo.toml", "--out", "run", code=2)
+    project.run("certify", "slo.toml", "--out", "run", code=2)
 
-    assert not (place.path / "run" / "manifest.json").exists()
+    assert not (project.path / "run" / "manifest.json").exists()
 
 
-def test_a_log_is_not_written_through_a_link(place: Place) -> None:
+def test_a_log_is_not_written_through_a_link(project: ProjectFolder) -> None:
     """
     logs/ that leads elsewhere: code 4 with the path, before anything is started.
     """
-    echoing(place)
-    (place.path / "elsewhere").mkdir()
-    (place.path / "run").mkdir()
-    (place.path / "run" / "logs").symlink_to(place.path / "elsewhere")
+    echoing(project)
+    (project.path / "elsewhere").mkdir()
+    (project.path / "run").mkdir()
+    (project.path / "run" / "logs").symlink_to(project.path / "elsewhere")
 
-    done = place.run("certify", "slo.toml", "--out", "run", code=4)
+    done = project.run("certify", "slo.toml", "--out", "run", code=4)
 
     assert "it is a link, which is not followed" in done.err
-    assert [] == list((place.path / "elsewhere").iterdir())
+    assert [] == list((project.path / "elsewhere").iterdir())
 
 
 SERVER = """
@@ -146,7 +146,7 @@ def serve(port: int) -> subprocess.Popen[bytes]:
     ],
 )
 def test_an_attached_server_that_is_lost_is_unproven_and_continued(
-    place: Place, monkeypatch: pytest.MonkeyPatch, file: str, number: signal.Signals
+    project: ProjectFolder, monkeypatch: pytest.MonkeyPatch, file: str, number: signal.Signals
 ) -> None:
     """
     The user's own server is killed or stopped in mid-run: code 3. When it is back, --resume ends in a verdict, and the
@@ -157,9 +157,9 @@ def test_an_attached_server_that_is_lost_is_unproven_and_continued(
     models = {name: str(ROOT / "models" / name) for name in ("little-target", "little-draft")}
     subject = {"backend": "openai", "target": models["little-target"], "drafts": [models["little-draft"]]}
     lines_of = [{"id": f"c-{at}", "messages": [{"role": "user", "content": f"Say {at}."}]} for at in range(6)]
-    (place.path / "work.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines_of))
+    (project.path / "work.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines_of))
     url = f"http://127.0.0.1:{port}"
-    place.write_slo(
+    project.write_slo(
         {
             "schema": 1,
             "name": "attached",
@@ -173,19 +173,19 @@ def test_an_attached_server_that_is_lost_is_unproven_and_continued(
     try:
         with monkeypatch.context() as patch:
             at_line(patch, file, 4, lambda: os.kill(server.pid, number))
-            done = place.run("certify", "slo.toml", "--out", "run")
-        before = stored(place.path / "run")
+            done = project.run("certify", "slo.toml", "--out", "run")
+        before = stored(project.path / "run")
     finally:
         server.kill()
         server.wait()
     server = serve(port)
     try:
-        resumed = place.run("certify", "slo.toml", "--out", "run", "--resume")
+        resumed = project.run("certify", "slo.toml", "--out", "run", "--resume")
     finally:
         server.kill()
         server.wait()
 
-    after = stored(place.path / "run")
+    after = stored(project.path / "run")
     assert 3 == done.code
     assert "SHA256SUMS" not in before
     assert resumed.code in {1, 3}

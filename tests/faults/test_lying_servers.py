@@ -10,7 +10,7 @@ import pytest
 
 from bench.rehearsal import Rehearsed, canaries, rehearse, slo
 from gatekeeper.core.verdict import Check, Outcome
-from tests.builders.place import ROOT, Place
+from tests.builders.project_folder import ROOT, ProjectFolder
 from tests.builders.servers import CHAT, DONE, Pieces, Protocol, RecordedServer, Request, delta, event, finish, usage
 
 NO_LOGITS = ["arrivals", "token_count", "text", "rounds", "plain"]
@@ -18,8 +18,8 @@ ACCEPTS = {"metric": "acceptance_rate", "at_least": 0.1, "why": "nothing is said
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
+def project(tmp_path: Path) -> ProjectFolder:
+    return ProjectFolder(tmp_path, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
 
 
 def certified(
@@ -319,15 +319,15 @@ class Liar:
         yield DONE
 
 
-def served(place: Place, liar: Liar, *objectives: dict[str, Any]) -> dict[str, Any]:
+def served(project: ProjectFolder, liar: Liar, *objectives: dict[str, Any]) -> dict[str, Any]:
     """Certify a real server with and without a draft; return its verdict."""
     lines = [{"id": f"c-{at}", "messages": [{"role": "user", "content": f"Say {at}."}]} for at in range(10)]
-    (place.path / "work.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (project.path / "work.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     protocol = Protocol(CHAT, liar.pieces)
     with RecordedServer(protocol, drafting=True) as fast, RecordedServer(protocol, drafting=False) as plain:
         models = {name: str(ROOT / "models" / name) for name in ("little-target", "little-draft")}
         subject = {"backend": "openai", "target": models["little-target"], "drafts": [models["little-draft"]]}
-        place.write_slo(
+        project.write_slo(
             {
                 "schema": 1,
                 "name": "lying",
@@ -338,27 +338,27 @@ def served(place: Place, liar: Liar, *objectives: dict[str, Any]) -> dict[str, A
                 "objective": list(objectives),
             }
         )
-        place.run("certify", "slo.toml", "--out", "run")
-    return place.verdict()
+        project.run("certify", "slo.toml", "--out", "run")
+    return project.verdict()
 
 
 @pytest.mark.alone
-def test_a_real_server_that_replays_is_not_promoted(place: Place) -> None:
+def test_a_real_server_that_replays_is_not_promoted(project: ProjectFolder) -> None:
     """
     Repeats of a prompt stream six times as fast over HTTP: unproven, and the finding says why.
     """
-    verdict = served(place, Liar(repeats=True), RATIO)
+    verdict = served(project, Liar(repeats=True), RATIO)
 
     assert ("unproven", 3) == (verdict["outcome"], verdict["exit_code"])
     assert "replayed" in {one["kind"] for one in verdict["findings"]}
 
 
 @pytest.mark.alone
-def test_a_real_server_that_writes_other_words_is_not_promoted(place: Place) -> None:
+def test_a_real_server_that_writes_other_words_is_not_promoted(project: ProjectFolder) -> None:
     """
     A draft that says every word twice is graded back, though the SLO speaks of nothing but speed.
     """
-    verdict = served(place, Liar(words=lambda word: 2 * word), {**RATIO, "at_least": 0.1})
+    verdict = served(project, Liar(words=lambda word: 2 * word), {**RATIO, "at_least": 0.1})
 
     assert 1 == verdict["exit_code"]
     assert "token_agreement: 0, below the required 0.5" in verdict["transitions"][0]["because"]

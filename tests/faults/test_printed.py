@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from gatekeeper.report import FORMATS
-from tests.builders.place import Place
-from tests.e2e.conftest import place as place_in
+from tests.builders.project_folder import project_folder
 from tests.e2e.conftest import scripted as scripted_in
 
 NAMES = [
@@ -28,9 +27,9 @@ def test_an_error_prints_no_command(tmp_path: Path, command: tuple[str, ...], na
     """
     A name from the command line, as a CI job may pass one of a stranger's branch, is printed without its effect.
     """
-    place: Place = place_in.__wrapped__(tmp_path)  # type: ignore[attr-defined]
+    project = project_folder(tmp_path)
 
-    done = place.run(*command, name)
+    done = project.run(*command, name)
 
     assert 2 == done.code
     assert done.err.replace("\n", "").isprintable()
@@ -49,14 +48,18 @@ def test_a_reason_of_the_slo_prints_no_command_in_any_format(tmp_path: Path, at_
     """
     The `why` of an SLO or an objective, from a branch of a stranger, commands no CI system, whatever is printed of it.
     """
-    place: Place = place_in.__wrapped__(tmp_path)  # type: ignore[attr-defined]
-    place = replace(place, environment={**place.environment, "GITHUB_ACTIONS": "true"})
+    project = project_folder(tmp_path)
+    project = replace(project, environment={**project.environment, "GITHUB_ACTIONS": "true"})
     objective = {"metric": "throughput_ratio", "at_least": at_least, "why": HOSTILE}
-    scripted_in.__wrapped__(place)(why=HOSTILE, objective=[objective])  # type: ignore[attr-defined]
+    scripted_in.__wrapped__(project)(why=HOSTILE, objective=[objective])  # type: ignore[attr-defined]
 
-    printed = [place.run("certify", "slo.toml", "--output", "run", "-v"), place.run("plan", "slo.toml")]
-    printed += [place.run("report", "run", "--format", name) for name in FORMATS]
-    printed += [place.run("judge", "run"), place.run("admit", "slo.toml", "--run", "run"), place.run("explain", "run")]
+    printed = [project.run("certify", "slo.toml", "--output", "run", "-v"), project.run("plan", "slo.toml")]
+    printed += [project.run("report", "run", "--format", name) for name in FORMATS]
+    printed += [
+        project.run("judge", "run"),
+        project.run("admit", "slo.toml", "--run", "run"),
+        project.run("explain", "run"),
+    ]
 
     for done in printed:
         lines = [line.strip() for line in re.split(r"[\r\n]", done.out + "\n" + done.err)]

@@ -11,40 +11,40 @@ from typing import Any
 import pytest
 
 from tests.builders.disk import at_line
-from tests.builders.place import ROOT, Done, Place, canary_lines
+from tests.builders.project_folder import ROOT, Done, ProjectFolder, canary_lines
 from tests.builders.small_run import lines
-from tests.e2e.conftest import ended, place, scripted, until
+from tests.e2e.conftest import ended, project, scripted, until
 from tests.e2e.test_interruptions import Ended
 from tests.e2e.test_worker_run import echoing
 from tools import write_gguf
 
-__all__ = ["ended", "place", "scripted", "until"]
+__all__ = ["ended", "project", "scripted", "until"]
 
 RUN = ("certify", "slo.toml", "--out", "run")
 FAKE = ROOT / "tests" / "backends" / "fake_llama_server.py"
 
 
-def points(place: Place) -> dict[str, tuple[str, str]]:
+def points(project: ProjectFolder) -> dict[str, tuple[str, str]]:
     """Return the outcome and the reason of each point that was probed."""
-    region = place.verdict()["workloads"][0]["region"]
+    region = project.verdict()["workloads"][0]["region"]
     return {json.dumps(one["point"]): (one["outcome"], one["because"]) for one in region["points"]}
 
 
-def promoted(place: Place, done: Done) -> dict[str, Any]:
+def promoted(project: ProjectFolder, done: Done) -> dict[str, Any]:
     """Check that the run promotes its workload; return the region of its policy."""
-    assert (0, "promoted") == (done.code, place.verdict()["outcome"]), done.out + done.err
-    region: dict[str, Any] = tomllib.loads((place.path / "run" / "policy.toml").read_text())["route"][0]["region"]
+    assert (0, "promoted") == (done.code, project.verdict()["outcome"]), done.out + done.err
+    region: dict[str, Any] = tomllib.loads((project.path / "run" / "policy.toml").read_text())["route"][0]["region"]
     return region
 
 
-def test_a_server_that_refuses_longer_prompts_limits_the_region_alone(place: Place) -> None:
+def test_a_server_that_refuses_longer_prompts_limits_the_region_alone(project: ProjectFolder) -> None:
     """
     HTTP 400 to each prompt beyond the server's window: that context is outside, by the answers that failed. What was
     certified stays promoted, and the other axis is explored as if nothing had happened.
     """
-    write_gguf.main([str(place.path), "little-target", "little-draft"])
-    (place.path / "lines.jsonl").write_text(canary_lines("line", 8))
-    place.write_slo(
+    write_gguf.main([str(project.path), "little-target", "little-draft"])
+    (project.path / "lines.jsonl").write_text(canary_lines("line", 8))
+    project.write_slo(
         {
             "schema": 1,
             "name": "window",
@@ -61,11 +61,13 @@ def test_a_server_that_refuses_longer_prompts_limits_the_region_alone(place: Pla
             "objective": [{"metric": "throughput_ratio", "at_least": 0.5, "why": "it is a fake"}],
         }
     )
-    refusing = Place(place.path, {**place.environment, "FAKE_LLAMA": json.dumps({"pass_s": 0.01, "window": 100})})
+    refusing = ProjectFolder(
+        project.path, {**project.environment, "FAKE_LLAMA": json.dumps({"pass_s": 0.01, "window": 100})}
+    )
 
     done = refusing.run(*RUN)
 
-    assert place.verdict() == place.run("judge", "run", "--json", code=0).document
+    assert project.verdict() == project.run("judge", "run", "--json", code=0).document
     region, found = promoted(refusing, done), points(refusing)
     outcome, because = found['{"context": 400}']
     assert "outside" == outcome
@@ -73,7 +75,7 @@ def test_a_server_that_refuses_longer_prompts_limits_the_region_alone(place: Pla
     assert ("inside", "inside") == (found['{"context": 40}'][0], found['{"temperature": 0.5}'][0])
     assert 0.5 == region["temperature"]["at_most"]
     assert 5 < region["context"]["at_most"] <= 40
-    assert "HTTP 400" in (place.path / "run" / "region.jsonl").read_text()
+    assert "HTTP 400" in (project.path / "run" / "region.jsonl").read_text()
 
 
 DIES = """
@@ -83,20 +85,20 @@ DIES = """
 """
 
 
-def dying(place: Place, code: str) -> Place:
+def dying(project: ProjectFolder, code: str) -> ProjectFolder:
     """Write an SLO for the echoing worker with *code* at the start of each answer, and a region of two temperatures."""
-    echoing(place, timeout="1 s")
-    worker = place.path / "my_worker.py"
+    echoing(project, timeout="1 s")
+    worker = project.path / "my_worker.py"
     begin = '    send(begin=request["ask"])\n'
     text = worker.read_text().replace(begin, code + begin, 1)
     worker.write_text(text.replace('"num_draft_tokens"]', '"num_draft_tokens", "temperature", "max_tokens"]'))
-    slo = tomllib.loads((place.path / "slo.toml").read_text())
+    slo = tomllib.loads((project.path / "slo.toml").read_text())
     slo["objective"] = slo["objective"][:1]
     slo["sweep"] |= {"num_draft_tokens": [2]}
     slo["soak"] |= {"sentinel_drift": 0.99}
     slo["region"] = {"temperature": [0.0, 0.5, 1.0], "max_tokens": [128], "canaries": 8, "repeats": 1}
-    place.write_slo(slo)
-    return place
+    project.write_slo(slo)
+    return project
 
 
 @pytest.mark.parametrize(
@@ -106,38 +108,40 @@ def dying(place: Place, code: str) -> Place:
         pytest.param("SIGSTOP", "timeout", id="stopped"),
     ],
 )
-def test_a_system_that_dies_of_a_point_is_started_for_the_next_one(place: Place, number: str, fault: str) -> None:
+def test_a_system_that_dies_of_a_point_is_started_for_the_next_one(
+    project: ProjectFolder, number: str, fault: str
+) -> None:
     """
     The worker is killed, or stopped, by each request of one point: that point is outside, by the answers that failed;
     the next point is measured by a system that was started again.
     """
-    done = dying(place, DIES.replace("SIGKILL", number)).run(*RUN)
+    done = dying(project, DIES.replace("SIGKILL", number)).run(*RUN)
 
-    region, found = promoted(place, done), points(place)
+    region, found = promoted(project, done), points(project)
     assert ("inside", "outside") == (found['{"temperature": 0.5}'][0], found['{"temperature": 1.0}'][0])
     assert "error_rate" in found['{"temperature": 1.0}'][1]
     assert "died (3 in a row): little-draft, draft length 2, temperature 1" in done.err
     assert "the limit was not tried" in found['{"max_tokens": 128}'][1]
     assert 0.5 == region["temperature"]["at_most"]
-    assert f'"fault":"{fault}' in (place.path / "run" / "region.jsonl").read_text()
+    assert f'"fault":"{fault}' in (project.path / "run" / "region.jsonl").read_text()
 
 
-def test_a_system_that_never_starts_again_leaves_the_rest_open(place: Place) -> None:
+def test_a_system_that_never_starts_again_leaves_the_rest_open(project: ProjectFolder) -> None:
     """
     It dies of a point and its program is broken then: a warning, the point and all later ones are open, and what was
     proven before stays.
     """
     code = DIES.replace("        os.kill", '        open(__file__, "w").write("raise SystemExit(7)")\n        os.kill')
 
-    done = dying(place, code).run(*RUN)
+    done = dying(project, code).run(*RUN)
 
-    region, found = promoted(place, done), points(place)
+    region, found = promoted(project, done), points(project)
     assert "what is not measured stays open" in done.out + done.err
     assert ["inside", "open", "open"] == [outcome for outcome, _ in found.values()]
     assert (0.5, 64) == (region["temperature"]["at_most"], region["max_tokens"]["at_most"])
 
 
-def regional(scripted: Callable[..., Place]) -> Place:
+def regional(scripted: Callable[..., ProjectFolder]) -> ProjectFolder:
     """Write an SLO for a simulated server that drafts well up to temperature 0.7."""
     return scripted(
         {"ratio": 1.5, "slower": [{"axis": "temperature", "above": 0.7, "by": 2.0}]},
@@ -148,44 +152,44 @@ def regional(scripted: Callable[..., Place]) -> Place:
     )
 
 
-def explored(place: Place) -> None:
+def explored(project: ProjectFolder) -> None:
     """Check that the region is the one of the script."""
-    assert ["inside", "inside", "outside"] == [outcome for outcome, _ in points(place).values()]
+    assert ["inside", "inside", "outside"] == [outcome for outcome, _ in points(project).values()]
 
 
 def test_an_interrupt_in_the_region_is_130_and_resumable(
-    scripted: Callable[..., Place], until: Callable[[Callable[[], bool]], None], ended: Ended
+    scripted: Callable[..., ProjectFolder], until: Callable[[Callable[[], bool]], None], ended: Ended
 ) -> None:
     """
     Ctrl-C while a point is measured: code 130, nothing is promoted until --resume has explored the rest, and each
     answer is kept.
     """
-    place = regional(scripted)
-    file = place.path / "run" / "region.jsonl"
-    process = place.held("run/region.jsonl", after=20).start(*RUN, "--quiet")
+    project = regional(scripted)
+    file = project.path / "run" / "region.jsonl"
+    process = project.held("run/region.jsonl", after=20).start(*RUN, "--quiet")
     until(lambda: file.exists() and len(lines(file.read_bytes())) > 20)
 
     process.send_signal(signal.SIGINT)
     interrupted = ended(process)
     before = lines(file.read_bytes())
-    unfinished = place.run("judge", "run")
-    done = place.run(*RUN, "--resume")
+    unfinished = project.run("judge", "run")
+    done = project.run(*RUN, "--resume")
 
     assert (130, 3) == (interrupted.code, unfinished.code)
     assert "--resume" in interrupted.err
     assert before == lines(file.read_bytes())[: len(before)]
-    promoted(place, done)
-    explored(place)
+    promoted(project, done)
+    explored(project)
 
 
 def test_a_disk_that_is_full_in_the_region_loses_nothing(
-    scripted: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
+    scripted: Callable[..., ProjectFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     No room for the answers of a point: code 4 with the file and the way on; with room, --resume explores the rest.
     """
-    place = regional(scripted)
-    file, before = place.path / "run" / "region.jsonl", resource.getrlimit(resource.RLIMIT_FSIZE)
+    project = regional(scripted)
+    file, before = project.path / "run" / "region.jsonl", resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def fill() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 100, before[1]))
@@ -193,14 +197,14 @@ def test_a_disk_that_is_full_in_the_region_loses_nothing(
     try:
         with monkeypatch.context() as patch:
             at_line(patch, "region.jsonl", 20, fill)
-            full = place.run(*RUN, code=4)
+            full = project.run(*RUN, code=4)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     kept = lines(file.read_bytes())
-    done = place.run(*RUN, "--resume")
+    done = project.run(*RUN, "--resume")
 
     assert "region.jsonl: File too large" in full.err
     assert "--resume" in full.err
     assert kept == lines(file.read_bytes())[: len(kept)]
-    promoted(place, done)
-    explored(place)
+    promoted(project, done)
+    explored(project)

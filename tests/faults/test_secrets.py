@@ -17,8 +17,7 @@ import tomli_w
 from gatekeeper.core.subject import Address, hide_keys
 from gatekeeper.core.system import inputs
 from tests.builders.deployment import Deployed
-from tests.builders.place import Done, Place, canary_lines
-from tests.e2e.conftest import place as place_in
+from tests.builders.project_folder import Done, ProjectFolder, canary_lines, project_folder
 
 PASSWORD, QUERY, COLLECTOR, SHORT, OLD = "pw-8Xk2Qz71", "query-3Jv9Lm55", "otlp-6Tn4Rb80", "k7Qx2Zp", "old-1Fd8Wc36"
 BASIC = base64.b64encode(f"user:{PASSWORD}".encode()).decode()
@@ -103,7 +102,7 @@ def model(folder: Path, name: str) -> None:
     (folder / name / "model.safetensors").write_bytes(weights)
 
 
-def write_slo(place: Place, drafting: Echo, plain: Echo, **subject: Any) -> None:
+def write_slo(project: ProjectFolder, drafting: Echo, plain: Echo, **subject: Any) -> None:
     slo = {
         "schema": 1,
         "name": "keyed",
@@ -122,24 +121,24 @@ def write_slo(place: Place, drafting: Echo, plain: Echo, **subject: Any) -> None
         "objective": [{"metric": "error_rate", "at_most": 1, "why": "it may fail"}],
     }
     text = f'# the old one: url = "http://user:{OLD}@127.0.0.1:1/v1"\n' + tomli_w.dumps(slo)
-    (place.path / "slo.toml").write_text(text)
+    (project.path / "slo.toml").write_text(text)
 
 
 @pytest.fixture(scope="module")
-def certified(tmp_path_factory: pytest.TempPathFactory, servers: tuple[Echo, Echo]) -> tuple[Place, Done]:
+def certified(tmp_path_factory: pytest.TempPathFactory, servers: tuple[Echo, Echo]) -> tuple[ProjectFolder, Done]:
     """A run of two real servers whose addresses hold keys, and what certify printed."""
     folder = tmp_path_factory.mktemp("keyed")
-    made: Place = place_in.__wrapped__(folder)  # type: ignore[attr-defined]
+    made = project_folder(folder)
     environment = {**made.environment, "GATEKEEPER_HOST_LOCK": str(folder / "lock")}
-    place = Place(made.path, environment)
+    project = ProjectFolder(made.path, environment)
     for name in ("big", "small"):
-        model(place.path, name)
-    (place.path / "easy.jsonl").write_text(canary_lines("easy", 6))
-    write_slo(place, *servers)
-    done = place.run("certify", "slo.toml", "--out", "runs/run-1")
+        model(project.path, name)
+    (project.path / "easy.jsonl").write_text(canary_lines("easy", 6))
+    write_slo(project, *servers)
+    done = project.run("certify", "slo.toml", "--out", "runs/run-1")
     for server in servers:
         server.refused_then = server.refused
-    return place, done
+    return project, done
 
 
 def leaks(folder: Path, *shown: str) -> list[str]:
@@ -151,7 +150,7 @@ def leaks(folder: Path, *shown: str) -> list[str]:
     return found
 
 
-def test_the_servers_get_their_keys(certified: tuple[Place, Done], servers: tuple[Echo, Echo]) -> None:
+def test_the_servers_get_their_keys(certified: tuple[ProjectFolder, Done], servers: tuple[Echo, Echo]) -> None:
     """
     User and password go into the header, a query stays in the path: every request was served.
     """
@@ -159,15 +158,15 @@ def test_the_servers_get_their_keys(certified: tuple[Place, Done], servers: tupl
     assert [0, 0] == [server.refused_then for server in servers], certified[1]
 
 
-def test_a_run_stores_and_prints_no_key(certified: tuple[Place, Done]) -> None:
+def test_a_run_stores_and_prints_no_key(certified: tuple[ProjectFolder, Done]) -> None:
     """
     Manifest, stored SLO, records, page, events and terminal hold the address without its key, though both servers echo
     what they get in texts, versions, names, errors and headers.
     """
-    place, done = certified
-    run = place.path / "runs" / "run-1"
+    project, done = certified
+    run = project.path / "runs" / "run-1"
 
-    assert [] == leaks(place.path, done.out, done.err)
+    assert [] == leaks(project.path, done.out, done.err)
     versions = json.loads((run / "manifest.json").read_text())["versions"]
     assert re.fullmatch(r"http://hidden-[0-9a-f]{8}@127\.0\.0\.1:\d+/v1", versions["url"])
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/v1\?api_key=hidden-[0-9a-f]{8}", versions["plain_url"])
@@ -188,15 +187,15 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words[::3]))
-def test_no_command_prints_a_key(certified: tuple[Place, Done], words: tuple[str, ...]) -> None:
+def test_no_command_prints_a_key(certified: tuple[ProjectFolder, Done], words: tuple[str, ...]) -> None:
     """
     What reads the run or its SLO file knows the address without its key.
     """
-    place, first = certified
+    project, first = certified
 
     done = certified[0].run(*words)
 
-    assert [] == leaks(place.path, done.out, done.err)
+    assert [] == leaks(project.path, done.out, done.err)
     assert 4 != done.code
     if words[0] == "certify":  # the stored SLO is the one that is given, though its key is hidden
         assert first.code == done.code
@@ -204,17 +203,17 @@ def test_no_command_prints_a_key(certified: tuple[Place, Done], words: tuple[str
         assert (2, True) == (done.code, "telemetry.endpoint = http://hidden-" in done.err)
 
 
-def test_another_key_is_another_slo(certified: tuple[Place, Done], servers: tuple[Echo, Echo]) -> None:
+def test_another_key_is_another_slo(certified: tuple[ProjectFolder, Done], servers: tuple[Echo, Echo]) -> None:
     """
     The digest that is left tells two keys apart, for admit and for --resume.
     """
-    place = Place(certified[0].path, certified[0].environment)
-    write_slo(place, *servers, plain_url=f"http://{servers[1].host}/v1?api_key=query-other-0001")
+    project = ProjectFolder(certified[0].path, certified[0].environment)
+    write_slo(project, *servers, plain_url=f"http://{servers[1].host}/v1?api_key=query-other-0001")
     try:
-        admitted = place.run("admit", "slo.toml", "--run", "runs/run-1", "--json")
-        resumed = place.run("certify", "slo.toml", "--out", "runs/run-1", "--resume")
+        admitted = project.run("admit", "slo.toml", "--run", "runs/run-1", "--json")
+        resumed = project.run("certify", "slo.toml", "--out", "runs/run-1", "--resume")
     finally:
-        write_slo(place, *servers)
+        write_slo(project, *servers)
 
     assert ("other_slo", "the run's SLO differs in: subject") == tuple(
         admitted.document[key] for key in ("reason", "because")
@@ -222,38 +221,40 @@ def test_another_key_is_another_slo(certified: tuple[Place, Done], servers: tupl
     assert (2, True) == (resumed.code, "differs in: subject" in resumed.err)
 
 
-def test_a_refused_key_is_not_printed(certified: tuple[Place, Done], servers: tuple[Echo, Echo]) -> None:
+def test_a_refused_key_is_not_printed(certified: tuple[ProjectFolder, Done], servers: tuple[Echo, Echo]) -> None:
     """
     A server that quotes the wrong key in its refusal does not get it into the error.
     """
-    place = certified[0]
-    write_slo(place, *servers, url=f"http://user:{SHORT}@{servers[0].host}/v1")
+    project = certified[0]
+    write_slo(project, *servers, url=f"http://user:{SHORT}@{servers[0].host}/v1")
     try:
-        done = place.run("sweep", "slo.toml", "--out", "refused", code=0)
+        done = project.run("sweep", "slo.toml", "--out", "refused", code=0)
     finally:
-        write_slo(place, *servers)
+        write_slo(project, *servers)
 
-    assert "wrong key: " in "".join(path.read_text() for path in (place.path / "refused").glob("*.jsonl"))
-    assert [] == leaks(place.path, done.out, done.err)
+    assert "wrong key: " in "".join(path.read_text() for path in (project.path / "refused").glob("*.jsonl"))
+    assert [] == leaks(project.path, done.out, done.err)
 
 
-def test_a_short_key_of_the_environment_is_masked(certified: tuple[Place, Done], servers: tuple[Echo, Echo]) -> None:
+def test_a_short_key_of_the_environment_is_masked(
+    certified: tuple[ProjectFolder, Done], servers: tuple[Echo, Echo]
+) -> None:
     """
     A key of seven letters from api_key_env is echoed in errors and answers, and masked there.
     """
-    place = certified[0]
+    project = certified[0]
     with Echo(SHORT) as server:
-        write_slo(place, server, server, url=f"http://{server.host}/v1", api_key_env="SHORT_KEY")
-        keyed = Place(place.path, {**place.environment, "SHORT_KEY": SHORT})
+        write_slo(project, server, server, url=f"http://{server.host}/v1", api_key_env="SHORT_KEY")
+        keyed = ProjectFolder(project.path, {**project.environment, "SHORT_KEY": SHORT})
         try:
             done = keyed.run("sweep", "slo.toml", "--out", "short", code=0)
         finally:
-            write_slo(place, *servers)
+            write_slo(project, *servers)
 
-    assert [] == leaks(place.path, done.out, done.err)
+    assert [] == leaks(project.path, done.out, done.err)
 
 
-def test_a_stored_slo_has_no_key_to_run_with(certified: tuple[Place, Done]) -> None:
+def test_a_stored_slo_has_no_key_to_run_with(certified: tuple[ProjectFolder, Done]) -> None:
     """
     The copy in a run directory cannot be certified: the error says which key is missing.
     """
@@ -265,7 +266,7 @@ def test_a_stored_slo_has_no_key_to_run_with(certified: tuple[Place, Done]) -> N
 
 
 def test_the_slo_of_a_run_is_found_by_its_stored_text(
-    certified: tuple[Place, Done], monkeypatch: pytest.MonkeyPatch
+    certified: tuple[ProjectFolder, Done], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     A person's file with the key is the one of the run, whose copy has none: annotations and paths name it.
@@ -284,12 +285,12 @@ def test_a_watch_stores_and_prints_no_key(tmp_path: Path, servers: tuple[Echo, E
     served = servers[0].served
     Deployed.served(tmp_path, f"http://{servers[0].host}")
     words = ("watch", "policy.toml", "--run", "run", "--slo", "slo.toml", "--once", "--no-host")
-    made: Place = place_in.__wrapped__(tmp_path)  # type: ignore[attr-defined]
-    place = Place(tmp_path, made.environment)
+    made = project_folder(tmp_path)
+    project = ProjectFolder(tmp_path, made.environment)
 
-    done = place.run(*words, "--json", "--url", f"http://user:{PASSWORD}@{servers[0].host}/v1")
-    wrong = place.run(*words, "--url", f"http://user:{SHORT}@{servers[0].host}/v1")
-    misspelt = place.run(*words, "--url", f"user:{PASSWORD}@{servers[0].host}")
+    done = project.run(*words, "--json", "--url", f"http://user:{PASSWORD}@{servers[0].host}/v1")
+    wrong = project.run(*words, "--url", f"http://user:{SHORT}@{servers[0].host}/v1")
+    misspelt = project.run(*words, "--url", f"user:{PASSWORD}@{servers[0].host}")
 
     assert (True, 2) == (servers[0].served > served, misspelt.code)
     assert "http://hidden-" in json.loads(done.out.splitlines()[0])["url"]
@@ -297,25 +298,25 @@ def test_a_watch_stores_and_prints_no_key(tmp_path: Path, servers: tuple[Echo, E
 
 
 @pytest.mark.parametrize("key", ["args", "why"])
-def test_a_key_elsewhere_in_the_slo_is_refused(certified: tuple[Place, Done], key: str, servers: Any) -> None:
+def test_a_key_elsewhere_in_the_slo_is_refused(certified: tuple[ProjectFolder, Done], key: str, servers: Any) -> None:
     """
     An address with a key in another place would be recorded: code 2 before anything is written.
     """
-    place = certified[0]
+    project = certified[0]
     if key == "args":
-        write_slo(place, *servers, args=["--proxy", f"http://user:{OLD}@127.0.0.1:1"])
+        write_slo(project, *servers, args=["--proxy", f"http://user:{OLD}@127.0.0.1:1"])
     else:
-        path = place.path / "slo.toml"
+        path = project.path / "slo.toml"
         path.write_text(path.read_text().replace("it may fail", f"see https://wiki/?token={OLD}"))
     try:
-        done = place.run("certify", "slo.toml", "--out", "elsewhere")
+        done = project.run("certify", "slo.toml", "--out", "elsewhere")
     finally:
-        write_slo(place, *servers)
+        write_slo(project, *servers)
 
     assert (2, True, False) == (
         done.code,
         "a key stands in an address" in done.err,
-        (place.path / "elsewhere").exists(),
+        (project.path / "elsewhere").exists(),
     )
     assert OLD not in done.err
 

@@ -25,11 +25,11 @@ from tests.backends.fake_server import HEAD, Act, FakeServer, Forever, Script
 from tests.backends.http.test_response import chunk
 from tests.backends.test_dialects import opened
 from tests.builders.descriptors import few_descriptors
-from tests.builders.place import Place, canary_lines
+from tests.builders.project_folder import ProjectFolder, canary_lines
 from tests.builders.servers import PROTOCOLS, Pieces, Protocol, RecordedServer
-from tests.e2e.conftest import place, scripted
+from tests.e2e.conftest import project, scripted
 
-__all__ = ["place", "scripted"]
+__all__ = ["project", "scripted"]
 
 PLAIN, FAST = setting(draft=None), setting(draft="small")
 QUICK = {"timeout": "0.3 s", "deadline": "0.3 s", "start_timeout": "0.3 s"}
@@ -53,11 +53,13 @@ def drip() -> Pieces:
         time.sleep(0.02)
 
 
-def attached(place: Place, fast: str, plain: str, *, subject: Mapping[str, Any] = {}, **changes: Any) -> Place:
+def attached(
+    project: ProjectFolder, fast: str, plain: str, *, subject: Mapping[str, Any] = {}, **changes: Any
+) -> ProjectFolder:
     """Write an SLO for two running servers, with six canaries and a soak of half a second."""
     where = {"backend": "openai", "target": str(MODELS["little-target"]), "drafts": [str(MODELS["little-draft"])]}
-    (place.path / "easy.jsonl").write_text(canary_lines("easy", 6))
-    place.write_slo(
+    (project.path / "easy.jsonl").write_text(canary_lines("easy", 6))
+    project.write_slo(
         {
             "schema": 1,
             "name": "attached",
@@ -69,21 +71,21 @@ def attached(place: Place, fast: str, plain: str, *, subject: Mapping[str, Any] 
             **changes,
         }
     )
-    return place
+    return project
 
 
-def answers(place: Place, names: str = "baseline.jsonl") -> list[dict[str, Any]]:
+def answers(project: ProjectFolder, names: str = "baseline.jsonl") -> list[dict[str, Any]]:
     """Return the answers in some of the run's record files, in order."""
-    lines = [line for path in (place.path / "run").glob(names) for line in path.read_text().splitlines()]
+    lines = [line for path in (project.path / "run").glob(names) for line in path.read_text().splitlines()]
     return [answer for line in lines if (answer := json.loads(line).get("answer")) is not None]
 
 
-def faults(place: Place) -> list[str]:
+def faults(project: ProjectFolder) -> list[str]:
     """Return the faults in all records of the run."""
-    return [one["fault"] for one in answers(place, "*.jsonl") if one.get("fault") is not None]
+    return [one["fault"] for one in answers(project, "*.jsonl") if one.get("fault") is not None]
 
 
-def test_a_server_that_begins_to_drip_is_a_result(place: Place) -> None:
+def test_a_server_that_begins_to_drip_is_a_result(project: ProjectFolder) -> None:
     """
     A server whose answers never end, a token now and then, is a broken objective with its faults recorded, after a
     few deadlines.
@@ -92,10 +94,10 @@ def test_a_server_that_begins_to_drip_is_a_result(place: Place) -> None:
         RecordedServer(turning(drip, after=4), drafting=True) as fast,
         RecordedServer(PROTOCOLS["openai"], drafting=False) as plain,
     ):
-        done = attached(place, fast.url, plain.url).run("certify", "slo.toml", "--out", "run", "--quiet")
+        done = attached(project, fast.url, plain.url).run("certify", "slo.toml", "--out", "run", "--quiet")
 
     assert done.code in {ExitCode.OBJECTIVE_FAILED, ExitCode.UNPROVEN}, done.err
-    assert "timeout: the answer was not complete after 0.3 s" in faults(place)
+    assert "timeout: the answer was not complete after 0.3 s" in faults(project)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +110,7 @@ def test_a_server_that_begins_to_drip_is_a_result(place: Place) -> None:
     ],
 )
 def test_a_server_that_never_answered_is_unproven(
-    place: Place, script: Script, monkeypatch: pytest.MonkeyPatch
+    project: ProjectFolder, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     A server that runs and never completes its first answer ends in 3, not in 2: the SLO file is right.
@@ -116,7 +118,7 @@ def test_a_server_that_never_answered_is_unproven(
     monkeypatch.setattr(control, "LIMIT_S", 0.1)
     with FakeServer(script) as server:
         url = server.url.removesuffix("/v1/chat/completions")
-        slow = attached(place, url, url)
+        slow = attached(project, url, url)
         done = slow.run("certify", "slo.toml", "--out", "run")
 
     assert ExitCode.UNPROVEN == done.code
@@ -166,7 +168,7 @@ def test_a_server_is_measured_whose_health_never_comes(monkeypatch: pytest.Monke
 # The time of a run
 
 
-def test_a_run_ends_after_its_max_duration_and_continues(place: Place) -> None:
+def test_a_run_ends_after_its_max_duration_and_continues(project: ProjectFolder) -> None:
     """
     Where a server drips, the command ends when the run's time is over, long before the answer's own deadline: code 3,
     no answer that we cut off is recorded, and --resume goes on with those that are.
@@ -176,11 +178,11 @@ def test_a_run_ends_after_its_max_duration_and_continues(place: Place) -> None:
         RecordedServer(turning(drip, after=5, until=6), drafting=True) as fast,
         RecordedServer(PROTOCOLS["openai"], drafting=False) as plain,
     ):
-        here = attached(place, fast.url, plain.url, subject=slow, max_duration="3 s")
+        here = attached(project, fast.url, plain.url, subject=slow, max_duration="3 s")
         begun = time.monotonic()
         first = here.run("certify", "slo.toml", "--out", "run")
         took_s = time.monotonic() - begun
-        kept = answers(place)
+        kept = answers(project)
         second = here.run("certify", "slo.toml", "--out", "run", "--resume")
 
     assert ExitCode.UNPROVEN == first.code, first.err
@@ -188,10 +190,10 @@ def test_a_run_ends_after_its_max_duration_and_continues(place: Place) -> None:
     assert "--resume" in first.err
     assert took_s < 50
     assert kept
-    assert kept == answers(place)[: len(kept)]
+    assert kept == answers(project)[: len(kept)]
     assert "max_duration" not in second.err
-    assert [] == faults(place)
-    assert (place.path / "run" / "verdict.json").is_file()
+    assert [] == faults(project)
+    assert (project.path / "run" / "verdict.json").is_file()
 
 
 # Our own limits
@@ -213,13 +215,13 @@ def elsewhere() -> Iterator[str]:
         process.kill()
 
 
-def test_too_few_descriptors_end_a_run_that_can_be_resumed(place: Place, elsewhere: str) -> None:
+def test_too_few_descriptors_end_a_run_that_can_be_resumed(project: ProjectFolder, elsewhere: str) -> None:
     """
     32 streams with descriptors for a few: code 4 with what to raise, no fault of the server, and with a higher limit
     --resume keeps what was measured and reaches a verdict.
     """
     many = attached(
-        place,
+        project,
         elsewhere,
         elsewhere,
         subject={"timeout": "20 s", "deadline": "20 s", "start_timeout": "20 s"},
@@ -227,8 +229,8 @@ def test_too_few_descriptors_end_a_run_that_can_be_resumed(place: Place, elsewhe
     )
     with few_descriptors(24):
         short = many.run("certify", "slo.toml", "--out", "run")
-    kept = answers(place)
-    wrong = faults(place)
+    kept = answers(project)
+    wrong = faults(project)
     resumed = many.run("certify", "slo.toml", "--out", "run", "--resume")
 
     assert ExitCode.INTERNAL_ERROR == short.code, short.err
@@ -236,7 +238,7 @@ def test_too_few_descriptors_end_a_run_that_can_be_resumed(place: Place, elsewhe
     assert "ulimit -n" in short.err
     assert "bug" not in short.err
     assert [] == wrong
-    assert kept == answers(place)[: len(kept)]
+    assert kept == answers(project)[: len(kept)]
     assert resumed.code in {ExitCode.OK, ExitCode.OBJECTIVE_FAILED, ExitCode.UNPROVEN}, resumed.err
 
 

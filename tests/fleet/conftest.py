@@ -15,12 +15,12 @@ import tomli_w
 
 from gatekeeper.run.remote.environment import build_wheel
 from tests.builders.network_namespace import NetworkNamespace
-from tests.builders.place import BRAKE, Place
+from tests.builders.project_folder import BRAKE, ProjectFolder
 from tests.builders.ssh_server import Server, python_with
-from tests.e2e.conftest import ended, place, scripted, until
+from tests.e2e.conftest import ended, project, scripted, until
 from tests.run.remote.conftest import SMALL, need_sshd
 
-__all__ = ["ended", "place", "scripted", "until"]
+__all__ = ["ended", "project", "scripted", "until"]
 
 NAMES = "abcd"
 SOAK = "run/soak-1.jsonl"
@@ -88,12 +88,12 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 class Fleet:
     """This machine with SLO files in a folder, and its hosts."""
 
-    place: Place
+    project: ProjectFolder
     hosts: Hosts
     servers: Mapping[str, Server]
 
     def answer(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.place.path / "runs/fleet/fleet.json").read_text())
+        found: dict[str, Any] = json.loads((self.project.path / "runs/fleet/fleet.json").read_text())
         return found
 
     def jobs(self, host: str) -> list[Path]:
@@ -110,7 +110,7 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, hosts: Hosts, scripted: Callable[..., Place]) -> Iterator[Callable[..., Fleet]]:
+def fleet(tmp_path: Path, hosts: Hosts, scripted: Callable[..., ProjectFolder]) -> Iterator[Callable[..., Fleet]]:
     """Write SLO files `one.toml`, `two.toml`, … and a hosts file of the first *count* hosts, clean afterwards."""
 
     def make(
@@ -120,13 +120,13 @@ def fleet(tmp_path: Path, hosts: Hosts, scripted: Callable[..., Place]) -> Itera
         hosts.release()
         (tmp_path / "ssh_config").write_text("\n".join(one.config.read_text() for one in servers.values()))
         for name, change in slos.items():
-            place = scripted(truth, **{**SMALL, **changes, "name": name, **change})
-            (place.path / "slo.toml").rename(place.path / f"{name}.toml")
-        (place.path / "soak").mkdir(exist_ok=True)
+            project = scripted(truth, **{**SMALL, **changes, "name": name, **change})
+            (project.path / "slo.toml").rename(project.path / f"{name}.toml")
+        (project.path / "soak").mkdir(exist_ok=True)
         table = {"host": {name: {"environment": str(hosts.environment)} for name in servers}}
-        (place.path / "soak/hosts.toml").write_text(tomli_w.dumps(table))
-        environment = {**place.environment, "GATEKEEPER_SSH": f"ssh -F {tmp_path / 'ssh_config'}"}
-        return Fleet(Place(place.path, environment), hosts, servers)
+        (project.path / "soak/hosts.toml").write_text(tomli_w.dumps(table))
+        environment = {**project.environment, "GATEKEEPER_SSH": f"ssh -F {tmp_path / 'ssh_config'}"}
+        return Fleet(ProjectFolder(project.path, environment), hosts, servers)
 
     yield make
     hosts.clean()

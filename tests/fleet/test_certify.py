@@ -31,7 +31,7 @@ def test_trouble_on_one_host_is_not_that_of_another(fleet: Make, until: Until, e
     (made.servers["d"].root / "authorized").write_text("")
     made.hosts.hold()
 
-    process = made.place.start("fleet", "certify", "never.toml", "one.toml", "--retries", "0", "--patience", "3 s")
+    process = made.project.start("fleet", "certify", "never.toml", "one.toml", "--retries", "0", "--patience", "3 s")
     until(lambda: made.soaking("a", "b", "c"))
     made.servers["c"].close()
     assert made.servers["b"].cut()
@@ -56,15 +56,15 @@ def test_trouble_on_one_host_is_not_that_of_another(fleet: Make, until: Until, e
 
 
 def _the_answer_is_a_gate_and_a_policy(made: Fleet) -> None:
-    report = made.place.run("fleet", "report", code=1)
-    refused = made.place.run("fleet", "policy", "one", code=3)
-    policy = tomllib.loads(made.place.run("fleet", "policy", "one", "--only", "a", "--only", "b", code=0).out)
+    report = made.project.run("fleet", "report", code=1)
+    refused = made.project.run("fleet", "policy", "one", code=3)
+    policy = tomllib.loads(made.project.run("fleet", "policy", "one", "--only", "a", "--only", "b", code=0).out)
     # A simulated run is of its own time: the gate finds each host's run, unchanged and expired.
-    admitted = made.place.run("admit", "one.toml", "--fleet", "runs/fleet", "--grade", "demo", code=3)
+    admitted = made.project.run("admit", "one.toml", "--fleet", "runs/fleet", "--grade", "demo", code=3)
 
     assert "8 runs: 2 failed, 4 no verdict, 2 promoted (exit code 1)" in report.out
-    assert "2 promoted" in (made.place.path / "runs/fleet/fleet.md").read_text()
-    assert "2 promoted" in (made.place.path / "runs/fleet/fleet.html").read_text()
+    assert "2 promoted" in (made.project.path / "runs/fleet/fleet.md").read_text()
+    assert "2 promoted" in (made.project.path / "runs/fleet/fleet.html").read_text()
     contrasts = {one["slo"]: one["workloads"]["easy"]["says"] for one in made.answer()["alike"]}
     assert "no difference shown" == contrasts["one"]
     assert "one@c, one@d" in refused.err
@@ -86,9 +86,9 @@ def test_a_plan_says_what_fits_and_what_each_host_needs(fleet: Make) -> None:
     made.servers["b"].stop()
     slos = ("one.toml", "other.toml", "absent.toml")
 
-    plan = made.place.run("fleet", "plan", *slos, "--assume", "./nowhere/draft=1 GB", "--json", code=0).document
-    text = made.place.run("fleet", "plan", *slos, code=0).out
-    matrix = json.loads(made.place.run("fleet", "matrix", *slos, "--only", "a", code=0).out)
+    plan = made.project.run("fleet", "plan", *slos, "--assume", "./nowhere/draft=1 GB", "--json", code=0).document
+    text = made.project.run("fleet", "plan", *slos, code=0).out
+    matrix = json.loads(made.project.run("fleet", "matrix", *slos, "--only", "a", code=0).out)
 
     cells = {f"{one['slo']}@{one['host']}": one for one in plan["cells"]}
     missing = {"some/Little-2B-4bit": 1_125_000_000, "./nowhere/draft": 1_000_000_000}
@@ -108,7 +108,7 @@ def test_a_host_whose_models_are_missing_is_named_at_once(fleet: Make) -> None:
     """
     made = fleet(1, {"absent": ABSENT})
 
-    made.place.run("fleet", "certify", "absent.toml", code=3)
+    made.project.run("fleet", "certify", "absent.toml", code=3)
 
     (cell,) = made.answer()["cells"]
     assert "model some/Little-2B-4bit: not on the remote host" in cell["error"]
@@ -124,19 +124,19 @@ def test_whatever_is_killed_the_runs_continue(fleet: Make, until: Until, ended: 
     """
     made = fleet(2, {"one": {}})
     made.hosts.hold()
-    first = made.place.start("fleet", "certify", "one.toml")
+    first = made.project.start("fleet", "certify", "one.toml")
     until(lambda: made.soaking("a", "b"))
 
     _kill_worker(first)
     _attached(first, 2)
     first.send_signal(signal.SIGKILL)
     first.wait(30)
-    second = made.place.start("fleet", "certify", "one.toml")
+    second = made.project.start("fleet", "certify", "one.toml")
     _attached(second, 2)
     second.send_signal(signal.SIGINT)
     done = ended(second)
-    listed = [made.place.run("remote", "list", "--on", host, "--json").document["runs"] for host in made.servers]
-    cancelled = made.place.run("fleet", "cancel", code=0)
+    listed = [made.project.run("remote", "list", "--on", host, "--json").document["runs"] for host in made.servers]
+    cancelled = made.project.run("fleet", "cancel", code=0)
 
     assert 130 == done.code
     assert "gatekeeper fleet cancel stops them" in done.err
@@ -169,9 +169,9 @@ def test_a_fleet_is_compared_with_the_one_before(fleet: Make) -> None:
     compared = objective("acceptance_rate", at_least=0.97, against="certified")
     made = fleet(2, {"one": {"objective": [objective("throughput_ratio", at_least=1.05), compared]}})
 
-    made.place.run("fleet", "certify", "one.toml", code=2)
-    made.place.run("fleet", "certify", "one.toml", "--baseline", "none", code=0)
-    made.place.run("fleet", "certify", "one.toml", code=0)
+    made.project.run("fleet", "certify", "one.toml", code=2)
+    made.project.run("fleet", "certify", "one.toml", "--baseline", "none", code=0)
+    made.project.run("fleet", "certify", "one.toml", code=0)
 
     for host in "ab":
         frozen = [json.loads((job / "run/manifest.json").read_text())["certified"]["run"] for job in made.jobs(host)]

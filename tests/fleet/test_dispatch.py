@@ -20,7 +20,7 @@ from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.fleet import dispatch
 from gatekeeper.fleet.cells import Cell, taken
 from gatekeeper.fleet.task import Done, Task
-from tests.builders.place import ROOT
+from tests.builders.project_folder import ROOT
 
 CLUSTER = """
 import sys

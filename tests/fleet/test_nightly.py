@@ -64,19 +64,19 @@ def test_two_real_nights(fleet: Callable[..., Fleet]) -> None:
     Two nights with --keep 1: each prints one line with the fleet's outcome, and each host keeps one run.
     """
     made = fleet(2, {"one": {}})
-    program = made.place.path / "gatekeeper"
-    program.write_text(f'#!/bin/sh\nexec {" ".join(made.place.argv())} "$@"\n')
+    program = made.project.path / "gatekeeper"
+    program.write_text(f'#!/bin/sh\nexec {" ".join(made.project.argv())} "$@"\n')
     program.chmod(0o755)
-    environment = {**made.place.environment, "GATEKEEPER": str(program)}
+    environment = {**made.project.environment, "GATEKEEPER": str(program)}
 
     words = ("--fleet", "--runs", "nights", "--keep", "1", "one.toml")
-    first = night(made.place.path, environment, *words)
-    second = night(made.place.path, environment, *words)
+    first = night(made.project.path, environment, *words)
+    second = night(made.project.path, environment, *words)
 
     for one in (first, second):
         assert 0 == one.returncode, one.stdout + one.stderr
         assert one.stdout.startswith("fleet: 2 runs: 2 promoted (exit code 0); on the hosts of")
         assert 1 == one.stdout.count("\n")
-    assert second.stdout == (made.place.path / "nights/last.txt").read_text()
-    assert 1 == len(list((made.place.path / "nights/fleet").glob("fleet-*.json")))
+    assert second.stdout == (made.project.path / "nights/last.txt").read_text()
+    assert 1 == len(list((made.project.path / "nights/fleet").glob("fleet-*.json")))
     assert [1, 1] == [len(made.jobs(host)) for host in made.servers]

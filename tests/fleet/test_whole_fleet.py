@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from tests.builders.place import ROOT
+from tests.builders.project_folder import ROOT
 from tests.fleet.conftest import Fleet, overlap
 from tests.fleet.test_dispatch import cluster_of
 from tests.run.remote.conftest import Ended, Until
@@ -27,11 +27,11 @@ def test_three_slos_are_certified_on_four_hosts(fleet: Make, until: Until, ended
     made = fleet(4, {name: {} for name in SLOS})
     files = [f"{name}.toml" for name in SLOS]
     made.hosts.hold()
-    killed = made.place.start("fleet", "certify", *files, "-q")
+    killed = made.project.start("fleet", "certify", *files, "-q")
     until(lambda: made.soaking(*"abcd"))
     killed.send_signal(signal.SIGKILL)
     killed.wait(30)
-    process = made.place.start("fleet", "certify", *files, "--json", "-q")
+    process = made.project.start("fleet", "certify", *files, "--json", "-q")
     if cable := made.hosts.namespaces.get("b"):
         cable.pull_cable()
     made.hosts.release()
@@ -58,20 +58,20 @@ def test_a_cluster_of_ones_own_dispatches(fleet: Make, tmp_path: Path, until: Un
     made.hosts.hold()
     with pytest.MonkeyPatch.context() as patch:
         for name in ("GATEKEEPER_SSH", "XDG_CACHE_HOME"):
-            patch.setenv(name, made.place.environment[name])
+            patch.setenv(name, made.project.environment[name])
         with cluster_of(tmp_path, 2) as address:
             words = ("fleet", "certify", "one.toml", "--scheduler", address)
-            killed = made.place.start(*words, "-q")
+            killed = made.project.start(*words, "-q")
             until(lambda: made.soaking("a", "b"))
             killed.send_signal(signal.SIGKILL)
             killed.wait(30)
-            process = made.place.start(*words, "--json", "-q")
+            process = made.project.start(*words, "--json", "-q")
             made.hosts.release()
             done = ended(process)
 
     assert 0 == done.code, done.err + done.out
     assert [1, 1] == [len(made.jobs(host)) for host in made.servers]
-    assert not list((made.place.path / "runs/fleet").glob(".fleet-mark-*"))
+    assert not list((made.project.path / "runs/fleet").glob(".fleet-mark-*"))
 
 
 @pytest.mark.timeout(1800)
@@ -82,13 +82,13 @@ def test_the_quickstart_on_two_hosts(fleet: Make) -> None:
     policy or a reason for each workload.
     """
     made = fleet(2, {"one": {}})
-    shutil.copytree(ROOT / "slos", made.place.path / "slos")
-    table = tomllib.loads((made.place.path / "soak/hosts.toml").read_text())
+    shutil.copytree(ROOT / "slos", made.project.path / "slos")
+    table = tomllib.loads((made.project.path / "soak/hosts.toml").read_text())
     for host in table["host"].values():
         host["models"] = {f"../models/{path.name}": str(path) for path in (ROOT / "models").glob("little-*")}
-    (made.place.path / "soak/hosts.toml").write_text(tomli_w.dumps(table))
+    (made.project.path / "soak/hosts.toml").write_text(tomli_w.dumps(table))
 
-    done = made.place.run("fleet", "certify", "slos/quickstart.toml", "--json", "-q")
+    done = made.project.run("fleet", "certify", "slos/quickstart.toml", "--json", "-q")
 
     for cell in done.document["cells"]:
         assert cell["outcome"], cell["error"]

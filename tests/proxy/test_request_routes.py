@@ -15,7 +15,7 @@ from gatekeeper.proxy.live_evidence import LiveEvidence
 from gatekeeper.proxy.live_request import LiveRequest, read
 from gatekeeper.proxy.request_routes import ConcurrencyLimit, RequestRoutes
 from tests.builders.live_server import CHAT, live_policy, published
-from tests.builders.place import ROOT
+from tests.builders.project_folder import ROOT
 
 SECOND = 1_000_000_000
 ASKED = LiveRequest(CHAT)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders.place import Place
-from tests.e2e.conftest import place as place_in
+from tests.builders.project_folder import ProjectFolder, project_folder
 from tests.e2e.test_worker_run import EXAMPLE, echoing
 
 PACKAGE = "echo_worker"
@@ -74,13 +73,13 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def worker(tmp_path: Path, cache: Path, wheels: Path) -> Place:
+def worker(tmp_path: Path, cache: Path, wheels: Path) -> ProjectFolder:
     """A folder with an SLO of the packaged worker, and `pip` restricted to the local wheels."""
-    place: Place = place_in.__wrapped__(tmp_path)  # type: ignore[attr-defined]
+    project = project_folder(tmp_path)
     pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "UV_NO_INDEX": "1", "UV_FIND_LINKS": str(wheels)}
-    place = Place(place.path, {**place.environment, **pip, "XDG_CACHE_HOME": str(cache)})
-    echoing(place, command=["python", "-m", PACKAGE, "{target}", "{draft}"])
-    slo = tomllib.loads((place.path / "slo.toml").read_text())
+    project = ProjectFolder(project.path, {**project.environment, **pip, "XDG_CACHE_HOME": str(cache)})
+    echoing(project, command=["python", "-m", PACKAGE, "{target}", "{draft}"])
+    slo = tomllib.loads((project.path / "slo.toml").read_text())
     slo["sweep"]["default"] = {"num_draft_tokens": 4}
-    place.write_slo(slo)
-    return place
+    project.write_slo(slo)
+    return project

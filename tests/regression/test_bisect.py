@@ -5,13 +5,13 @@ import shlex
 from pathlib import Path
 
 from gatekeeper.regression import package_environments as environments
-from tests.builders.place import Place
+from tests.builders.project_folder import ProjectFolder
 
 SEARCH = ("bisect", "slo.toml", "--package", "echo-worker", "--metric", "acceptance_rate", "--quiet", "--json")
 ENDS = ("--good", "1.0", "--bad", "1.4")
 
 
-def test_it_finds_the_first_bad_version_and_skips_one_that_does_not_start(worker: Place) -> None:
+def test_it_finds_the_first_bad_version_and_skips_one_that_does_not_start(worker: ProjectFolder) -> None:
     """
     Versions come from the index; one that does not start is unclear, so the change is between 1.1 and 1.3 …
     """
@@ -25,7 +25,7 @@ def test_it_finds_the_first_bad_version_and_skips_one_that_does_not_start(worker
     assert found["environments"]["bytes"] > 0
 
 
-def test_the_change_is_named_with_both_intervals_and_the_command_repeats_it(worker: Place) -> None:
+def test_the_change_is_named_with_both_intervals_and_the_command_repeats_it(worker: ProjectFolder) -> None:
     """
     … and with 1.2 left out the first bad version is known; the printed command tests its two sides again.
     """
@@ -39,7 +39,7 @@ def test_the_change_is_named_with_both_intervals_and_the_command_repeats_it(work
     assert "echo-worker==1.3" == again["first_bad"]
 
 
-def test_packages_that_are_locked_together_are_one_step(worker: Place) -> None:
+def test_packages_that_are_locked_together_are_one_step(worker: ProjectFolder) -> None:
     """
     The worker stays and the package it drafts with changes: the step that brings it is the first bad one.
     """
@@ -51,7 +51,7 @@ def test_packages_that_are_locked_together_are_one_step(worker: Place) -> None:
     assert (steps[0], steps[1]) == (found["last_good"], found["first_bad"])
 
 
-def test_memory_is_a_symptom(worker: Place) -> None:
+def test_memory_is_a_symptom(worker: ProjectFolder) -> None:
     """
     The resident memory of the processes, as this machine shows it: the version that holds 300 MB more.
     """
@@ -64,7 +64,7 @@ def test_memory_is_a_symptom(worker: Place) -> None:
     assert large > small + 250e6
 
 
-def test_a_search_goes_on_where_it_was_interrupted(worker: Place) -> None:
+def test_a_search_goes_on_where_it_was_interrupted(worker: ProjectFolder) -> None:
     """
     With --resume tested versions are not tested again; another search in that folder is refused.
     """
@@ -83,7 +83,7 @@ def test_a_search_goes_on_where_it_was_interrupted(worker: Place) -> None:
     assert "holds another search" in other.err
 
 
-def test_ends_that_do_not_differ_are_said_and_nothing_is_searched(worker: Place) -> None:
+def test_ends_that_do_not_differ_are_said_and_nothing_is_searched(worker: ProjectFolder) -> None:
     """
     Two good ends have no change between them: exit code 3, and only the ends were tested. Without --output each search
     has a folder of its own, and --resume continues the latest.
@@ -100,7 +100,7 @@ def test_ends_that_do_not_differ_are_said_and_nothing_is_searched(worker: Place)
     assert ["runs/bisect-slo", "runs/bisect-slo-2"] == [found["run"], again["run"]]
 
 
-def test_a_version_that_cannot_be_installed_is_said_with_the_installers_words(worker: Place) -> None:
+def test_a_version_that_cannot_be_installed_is_said_with_the_installers_words(worker: ProjectFolder) -> None:
     """
     An end that the index lacks is exit code 2. One that does not install proves nothing: code 3, with the installer's
     reason and what to try; no half-made environment stays.
@@ -119,7 +119,7 @@ def test_a_version_that_cannot_be_installed_is_said_with_the_installers_words(wo
     assert all((one / environments.MADE).exists() for one in made)
 
 
-def test_an_end_that_answers_nothing_is_said(worker: Place) -> None:
+def test_an_end_that_answers_nothing_is_said(worker: ProjectFolder) -> None:
     """
     A bad version that does not even start ends the search with exit code 3, before anything between is tested.
     """

@@ -10,7 +10,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from gatekeeper.regression.mlx_requirements import completed
-from tests.builders.place import Place
+from tests.builders.project_folder import ProjectFolder
 from tests.regression.conftest import write_wheel, write_worker
 
 ENDS = ("bisect", "slo.toml", "--package", "mlx-lm", "--good", "0.31.2", "--bad", "0.32.1")
@@ -52,23 +52,23 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def place(worker: Place, index: str) -> Place:
+def project(worker: ProjectFolder, index: str) -> ProjectFolder:
     """The SLO of the packaged worker, now mlx-lm from the index alone."""
     other = {name: value for name, value in worker.environment.items() if not name.startswith(("PIP_", "UV_"))}
     urls = {"PIP_INDEX_URL": index, "UV_INDEX_URL": index, "PIP_CONFIG_FILE": "/dev/null", "NO_PROXY": "127.0.0.1"}
-    made = Place(worker.path, {**other, **urls, "PIP_FIND_LINKS": "", "UV_FIND_LINKS": ""})
+    made = ProjectFolder(worker.path, {**other, **urls, "PIP_FIND_LINKS": "", "UV_FIND_LINKS": ""})
     slo = (made.path / "slo.toml").read_text().replace("echo_worker", "mlx_lm")
     (made.path / "slo.toml").write_text(slo)
     return made
 
 
 @linux
-def test_releases_get_what_their_metadata_leave_out(place: Place) -> None:
+def test_releases_get_what_their_metadata_leave_out(project: ProjectFolder) -> None:
     """
     Each release gets the library of the CPU, and 0.31.2 an mlx that it can decode with, which is said. The release that
     asks for a GPU build cannot be installed: it is unclear, with the installer's reason and what to try.
     """
-    found = place.run(*ENDS, *ACCEPTANCE, code=3).document
+    found = project.run(*ENDS, *ACCEPTANCE, code=3).document
 
     answers = {step["name"].partition("==")[2]: step["answer"] for step in found["steps"]}
     assert {"0.31.2": "good", "0.32.0": "unclear", "0.32.1": "bad"} == answers
@@ -81,12 +81,12 @@ def test_releases_get_what_their_metadata_leave_out(place: Place) -> None:
 
 
 @linux
-def test_an_end_that_does_not_start_is_named_with_its_error(place: Place) -> None:
+def test_an_end_that_does_not_start_is_named_with_its_error(project: ProjectFolder) -> None:
     """
     With an mlx that the good version cannot decode with: which version, the line of its log that names the error, and
     what to try; neither a command nor a log is printed.
     """
-    done = place.run(*ENDS, "--with", "mlx[cpu]==0.32.4", *ACCEPTANCE[:2], *ACCEPTANCE[3:], code=3)
+    done = project.run(*ENDS, "--with", "mlx[cpu]==0.32.4", *ACCEPTANCE[:2], *ACCEPTANCE[3:], code=3)
 
     said = "not found: the good version mlx-lm==0.31.2 cannot be started: RuntimeError: There is no Stream(cpu, 0)\n"
     assert said in done.out
@@ -114,23 +114,23 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_no_release_could_show_is_refused_before_any_is_installed(case: str, place: Place) -> None:
+def test_what_no_release_could_show_is_refused_before_any_is_installed(case: str, project: ProjectFolder) -> None:
     """
     Exit code 2 at once, with what to do, and not minutes later.
     """
     subject, message, hint = REFUSED[case]
-    slo = tomllib.loads((place.path / "slo.toml").read_text())
+    slo = tomllib.loads((project.path / "slo.toml").read_text())
     del slo["subject"]["command"]
     slo["subject"] |= subject
-    place.write_slo(slo)
+    project.write_slo(slo)
     metric = ("--metric", "ttft" if "target" in subject else "acceptance_rate")
 
-    done = place.run("bisect", "slo.toml", "--package", "mlx-lm", "--versions", "0.27.1,0.28.0", *metric, code=2)
+    done = project.run("bisect", "slo.toml", "--package", "mlx-lm", "--versions", "0.27.1,0.28.0", *metric, code=2)
 
     said = " ".join(done.err.split())
     assert message in said
     assert hint in said
-    assert not (place.path / "runs").exists()
+    assert not (project.path / "runs").exists()
 
 
 ADDED = [

@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders.place import ROOT, Place
-from tests.e2e.conftest import place as place_in
+from tests.builders.project_folder import ROOT, ProjectFolder, project_folder
 
 pytestmark = [pytest.mark.nightly, pytest.mark.mlx, pytest.mark.timeout(3600)]
 
@@ -67,15 +66,17 @@ def changed(wheel: Path, name: str, edits: Mapping[str, tuple[str, str]], more: 
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    made: Place = place_in.__wrapped__(tmp_path)  # type: ignore[attr-defined]
+def project(tmp_path: Path) -> ProjectFolder:
+    made = project_folder(tmp_path)
     slo = tomllib.loads((ROOT / "slos" / "quickstart-warm-cache.toml").read_text())
     models = ROOT / "models"
     slo["subject"] |= {"target": str(models / "little-target"), "drafts": [str(models / "little-draft")]}
     made.write_slo(slo)
     # Environments are kept in the user's cache: installing them takes longer than the search.
     kept = {name: value for name, value in made.environment.items() if name != "XDG_CACHE_HOME"}
-    return Place(made.path, kept | {name: os.environ[name] for name in ("XDG_CACHE_HOME",) if name in os.environ})
+    return ProjectFolder(
+        made.path, kept | {name: os.environ[name] for name in ("XDG_CACHE_HOME",) if name in os.environ}
+    )
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -94,13 +95,13 @@ def wheels(tmp_path: Path) -> Path:
     return folder
 
 
-def search(place: Place, wheels: Path, steps: Sequence[str], *words: str) -> dict[str, Any]:
+def search(project: ProjectFolder, wheels: Path, steps: Sequence[str], *words: str) -> dict[str, Any]:
     """Search *steps* for the prompt cache that changes answers, with the changed wheels."""
     links = {"PIP_FIND_LINKS": str(wheels), "UV_FIND_LINKS": str(wheels)}
-    place = Place(place.path, {**place.environment, **links})
+    project = ProjectFolder(project.path, {**project.environment, **links})
     listed = [word for one in steps for word in ("--step", one)]
     command = ("bisect", "slo.toml", "--workload", "code", "--metric", "warm_cache_agreement", *listed, *words)
-    return place.run(*command, "--out", "search", "--json", "--quiet", code=0).document
+    return project.run(*command, "--out", "search", "--json", "--quiet", code=0).document
 
 
 def wrong(step: Path) -> dict[bool, tuple[int, int]]:
@@ -120,7 +121,7 @@ def wrong(step: Path) -> dict[bool, tuple[int, int]]:
     return counts
 
 
-def test_the_version_that_stores_drafted_caches_is_found(place: Place, wheels: Path) -> None:
+def test_the_version_that_stores_drafted_caches_is_found(project: ProjectFolder, wheels: Path) -> None:
     """
     mlx-lm 0.31.1 with its server repaired by hand, 0.31.1 and 0.32.2: the search names 0.31.1.
     """
@@ -129,7 +130,7 @@ def test_the_version_that_stores_drafted_caches_is_found(place: Place, wheels: P
     extra = "[cpu]" if sys.platform == "linux" else ""
     versions = (("0.31.1.dev0+repaired", "0.31.1"), ("0.31.1", "0.31.1"), ("0.32.2", "0.32.4"))
 
-    found = search(place, wheels, [f"mlx-lm=={lm} mlx{extra}=={mlx}" for lm, mlx in versions])
+    found = search(project, wheels, [f"mlx-lm=={lm} mlx{extra}=={mlx}" for lm, mlx in versions])
 
     assert (f"mlx-lm==0.31.1 mlx{extra}==0.31.1", 0) == (found["first_bad"], found["exit_code"])
     repaired, *others = [step["center"] for step in found["steps"]]
@@ -137,7 +138,7 @@ def test_the_version_that_stores_drafted_caches_is_found(place: Place, wheels: P
     assert max(others) < 0.5
 
 
-def test_the_release_that_made_nearly_every_answer_wrong_is_found(place: Place, wheels: Path) -> None:
+def test_the_release_that_made_nearly_every_answer_wrong_is_found(project: ProjectFolder, wheels: Path) -> None:
     """
     0.23.2, the first release with a draft in its server, answers a repeated prompt wrongly; 0.24.1, which shares the
     beginnings of prompts, changes nearly all canaries: the search names it.
@@ -151,18 +152,18 @@ def test_the_release_that_made_nearly_every_answer_wrong_is_found(place: Place, 
         changed(wheel, f"{version}+cpu", {"mlx_lm/generate.py": (METAL_ONLY, ANYWHERE)}, more)
     versions = (("0.23.2+cpu", "0.25.2"), ("0.24.0+cpu", "0.25.2"), ("0.24.1+cpu", "0.25.2"), ("0.25.3", "0.26.3"))
 
-    found = search(place, wheels, [f"mlx-lm=={lm} mlx=={mlx} {OF_THEN}" for lm, mlx in versions], "--at-least", "0.5")
+    found = search(project, wheels, [f"mlx-lm=={lm} mlx=={mlx} {OF_THEN}" for lm, mlx in versions], "--at-least", "0.5")
 
     assert (f"mlx-lm==0.24.1+cpu mlx==0.25.2 {OF_THEN}", 0) == (found["first_bad"], found["exit_code"])
     shares = [step["center"] for step in found["steps"]]
     assert [0.75, 0.75, 0.25, 0.25] == shares
-    first, _, shared, _ = (wrong(place.path / "search" / f"step-{number:03}") for number in range(4))
+    first, _, shared, _ = (wrong(project.path / "search" / f"step-{number:03}") for number in range(4))
     # Already in 0.23.2 a prompt that is in the cache is answered wrongly, and since 0.24.1 others, too.
     assert first == {True: (3, 4), False: (0, 28)}
     assert shared == {True: (4, 4), False: (12, 28)}
 
 
-def test_releases_are_searched_as_a_user_types_it(place: Place) -> None:
+def test_releases_are_searched_as_a_user_types_it(project: ProjectFolder) -> None:
     """
     Releases of the index, the real pair and no further option: the acceptance of 0.31.2 and 0.32.2 is the same, each
     with the mlx that it can decode with.
@@ -170,7 +171,7 @@ def test_releases_are_searched_as_a_user_types_it(place: Place) -> None:
     slo = str(ROOT / "slos" / "quickstart.toml")
     ends = ("--package", "mlx-lm", "--good", "0.31.2", "--bad", "0.32.2")
 
-    found = place.run("bisect", slo, *ends, "--metric", "acceptance_rate", "--json", "--quiet", code=3).document
+    found = project.run("bisect", slo, *ends, "--metric", "acceptance_rate", "--json", "--quiet", code=3).document
 
     assert "acceptance_rate shows no difference between the good and the bad version" == found["because"]
     good, bad = found["steps"]
@@ -180,15 +181,15 @@ def test_releases_are_searched_as_a_user_types_it(place: Place) -> None:
 
 
 @pytest.mark.parametrize("versions", ["0.28.0,0.29.1", "0.30.4,0.32.0"])
-def test_releases_of_the_index_are_measured(versions: str, place: Place) -> None:
+def test_releases_of_the_index_are_measured(versions: str, project: ProjectFolder) -> None:
     """
     Rows of the docs: each release accepts as much as any other, and its cache changes most answers.
     """
     slo = str(ROOT / "slos" / "quickstart.toml")
     words = ("--package", "mlx-lm", "--versions", versions, "--workload", "code", "--json", "--quiet")
 
-    counted = place.run("bisect", slo, *words, "--metric", "acceptance_rate", code=3).document
-    cached = place.run("bisect", "slo.toml", *words, "--metric", "warm_cache_agreement", code=3).document
+    counted = project.run("bisect", slo, *words, "--metric", "acceptance_rate", code=3).document
+    cached = project.run("bisect", "slo.toml", *words, "--metric", "warm_cache_agreement", code=3).document
 
     assert ["0.922", "0.922"] == [f"{one['center']:.3f}" for one in counted["steps"]]
     assert [0.25 if "0.28.0" in one["name"] else 0.125 for one in cached["steps"]] == [
@@ -196,14 +197,14 @@ def test_releases_of_the_index_are_measured(versions: str, place: Place) -> None
     ]
 
 
-def test_the_lighter_draft_of_the_quickstart_is_accepted_less_often(place: Place) -> None:
+def test_the_lighter_draft_of_the_quickstart_is_accepted_less_often(project: ProjectFolder) -> None:
     """
     Two drafts side by side on the real mlx-lm: the figure of the docs, which counts no time, and equal answers.
     """
     sides = ("../models/little-draft", "../models/little-draft-lite")
     slo = str(ROOT / "slos" / "quickstart.toml")
 
-    found = place.run("versus", *sides, "--slo", slo, "--seconds", "1", "--json", "--quiet", code=0).document
+    found = project.run("versus", *sides, "--slo", slo, "--seconds", "1", "--json", "--quiet", code=0).document
 
     rows = {one["metric"]: one for one in found["metrics"]}
     assert ("0.994", "worse") == (f"{rows['acceptance_rate']['center']:.3f}", rows["acceptance_rate"]["says"])

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from tests.builders.place import ROOT, Place
-from tests.e2e.conftest import place, scripted
+from tests.builders.project_folder import ROOT, ProjectFolder
+from tests.e2e.conftest import project, scripted
 from tests.e2e.test_llama_server import FAKE, smoke
 from tests.e2e.test_worker_run import echoing
 
-__all__ = ["place", "scripted"]
+__all__ = ["project", "scripted"]
 
 WORSE = {"rejected": 2}
 """Two of four drafted tokens more are rejected, as after a change of a release."""
@@ -35,22 +35,22 @@ def row(document: Mapping[str, Any], metric: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def releases(place: Place) -> Place:
+def releases(project: ProjectFolder) -> ProjectFolder:
     """Four releases of a fake llama-server, of which the last two reject more; the little pair as GGUF."""
     for number, change in enumerate(({}, {}, WORSE, WORSE)):
-        program = place.path / f"b610{number}" / "llama-server"
+        program = project.path / f"b610{number}" / "llama-server"
         program.parent.mkdir()
         fake = f"FAKE_LLAMA='{json.dumps(change)}' exec '{sys.executable}' '{FAKE}' new"
         program.write_text(f'#!/bin/sh\n{fake} "$@"\n')
         program.chmod(0o755)
-    smoke(place, "llama-server")
-    slo = tomllib.loads((place.path / "slo.toml").read_text())
+    smoke(project, "llama-server")
+    slo = tomllib.loads((project.path / "slo.toml").read_text())
     slo["sweep"]["default"] = {"num_draft_tokens": 4}
-    place.write_slo({**slo, "workload": [{**slo["workload"][0], "first": 8}]})
-    return place
+    project.write_slo({**slo, "workload": [{**slo["workload"][0], "first": 8}]})
+    return project
 
 
-def test_the_first_bad_program_is_found_by_what_its_server_counts(releases: Place) -> None:
+def test_the_first_bad_program_is_found_by_what_its_server_counts(releases: ProjectFolder) -> None:
     """
     Releases of llama-server as programs, named from here; acceptance is what the server reports, as we see no rounds.
     """
@@ -62,7 +62,7 @@ def test_the_first_bad_program_is_found_by_what_its_server_counts(releases: Plac
     assert "--program ./b6101/llama-server --program ./b6102/llama-server" in found["reproduce"]
 
 
-def test_two_programs_are_compared(releases: Place) -> None:
+def test_two_programs_are_compared(releases: ProjectFolder) -> None:
     """
     The same two servers side by side: the newer one's acceptance is proven worse, and exits 1.
     """
@@ -74,7 +74,7 @@ def test_two_programs_are_compared(releases: Place) -> None:
     assert 1.0 == row(found, "token_agreement")["center"]
 
 
-def test_a_side_that_does_not_start_is_named(releases: Place) -> None:
+def test_a_side_that_does_not_start_is_named(releases: ProjectFolder) -> None:
     """
     Exit code 2 with the side and the line of its log that says why.
     """
@@ -88,7 +88,7 @@ def test_a_side_that_does_not_start_is_named(releases: Place) -> None:
     assert "B cannot be started: error: unknown model architecture" in done.err
 
 
-def test_an_environment_without_the_server_is_said(releases: Place) -> None:
+def test_an_environment_without_the_server_is_said(releases: ProjectFolder) -> None:
     """
     A virtual environment into which mlx-lm was not installed.
     """
@@ -125,7 +125,7 @@ def serving(program: Path, target: Path, draft: Path) -> Iterator[str]:
         process.wait()
 
 
-def test_two_running_servers_are_compared(releases: Place) -> None:
+def test_two_running_servers_are_compared(releases: ProjectFolder) -> None:
     """
     Two addresses take the place of the SLO's server; nothing is started, and both are asked in turns.
     """
@@ -139,10 +139,10 @@ def test_two_running_servers_are_compared(releases: Place) -> None:
 
 
 @pytest.fixture
-def drafts(place: Place) -> Place:
+def drafts(project: ProjectFolder) -> ProjectFolder:
     """Four revisions of a draft, of which the last two are right less often; a worker that reads them."""
-    echoing(place, command=[sys.executable, "my_worker.py", "{target}", "{draft}"])
-    worker = place.path / "my_worker.py"
+    echoing(project, command=[sys.executable, "my_worker.py", "{target}", "{draft}"])
+    worker = project.path / "my_worker.py"
     code = worker.read_text().replace(
         "for place, word in enumerate(words[len(arrivals) :][: width + 1]):",
         "right = min(width, int(open(sys.argv[2] + '/right').read())) if width else 0\n"
@@ -150,17 +150,17 @@ def drafts(place: Place) -> Place:
     )
     worker.write_text(code.replace("[now, 1, place < width,", "[now, 1, place < right,"))
     for number, right in enumerate((4, 4, 2, 2)):
-        folder = place.path / f"draft-rev{number}"
+        folder = project.path / f"draft-rev{number}"
         shutil.copytree(ROOT / "models" / "little-draft", folder)
         (folder / "right").write_text(str(right))
-    slo = tomllib.loads((place.path / "slo.toml").read_text())
-    slo["subject"]["drafts"] = [str(place.path / "draft-rev0"), str(place.path / "draft-rev3")]
+    slo = tomllib.loads((project.path / "slo.toml").read_text())
+    slo["subject"]["drafts"] = [str(project.path / "draft-rev0"), str(project.path / "draft-rev3")]
     slo["sweep"]["default"] = {"num_draft_tokens": 4}
-    place.write_slo(slo)
-    return place
+    project.write_slo(slo)
+    return project
 
 
-def test_the_first_bad_revision_of_a_draft_is_found(drafts: Place) -> None:
+def test_the_first_bad_revision_of_a_draft_is_found(drafts: ProjectFolder) -> None:
     """
     Revisions of a draft as folders, named from here, whatever drafts the SLO names.
     """
@@ -171,7 +171,7 @@ def test_the_first_bad_revision_of_a_draft_is_found(drafts: Place) -> None:
     assert ("./draft-rev1", "./draft-rev2") == (found["last_good"], found["first_bad"])
 
 
-def test_two_drafts_are_compared_and_an_interrupted_comparison_continues(drafts: Place) -> None:
+def test_two_drafts_are_compared_and_an_interrupted_comparison_continues(drafts: ProjectFolder) -> None:
     """
     Two drafts of the SLO: the worse one is proven worse. After Ctrl-C --resume sends only what is missing, and a
     finished comparison takes no more.
@@ -202,7 +202,7 @@ def test_two_drafts_are_compared_and_an_interrupted_comparison_continues(drafts:
     assert "finished comparison" in again.err
 
 
-def test_a_side_whose_first_request_fails_is_said(drafts: Place) -> None:
+def test_a_side_whose_first_request_fails_is_said(drafts: ProjectFolder) -> None:
     """
     A side that answers nothing proves nothing: code 3 with its fault, before the canaries are sent.
     """
@@ -219,7 +219,7 @@ def test_a_later_first_token_is_found(scripted: Any) -> None:
     Time to first token as the symptom, in simulated time: the draft from which on a round takes longer.
     """
     slow = {"one": "5 ms", "two": "5 ms", "three": "60 ms", "four": "60 ms"}
-    made: Place = scripted({"draft_token": slow}, workload=[{"name": "easy", "canaries": "easy.jsonl"}])
+    made: ProjectFolder = scripted({"draft_token": slow}, workload=[{"name": "easy", "canaries": "easy.jsonl"}])
     named = [word for name in slow for word in ("--draft", name)]
 
     found = made.run(*BISECT, "--metric", "ttft", *named, code=0).document

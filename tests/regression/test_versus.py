@@ -4,7 +4,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from tests.builders.place import Place
+from tests.builders.project_folder import ProjectFolder
 
 QUICK = ("--seconds", "1", "--json", "--quiet")
 
@@ -16,7 +16,7 @@ def row(document: dict[str, object], metric: str) -> dict[str, object]:
     return dict(found)
 
 
-def test_two_environments_are_compared_request_by_request(worker: Place) -> None:
+def test_two_environments_are_compared_request_by_request(worker: ProjectFolder) -> None:
     """
     The environments of two versions, as bisect made them: half the accepted tokens is proven worse, and exits 1.
     """
@@ -35,7 +35,7 @@ def test_two_environments_are_compared_request_by_request(worker: Place) -> None
     assert (worker.path / "run" / "a" / "answers.jsonl").is_file()
 
 
-def test_a_system_against_itself_shows_no_difference(worker: Place) -> None:
+def test_a_system_against_itself_shows_no_difference(worker: ProjectFolder) -> None:
     """
     Two SLO files of the same system have the same acceptance and words, and exit 0.
     """
@@ -50,7 +50,7 @@ def test_a_system_against_itself_shows_no_difference(worker: Place) -> None:
     assert 1.0 == row(found, "token_agreement")["center"]
 
 
-def test_a_side_that_is_nothing_known_is_refused(worker: Place) -> None:
+def test_a_side_that_is_nothing_known_is_refused(worker: ProjectFolder) -> None:
     """
     A word that names no SLO file, environment, program, draft or server is exit code 2.
     """

@@ -25,10 +25,10 @@ AT = "2026-01-01T00:00:00.000000Z"
 @pytest.fixture(scope="module")
 def under_way(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that has measured everything and not ended."""
-    place = small(tmp_path_factory.mktemp("live"))
-    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
-    restored(place.path / "run", unfinished(stored(place.path / "run")))
-    return place.path / "run"
+    project = small(tmp_path_factory.mktemp("live"))
+    project.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
+    restored(project.path / "run", unfinished(stored(project.path / "run")))
+    return project.path / "run"
 
 
 @pytest.fixture(scope="module")

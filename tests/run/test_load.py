@@ -6,15 +6,15 @@ from collections.abc import Callable
 import pytest
 
 from gatekeeper import host
-from tests.builders.place import Place
-from tests.e2e.conftest import place, scripted
+from tests.builders.project_folder import ProjectFolder
+from tests.e2e.conftest import project, scripted
 
-__all__ = ["place", "scripted"]
+__all__ = ["project", "scripted"]
 
 
 @pytest.mark.whole
 def test_a_run_is_judged_by_the_interval_it_was_sampled_at(
-    scripted: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
+    scripted: Callable[..., ProjectFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     The sampling interval is frozen in the manifest: a later version that samples more often judges the run alike.

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders.place import ROOT, Place
+from tests.builders.project_folder import ROOT, ProjectFolder
 
 IMAGE_LOCK = ROOT / "integrations" / "pylock.image.toml"
 LOCKS = [ROOT / "pylock.toml", ROOT / "gatekeeper" / "run" / "remote" / "pylock.toml", IMAGE_LOCK]
@@ -137,8 +137,8 @@ def test_the_steps_of_the_image_make_a_gatekeeper(tmp_path: Path) -> None:
     """
     _, build, _ = (ROOT / "Containerfile").read_text().split("\nFROM ")
     step = build.partition("\nRUN ")[2]
-    for place, here in (("/tmp/", f"{tmp_path}/"), ("/opt/gatekeeper", tmp_path / "venv"), ("/src", ROOT)):  # noqa: S108
-        step = step.replace(place, str(here))
+    for project, here in (("/tmp/", f"{tmp_path}/"), ("/opt/gatekeeper", tmp_path / "venv"), ("/src", ROOT)):  # noqa: S108
+        step = step.replace(project, str(here))
     subprocess.run(["sh", "-ec", step], cwd=tmp_path, check=True, timeout=600)
 
     asks = (["-m", "gatekeeper", "proxy", "--help"], ["-c", "import aiohttp, uvloop, sigstore, securesystemslib"])
@@ -155,11 +155,11 @@ def test_a_shipped_slo_is_found_by_its_name(tmp_path: Path) -> None:
     """
     From any folder `plan smoke` plans the shipped file; a file of that name in the folder comes first.
     """
-    place = Place(tmp_path, {**os.environ})
+    project = ProjectFolder(tmp_path, {**os.environ})
 
-    shipped = place.run("plan", "smoke", "--json", code=0).document
+    shipped = project.run("plan", "smoke", "--json", code=0).document
     (tmp_path / "smoke").write_text("schema = 1\n")
-    own = place.run("plan", "smoke")
+    own = project.run("plan", "smoke")
 
     assert "smoke" == shipped["slo"]
     assert 2 == own.code

@@ -23,7 +23,7 @@ from gatekeeper.backends.process import free_port
 from gatekeeper.deploy.watch import textfile
 from gatekeeper.deploy.watch.overlay import Overlay, OverlayRoute
 from tests.builders.github import put_on_path
-from tests.builders.place import ROOT, Place
+from tests.builders.project_folder import ROOT, ProjectFolder
 
 PROMETHEUS = ROOT / "integrations" / "prometheus"
 YAML = [
@@ -150,13 +150,13 @@ def test_the_hook_checks_several_files(tmp_path: Path) -> None:
     The pre-commit hook's command passes good files silently, and names file and fault of a bad one, code 2.
     """
     (hook,) = read(ROOT / ".pre-commit-hooks.yaml")
-    place = Place(tmp_path, {**os.environ})
+    project = ProjectFolder(tmp_path, {**os.environ})
     good = str(ROOT / "slos" / "smoke.toml")
     (tmp_path / "bad.toml").write_text("schema = 1\nnam = 'x'\n")
     command = hook["entry"].split()[1:]
 
-    silent = place.run(*command, good, good, code=0)
-    refused = place.run(*command, good, "bad.toml", code=2)
+    silent = project.run(*command, good, good, code=0)
+    refused = project.run(*command, good, "bad.toml", code=2)
 
     assert "" == silent.out
     assert refused.out.startswith("bad.toml: ")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.builders.place import ROOT
+from tests.builders.project_folder import ROOT
 
 pytestmark = pytest.mark.mlx
 

@@ -13,7 +13,7 @@ import pytest
 from gatekeeper.core.system import files, tries
 from gatekeeper.core.system.tries import Try
 from tests.builders.disk import largest_file
-from tests.builders.place import ROOT
+from tests.builders.project_folder import ROOT
 
 SUBJECT = "a" * 64
 

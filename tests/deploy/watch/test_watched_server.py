@@ -15,7 +15,7 @@ import pytest
 
 from tests.builders.deployment import GUARDS, Answering, Deployed, WatchOutput
 from tests.builders.descriptors import few_descriptors
-from tests.builders.place import ROOT
+from tests.builders.project_folder import ROOT
 
 AT_ONCE = {"interval": 0.1, "duty": 0.5, "canaries": 12, "window": 3600.0, "missing_for": 3600.0}
 """Rounds follow each other at once; a machine that stalls for minutes loses answers and no evidence."""

@@ -13,7 +13,7 @@ from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Generation
 from gatekeeper.core.system import record_files
 from tests.builders.otlp import Receiver, over_http
-from tests.builders.place import ROOT, Done, Place, canary_lines
+from tests.builders.project_folder import ROOT, Done, ProjectFolder, canary_lines
 
 NOT_ANSWERS = {"host.jsonl", "events.jsonl"}
 SETTINGS = {
@@ -23,7 +23,7 @@ SETTINGS = {
 }
 
 
-def lay(path: Path, **changes: Any) -> Place:
+def lay(path: Path, **changes: Any) -> ProjectFolder:
     """Write an SLO for a scripted subject that drafts well into *path*."""
     path.mkdir(parents=True)
     truth = {
@@ -47,14 +47,14 @@ def lay(path: Path, **changes: Any) -> Place:
         **changes,
     }
     kept = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    place = Place(path, {**kept, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(path / "cache")})
-    place.write_slo(slo)
-    return place
+    project = ProjectFolder(path, {**kept, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(path / "cache")})
+    project.write_slo(slo)
+    return project
 
 
-def within(place: Place, **variables: str) -> Place:
-    """Return the place with more environment variables."""
-    return Place(place.path, {**place.environment, **variables})
+def within(project: ProjectFolder, **variables: str) -> ProjectFolder:
+    """Return the project folder with more environment variables."""
+    return ProjectFolder(project.path, {**project.environment, **variables})
 
 
 def answers(run: Path) -> list[tuple[str, Generation]]:
@@ -67,14 +67,14 @@ def answers(run: Path) -> list[tuple[str, Generation]]:
 class Told:
     """A finished run, what its collector took, and which record files were open whenever a request came."""
 
-    place: Place
+    project: ProjectFolder
     done: Done
     receiver: Receiver
     open_files: list[str]
 
     @property
     def run(self) -> Path:
-        return self.place.path / "run"
+        return self.project.path / "run"
 
     @property
     def manifest_sha256(self) -> str:
@@ -84,8 +84,8 @@ class Told:
 @pytest.fixture(scope="session")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
     """Certify once, telling a collector over HTTP."""
-    place = lay(tmp_path_factory.mktemp("told") / "place", telemetry={"rounds": True})
-    run = place.path / "run"
+    project = lay(tmp_path_factory.mktemp("told") / "project", telemetry={"rounds": True})
+    run = project.path / "run"
     unfinished: list[str] = []
 
     def look() -> None:
@@ -96,20 +96,20 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
 
     with over_http() as receiver:
         receiver.look = look
-        done = within(place, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url).run(
+        done = within(project, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url).run(
             "certify", "slo.toml", "--out", "run", code=0
         )
-        yield Told(place, done, receiver, unfinished)
+        yield Told(project, done, receiver, unfinished)
 
 
-Lay = Callable[..., Place]
+Lay = Callable[..., ProjectFolder]
 
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Lay:
-    """Write a place of a test's own; *environment* adds variables."""
+    """Write a project folder of a test's own; *environment* adds variables."""
 
-    def write(environment: Mapping[str, str] | None = None, **changes: Any) -> Place:
-        return within(lay(tmp_path / "place", **changes), **(environment or {}))
+    def write(environment: Mapping[str, str] | None = None, **changes: Any) -> ProjectFolder:
+        return within(lay(tmp_path / "project", **changes), **(environment or {}))
 
     return write

@@ -21,7 +21,7 @@ from gatekeeper.report.otel.exporter import RunPart, SendOptions, export
 from gatekeeper.report.otel.identity import wall_ns
 from tests.builders.otlp import Receiver, events_of, over_grpc, over_http
 from tests.builders.otlp import told as read
-from tests.builders.place import Place
+from tests.builders.project_folder import ProjectFolder
 from tests.report.otel.conftest import Lay, Told, answers, within
 
 SECONDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]
@@ -197,7 +197,7 @@ def test_sending_again_sends_the_same(told: Told) -> None:
     """
     with over_grpc() as receiver:
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
-        done = within(told.place, **variables).run("export", "run", "--json", code=0)
+        done = within(told.project, **variables).run("export", "run", "--json", code=0)
 
     def whole(spans: list[Span]) -> set[bytes]:
         return {span.SerializeToString(deterministic=True) for span in spans}
@@ -244,9 +244,9 @@ def test_a_resumed_run_has_no_twins(told: Told, tmp_path: Path) -> None:
     """
     A run that was cut in its soak and went on tells each answer once, under the ids of the first time.
     """
-    place = within(Place(tmp_path / "place", told.place.environment))
-    shutil.copytree(told.place.path, place.path)
-    run = place.path / "run"
+    project = within(ProjectFolder(tmp_path / "project", told.project.environment))
+    shutil.copytree(told.project.path, project.path)
+    run = project.path / "run"
     for name in ("SHA256SUMS", "verdict.json", "policy.toml", "junit.xml"):
         (run / name).unlink()
     for name, keep in (("soak-1.jsonl", 20), ("host.jsonl", -1), ("events.jsonl", -1)):
@@ -254,7 +254,7 @@ def test_a_resumed_run_has_no_twins(told: Told, tmp_path: Path) -> None:
         (run / name).write_text("".join(lines[:keep]))
 
     with over_http() as receiver:
-        heard = within(place, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
+        heard = within(project, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
         heard.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
 
     spans = requests_of(receiver.spans)
@@ -270,12 +270,12 @@ def test_telemetry_does_not_touch_the_verdict(fresh: Lay, monkeypatch: pytest.Mo
     facts = host.conditions()  # two runs on a living machine differ in more than their collectors
     monkeypatch.setattr(host, "conditions", lambda: facts)
     monkeypatch.setattr("gatekeeper.host.sampler.platform_sources", lambda *_: [])
-    place = fresh()
-    place.run("certify", "slo.toml", "--out", "without", code=0)
+    project = fresh()
+    project.run("certify", "slo.toml", "--out", "without", code=0)
     with over_http() as receiver:
-        heard = within(place, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
+        heard = within(project, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
         heard.run("certify", "slo.toml", "--out", "with", code=0)
 
-    texts = [(place.path / name / "verdict.json").read_bytes() for name in ("without", "with")]
+    texts = [(project.path / name / "verdict.json").read_bytes() for name in ("without", "with")]
     assert texts[0] == texts[1]
-    assert (0, 3) == tuple(len(events_of(place.path / name, "telemetry_sent")) for name in ("without", "with"))
+    assert (0, 3) == tuple(len(events_of(project.path / name, "telemetry_sent")) for name in ("without", "with"))

@@ -24,11 +24,11 @@ def test_a_collector_that_is_down_costs_nothing(fresh: Lay) -> None:
     """
     Without a listener the run ends as usual; the events and the last line state what was not delivered.
     """
-    place = fresh({"OTEL_EXPORTER_OTLP_ENDPOINT": dead_endpoint()})
+    project = fresh({"OTEL_EXPORTER_OTLP_ENDPOINT": dead_endpoint()})
 
-    done = place.run("certify", "slo.toml", "--out", "run", "--quiet", "--json", code=0)
+    done = project.run("certify", "slo.toml", "--out", "run", "--quiet", "--json", code=0)
 
-    failed = events_of(place.path / "run", "telemetry_failed")
+    failed = events_of(project.path / "run", "telemetry_failed")
     assert "promoted" == done.document["outcome"]
     assert ["sweep", "run"] == [one["stage"] for one in failed], "after a failure it waits for the end"
     assert "telemetry was not delivered" in done.err
@@ -41,11 +41,11 @@ def test_a_collector_that_hangs_costs_its_time_limit(fresh: Lay) -> None:
     A collector that takes a connection and never answers is left after the limit, and the run is not touched.
     """
     with over_http("hang") as receiver:
-        place = fresh(telemetry={"endpoint": receiver.url, "timeout": "1 s"})
-        place.run("certify", "slo.toml", "--out", "run", code=0)
-        place.run("judge", "run", code=0)
+        project = fresh(telemetry={"endpoint": receiver.url, "timeout": "1 s"})
+        project.run("certify", "slo.toml", "--out", "run", code=0)
+        project.run("judge", "run", code=0)
 
-    failed = events_of(place.path / "run", "telemetry_failed")
+    failed = events_of(project.path / "run", "telemetry_failed")
     assert 2 == len(failed)
     assert {receiver.url} == {one["because"].partition(": ")[0] for one in failed}
 
@@ -71,7 +71,7 @@ def test_a_refusal_is_told(
     with serve(manner) as receiver:
         protocol = "grpc" if serve is over_grpc else "http/protobuf"
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
-        done = within(told.place, **variables).run("export", "run", code=4)
+        done = within(told.project, **variables).run("export", "run", code=4)
 
     assert said in done.err
     assert 1 == receiver.asked
@@ -89,7 +89,7 @@ def test_certificates_are_verified(
     with serve("take", certificate) as receiver:
         protocol = "grpc" if serve is over_grpc else "http/protobuf"
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
-        doubting = within(told.place, REQUESTS_CA_BUNDLE=str(other), **variables)
+        doubting = within(told.project, REQUESTS_CA_BUNDLE=str(other), **variables)
         doubting.run("export", "run", code=4)
         nobody_was_told = receiver.asked == 0
         within(doubting, OTEL_EXPORTER_OTLP_CERTIFICATE=str(certificate)).run("export", "run", code=0)
@@ -105,7 +105,7 @@ def test_grpc_that_is_not_installed_is_named_with_its_extra(told: Told, monkeypa
     monkeypatch.setattr("gatekeeper.report.otel.endpoint.find_spec", lambda _name: None)
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
 
-    done = within(told.place, **variables).run("export", "run", code=2)
+    done = within(told.project, **variables).run("export", "run", code=2)
 
     assert "gatekeeper-slo[grpc]" in done.err
 
@@ -118,7 +118,7 @@ def test_an_absent_collector_is_told(told: Told, protocol: str) -> None:
     url = dead_endpoint()
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
 
-    done = within(told.place, **variables).run("export", "run", code=4)
+    done = within(told.project, **variables).run("export", "run", code=4)
 
     assert url in done.err
 
@@ -133,7 +133,7 @@ def test_an_answer_that_never_comes_ends_with_its_time(
     protocol = "grpc" if serve is over_grpc else "http/protobuf"
     with serve("hang") as receiver:
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
-        heard = within(told.place, OTEL_EXPORTER_OTLP_TIMEOUT="0.3", **variables)
+        heard = within(told.project, OTEL_EXPORTER_OTLP_TIMEOUT="0.3", **variables)
         done = heard.run("export", "run", code=4)
 
     assert said in done.err
@@ -144,10 +144,10 @@ def test_a_missing_variable_is_no_reason_to_stop(fresh: Lay) -> None:
     headers_env names a variable that is not set: the run reports it at once, continues, and sends nothing.
     """
     with over_http() as receiver:
-        place = fresh(telemetry={"endpoint": receiver.url, "headers_env": "NOT_SET_ANYWHERE"})
-        place.run("certify", "slo.toml", "--out", "run", code=0)
+        project = fresh(telemetry={"endpoint": receiver.url, "headers_env": "NOT_SET_ANYWHERE"})
+        project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    said = [(one["stage"], one["because"]) for one in events_of(place.path / "run", "telemetry_failed")]
+    said = [(one["stage"], one["because"]) for one in events_of(project.path / "run", "telemetry_failed")]
     assert [("begin", "the variable NOT_SET_ANYWHERE (telemetry.headers_env) is not set")] == said
     assert [] == receiver.requests
 
@@ -158,7 +158,7 @@ def test_a_missing_certificate_is_told(told: Told) -> None:
     """
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://127.0.0.1:1", "OTEL_EXPORTER_OTLP_CERTIFICATE": "/not/here"}
 
-    done = within(told.place, **variables).run("export", "run", code=2)
+    done = within(told.project, **variables).run("export", "run", code=2)
 
     assert "/not/here: no such file (OTEL_EXPORTER_OTLP_CERTIFICATE)" in done.err
 
@@ -167,6 +167,6 @@ def test_export_needs_an_endpoint(told: Told) -> None:
     """
     `gatekeeper export` without an endpoint anywhere is exit code 2, and says where to name one.
     """
-    done = told.place.run("export", "run", code=2)
+    done = told.project.run("export", "run", code=2)
 
     assert "OTEL_EXPORTER_OTLP_ENDPOINT" in done.err

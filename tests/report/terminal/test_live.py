@@ -22,7 +22,7 @@ from gatekeeper.report.data.progress import Progress
 from gatekeeper.report.terminal.live import plain_lines, view
 from gatekeeper.report.terminal.redrawn_lines import CLEAR_BELOW, CLEAR_SCREEN, CLEARED, HIDE, SHOW, WRAP, LiveView
 from tests.builders.page_data import like_golden
-from tests.builders.place import ROOT, canary_lines
+from tests.builders.project_folder import ROOT, canary_lines
 from tests.report.data.test_progress import DRAFTING, begin, event, generation, swept
 
 VIEW = ("=" * 79, "speed")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders.place import ROOT
+from tests.builders.project_folder import ROOT
 from tests.report.terminal.test_live import slow_slo
 
 LIMIT_S = 120

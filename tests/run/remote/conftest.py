@@ -16,11 +16,11 @@ import tomli_w
 from gatekeeper.run.remote.environment import Environment, build_wheel, prepare_environment
 from gatekeeper.run.remote.ssh import Connection
 from gatekeeper.run.remote.ssh_errors import AgentError, SshError
-from tests.builders.place import Done, Place
+from tests.builders.project_folder import Done, ProjectFolder
 from tests.builders.ssh_server import Server, program, python_with
-from tests.e2e.conftest import ended, place, scripted, until
+from tests.e2e.conftest import ended, project, scripted, until
 
-__all__ = ["ended", "place", "scripted", "until"]
+__all__ = ["ended", "project", "scripted", "until"]
 
 Serve = Callable[..., Server]
 Make = Callable[..., "Pair"]
@@ -133,7 +133,7 @@ def installed(installed_once: Installed, monkeypatch: pytest.MonkeyPatch) -> Ins
 class Pair:
     """This machine, with an SLO in a folder, and a remote host that has gatekeeper already."""
 
-    place: Place
+    project: ProjectFolder
     server: Server
 
     @property
@@ -163,28 +163,28 @@ class Pair:
 
     def verdict(self, done: Done, run: str = "run") -> dict[str, Any]:
         """Return the verdict of a run that was downloaded whole; which it is depends on how busy this machine is."""
-        verdict = self.place.verdict(run)
+        verdict = self.project.verdict(run)
         assert "judged again locally: the same verdict, byte for byte" in done.err, done.err
         assert done.code == verdict["exit_code"]
         return verdict
 
     def registry(self, folder: str = "runs") -> list[dict[str, Any]]:
-        return [json.loads(path.read_text()) for path in sorted((self.place.path / folder).glob("*.remote.json"))]
+        return [json.loads(path.read_text()) for path in sorted((self.project.path / folder).glob("*.remote.json"))]
 
     def with_environment(self, **variables: str) -> "Pair":
-        return Pair(Place(self.place.path, {**self.place.environment, **variables}), self.server)
+        return Pair(ProjectFolder(self.project.path, {**self.project.environment, **variables}), self.server)
 
 
 @pytest.fixture
-def pair(serve: Serve, environment: Path, scripted: Callable[..., Place]) -> Make:
+def pair(serve: Serve, environment: Path, scripted: Callable[..., ProjectFolder]) -> Make:
     """Write a local scripted SLO and start the remote host; *truth* and *changes* as of `scripted`."""
 
     def make(truth: Mapping[str, Any] | None = None, remote: Mapping[str, str] | None = None, **changes: Any) -> Pair:
         server = serve(**(remote or {}))
-        place = scripted(truth, **{**SMALL, **changes})
-        (place.path / "soak").mkdir(exist_ok=True)
+        project = scripted(truth, **{**SMALL, **changes})
+        (project.path / "soak").mkdir(exist_ok=True)
         hosts = {"host": {"mini": {"environment": str(environment)}}}
-        (place.path / "soak/hosts.toml").write_text(tomli_w.dumps(hosts))
-        return Pair(place, server).with_environment(GATEKEEPER_SSH=server.words)
+        (project.path / "soak/hosts.toml").write_text(tomli_w.dumps(hosts))
+        return Pair(project, server).with_environment(GATEKEEPER_SSH=server.words)
 
     return make

@@ -7,7 +7,7 @@ import tomllib
 import pytest
 
 from gatekeeper import __version__
-from tests.builders.place import ROOT
+from tests.builders.project_folder import ROOT
 from tests.builders.ssh_server import free_port
 from tests.run.remote.conftest import CERTIFY, ENDLESS, ON, REAL_TIME, Ended, Make, Until
 
@@ -20,14 +20,14 @@ def test_a_soak_a_sweep_and_a_probe_answer_as_here(pair: Make) -> None:
     soak = ("soak", "slo.toml", "--set", "num_draft_tokens=2", "--json")
 
     there = [
-        made.place.run("remote", *soak, *ON, "--out", "remote-soak", code=0),
-        made.place.run("remote", "sweep", "slo.toml", *ON, "--out", "remote-sweep", "--json", code=0),
-        made.place.run("remote", "probe", "slo.toml", *ON, "--seconds", "20", "--json", code=0),
+        made.project.run("remote", *soak, *ON, "--out", "remote-soak", code=0),
+        made.project.run("remote", "sweep", "slo.toml", *ON, "--out", "remote-sweep", "--json", code=0),
+        made.project.run("remote", "probe", "slo.toml", *ON, "--seconds", "20", "--json", code=0),
     ]
     here = [
-        made.place.run(*soak, code=0),
-        made.place.run("sweep", "slo.toml", "--json", code=0),
-        made.place.run("probe", "slo.toml", "--seconds", "20", "--json", code=0),
+        made.project.run(*soak, code=0),
+        made.project.run("sweep", "slo.toml", "--json", code=0),
+        made.project.run("probe", "slo.toml", "--seconds", "20", "--json", code=0),
     ]
 
     outcomes = [[one["outcome"] for one in done.document["workloads"]] for done in (there[0], here[0])]
@@ -38,7 +38,7 @@ def test_a_soak_a_sweep_and_a_probe_answer_as_here(pair: Make) -> None:
     ]
     assert choices[0] == choices[1]
     assert here[2].document.keys() == there[2].document.keys()
-    assert not [one for one in (made.place.path / "runs").iterdir() if one.is_dir() and (one / "probe.json").exists()]
+    assert not [one for one in (made.project.path / "runs").iterdir() if one.is_dir() and (one / "probe.json").exists()]
 
 
 def test_host_and_doctor_run_there(pair: Make) -> None:
@@ -47,9 +47,9 @@ def test_host_and_doctor_run_there(pair: Make) -> None:
     """
     made = pair(remote={"GATEKEEPER_HOST_AS": "macos"})
 
-    host = made.place.run("remote", "host", *ON, "--samples", "2", "--interval", "0.05", "--json", code=0)
-    doctor = made.place.run("remote", "doctor", *ON, "--json", code=0)
-    wrong = made.place.run("remote", "host", *ON, "--sample", "x")
+    host = made.project.run("remote", "host", *ON, "--samples", "2", "--interval", "0.05", "--json", code=0)
+    doctor = made.project.run("remote", "doctor", *ON, "--json", code=0)
+    wrong = made.project.run("remote", "host", *ON, "--sample", "x")
 
     assert 2 == len([json.loads(line) for line in host.out.splitlines()])
     assert __version__ == doctor.document["versions"]["gatekeeper"]
@@ -63,13 +63,13 @@ def test_only_named_variables_are_sent_and_none_is_written(pair: Make, until: Un
     """
     made = pair(REAL_TIME, soak=ENDLESS).with_environment(MY_KEY="s3cr3t-4711", OTHER_KEY="s3cr3t-0815")
 
-    process = made.place.start(*CERTIFY, "--send-env", "MY_KEY")
+    process = made.project.start(*CERTIFY, "--send-env", "MY_KEY")
     until(made.measuring)
     there = made.process().environ()
     written = [path for path in made.server.root.rglob("*") if path.is_file() and b"s3cr3t" in path.read_bytes()]
-    made.place.run("remote", "cancel", *ON, code=0)
+    made.project.run("remote", "cancel", *ON, code=0)
     ended(process)
-    unset = made.place.run("remote", "certify", "slo.toml", *ON, "--send-env", "NOT_SET", code=2)
+    unset = made.project.run("remote", "certify", "slo.toml", *ON, "--send-env", "NOT_SET", code=2)
 
     assert "s3cr3t-4711" == there["MY_KEY"]
     assert "OTHER_KEY" not in there
@@ -82,10 +82,10 @@ def test_a_key_the_slo_needs_has_to_be_named(pair: Make) -> None:
     api_key_env alone sends nothing: exit 2 names the option, before anything is connected to.
     """
     made = pair()
-    slo = made.place.path / "slo.toml"
+    slo = made.project.path / "slo.toml"
     slo.write_text(slo.read_text().replace("[subject]\n", '[subject]\napi_key_env = "MY_KEY"\n'))
 
-    done = made.place.run("remote", "certify", "slo.toml", "--on", "nowhere.invalid", code=2)
+    done = made.project.run("remote", "certify", "slo.toml", "--on", "nowhere.invalid", code=2)
 
     assert "--send-env MY_KEY" in done.err
 
@@ -97,14 +97,14 @@ def test_a_named_key_is_there_during_the_preflight(pair: Make) -> None:
     made = pair().with_environment(MY_KEY="s3cr3t-4711")
     down = f"http://127.0.0.1:{free_port()}/v1"
     for name in ("t", "d"):
-        shutil.copytree(ROOT / "models/little-draft-lite", made.place.path / name)
+        shutil.copytree(ROOT / "models/little-draft-lite", made.project.path / name)
     subject = {"backend": "openai", "target": "t", "drafts": ["d"], "url": down, "plain_url": down}
     further = {"api_key_env": "MY_KEY", "knobs": {"num_draft_tokens": {"field": "n"}}}
-    made.place.write_slo(
-        tomllib.loads((made.place.path / "slo.toml").read_text()) | {"subject": {**subject, **further}}
+    made.project.write_slo(
+        tomllib.loads((made.project.path / "slo.toml").read_text()) | {"subject": {**subject, **further}}
     )
 
-    done = made.place.run("remote", "certify", "slo.toml", *ON, "--send-env", "MY_KEY", "--ship-models")
+    done = made.project.run("remote", "certify", "slo.toml", *ON, "--send-env", "MY_KEY", "--ship-models")
 
     assert 0 != done.code
     assert "is not set" not in done.err
@@ -117,18 +117,18 @@ def test_no_shell_reads_a_name(pair: Make) -> None:
     """
     made = pair()
     odd = "a 'b\" ; touch pwned; $(touch pwned) `touch pwned` *"
-    (made.place.path / odd).mkdir()
-    for path in list(made.place.path.iterdir()):
+    (made.project.path / odd).mkdir()
+    for path in list(made.project.path.iterdir()):
         if path.is_file():
-            (made.place.path / odd / path.name).write_text(path.read_text())
-    hosts = made.place.path / "soak/hosts.toml"
+            (made.project.path / odd / path.name).write_text(path.read_text())
+    hosts = made.project.path / "soak/hosts.toml"
     environment = hosts.read_text()
     hosts.write_text(environment + f'home = "~/{odd.replace(chr(34), "")}"\n')
 
-    made.place.run("remote", "certify", f"{odd}/slo.toml", *ON, "--out", f"{odd}/run", code=0)
+    made.project.run("remote", "certify", f"{odd}/slo.toml", *ON, "--out", f"{odd}/run", code=0)
 
-    assert "promoted" == made.place.verdict(f"{odd}/run")["outcome"]
-    assert [] == list(made.place.path.parent.rglob("pwned*"))
+    assert "promoted" == made.project.verdict(f"{odd}/run")["outcome"]
+    assert [] == list(made.project.path.parent.rglob("pwned*"))
     assert (made.server.home / odd.replace('"', "") / "jobs").is_dir()
 
 
@@ -154,7 +154,7 @@ def test_a_wrong_command_says_what_to_do(pair: Make, words: tuple[str, ...], cod
     """
     made = pair()
 
-    done = made.place.run("remote", *words)
+    done = made.project.run("remote", *words)
 
     assert (code, True) == (done.code, said in done.err), done.err
     assert [] == made.registry()
@@ -169,9 +169,9 @@ def test_an_objective_that_is_refused_there_is_refused_here(pair: Make) -> None:
         soak={"max_duration": "1 s"},
     )
 
-    here = made.place.run("certify", "slo.toml", "--out", "here")
-    there = made.place.run("remote", "certify", "slo.toml", *ON, "--out", "there")
+    here = made.project.run("certify", "slo.toml", "--out", "here")
+    there = made.project.run("remote", "certify", "slo.toml", *ON, "--out", "there")
 
     assert (2, 2) == (here.code, there.code)
     assert here.err.splitlines()[0].removeprefix("gatekeeper: ") in there.err
-    assert not (made.place.path / "there").exists()
+    assert not (made.project.path / "there").exists()

@@ -15,7 +15,7 @@ from gatekeeper.core.manifest import sha256
 from gatekeeper.core.system import run_directory
 from gatekeeper.run.remote.download import download, ending
 from gatekeeper.run.remote.reconnect import ReconnectingSession
-from tests.builders.place import Place
+from tests.builders.project_folder import ProjectFolder
 from tests.run.remote.conftest import CERTIFY, REAL_TIME, Ended, Make, Pair, Until
 
 FILES = {"manifest.json": b"{1}", "soak-1.jsonl": b"records", "inputs/slo.toml": b"schema = 1", "lock": b"7", ".x": b""}
@@ -128,9 +128,9 @@ def test_a_run_that_wrote_nothing_leaves_no_folder(tmp_path: Path) -> None:
 CERTIFY_RUN = (*CERTIFY, "--out", "run")
 
 
-def over_a_bad_line(pair: Pair, mark: Path, times: int) -> Place:
+def over_a_bad_line(pair: Pair, mark: Path, times: int) -> ProjectFolder:
     words = shlex.join([sys.executable, str(Path(__file__).with_name("damaging_ssh.py")), str(mark), str(times)])
-    return pair.with_environment(GATEKEEPER_SSH=f"{words} {pair.server.words}").place
+    return pair.with_environment(GATEKEEPER_SSH=f"{words} {pair.server.words}").project
 
 
 def test_a_damaged_file_is_downloaded_again(pair: Make, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_damaged_file_is_downloaded_again(pair: Make, tmp_path: Path) -> None:
 
     assert b"." == (tmp_path / "mark").read_bytes()
     assert 1 == done.err.count("arrived damaged; retrying")
-    assert "promoted" == made.place.verdict()["outcome"]
+    assert "promoted" == made.project.verdict()["outcome"]
 
 
 def test_a_network_that_always_damages_downloads_nothing(pair: Make, tmp_path: Path) -> None:
@@ -153,8 +153,8 @@ def test_a_network_that_always_damages_downloads_nothing(pair: Make, tmp_path: P
     made = pair()
 
     bad = over_a_bad_line(made, tmp_path / "mark", 1000).run(*CERTIFY_RUN, code=3)
-    came = (made.place.path / "run").exists()
-    good = made.place.run(*CERTIFY_RUN, code=0)
+    came = (made.project.path / "run").exists()
+    good = made.project.run(*CERTIFY_RUN, code=0)
 
     assert "arrived damaged 4 times" in bad.err
     assert not came
@@ -164,7 +164,7 @@ def test_a_network_that_always_damages_downloads_nothing(pair: Make, tmp_path: P
 
 def finished_there(made: Pair, until: Until, ended: Ended) -> Path:
     """Let a run end without a client; return its remote directory."""
-    process = made.place.start(*CERTIFY_RUN)
+    process = made.project.start(*CERTIFY_RUN)
     until(made.measuring)
     process.kill()
     ended(process)
@@ -201,7 +201,7 @@ def test_a_run_that_was_changed_there_has_no_verdict(
     made = pair(REAL_TIME, soak={"duration": "2 s", "sentinel_drift": 0.9})
     damage(finished_there(made, until, ended))
 
-    done = made.place.run(*CERTIFY_RUN, "--json")
+    done = made.project.run(*CERTIFY_RUN, "--json")
 
     (entry,) = made.registry(".")
     assert 3 == done.code

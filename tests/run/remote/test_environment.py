@@ -28,7 +28,7 @@ from gatekeeper.run.remote.environment import build_wheel
 from gatekeeper.run.remote.remote_run import RemoteHost
 from gatekeeper.run.remote.ssh import Connection
 from gatekeeper.run.remote.ssh_errors import AgentError
-from tests.builders.place import ROOT
+from tests.builders.project_folder import ROOT
 from tests.builders.ssh_server import stand_in
 from tests.run.remote.conftest import CERTIFY, LEFT, Installed, Make, Serve
 
@@ -187,9 +187,9 @@ def test_an_intel_mac_is_refused_before_anything_is_installed(pair: Make) -> Non
     `remote certify` on a Mac whose Python is for Intel ends in 3 and says what to do; nothing was uploaded there.
     """
     made = pair(remote={"GATEKEEPER_HOST_AS": "macos"})
-    (made.place.path / "soak" / "hosts.toml").unlink()
+    (made.project.path / "soak" / "hosts.toml").unlink()
 
-    refused = made.place.run(*CERTIFY, code=3)
+    refused = made.project.run(*CERTIFY, code=3)
 
     assert "this Mac's Python is for Intel (x86_64)" in refused.err
     assert "native one (brew install python)" in " ".join(refused.err.split())

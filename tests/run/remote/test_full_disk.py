@@ -96,19 +96,19 @@ def test_a_full_remote_disk_during_the_run(pair: Make, until: Until, ended: Ende
     The remote gatekeeper cannot write: 4 with its own message, its records downloaded, and --resume continues.
     """
     made = pair(REAL_TIME, soak=UNHURRIED)
-    process = made.place.start(*CERTIFY, "--out", "run")
+    process = made.project.start(*CERTIFY, "--out", "run")
     until(lambda: any(path.stat().st_size > 5000 for path in made.jobs.glob("*/run/baseline.jsonl")))
 
     made.process().rlimit(resource.RLIMIT_FSIZE, (6000, resource.RLIM_INFINITY))
     done = ended(process)
-    partial = (made.place.path / "run/baseline.jsonl").read_text()
-    resumed = made.place.run(*CERTIFY, "--out", "run", "--resume")
+    partial = (made.project.path / "run/baseline.jsonl").read_text()
+    resumed = made.project.run(*CERTIFY, "--out", "run", "--resume")
 
     assert 4 == done.code, done.err
     made.verdict(resumed)
     assert "cannot write run/" in done.err
     assert "the remote gatekeeper ended with exit code 4" in done.err
-    assert (made.place.path / "run/baseline.jsonl").read_text().startswith(partial.rpartition("\n")[0])
+    assert (made.project.path / "run/baseline.jsonl").read_text().startswith(partial.rpartition("\n")[0])
 
 
 @ON_LINUX
@@ -121,16 +121,16 @@ def test_a_full_local_disk_leaves_the_run_there(pair: Make) -> None:
     made = pair()
 
     full = subprocess.run(
-        ["prlimit", "--fsize=20000", *made.place.argv(*CERTIFY, "--out", "run")],
-        cwd=made.place.path,
-        env=made.place.environment,
+        ["prlimit", "--fsize=20000", *made.project.argv(*CERTIFY, "--out", "run")],
+        cwd=made.project.path,
+        env=made.project.environment,
         capture_output=True,
         text=True,
         timeout=240,
         check=False,
     )
-    came = (made.place.path / "run").exists()
-    done = made.place.run(*CERTIFY, "--out", "run", code=0)
+    came = (made.project.path / "run").exists()
+    done = made.project.run(*CERTIFY, "--out", "run", code=0)
 
     assert 4 == full.returncode, full.stderr
     assert "cannot write" in full.stderr

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.builders.night import Night
-from tests.builders.place import Place
+from tests.builders.project_folder import ProjectFolder
 from tests.run.remote.conftest import ON, REAL_TIME, UNHURRIED, Make, Pair, Until
 
 
@@ -14,7 +14,7 @@ from tests.run.remote.conftest import ON, REAL_TIME, UNHURRIED, Make, Pair, Unti
 def night(pair: Make) -> Callable[..., tuple[Pair, Night]]:
     def make(*truth: object, **changes: object) -> tuple[Pair, Night]:
         made = pair(*truth, **changes)
-        return made, Night.lay_out(made.place)
+        return made, Night.lay_out(made.project)
 
     return make
 
@@ -49,7 +49,7 @@ def test_a_host_that_cannot_be_reached_proves_nothing(night: Callable[..., tuple
     """
     pair, made = night()
     closed = pair.server.words.replace("ssh ", "ssh -p 9 ", 1)
-    made.place = Place(made.place.path, {**made.place.environment, "GATEKEEPER_SSH": closed})
+    made.project = ProjectFolder(made.project.path, {**made.project.environment, "GATEKEEPER_SSH": closed})
 
     done = made.run("slo.toml", *ON, "--", "--patience", "0 s")
 

@@ -152,10 +152,10 @@ def test_a_clock_apart_is_noticed_for_real(pair: Make) -> None:
         pytest.skip("no libfaketime on this machine (Debian: faketime)")
     off = {"LD_PRELOAD": str(FAKETIME)}
     ahead = pair(remote={**off, "FAKETIME": "+60s"})
-    noted = ahead.place.run("remote", "certify", "slo.toml", "--on", "mini", code=0)
+    noted = ahead.project.run("remote", "certify", "slo.toml", "--on", "mini", code=0)
     behind = pair(remote={**off, "FAKETIME": "-600s"})
 
-    refused = behind.place.run("remote", "certify", "slo.toml", "--on", "mini", "--out", "other", code=3)
+    refused = behind.project.run("remote", "certify", "slo.toml", "--on", "mini", "--out", "other", code=3)
 
     # As near as a busy machine lets the two be compared.
     assert re.search(r"clock: its clock is (1 min|(5[0-9]|6[0-9])(\.\d)? s) ahead of the local clock", noted.err)

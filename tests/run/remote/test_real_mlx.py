@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders.place import ROOT, Place
+from tests.builders.project_folder import ROOT, ProjectFolder
 from tests.run.remote.conftest import Installed
 
 Until = Callable[[Callable[[], bool]], None]
@@ -26,22 +26,22 @@ SMALLER = {
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("changes", [SMALLER, pytest.param({}, marks=pytest.mark.slow)], ids=["small", "whole"])
 def test_the_quickstart_elsewhere_with_the_connection_cut(
-    installed: Installed, place: Place, until: Until, changes: dict[str, str]
+    installed: Installed, project: ProjectFolder, until: Until, changes: dict[str, str]
 ) -> None:
     """
     The models are uploaded, the run starts, every session is cut in its sweep, and it ends as if undisturbed: the same
     verdict by the same bytes, of models that are the same by digest.
     """
     server = installed.server
-    local = Place(place.path, {**place.environment, "GATEKEEPER_SSH": server.words})
-    (place.path / "slos").mkdir()
+    local = ProjectFolder(project.path, {**project.environment, "GATEKEEPER_SSH": server.words})
+    (project.path / "slos").mkdir()
     text = (ROOT / "slos/quickstart.toml").read_text()
     for before, after in changes.items():
         assert before in text
         text = text.replace(before, after)
-    (place.path / "slos/quickstart.toml").write_text(text)
+    (project.path / "slos/quickstart.toml").write_text(text)
     for name in ("models", "canaries"):
-        (place.path / name).symlink_to(ROOT / name)
+        (project.path / name).symlink_to(ROOT / name)
     earlier = set(server.state.glob("jobs/*"))
     process = local.start(
         "remote", "certify", "slos/quickstart.toml", "--on", "mini", "--ship-models", "--out", "run", "--json"

@@ -20,18 +20,18 @@ def test_the_newest_certified_run_of_the_host_is_uploaded(pair: Make) -> None:
     of a run on the host is compared with in its place, and one that is not there says so.
     """
     made = pair(objective=OBJECTIVES)
-    refused = made.place.run(*CERTIFY, "--out", "runs/first", code=2)
-    made.place.run(*CERTIFY, "--out", "runs/first", "--baseline", "none", code=0)
+    refused = made.project.run(*CERTIFY, "--out", "runs/first", code=2)
+    made.project.run(*CERTIFY, "--out", "runs/first", "--baseline", "none", code=0)
     first = made.job().name
 
-    made.place.run(*CERTIFY, "--out", "runs/second", code=0)
-    named = made.place.run(*CERTIFY, "--out", "runs/third", "--baseline", "no-such-run", code=2)
+    made.project.run(*CERTIFY, "--out", "runs/second", code=0)
+    named = made.project.run(*CERTIFY, "--out", "runs/third", "--baseline", "no-such-run", code=2)
 
     assert "no certified run of the SLO 'scripted' on mini in runs" in refused.err
-    (workload,) = made.place.verdict("runs/second")["workloads"]
+    (workload,) = made.project.verdict("runs/second")["workloads"]
     (check,) = [one for one in workload["checks"] if one.get("against") == "certified"]
     assert ("acceptance_rate", "pass") == (check["metric"], check["outcome"])
-    frozen = json.loads((made.place.path / "runs/second/manifest.json").read_text())["certified"]
+    frozen = json.loads((made.project.path / "runs/second/manifest.json").read_text())["certified"]
     assert "baseline/first" == frozen["run"]
     (job,) = [one for one in made.jobs.iterdir() if (one / "baseline").is_dir()]
     assert job.name != first

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from gatekeeper.run.remote.remote_run import NewRun, RemoteCommand, RemoteHost, RemoteRunner
-from tests.builders.place import Place
+from tests.builders.project_folder import ProjectFolder
 from tests.run.remote.conftest import CERTIFY, ENDLESS, ON, REAL_TIME, UNHURRIED, Ended, Make, Until
 
 
@@ -21,16 +21,16 @@ def test_a_remote_run_is_downloaded_and_judged_again(pair: Make) -> None:
     """
     made = pair()
 
-    done = made.place.run(*CERTIFY, "--out", "run", "--json", code=0)
-    judged = made.place.run("judge", "run", "--json", code=0)
-    listed = made.place.run("remote", "list", *ON, "--json", code=0).document["runs"]
+    done = made.project.run(*CERTIFY, "--out", "run", "--json", code=0)
+    judged = made.project.run("judge", "run", "--json", code=0)
+    listed = made.project.run("remote", "list", *ON, "--json", code=0).document["runs"]
 
     there = made.job() / "run/verdict.json"
-    assert there.read_text() == done.out == judged.out == (made.place.path / "run/verdict.json").read_text()
+    assert there.read_text() == done.out == judged.out == (made.project.path / "run/verdict.json").read_text()
     assert "judged again locally: the same verdict, byte for byte" in done.err
     assert "promoted" == done.document["outcome"]
-    assert {"policy.toml", "SHA256SUMS", "report.html"} <= {one.name for one in (made.place.path / "run").iterdir()}
-    assert not (made.place.path / ".run.part").exists()
+    assert {"policy.toml", "SHA256SUMS", "report.html"} <= {one.name for one in (made.project.path / "run").iterdir()}
+    assert not (made.project.path / ".run.part").exists()
     assert [("finished", 0, True)] == [(one["state"], one["exit_code"], one["fetched"]) for one in listed]
     (entry,) = made.registry(".")
     assert ("closed", "promoted") == (entry["state"], entry["outcome"])
@@ -43,7 +43,7 @@ def test_a_cut_connection_changes_nothing(pair: Make, until: Until, ended: Ended
     verdict is that of an undisturbed run.
     """
     made = pair(REAL_TIME, soak=UNHURRIED)
-    process = made.place.start(*CERTIFY, "--out", "run")
+    process = made.project.start(*CERTIFY, "--out", "run")
     until(made.soaking)
 
     assert made.server.cut() > 0
@@ -61,7 +61,7 @@ def test_a_pulled_cable_is_noticed(pair: Make, until: Until, ended: Ended) -> No
     """
     made = pair(REAL_TIME, soak=UNHURRIED)
     often = f"{made.server.words} -o ServerAliveInterval=1 -o ServerAliveCountMax=2"
-    process = made.with_environment(GATEKEEPER_SSH=often).place.start(*CERTIFY, "--out", "run")
+    process = made.with_environment(GATEKEEPER_SSH=often).project.start(*CERTIFY, "--out", "run")
     until(made.soaking)
 
     assert made.server.freeze() > 0
@@ -77,13 +77,13 @@ def test_the_same_command_attaches_after_a_kill_here(pair: Make, until: Until, e
     Kill -9 on the client in the soak: the run continues there, and the same command attaches to it, by its run id.
     """
     made = pair(REAL_TIME, soak=UNHURRIED)
-    process = made.place.start(*CERTIFY)
+    process = made.project.start(*CERTIFY)
     until(made.soaking)
     process.kill()
     ended(process)
     (before,) = made.registry()
 
-    done = made.place.run(*CERTIFY)
+    done = made.project.run(*CERTIFY)
 
     (after,) = made.registry()
     made.verdict(done, after["out"])
@@ -97,14 +97,14 @@ def test_a_run_is_found_without_the_registry(pair: Make, until: Until, ended: En
     With its registry deleted this machine still finds its own run in the remote list, and downloads it.
     """
     made = pair(REAL_TIME, soak=UNHURRIED)
-    process = made.place.start(*CERTIFY)
+    process = made.project.start(*CERTIFY)
     until(made.soaking)
     process.kill()
     ended(process)
-    for path in (made.place.path / "runs").glob("*.remote.json"):
+    for path in (made.project.path / "runs").glob("*.remote.json"):
         path.unlink()
 
-    done = made.place.run(*CERTIFY)
+    done = made.project.run(*CERTIFY)
 
     (entry,) = made.registry()
     made.verdict(done, entry["out"])
@@ -116,13 +116,13 @@ def test_ctrl_c_detaches_and_says_what_to_do(pair: Make, until: Until, ended: En
     Ctrl-C is 130 and leaves the remote run alone; attach downloads it.
     """
     made = pair(REAL_TIME, soak=UNHURRIED)
-    process = made.place.start(*CERTIFY)
+    process = made.project.start(*CERTIFY)
     until(made.soaking)
 
     process.send_signal(signal.SIGINT)
     detached = ended(process)
     running = made.process().is_running()
-    attached = made.place.run("remote", "attach", *ON, "--json")
+    attached = made.project.run("remote", "attach", *ON, "--json")
 
     assert (130, True) == (detached.code, running)
     assert "attach" in detached.err
@@ -136,12 +136,12 @@ def test_a_second_client_is_locked_out_and_a_run_can_be_cancelled(pair: Make, un
     has gatekeeper there end by itself; whoever follows ends with 3 and the name of who cancelled.
     """
     made = pair(REAL_TIME, soak=ENDLESS)
-    process = made.place.start(*CERTIFY, "--out", "runs/run")
+    process = made.project.start(*CERTIFY, "--out", "runs/run")
     until(made.soaking)
 
-    second = made.place.run("remote", "soak", "slo.toml", *ON, code=3)
-    same = made.place.run(*CERTIFY, "--out", "runs/run", code=3)
-    cancelled = made.place.run("remote", "cancel", *ON, "--json", code=0).document
+    second = made.project.run("remote", "soak", "slo.toml", *ON, code=3)
+    same = made.project.run(*CERTIFY, "--out", "runs/run", code=3)
+    cancelled = made.project.run("remote", "cancel", *ON, "--json", code=0).document
     done = ended(process)
 
     assert f"mini is locked by {json.loads((made.job() / 'job.json').read_text())['owner']}, run " in second.err
@@ -151,7 +151,7 @@ def test_a_second_client_is_locked_out_and_a_run_can_be_cancelled(pair: Make, un
     assert ("graceful", "finished") == (cancelled["how"], cancelled["state"])
     assert 3 == done.code
     assert "was cancelled by " in done.err
-    assert (made.place.path / "runs/run/soak-1.jsonl").is_file()
+    assert (made.project.path / "runs/run/soak-1.jsonl").is_file()
 
 
 def test_a_run_started_on_that_host_locks_it_too(pair: Make, until: Until, ended: Ended) -> None:
@@ -160,10 +160,10 @@ def test_a_run_started_on_that_host_locks_it_too(pair: Make, until: Until, ended
     """
     made = pair(REAL_TIME, soak=ENDLESS)
     theirs = {"GATEKEEPER_HOST_LOCK": str(made.server.root / "host.lock"), "GATEKEEPER_OWNER": "anna@desk"}
-    local = made.with_environment(**theirs).place.start("certify", "slo.toml", "--out", "hers")
-    until((made.place.path / "hers/plan.json").exists)
+    local = made.with_environment(**theirs).project.start("certify", "slo.toml", "--out", "hers")
+    until((made.project.path / "hers/plan.json").exists)
 
-    refused = made.place.run(*CERTIFY, code=3)
+    refused = made.project.run(*CERTIFY, code=3)
 
     assert None is local.poll()
     local.terminate()
@@ -178,21 +178,21 @@ def test_a_killed_gatekeeper_there_is_reported_and_its_run_resumed(pair: Make, u
     Kill -9 on the remote gatekeeper: exit 3 with that reason, the partial run is downloaded; --resume continues it.
     """
     made = pair(REAL_TIME, soak=UNHURRIED)
-    process = made.place.start(*CERTIFY, "--out", "run")
+    process = made.project.start(*CERTIFY, "--out", "run")
     until(made.soaking)
 
     made.process().kill()
     done = ended(process)
-    partial = (made.place.path / "run/soak-1.jsonl").read_text()
-    judged = made.place.run("judge", "run", code=3)
-    resumed = made.place.run(*CERTIFY, "--out", "run", "--resume")
+    partial = (made.project.path / "run/soak-1.jsonl").read_text()
+    judged = made.project.run("judge", "run", code=3)
+    resumed = made.project.run(*CERTIFY, "--out", "run", "--resume")
 
     assert 3 == done.code
     assert "was killed by signal 9" in done.err
     assert "unproven" in done.out
     assert "soak-1.jsonl" in judged.out
     assert len(partial.splitlines()) > 5
-    assert (made.place.path / "run/soak-1.jsonl").read_text().startswith(partial.rpartition("\n")[0])
+    assert (made.project.path / "run/soak-1.jsonl").read_text().startswith(partial.rpartition("\n")[0])
     made.verdict(resumed)
     assert 1 == len(list(made.jobs.iterdir()))
 
@@ -202,7 +202,7 @@ def test_a_run_whose_supervisor_is_killed_continues(pair: Make, until: Until, en
     Kill -9 on the supervisor: the run finishes and writes its checksums, its verdict holds, and a remark says why.
     """
     made = pair(REAL_TIME, soak=UNHURRIED)
-    process = made.place.start(*CERTIFY, "--out", "run")
+    process = made.project.start(*CERTIFY, "--out", "run")
     until(made.soaking)
 
     os.kill(made.pid("supervisor"), signal.SIGKILL)
@@ -220,7 +220,7 @@ def test_a_restart_of_the_machine_is_found(pair: Make, until: Until, ended: Ende
     boot = tmp_path / "boot_id"
     boot.write_text("first\n")
     made = pair(REAL_TIME, remote={"GATEKEEPER_BOOT_ID_FILE": str(boot)}, soak=UNHURRIED)
-    process = made.place.start(*CERTIFY, "--out", "run")
+    process = made.project.start(*CERTIFY, "--out", "run")
     until(made.soaking)
 
     supervisor = made.pid("supervisor")
@@ -233,7 +233,7 @@ def test_a_restart_of_the_machine_is_found(pair: Make, until: Until, ended: Ende
 
     assert 3 == done.code
     assert "the remote host was restarted during the run" in done.err
-    assert (made.place.path / "run/events.jsonl").is_file()
+    assert (made.project.path / "run/events.jsonl").is_file()
     assert [("closed", "rebooted")] == [(one["state"], one["outcome"]) for one in made.registry(".")]
 
 
@@ -242,13 +242,13 @@ def test_waiting_ends_with_patience(pair: Make, until: Until, ended: Ended) -> N
     With the host gone for longer than --patience: exit 3, and what to do; the host returns, and so does the run.
     """
     made = pair(REAL_TIME, soak=UNHURRIED)
-    process = made.place.start(*CERTIFY, "--patience", "1 s", "--out", "run")
+    process = made.project.start(*CERTIFY, "--patience", "1 s", "--out", "run")
     until(made.soaking)
 
     made.server.stop()
     gone = ended(process)
     made.server.start()
-    done = made.place.run(*CERTIFY, "--out", "run")
+    done = made.project.run(*CERTIFY, "--out", "run")
 
     assert 3 == gone.code
     assert "the run continues on the remote host; repeat the command to attach to it" in gone.err
@@ -257,7 +257,7 @@ def test_waiting_ends_with_patience(pair: Make, until: Until, ended: Ended) -> N
 
 
 def test_a_run_that_never_started_keeps_its_id_while_its_folder_is_empty(
-    scripted: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
+    scripted: Callable[..., ProjectFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     A registered run that the host does not list is started under its id, but not into a folder that has files: the same

@@ -12,18 +12,18 @@ def test_a_run_is_listed_and_fetched(pair: Make, until: Until, ended: Ended) -> 
     A run that was not followed to its end is listed as not fetched; fetch downloads it, and then none is left.
     """
     made = pair(REAL_TIME, soak={"duration": "2 s", "sentinel_drift": 0.9})
-    process = made.place.start(*CERTIFY)
+    process = made.project.start(*CERTIFY)
     until(made.measuring)
-    early = made.place.run("remote", "fetch", made.job().name, *ON, code=3)
+    early = made.project.run("remote", "fetch", made.job().name, *ON, code=3)
     process.kill()
     ended(process)
     until((made.job() / "exit.json").exists)
 
-    listed = made.place.run("remote", "list", *ON, code=0)
-    fetched = made.place.run("remote", "fetch", *ON, "--json")
-    nothing = made.place.run("remote", "fetch", *ON, code=2)
-    unknown = made.place.run("remote", "fetch", made.job().name[:-1], *ON, code=2)
-    again = made.place.run("remote", "fetch", made.job().name, *ON, "--out", "copy")
+    listed = made.project.run("remote", "list", *ON, code=0)
+    fetched = made.project.run("remote", "fetch", *ON, "--json")
+    nothing = made.project.run("remote", "fetch", *ON, code=2)
+    unknown = made.project.run("remote", "fetch", made.job().name[:-1], *ON, code=2)
+    again = made.project.run("remote", "fetch", made.job().name, *ON, "--out", "copy")
 
     assert "still running" in early.err
     assert f"exit {fetched.code}, not fetched" in listed.out
@@ -38,9 +38,9 @@ def test_a_run_of_another_owner_is_cancelled_only_by_name(pair: Make, until: Unt
     Cancel without a name ends no run of another owner: the error names the owner and how to end it anyway.
     """
     made = pair(REAL_TIME, soak=ENDLESS)
-    process = made.place.start(*CERTIFY)
+    process = made.project.start(*CERTIFY)
     until(made.measuring)
-    bob = made.with_environment(GATEKEEPER_OWNER="bob@desk").place
+    bob = made.with_environment(GATEKEEPER_OWNER="bob@desk").project
 
     unnamed = bob.run("remote", "cancel", *ON, code=2)
     running = process.poll() is None
@@ -58,7 +58,7 @@ def test_prune_removes_only_downloaded_runs_of_this_owner(pair: Make) -> None:
     Runs of other owners, and runs that were not downloaded by this one, always stay; a dry run removes nothing.
     """
     made = pair()
-    made.place.run(*CERTIFY, "--out", "run", code=0)
+    made.project.run(*CERTIFY, "--out", "run", code=0)
     newest = made.job()
     job = json.loads((newest / "job.json").read_text())
     others: Any = (("theirs", {"owner": "somebody@else"}), ("unfetched", {}), ("by-bob", {}))
@@ -69,9 +69,9 @@ def test_prune_removes_only_downloaded_runs_of_this_owner(pair: Make) -> None:
     (made.jobs / "unfetched" / "fetched.json").unlink()
     (made.jobs / "by-bob" / "fetched.json").write_text(json.dumps({"by": "bob@desk"}))
 
-    dry = made.place.run("remote", "prune", *ON, "--keep", "1", "--dry-run", "--json", code=0).document
+    dry = made.project.run("remote", "prune", *ON, "--keep", "1", "--dry-run", "--json", code=0).document
     before = len(list(made.jobs.iterdir()))
-    done = made.place.run("remote", "prune", *ON, "--keep", "1", code=0)
+    done = made.project.run("remote", "prune", *ON, "--keep", "1", code=0)
 
     assert 6 == before
     assert ["old", "older"] == dry["removed"]

@@ -12,7 +12,7 @@ import tomli_w
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.system import inputs
 from gatekeeper.run.remote.upload import Bundle, pack
-from tests.builders.place import ROOT, canary_lines
+from tests.builders.project_folder import ROOT, canary_lines
 from tests.run.remote.conftest import ON, Make, Pair
 
 
@@ -153,7 +153,7 @@ def test_a_mistake_in_an_slo_is_found_here(folder: Path) -> None:
 def echo(pair: Make) -> Pair:
     """The manual's worker with a target and a draft next to the local SLO; the remote host has neither."""
     made = pair()
-    path = made.place.path
+    path = made.project.path
     shutil.copy(ROOT / "tests/backends/example_worker.py", path / "my_worker.py")
     for name, source in (("target", "little-draft"), ("draft", "little-draft-lite")):
         shutil.copytree(ROOT / "models" / source, path / "models" / name)
@@ -161,7 +161,7 @@ def echo(pair: Make) -> Pair:
     for canary in canaries:
         canary["messages"][0]["content"] = canary["expect"]["equals"]
     (path / "lines.jsonl").write_text("".join(json.dumps(canary) + "\n" for canary in canaries))
-    made.place.write_slo(
+    made.project.write_slo(
         {
             "schema": 1,
             "name": "echo",
@@ -181,9 +181,9 @@ def echo(pair: Make) -> Pair:
 
 def map_models(made: Pair, **models: str) -> None:
     """Write the remote paths of models into the hosts file."""
-    path = made.place.path / "soak/hosts.toml"
+    path = made.project.path / "soak/hosts.toml"
     document: dict[str, Any] = tomllib.loads(path.read_text())
-    document["host"]["mini"]["models"] = {f"models/{name}": place for name, place in models.items()}
+    document["host"]["mini"]["models"] = {f"models/{name}": project for name, project in models.items()}
     path.write_text(tomli_w.dumps(document))
 
 
@@ -194,7 +194,7 @@ def test_a_model_that_is_not_there_is_named_before_anything_runs(echo: Pair) -> 
     """
     Exit 3 with each missing model and how to upload it; nothing is left behind.
     """
-    done = echo.place.run(*SWEEP, code=3)
+    done = echo.project.run(*SWEEP, code=3)
 
     assert "model models/target: not on the remote host" in done.err
     assert "model models/draft: not on the remote host" in done.err
@@ -207,11 +207,11 @@ def test_models_are_shipped_once(echo: Pair) -> None:
     """
     --ship-models copies each file by its digest; the next run finds them on the remote host and uploads nothing.
     """
-    first = echo.place.run(*SWEEP, "--ship-models", "--json", code=0)
-    second = echo.place.run(*SWEEP, "--json", code=0)
+    first = echo.project.run(*SWEEP, "--ship-models", "--json", code=0)
+    second = echo.project.run(*SWEEP, "--json", code=0)
 
     shelves = [one for one in (echo.server.state / "models").iterdir() if one.is_dir()]
-    weights = echo.place.path / "models/target/model.safetensors"
+    weights = echo.project.path / "models/target/model.safetensors"
     assert 2 == len(shelves)
     assert weights.read_bytes() in [(one / "model.safetensors").read_bytes() for one in shelves]
     assert "uploading" in first.err
@@ -225,13 +225,13 @@ def test_models_that_are_only_there_are_found_by_the_hosts_file(echo: Pair, tmp_
     A laptop that cannot hold the models certifies them where they are; a later run reports that one has changed.
     """
     for name in ("target", "draft"):
-        shutil.move(echo.place.path / "models" / name, tmp_path / name)
+        shutil.move(echo.project.path / "models" / name, tmp_path / name)
     map_models(echo, target=str(tmp_path / "target"), draft=str(tmp_path / "draft"))
 
-    first = echo.place.run(*SWEEP, code=0)
+    first = echo.project.run(*SWEEP, code=0)
     config = tmp_path / "draft/config.json"
     config.write_text(config.read_text() + "\n")
-    second = echo.place.run(*SWEEP, code=0)
+    second = echo.project.run(*SWEEP, code=0)
 
     assert "changed since the run of" not in first.err
     assert "model models/draft: changed since the last run there" in second.err
@@ -242,12 +242,12 @@ def test_another_model_of_the_same_name_is_refused(echo: Pair, tmp_path: Path) -
     """
     The same name with other remote bytes is exit 3: the verdict would be about another model.
     """
-    shutil.copytree(echo.place.path / "models/draft", tmp_path / "draft")
+    shutil.copytree(echo.project.path / "models/draft", tmp_path / "draft")
     config = tmp_path / "draft/config.json"
     config.write_text(config.read_text() + "\n")
-    map_models(echo, target=str(echo.place.path / "models/target"), draft=str(tmp_path / "draft"))
+    map_models(echo, target=str(echo.project.path / "models/target"), draft=str(tmp_path / "draft"))
 
-    done = echo.place.run(*SWEEP, code=3)
+    done = echo.project.run(*SWEEP, code=3)
 
     assert "model models/draft: the remote files (" in done.err
 
@@ -258,7 +258,7 @@ def test_a_mapped_model_that_is_missing_is_named(echo: Pair, tmp_path: Path) -> 
     """
     map_models(echo, target=str(tmp_path / "none"), draft=str(tmp_path / "none"))
 
-    done = echo.place.run(*SWEEP)
+    done = echo.project.run(*SWEEP)
 
     assert 3 == done.code
     assert f"no such file or folder: {tmp_path / 'none'}" in done.err

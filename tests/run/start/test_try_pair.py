@@ -7,7 +7,7 @@ import pytest
 
 from gatekeeper.core.errors import HostLacksError
 from gatekeeper.run.start import try_pair
-from tests.builders.place import ROOT, Place
+from tests.builders.project_folder import ROOT, ProjectFolder
 
 
 @pytest.fixture
@@ -72,6 +72,6 @@ def test_a_target_without_a_draft_is_refused(empty: Path) -> None:
     """
     Half a pair on the command line is exit code 2.
     """
-    refused = Place(empty, {}).run("try", "--target", "t", code=2)
+    refused = ProjectFolder(empty, {}).run("try", "--target", "t", code=2)
 
     assert "belong together" in refused.err

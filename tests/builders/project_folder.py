@@ -34,7 +34,7 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Place:
+class ProjectFolder:
     """A folder with an SLO in it, and `gatekeeper` run inside it."""
 
     path: Path
@@ -73,8 +73,8 @@ class Place:
             start_new_session=True,
         )
 
-    def held(self, file: str, *, after: int = 0, word: str = "\n") -> "Place":
-        """Return this place with a brake in what it starts: a scripted run stands once *file* has *word* so often.
+    def held(self, file: str, *, after: int = 0, word: str = "\n") -> "ProjectFolder":
+        """Return this folder with a brake in what it starts: a scripted run stands once *file* has *word* so often.
 
         It stands until the process is ended or `go` is there: however busy the machine, a test acts at that point.
         """
@@ -88,6 +88,21 @@ class Place:
 
     def write_slo(self, slo: Mapping[str, Any], name: str = "slo.toml") -> None:
         (self.path / name).write_text(tomli_w.dumps(slo))
+
+
+def project_folder(parent: Path) -> ProjectFolder:
+    """Make an empty one in *parent*, whose cache and state are its own; it needs no network."""
+    environment = {
+        **os.environ,
+        "HF_HUB_OFFLINE": "1",
+        "XDG_CACHE_HOME": str(parent / "cache"),
+        "XDG_STATE_HOME": str(parent / "state"),
+        "PYTHONPATH": str(ROOT),
+        "COLUMNS": "100",
+    }
+    folder = parent / "a project"  # a space, as in many a home folder
+    folder.mkdir()
+    return ProjectFolder(folder, environment)
 
 
 def canary_lines(prefix: str, count: int) -> str:
