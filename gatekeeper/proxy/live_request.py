@@ -9,12 +9,25 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from gatekeeper.core.policy import RESPONSE_FORMATS, Proxy, ProxyRule, digest
+from gatekeeper.proxy.request_fields import (
+    ANSWERS,
+    DRAFTING,
+    KNOWN,
+    KNOWN_OF_MESSAGES,
+    KNOWN_OF_OPTIONS,
+    LIMITS,
+    PROMPTS,
+    READ_APART,
+    ROLES,
+    TEXT_PART,
+    TEXT_TYPES,
+)
 
 WORKLOAD_HEADER = "x-gatekeeper-workload"
 COMPLETIONS = "/completions"
 NOT_GENERATING = re.compile(
-    r"(?:/[\w-][\w.-]*)*"
-    r"(?:/(?:tokenize|detokenize|apply-template|count_tokens|embeddings?|embed|rerank|reranking)|/api/(?:show|ps))/?",
+    r"(?:/v[0-9]+)?(?:/(?:tokenize|detokenize|apply-template|messages/count_tokens|embeddings?|rerank|reranking)/?"
+    r"|/embed|/api/(?:embed|embeddings|show|ps))",
     re.ASCII,
 )
 """Paths whose requests make no model write, as plainly spelled as here: they are passed on, any other one is routed."""
@@ -22,123 +35,10 @@ READING = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 """Methods by which no server writes; SGLang takes PUT for POST."""
 HEADERS = (WORKLOAD_HEADER, "Authorization", "x-api-key")
 """The headers that are read."""
-
-
 TEMPLATE_TOKENS = 8
 """That a chat template adds to a message, at most."""
-LIMITS = (
-    "max_tokens",
-    "max_completion_tokens",
-    "max_output_tokens",
-    "max_new_tokens",
-    "max_length",
-    "num_predict",
-    "n_predict",
-    "min_tokens",
-)
-"""Fields that limit the tokens of an answer, or demand some, by server: the largest counts."""
-ANSWERS = ("n", "best_of", "n_cmpl", "num_return_sequences")
-"""Fields that ask for several answers at once, by server."""
 MOST_ANSWERS = 1024
 """That one request counts for; so many where their number cannot be read."""
-PROMPTS = ("prompt", "input", "system")
-NOT_PROMPT = frozenset(
-    {
-        "logit_bias",
-        "metadata",
-        "model",
-        "options",
-        "prompt_cache_key",
-        "reasoning_effort",
-        "request_id",
-        "safety_identifier",
-        "service_tier",
-        "session_id",
-        "stop",
-        "stop_sequences",
-        "stop_token_ids",
-        "stream_options",
-        "tool_choice",
-        "user",
-    }
-)
-"""Fields that no model reads as a part of its prompt; the text of any other field counts as one."""
-READ_APART = NOT_PROMPT | {"messages", *PROMPTS}
-KNOWN = (
-    NOT_PROMPT
-    | {"messages", *PROMPTS, *LIMITS, *ANSWERS, "temperature", "dynatemp_range"}
-    | {  # read as parts of the prompt
-        "chat_template_kwargs",
-        "documents",
-        "format",
-        "function_call",
-        "functions",
-        "grammar",
-        "guided_grammar",
-        "guided_json",
-        "guided_regex",
-        "input_extra",
-        "input_prefix",
-        "input_suffix",
-        "instructions",
-        "json_schema",
-        "response_format",
-        "suffix",
-        "tools",
-    }
-    | {  # how a token is drawn or reported, and not how many there are
-        "add_generation_prompt",
-        "cache_prompt",
-        "dynatemp_exponent",
-        "enable_thinking",
-        "frequency_penalty",
-        "ignore_eos",
-        "include_reasoning",
-        "include_stop_str_in_output",
-        "keep_alive",
-        "logprobs",
-        "min_p",
-        "parallel_tool_calls",
-        "presence_penalty",
-        "repeat_last_n",
-        "repeat_penalty",
-        "repetition_context_size",
-        "repetition_penalty",
-        "return_progress",
-        "return_spec_tokens_details",
-        "return_tokens",
-        "seed",
-        "separate_reasoning",
-        "skip_special_tokens",
-        "store",
-        "stream",
-        "stream_reasoning",
-        "think",
-        "timings_per_token",
-        "top_k",
-        "top_logprobs",
-        "top_p",
-        "typical_p",
-    }
-)
-"""Fields whose effect on the axes of a region is known: a request with another one is outside of every region."""
-KNOWN_OF_MESSAGES = frozenset(
-    {"role", "content", "name", "tool_calls", "tool_call_id", "tool_name", "function_call", "refusal"}
-    | {"reasoning_content", "reasoning", "thinking"}
-)
-TEXT_PART = frozenset({"type", "text", "cache_control"})
-"""Fields of a part of a message that is text alone."""
-DRAFTING = frozenset(
-    {
-        "depth",
-        "draft_model",
-        "draft_num_predict",
-        "generation_mode",
-        "num_draft_tokens",
-        "tree_budget",
-    }
-)
-"""Fields that choose the draft, by server, and all that begin with `speculative`: the proxy chooses, not a client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +61,18 @@ class LiveRequest:
     max_tokens: float | None = None
     answers: int = 1
     """That it asks for at once."""
-    unknown: tuple[str, ...] = ()
-    """Names of its fields whose effect is not known."""
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    """Names of its fields whose effect is not known, and digests of their values."""
     drafting: Mapping[str, Any] = field(default_factory=dict)
     """Its own fields of drafting, as a merge patch that removes them."""
     body: Mapping[str, Any] | None = field(default=None, repr=False)
     is_long: bool = False
     """Its body is a JSON object that was read in another process and is not here."""
+
+    @property
+    def is_read(self) -> bool:
+        """Return whether its body is a JSON object without ambiguity."""
+        return self.is_long or self.body is not None
 
     def on_axes(self, in_flight: int, tokens_per_byte: float) -> dict[str, float | None]:
         """Return where the request lies on each axis of a region; None where it does not say so.
@@ -231,7 +136,7 @@ def _with_properties(request: LiveRequest, body: Mapping[str, Any]) -> LiveReque
         prompt_bytes=_prompt_bytes(prompts, others, messages),
         messages=max(1, len(messages)),
         temperature=_temperature(body),
-        max_tokens=_highest(body, LIMITS),
+        max_tokens=_most_tokens(body),
         answers=_answers(body),
         unknown=_unknown(body, messages),
         drafting=_drafting(body),
@@ -277,16 +182,26 @@ def _drafting(body: Mapping[str, Any]) -> dict[str, Any]:
     return patch
 
 
-def _unknown(body: Mapping[str, Any], messages: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the names of fields whose effect is not known."""
-    options = body.get("options")
-    names = sorted(body.keys() - KNOWN - DRAFTING)
+def value_digest(value: Any) -> str:
+    """Return the digest by which a field's value is compared with a certified one."""
+    return digest(json.dumps(value, sort_keys=True))
+
+
+def _unknown(body: Mapping[str, Any], messages: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the fields whose effect is not known."""
+    fields = {name: body[name] for name in sorted(body.keys() - KNOWN - DRAFTING)}
+    options, listed = body.get("options"), body.get("messages")
     if isinstance(options, dict):
-        names += [f"options.{name}" for name in options.keys() - KNOWN - DRAFTING]
+        fields |= {f"options.{name}": options[name] for name in options.keys() - KNOWN_OF_OPTIONS - DRAFTING}
     elif options is not None:
-        names.append("options")
-    strange = (message.keys() - KNOWN_OF_MESSAGES for message in messages if not message.keys() <= KNOWN_OF_MESSAGES)
-    return (*names, *(f"messages.{name}" for extra in strange for name in extra))
+        fields["options"] = options
+    if listed is not None and not (isinstance(listed, list) and all(isinstance(one, dict) for one in listed)):
+        fields["messages"] = listed
+    for message in messages:
+        fields |= {f"messages.{name}": message[name] for name in message.keys() - KNOWN_OF_MESSAGES}
+        if message.get("role") not in ROLES:
+            fields["messages.role"] = message.get("role")
+    return {name: value_digest(value) for name, value in fields.items()}
 
 
 def _listed(value: Any) -> Iterable[Any]:
@@ -304,16 +219,31 @@ def _text(content: Any) -> str:
 def _prompt_bytes(prompts: Iterable[Any], others: Iterable[Any], messages: Iterable[Mapping[str, Any]]) -> int | None:
     """Return the bytes of all texts that may be in a prompt; None where it has parts that are no text."""
     beside = [message[name] for message in messages for name in message.keys() - {"role", "content"}]
-    written = (value for value in (*others, *beside) if value and isinstance(value, str | list | dict))
-    size = sum(len(json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")) for value in written)
+    size = sum(_size(value) for value in (*others, *beside))
     for content in prompts:
         parts = content if isinstance(content, list) else [] if content is None else [content]
         for part in parts:
-            text = part.get("text") if isinstance(part, dict) and part.keys() <= TEXT_PART else part
+            text = part
+            if isinstance(part, dict) and part.keys() <= TEXT_PART and part.get("type") in TEXT_TYPES:
+                text = part.get("text")
+                size += _size(part.get("cache_control"))
             if not isinstance(text, str):
                 return None
             size += len(text.encode("utf-8", "surrogatepass"))
     return size
+
+
+def _size(value: Any) -> int:
+    """Return the bytes of a value as JSON, where it may be text in a prompt: a switch or a usual number is none."""
+    is_text = isinstance(value, str | list | dict) or (isinstance(value, int) and value.bit_length() > 64)
+    return len(json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")) if value and is_text else 0
+
+
+def _most_tokens(body: Mapping[str, Any]) -> float | None:
+    """Return the largest limit of tokens; None where none is named, or one of 0, which is no limit for Ollama."""
+    tables = [table for table in (body, body.get("options")) if isinstance(table, dict)]
+    has_zero = any(table.get(name) == 0 for table in tables for name in LIMITS if name != "min_tokens")
+    return None if has_zero else _highest(body, LIMITS)
 
 
 def _highest(body: Mapping[str, Any], names: Sequence[str]) -> float | None:
@@ -342,7 +272,7 @@ def _temperature(body: Mapping[str, Any]) -> float | None:
 def _answers(body: Mapping[str, Any]) -> int:
     """Return how many answers a request asks for at once: so many for each of its prompts."""
     prompts = body.get("prompt")
-    count = sum(isinstance(one, str | list) for one in prompts) if isinstance(prompts, list) else 1
+    count = sum(isinstance(one, str | list | dict) for one in prompts) if isinstance(prompts, list) else 1
     if any(body.get(name) is not None for name in ANSWERS):
         highest = _highest({name: body.get(name) for name in ANSWERS}, ANSWERS)
         count = max(1, count) * math.ceil(min(MOST_ANSWERS, MOST_ANSWERS if highest is None else highest))

@@ -41,7 +41,7 @@ class LongRequests:
 
         Raise UnreadableBodyError where it is no JSON object.
         """
-        if not (asked.is_long or asked.body is not None):
+        if not asked.is_read:
             raise UnreadableBodyError
         patches = [dict(patch) for patch in (asked.drafting, fields) if patch]
         if not patches:

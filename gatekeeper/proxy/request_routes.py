@@ -13,7 +13,7 @@ from gatekeeper.core.policy import Policy, Proxy
 from gatekeeper.deploy.watch.guards import GuardResult
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.proxy.live_evidence import LiveEvidence
-from gatekeeper.proxy.live_request import LiveRequest, sort
+from gatekeeper.proxy.live_request import LiveRequest, sort, value_digest
 
 Fields = Mapping[str, Any]
 _random = random.SystemRandom()
@@ -182,12 +182,15 @@ class RequestRoutes:
 def _beyond_region(route: OverlayRoute, request: LiveRequest, in_flight: int, carried: Fields) -> str | None:
     """Return why a request lies outside of the certified region; None where it does not, or there is none.
 
-    The fields that certified requests *carried* are certified with them.
+    The fields that certified requests *carried* are certified with their values.
     """
     region = route.region
     if region is None:
         return None
-    strange = next((name for name in request.unknown if name not in carried), None)
+    if not request.is_read:
+        return "the request's body cannot be read"
+    certified = {name: value_digest(value) for name, value in carried.items()}
+    strange = next((name for name, value in request.unknown.items() if certified.get(name) != value), None)
     if strange is not None:
         shown = f"the request's field '{strange}'" if FIELD_NAME.fullmatch(strange) else "a field of the request"
         return f"the effect of {shown} is not known"

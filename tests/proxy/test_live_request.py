@@ -98,6 +98,8 @@ def test_only_requests_that_generate_are_routed() -> None:
         "/v1/chat/completions;/tokenize",
         "/tokenize/../completion",
         "/completion?x=/tokenize",
+        "/v1/chat/completions/tokenize",
+        "/generate/embeddings",
         "/new",
     ],
 )

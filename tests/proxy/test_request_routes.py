@@ -215,6 +215,61 @@ def test_a_request_outside_of_the_region_decodes_plainly(body: dict[str, Any], i
     assert decided.may_speculate == decided.speculative
 
 
+TEXT = "x" * 2100
+STRANGE: dict[str, tuple[dict[str, Any], str]] = {
+    "a certified field with another value": ({"certified_with": 2}, "field 'certified_with' is not known"),
+    "no tokens": ({"max_tokens": 0}, "does not say its max_tokens"),
+    "no tokens in the options": ({"options": {"num_predict": 0}}, "does not say its max_tokens"),
+    "prompts as tables": ({"prompt": [{"text": "a"}, {"text": "b"}, {"text": "c"}]}, "concurrency 3 is outside"),
+    "answers in the options": ({"options": {"n": 64}}, "field 'options.n' is not known"),
+    "a prompt in the options": ({"options": {"system": TEXT}}, "field 'options.system' is not known"),
+    "messages that are a text": ({"messages": TEXT}, "field 'messages' is not known"),
+    "a message that is a text": ({"messages": [TEXT]}, "field 'messages' is not known"),
+    "a role of its own": ({"messages": [{"role": TEXT, "content": "a"}]}, "field 'messages.role' is not known"),
+    "an image with a text": (
+        {"messages": [{"role": "user", "content": [{"type": "image", "text": "a"}]}]},
+        "not say its context",
+    ),
+    "a long effort": ({"reasoning_effort": TEXT}, "context 1"),
+    "a long choice": ({"tool_choice": {"function": {"name": TEXT}}}, "context 1"),
+    "a long number": ({"instructions": int("9" * 2100)}, "context 1"),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_what_a_server_may_take_in_another_way_is_outside(name: str) -> None:
+    """
+    A text that may be a part of the prompt, a limit that may be none, and another value than the certified one.
+    """
+    fields, why = STRANGE[name]
+    routes = RequestRoutes(LiveEvidence(), lambda: 1.0)
+    policy = live_policy()
+    assert policy.conditions is not None
+    carried = policy.conditions.model_copy(update={"request": {"certified_with": 1}})
+    published(routes, region=REGION, of=policy.model_copy(update={"conditions": carried}))
+    usual = {"messages": [{"role": "user", "content": "hello"}], "temperature": 0, "max_tokens": 100, "min_tokens": 0}
+
+    inside, outside = (read(CHAT, {}, json.dumps(body).encode()) for body in (usual, usual | fields))
+    routes.begin(outside.answers)
+
+    assert why in routes.decide(outside).because
+    routes.end(outside.answers - 1)
+    assert routes.decide(inside).speculative
+
+
+def test_a_body_that_cannot_be_read_is_outside_of_every_region() -> None:
+    """
+    Also of a region that has only the requests in flight, which are known of any request.
+    """
+    routes = RequestRoutes(LiveEvidence(), lambda: 1.0)
+    published(routes, region=RouteRegion.model_validate({"concurrency": {"certified": 1, "at_most": 2}}))
+
+    readable, unreadable = (routes.decide(read(CHAT, {}, body)) for body in (b"{}", b'{"a": 1, "a": 2}'))
+
+    assert (True, False) == (readable.speculative, unreadable.speculative)
+    assert "the request's body cannot be read" == unreadable.because
+
+
 def test_a_lower_step_speculates_at_the_certified_point_alone() -> None:
     """
     What was explored is the certified setting: of a ladder step nothing around the point is known.
