@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +14,12 @@ END = re.compile(rb'\[DONE\]|"finish_reason" ?: ?"')
 """What only the last lines of a completion's stream hold."""
 MOST_LINE = 1 << 20
 """A longer line is no event of a stream: it is passed on, and not measured."""
+MOST_USAGE = 1 << 16
+"""Bytes in which a usage is read: all of a long answer would take seconds, in which other streams wait."""
 MOST_KEPT = 16 << 20
-"""Bytes of an answer that are kept until its end: for --keep-prompts, and of one that is not streamed."""
+"""Bytes of a stream that are kept until its end, for --keep-prompts."""
+MOST_WHOLE = 4 << 20
+"""The same of an answer that is not streamed: its texts are counted at its end, while other streams wait."""
 
 
 @dataclass(slots=True)
@@ -43,7 +48,7 @@ class AnswerMeter:
         self._digest.update(piece)
         if self.keeps or not self.streamed:
             self._kept.append(piece)
-            if self.size > MOST_KEPT:
+            if self.size > (MOST_KEPT if self.streamed else MOST_WHOLE):
                 self.keeps, self._kept = False, []
         if not self.streamed:
             return
@@ -95,22 +100,20 @@ class AnswerMeter:
     def finish(self) -> dict[str, Any]:
         """Return the server's usage at the end of the answer; count the texts of one that was not streamed."""
         if self.streamed:
-            if not self._usage:
-                return {}
-            line = next(one for one in reversed(self._usage.split(b"\n")) if USAGE.search(one))
-            return _usage(_parsed(line.removeprefix(b"data:")))
-        document = _parsed(self.body())
-        self.chars = sum(map(len, TEXT.findall(self.body())))
-        return _usage(document)
+            return _usage(self._usage)
+        body = self.body()
+        self.chars = sum(map(len, TEXT.findall(body)))
+        return _usage(body)
 
 
-def _usage(document: Any) -> dict[str, Any]:
-    found = document.get("usage") if isinstance(document, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
-def _parsed(text: bytes) -> Any:
+def _usage(text: bytes) -> dict[str, Any]:
+    """Return the last usage in a text of JSON; empty where it has none that can be read."""
+    last = deque(USAGE.finditer(text), maxlen=1)
+    if not last:
+        return {}
+    start = last[0].end() - 1
     try:
-        return json.loads(text)
+        usage, _ = json.JSONDecoder().raw_decode(text[start : start + MOST_USAGE].decode("utf-8", "replace"))
     except (ValueError, RecursionError):
-        return None
+        return {}
+    return usage if isinstance(usage, dict) else {}

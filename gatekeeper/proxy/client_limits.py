@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+from collections.abc import AsyncIterator
 from typing import Any
 
 from aiohttp import web
@@ -62,6 +63,24 @@ class RefusedBodyError(Exception):
         self.status = status
 
 
+async def pieces(request: web.BaseRequest) -> AsyncIterator[bytes]:
+    """Yield a body that is passed on piece by piece; raise RefusedBodyError where it takes too long."""
+    until = asyncio.get_running_loop().time() + BODY_S
+    while True:
+        try:
+            async with asyncio.timeout_at(until):  # of the wait alone: a slow server may take its time
+                piece = await request.content.readany()
+        except TimeoutError as error:
+            raise _too_slow() from error
+        if not piece:
+            return
+        yield piece
+
+
+def _too_slow() -> RefusedBodyError:
+    return RefusedBodyError(408, f"the body did not arrive within {BODY_S:g} s")
+
+
 class RequestBodies:
     """Reads bodies, within the limit of all that are in memory."""
 
@@ -82,7 +101,7 @@ class RequestBodies:
                     pieces.append(piece)
         except TimeoutError as error:
             self.size -= size
-            raise RefusedBodyError(408, f"the body did not arrive within {BODY_S:g} s") from error
+            raise _too_slow() from error
         except BaseException:
             self.size -= size
             raise

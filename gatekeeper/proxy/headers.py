@@ -21,15 +21,16 @@ HOP_BY_HOP = frozenset(
     }
 )
 """RFC 9110, section 7.6.1, what older clients send, and what this connection has answered already."""
+OWN_SITES = frozenset({"same-origin", "same-site", "none"})
+"""Values of `Sec-Fetch-Site` that are not of another site's page; whatever else it holds is refused."""
 OURS = "x-gatekeeper-"
 """Headers that only the proxy sets; a server or client that sets one is not believed."""
 
 
 def passed_on(headers: CIMultiDictProxy[str] | CIMultiDict[str], *, without: Iterable[str] = ()) -> CIMultiDict[str]:
     """Return the headers that are passed on, in their order, repeated ones included; *without* is in lower case."""
-    dropped = HOP_BY_HOP.union(without)
-    for line in headers.getall("Connection", ()):
-        dropped = dropped.union(one.strip().lower() for one in line.split(","))
+    lines = headers.getall("Connection", ())
+    dropped = HOP_BY_HOP.union(without, (name.strip().lower() for line in lines for name in line.split(",")))
     kept = []
     for name, value in headers.items():
         if (low := name.lower()) not in dropped and not low.startswith(OURS):
@@ -42,4 +43,4 @@ def is_from_foreign_page(headers: CIMultiDictProxy[str], names: HostNames) -> bo
     origins = headers.getall("Origin", ())
     if origins:
         return not all(map(names.has_origin, origins))
-    return "cross-site" in headers.getall("Sec-Fetch-Site", ())
+    return not OWN_SITES.issuperset(headers.getall("Sec-Fetch-Site", ()))

@@ -19,7 +19,7 @@ from gatekeeper.core.system.host_names import HostNames
 from gatekeeper.core.system.own_limits import OwnLimitError
 from gatekeeper.proxy import forward, live_request, proxy_page
 from gatekeeper.proxy.answer_meter import AnswerMeter
-from gatekeeper.proxy.client_limits import MOST_BODY, ClientServer, RefusedBodyError, RequestBodies
+from gatekeeper.proxy.client_limits import MOST_BODY, ClientServer, RefusedBodyError, RequestBodies, pieces
 from gatekeeper.proxy.forward import BrokenAnswerError, ServerFailedError, Target
 from gatekeeper.proxy.headers import is_from_foreign_page
 from gatekeeper.proxy.live_evidence import Observation
@@ -141,7 +141,7 @@ class ProxyServer:
         targets = [Target("speculative", *self._speculative, {})]
         if self._plain_url is not None and request.method in REPEATABLE:
             targets.append(Target("plain", *self._plain, {}))
-        content = request.content.iter_any() if request.can_read_body else b""
+        content = pieces(request) if request.can_read_body else b""
         meter = AnswerMeter(time.monotonic_ns())
         try:
             return (await self._first_that_answers(request, targets, content, meter, {}))[0]
@@ -149,6 +149,8 @@ class ProxyServer:
             return web.Response(status=502, text=f"{error}\n")
         except OwnLimitError as error:
             return _error(503, error.message)
+        except RefusedBodyError as error:
+            return _error(error.status, str(error))
         except (BrokenAnswerError, ConnectionResetError):
             return web.Response(status=502)  # never sent: the connection is closed
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gatekeeper.proxy.answer_meter import AnswerMeter
+from gatekeeper.proxy.answer_meter import MOST_USAGE, MOST_WHOLE, AnswerMeter
 
 EVENTS = (
     b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n'
@@ -45,3 +45,30 @@ def test_an_answer_that_is_not_streamed_is_counted_at_its_end() -> None:
     meter.feed(b'{"choices":[{"message":{"content":"four"}}],"usage":{"completion_tokens":1}}', 5)
 
     assert ({"completion_tokens": 1}, 4, None) == (meter.finish(), meter.chars, meter.first_ns)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_of_a_long_answer_only_the_usage_is_parsed(*, streamed: bool) -> None:
+    """
+    What is around a usage is not read, and of a usage no more than a length: lists in it would cost others seconds.
+    """
+    usage, lists = b'"usage": {"completion_tokens": 7}', b"[" + b"[]," * MOST_USAGE + b"0]"
+    meter, endless, broken = (AnswerMeter(0, streamed=streamed) for _ in range(3))
+    meter.feed(b'{"a": %s, %s}\n' % (lists, usage), 1)
+    endless.feed(b'{"usage": {"completion_tokens": 7, "a": %s}}\n' % lists, 1)
+    broken.feed(b'{"no JSON, %s\n' % usage, 1)
+
+    assert [{"completion_tokens": 7}, {}, {"completion_tokens": 7}] == [
+        one.finish() for one in (meter, endless, broken)
+    ]
+
+
+def test_an_answer_that_is_not_streamed_is_counted_up_to_a_length() -> None:
+    """
+    Of a longer one nothing is kept, and so its speed is not known; its bytes are counted.
+    """
+    meter = AnswerMeter(0, streamed=False)
+    for _ in range(3):
+        meter.feed(b'"text": "%s"' % (b"x" * (MOST_WHOLE // 2)), 1)
+
+    assert ({}, 0, True) == (meter.finish(), meter.chars, meter.size > MOST_WHOLE)

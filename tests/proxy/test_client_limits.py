@@ -178,6 +178,29 @@ def test_a_body_that_does_not_arrive_ends_its_request(tmp_path: Path, monkeypatc
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(("method", "path"), [(b"GET", b"/v1/models"), (b"POST", b"/v1/embeddings")])
+def test_a_body_that_is_passed_on_has_a_time_limit_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: bytes, path: bytes
+) -> None:
+    """
+    The client gets 408 where a body drips, and the server's connection is closed.
+    """
+    monkeypatch.setattr(client_limits, "BODY_S", 0.3)
+
+    async def main() -> None:
+        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            writer.write(method + b" " + path + b" HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\n")
+            dripping = asyncio.ensure_future(_drip(writer))
+            answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
+            dripping.cancel()
+            writer.close()
+
+            assert (b"408", []) == (answer.split(b" ")[1], server.requests)
+
+    asyncio.run(main())
+
+
 def test_all_bodies_together_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     While one request is in flight, a second that would go beyond the limit gets 503; after its end it is taken.

@@ -400,6 +400,8 @@ def test_an_attackers_headers_never_reach_the_server(tmp_path: Path, attack: str
         ("POST", CHAT, {"Origin": "http://203.0.113.5"}, 403),
         ("POST", CHAT, {"Origin": "null"}, 403),
         ("POST", CHAT, {"Sec-Fetch-Site": "cross-site"}, 403),
+        ("POST", CHAT, {"Sec-Fetch-Site": "Cross-Site"}, 403),
+        ("POST", CHAT, {"Sec-Fetch-Site": "same-origin"}, 200),
         ("POST", "/", {"Origin": "null", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 403),
         ("OPTIONS", CHAT, {"Origin": "https://evil.example"}, 403),
         ("GET", "/metrics", {"Sec-Fetch-Site": "cross-site"}, 403),
