@@ -28,6 +28,7 @@ from gatekeeper.core.system.run_directory import (
     RunDirectory,
     unreadable_as_no_proof,
 )
+from gatekeeper.report.attestation.certificate import CERTIFICATE
 from gatekeeper.report.data.decision import Decision, decide
 from gatekeeper.report.data.page import PageData, page_data
 from gatekeeper.report.data.progress import Progress
@@ -77,13 +78,13 @@ def stored_policy(path: Path) -> Policy | None:
 def certified_policy(path: Path) -> Policy | None:
     """Return the policy that a run certified, whatever its policy file says now; None where it has none.
 
-    A file that differs from SHA256SUMS was edited: what it said is derived again from the records. Raise InputError
-    where they do not show it.
+    A file that differs from the certificate or SHA256SUMS was edited: what it said is derived again from the records.
+    Raise InputError where they do not show it.
     """
     directory = RunDirectory(path)
     if not (path / POLICY).exists():
         return None
-    if directory.is_finished() and not directory.changed_files(lambda name: name == POLICY):
+    if _is_as_certified(directory):
         return stored_policy(path)
     try:
         case, manifest, events = _stored(directory)
@@ -97,6 +98,17 @@ def certified_policy(path: Path) -> Policy | None:
             f"{path}/{POLICY} was edited, and the records do not show what it certified: {error}",
             hint=f"{RESTORE_HINT}; then edit a copy, and name the run: --run {path}",
         ) from error
+
+
+def _is_as_certified(directory: RunDirectory) -> bool:
+    """Return whether the policy is the one that the certificate names; checksums alone are soon written again."""
+    if not directory.is_finished() or directory.changed_files(lambda name: name in {POLICY, CERTIFICATE}):
+        return False
+    try:
+        subject = parse.json_object(directory.read(CERTIFICATE))["subject"]
+        return {"name": POLICY, "digest": {"sha256": directory.sha256(POLICY)}} in subject
+    except (InputError, OSError, ValueError, TypeError, LookupError):
+        return False
 
 
 def load_page_data(path: Path) -> PageData:

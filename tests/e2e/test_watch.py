@@ -1,12 +1,14 @@
 """From a certificate to its watch: what `certify` writes is what `watch` reads, and the run stays what it was."""
 
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from typing import Any
 
 import tomli_w
 
+from gatekeeper.core.manifest import sha256
 from tests.builders.project_folder import ProjectFolder
 
 
@@ -41,13 +43,15 @@ RAISED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 
 def test_a_policy_that_is_edited_in_place_raises_no_limit_of_its_own(scripted: Callable[..., ProjectFolder]) -> None:
     """
-    What was certified is derived from the records again where the run's own policy differs from SHA256SUMS; guards may
-    be removed, and a run whose records are gone is refused.
+    What was certified is derived from the records again where the run's own policy differs from the certificate, also
+    where SHA256SUMS was written again; guards may be removed, and a run whose records are gone is refused.
     """
     project = scripted()
     project.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
     path = project.path / "run" / "policy.toml"
     certified = path.read_text()
+    sums = path.with_name("SHA256SUMS")
+    checksums = sums.read_text()
     watch = ("watch", "run/policy.toml", "--slo", "slo.toml", "--rounds", "1", "--no-host")
 
     for edit, because in RAISED.values():
@@ -56,6 +60,9 @@ def test_a_policy_that_is_edited_in_place_raises_no_limit_of_its_own(scripted: C
         path.write_text(tomli_w.dumps(policy))
         refused = project.run(*watch, code=2)
         assert because in refused.err
+        sums.write_text(re.sub(r"\w{64}(?=  policy.toml)", sha256(path.read_text()), checksums))
+        again = project.run(*watch, code=2)
+        assert because in again.err
     path.write_text(tomli_w.dumps({**tomllib.loads(certified), "guard": []}))
     project.run(*watch, code=0)
     (project.path / "run" / "soak-1.jsonl").unlink()

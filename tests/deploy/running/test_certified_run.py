@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.manifest import sha256
 from gatekeeper.core.system.run_directory import RunDirectory
+from gatekeeper.report.attestation.certificate import described
 from tests.builders.deployment import LADDER, SETTING, Deployed, WatchOutput
 
 
@@ -116,8 +118,11 @@ def test_edited_conditions_are_refused(tmp_path: Path) -> None:
     """
     deployed = Deployed.scripted(tmp_path)
     known = {"backend": "scripted", "target": "t", "prompt_cache": "off", "concurrency": 1, "max_tokens": 256}
-    shutil.copy(deployed.policy(conditions=known), deployed.path / "run" / "policy.toml")
-    RunDirectory(deployed.path / "run").write_checksums()
+    run = deployed.path / "run"
+    shutil.copy(deployed.policy(conditions=known), run / "policy.toml")
+    subject = described({"policy.toml": sha256((run / "policy.toml").read_text())})
+    (run / "certificate.intoto.json").write_text(json.dumps({"subject": subject}))
+    RunDirectory(run).write_checksums()
 
     with deployed.session(WatchOutput()):
         pass
