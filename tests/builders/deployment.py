@@ -14,8 +14,10 @@ import tomli_w
 
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.manifest import File, sha256
+from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.deploy.watch.config import WatchConfig
 from gatekeeper.deploy.watch.session import Session, open_session
+from gatekeeper.report.attestation.certificate import described
 from tests.builders.manifest import manifest
 from tests.builders.project_folder import canary_lines
 
@@ -48,6 +50,13 @@ class WatchOutput:
     @property
     def changes(self) -> list[str]:
         return [f"{one['change']} {one['from_rung']}>{one['to_rung']}" for one in self.of("change")]
+
+
+def seal(run: Path) -> None:
+    """Write what shows that a run's policy is the certified one: the certificate names it, and the checksums both."""
+    subject = described({"policy.toml": sha256((run / "policy.toml").read_text())})
+    (run / "certificate.intoto.json").write_text(json.dumps({"subject": subject}))
+    RunDirectory(run).write_checksums()
 
 
 def write_run(run: Path, inputs: Mapping[str, str], at: datetime, setting: Mapping[str, Any], **frozen: Any) -> None:

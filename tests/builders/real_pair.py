@@ -16,8 +16,7 @@ import tomli_w
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core.system.files import HashCache
 from gatekeeper.core.system.inputs import find_canaries
-from gatekeeper.core.system.run_directory import RunDirectory
-from tests.builders.deployment import policy_of, write_run
+from tests.builders.deployment import policy_of, seal, write_run
 from tests.builders.project_folder import ROOT, Done, ProjectFolder
 
 LITTLE_SETTING = {"draft": "../models/little-draft", "num_draft_tokens": 3}
@@ -93,7 +92,7 @@ def promoted_run(
     ]
     written = {**policy_of(path, now), "slo": "watched", "route": routes, "guard": list(guards), **policy}
     (path / "policy.toml").write_text(tomli_w.dumps(written))
-    RunDirectory(path).write_checksums()
+    seal(path)
     return path
 
 

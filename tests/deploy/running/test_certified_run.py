@@ -9,10 +9,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.manifest import sha256
-from gatekeeper.core.system.run_directory import RunDirectory
-from gatekeeper.report.attestation.certificate import described
-from tests.builders.deployment import LADDER, SETTING, Deployed, WatchOutput
+from tests.builders.deployment import LADDER, SETTING, Deployed, WatchOutput, seal
 
 
 @pytest.mark.parametrize(
@@ -120,9 +117,7 @@ def test_edited_conditions_are_refused(tmp_path: Path) -> None:
     known = {"backend": "scripted", "target": "t", "prompt_cache": "off", "concurrency": 1, "max_tokens": 256}
     run = deployed.path / "run"
     shutil.copy(deployed.policy(conditions=known), run / "policy.toml")
-    subject = described({"policy.toml": sha256((run / "policy.toml").read_text())})
-    (run / "certificate.intoto.json").write_text(json.dumps({"subject": subject}))
-    RunDirectory(run).write_checksums()
+    seal(run)
 
     with deployed.session(WatchOutput()):
         pass

@@ -10,8 +10,8 @@ import tomli_w
 from bench import after_promotion
 from gatekeeper.backends.process import free_port
 from gatekeeper.core.subject import Address
-from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.deploy.running.running_server import check_server
+from tests.builders.deployment import seal
 from tests.builders.real_pair import promoted_run
 
 pytestmark = [pytest.mark.mlx, pytest.mark.alone]
@@ -67,7 +67,7 @@ def of_server(run: Path, *options: str, tapped: bool = True) -> dict[str, tuple[
     policy |= {"conditions": CONDITIONS}
     policy |= {"launch": [{"workloads": ["json"], "speculation": True, "command": LAUNCH.split()}]}
     (run / "policy.toml").write_text(tomli_w.dumps(policy))
-    RunDirectory(run).write_checksums()
+    seal(run)
     port = free_port()
     with after_promotion.served("little-draft", port, options, tapped=tapped):
         seen = check_server(run, ROOT / "bench" / "watched.toml", Address(f"http://127.0.0.1:{port}"))
