@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.subject import Address
-from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.deploy.running.running_server import check_server
-from tests.builders.deployment import Answering, Deployed
+from tests.builders.deployment import Answering, Deployed, seal
 from tests.builders.project_folder import ROOT, ProjectFolder, canary_lines
 from tests.builders.servers import PROTOCOLS, RecordedServer
 
@@ -148,8 +147,7 @@ def test_a_deployed_server_is_compared(
     with answering(*words, **variables) as url:
         deployed = Deployed.served(tmp_path, url)
         shutil.copy(deployed.policy(), deployed.path / "run" / "policy.toml")
-        with closing(RunDirectory.open(deployed.path / "run", resume=True)) as run:
-            run.write_checksums()  # the policy is as it was published
+        seal(deployed.path / "run")
         compared = check_server(deployed.path / "run", deployed.path / "slo.toml", Address(url))
 
     differing = [part.detail for part in compared if part.part == "lossless speculation"]
