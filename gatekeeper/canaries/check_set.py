@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,8 +14,8 @@ from gatekeeper.analysis.plan.preflight import BackendTraits, complaints
 from gatekeeper.analysis.stats.intervals import samples_needed
 from gatekeeper.canaries.near_duplicates import TextIndex
 from gatekeeper.canaries.prompt_tokens import prompt_counter
-from gatekeeper.core import canary
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.canary import parse as parse_canaries
 from gatekeeper.core.canary.filler import CHARACTERS
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight
@@ -53,8 +54,8 @@ def check(paths: Sequence[Path], *, limit: int, slo: Path | None = None, tokeniz
     Prompts are counted with the *tokenizer* of a model's folder; without one as four characters a token.
     """
     count = _about if tokenizer is None else prompt_counter(tokenizer)
-    files = [one for path in paths for one in _files(path)]
-    sets = {file: canary.parse(read_text(file, "canary file"), str(file)) for file in files}
+    files = [file for path in paths for file in _files(path)]
+    sets = {file: parse_canaries(read_text(file, "canary file"), str(file)) for file in files}
     problems = [problem for file, canaries in sets.items() for problem in _problems(file, canaries, limit, count)]
     problems += _overlap(sets)
     if slo is not None:
@@ -65,15 +66,15 @@ def check(paths: Sequence[Path], *, limit: int, slo: Path | None = None, tokeniz
             {
                 "file": str(file),
                 "canaries": len(canaries),
-                "expect": sum(one.expect is not None for one in canaries),
+                "expect": sum(canary.expect is not None for canary in canaries),
                 "quantiles": [
-                    name for name, at in _QUANTILES.items() if samples_needed(at, CONFIDENCE) <= len(canaries)
+                    name for name, rank in _QUANTILES.items() if samples_needed(rank, CONFIDENCE) <= len(canaries)
                 ],
             }
             for file, canaries in sets.items()
         ],
-        "problems": [asdict(one) for one in sorted(problems, key=lambda one: (one.weight, one.where))],
-        "errors": sum(one.weight == "error" for one in problems),
+        "problems": [asdict(problem) for problem in sorted(problems, key=attrgetter("weight", "where"))],
+        "errors": sum(problem.weight == "error" for problem in problems),
     }
 
 
@@ -90,16 +91,16 @@ def _problems(
     file: Path, canaries: Sequence[Canary], limit: int, count: Callable[[Canary], int]
 ) -> Iterator[SetProblem]:
     yield from _repeats(file, canaries)
-    for one in canaries:
-        where = f"{file.name} {one.id}"
-        if (why := _contaminated(one)) is not None:
-            yield SetProblem("error", "contaminated", where, why)
-        tokens, about = count(one) + (one.max_tokens or 0), "about " if count is _about else ""
+    for canary in canaries:
+        where = f"{file.name} {canary.id}"
+        if (reason := _contaminated(canary)) is not None:
+            yield SetProblem("error", "contaminated", where, reason)
+        tokens, about = count(canary) + (canary.max_tokens or 0), "about " if count is _about else ""
         if tokens > limit:
             message = f"prompt and answer take {about}{tokens} tokens, and the limit is {limit}"
             yield SetProblem("error", "too long", where, message)
-        if one.max_tokens is not None and one.max_tokens < LEAST_TOKENS:
-            message = f"max_tokens = {one.max_tokens}: an answer under {LEAST_TOKENS} tokens shows no decode speed"
+        if canary.max_tokens is not None and canary.max_tokens < LEAST_TOKENS:
+            message = f"max_tokens = {canary.max_tokens}: an answer under {LEAST_TOKENS} tokens shows no decode speed"
             yield SetProblem("note", "too short", where, message)
     if len(canaries) < samples_needed(0.5, CONFIDENCE):
         need = samples_needed(0.5, CONFIDENCE)
@@ -110,17 +111,20 @@ def _problems(
 def _repeats(file: Path, canaries: Sequence[Canary]) -> Iterator[SetProblem]:
     indexes: dict[str, tuple[TextIndex, list[Canary]]] = defaultdict(lambda: (TextIndex(), []))
     begins: dict[str, list[str]] = defaultdict(list)
-    for one in canaries:
-        words = _words(one.messages)
-        index, seen = indexes[json.dumps(one.tools)]  # the same question with other tools is another prompt
-        at = index.add(words)
-        if at is None:
-            seen.append(one)
+    for canary in canaries:
+        words = _words(canary.messages)
+        index, distinct = indexes[json.dumps(canary.tools)]  # the same question with other tools is another prompt
+        repeated = index.add(words)
+        if repeated is None:
+            distinct.append(canary)
         else:
-            message = f"nearly the same prompt as {seen[at].id}: both count as one, so the set is smaller than it looks"
-            yield SetProblem("error", "repeats", f"{file.name} {one.id}", message)
+            message = (
+                f"nearly the same prompt as {distinct[repeated].id}: both count as one, so the set is smaller "
+                "than it looks"
+            )
+            yield SetProblem("error", "repeats", f"{file.name} {canary.id}", message)
         if len(words) >= SAME_BEGIN:
-            begins[words[:SAME_BEGIN]].append(one.id)
+            begins[words[:SAME_BEGIN]].append(canary.id)
     for names in begins.values():
         if len(names) > 1:
             message = (
@@ -130,17 +134,17 @@ def _repeats(file: Path, canaries: Sequence[Canary]) -> Iterator[SetProblem]:
             yield SetProblem("note", "same begin", f"{file.name} {names[0]}", message)
 
 
-def _contaminated(one: Canary) -> str | None:
+def _contaminated(canary: Canary) -> str | None:
     """Return where the prompt itself shows an answer that passes; None where it does not."""
-    if one.expect is None:
+    if canary.expect is None:
         return None
-    wanted = (one.expect.equals or "").strip()
-    if len(wanted) >= LEAST_EQUAL and any(wanted in (_content(message)) for message in one.messages):
+    expected = (canary.expect.equals or "").strip()
+    if len(expected) >= LEAST_EQUAL and any(expected in (_content(message)) for message in canary.messages):
         return "the expected answer stands in the prompt: copying it passes"
-    for message in one.messages:
+    for message in canary.messages:
         if message["role"] == "assistant":
-            said = Answer(0, 0, text=_content(message), tool_calls=tuple(message.get("tool_calls") or ()))
-            if grade(one, said):
+            earlier_answer = Answer(0, 0, text=_content(message), tool_calls=tuple(message.get("tool_calls") or ()))
+            if grade(canary, earlier_answer):
                 return "an earlier answer in the prompt passes already: repeating it is enough"
     return None
 
@@ -148,15 +152,15 @@ def _contaminated(one: Canary) -> str | None:
 def _overlap(sets: dict[Path, tuple[Canary, ...]]) -> Iterator[SetProblem]:
     """Yield prompts that stand in a shipped set as well: what was tuned on those looks better here, too."""
     shipped = shipped_folder("canaries").resolve()
-    mine = {file: canaries for file, canaries in sets.items() if shipped not in file.resolve().parents[:2]}
-    if not mine:
+    own_sets = {file: canaries for file, canaries in sets.items() if shipped not in file.resolve().parents[:2]}
+    if not own_sets:
         return
     index, names = _shipped(shipped)
-    for file, canaries in mine.items():
-        for one in canaries:
-            if (at := index.nearest(_words(one.messages))) is not None:
-                message = f"overlaps with {names[at]} of the shipped sets"
-                yield SetProblem("error", "contaminated", f"{file.name} {one.id}", message)
+    for file, canaries in own_sets.items():
+        for canary in canaries:
+            if (nearest := index.nearest(_words(canary.messages))) is not None:
+                message = f"overlaps with {names[nearest]} of the shipped sets"
+                yield SetProblem("error", "contaminated", f"{file.name} {canary.id}", message)
 
 
 @cache
@@ -165,31 +169,32 @@ def _shipped(folder: Path) -> tuple[TextIndex, tuple[str, ...]]:
     index, names = TextIndex(OVERLAP), list[str]()
     for file in sorted([*folder.glob("*.jsonl"), *(folder / "little").glob("*.jsonl")]):
         for line in read_text(file, "canary file").strip().split("\n") if file.stem != "mixed" else ():
-            one = json_value(line)  # its schemas are not checked here: that takes longer than all the rest
-            if index.add(_words(one["messages"])) is None:
-                names.append(f"{file.stem} {one['id']}")
+            record = json_value(line)  # its schemas are not checked here: that takes longer than all the rest
+            if index.add(_words(record["messages"])) is None:
+                names.append(f"{file.stem} {record['id']}")
     return index, tuple(names)
 
 
 def _too_few(path: Path, sets: dict[Path, tuple[Canary, ...]]) -> Iterator[SetProblem]:
     """Yield what the objectives of an SLO cannot prove with these sets."""
     slo: Slo = parse_slo(read_text(path, "SLO file"), str(path))
-    used = {one.name: find_canaries(one.canaries, path.parent) for one in slo.workload}
+    used = {workload.name: find_canaries(workload.canaries, path.parent) for workload in slo.workload}
     files = {file.resolve(): canaries for file, canaries in sets.items()}
-    mine = [one for one in slo.workload if used[one.name].resolve() in files]
-    if not mine:
+    checked = [workload for workload in slo.workload if used[workload.name].resolve() in files]
+    if not checked:
         raise InputError(
             f"no workload of {path} uses {', '.join(map(str, sets))}",
             hint=f"it uses {', '.join(dict.fromkeys(map(str, used.values())))}",
         )
-    canaries = {one.name: files[used[one.name].resolve()][: one.first] for one in mine}
-    every = BackendTraits(
+    canaries = {workload.name: files[used[workload.name].resolve()][: workload.first] for workload in checked}
+    able_to_all = BackendTraits(
         slo.subject.backend, ~Sight(0), 64, frozenset((*CHOSEN, *CONDITIONS)), caches=True, adapts=True
     )
-    only = slo.model_copy(update={"workload": tuple(mine)})
-    for one in complaints(only, canaries, every, {}):
-        if one.weight == "never" and ", workload " in one.about:
-            yield SetProblem("error", "too few", f"{path.name} {one.about}", f"{one.message}; {one.hint}")
+    with_these_sets = slo.model_copy(update={"workload": tuple(checked)})
+    for complaint in complaints(with_these_sets, canaries, able_to_all, {}):
+        if complaint.weight == "never" and ", workload " in complaint.about:
+            where = f"{path.name} {complaint.about}"
+            yield SetProblem("error", "too few", where, f"{complaint.message}; {complaint.hint}")
 
 
 def _content(message: Json) -> str:
@@ -201,7 +206,9 @@ def _words(messages: Sequence[Json]) -> str:
     return "\n".join(_content(message) for message in messages if message["role"] != "system")
 
 
-def _about(one: Canary) -> int:
+def _about(canary: Canary) -> int:
     """Return about how many tokens a prompt has."""
-    size = sum(len(_content(message)) for message in one.messages) + len(json.dumps(one.tools) if one.tools else "")
+    size = sum(len(_content(message)) for message in canary.messages) + len(
+        json.dumps(canary.tools) if canary.tools else ""
+    )
     return -(-size // CHARACTERS)

@@ -70,12 +70,12 @@ class Conversation:
     @property
     def words(self) -> str:
         """Return the text of the prompt, without system prompts and tools, which requests of one client share."""
-        return "\n".join(one["content"] or "" for one in self.messages if one["role"] != "system")
+        return "\n".join(message["content"] or "" for message in self.messages if message["role"] != "system")
 
     @property
     def length(self) -> int:
         """Return about how many tokens the whole prompt has."""
-        size = sum(len(one["content"] or "") + len(str(one.get("tool_calls", ""))) for one in self.messages)
+        size = sum(len(message["content"] or "") + len(str(message.get("tool_calls", ""))) for message in self.messages)
         return -(-(size + len(str(self.tools or ""))) // CHARACTERS)
 
 
@@ -90,23 +90,23 @@ def from_request(
         written = [{"role": "user", "content": request["prompt"]}]
     if not isinstance(written, Sequence) or isinstance(written, str) or not written:
         raise UnusableError("a record without messages")
-    messages = [_message(one) for one in written]
+    messages = [_message(message) for message in written]
     answer = None if response is None else recorded_answer(response)
     if messages[-1]["role"] == "assistant":
         last = messages.pop()
         answer = answer or RecordedAnswer(last["content"] or "", tuple(last.get("tool_calls", ())))
-    if not any(one["role"] == "user" and (one["content"] or "").strip() for one in messages):
+    if not any(message["role"] == "user" and (message["content"] or "").strip() for message in messages):
         raise UnusableError("a prompt without a user's message")
     if answer is not None and (count := token_count(answer_tokens)) is not None:
         answer = RecordedAnswer(answer.text, answer.calls, count)
-    asked = request.get("max_completion_tokens") or request.get("max_tokens") or request.get("n_predict")
+    token_limit = request.get("max_completion_tokens") or request.get("max_tokens") or request.get("n_predict")
     form, model = request.get("response_format"), request.get("model")
     return Conversation(
         messages=tuple(messages),
         answer=answer,
         tools=_tools(request.get("tools")) or _tools(_wrapped(request.get("functions"))),
         response_format=form if isinstance(form, dict) else None,
-        max_tokens=token_count(asked) or None,
+        max_tokens=token_count(token_limit) or None,
         workload=workload if isinstance(workload, str) and workload.strip() else None,
         model=model if isinstance(model, str) else None,
     )
@@ -124,15 +124,15 @@ def _message(written: object) -> Json:
     if not isinstance(written, dict):
         raise UnusableError("a message that is not an object")
     role = written.get("role", written.get("from"))
-    known = ROLES.get(role.strip().lower()) if isinstance(role, str) else None
-    if known is None:
+    openai_role = ROLES.get(role.strip().lower()) if isinstance(role, str) else None
+    if openai_role is None:
         raise UnusableError("a message with an unknown role")
     content = written.get("content", written.get("value", written.get("text")))
     calls = written.get("tool_calls") or _wrapped([written.get("function_call")])
-    message: Json = {"role": known, "content": _text(content, may_lack=bool(calls))}
-    if calls and known == "assistant":
-        message["tool_calls"] = [_call(one) for one in calls] if isinstance(calls, list) else []
-    if known == "tool" and isinstance(written.get("tool_call_id"), str):
+    message: Json = {"role": openai_role, "content": _text(content, may_lack=bool(calls))}
+    if calls and openai_role == "assistant":
+        message["tool_calls"] = [_call(call) for call in calls] if isinstance(calls, list) else []
+    if openai_role == "tool" and isinstance(written.get("tool_call_id"), str):
         message["tool_call_id"] = written["tool_call_id"]
     return message
 
@@ -171,18 +171,18 @@ def _tools(written: object) -> tuple[Json, ...]:
     if not isinstance(written, list):
         return ()
     return tuple(
-        {"type": "function", "function": one["function"]}
-        for one in written
-        if isinstance(one, dict)
-        and isinstance(one.get("function"), dict)
-        and isinstance(one["function"].get("name"), str)
+        {"type": "function", "function": tool["function"]}
+        for tool in written
+        if isinstance(tool, dict)
+        and isinstance(tool.get("function"), dict)
+        and isinstance(tool["function"].get("name"), str)
     )
 
 
 def _wrapped(functions: object) -> list[Json]:
     """Return functions, or calls of them, as requests had them before there were tools, as tools or their calls."""
-    given = functions if isinstance(functions, list) else []
-    return [{"type": "function", "function": one} for one in given if isinstance(one, dict)]
+    listed = functions if isinstance(functions, list) else []
+    return [{"type": "function", "function": function} for function in listed if isinstance(function, dict)]
 
 
 def recorded_answer(response: object) -> RecordedAnswer | None:
@@ -199,7 +199,7 @@ def recorded_answer(response: object) -> RecordedAnswer | None:
             return RecordedAnswer(response) if response.strip() else None
         lines = [line[5:].strip() for line in response.splitlines() if line.startswith("data:")]
         try:
-            chunks = [json_value(one, from_server=True) for one in lines if one and one != "[DONE]"]
+            chunks = [json_value(line, from_server=True) for line in lines if line not in {"", "[DONE]"}]
         except ParseError:
             return None
     try:
@@ -229,6 +229,8 @@ def _as_now(response: object) -> object:
 def _plain_answer(response: Json) -> RecordedAnswer | None:
     """Return the answer that a proxy wrote as text and calls, or that of llama-server's own /completion."""
     text, calls = response.get("text", response.get("content")), response.get("tool_calls")
-    made = tuple(_call(one) for one in calls) if isinstance(calls, list) else ()
+    openai_calls = tuple(_call(call) for call in calls) if isinstance(calls, list) else ()
+    if not (text or openai_calls):
+        return None
     tokens = token_count(response.get("tokens_predicted"))
-    return RecordedAnswer(text if isinstance(text, str) else "", made, tokens) if text or made else None
+    return RecordedAnswer(text if isinstance(text, str) else "", openai_calls, tokens)

@@ -51,13 +51,13 @@ def in_words(conversation: Conversation) -> str:
         return ""
     if schema == {"type": "object"}:
         return _ASK.format(what="object")
-    written = json.dumps(schema, ensure_ascii=False)
-    return _ASK.format(what="value that matches this JSON Schema") + f"\n{written}"
+    schema_text = json.dumps(schema, ensure_ascii=False)
+    return _ASK.format(what="value that matches this JSON Schema") + f"\n{schema_text}"
 
 
 def _calls(conversation: Conversation) -> Json | None:
     """Return the calls that were made, where each names an offered tool and has arguments that are an object."""
-    offered = {one["function"]["name"]: one["function"].get("parameters") for one in conversation.tools}
+    offered = {tool["function"]["name"]: tool["function"].get("parameters") for tool in conversation.tools}
     assert conversation.answer is not None
     calls = []
     for call in conversation.answer.calls:
@@ -71,5 +71,5 @@ def _calls(conversation: Conversation) -> Json | None:
         if name not in offered or not valid or not isinstance(value, dict):
             return None
         # A list in an expectation is a choice of values: each argument is a choice of one.
-        calls.append({"name": name, "arguments": {key: [one] for key, one in value.items()}})
+        calls.append({"name": name, "arguments": {key: [argument] for key, argument in value.items()}})
     return {"tool_call": calls[0]} if len(calls) == 1 else {"tool_calls": calls}

@@ -18,7 +18,7 @@ from gatekeeper.canaries.near_duplicates import TextIndex
 from gatekeeper.canaries.personal_data import Replacer
 from gatekeeper.canaries.stratified_sample import LengthPair, compare, draw
 from gatekeeper.canaries.traffic_log import records
-from gatekeeper.core import canary
+from gatekeeper.core.canary import parse as parse_canaries
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.system.files import write_atomically
 
@@ -43,18 +43,18 @@ class _Group:
     counts: list[int] = field(default_factory=list)
     index: TextIndex = field(default_factory=TextIndex)
 
-    def add(self, one: Conversation) -> None:
-        at = self.index.add(one.words)
-        if at is None:
-            self.distinct.append(one)
+    def add(self, conversation: Conversation) -> None:
+        position = self.index.add(conversation.words)
+        if position is None:
+            self.distinct.append(conversation)
             self.counts.append(1)
         else:
-            self.counts[at] += 1
+            self.counts[position] += 1
 
     def lengths(self) -> list[LengthPair]:
         return [
-            LengthPair(one.length, None if one.answer is None else one.answer.length, count)
-            for one, count in zip(self.distinct, self.counts, strict=True)
+            LengthPair(conversation.length, None if conversation.answer is None else conversation.answer.length, count)
+            for conversation, count in zip(self.distinct, self.counts, strict=True)
         ]
 
 
@@ -63,25 +63,25 @@ def import_logs(
     force: bool = False,
 ) -> Json:  # fmt: skip
     """Write the canaries of *logs* into the folder *out*, and return what was done; *most* canaries a workload."""
-    if not force and out.is_dir() and (there := sorted(out.glob("*.jsonl"))):
+    if not force and out.is_dir() and (earlier := sorted(out.glob("*.jsonl"))):
         raise InputError(
-            f"{out} holds canaries already: {there[0].name}",
+            f"{out} holds canaries already: {earlier[0].name}",
             hint="a frozen set must not change under a run: choose another -o, or --force to replace it",
         )
     unusable: Counter[str] = Counter()
     examples: dict[str, str] = {}
     groups: dict[str, _Group] = defaultdict(_Group)
     replacer = Replacer() if replace_personal else None
-    for one, source in _read(logs):
-        if isinstance(one, UnusableError):
-            unusable[str(one)] += 1
-            examples.setdefault(str(one), source)
+    for record, source in _read(logs):
+        if isinstance(record, UnusableError):
+            unusable[str(record)] += 1
+            examples.setdefault(str(record), source)
         else:
-            groups[_workload(one, by, source, replacer)].add(replace(one, source=source))
+            groups[_workload(record, by, source, replacer)].add(replace(record, source=source))
     if not groups:
-        why = "; ".join(f"{reason} ({examples[reason]})" for reason, _ in unusable.most_common(3))
+        reasons = "; ".join(f"{reason} ({examples[reason]})" for reason, _ in unusable.most_common(3))
         raise InputError(
-            f"no request in {', '.join(map(str, logs))} can become a canary: {why or 'there is no record'}",
+            f"no request in {', '.join(map(str, logs))} can become a canary: {reasons or 'there is no record'}",
             hint="docs/your-canaries.md lists the formats",
         )
     requests = {name: sum(group.counts) for name, group in groups.items()}
@@ -91,30 +91,30 @@ def import_logs(
         lengths[name] = groups[name].lengths()
         places = draw(lengths[name], most, name)
         sampled[name] = [lengths[name][place] for place in places]
-        made = [_canary(groups[name].distinct[place], f"{name}-{number:03d}", name, replacer)
-                for number, place in enumerate(places, start=1)]  # fmt: skip
-        texts[f"{name}.jsonl"] = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in made)
-        canary.parse(texts[f"{name}.jsonl"], f"{name}.jsonl")
-        workloads.append(_summary(name, made, requests[name], share, len(groups[name].distinct)))
+        canaries = [_canary(groups[name].distinct[place], f"{name}-{number:03d}", name, replacer)
+                    for number, place in enumerate(places, start=1)]  # fmt: skip
+        texts[f"{name}.jsonl"] = "".join(json.dumps(canary, ensure_ascii=False) + "\n" for canary in canaries)
+        parse_canaries(texts[f"{name}.jsonl"], f"{name}.jsonl")
+        workloads.append(_summary(name, canaries, requests[name], share, len(groups[name].distinct)))
     document: Json = {
         "schema": 1,
         "output": str(out),
-        "logs": [_clean_name(str(one), replacer) for one in logs],
+        "logs": [_clean_name(str(log), replacer) for log in logs],
         "requests": sum(requests.values()),
         "unusable": [
-            {"why": why, "count": count, "first": _clean_name(examples[why], replacer)}
-            for why, count in unusable.most_common()
+            {"why": reason, "count": count, "first": _clean_name(examples[reason], replacer)}
+            for reason, count in unusable.most_common()
         ],
         "repeated": sum(requests.values()) - sum(len(group.distinct) for group in groups.values()),
         "workloads": workloads,
         "mirror": asdict(compare(lengths, sampled, mix)),
-        "personal_data": None if replacer is None else dict(Counter(one.kind for one in replacer.found.values())),
+        "personal_data": None if replacer is None else replacer.counts(),
         "profile": str(out / PROFILE),
         "review": None if replacer is None else str(out / REVIEW),
     }
     texts[PROFILE] = _profile(out, document, mix)
     texts[REPORT] = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-    _write(out, texts, None if replacer is None else [asdict(one) for one in replacer.found.values()])
+    _write(out, texts, None if replacer is None else [asdict(value) for value in replacer.replaced.values()])
     return document
 
 
@@ -125,25 +125,27 @@ def _read(logs: Sequence[Path]) -> Iterator[tuple[Conversation | UnusableError, 
             if isinstance(record, UnusableError):
                 yield record, source
             else:
-                yield from ((one, source) for one in conversations(record))
+                yield from ((conversation, source) for conversation in conversations(record))
 
 
-def _workload(one: Conversation, by: By, source: str, replacer: Replacer | None) -> str:
+def _workload(conversation: Conversation, by: By, source: str, replacer: Replacer | None) -> str:
     """Return the name of a request's workload: what the log calls it, or else what kind of request it is.
 
     It becomes the name of a file, so what is personal in it is replaced, too.
     """
-    named: str | None = None
+    label: str | None = None
     if by == "workload":
-        named = one.workload or ("tools" if one.tools else "json" if wanted_schema(one) is not None else "chat")
+        label = conversation.workload or (
+            "tools" if conversation.tools else "json" if wanted_schema(conversation) is not None else "chat"
+        )
     elif by == "model":
-        named = (one.model or "unknown").rpartition("/")[2]
+        label = (conversation.model or "unknown").rpartition("/")[2]
     elif by == "file":
-        named = source.rpartition(":")[0]
-    named = _clean_name(named or "all", replacer)
+        label = source.rpartition(":")[0]
+    label = _clean_name(label or "all", replacer)
     if by == "file":
-        named = named.partition(".")[0]
-    name = _NOT_IN_NAMES.sub("-", named).strip("-._").lower()
+        label = label.partition(".")[0]
+    name = _NOT_IN_NAMES.sub("-", label).strip("-._").lower()
     return name[:60] or "all"
 
 
@@ -151,45 +153,47 @@ def _clean_name(name: str, replacer: Replacer | None) -> str:
     return name if replacer is None else replacer.clean_name(name)
 
 
-def _canary(one: Conversation, name: str, workload: str, replacer: Replacer | None) -> Json:
-    messages = [dict(message) for message in one.messages]
-    if words := in_words(one):
+def _canary(conversation: Conversation, name: str, workload: str, replacer: Replacer | None) -> Json:
+    messages = [dict(message) for message in conversation.messages]
+    if words := in_words(conversation):
         last = next(message for message in reversed(messages) if message["role"] == "user")
         last["content"] = f"{last['content'] or ''}{words}"
-    size = sum(len(message["content"] or "") for message in messages) + len(json.dumps(one.tools) if one.tools else "")
-    made: Json = {
+    size = sum(len(message["content"] or "") for message in messages) + len(
+        json.dumps(conversation.tools) if conversation.tools else ""
+    )
+    fields: Json = {
         "id": name,
         "category": workload,
         "tier": next((tier for tier, end in TIERS if size < end), "long"),
         "messages": messages,
-        "max_tokens": _limit(one),
-        "tools": list(one.tools) or None,
-        "expect": propose(one),
+        "max_tokens": _limit(conversation),
+        "tools": list(conversation.tools) or None,
+        "expect": propose(conversation),
     }
-    made = {key: value for key, value in made.items() if value is not None}
+    fields = {key: value for key, value in fields.items() if value is not None}
     if replacer is not None:
-        made |= replacer.clean({key: made[key] for key in ("messages", "tools", "expect") if key in made}, name)
-    return made
+        fields |= replacer.clean({key: fields[key] for key in ("messages", "tools", "expect") if key in fields}, name)
+    return fields
 
 
-def _limit(one: Conversation) -> int | None:
+def _limit(conversation: Conversation) -> int | None:
     """Return the most tokens of the answer: as requested, or a little over what was answered."""
-    answered = None if one.answer is None else STEP * -(-int(one.answer.length * ROOM) // STEP)
-    if one.max_tokens is not None and answered is not None:
-        return min(one.max_tokens, max(answered, LEAST_LIMIT))
-    return one.max_tokens or (None if answered is None else max(answered, LEAST_LIMIT))
+    answered = None if conversation.answer is None else STEP * -(-int(conversation.answer.length * ROOM) // STEP)
+    if conversation.max_tokens is not None and answered is not None:
+        return min(conversation.max_tokens, max(answered, LEAST_LIMIT))
+    return conversation.max_tokens or (None if answered is None else max(answered, LEAST_LIMIT))
 
 
-def _summary(name: str, made: Sequence[Json], requests: int, share: float, distinct: int) -> Json:
-    kinds = Counter(next(iter(one["expect"])) if "expect" in one else "speed only" for one in made)
-    sizes = [sum(len(message["content"] or "") for message in one["messages"]) for one in made]
+def _summary(name: str, canaries: Sequence[Json], requests: int, share: float, distinct: int) -> Json:
+    kinds = Counter(next(iter(canary["expect"])) if "expect" in canary else "speed only" for canary in canaries)
+    sizes = [sum(len(message["content"] or "") for message in canary["messages"]) for canary in canaries]
     return {
         "name": name,
         "file": f"{name}.jsonl",
         "requests": requests,
         "share": round(share, 4),
         "distinct": distinct,
-        "canaries": len(made),
+        "canaries": len(canaries),
         "expect": dict(kinds.most_common()),
         "tier": next((tier for tier, end in TIERS if median(sizes) < end), "long"),
     }
@@ -197,7 +201,7 @@ def _summary(name: str, made: Sequence[Json], requests: int, share: float, disti
 
 def _profile(out: Path, document: Json, mix: dict[str, float]) -> str:
     name = _NOT_IN_NAMES.sub("-", out.resolve().name)
-    files = ", ".join(Path(one).name for one in document["logs"][:5])
+    files = ", ".join(Path(log).name for log in document["logs"][:5])
     return tomli_w.dumps(
         {
             "schema": 1,
@@ -211,21 +215,20 @@ def _profile(out: Path, document: Json, mix: dict[str, float]) -> str:
     )
 
 
-def _write(out: Path, texts: dict[str, str], found: list[Json] | None) -> None:
+def _write(out: Path, texts: dict[str, str], replaced: list[Json] | None) -> None:
     """Write the files; what names people is readable by its owner alone, and git leaves it out."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         for old in out.glob("*.jsonl"):
             old.unlink()
-        if found is not None:
+        if replaced is not None:
             write_atomically(out / REVIEW, "")
             (out / REVIEW).chmod(0o600)
-            review = {"note": "holds the original values: delete it after the review", "replaced": found}
+            review = {"note": "holds the original values: delete it after the review", "replaced": replaced}
             (out / REVIEW).write_text(json.dumps(review, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
             write_atomically(out / ".gitignore", f"{REVIEW}\n")
         for name, text in texts.items():
             write_atomically(out / name, text)
     except OSError as error:
-        raise GatekeeperError(
-            f"cannot write {error.filename or out}: {error.strerror}", hint="choose another -o"
-        ) from (error)
+        message = f"cannot write {error.filename or out}: {error.strerror}"
+        raise GatekeeperError(message, hint="choose another -o") from error

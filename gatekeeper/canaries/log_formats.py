@@ -24,12 +24,12 @@ def conversations(record: object) -> Iterator[Conversation | UnusableError]:
         yield from spans(record)
     else:
         try:
-            yield _one(record)
+            yield _conversation(record)
         except UnusableError as error:
             yield error
 
 
-def _one(record: Json) -> Conversation:
+def _conversation(record: Json) -> Conversation:
     if isinstance(inner := record.get("standard_logging_object"), dict):
         record = inner
     if "call_type" in record or "model_parameters" in record:
@@ -52,11 +52,13 @@ def _flat(record: Json) -> Conversation:
     names = ("response", "completion", *(() if "messages" in record else ("chosen",)))
     if isinstance(prompt := record.get("prompt"), list):
         record = {**record, "messages": prompt}
-    both = isinstance(record.get("choices"), list) or isinstance(record.get("output"), list)
-    response = record if both else next((record[name] for name in names if name in record), None)
+    holds_answer = isinstance(record.get("choices"), list) or isinstance(record.get("output"), list)
+    response = record if holds_answer else next((record[name] for name in names if name in record), None)
     if isinstance(response, list):  # a preference or prompt-completion data set: messages of the answer
-        asked = record.get("messages")
-        return from_request({**record, "messages": [*(asked if isinstance(asked, list) else ()), *response]})
+        prompt_messages = record.get("messages")
+        return from_request(
+            {**record, "messages": [*(prompt_messages if isinstance(prompt_messages, list) else ()), *response]}
+        )
     return from_request(record, response, workload=_workload(record))
 
 
@@ -68,12 +70,13 @@ def _exchange(record: Json, request: Json) -> Conversation:
         response = response["body"]
     if isinstance(response, str) and response.lstrip().startswith("{"):
         response = _object(response)
-    headers = next((one for one in (request.get("headers"), record.get("headers")) if isinstance(one, dict)), {})
-    named = {str(name).lower(): value for name, value in headers.items()}.get(WORKLOAD_HEADER)
-    named = _workload(record) or named or _workload(body)
-    if record.get("kind") == "completion" and named in UNSORTED:
-        named = None
-    return from_request(body, response, workload=named, answer_tokens=record.get("completion_tokens"))
+    written = (request.get("headers"), record.get("headers"))
+    headers = next((headers for headers in written if isinstance(headers, dict)), {})
+    in_header = {str(name).lower(): value for name, value in headers.items()}.get(WORKLOAD_HEADER)
+    workload = _workload(record) or in_header or _workload(body)
+    if record.get("kind") == "completion" and workload in UNSORTED:
+        workload = None
+    return from_request(body, response, workload=workload, answer_tokens=record.get("completion_tokens"))
 
 
 def _litellm(record: Json) -> Conversation:
@@ -87,11 +90,11 @@ def _litellm(record: Json) -> Conversation:
     metadata = record.get("metadata")
     inner = metadata.get("requester_metadata") if isinstance(metadata, dict) else None
     tags = record.get("request_tags")
-    named = _workload(inner if isinstance(inner, dict) else {}) or _workload(record)
-    if named is None and isinstance(tags, list):
-        named = next((tag[9:] for tag in tags if isinstance(tag, str) and tag.startswith("workload:")), None)
+    workload = _workload(inner if isinstance(inner, dict) else {}) or _workload(record)
+    if workload is None and isinstance(tags, list):
+        workload = next((tag[9:] for tag in tags if isinstance(tag, str) and tag.startswith("workload:")), None)
     return from_request(
-        request, record.get("response"), workload=named, answer_tokens=record.get("completion_tokens") or None
+        request, record.get("response"), workload=workload, answer_tokens=record.get("completion_tokens") or None
     )
 
 
@@ -134,10 +137,10 @@ def _workload(record: Mapping[str, Any]) -> str | None:
 
 
 def _object(value: object) -> Json:
-    found = _value(value) if isinstance(value, str) else value
-    if not isinstance(found, dict):
+    parsed = _value(value) if isinstance(value, str) else value
+    if not isinstance(parsed, dict):
         raise UnusableError("a request whose body is not an object")
-    return found
+    return parsed
 
 
 def _value(text: str) -> Any:

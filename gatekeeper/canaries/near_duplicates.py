@@ -28,30 +28,31 @@ class TextIndex:
     def add(self, text: str) -> int | None:
         """Add *text*; or return the number of the most similar text before it, which it nearly repeats."""
         text = text.strip()
-        if (same := self._exact.get(text)) is not None:
-            return same
-        made = _minhash(text)
-        found = [(made.jaccard(self._hashes[number]), number) for number in self._index.query(made)]
-        likeness, number = max(found, default=(0.0, -1), key=lambda one: (one[0], -one[1]))
-        if likeness >= self._similar:
+        if (number := self._exact.get(text)) is not None:
+            return number
+        sketch = _minhash(text)
+        if (number := self._most_alike(sketch)) is not None:
             return number
         self._exact[text] = len(self._hashes)
-        self._index.insert(len(self._hashes), made)
-        self._hashes.append(made)
+        self._index.insert(len(self._hashes), sketch)
+        self._hashes.append(sketch)
         return None
 
     def nearest(self, text: str) -> int | None:
         """Return the number of the most similar text that *text* nearly repeats, without adding it."""
-        made = _minhash(text.strip())
-        found = [(made.jaccard(self._hashes[number]), number) for number in self._index.query(made)]
-        likeness, number = max(found, default=(0.0, -1), key=lambda one: (one[0], -one[1]))
+        return self._most_alike(_minhash(text.strip()))
+
+    def _most_alike(self, sketch: Any) -> int | None:
+        """Return the number of the text that is most like *sketch*, the first of equals; None where none is enough."""
+        alike = [(sketch.jaccard(self._hashes[number]), number) for number in self._index.query(sketch)]
+        likeness, number = max(alike, default=(0.0, -1), key=lambda pair: (pair[0], -pair[1]))
         return number if likeness >= self._similar else None
 
 
 def _minhash(text: str) -> Any:
-    made = _empty().copy()
-    made.update_batch([part.encode("utf-8", "replace") for part in _triples(_WORD.findall(text[:_LONGEST].lower()))])
-    return made
+    sketch = _empty().copy()
+    sketch.update_batch([part.encode("utf-8", "replace") for part in _triples(_WORD.findall(text[:_LONGEST].lower()))])
+    return sketch
 
 
 @cache
@@ -64,7 +65,7 @@ def _triples(words: Sequence[str]) -> Iterable[str]:
     """Return the runs of three words; a shorter text is one run."""
     if len(words) < 3:
         return [" ".join(words)]
-    return {" ".join(words[at : at + 3]) for at in range(len(words) - 2)}
+    return {" ".join(words[start : start + 3]) for start in range(len(words) - 2)}
 
 
 def _datasketch() -> Any:

@@ -47,20 +47,19 @@ def _conversation(attributes: Json, events: list[Json]) -> Conversation:
     tools = _written(attributes.get("gen_ai.tool.definitions"))
     request = {
         "messages": messages,
-        "tools": [_tool(one) for one in tools] if isinstance(tools, list) else None,
+        "tools": [_tool(tool) for tool in tools] if isinstance(tools, list) else None,
         "max_tokens": attributes.get("gen_ai.request.max_tokens"),
         "model": attributes.get("gen_ai.request.model"),
         "response_format": {"type": "json_object"} if attributes.get("gen_ai.output.type") == "json" else None,
     }
-    named = attributes.get("gatekeeper.workload") or attributes.get("gen_ai.agent.name")
-    return from_request(request, workload=named, answer_tokens=attributes.get("gen_ai.usage.output_tokens"))
+    workload = attributes.get("gatekeeper.workload") or attributes.get("gen_ai.agent.name")
+    return from_request(request, workload=workload, answer_tokens=attributes.get("gen_ai.usage.output_tokens"))
 
 
 def _messages(attributes: Json) -> tuple[list[Any], list[Any]]:
     """Return the messages of the prompt, and of the answer."""
-    found = (_written(attributes.get(f"gen_ai.{kind}.messages")) for kind in ("input", "output"))
-    prompt, answer = (one if isinstance(one, list) else [] for one in found)
-    return prompt, answer
+    prompt, answer = (_written(attributes.get(f"gen_ai.{kind}.messages")) for kind in ("input", "output"))
+    return prompt if isinstance(prompt, list) else [], answer if isinstance(answer, list) else []
 
 
 def _message(written: object) -> Json:
@@ -89,21 +88,24 @@ def _parts(parts: object) -> tuple[str, list[Json], Json | None]:
             arguments = part.get("arguments")
             calls.append({"id": part.get("id"), "function": {"name": part.get("name"), "arguments": arguments or {}}})
         elif kind == "tool_call_response":
-            said = part.get("response", part.get("result"))
-            result = {"tool_call_id": part.get("id"), "content": said if isinstance(said, str) else str(said)}
+            response = part.get("response", part.get("result"))
+            result = {
+                "tool_call_id": part.get("id"),
+                "content": response if isinstance(response, str) else str(response),
+            }
         elif kind != "reasoning":
             raise UnusableError("a message that is not text alone: an image, sound or file")
     return "".join(texts), calls, result
 
 
 def _numbered(attributes: Json) -> tuple[list[Json], list[Json]]:
-    found: dict[str, dict[int, Json]] = {"prompt": {}, "completion": {}}
+    turns_by_kind: dict[str, dict[int, Json]] = {"prompt": {}, "completion": {}}
     for name, value in attributes.items():
         if match := _NUMBERED.fullmatch(name):
-            found[match[1]].setdefault(int(match[2]), {})[match[3]] = value
-    prompt, answer = ([turns[at] for at in sorted(turns)] for turns in found.values())
-    for one in answer:
-        one.setdefault("role", "assistant")
+            turns_by_kind[match[1]].setdefault(int(match[2]), {})[match[3]] = value
+    prompt, answer = ([turns[position] for position in sorted(turns)] for turns in turns_by_kind.values())
+    for turn in answer:
+        turn.setdefault("role", "assistant")
     return prompt, answer
 
 
@@ -115,8 +117,8 @@ def _from_events(events: list[Json]) -> tuple[list[Any], list[Any]]:
         if match := _EVENT.fullmatch(name):
             prompt.append({"role": match[1], **fields})
         elif name == "gen_ai.choice":
-            said = _written(fields.get("message"))
-            answer.append({"role": "assistant", **(said if isinstance(said, dict) else fields)})
+            message = _written(fields.get("message"))
+            answer.append({"role": "assistant", **(message if isinstance(message, dict) else fields)})
         elif name == "gen_ai.client.inference.operation.details":
             return _messages(fields)
     return prompt, answer
@@ -137,7 +139,11 @@ def _written(value: object) -> Any:
 
 
 def _attributes(written: object) -> Json:
-    return {one["key"]: _value(one.get("value")) for one in _list(written) if isinstance(one.get("key"), str)}
+    return {
+        attribute["key"]: _value(attribute.get("value"))
+        for attribute in _list(written)
+        if isinstance(attribute.get("key"), str)
+    }
 
 
 def _value(written: object, depth: int = 0) -> Any:
@@ -148,14 +154,14 @@ def _value(written: object, depth: int = 0) -> Any:
         if kind == "intValue":
             return int(value) if str(value).isascii() and str(value).isdecimal() and len(str(value)) < 19 else None
         if kind == "arrayValue" and isinstance(value, dict):
-            return [_value(one, depth + 1) for one in _list(value.get("values"))]
+            return [_value(item, depth + 1) for item in _list(value.get("values"))]
         if kind == "kvlistValue" and isinstance(value, dict):
-            pairs = (one for one in _list(value.get("values")) if isinstance(one.get("key"), str))
-            return {one["key"]: _value(one.get("value"), depth + 1) for one in pairs}
+            pairs = (item for item in _list(value.get("values")) if isinstance(item.get("key"), str))
+            return {item["key"]: _value(item.get("value"), depth + 1) for item in pairs}
         if kind in {"stringValue", "boolValue", "doubleValue"}:
             return value
     return None
 
 
 def _list(value: object) -> list[Json]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

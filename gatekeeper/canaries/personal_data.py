@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -71,25 +72,29 @@ _LEAST_REPEATED = 6
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """One value that was found, and what stands in its place everywhere in the set."""
+    """One personal value, and what stands in its place everywhere in the set."""
 
     kind: str
     original: str
     instead: str
     first: str
-    """The canary in which it was found first."""
+    """The first canary that has it."""
 
 
 @dataclass(slots=True)
 class Replacer:
     """Replaces personal data; the same value gets the same replacement in the whole set."""
 
-    found: dict[str, Replacement] = field(default_factory=dict)
+    replaced: dict[str, Replacement] = field(default_factory=dict)
     """By the original text."""
     _counts: dict[str, int] = field(default_factory=dict)
     _names: dict[str, str] = field(default_factory=dict)
     _here: dict[str, str] = field(default_factory=dict)
     """What the value that is cleaned now holds: originals and their replacements."""
+
+    def counts(self) -> dict[str, int]:
+        """Return how many different values of each kind were replaced."""
+        return dict(Counter(value.kind for value in self.replaced.values()))
 
     def clean(self, value: Any, canary: str) -> Any:
         """Return *value*, of JSON, with every personal value in its texts, keys and numbers replaced.
@@ -98,12 +103,11 @@ class Replacer:
         """
         self._here = {}
         cleaned = self._clean(value, canary, "")
-        again = [original for original in self._here if len(original) >= _LEAST_REPEATED]
-        if not again:
+        repeated = [original for original in self._here if len(original) >= _LEAST_REPEATED]
+        if not repeated:
             return cleaned
-        pattern = re.compile(
-            "|".join(rf"(?<!\w){re.escape(one)}(?!\w)" for one in sorted(again, key=len, reverse=True))
-        )
+        longest_first = sorted(repeated, key=len, reverse=True)
+        pattern = re.compile("|".join(rf"(?<!\w){re.escape(original)}(?!\w)" for original in longest_first))
         return self._again(cleaned, pattern)
 
     def _again(self, value: Any, pattern: re.Pattern[str]) -> Any:
@@ -111,8 +115,8 @@ class Replacer:
         if isinstance(value, str):
             if (inner := _json_inside(value)) is None:
                 return pattern.sub(lambda match: self._here[match[0]], value)
-            again = self._again(inner, pattern)
-            return value if again == inner else _json_like(again, value)
+            cleaned = self._again(inner, pattern)
+            return value if cleaned == inner else _json_like(cleaned, value)
         if isinstance(value, dict):
             return {self._again(key, pattern): self._again(item, pattern) for key, item in value.items()}
         if isinstance(value, list):
@@ -156,14 +160,14 @@ class Replacer:
         return "".join([*pieces, text[end:]])
 
     def _instead(self, kind: str, original: str, canary: str) -> str:
-        if (known := self.found.get(original)) is None:
+        if (replacement := self.replaced.get(original)) is None:
             number = self._counts[kind] = self._counts.get(kind, 0) + 1
             form = _REPLACEMENTS.get(kind, f"removed-{kind.lower().replace('_', '-')}-{{n}}")
             if kind == "IP_ADDRESS":  # the ranges for documentation of both kinds
                 form = "2001:db8::{n:x}" if ":" in original else f"192.0.2.{number % 256}"
-            known = self.found[original] = Replacement(kind, original, form.format(n=number), canary)
-        self._here[original] = known.instead
-        return known.instead
+            replacement = self.replaced[original] = Replacement(kind, original, form.format(n=number), canary)
+        self._here[original] = replacement.instead
+        return replacement.instead
 
 
 def same_length(text: str) -> str:
@@ -239,30 +243,32 @@ def _is_somebodys(view: str, match: re.Match[str]) -> bool:
 @lru_cache(maxsize=1)
 def _configs() -> list[dict[str, Any]]:
     """Return what makes the detector look for all that it knows: it takes one locale at a time."""
-    known = _detectors()[0].capabilities()
-    wanted = [kind for kind in known["supported_entities"] if kind not in NOT_PERSONAL]
-    locales = {tuple(sorted(locale["enabled_entities"])): name for name, locale in sorted(known["locales"].items())}
+    capabilities = _detectors()[0].capabilities()
+    kinds_wanted = [kind for kind in capabilities["supported_entities"] if kind not in NOT_PERSONAL]
+    locales = {
+        tuple(sorted(locale["enabled_entities"])): name for name, locale in sorted(capabilities["locales"].items())
+    }
     by_locale = {kind for kinds in locales for kind in kinds}
-    common = [kind for kind in wanted if kind not in by_locale]
+    common = [kind for kind in kinds_wanted if kind not in by_locale]
     return [{"entities": common}] + [
-        {"locale": name, "entities": own}
+        {"locale": name, "entities": kinds_of_locale}
         for kinds, name in locales.items()
-        if (own := [kind for kind in kinds if kind not in NOT_PERSONAL])
+        if (kinds_of_locale := [kind for kind in kinds if kind not in NOT_PERSONAL])
     ]
 
 
 def _merged(spans: Iterator[Span]) -> Iterator[Span]:
     """Yield the spans in order, those that overlap as one of the kind of the longest: no part of a value is left."""
     start, stop, kind, longest = 0, 0, "", 0
-    for begin, end, what in sorted(spans, key=lambda span: (span[0], -span[1])):
+    for begin, end, span_kind in sorted(spans, key=lambda span: (span[0], -span[1])):
         if begin >= stop:
             if kind:
                 yield start, stop, kind
-            start, stop, kind, longest = begin, end, what, end - begin
+            start, stop, kind, longest = begin, end, span_kind, end - begin
         else:
             stop = max(stop, end)
             if end - begin > longest:
-                kind, longest = what, end - begin
+                kind, longest = span_kind, end - begin
     if kind:
         yield start, stop, kind
 

@@ -281,7 +281,7 @@ def _regions() -> tuple[list[str], list[str]]:
     metadata = {region: phonenumbers.PhoneMetadata.metadata_for_region(region) for region in every}
     trunk = [
         region
-        for region, known in metadata.items()
-        if known is not None and (known.national_prefix or "").startswith(_TRUNK)
+        for region, region_metadata in metadata.items()
+        if region_metadata is not None and (region_metadata.national_prefix or "").startswith(_TRUNK)
     ]
     return [*trunk, "IT", "CI"], every  # of these two the 0 is a part of the number

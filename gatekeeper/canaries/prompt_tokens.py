@@ -28,15 +28,15 @@ def prompt_counter(folder: Path) -> Callable[[Canary], int]:
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{folder}: its tokenizer cannot be loaded: {error}", hint="check the folder") from error
 
-    def count(one: Canary) -> int:
+    def count(canary: Canary) -> int:
         if tokenizer.chat_template is None:
-            return len(tokenizer.encode("\n".join(str(message.get("content") or "") for message in one.messages)))
-        messages = [_as_template_reads(message) for message in one.messages]
-        tools = list(one.tools) or None
+            return len(tokenizer.encode("\n".join(str(message.get("content") or "") for message in canary.messages)))
+        messages = [_as_template_reads(message) for message in canary.messages]
+        tools = list(canary.tools) or None
         try:
             text = tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=True, tokenize=False)
         except TemplateError as error:
-            raise InputError(f"canary {one.id}: the chat template refuses it: {error}", hint="remove it") from error
+            raise InputError(f"canary {canary.id}: the chat template refuses it: {error}", hint="remove it") from error
         return len(tokenizer.encode(text, add_special_tokens=False))
 
     return count
@@ -47,10 +47,10 @@ def _as_template_reads(message: dict[str, object]) -> dict[str, object]:
     calls = message.get("tool_calls")
     if not isinstance(calls, list):
         return message
-    made = []
+    template_calls = []
     for call in calls:
         function = dict(call["function"])
-        if isinstance(written := function.get("arguments"), str):
-            function["arguments"] = json.loads(written)
-        made.append({**call, "function": function})
-    return {**message, "tool_calls": made}
+        if isinstance(arguments := function.get("arguments"), str):
+            function["arguments"] = json.loads(arguments)
+        template_calls.append({**call, "function": function})
+    return {**message, "tool_calls": template_calls}

@@ -5,16 +5,16 @@ from typing import Any
 
 Json = dict[str, Any]
 
-_KEPT = ("model", "workload", "metadata")
+_COPIED = ("model", "workload", "metadata")
 
 
 def as_chat(request: Mapping[str, Any]) -> Json:
     """Return a request with `input` as one with `messages`; an earlier response that it continues is not in a log."""
-    messages = [_message(one) for one in _items(request["input"]) if _is_message(one)]
+    messages = [_message(item) for item in _items(request["input"]) if _is_message(item)]
     if isinstance(system := request.get("instructions"), str) and system.strip():
         messages.insert(0, {"role": "system", "content": system})
-    chat: Json = {key: request[key] for key in _KEPT if key in request}
-    chat |= {"messages": messages, "tools": [_tool(one) for one in _listed(request.get("tools"))]}
+    chat: Json = {key: request[key] for key in _COPIED if key in request}
+    chat |= {"messages": messages, "tools": [_tool(item) for item in _listed(request.get("tools"))]}
     chat["max_tokens"] = request.get("max_output_tokens")
     text = request.get("text")
     form = text.get("format") if isinstance(text, dict) else None
@@ -25,20 +25,20 @@ def as_chat(request: Mapping[str, Any]) -> Json:
 
 def as_completion(response: Mapping[str, Any]) -> Json:
     """Return a response with `output` as a chat completion; without text and calls it has no choice."""
-    output = [one for one in _listed(response.get("output")) if isinstance(one, dict)]
-    texts = [part for one in output if one.get("type") == "message" for part in _listed(one.get("content"))]
-    text = "".join(one["text"] for one in texts if isinstance(one, dict) and isinstance(one.get("text"), str))
-    calls = [_call(one) for one in output if one.get("type") == "function_call"]
+    output = [item for item in _listed(response.get("output")) if isinstance(item, dict)]
+    parts = [part for item in output if item.get("type") == "message" for part in _listed(item.get("content"))]
+    text = "".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
+    calls = [_call(item) for item in output if item.get("type") == "function_call"]
     usage = response.get("usage")
     count = usage.get("output_tokens") if isinstance(usage, dict) else None
     failed = response.get("status") in {"failed", "cancelled", "incomplete"} or response.get("error")
     message = {"role": "assistant", "content": text or None, "tool_calls": calls}
-    whole = bool(text or calls) and not failed
-    return {"choices": [{"message": message}] if whole else [], "usage": {"completion_tokens": count}}
+    is_complete = bool(text or calls) and not failed
+    return {"choices": [{"message": message}] if is_complete else [], "usage": {"completion_tokens": count}}
 
 
-def _items(given: Any) -> list[Any]:
-    return [{"role": "user", "content": given}] if isinstance(given, str) else _listed(given)
+def _items(input_value: Any) -> list[Any]:
+    return [{"role": "user", "content": input_value}] if isinstance(input_value, str) else _listed(input_value)
 
 
 def _is_message(item: Any) -> bool:
@@ -63,8 +63,8 @@ def _call(item: Mapping[str, Any]) -> Json:
 def _tool(tool: Any) -> Any:
     if not isinstance(tool, dict) or tool.get("type") != "function" or "function" in tool:
         return tool
-    known = ("name", "description", "parameters")
-    return {"type": "function", "function": {key: tool[key] for key in known if key in tool}}
+    fields = ("name", "description", "parameters")
+    return {"type": "function", "function": {key: tool[key] for key in fields if key in tool}}
 
 
 def _listed(value: Any) -> list[Any]:

@@ -226,10 +226,10 @@ def _is_secret(view: str, match: re.Match[str], name: str, value: str) -> bool: 
     if _PLACEHOLDER.fullmatch(value) or lower in _NOT_VALUES or lower in name.lower().split("."):
         return False
     if (strong := _STRONG_NAME.search(name)) is None:
-        named = (
+        called_key = (
             any(secret_parts(name)) or SECRET_NAME.match(name) is not None or re.search(rf"(?i)(?:^|\.){_WEAK}$", name)
         )
-        return bool(named) and (match["sign"] or match["pair"]) is not None and looks_random(value)
+        return bool(called_key) and (match["sign"] or match["pair"]) is not None and looks_random(value)
     word = strong["strong"].lower()
     password = re.fullmatch(_PASSWORDS, word, re.IGNORECASE) is not None
     if match["option"] is not None and not (name.startswith(("-", "/")) or (quoted and password)):

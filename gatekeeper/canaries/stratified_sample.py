@@ -20,17 +20,17 @@ class LengthPair:
         return self.prompt.bit_length(), -1 if self.answer is None else self.answer.bit_length()
 
 
-def draw(all_of_them: Sequence[LengthPair], most: int, seed: str) -> list[int]:
-    """Return the places of up to *most* of *all_of_them*, in proportion to the requests of each stratum.
+def draw(pairs: Sequence[LengthPair], most: int, seed: str) -> list[int]:
+    """Return the places of up to *most* of *pairs*, in proportion to the requests of each stratum.
 
     Within a stratum the choice is by the SHA-256 of *seed* and the place: the same each time, and related to nothing.
     """
-    if len(all_of_them) <= most:
-        return list(range(len(all_of_them)))
+    if len(pairs) <= most:
+        return list(range(len(pairs)))
     strata: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for place, one in enumerate(all_of_them):
-        strata[one.stratum].append(place)
-    requests = {name: sum(all_of_them[place].count for place in places) for name, places in strata.items()}
+    for place, pair in enumerate(pairs):
+        strata[pair.stratum].append(place)
+    requests = {name: sum(pairs[place].count for place in places) for name, places in strata.items()}
     sizes = _allocate(requests, {name: len(places) for name, places in strata.items()}, most)
     chosen: list[int] = []
     for name, places in strata.items():
@@ -43,18 +43,18 @@ def _allocate(
 ) -> dict[tuple[int, int], int]:
     """Share *most* in proportion to *requests*, whole by the largest remainder; what a stratum lacks goes to others."""
     sizes = dict.fromkeys(requests, 0)
-    left = most
-    while left:
-        open_ones = [name for name in requests if sizes[name] < available[name]]
-        total = sum(requests[name] for name in open_ones)
-        exact = {name: left * requests[name] / total for name in open_ones}
-        whole = {name: min(int(exact[name]), available[name] - sizes[name]) for name in open_ones}
-        if not any(whole.values()):
-            ordered = sorted(open_ones, key=lambda name: (int(exact[name]) - exact[name], name))
-            whole = dict.fromkeys(ordered[:left], 1)
-        for name, count in whole.items():
+    remaining = most
+    while remaining:
+        unfilled = [name for name in requests if sizes[name] < available[name]]
+        total = sum(requests[name] for name in unfilled)
+        exact = {name: remaining * requests[name] / total for name in unfilled}
+        shares = {name: min(int(exact[name]), available[name] - sizes[name]) for name in unfilled}
+        if not any(shares.values()):
+            ordered = sorted(unfilled, key=lambda name: (int(exact[name]) - exact[name], name))
+            shares = dict.fromkeys(ordered[:remaining], 1)
+        for name, count in shares.items():
             sizes[name] += count
-            left -= count
+            remaining -= count
     return sizes
 
 
@@ -74,37 +74,37 @@ def compare(
     traffic: Mapping[str, Sequence[LengthPair]], sample: Mapping[str, Sequence[LengthPair]], mix: Mapping[str, float]
 ) -> Mirror:
     """Compare the *sample* of each workload, weighted by the *mix*, with all requests."""
-    mine: Counter[tuple[str, int, int]] = Counter()
-    theirs: Counter[tuple[str, int, int]] = Counter()
-    pairs: list[tuple[LengthPair, float, float]] = []
-    total = sum(one.count for some in traffic.values() for one in some)
+    in_traffic: Counter[tuple[str, int, int]] = Counter()
+    in_sample: Counter[tuple[str, int, int]] = Counter()
+    weighted: list[tuple[LengthPair, float, float]] = []
+    total = sum(pair.count for pairs in traffic.values() for pair in pairs)
     weights = sum(mix.values())
-    for name, some in traffic.items():
-        for one in some:
-            theirs[name, *one.stratum] += one.count / total  # type: ignore[assignment]
-            pairs.append((one, one.count / total, 0.0))
-        for one in sample[name]:
+    for name, pairs in traffic.items():
+        for pair in pairs:
+            in_traffic[name, *pair.stratum] += pair.count / total  # type: ignore[assignment]
+            weighted.append((pair, pair.count / total, 0.0))
+        for pair in sample[name]:
             share = mix[name] / weights / len(sample[name])
-            mine[name, *one.stratum] += share  # type: ignore[assignment]
-            pairs.append((one, 0.0, share))
-    overlap = sum(min(mine[stratum], share) for stratum, share in theirs.items())
-    answered = [(one.answer, a, b) for one, a, b in pairs if one.answer is not None]
+            in_sample[name, *pair.stratum] += share  # type: ignore[assignment]
+            weighted.append((pair, 0.0, share))
+    overlap = sum(min(in_sample[stratum], share) for stratum, share in in_traffic.items())
+    answered = [(pair.answer, first, second) for pair, first, second in weighted if pair.answer is not None]
     return Mirror(
         round(min(1.0, overlap), 4),
-        _largest_difference((one.prompt, a, b) for one, a, b in pairs),
+        _largest_difference((pair.prompt, first, second) for pair, first, second in weighted),
         _largest_difference(answered) if answered else None,
     )
 
 
 def _largest_difference(values: Iterable[tuple[int, float, float]]) -> float:
-    """Return the Kolmogorov-Smirnov distance of two weighted samples, from (value, weight in one, weight in other)."""
+    """Return the Kolmogorov-Smirnov distance of two samples, from (value, weight in the first, in the second)."""
     steps: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for value, mine, theirs in values:
-        steps[value][0] += mine
-        steps[value][1] += theirs
-    totals = [sum(step[arm] for step in steps.values()) or 1.0 for arm in (0, 1)]
+    for value, first, second in values:
+        steps[value][0] += first
+        steps[value][1] += second
+    totals = [sum(step[sample] for step in steps.values()) or 1.0 for sample in (0, 1)]
     largest, sums = 0.0, [0.0, 0.0]
     for value in sorted(steps):
-        sums = [sums[arm] + steps[value][arm] / totals[arm] for arm in (0, 1)]
+        sums = [sums[sample] + steps[value][sample] / totals[sample] for sample in (0, 1)]
         largest = max(largest, abs(sums[0] - sums[1]))
     return round(largest, 4)

@@ -69,21 +69,21 @@ def _records(file: IO[bytes], path: Path) -> Iterator[tuple[int, Any]]:
     if first.lstrip()[:1] == b"{" and not _is_whole(first):
         yield 1, _document(first + file.read(JSON_BYTES + 1 - min(len(first), JSON_BYTES)), path, 1)
         return
-    asked: tuple[int, Any] | None = None
+    request: tuple[int, Any] | None = None
     for number, line in _lines(first, file, path):
         if line.lstrip()[:1] == b"{":
             yield number, _value(line)
-        elif found := _LOGGED.search(line):
-            value = _value(line[found.end() :])
-            if found[1] == b"response":
-                if asked is not None and isinstance(asked[1], dict):
-                    asked[1]["response"] = None if isinstance(value, UnusableError) else value
+        elif body := _LOGGED.search(line):
+            value = _value(line[body.end() :])
+            if body[1] == b"response":
+                if request is not None and isinstance(request[1], dict):
+                    request[1]["response"] = None if isinstance(value, UnusableError) else value
                 continue
-            if asked is not None:
-                yield asked
-            asked = (number, value if isinstance(value, UnusableError) else {"request": value})
-    if asked is not None:
-        yield asked
+            if request is not None:
+                yield request
+            request = (number, value if isinstance(value, UnusableError) else {"request": value})
+    if request is not None:
+        yield request
 
 
 def _list(first: bytes, file: IO[bytes], path: Path) -> Iterator[tuple[int, Any]]:  # noqa: C901 (a scanner)
