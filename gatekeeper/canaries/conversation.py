@@ -14,20 +14,15 @@ from gatekeeper.core.slo import MOST_TOKENS
 Json = dict[str, Any]
 
 ROLES = {
-    "human": "user",
     "user": "user",
-    "prompter": "user",
-    "gpt": "assistant",
+    "human": "user",
     "assistant": "assistant",
     "model": "assistant",
     "ai": "assistant",
-    "chatgpt": "assistant",
-    "bing": "assistant",
     "system": "system",
     "developer": "system",
     "tool": "tool",
     "function": "tool",
-    "observation": "tool",
 }
 """The roles of all formats, as the OpenAI API calls them."""
 
@@ -123,11 +118,11 @@ def _message(written: object) -> Json:
     """Return a message with what a server reads of it; names and ids of people are left out."""
     if not isinstance(written, dict):
         raise UnusableError("a message that is not an object")
-    role = written.get("role", written.get("from"))
+    role = written.get("role")
     openai_role = ROLES.get(role.strip().lower()) if isinstance(role, str) else None
     if openai_role is None:
         raise UnusableError("a message with an unknown role")
-    content = written.get("content", written.get("value", written.get("text")))
+    content = written.get("content", written.get("text"))
     calls = written.get("tool_calls") or _wrapped([written.get("function_call")])
     message: Json = {"role": openai_role, "content": _text(content, may_lack=bool(calls))}
     if calls and openai_role == "assistant":

@@ -108,7 +108,7 @@ def import_logs(
         "repeated": sum(requests.values()) - sum(len(group.distinct) for group in groups.values()),
         "workloads": workloads,
         "mirror": asdict(compare(lengths, sampled, mix)),
-        "personal_data": None if replacer is None else replacer.counts(),
+        "personal_data": None if replacer is None else replacer.counts,
         "profile": str(out / PROFILE),
         "review": None if replacer is None else str(out / REVIEW),
     }

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gatekeeper.canaries.conversation import Conversation, RecordedAnswer, UnusableError, from_request
+from gatekeeper.canaries.conversation import Conversation, UnusableError, from_request
 from gatekeeper.canaries.otel_spans import spans
 from gatekeeper.core.parse import ParseError, json_value
 
@@ -34,8 +34,7 @@ def _conversation(record: Json) -> Conversation:
         record = inner
     if "call_type" in record or "model_parameters" in record:
         return _litellm(record)
-    if isinstance(turns := record.get("conversations", record.get("conversation")), list):
-        return _turns(record, turns)
+
     if "custom_id" in record and "body" not in record and "request" not in record:
         raise UnusableError("a response without its request: import the input file of the batch")
     for name in ("request", "body"):
@@ -43,22 +42,9 @@ def _conversation(record: Json) -> Conversation:
             return _exchange(record, _object(record[name]))
     if "digest" in record and "rule" in record:
         raise UnusableError("a record without its prompt: start the proxy with --keep-prompts, and import that file")
-    return _instruction(record) if "instruction" in record else _flat(record)
-
-
-def _flat(record: Json) -> Conversation:
-    """Return the conversation of a record that holds prompt and answer beside each other."""
-    # With `messages` beside it, `chosen` repeats them.
-    names = ("response", "completion", *(() if "messages" in record else ("chosen",)))
-    if isinstance(prompt := record.get("prompt"), list):
-        record = {**record, "messages": prompt}
+    # Prompt and answer stand beside each other.
     holds_answer = isinstance(record.get("choices"), list) or isinstance(record.get("output"), list)
-    response = record if holds_answer else next((record[name] for name in names if name in record), None)
-    if isinstance(response, list):  # a preference or prompt-completion data set: messages of the answer
-        prompt_messages = record.get("messages")
-        return from_request(
-            {**record, "messages": [*(prompt_messages if isinstance(prompt_messages, list) else ()), *response]}
-        )
+    response = record if holds_answer else record.get("response", record.get("completion"))
     return from_request(record, response, workload=_workload(record))
 
 
@@ -96,35 +82,6 @@ def _litellm(record: Json) -> Conversation:
     return from_request(
         request, record.get("response"), workload=workload, answer_tokens=record.get("completion_tokens") or None
     )
-
-
-def _turns(record: Json, turns: list[Any]) -> Conversation:
-    system = record.get("system")
-    first = [{"role": "system", "content": system}] if isinstance(system, str) and system.strip() else []
-    while turns and not _is_answer(turns[-1]):
-        turns = turns[:-1]  # a question without an answer was not followed up
-    if not turns:
-        raise UnusableError("a conversation without an answer")
-    tools = record.get("tools")
-    if isinstance(tools, str):
-        tools = _value(tools)
-    return from_request({"messages": [*first, *turns], "tools": tools, "model": record.get("model")})
-
-
-def _is_answer(turn: object) -> bool:
-    role = turn.get("from", turn.get("role")) if isinstance(turn, dict) else None
-    return isinstance(role, str) and role.strip().lower() in {"gpt", "assistant", "model", "ai", "chatgpt", "bing"}
-
-
-def _instruction(record: Json) -> Conversation:
-    pairs = (("input", "context"), ("output", "response"))
-    text = record.get("instruction")
-    more, output = (record.get(first) or record.get(second) for first, second in pairs)
-    if not isinstance(text, str):
-        raise UnusableError("an instruction that is not text")
-    content = f"{text}\n\n{more}" if isinstance(more, str) and more.strip() else text
-    answer = RecordedAnswer(output) if isinstance(output, str) and output.strip() else None
-    return from_request({"messages": [{"role": "user", "content": content}]}, answer.text if answer else None)
 
 
 def _workload(record: Mapping[str, Any]) -> str | None:

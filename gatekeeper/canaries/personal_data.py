@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -87,14 +86,11 @@ class Replacer:
 
     replaced: dict[str, Replacement] = field(default_factory=dict)
     """By the original text."""
-    _counts: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    """By kind, how many different values."""
     _names: dict[str, str] = field(default_factory=dict)
     _here: dict[str, str] = field(default_factory=dict)
     """What the value that is cleaned now holds: originals and their replacements."""
-
-    def counts(self) -> dict[str, int]:
-        """Return how many different values of each kind were replaced."""
-        return dict(Counter(value.kind for value in self.replaced.values()))
 
     def clean(self, value: Any, canary: str) -> Any:
         """Return *value*, of JSON, with every personal value in its texts, keys and numbers replaced.
@@ -161,7 +157,7 @@ class Replacer:
 
     def _instead(self, kind: str, original: str, canary: str) -> str:
         if (replacement := self.replaced.get(original)) is None:
-            number = self._counts[kind] = self._counts.get(kind, 0) + 1
+            number = self.counts[kind] = self.counts.get(kind, 0) + 1
             form = _REPLACEMENTS.get(kind, f"removed-{kind.lower().replace('_', '-')}-{{n}}")
             if kind == "IP_ADDRESS":  # the ranges for documentation of both kinds
                 form = "2001:db8::{n:x}" if ":" in original else f"192.0.2.{number % 256}"

@@ -23,7 +23,6 @@ FORMAT_OF = {
     ".xml": "junit",
     ".yaml": "openslo",
     ".yml": "openslo",
-    ".svg": "svg",
     ".txt": "text",
 }
 """The format of an output file, by its extension."""

@@ -30,7 +30,6 @@ FORMATS: dict[str, Format] = {
     "line": Format("plain_text", decided=True, function="render_line"),
     "markdown": Format("markdown", whole=True),
     "openslo": Format("openslo", whole=True),
-    "shields": Format("badge", function="render_shields"),
-    "svg": Format("badge"),
+    "shields": Format("badge"),
     "text": Format("plain_text", decided=True),
 }

@@ -138,21 +138,14 @@ def test_a_record_of_the_responses_api_may_hold_both_sides(tmp_path: Path) -> No
         ),
         ("litellm.jsonl", ["Name three moons."], ["Io, Europa, Titan"]),
         (
+            "list.json",
+            ["Name three metals.", "Once upon a time"],
+            ["Iron, tin, lead", " there was a mill."],
+        ),
+        (
             "spans.json",
             ["Name three winds.", "sunny", "Name three islands.", "Name three hills."],
             ["Bora, Foehn, Mistral", None, "Rhodes, Elba, Skye", "Etna"],
-        ),
-        ("sharegpt.json", ["Shorter.", "Name three metals."], ["Oak", "Iron, tin, lead"]),
-        (
-            "hugging-face.jsonl",
-            [
-                *("Name three birds.", "Sort the words.\n\npear, apple", "Once upon a time", "Name three fish."),
-                *("Who wrote it?\n\nBy Ada.", "Name three trees.", "Name three trees."),
-            ],
-            [
-                *("Crow, wren, owl", "apple, pear", " there was a mill.", "Carp, eel, pike"),
-                *("Ada", "Elm, fir, yew", "Elm, fir, yew"),
-            ],
         ),
     ],
 )
