@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.objectives import NO_LOSS
 from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, conditions_of, setting_document
 from gatekeeper.analysis.stats import intervals, sequential
@@ -117,7 +118,7 @@ def _choose_fixed(
         why += combined
     beats = [result for result in _not_abandoned(measured) if result.beats_plain]
     if not beats and required is not None and (open_ones := _not_ruled_out(bounds, usual)):
-        pick = max(open_ones, key=_center)
+        pick = _first_of_open(slo, open_ones)
         because = f"{_name(pick)}: {_ratio(pick)}; no gain shows, none is ruled out, so the soak decides"
         return Choice(chosen_of(pick.trial.setting), because + _stopped(usual), tuple(results))
     if not beats:
@@ -155,6 +156,26 @@ def _not_ruled_out(bounds: Mapping[str, float], results: Sequence[SettingResult]
         return proven or abandoned or sequential.decide(result.throughout, floor) == "fail"
 
     return [result for result in results if not too_slow(result)]
+
+
+def _first_of_open(slo: Slo, results: Sequence[SettingResult]) -> SettingResult:
+    """Return the fastest setting, or one within noise of it, stopped early, from which the ladder falls back to it.
+
+    What was stopped as too slow at an early look differs by chance, and by how warm the process was. Of two lengths
+    the ladder goes on from the longer one to the shorter, and never back.
+    """
+    fastest = max(results, key=_center)
+    then = "shrink-draft", chosen_of(fastest.trial.setting)
+    longer = (
+        result
+        for result in results
+        if result.rules > 1
+        and result.stop is not None
+        and isinstance(result.ratio, Estimate)
+        and next_step(slo, chosen_of(result.trial.setting)) == then
+        and _within_noise(result, fastest, slo.confidence)
+    )
+    return next(longer, fastest)
 
 
 def _stopped(results: Sequence[SettingResult]) -> str:

@@ -15,7 +15,7 @@ from gatekeeper.analysis.sweep.choice import Choice, choose
 from gatekeeper.analysis.sweep.setting_result import SettingResult, measure_of, setting_results
 from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
 from gatekeeper.core.manifest import RULES
-from gatekeeper.core.records import Generation, Role
+from gatekeeper.core.records import Generation, Role, setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, Missing
 from tests.builders.slo import answer, canaries, canary, counted, generation, known, slo, steady
@@ -149,6 +149,24 @@ def test_a_required_workload_is_graded_back_by_proof_alone(
 
     assert plain == (dict(now.setting)["draft"] is None)
     assert (max(1.0, bound) > ratio) == (dict(older.setting)["draft"] is None)
+
+
+@pytest.mark.parametrize(("shorter", "longer", "length"), [(1.01, 1.0, 4), (1.01, 0.8, 2), (0.8, 1.01, 4)])
+def test_of_two_lengths_that_are_alike_the_longer_one_is_soaked_first(
+    shorter: float, longer: float, length: int
+) -> None:
+    """
+    Where no gain shows and none is ruled out, the sweep of a process that warms up may read either one higher: the
+    ladder goes on from the longer to the shorter one, and never back. A length that is proven slower is not soaked.
+    """
+    written = slo()
+    seen = results(written, {"default": longer, "num_draft_tokens-2": shorter}, 0.03)
+
+    now, older = (choose(written, [replace(result, rules=rules) for result in seen], "easy") for rules in (RULES, 1))
+
+    assert length == dict(now.setting)["num_draft_tokens"]
+    assert "so the soak decides" in now.because
+    assert older.setting == setting(draft=None)
 
 
 def test_a_shorter_draft_that_may_miss_the_bound_is_not_chosen() -> None:
