@@ -154,17 +154,23 @@ def _late() -> dict[str, Mapping[str, Any]]:
     """Return candidates whose process is slower from late in its soak of 600 s on, or until late in it."""
     fall = {"of": "time", "by": 0.20, "arm": "candidate", "since": "start"}
     rise = {"of": "time", "by": 1 / 1.35 - 1, "arm": "candidate", "since": "start"}
-    shapes = {
-        "late fall": {**fall, "after": 450.0, "over": 150.0},
-        "late step": {**fall, "after": 480.0, "over": 1.0},
-        "step at 360 s": {**fall, "after": 360.0, "over": 1.0},
-        "step at 540 s": {**fall, "after": 540.0, "over": 1.0},
-        "fall of 10 % from 300 s": {**fall, "by": 0.10, "after": 300.0, "over": 300.0},
-        "warm-up of 120 s": {**rise, "over": 120.0},
-        "warm-up of 300 s": {**rise, "over": 300.0},
-        "warm-up of 600 s": {**rise, "over": 600.0},
+    shapes: dict[str, Sequence[Mapping[str, Any]]] = {
+        "late fall": [{**fall, "after": 450.0, "over": 150.0}],
+        "late step": [{**fall, "after": 480.0, "over": 1.0}],
+        "step at 360 s": [{**fall, "after": 360.0, "over": 1.0}],
+        "step at 540 s": [{**fall, "after": 540.0, "over": 1.0}],
+        "fall of 10 % from 300 s": [{**fall, "by": 0.10, "after": 300.0, "over": 300.0}],
+        "fall in two steps": [{**fall, "by": 0.10, "after": at, "over": 1.0} for at in (420.0, 540.0)],
+        "fall of 30 %, half recovers": [
+            {**fall, "by": 0.30, "after": 360.0, "over": 1.0},
+            {**fall, "by": 1.15 / 1.30 - 1, "after": 480.0, "over": 1.0},
+        ],
+        "warm-up of 120 s": [{**rise, "over": 120.0}],
+        "warm-up of 300 s": [{**rise, "over": 300.0}],
+        "warm-up of 600 s": [{**rise, "over": 600.0}],
+        "warm at once at 200 s": [{**rise, "after": 200.0, "over": 1.0}],
     }
-    return {name: {"drift": [drift]} for name, drift in shapes.items()}
+    return {name: {"drift": drifts} for name, drifts in shapes.items()}
 
 
 def _teeth(by: float, every: float, count: int = 30) -> Iterator[dict[str, Any]]:

@@ -45,7 +45,7 @@ def _run_pass(run: ActiveRun, soak_plan: SoakPlan, after: Pass[Any], client: Cli
     """Do one pass, if there is need of it."""
 
     def open_client(*, cache: bool = False) -> AbstractContextManager[Client]:
-        if after.each_part and run.backend.shares_process and not cache:
+        if run.backend.shares_process and not (cache or after.fresh):
             return nullcontext(client)  # it decodes plainly, too, and goes on
         client.close()  # two copies of the models would not fit
         return run.client(cache=cache)

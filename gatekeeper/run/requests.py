@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, Self
 
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
-from gatekeeper.analysis.plan.settings import plain_of
+from gatekeeper.analysis.plan.settings import plain_of, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import stamp
@@ -73,8 +73,14 @@ class Client:
         subject = self._subject
         return subject.pids() if subject is not None else ()
 
-    def open(self, setting: Setting) -> bool:
-        """Start a system for *setting*, unless the running one can serve it; tell whether it was started."""
+    def open(self, setting: Setting, *, keep: bool = False) -> bool:
+        """Start a system for *setting*, unless the running one can serve it; tell whether it was started.
+
+        *keep* takes plain answers from the process of a draft, where it gives them, so that it goes on.
+        """
+        beside_draft = keep and self._backend.shares_process and not speculates(setting)
+        if beside_draft and self._subject is not None and not self.gave_up:
+            return False
         if self._subject is not None and self._backend.residence(setting) == self._backend.residence(self._setting):
             self._setting = setting  # what it serves from now on: the setting of which it may die
             return False
@@ -281,5 +287,5 @@ class PassTask(Generic[Kind]):
             return
         recorder = Recorder(record or self.record, self.observe, {"soak": self.soak.name}, len(missing))
         with self.open_client(cache=cache) as client:
-            client.open(resident)
+            client.open(resident, keep=True)
             client.send_all(iter(missing), 1, recorder)

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.backends.scripted.backend import ScriptedBackend, ScriptedSystem
+from gatekeeper.core.records import Setting
 from tests.builders.project_folder import ProjectFolder
 
 Scripted = Callable[..., ProjectFolder]
 Until = Callable[[Callable[[], bool]], None]
 
-OPEN = {
+OPEN: dict[str, Any] = {
     "truth": {"noise": {"answer": 0.03}, "ratio": 1.3},
     "workload": [{"name": "easy", "canaries": "easy.jsonl"}],
     "objective": [{"metric": "throughput_ratio", "at_least": 1.3, "why": "the truth itself"}],
@@ -23,6 +25,7 @@ OPEN = {
 }
 """A truth at its bound, which no soak decides at this confidence."""
 SOAK = {"duration": "100 s", "max_duration": "400 s", "until": "decided"}
+SAMPLED = {"sampling": {"temperature": 0.7, "distribution_check": True}}
 PARTS = ["soak-1.jsonl", "soak-1.part-2.jsonl", "soak-1.part-3.jsonl"]
 """100 s, as long again, and the 200 s that are left."""
 
@@ -44,6 +47,38 @@ def test_a_soak_continues_while_its_ratio_is_open(scripted: Scripted) -> None:
     assert judged.out == (project.path / "run" / "verdict.json").read_text()
     answers = sum(len((project.path / "run" / part).read_text().splitlines()) - 1 for part in PARTS)
     assert judged.document["workloads"][0]["measured"]["answers"] > answers / 3
+
+
+@pytest.mark.parametrize(
+    ("truth", "more", "stem"),
+    [
+        pytest.param({"agreement": 0.7, "gap": 0.02}, {}, "ties", id="near-ties"),
+        pytest.param({}, SAMPLED, "draws", id="first tokens"),
+    ],
+)
+def test_the_process_goes_on_through_all_parts_and_the_passes_between_them(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch, truth: Any, more: Any, stem: str
+) -> None:
+    """
+    A process that warms up would be cold again in each part: from the soak's first answer on none is started.
+    """
+    started, start = [], ScriptedBackend.start
+
+    def counted(backend: ScriptedBackend, knobs: Setting, *, cache: bool = False) -> ScriptedSystem:
+        started.append(backend.residence(knobs))
+        return start(backend, knobs, cache=cache)
+
+    place = scripted(**OPEN | {"truth": {**OPEN["truth"], **truth}, "soak": SOAK, **more})
+    lines = [{"id": f"open-{at:02}", "messages": [{"role": "user", "content": f"Say {at}."}]} for at in range(12)]
+    (place.path / "easy.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    monkeypatch.setattr(ScriptedBackend, "start", counted)
+
+    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=3)
+
+    assert [path.name for path in (place.path / "run").glob(f"{stem}-1*")]
+    assert PARTS[1] in parts(place)
+    assert started[-2:] == ["heavy", "heavy"], "one for the sweep, one for the soak"
+    assert started.count("heavy") == 2
 
 
 def test_a_run_killed_in_a_further_part_continues_it(scripted: Scripted, until: Until) -> None:

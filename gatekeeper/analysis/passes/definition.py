@@ -64,6 +64,8 @@ class Pass(Generic[Kind]):
     """Return the seconds of each request, by the settings of the workloads; none where nothing can be foreseen."""
     each_part: bool = True
     """It runs after each part of a soak; otherwise once, after the first part."""
+    fresh: bool = False
+    """Its requests need a process that has just started."""
     key: str = ""
     """As `plan --json` names it; empty: by its name."""
 

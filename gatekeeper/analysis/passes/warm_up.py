@@ -60,6 +60,7 @@ PASS = Pass(
     add=_add,
     forecast=_forecast,
     each_part=False,
+    fresh=True,
     key="pauses",
 )
 

@@ -20,7 +20,7 @@ def send(task: PassTask[Forced]) -> None:
     with task.open_client() as client:
         for number, planned in enumerate(missing, start=1):
             knobs = plain_of(soak.settings[planned.workload])
-            client.open(knobs)
+            client.open(knobs, keep=True)
             canary, subject = canaries[planned.workload, planned.canary], client.subject
             request = DecodeRequest(canary, knobs, sampling_for(soak.slo, canary, knobs, 1))
             reading = subject.force(request, planned.tokens) if isinstance(subject, ForcesTokens) else None

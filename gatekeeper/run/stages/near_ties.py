@@ -45,7 +45,7 @@ def send(task: PassTask[Tie]) -> None:
     with task.open_client() as client:
         for number, (name, divergence) in enumerate(missing, start=1):
             knobs = plain_of(soak.settings[name])
-            client.open(knobs)
+            client.open(knobs, keep=True)
             canary, subject = canaries[name, divergence.canary], client.subject
             request = DecodeRequest(canary, knobs, sampling_for(soak.slo, canary, knobs, 1))
             gap = subject.logit_gap(request, divergence.shared) if isinstance(subject, ReadsLogits) else None
