@@ -68,15 +68,15 @@ def test_the_process_goes_on_through_all_parts_and_the_passes_between_them(
         started.append(backend.residence(knobs))
         return start(backend, knobs, cache=cache)
 
-    place = scripted(**OPEN | {"truth": {**OPEN["truth"], **truth}, "soak": SOAK, **more})
+    project = scripted(**OPEN | {"truth": {**OPEN["truth"], **truth}, "soak": SOAK, **more})
     lines = [{"id": f"open-{at:02}", "messages": [{"role": "user", "content": f"Say {at}."}]} for at in range(12)]
-    (place.path / "easy.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (project.path / "easy.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     monkeypatch.setattr(ScriptedBackend, "start", counted)
 
-    place.run("certify", "slo.toml", "--out", "run", "--quiet", code=3)
+    project.run("certify", "slo.toml", "--out", "run", "--quiet", code=3)
 
-    assert [path.name for path in (place.path / "run").glob(f"{stem}-1*")]
-    assert PARTS[1] in parts(place)
+    assert [path.name for path in (project.path / "run").glob(f"{stem}-1*")]
+    assert PARTS[1] in parts(project)
     assert started[-2:] == ["heavy", "heavy"], "one for the sweep, one for the soak"
     assert started.count("heavy") == 2
 
