@@ -39,7 +39,7 @@ LOOK_S = 60.0
 CERTIFIED = {"throughput_ratio": 1.40, "acceptance_rate": 0.80, "error_rate": 0.0}
 """What the soak measured."""
 BOUNDS = {"throughput_ratio": 1.16, "acceptance_rate": 0.60, "error_rate": 0.05}
-"""An objective, and two bounds as `analysis/verdict/policy.py` derives them."""
+"""An objective, and two bounds as `analysis/verdict/policy/certified_policy.py` derives them."""
 CONFIDENCE = 0.95
 """Of a bound that is kept."""
 ACCEPTED_NOISE = 0.10

@@ -28,7 +28,7 @@ from gatekeeper.deploy.watch.guard_samples import LEAST_SPREAD, CounterGain, cou
 
 MINUTE_S, MONTH_S = 60.0, 30 * 86400.0
 CERTIFIED, BOUND = 0.80, 0.60
-"""A soak's acceptance, and its guard as `analysis/verdict/policy.py` derives it: a quarter below."""
+"""A soak's acceptance, and its guard as `analysis/verdict/policy/certified_policy.py` derives it: a quarter below."""
 LONGEST, SHORTEST = 256, 64
 """Tokens of an answer; the policy knows the longest."""
 DRAFT = 4

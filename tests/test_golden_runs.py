@@ -126,7 +126,7 @@ def cases(junit: str) -> list[tuple[str | None, str | None, list[str]]]:
 
 def policy_of(run: Path, name: str) -> str:
     """Return the text of the policy that a run's records give, issued when the stored one was."""
-    from gatekeeper.analysis.verdict.policy import policy  # noqa: PLC0415
+    from gatekeeper.analysis.verdict.policy.certified_policy import policy  # noqa: PLC0415
     from gatekeeper.core.slo import parse  # noqa: PLC0415
     from gatekeeper.core.system.inputs import load_manifest  # noqa: PLC0415
     from gatekeeper.core.system.record_files import EVENTS, read_records  # noqa: PLC0415

@@ -1,13 +1,16 @@
 """The text of policy.toml, with a comment that explains each kind of block."""
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import tomli_w
 
+from gatekeeper.analysis.verdict.policy.certified_guards import CertifiedGuard
+from gatekeeper.analysis.verdict.policy.certified_policy import CertifiedPolicy, CertifiedRoute
 from gatekeeper.core.metrics import WATCHED
-from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.units import show
+from gatekeeper.core.verdict import figures
 
 HEAD = """\
 # What may be deployed, and when it is turned off again. Written by gatekeeper certify.
@@ -49,59 +52,58 @@ GUARD = """\
 # host metrics of the SLO have guards; add others as needed (docs/watch.md, What is guarded)."""
 
 
-def render(policy: Mapping[str, Any]) -> str:
-    """Return the file's text, which parses to *policy*."""
-    tables = ("default", "watch", "conditions", "launch", "route", *(("guard",) if policy["guard"] else ()))
-    lines = [HEAD, *(_pair(key, value) for key, value in policy.items() if key not in tables)]
-    lines += ["", DEFAULT, "[default]", *(_pair(key, value) for key, value in policy["default"].items())]
-    lines += ["", WATCH, "[watch]", *(_pair(key, value, WATCHES.get(key)) for key, value in policy["watch"].items())]
-    lines += ["", CONDITIONS, "[conditions]", *_lines(policy["conditions"])] if "conditions" in policy else []
-    lines += ["", LAUNCH] if policy.get("launch") else []
-    for one in policy.get("launch", ()):
-        lines += ["[[launch]]", *_lines(one), ""]
-    lines += ["", ROUTE, *(line for one in policy["route"] for line in _route(one))]
-    lines += [GUARD, *(line for one in policy["guard"] for line in _guard(one))] if policy["guard"] else []
+def render(policy: CertifiedPolicy) -> str:
+    """Return the file's text, which parses to the document of *policy*."""
+    document = policy.document()
+    tables = {"default", "watch", "conditions", "launch", "route", *(("guard",) if policy.guards else ())}
+    lines = [HEAD, *(_pair(key, value) for key, value in document.items() if key not in tables)]
+    lines += ["", DEFAULT, "[default]", *_lines(document["default"])]
+    lines += ["", WATCH, "[watch]", *_lines(document["watch"], WATCHES)]
+    lines += ["", CONDITIONS, "[conditions]", *_lines(policy.conditions)]
+    lines += ["", LAUNCH] if policy.launches else []
+    for launch in policy.launches:
+        lines += ["[[launch]]", *_lines(launch), ""]
+    lines += ["", ROUTE, *(line for route in policy.routes for line in _route(route))]
+    lines += [GUARD, *(line for guard in policy.guards for line in _guard(guard))] if policy.guards else []
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _lines(table: Mapping[str, Any]) -> Iterator[str]:
+def _lines(table: Mapping[str, object], units: Mapping[str, str] = MappingProxyType({})) -> Iterator[str]:
     """Yield the pairs of a table, nested tables in one line each; empty ones are left out."""
     for key, value in table.items():
         if not isinstance(value, Mapping):
-            yield _pair(key, value)
+            yield _pair(key, value, units.get(key))
         elif value:
             yield f"{key} = {_inline(value)}"
 
 
-def _route(route: Mapping[str, Any]) -> Iterator[str]:
+def _route(route: CertifiedRoute) -> Iterator[str]:
     yield "[[route]]"
-    tables = ("setting", "ladder", "measured", "region")
-    units = {"warm_up_after": "s"}
-    for key, value in route.items():
+    document = route.document()
+    for key, value in document.items():
         if key == "warm_up":
             yield WARM_UP
-        if key not in tables:
-            yield _pair(key, value, units.get(key))
+        if key not in {"setting", "ladder", "measured", "region"}:
+            yield _pair(key, value, "s" if key == "warm_up_after" else None)
     yield "[route.setting]"
-    yield from (_pair(key, value) for key, value in route["setting"].items())
-    for lower in route.get("ladder", ()):
+    yield from _lines(route.setting)
+    for step, knobs in route.ladder:
         yield "[[route.ladder]]"
-        yield from (_pair(key, value) for key, value in lower.items())
-    if "measured" in route:
+        yield from _lines({"rung": step, **dict(knobs)})
+    if route.measured:
         yield "[route.measured]"
-        yield from (f"{name} = {_inline(figure)}" for name, figure in route["measured"].items())
-    if "region" in route:
+        yield from (f"{name} = {_inline(figures('center', figure))}" for name, figure in route.measured.items())
+    if route.region:
         yield REGION
         yield "[route.region]"
-        yield from (f"{axis} = {_inline(bounds)}" for axis, bounds in route["region"].items())
+        yield from (f"{axis} = {_inline(bounds)}" for axis, bounds in route.region.items())
     yield ""
 
 
-def _guard(guard: Mapping[str, Any]) -> Iterator[str]:
-    metric: Metric = WATCHED[guard["metric"]]
-    units = {"at_least": metric.unit, "at_most": metric.unit, "for": "s", "over": "s", "missing_for": "s"}
+def _guard(guard: CertifiedGuard) -> Iterator[str]:
+    unit = WATCHED[guard.metric].unit
     yield "[[guard]]"
-    yield from (_pair(key, value, units.get(key)) for key, value in guard.items())
+    yield from _lines(guard.document(), {guard.bound: unit, "for": "s", "over": "s", "missing_for": "s"})
     yield ""
 
 
@@ -111,5 +113,5 @@ def _pair(key: str, value: Any, unit: str | None = None) -> str:
     return f"{line}  # {readable}" if readable and readable != f"{value:g} {unit}" else line
 
 
-def _inline(table: Mapping[str, Any]) -> str:
+def _inline(table: Mapping[str, object]) -> str:
     return "{ " + ", ".join(_pair(key, value) for key, value in table.items()) + " }"

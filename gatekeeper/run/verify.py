@@ -192,7 +192,13 @@ def _routes(policy: Mapping[str, Any], run: VerifiedRun) -> dict[str, Any]:
 
 
 def certificate_of(
-    directory: RunDirectory, manifest: Manifest, verdict: Verdict, policy: Mapping[str, Any], events: Sequence[Event]
+    directory: RunDirectory,
+    manifest: Manifest,
+    verdict: Verdict,
+    events: Sequence[Event],
+    *,
+    issued: str,
+    expires: str,
 ) -> dict[str, Any]:
     """Return the certificate of a run whose verdict.json, policy.toml and chain are written."""
     results = ("manifest.json", "verdict.json", POLICY, *([CHAIN] if (directory.path / CHAIN).is_file() else []))
@@ -201,7 +207,9 @@ def certificate_of(
     files = {name: directory.sha256(name) for name in results}
     url = chain.build_of(events)
     tries = certificate.tries_before(events)
-    return certificate.statement(manifest, verdict, files=files, inputs=frozen, policy=policy, url=url, tries=tries)
+    return certificate.statement(
+        manifest, verdict, files=files, inputs=frozen, issued=issued, expires=expires, url=url, tries=tries
+    )
 
 
 def chain_of(directory: RunDirectory, manifest: Manifest, events: Sequence[Event]) -> dict[str, Any]:

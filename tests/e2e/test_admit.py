@@ -357,7 +357,9 @@ def test_a_policy_from_before_there_was_a_watch_still_holds(
     monkeypatch.setattr(verify, "__version__", "0.0.1")
     directory = RunDirectory(run)
     known = verify.judge_again(directory, verify.read_manifest(directory))
-    certificate = verify.certificate_of(directory, known.manifest, known.verdict, policy, known.events)
+    certificate = verify.certificate_of(
+        directory, known.manifest, known.verdict, known.events, issued=policy["issued"], expires=policy["expires"]
+    )
     (run / "certificate.intoto.json").write_text(json_text(certificate))
 
     if refused:

@@ -27,13 +27,15 @@ def statement(
     *,
     files: Mapping[str, str],
     inputs: Mapping[str, str],
-    policy: Mapping[str, Any],
+    issued: str,
+    expires: str,
     url: str | None = None,
-    tries: Mapping[str, Any] | None = None,
+    tries: Mapping[str, int | bool] | None = None,
 ) -> dict[str, Any]:
     """Return the statement that the models and *files* (name to sha256) were tested with *inputs*, and how it ended.
 
-    *url* is the page of the CI job that ran it, *tries* counts the runs of the same before it.
+    *issued* and *expires* are those of its policy, *url* is the page of the CI job that ran it, *tries* counts the runs
+    of the same before it.
     """
     models = [model for model in (manifest.target, *manifest.drafts) if model is not None]
     passed, warned, failed = _tests(verdict)
@@ -55,8 +57,8 @@ def statement(
                 "grade": verdict.grade,
                 "outcome": verdict.outcome,
                 "exit_code": verdict.exit_code,
-                "issued": policy["issued"],
-                "expires": policy["expires"],
+                "issued": issued,
+                "expires": expires,
                 "unproven": unproven(verdict),
                 "host": host_of(manifest),
                 "versions": manifest.versions,
@@ -66,15 +68,16 @@ def statement(
     }
 
 
-def tries_before(events: Sequence[Event]) -> dict[str, Any] | None:
+def tries_before(events: Sequence[Event]) -> dict[str, int | bool] | None:
     """Return how many runs of the same ended on its host before a run; None where its events do not say it."""
     details = [event.detail for event in events if event.kind == TRIES]
     if not details:
         return None
     counts = {name: details[-1].get(name) for name in ("finished", "not_passed")}
-    if any(not isinstance(number, int) or isinstance(number, bool) or number < 0 for number in counts.values()):
+    whole = {name: number for name, number in counts.items() if type(number) is int and number >= 0}
+    if len(whole) < len(counts):
         return None
-    return counts | {"at_least": details[-1].get("at_least") is not False}
+    return whole | {"at_least": details[-1].get("at_least") is not False}
 
 
 def result(verdict: Verdict) -> str:
@@ -127,12 +130,12 @@ def _named(verdict: Verdict) -> list[tuple[str, Check]]:
     ]
 
 
-def host_of(manifest: Manifest) -> dict[str, Any]:
+def host_of(manifest: Manifest) -> dict[str, object]:
     """Return what is said of the host."""
     return {key: manifest.host.get(key) for key in ("chip", "memory_bytes", "os", "power_source")}
 
 
-def subjects(models: Sequence[Model]) -> list[dict[str, Any]]:
+def subjects(models: Sequence[Model]) -> list[dict[str, object]]:
     """Name each model by its digest, a `dirHash`; a model of one file also by the sha256 of that file."""
     return [
         {
@@ -144,6 +147,6 @@ def subjects(models: Sequence[Model]) -> list[dict[str, Any]]:
     ]
 
 
-def described(digests: Mapping[str, str]) -> list[dict[str, Any]]:
+def described(digests: Mapping[str, str]) -> list[dict[str, object]]:
     """Name each file by its digest."""
     return [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(digests.items())]

@@ -41,7 +41,9 @@ def document(manifest: Manifest, events: Sequence[Event], digests: Mapping[str, 
     ended = events[-1].at if events else manifest.frozen_at
     first, last = begun[:1], begun[-1:]
 
-    def link(name: str, made: Sequence[str], materials: Any, at: str, who: Sequence[Event]) -> dict[str, Any]:
+    def link(
+        name: str, made: Sequence[str], materials: list[dict[str, object]], at: str, who: Sequence[Event]
+    ) -> dict[str, object]:
         return {
             "_type": STATEMENT_TYPE,
             "subject": described({one: digests[one] for one in made}),
@@ -59,7 +61,7 @@ def document(manifest: Manifest, events: Sequence[Event], digests: Mapping[str, 
             },
         }
 
-    def taken(*names: str) -> list[dict[str, Any]]:
+    def taken(*names: str) -> list[dict[str, object]]:
         return described({name: digests[name] for name in names})
 
     plan = [name for name in ("manifest.json", "plan.json") if name in digests]

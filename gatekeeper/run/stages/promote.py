@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from gatekeeper.analysis.verdict.policy import policy
+from gatekeeper.analysis.verdict.policy.certified_policy import policy
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.manifest import Manifest

@@ -12,7 +12,7 @@ from gatekeeper.analysis.plan.settings import PLAIN
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.knob_effects import ConcurrencyEffect
 from gatekeeper.analysis.verdict.measured import Measured
-from gatekeeper.analysis.verdict.policy import policy
+from gatekeeper.analysis.verdict.policy.certified_policy import CertifiedPolicy, policy
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.policy import parse
 from gatekeeper.core.records import Event
@@ -24,7 +24,7 @@ from tests.builders.slo import near, objective, slo
 
 GOLDEN = Path(__file__).parent / "golden"
 SETTING = {"draft": "heavy", "num_draft_tokens": 4}
-DATES = {"issued": "2026-01-01T00:00:00.000000Z", "expires": "2026-01-31T00:00:00.000000Z"}
+DATES: dict[str, Any] = {"issued": "2026-01-01T00:00:00.000000Z", "expires": "2026-01-31T00:00:00.000000Z"}
 SOAKED = Measured(
     {
         "throughput_ratio": Estimate(1.48, 1.41, 1.62, 24),
@@ -54,6 +54,10 @@ def choice_at(lows: Mapping[int, float | None]) -> Choice:
 
 
 def written(*workloads: WorkloadVerdict, host: tuple[Check, ...] = (), **changes: Any) -> dict[str, Any]:
+    return certified(*workloads, host=host, **changes).document()
+
+
+def certified(*workloads: WorkloadVerdict, host: tuple[Check, ...] = (), **changes: Any) -> CertifiedPolicy:
     verdict = Verdict("made", "certification", "abc", workloads, host)
     if any(one.name == "hard" for one in workloads):
         changes |= {"workload": [{"name": one.name, "canaries": f"{one.name}.jsonl"} for one in workloads]}
@@ -261,11 +265,11 @@ def test_the_text_is_the_policy_and_can_be_read_back(outcome: str) -> None:
     """
     Comments and layout change nothing: the file parses to what was derived, and to a policy with the same steps.
     """
-    found = written(ended("easy", outcome, measured=SOAKED)) | DATES
+    found = replace(certified(ended("easy", outcome, measured=SOAKED)), **DATES)
 
     text = render(found)
 
-    assert found == tomllib.loads(text)
+    assert found.document() == tomllib.loads(text)
     assert (4 if outcome == "promoted" else 1) == len(parse(text, "policy.toml").route_of("easy").steps)
 
 
@@ -274,9 +278,9 @@ def test_the_text_is_laid_out_for_people() -> None:
     What each block is stands above it, and sizes and durations are told beside their base units.
     """
     promises = [objective("memory_headroom", at_least="10 GB"), objective("throughput_ratio", at_least=1.16)]
-    found = written(ended("easy", "promoted", measured=SOAKED), ended("hard", "graded_back"), objective=promises)
+    found = certified(ended("easy", "promoted", measured=SOAKED), ended("hard", "graded_back"), objective=promises)
 
-    assert (GOLDEN / "policy.toml").read_text() == render(found | DATES)
+    assert (GOLDEN / "policy.toml").read_text() == render(replace(found, **DATES))
 
 
 def test_the_policy_says_what_it_rests_on() -> None:
@@ -289,10 +293,14 @@ def test_the_policy_says_what_it_rests_on() -> None:
     assert (1, "made", "certification", "abc", "def", "now", "later") == tuple(found[name] for name in names)
 
 
+def conditions(*events: Event, **changes: Any) -> dict[str, Any]:
+    return under_conditions(*events, **changes).document()
+
+
 LINE = {"command": ["server", "--model", "t", "--port", "{port}"], "environment": {"MLX_A": "1"}}
 
 
-def conditions(*events: Event, **changes: Any) -> dict[str, Any]:
+def under_conditions(*events: Event, **changes: Any) -> CertifiedPolicy:
     verdict = Verdict(
         "made", "certification", "abc", (ended("easy", "promoted", measured=Measured(longest_prompt=812)),)
     )
@@ -335,7 +343,7 @@ def test_the_policy_holds_the_launch_lines_of_the_last_soaks() -> None:
     found = conditions(launched(first, plain), launched(last, plain), Event("now", "launch", {"servers": ["?"]}))
 
     assert [{**LINE, **last}, {**LINE, "speculation": False}] == found["launch"]
-    text = render(conditions(launched(first, plain)) | DATES)
+    text = render(replace(under_conditions(launched(first, plain)), **DATES))
     assert 'command = ["server", "--draft-model", "heavy"]' in text
     assert {"cache": False} == tomllib.loads(text)["conditions"]["request"]
     assert "heavy" in plain_text.conditions(parse(text, "policy.toml"))

@@ -27,8 +27,9 @@ def workload(outcome: str, *checks: Outcome, required: bool = True) -> WorkloadV
 
 def stated(*workloads: WorkloadVerdict, grade: str = "certification", host: tuple[Check, ...] = ()) -> dict[str, Any]:
     verdict = Verdict("made", grade, "abc", workloads, host)
-    policy = {"issued": "then", "expires": "later"}
-    return certificate.statement(manifest(), verdict, files={"verdict.json": "ab"}, inputs={"slo": "cd"}, policy=policy)
+    return certificate.statement(
+        manifest(), verdict, files={"verdict.json": "ab"}, inputs={"slo": "cd"}, issued="then", expires="later"
+    )
 
 
 def test_the_statement_names_what_was_tested() -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -18,7 +17,7 @@ LAUNCH = "launch"
 """The kind of the event that holds the launch lines of a soak's servers."""
 
 
-def conditions(slo: Slo, manifest: Manifest, verdict: Verdict, events: Iterable[Event]) -> dict[str, Any]:
+def conditions(slo: Slo, manifest: Manifest, verdict: Verdict, events: Iterable[Event]) -> dict[str, object]:
     """Return `[conditions]`: what was true of every certified answer."""
     base, sampling, measured = defaults(slo), slo.sampling, [workload.measured for workload in verdict.workloads]
     longest = max((soak.longest_prompt or 0 for soak in measured), default=0)
@@ -51,7 +50,7 @@ def _prompt_cache(slo: Slo, manifest: Manifest) -> str:
     return "off" if Sight.COLD.name in manifest.sight else "unknown"
 
 
-def launches(verdict: Verdict, events: Iterable[Event]) -> list[dict[str, Any]]:
+def launches(verdict: Verdict, events: Iterable[Event]) -> tuple[dict[str, object], ...]:
     """Return `[[launch]]`: how the last soak of each workload started its servers, plain decoding's included."""
     latest: dict[str, Launch] = {}
     plain: Launch | None = None
@@ -67,10 +66,10 @@ def launches(verdict: Verdict, events: Iterable[Event]) -> list[dict[str, Any]]:
         for launch in speculating.values()
     ]
     documents += [plain.model_copy(update={"workloads": ()})] if plain is not None else []
-    return [
+    return tuple(
         {key: value for key, value in document.model_dump(mode="json").items() if value not in ([], {})}
         for document in documents
-    ]
+    )
 
 
 def _servers(event: Event) -> Iterator[Launch]:

@@ -1,0 +1,191 @@
+"""The guards of a policy: the tightest objective on each watched metric, then what the soak showed with a margin."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gatekeeper.analysis.stats import intervals
+from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.core.metrics import WATCHED
+from gatekeeper.core.policy import Watch
+from gatekeeper.core.slo import Objective, Slo
+from gatekeeper.core.units import percent, show
+from gatekeeper.core.verdict import Estimate, rounded
+
+GUARDED = {name: name for name in WATCHED} | {"acceptance_window_min": "acceptance_rate"}
+"""Metrics of objectives that can be watched in production, each with the metric that is watched for it."""
+
+RATIO_MARGIN = 0.10
+"""Without an objective a ratio's guard is this share below the soak's lower bound, and never below 1."""
+ACCEPTANCE_MARGIN = 0.25
+"""The same for acceptance: between canaries and real prompts acceptance differs more than speed."""
+PASS_MARGIN = 0.10
+"""Canaries may pass less often than in the soak by this share: a few answers cannot show less."""
+ERRORS = 0.05
+"""Without an objective no bound on failed answers is tighter: it takes 59 good answers in a row to show this one."""
+HOST_MISSING_S = 300.0
+"""A host sensor is read every few seconds; one without readings for minutes has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CertifiedGuard:
+    """One bound to watch while a route speculates."""
+
+    metric: str
+    bound: str
+    """at_least | at_most"""
+    threshold: float
+    for_s: float
+    """How long it must be violated before the route goes one step down."""
+    why: str
+    over_s: float | None = None
+    """The time span that is judged; None for that of [watch]."""
+    missing_for_s: float | None = None
+    """How long data may be missing; None for that of [watch]."""
+    workloads: tuple[str, ...] = ()
+    """Empty for all."""
+
+    def watches(self, metric: str, workload: str) -> bool:
+        """Return whether it is a bound on *metric* of *workload*."""
+        return self.metric == metric and (not self.workloads or workload in self.workloads)
+
+    def tightened(self, other: "CertifiedGuard") -> "CertifiedGuard":
+        """Return the stricter one of two guards on the same metric."""
+        if self.bound == "at_least":
+            return other if other.threshold > self.threshold else self
+        return other if other.threshold < self.threshold else self
+
+    def document(self) -> dict[str, object]:
+        """Return it as policy.toml has it."""
+        return {
+            "metric": self.metric,
+            self.bound: self.threshold,
+            "for": self.for_s,
+            **({"over": self.over_s} if self.over_s is not None else {}),
+            **({"missing_for": self.missing_for_s} if self.missing_for_s is not None else {}),
+            "why": self.why,
+            **({"workloads": list(self.workloads)} if self.workloads else {}),
+        }
+
+
+def guards(slo: Slo, verdict: Verdict) -> tuple[CertifiedGuard, ...]:
+    """Return the bounds to watch while a route speculates: the tightest objective on each, then what was measured."""
+    promoted = [workload for workload in verdict.workloads if workload.outcome is WorkloadOutcome.PROMOTED]
+    if not promoted:
+        return ()
+    guard_by_key: dict[tuple[str, tuple[str, ...]], CertifiedGuard] = {}
+    for objective in (objective for objective in slo.objective if objective.against is None):
+        guard = _from_objective(slo, objective, promoted)
+        if guard is not None:
+            key = guard.metric, guard.workloads
+            guard_by_key[key] = guard_by_key.get(key, guard).tightened(guard)
+    from_objectives = tuple(guard_by_key.values())
+    return (
+        *from_objectives,
+        *_errors(slo, promoted, from_objectives),
+        *(guard for workload in promoted for guard in _shown(slo, workload, from_objectives)),
+    )
+
+
+def _from_objective(slo: Slo, objective: Objective, promoted: list[WorkloadVerdict]) -> CertifiedGuard | None:
+    """Return the guard of an objective; None where it cannot be watched, or applies to nothing that speculates."""
+    metric = WATCHED.get(GUARDED.get(objective.metric, ""))
+    if metric is None or objective.bound != ("at_least" if metric.higher_is_better else "at_most"):
+        return None
+    if not any(objective.applies_to(workload.name) for workload in promoted):
+        return None
+    bound = objective.threshold
+    if metric.name == "error_rate" and bound <= 0:
+        return None
+    if objective.metric == "acceptance_window_min":
+        # The soak's windows pool tokens, a guard takes the median answer: a lower median needs a lower bound.
+        acceptances = [
+            workload.measured.figures.get("acceptance_rate")
+            for workload in promoted
+            if objective.applies_to(workload.name)
+        ]
+        bound = min(
+            [
+                bound,
+                *(
+                    (1 - ACCEPTANCE_MARGIN) * acceptance.lo
+                    for acceptance in acceptances
+                    if acceptance is not None and acceptance.lo < bound
+                ),
+            ]
+        )
+    return _guard(slo, metric.name, objective.bound, bound, objective.why, objective.workloads)
+
+
+def _guard(
+    slo: Slo, metric: str, bound: str, threshold: float, why: str, workloads: tuple[str, ...] = ()
+) -> CertifiedGuard:
+    over_s: float | None = None
+    if metric in {"swap_growth", "throttle_time"}:
+        over_s = slo.soak.duration  # the objective's time span
+    if metric == "memory_pressure_critical" and threshold > 0:
+        over_s = 2 * threshold + Watch().interval  # a run as long as the bound must fit into it
+    return CertifiedGuard(
+        metric,
+        bound,
+        rounded(threshold),
+        slo.soak.window_s,
+        why,
+        over_s=over_s,
+        missing_for_s=HOST_MISSING_S if WATCHED[metric].host else None,
+        workloads=workloads,
+    )
+
+
+def _errors(
+    slo: Slo, promoted: list[WorkloadVerdict], from_objectives: Sequence[CertifiedGuard]
+) -> Iterator[CertifiedGuard]:
+    """Yield a guard on failed answers at the bound that the soak could show, for workloads without an own one."""
+    bare = [workload for workload in promoted if not _watched(from_objectives, "error_rate", workload.name)]
+    if not bare:
+        return
+    answers = min(workload.measured.answers or 0 for workload in bare)
+    _, most = intervals.proportion_bounds(0, answers, slo.confidence) if answers else (0.0, ERRORS)
+    why = f"no answer may fail; a soak of {answers} answers proves a share of at most {show(most, '1')}"
+    names = () if len(bare) == len(promoted) else tuple(workload.name for workload in bare)
+    yield _guard(slo, "error_rate", "at_most", max(most, ERRORS), why, names)
+
+
+def _watched(guards: Sequence[CertifiedGuard], metric: str, workload: str) -> bool:
+    """Return whether one of the guards watches *metric* of *workload*."""
+    return any(guard.watches(metric, workload) for guard in guards)
+
+
+def _shown(slo: Slo, workload: WorkloadVerdict, from_objectives: Sequence[CertifiedGuard]) -> Iterator[CertifiedGuard]:
+    """Yield guards on what has no objective, at what the workload's soak showed with a margin."""
+    measured = workload.measured.figures
+    for metric, bound, why in (
+        (
+            "throughput_ratio",
+            _ratio_floor(measured.get("throughput_ratio")),
+            f"{percent(RATIO_MARGIN)} below the soak's lower bound, and never below plain decoding",
+        ),
+        (
+            "acceptance_rate",
+            _acceptance_floor(measured.get("acceptance_rate")),
+            f"{percent(ACCEPTANCE_MARGIN)} below the soak's lower bound",
+        ),
+        (
+            "canary_pass_rate",
+            _pass_floor(measured.get("canary_pass_rate")),
+            f"{percent(PASS_MARGIN)} fewer than in the soak",
+        ),
+    ):
+        if bound is not None and not _watched(from_objectives, metric, workload.name):
+            yield _guard(slo, metric, "at_least", bound, why, (workload.name,))
+
+
+def _ratio_floor(ratio: Estimate | None) -> float | None:
+    return max(1.0, (1 - RATIO_MARGIN) * ratio.lo) if ratio is not None else None
+
+
+def _acceptance_floor(acceptance: Estimate | None) -> float | None:
+    return (1 - ACCEPTANCE_MARGIN) * acceptance.lo if acceptance is not None else None
+
+
+def _pass_floor(rate: Estimate | None) -> float | None:
+    return max(0.0, rate.center - PASS_MARGIN) if rate is not None else None

@@ -1,0 +1,162 @@
+"""The policy that a verdict allows: a route per workload, the guards for production, and what was certified."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gatekeeper.analysis.metrics.pauses import PAUSE_S
+from gatekeeper.analysis.passes.warm_up import WARM_UP
+from gatekeeper.analysis.plan.ladder import next_step
+from gatekeeper.analysis.plan.settings import speculates
+from gatekeeper.analysis.sweep.choice import Choice
+from gatekeeper.analysis.verdict.policy.certified_conditions import conditions, launches
+from gatekeeper.analysis.verdict.policy.certified_guards import CertifiedGuard, guards
+from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.core.manifest import Manifest
+from gatekeeper.core.policy import MeasuredRoute, Watch
+from gatekeeper.core.records import Event, Knobs, Setting
+from gatekeeper.core.slo import Slo
+from gatekeeper.core.verdict import Estimate, Missing, Outcome, figures, rounded
+
+
+@dataclass(frozen=True, slots=True)
+class CertifiedRoute:
+    """What one workload may do, and for which requests."""
+
+    workload: str
+    speculation: bool
+    because: str
+    setting: Knobs
+    """Empty for plain decoding."""
+    longest_prompt: int | None = None
+    warm_up_after: float | None = None
+    """The shortest pause before which a warm-up is owed; None where none is."""
+    max_concurrency: int | None = None
+    ladder: tuple[tuple[str, Setting], ...] = ()
+    """The steps to try before plain decoding, each with its setting."""
+    measured: Mapping[str, Estimate] = field(default_factory=dict)
+    """What to compare production with where it has no plain decoding."""
+    region: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """The bounds of each axis."""
+
+    def document(self) -> dict[str, object]:
+        """Return it as policy.toml has it."""
+        warm_up = {"warm_up": True, "warm_up_after": self.warm_up_after} if self.warm_up_after is not None else {}
+        optional = {
+            "longest_prompt": self.longest_prompt,
+            **warm_up,
+            "max_concurrency": self.max_concurrency,
+            "ladder": [{"rung": step, **dict(knobs)} for step, knobs in self.ladder],
+            "measured": {name: figures("center", figure) for name, figure in self.measured.items()},
+            "region": dict(self.region),
+        }
+        return {
+            "workload": self.workload,
+            "speculation": self.speculation,
+            "because": self.because,
+            "setting": dict(self.setting),
+            **{key: value for key, value in optional.items() if value},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CertifiedPolicy:
+    """The content of policy.toml."""
+
+    slo: str
+    grade: str
+    manifest_sha256: str
+    verdict_sha256: str
+    issued: str
+    expires: str
+    conditions: Mapping[str, object]
+    launches: tuple[Mapping[str, object], ...]
+    routes: tuple[CertifiedRoute, ...]
+    guards: tuple[CertifiedGuard, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Return it as policy.toml has it."""
+        return {
+            "schema": 1 + any(route.region for route in self.routes),
+            "slo": self.slo,
+            "grade": self.grade,
+            "manifest_sha256": self.manifest_sha256,
+            "verdict_sha256": self.verdict_sha256,
+            "issued": self.issued,
+            "expires": self.expires,
+            "default": {"speculation": False},
+            "watch": Watch().model_dump(exclude={"on_change"}),
+            "conditions": self.conditions,
+            **({"launch": list(self.launches)} if self.launches else {}),
+            "route": [route.document() for route in self.routes],
+            "guard": [guard.document() for guard in self.guards],
+        }
+
+
+def policy(
+    slo: Slo,
+    verdict: Verdict,
+    manifest: Manifest,
+    events: Sequence[Event],
+    *,
+    verdict_sha256: str,
+    issued: str,
+    expires: str,
+) -> CertifiedPolicy:
+    """Return what the verdict of a run allows."""
+    host_failed = any(check.outcome is Outcome.FAIL for check in verdict.host_checks)
+    return CertifiedPolicy(
+        slo=slo.name,
+        grade=verdict.grade,
+        manifest_sha256=verdict.manifest_sha256,
+        verdict_sha256=verdict_sha256,
+        issued=issued,
+        expires=expires,
+        conditions=conditions(slo, manifest, verdict, events),
+        launches=launches(verdict, events),
+        routes=tuple(_route(slo, workload, host_failed=host_failed) for workload in verdict.workloads),
+        guards=() if host_failed else guards(slo, verdict),
+    )
+
+
+def _route(slo: Slo, workload: WorkloadVerdict, *, host_failed: bool) -> CertifiedRoute:
+    """Return the route of one workload; only a promoted one speculates."""
+    measured = workload.measured
+    if workload.outcome is not WorkloadOutcome.PROMOTED or host_failed:
+        return CertifiedRoute(workload.name, False, workload.because, {}, measured.longest_prompt)
+    setting = {knob: value for knob, value in workload.setting.items() if value is not None}
+    figures = measured.figures
+    return CertifiedRoute(
+        workload=workload.name,
+        speculation=True,
+        because=workload.because,
+        setting=setting,
+        longest_prompt=measured.longest_prompt,
+        warm_up_after=PAUSE_S if any(check.passed_with == WARM_UP for check in workload.checks) else None,
+        max_concurrency=_max_concurrency(slo, workload.choice),
+        ladder=tuple(_below(slo, tuple(sorted(setting.items())))),
+        measured={name: figures[name] for name in MeasuredRoute.model_fields if name in figures},
+        region={axis.name: axis.bounds for axis in workload.region.axes} if workload.region is not None else {},
+    )
+
+
+def _max_concurrency(slo: Slo, choice: Choice | None) -> int | None:
+    """Return up to how many requests in flight the sweep proves a gain; None where it did not sweep concurrency."""
+    if choice is None or choice.concurrency is None or not choice.concurrency.by_streams:
+        return None
+    most = slo.soak.concurrency
+    for streams, ratio in choice.concurrency.by_streams:
+        if isinstance(ratio, Missing) or rounded(ratio.lo) <= 1:
+            break
+        most = max(most, streams)
+    return most
+
+
+def _below(slo: Slo, knobs: Setting) -> list[tuple[str, Setting]]:
+    """Return the steps to try before plain decoding: those that the run would have soaked, one after another."""
+    steps: list[tuple[str, Setting]] = []
+    last: str | None = None
+    while (down := next_step(slo, knobs, last)) is not None and speculates(down[1]):
+        last, knobs = down
+        steps.append(down)
+    return steps
