@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import IntEnum
 from typing import Any, Literal
 
+AGAINST_CERTIFIED = "against the certified run: "
+"""In a reason: the bound is on this run over the certified run."""
 UNSEEN = "cannot be seen"
 """In a reason: the timing of bursts does not show rounds, however many answers there are."""
 
@@ -135,6 +137,11 @@ class Check:
     """`certified`: the bound is on this run over the certified run; None: on this run alone."""
     settles: bool = False
     """What was measured still changed at the end of the soak; no part of the document."""
+
+    @property
+    def bare_reason(self) -> str:
+        """Return the reason for a reader who sees beside it what the bound is relative to."""
+        return self.because.removeprefix(AGAINST_CERTIFIED)
 
     def document(self) -> dict[str, Any]:
         """Return the check as verdict.json writes it."""

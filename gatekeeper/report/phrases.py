@@ -202,11 +202,11 @@ def tokens_per_second(speed: float | None) -> str:
 
 def row_measured(row: ObjectiveRow) -> str:
     """Write what was measured of an objective, and with which settings where those were given up."""
-    said = row.check.because.removeprefix("against the certified run: ")  # the bound names it
+    reason = row.check.bare_reason
     if not row.abandoned:
-        return said
+        return reason
     more = f" (closest of {len(row.tried)} settings)" if len(row.tried) > 1 else ""
-    return f"{said}; with {describe_setting(row.setting)}{more}"
+    return f"{reason}; with {describe_setting(row.setting)}{more}"
 
 
 def account(choice: Choice | None) -> list[str]:

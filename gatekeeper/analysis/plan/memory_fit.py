@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gatekeeper.analysis.plan.preflight import Complaint, Weight
+from gatekeeper.analysis.plan.complaint import Complaint, Weight
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.manifest import Model
 from gatekeeper.core.slo import Slo

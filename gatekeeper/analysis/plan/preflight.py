@@ -3,17 +3,14 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from gatekeeper.analysis.metrics.exactness import WARM_PARTS
-from gatekeeper.analysis.plan.ladder import bound_level, first_look_level, soaked_settings
+from gatekeeper.analysis.plan.complaint import Complaint, about_objective
 from gatekeeper.analysis.plan.objectives import Terms, all_objectives
 from gatekeeper.analysis.plan.settings import defaults
-from gatekeeper.analysis.plan.sweep_plan import share_of_budget, sweep_canaries
-from gatekeeper.analysis.stats import intervals
+from gatekeeper.analysis.plan.too_few_canaries import too_few_canaries
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.metrics import BY_NAME
-from gatekeeper.core.metrics.metric import Metric, PassRate, Per, Sight
+from gatekeeper.core.metrics.metric import Metric, Per, Sight
 from gatekeeper.core.slo import (
     ADAPTIVE,
     CERTIFICATION_S,
@@ -24,25 +21,7 @@ from gatekeeper.core.slo import (
     Slo,
     Workload,
 )
-from gatekeeper.core.units import percent, show, show_seconds
-
-FROZEN = 'use scope = "frozen", which judges these canaries only'
-LEAST_PAIRS = 5
-"""Fewer canaries are too few for a bootstrap."""
-
-STALLS = "add an objective on itl_p95 if stalls matter"
-
-Weight = Literal["never", "not-here", "weak"]
-
-
-@dataclass(frozen=True, slots=True)
-class Complaint:
-    """A problem of the plan: `never` provable with it, `not-here` on this host, or `weak`, a warning."""
-
-    weight: Weight
-    about: str
-    message: str
-    hint: str
+from gatekeeper.core.units import show
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +68,22 @@ def complaints(
     return sorted(dict.fromkeys(complaints), key=lambda complaint: order[complaint.weight])
 
 
-def missing_capabilities(slo: Slo, kind: BackendTraits, sight: Sight, silent: str) -> list[Complaint]:
-    """Return what objectives need and this system does not show, unlike its kind; *silent* is the hint on drafts."""
+def missing_capabilities(slo: Slo, kind: BackendTraits, shown: Sight, draft_hint: str) -> list[Complaint]:
+    """Return what objectives need and this system does not show, unlike its kind.
+
+    *draft_hint* is the usual reason why a system of this kind with a draft decodes plainly.
+    """
     complaints = []
     for workload in slo.workload:
         for objective in all_objectives(
-            slo, workload.name, speculating=bool(slo.subject.drafts), terms=Terms(sight=sight)
+            slo, workload.name, speculating=bool(slo.subject.drafts), terms=Terms(sight=shown)
         ):
-            if lacking := _unseen(objective, kind.sight) ^ _unseen(objective, sight):
-                about = f"objective {objective.metric}, workload {workload.name}"
+            if lacking := _unseen(objective, shown) & ~_unseen(objective, kind.sight):
+                about = about_objective(objective, workload)
                 message = f"this {kind.name} did not show {_names(lacking)} in two short answers, though its kind can"
-                hint = silent if lacking & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS) else "check its settings and version"
+                hint = (
+                    draft_hint if lacking & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS) else "check its settings and version"
+                )
                 complaints.append(Complaint("not-here", about, message, hint))
     return complaints
 
@@ -217,7 +201,7 @@ def _objective(
     slo: Slo, workload: Workload, objective: Objective, canaries: Sequence[Canary], kind: BackendTraits
 ) -> list[Complaint]:
     metric = objective.of
-    about = f"objective {metric.name}, workload {workload.name}"
+    about = about_objective(objective, workload)
     if unseen := _unseen(objective, kind.sight):
         hint = "remove the objective, or use another backend"
         if Sight.ROUNDS in unseen:
@@ -238,7 +222,7 @@ def _objective(
     if metric.name == "speculation_engaged" and objective.scope == "population" and not _counts(kind):
         message = f"backend {kind.name} does not count drafted tokens, so the answers that used the draft are unknown"
         return [Complaint("never", about, message, "remove `scope`: for the run as a whole it can be shown")]
-    return [*_wrong_conditions(slo, metric, about), *_too_few(slo, workload, objective, about, canaries)]
+    return [*_wrong_conditions(slo, metric, about), *too_few_canaries(slo, workload, objective, canaries)]
 
 
 def _draft_length(slo: Slo) -> bool:
@@ -284,134 +268,3 @@ def _wrong_conditions(slo: Slo, metric: Metric, about: str) -> list[Complaint]:
         message = f"at concurrency {slo.soak.concurrency} the speed of single answers does not include queueing"
         return [Complaint("weak", about, message, "add an objective on system_throughput_ratio")]
     return complaints
-
-
-def _too_few(
-    slo: Slo, workload: Workload, objective: Objective, about: str, canaries: Sequence[Canary]
-) -> list[Complaint]:
-    swept, metric, have, restriction = canaries, objective.of, len(canaries), ""
-    if objective.beyond_canaries:
-        swept = sweep_canaries(slo, workload.name, canaries)
-        have, restriction = have - len(swept), " that the sweep does not choose on"
-    if metric.pass_rate is not None:
-        return _pass_delta(slo, objective, metric.pass_rate, about, canaries)
-    if metric.counted and objective.scope == "population" and (complaint := _share(slo, objective, about, have)):
-        return [complaint]
-    if metric.quantile is not None:
-        need = intervals.samples_needed(metric.quantile, _level(slo, objective))
-        if have < need:
-            message = (
-                f"a bound on the {percent(metric.quantile)} quantile at {_confidence(slo, objective)} needs {need} "
-                f"distinct canaries; the workload has {have}{restriction}"
-            )
-            hint = f"add {(need - have) * (2 if restriction else 1)} canaries{_lower(slo, metric, have)}"
-            return [Complaint("never", about, message, hint)]
-    elif metric.per is Per.PAIR and not metric.counted and have < LEAST_PAIRS:
-        message = f"needs {LEAST_PAIRS} distinct canaries; the workload has {have}{restriction}"
-        return [Complaint("never", about, message, f"add {(LEAST_PAIRS - have) * (2 if restriction else 1)} canaries")]
-    if metric.against_plain and (sent := share_of_budget(slo, swept)[0]) < LEAST_PAIRS <= have:
-        message = f"sweep.budget = {slo.sweep.budget} allows {sent} canaries in the sweep; a choice needs {LEAST_PAIRS}"
-        return [Complaint("never", about, message, f"set budget = {LEAST_PAIRS} or more")]
-    return []
-
-
-def _pass_delta(
-    slo: Slo, objective: Objective, rate: PassRate, about: str, canaries: Sequence[Canary]
-) -> list[Complaint]:
-    kind = rate.kind
-    marked = [canary for canary in canaries if canary.expect and kind in {None, canary.expect.kind}]
-    if not marked:
-        expectation = "an `expect`" if kind is None else f"a {kind} expectation"
-        if objective.workloads:
-            hint = "add `expect` to the canaries, or remove this workload from `workloads`"
-            return [Complaint("never", about, f"no canary has {expectation}", hint)]
-        hint = "list the workloads it applies to: workloads = [...]"
-        return [Complaint("never", about, f"no canary of this workload has {expectation}", hint)]
-    if objective.scope == "frozen" and slo.sampling.temperature == 0:
-        return []
-    edge = abs(objective.threshold)
-    half = 1 - (1 - _level(slo, objective)) / 2
-    bound = intervals.proportion_bounds(0, len(marked), half)[1]
-    if bound > edge:
-        need = next((n for n in range(len(marked), 100_000) if 1 - (1 - half) ** (1 / n) <= edge), None)
-        message = (
-            f"even if {len(marked)} canaries all pass alike in both arms, the bound at {_confidence(slo, objective)} "
-            f"is {percent(bound, '.2f')}; {percent(edge, '.3g')} is allowed"
-        )
-        frozen = 'use scope = "frozen" at temperature 0, which judges these canaries only'
-        hint = f"add canaries, to about {need}, or {frozen}" if need else frozen
-        return [Complaint("never", about, message, hint)]
-    return []
-
-
-def _share(slo: Slo, objective: Objective, about: str, have: int) -> Complaint | None:
-    """Complain if *have* canaries, even if all pass, cannot prove the share of all prompts that is required."""
-    required = objective.threshold if objective.bound == "at_least" else 1 - objective.threshold
-    if required >= 1:
-        message = "no number of canaries can prove it for every prompt like them"
-        return Complaint("never", about, message, f"choose a bound that allows exceptions, or {FROZEN}")
-    need = intervals.units_needed(required, _level(slo, objective))
-    if have >= need:
-        return None
-    unseen = 1 - (1 - _level(slo, objective)) ** (1 / have)
-    message = (
-        f"even if all {have} canaries pass, up to {percent(unseen, '.3f')} of all prompts like them may fail, at "
-        f"{_confidence(slo, objective)}; {percent(1 - required, '.3f')} is allowed"
-    )
-    return Complaint("never", about, message, f"add canaries, to {need}, or {FROZEN}")
-
-
-def _level(slo: Slo, objective: Objective) -> float:
-    """Return the confidence of a bound at the first look; no soak is continued for prompts other than its own."""
-    return first_look_level(slo) if objective.scope == "population" else bound_level(slo)
-
-
-def _confidence(slo: Slo, objective: Objective) -> str:
-    steps, looks = soaked_settings(slo), _level(slo, objective) > bound_level(slo)
-    over = [*([f"{steps} ladder steps"] if steps > 1 else []), *(["the looks at the soak"] if looks else [])]
-    split = f" (split over {' and '.join(over)})" if over else ""
-    return f"{percent(slo.confidence, '.0f')} confidence{split}"
-
-
-def _lower(slo: Slo, metric: Metric, have: int) -> str:
-    """Name the highest quantile of the same kind that *have* canaries can prove, if there is one."""
-    needs = {
-        sibling.name: intervals.samples_needed(sibling.quantile, bound_level(slo))
-        for sibling in sorted(BY_NAME.values(), key=lambda sibling: sibling.quantile or 0.0)
-        if sibling.quantile is not None and sibling.base == metric.base
-    }
-    provable = [name for name, need in needs.items() if need <= have]
-    return f", or use {provable[-1]}, which needs {needs[provable[-1]]}" if provable else ""
-
-
-def latency_complaints(slo: Slo) -> list[Complaint]:
-    """Note what each bound on latency or decode speed implies, in case that is not what was meant."""
-    complaints = []
-    for number, objective in enumerate(slo.objective, start=1):
-        implied = _implied(objective)
-        if implied is not None:
-            message, hint = implied
-            complaints.append(Complaint("weak", f"objective[{number}] {objective.metric}", message, hint))
-    return complaints
-
-
-def _implied(objective: Objective) -> tuple[str, str] | None:
-    base, bound, share = objective.of.base, objective.threshold, percent(objective.of.quantile or 0.0)
-    if bound <= 0 or objective.against is not None:
-        return None
-    if base == "itl" and objective.bound == "at_most":
-        tokens = f"{show_seconds(bound)} per token for {share} of the tokens"
-        message = f"{tokens} means at least {1 / bound:.3g} tok/s at that quantile"
-        return message, "the median is faster; use decode_throughput if you mean the median"
-    if base == "tpot" and objective.bound == "at_most":
-        message = (
-            f"{show_seconds(bound)} per token on average in {share} of the answers means at least {1 / bound:.3g} tok/s"
-        )
-        return message, STALLS
-    if base == "decode_throughput" and objective.bound == "at_least":
-        message = (
-            f"{show(bound, 'tok/s')} means one token every {show_seconds(1 / bound)} in the median answer; single gaps "
-            "may be far longer"
-        )
-        return message, STALLS
-    return None

@@ -13,8 +13,8 @@ from typing import Any
 
 from gatekeeper.analysis.plan.settings import chosen_of, conditions_of
 from gatekeeper.analysis.stats import intervals
-from gatekeeper.analysis.sweep.early_stop import ALIKE
 from gatekeeper.analysis.sweep.setting_result import SettingResult
+from gatekeeper.analysis.sweep.stopped_settings import ALIKE
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import ADAPTIVE, DRAFT_LENGTHS
 from gatekeeper.core.text import knob_name

@@ -9,95 +9,31 @@ again come to the same result.
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean, variance
-from typing import Literal
 
 from gatekeeper.analysis.metrics import comparability
 from gatekeeper.analysis.metrics.paired_answers import burst_gap
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS, Read, answer_reader
 from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.plan.settings import concurrency_of, conditions_of
-from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Block, SweepPlan, Trial
+from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, Trial
 from gatekeeper.analysis.stats import sequential
+from gatekeeper.analysis.sweep.stopped_settings import EarlyStops, contests, faster, racing, settled
 from gatekeeper.analysis.sweep.sweep_answers import MOST_LOST, SweepAnswers, mean_log_ratio
 from gatekeeper.core.records import Generation, Role
-from gatekeeper.core.slo import CHOSEN, Slo
+from gatekeeper.core.slo import Slo
 from gatekeeper.core.text import compare_speed, knob_name, last_part
 from gatekeeper.core.units import show_ratio
 from gatekeeper.core.verdict import Estimate, Missing
 
-Kind = Literal["slower-than-plain", "slower-than-another", "below-the-bound", "decided", "repeats-add-nothing"]
-
-ALIKE = 0.05
-"""Settings proven to differ by less are alike: the difference changes no decision (as in knob_effects.py)."""
 WIDTH_KEPT = 0.95
 """Repeats are skipped if every interval would keep this share of its width or more."""
 BIMODAL_LOG_SD = math.log(comparability.MODE_RATIO) * math.sqrt(
     2 * comparability.OUTLIER_SHARE * (1 - comparability.OUTLIER_SHARE)
 )
 """Log-scale standard deviation of plain against plain at which the plain arm counts as bimodal."""
-PROVEN: frozenset[Kind] = frozenset({"slower-than-plain", "slower-than-another", "decided"})
-"""Stops after which it is known whether the setting is faster than plain decoding."""
-ABANDONED: frozenset[Kind] = frozenset({"slower-than-plain", "slower-than-another"})
-"""Stops after which the setting cannot be chosen."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Why sampling of a trial stopped early on a workload, and at which look."""
-
-    kind: Kind
-    look: int
-    """Counts from 1."""
-    because: str
-
-    def document(self) -> dict[str, object]:
-        """Return it as verdict.json writes it."""
-        return {"kind": self.kind, "look": self.look, "because": self.because}
-
-
-@dataclass(slots=True)
-class EarlyStops:
-    """The state of one workload's trials after some looks."""
-
-    looks: int = 0
-    stops: dict[str, Stop] = field(default_factory=dict)
-    """By candidate: those that were stopped early."""
-    against_plain: dict[str, Estimate | Missing] = field(default_factory=dict)
-    """The interval of a candidate's ratio that holds after all looks together."""
-    passed: set[str] = field(default_factory=set)
-    """Candidates proven faster than plain decoding, by more than the noise."""
-    apart: dict[tuple[str, str], Estimate | Missing] = field(default_factory=dict)
-    """Ratio of one candidate over another after all looks together."""
-    maybe_bimodal: bool = False
-    """Plain decoding varies so much that only all of its answers can show whether it is bimodal."""
-
-    def ratio(self, candidate: Trial, rival: Trial) -> Estimate | Missing | None:
-        """Return the interval of one candidate's speed over another's, after all looks together."""
-        if (ratio := self.apart.get((candidate.name, rival.name))) is not None:
-            return ratio
-        back = self.apart.get((rival.name, candidate.name))
-        if isinstance(back, Estimate):
-            return replace(back, center=1 / back.center, lo=1 / back.hi, hi=1 / back.lo)
-        return back
-
-    def stop(self, trial: Trial, kind: Kind, because: str) -> None:
-        """Stop a candidate early."""
-        self.stops[trial.name] = Stop(kind, self.looks, because)
-
-    def wants(self, block: Block, trial: Trial) -> bool:
-        """Return whether a trial needs more answers; a plain trial needs them for its candidates, or for itself."""
-        if trial.arm == "candidate":
-            return trial.name not in self.stops
-        baseline = BASELINE if trial.name == NULL else trial.name
-        compared = [candidate for candidate in block.candidates if candidate.baseline == baseline]
-        return (
-            not compared
-            or (self.maybe_bimodal and baseline == BASELINE)
-            or any(candidate.name not in self.stops for candidate in compared)
-        )
 
 
 def early_stops(sweep: SweepAnswers, before: int | None = None) -> EarlyStops:
@@ -129,14 +65,6 @@ def competing(slo: Slo, plan: SweepPlan) -> tuple[Trial, ...]:
         if conditions_of(trial.setting) == conditions_of(plan.candidates[0].setting)
         and concurrency_of(slo, trial.setting) == 1
     )
-
-
-def contests(slo: Slo, candidates: Sequence[Trial]) -> tuple[tuple[Trial, ...], ...]:
-    """Return the groups of candidates of which one is chosen: a whole grid, else one knob's values and the default."""
-    knobs = [knob for knob in CHOSEN if any(trial.changed == knob for trial in candidates)]
-    if slo.sweep.design == "grid" or len(knobs) < 2:
-        return (tuple(candidates),)
-    return tuple(tuple(trial for trial in candidates if trial.changed in {None, knob}) for knob in knobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,18 +216,18 @@ class _Looks:
         alone = len(self._contests) == 1  # else a knob's best value counts in combination, even if slow by itself
         for trial in live:
             ratio, bound = state.against_plain[trial.name], self._bound(measures[trial.name])
-            faster = [_faster(state, trial, contest) for contest in self._contests if trial in contest]
+            quicker = [faster(state, trial, contest) for contest in self._contests if trial in contest]
             if words[trial.name] == "fail" and (alone or all_slower):
                 state.stop(trial, "slower-than-plain", _compared(ratio))
-            elif (best := faster[0]) is not None and all(faster):
+            elif (best := quicker[0]) is not None and all(quicker):
                 state.stop(trial, "slower-than-another", _compared(state.ratio(trial, best), _apart(best, trial)))
             elif alone and bound is not None and sequential.decide(ratio, bound) == "fail":
                 state.stop(trial, "below-the-bound", f"{_compared(ratio)}; the objective requires {bound:g}x")
-        settled = [contest for contest in self._contests if _settled(state, contest)]
+        done = [contest for contest in self._contests if settled(state, contest)]
         decided = [trial for trial in live if trial.name in state.passed or words[trial.name] == "fail"]
         for trial in decided:
-            racing = [contest for contest in self._contests if trial in _racing(state, contest)]
-            if trial.name not in state.stops and all(contest in settled for contest in racing):
+            entered = [contest for contest in self._contests if trial in racing(state, contest)]
+            if trial.name not in state.stops and all(contest in done for contest in entered):
                 state.stop(trial, "decided", _compared(state.against_plain[trial.name]))
 
     def _bound(self, measure: str) -> float | None:
@@ -321,26 +249,6 @@ def _edge(noise: Estimate | Missing) -> float:
 def _outside(ratio: Estimate | Missing, edge: float) -> bool:
     """Return whether a ratio lies outside the noise of plain over plain decoding, on either side."""
     return isinstance(ratio, Estimate) and not 1 / edge <= ratio.center <= edge
-
-
-def _racing(state: EarlyStops, contest: Sequence[Trial]) -> list[Trial]:
-    """Return the candidates of a contest that may still be the fastest."""
-    candidates = [
-        trial for trial in contest if trial.name not in state.stops or state.stops[trial.name].kind == "decided"
-    ]
-    return [trial for trial in candidates if _faster(state, trial, contest) is None]
-
-
-def _faster(state: EarlyStops, trial: Trial, contest: Sequence[Trial]) -> Trial | None:
-    """Return a candidate of the contest that is proven faster, if there is one."""
-    rivals = (rival for rival in contest if rival is not trial)
-    return next((rival for rival in rivals if sequential.decide(state.ratio(trial, rival), 1) == "fail"), None)
-
-
-def _settled(state: EarlyStops, contest: Sequence[Trial]) -> bool:
-    """Return whether all candidates that may still be the fastest are proven alike."""
-    ratios = [state.ratio(trial, rival) for trial, rival in combinations(_racing(state, contest), 2)]
-    return all(isinstance(ratio, Estimate) and 1 / (1 + ALIKE) < ratio.lo and ratio.hi < 1 + ALIKE for ratio in ratios)
 
 
 def _compared(ratio: Estimate | Missing | None, rival: str = "plain decoding") -> str:

@@ -16,7 +16,8 @@ from gatekeeper.analysis.plan.settings import concurrency_of
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Trial
 from gatekeeper.analysis.sweep.cost_explanation import CostExplanation, explanations
 from gatekeeper.analysis.sweep.cost_model import measure_rounds, plain_seconds
-from gatekeeper.analysis.sweep.early_stop import ABANDONED, PROVEN, Stop, early_stops
+from gatekeeper.analysis.sweep.early_stop import early_stops
+from gatekeeper.analysis.sweep.stopped_settings import ABANDONED, PROVEN, Stop
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
 from gatekeeper.core.manifest import RULES
 from gatekeeper.core.records import Answer

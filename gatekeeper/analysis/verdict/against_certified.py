@@ -23,7 +23,7 @@ from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.metrics import BY_NAME, PASS_RATES, RUN_TO_RUN, shown_as
 from gatekeeper.core.slo import Objective, Slo
 from gatekeeper.core.text import listed
-from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome, rounded
+from gatekeeper.core.verdict import AGAINST_CERTIFIED, Check, Estimate, Missing, Outcome, rounded
 
 _COUNTED = tuple(name for name in RUN_TO_RUN if BY_NAME[name].from_rounds)
 _CLAIMED = "{} from claims"
@@ -142,7 +142,7 @@ def _check(objective: Objective, evidence: PairedAnswers, certified: Certified, 
     check = check_bound(
         shown_as(metric, "certified"), objective.bound, objective.threshold, estimate, why=objective.why
     )
-    because = f"against the certified run: {check.because}"
+    because = AGAINST_CERTIFIED + check.because
     if certified.explanations and check.outcome is not Outcome.PASS:
         because += f"; what differs: {listed(certified.explanations)}"
     return replace(check, metric=metric.name, unit="1", because=because, against="certified")

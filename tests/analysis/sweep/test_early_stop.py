@@ -10,8 +10,9 @@ from bench.rehearsal import canaries, slo
 from gatekeeper.analysis.metrics.comparability import BIMODAL_ANSWERS
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.sweep.choice import Choice, choose
-from gatekeeper.analysis.sweep.early_stop import competing, contests, early_stops
+from gatekeeper.analysis.sweep.early_stop import competing, early_stops
 from gatekeeper.analysis.sweep.setting_result import setting_results
+from gatekeeper.analysis.sweep.stopped_settings import contests
 from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
 from gatekeeper.backends.scripted.backend import ScriptedBackend
 from gatekeeper.backends.scripted.script import Script
