@@ -14,7 +14,7 @@ from gatekeeper.analysis.passes.routing import ROUTING
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case, soaked
 from gatekeeper.analysis.verdict.conclude import lacking_for_region, lacking_for_routing
-from gatekeeper.analysis.verdict.region.explored_region import Known, explore
+from gatekeeper.analysis.verdict.region.explored_region import ProbeCache, explore
 from gatekeeper.core.errors import InputError, UnresponsiveError
 from gatekeeper.core.records import Generation, Setting, StoredRecords, Tie
 from gatekeeper.core.system import record_files
@@ -131,7 +131,7 @@ def _explore(
 ) -> None:
     """Explore the region of one workload; *answers* and *gaps* are those so far, of all workloads."""
     name, *_ = promoted
-    probes: Known = {}
+    probes: ProbeCache = {}
     point: object = None
 
     def note(generation: Generation) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from gatekeeper import __version__
 from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.admission import Present
+from gatekeeper.analysis.verdict.policy.certified_policy import CertifiedPolicy
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core import parse
 from gatekeeper.core import slo as slo_file
@@ -192,13 +193,7 @@ def _routes(policy: Mapping[str, Any], run: VerifiedRun) -> dict[str, Any]:
 
 
 def certificate_of(
-    directory: RunDirectory,
-    manifest: Manifest,
-    verdict: Verdict,
-    events: Sequence[Event],
-    *,
-    issued: str,
-    expires: str,
+    directory: RunDirectory, manifest: Manifest, verdict: Verdict, policy: CertifiedPolicy, events: Sequence[Event]
 ) -> dict[str, Any]:
     """Return the certificate of a run whose verdict.json, policy.toml and chain are written."""
     results = ("manifest.json", "verdict.json", POLICY, *([CHAIN] if (directory.path / CHAIN).is_file() else []))
@@ -207,9 +202,7 @@ def certificate_of(
     files = {name: directory.sha256(name) for name in results}
     url = chain.build_of(events)
     tries = certificate.tries_before(events)
-    return certificate.statement(
-        manifest, verdict, files=files, inputs=frozen, issued=issued, expires=expires, url=url, tries=tries
-    )
+    return certificate.statement(manifest, verdict, policy, files=files, inputs=frozen, url=url, tries=tries)
 
 
 def chain_of(directory: RunDirectory, manifest: Manifest, events: Sequence[Event]) -> dict[str, Any]:

@@ -20,11 +20,13 @@ from gatekeeper.backends.http import control
 from gatekeeper.backends.process import free_port
 from gatekeeper.core.errors import NoProofError
 from gatekeeper.core.manifest import sha256
+from gatekeeper.core.parse import moment
 from gatekeeper.core.system.run_directory import CHECKSUMS, RunDirectory
 from gatekeeper.core.text import json_text
 from gatekeeper.deploy.signing.sign import BUNDLE
 from gatekeeper.report.attestation import certificate
 from gatekeeper.run import verify
+from gatekeeper.run.stages.promote import issue_policy
 from tests.builders.project_folder import ProjectFolder, project_folder
 from tests.e2e.conftest import scripted as scripted_in
 
@@ -357,9 +359,15 @@ def test_a_policy_from_before_there_was_a_watch_still_holds(
     monkeypatch.setattr(verify, "__version__", "0.0.1")
     directory = RunDirectory(run)
     known = verify.judge_again(directory, verify.read_manifest(directory))
-    certificate = verify.certificate_of(
-        directory, known.manifest, known.verdict, known.events, issued=policy["issued"], expires=policy["expires"]
+    issued = issue_policy(
+        known.slo,
+        known.verdict,
+        known.manifest,
+        known.events,
+        verdict_sha256=policy["verdict_sha256"],
+        issued=moment(policy["issued"]),
     )
+    certificate = verify.certificate_of(directory, known.manifest, known.verdict, issued, known.events)
     (run / "certificate.intoto.json").write_text(json_text(certificate))
 
     if refused:

@@ -200,10 +200,10 @@ def point_plan(
     return PointPlan(
         workload,
         point,
-        setting(**{**dict(route), **knob_values, **integers}),
-        point_slo,
-        {canary.id: canary for canary in region_canaries},
-        sequential.looks(len(units), growth, len(region_canaries)),
-        tuple(units),
-        interleaved,
+        knobs=setting(**{**dict(route), **knob_values, **integers}),
+        slo=point_slo,
+        canaries={canary.id: canary for canary in region_canaries},
+        looks=sequential.looks(len(units), growth, len(region_canaries)),
+        units=tuple(units),
+        interleaved=interleaved,
     )

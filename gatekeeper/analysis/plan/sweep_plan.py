@@ -162,7 +162,17 @@ def sweep_plan(
                     )
                     resident = side[0].setting if letter or not candidates else candidates[0].setting
                     name = f"{stretch + 1}.{number}{letter}"
-                    blocks.append(Block(name, resident, side, requests, streams, stretch, candidates))
+                    blocks.append(
+                        Block(
+                            name,
+                            resident,
+                            trials=side,
+                            requests=requests,
+                            concurrency=streams,
+                            stretch=stretch,
+                            candidates=candidates,
+                        )
+                    )
     return SweepPlan(trials, tuple(blocks), seed, shares_process, tuple(restart_knobs), looks=looks, terms=terms)
 
 

@@ -130,7 +130,13 @@ def measure_rounds(setting: Setting, answers: Sequence[Generation], together_s: 
     if length < 1:
         return Missing("no proposed token was verified")
     return MeasuredRounds(
-        setting, length, chances[:length], accepted / drafted, 1 + accepted / rounds, median(means), claimed
+        setting,
+        length,
+        chances=chances[:length],
+        acceptance=accepted / drafted,
+        tokens=1 + accepted / rounds,
+        seconds=median(means),
+        claimed=claimed,
     )
 
 

@@ -13,7 +13,6 @@ from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.objectives import all_objectives
 from gatekeeper.analysis.plan.settings import PLAIN, plain_of, setting_document, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan, soak_plans
-from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.routing import Routing, RoutingRequest, routing, routing_requests
 from gatekeeper.analysis.verdict.case import (
     Case,
@@ -25,17 +24,17 @@ from gatekeeper.analysis.verdict.case import (
 )
 from gatekeeper.analysis.verdict.findings import cache_findings
 from gatekeeper.analysis.verdict.host_checks import host_checks
+from gatekeeper.analysis.verdict.ladder_state import LadderState
 from gatekeeper.analysis.verdict.region.explored_region import certified_region
-from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Transition, Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.analysis.verdict.sweep_result import negative_controls, sweep_choices, sweep_lies
 from gatekeeper.analysis.verdict.workload import judge_baseline, judge_workload, no_gain_proven
 from gatekeeper.core.records import Setting, StoredRecords
 from gatekeeper.core.slo import CERTIFICATION_S, Workload
-from gatekeeper.core.verdict import Check, Finding, Missing, Outcome
+from gatekeeper.core.verdict import Missing, Outcome
 
 LEAST_PART = 0.25
 """A further part shorter than this share of the soak's duration would decide little."""
-_STEP_WORDS = {"shrink-draft": "shorter draft", "lighter-draft": "lighter draft", "autoregressive": "drafting off"}
 SETTLED = frozenset({WorkloadOutcome.PROMOTED, WorkloadOutcome.GRADED_BACK})
 """Outcomes for which every objective was proven."""
 
@@ -50,31 +49,11 @@ class Conclusion:
     """The setting of each workload, once all are known."""
 
 
-@dataclass(slots=True)
-class _State:
-    """Each workload's place on its fallback ladder, and what was found so far."""
-
-    case: Case
-    choices: Mapping[str, Choice]
-    settings: dict[str, Setting]
-    controls: tuple[Finding, ...]
-    """Findings of the sweep about the system under test as a whole."""
-    lies: Mapping[str, Finding]
-    """By workload: counters in the sweep that cannot be true."""
-    doubts: list[str]
-    findings: list[Finding]
-    last_step: dict[str, str] = field(default_factory=dict)
-    settled: dict[str, WorkloadVerdict] = field(default_factory=dict)
-    transitions: list[Transition] = field(default_factory=list)
-    steps: dict[str, list[AbandonedStep]] = field(default_factory=dict)
-    host_checks: dict[tuple[str, str], Check] = field(default_factory=dict)
-
-
 def conclude(case: Case) -> Conclusion:
     """Judge the records; name the soaks that are missing."""
     choices, damage = sweep_choices(case)
     controls = negative_controls(case)
-    state = _State(
+    state = LadderState(
         case,
         choices,
         settings={name: choice.setting for name, choice in choices.items()},
@@ -83,7 +62,7 @@ def conclude(case: Case) -> Conclusion:
         doubts=[*case.doubts, *damage, *([f"host.jsonl: {case.host_trouble}"] if case.host_trouble else [])],
         findings=[*(finding for choice in choices.values() for finding in choice.findings), *controls],
     )
-    _note_plain_choices(state)
+    state.note_plain_choices()
     due: tuple[SoakPlan, ...] = ()
     for turn in range(1, len(case.slo.fallback.ladder) + 2):
         unsettled = {name: knobs for name, knobs in state.settings.items() if name not in state.settled}
@@ -94,25 +73,10 @@ def conclude(case: Case) -> Conclusion:
         if due:
             break
     verdict = _verdict(state) if due else _with_regions(state, _verdict(state))
-    return Conclusion(verdict, due, {} if due else _routes(state, verdict.workloads))
+    return Conclusion(verdict, due, {} if due else state.routes(verdict.workloads))
 
 
-def _note_plain_choices(state: _State) -> None:
-    """Record a transition for each workload for which the sweep chose plain decoding."""
-    case = state.case
-    if not case.plan.candidates:
-        return
-    last = max((answer.at for recorded in case.sweep.values() for answer in recorded.records), default="")
-    for name, choice in state.choices.items():
-        if not speculates(choice.setting):
-            _note_transition(state, last, name, case.plan.candidates[0].setting, PLAIN, f"sweep: {choice.because}")
-
-
-def _note_transition(state: _State, at: str, name: str, before: Setting, after: Setting, because: str) -> None:
-    state.transitions.append(Transition(at, name, setting_document(before), setting_document(after), because))
-
-
-def _judge_soak(state: _State, soak: SoakPlan) -> SoakPlan | None:
+def _judge_soak(state: LadderState, soak: SoakPlan) -> SoakPlan | None:
     """Judge each workload of a soak: settle it, or move it one step down its ladder; return a further part if due."""
     case, recorded = state.case, state.case.soaks[soak.name]
     trouble = recorded.trouble or clock_ran_backwards(recorded.records) or too_short(case, recorded.records)
@@ -142,7 +106,7 @@ def _judge_soak(state: _State, soak: SoakPlan) -> SoakPlan | None:
     ended = max((answer.at for answer in recorded.records), default="")
     for name, verdict in verdicts.items():
         if (down := lower.get(name)) is not None:
-            _step_down(state, soak, verdict, down, checks, ended)
+            state.step_down(soak, verdict, down, checks, ended)
         elif not (again and not speculates(state.settings[name]) and verdict.outcome is not WorkloadOutcome.FAILED):
             state.settled[name] = verdict
     for check in checks if not again else ():
@@ -154,7 +118,7 @@ def _judge_soak(state: _State, soak: SoakPlan) -> SoakPlan | None:
 
 
 def _without_gain(
-    state: _State, soak: SoakPlan, verdict: WorkloadVerdict, lower: dict[str, tuple[str, Setting] | None]
+    state: LadderState, soak: SoakPlan, verdict: WorkloadVerdict, lower: dict[str, tuple[str, Setting] | None]
 ) -> WorkloadVerdict:
     """Return the verdict; where speculation is optional and no gain was proven, that on plain decoding.
 
@@ -167,8 +131,8 @@ def _without_gain(
     before = state.settings[name]
     if plain is not None:
         ended = max((answer.at for answer in state.case.soaks[soak.name].records), default="")
-        _note_transition(state, ended, name, before, PLAIN, because)
-        _note_step(state, soak, verdict, (), because)
+        state.note_transition(ended, name, before, PLAIN, because)
+        state.note_step(soak, verdict, (), because)
         state.settings[name] = plain_of(before)
         return plain
     if "autoregressive" in state.case.slo.fallback.ladder:
@@ -176,7 +140,7 @@ def _without_gain(
     return verdict
 
 
-def _further_part(state: _State, soak: SoakPlan, verdicts: Mapping[str, WorkloadVerdict]) -> SoakPlan | None:
+def _further_part(state: LadderState, soak: SoakPlan, verdicts: Mapping[str, WorkloadVerdict]) -> SoakPlan | None:
     """Return the part that continues a soak: as long as it took so far, for the workloads it can still decide.
 
     It is due while a workload that must speculate is open and max_duration leaves time. A workload whose speculation is
@@ -209,38 +173,7 @@ def _can_be_decided(case: Case, verdict: WorkloadVerdict) -> bool:
     )
 
 
-def _step_down(
-    state: _State,
-    soak: SoakPlan,
-    verdict: WorkloadVerdict,
-    down: tuple[str, Setting],
-    host: Sequence[Check],
-    at: str,
-) -> None:
-    (step, knobs), name, checks = down, verdict.name, (*verdict.checks, *host)
-    because = "; ".join(f"{check.metric}: {check.because}" for check in checks if check.outcome is Outcome.FAIL)
-    because = because or no_gain_proven(checks) or ""
-    _note_transition(state, at, name, state.settings[name], knobs, f"{_STEP_WORDS[step]}: {because}")
-    _note_step(state, soak, verdict, host, because)
-    state.settings[name], state.last_step[name] = knobs, step
-
-
-def _note_step(state: _State, soak: SoakPlan, verdict: WorkloadVerdict, host: Sequence[Check], because: str) -> None:
-    """Keep the checks of a setting that is given up, and those of the host where one of them failed."""
-    failed = any(check.outcome is Outcome.FAIL for check in host)
-    step = AbandonedStep(
-        soak.name,
-        verdict.setting,
-        WorkloadOutcome.FAILED if failed else verdict.outcome,
-        verdict.checks,
-        because,
-        tuple(host) if failed else (),
-        verdict.measured,
-    )
-    state.steps.setdefault(verdict.name, []).append(step)
-
-
-def _verdict(state: _State) -> Verdict:
+def _verdict(state: LadderState) -> Verdict:
     case, slo = state.case, state.case.slo
     workloads = tuple(_workload_verdict(state, workload) for workload in slo.workload)
     unfinished = None if len(state.settled) == len(workloads) else "the run is not finished"
@@ -252,16 +185,12 @@ def _verdict(state: _State) -> Verdict:
         host_checks=tuple(state.host_checks.values()),
         findings=(*case.findings, *state.lies.values(), *state.findings),
         transitions=tuple(state.transitions),
-        incomplete=_doubts(state) or unfinished,
+        incomplete=state.doubt or unfinished,
         routing=_routing(state, workloads),
     )
 
 
-def _doubts(state: _State) -> str | None:
-    return "; ".join(dict.fromkeys(state.doubts)) or None
-
-
-def _workload_verdict(state: _State, workload: Workload) -> WorkloadVerdict:
+def _workload_verdict(state: LadderState, workload: Workload) -> WorkloadVerdict:
     """Return the verdict of a workload after all soaks, with doubts and steps down the ladder applied."""
     name = workload.name
     choice, settled = state.choices[name], state.settled.get(name)
@@ -279,26 +208,16 @@ def _workload_verdict(state: _State, workload: Workload) -> WorkloadVerdict:
     settled = replace(settled, steps=tuple(state.steps.get(name, ())))
     if state.doubts and settled.outcome in SETTLED:
         return replace(
-            settled, outcome=WorkloadOutcome.UNPROVEN, because=f"{_doubts(state)}; without that: {settled.because}"
+            settled, outcome=WorkloadOutcome.UNPROVEN, because=f"{state.doubt}; without that: {settled.because}"
         )
     # The sweep's reason is for the setting it chose, not for the one that the workload has now.
     steps = [transition.because for transition in state.transitions if transition.workload == name]
     return replace(settled, because=steps[-1]) if settled.outcome in SETTLED and steps else settled
 
 
-def _routes(state: _State, workloads: Sequence[WorkloadVerdict]) -> dict[str, Setting]:
-    """Return the setting of each workload, once all are known; one that is not promoted decodes plainly."""
-    if state.case.plan.fixed is not None or any(workload.outcome is WorkloadOutcome.UNPROVEN for workload in workloads):
-        return {}
-    return {
-        workload.name: state.settings[workload.name] if workload.outcome is WorkloadOutcome.PROMOTED else PLAIN
-        for workload in workloads
-    }
-
-
-def _routing(state: _State, workloads: Sequence[WorkloadVerdict]) -> Routing | Missing | None:
+def _routing(state: LadderState, workloads: Sequence[WorkloadVerdict]) -> Routing | Missing | None:
     """Return what the routes gain, once all are known."""
-    case, routes = state.case, _routes(state, workloads)
+    case, routes = state.case, state.routes(workloads)
     if not routes:
         return None
     if case.routing.trouble is not None:
@@ -317,9 +236,9 @@ def _routing(state: _State, workloads: Sequence[WorkloadVerdict]) -> Routing | M
     )
 
 
-def _with_regions(state: _State, verdict: Verdict) -> Verdict:
+def _with_regions(state: LadderState, verdict: Verdict) -> Verdict:
     """Return the verdict with the region of each promoted workload; none before every route is known."""
-    routes = _routes(state, verdict.workloads)
+    routes = state.routes(verdict.workloads)
     if not state.case.slo.region.axes or not routes:
         return verdict
     workload_verdicts = (

@@ -7,6 +7,7 @@ spec/predicates/test-result.md).
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gatekeeper.analysis.verdict.policy.certified_policy import CertifiedPolicy
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
 from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.manifest import Manifest, Model
@@ -24,18 +25,16 @@ PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
 def statement(
     manifest: Manifest,
     verdict: Verdict,
+    policy: CertifiedPolicy,
     *,
     files: Mapping[str, str],
     inputs: Mapping[str, str],
-    issued: str,
-    expires: str,
     url: str | None = None,
     tries: Mapping[str, int | bool] | None = None,
 ) -> dict[str, Any]:
     """Return the statement that the models and *files* (name to sha256) were tested with *inputs*, and how it ended.
 
-    *issued* and *expires* are those of its policy, *url* is the page of the CI job that ran it, *tries* counts the runs
-    of the same before it.
+    *url* is the page of the CI job that ran it, *tries* counts the runs of the same before it.
     """
     models = [model for model in (manifest.target, *manifest.drafts) if model is not None]
     passed, warned, failed = _tests(verdict)
@@ -57,8 +56,8 @@ def statement(
                 "grade": verdict.grade,
                 "outcome": verdict.outcome,
                 "exit_code": verdict.exit_code,
-                "issued": issued,
-                "expires": expires,
+                "issued": policy.issued,
+                "expires": policy.expires,
                 "unproven": unproven(verdict),
                 "host": host_of(manifest),
                 "versions": manifest.versions,

@@ -139,15 +139,19 @@ def decide(
     """
     workloads = tuple(map(_summary, verdict.workloads))
     rows = tuple(objective_rows(verdict))
+    advice, command = _next(verdict, unfinished, extend)
+    if alone and not unfinished:
+        advice, command = "", "gatekeeper certify {slo}"
     return Decision(
         verdict,
-        _headline(verdict, workloads, rows, unfinished, alone=alone),
-        None if unfinished else _reason(verdict, rows),
-        workloads,
-        rows,
-        _expiry(policy),
-        *(("", "gatekeeper certify {slo}") if alone and not unfinished else _next(verdict, unfinished, extend)),
-        unfinished,
+        headline=_headline(verdict, workloads, rows, unfinished, alone=alone),
+        reason=None if unfinished else _reason(verdict, rows),
+        workloads=workloads,
+        rows=rows,
+        valid_until=_expiry(policy),
+        advice=advice,
+        next=command,
+        unfinished=unfinished,
     )
 
 

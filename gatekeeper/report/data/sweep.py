@@ -132,11 +132,11 @@ def _answers(trial: Trial, evidence: PairedAnswers) -> Iterator[SweepAnswer]:
         yield SweepAnswer(
             generation.workload,
             trial.name,
-            generation.canary,
-            generation.repeat,
-            generation.arm,
-            answer.output_tokens,
-            answer.text[:EXCERPT],
-            answer.fault,
-            tuple(rounded(figure) if figure is not None else None for figure in figures),
+            canary=generation.canary,
+            repeat=generation.repeat,
+            arm=generation.arm,
+            tokens=answer.output_tokens,
+            excerpt=answer.text[:EXCERPT],
+            fault=answer.fault,
+            figures=tuple(rounded(figure) if figure is not None else None for figure in figures),
         )

@@ -202,14 +202,14 @@ def _timeline(
     return Timeline(
         name,
         min(generation.at for _, generation in answers),
-        rounded(axis.length),
-        {workload: setting_document(knobs) for workload, knobs in settings.items()},
-        _dots(answers, axis, {name: evidence.burst_gap for name, evidence in gathered.items()}),
-        _windows(gathered, axis),
-        tuple(_lane(samples, places, axis.length, *lane) for lane in LANES),
-        tuple(sorted((*incidents, *_steps(transitions, axis)), key=lambda mark: mark.at)),
-        tuple(_gaps(places, axis.length, incidents)),
-        len(answers),
+        seconds=rounded(axis.length),
+        settings={workload: setting_document(knobs) for workload, knobs in settings.items()},
+        dots=_dots(answers, axis, {name: evidence.burst_gap for name, evidence in gathered.items()}),
+        windows=_windows(gathered, axis),
+        lanes=tuple(_lane(samples, places, axis.length, *lane) for lane in LANES),
+        marks=tuple(sorted((*incidents, *_steps(transitions, axis)), key=lambda mark: mark.at)),
+        gaps=tuple(_gaps(places, axis.length, incidents)),
+        answers=len(answers),
     )
 
 
@@ -224,11 +224,11 @@ def _dots(answers: Sequence[tuple[float, Generation]], axis: _Axis, together_s: 
             Dot(
                 axis.place(ended),
                 near,
-                generation.workload,
-                generation.arm,
-                generation.canary,
-                tokens,
-                generation.answer.fault,
+                workload=generation.workload,
+                arm=generation.arm,
+                canary=generation.canary,
+                tokens=tokens,
+                fault=generation.answer.fault,
             )
         )
     return tuple(dots)

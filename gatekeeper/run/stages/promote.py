@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
-from gatekeeper.analysis.verdict.policy.certified_policy import policy
+from gatekeeper.analysis.verdict.policy.certified_policy import CertifiedPolicy, policy
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.manifest import Manifest
@@ -22,7 +21,7 @@ def issue_policy(
     *,
     verdict_sha256: str,
     issued: datetime,
-) -> dict[str, Any]:
+) -> CertifiedPolicy:
     """Return the content of the policy of a verdict, issued at *issued*; it expires after the SLO's `valid_for`."""
     return policy(
         slo,

@@ -9,7 +9,7 @@ import pytest
 
 from gatekeeper.analysis.plan.region_points import Direction, Point, box_corners
 from gatekeeper.analysis.verdict.case import Case
-from gatekeeper.analysis.verdict.region.explored_region import Exploration, Known, certified_region, explore
+from gatekeeper.analysis.verdict.region.explored_region import Exploration, ProbeCache, certified_region, explore
 from gatekeeper.core.policy import AxisBounds
 from gatekeeper.core.records import StoredRecords
 from gatekeeper.core.slo import Region
@@ -29,7 +29,7 @@ def case_of(region: Mapping[str, Any], *objectives: dict[str, Any], **changes: A
 
 def explored(case: Case, truth: Truth, noise: float = 0.02, seed: int = 0) -> tuple[Case, Exploration]:
     """Answer whatever the exploration needs, as a system does whose ratio is the truth."""
-    known: Known = {}
+    known: ProbeCache = {}
     route = case.plan.candidates[0].setting
     records: list[Any] = []
     at_s = 0.0

@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.analysis.verdict.policy.certified_policy import policy
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.manifest import digest_of, sha256
 from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report.attestation import certificate
 from tests.builders.manifest import FILES, manifest
+from tests.builders.slo import slo
+
+SLO = slo()
 
 
 def check(outcome: Outcome) -> Check:
@@ -27,9 +31,8 @@ def workload(outcome: str, *checks: Outcome, required: bool = True) -> WorkloadV
 
 def stated(*workloads: WorkloadVerdict, grade: str = "certification", host: tuple[Check, ...] = ()) -> dict[str, Any]:
     verdict = Verdict("made", grade, "abc", workloads, host)
-    return certificate.statement(
-        manifest(), verdict, files={"verdict.json": "ab"}, inputs={"slo": "cd"}, issued="then", expires="later"
-    )
+    allowed = policy(SLO, verdict, manifest(), (), verdict_sha256="ab", issued="then", expires="later")
+    return certificate.statement(manifest(), verdict, allowed, files={"verdict.json": "ab"}, inputs={"slo": "cd"})
 
 
 def test_the_statement_names_what_was_tested() -> None:

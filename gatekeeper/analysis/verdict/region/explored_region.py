@@ -4,9 +4,10 @@ The run calls `explore` to learn which point to measure next, `judge` to derive 
 records in the same order.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from itertools import takewhile
+from typing import NamedTuple
 
 from gatekeeper.analysis.metrics.exactness import Divergence
 from gatekeeper.analysis.passes.region import REGION
@@ -63,105 +64,133 @@ class Exploration:
     """What is missing; None: it is complete."""
 
 
-class _Lacking(Exception):  # noqa: N818  no error: it ends the replay of the records where they end
-    def __init__(self, need: PointNeed) -> None:
-        self.need = need
+class LookKey(NamedTuple):
+    """One look at a point: the answers that it is judged by."""
+
+    workload: str
+    point: Point
+    answers: int
 
 
-Known = dict[tuple[str, Point, int], PointProbe]
-"""Probes by workload, point and number of answers, so that a run judges each look once."""
+ProbeCache = dict[LookKey, PointProbe]
+"""What was judged, so that a run judges each look once."""
 
 
-def explore(
-    case: Case, workload: str, route: Setting, longest_prompt: int | None, probes_by_look: Known
-) -> Exploration:
-    """Follow the records of one promoted workload through its region; name what must be measured next.
+def explore(case: Case, workload: str, route: Setting, longest_prompt: int | None, cache: ProbeCache) -> Exploration:
+    """Follow the records of one promoted workload through its region; name what must be measured next."""
+    return _Explorer(case, workload, route, longest_prompt, cache).explored()
+
+
+class _Explorer:
+    """One walk through a region: it ends at the first point that the records do not decide yet.
 
     Along an axis declared monotone it bisects, else it takes value after value until one is not proven inside. Then it
     measures the corners of the box that these values span, and tries smaller ones while a corner is not inside.
     """
-    slo, canaries = case.slo, case.canaries[workload]
-    certified = certified_point(slo, route, canaries, longest_prompt)
-    ways = directions(slo, certified)
-    shares = len(ways) + (len({way.axis for way in ways}) > 1)
-    error = (1 - slo.confidence) / max(1, shares)
-    probes: dict[Point, PointProbe] = {}
-    extents, box = dict.fromkeys(ways, 0), dict[Direction, int]()
 
-    def inside(point: Point, *, chances: int, tests: int) -> bool:
-        """Probe *point*, one of *chances* to be wrongly inside and one of *tests* to be wrongly outside."""
-        if point not in probes:
-            shares_process = case.plan.shares_process
-            plan = point_plan(slo, workload, route, canaries, point, seed=case.plan.seed, shares=shares_process)
-            probes[point] = _probe(case, plan, certified, error / chances, error / tests, probes_by_look)
-        return probes[point].outcome is Outcome.PASS
+    def __init__(
+        self, case: Case, workload: str, route: Setting, longest_prompt: int | None, cache: ProbeCache
+    ) -> None:
+        self._case, self._workload, self._route, self._cache = case, workload, route, cache
+        self._certified = certified_point(case.slo, route, case.canaries[workload], longest_prompt)
+        self._directions = directions(case.slo, self._certified)
+        shares = len(self._directions) + (len({way.axis for way in self._directions}) > 1)
+        self._error = (1 - case.slo.confidence) / max(1, shares)
+        self._probes: dict[Point, PointProbe] = {}
+        self._need: PointNeed | None = None
 
-    try:
-        for way in ways:
+    def explored(self) -> Exploration:
+        """Return the region, as far as the records go."""
+        extents = dict.fromkeys(self._directions, 0)
+        for way in self._directions:
+            if self._need is None:
+                extents[way] = self._extent(way)
+        box = self._box(extents)
+        return Exploration(self._certified, self._directions, extents, tuple(self._probes.values()), box, self._need)
+
+    def _extent(self, way: Direction) -> int:
+        """Return how many values of a direction, the nearest first, are inside."""
+        points = [((way.axis, value),) for value in way.values]
+        if not way.monotone:
             # Value after value, nothing is split: the first one that is wrongly inside decides (a fixed sequence).
-            chances = way.most_probes if way.monotone else 1
-            probe = partial(inside, chances=chances, tests=way.most_probes)
-            extents[way] = _extent(way, probe)
-        extents_of_box = {way: extent for way, extent in extents.items() if extent}
+            inside = (self._inside(point, chances=1, tests=way.most_probes) for point in points)
+            return self._when_known(sum(1 for _ in takewhile(bool, inside)))
+        low, high = 0, len(points)
+        while low < high and self._need is None:
+            middle = (low + high) // 2
+            is_inside = self._inside(points[middle], chances=way.most_probes, tests=way.most_probes)
+            low, high = (middle + 1, high) if is_inside else (low, middle)
+        return self._when_known(low)
+
+    def _box(self, extents: Mapping[Direction, int]) -> dict[Direction, int]:
+        """Return the extents of the largest box tried whose corners are all inside; empty if there is none."""
+        tried = {way: extent for way, extent in extents.items() if extent}
         for _ in range(BOX_TRIES):
-            corners = box_corners(extents_of_box)
-            if not corners:
+            corners = box_corners(tried)
+            if self._need is not None or not corners:
                 break
             tests = BOX_TRIES * len(corners)
-            if all(inside(corner, chances=BOX_TRIES, tests=tests) for corner in corners):
-                box = dict(extents_of_box)
+            if all(self._inside(corner, chances=BOX_TRIES, tests=tests) for corner in corners):
+                return tried
+            tried = {way: extent for way, extent in smaller_box(tried).items() if extent}
+        return {}
+
+    def _when_known(self, extent: int) -> int:
+        return extent if self._need is None else 0
+
+    def _inside(self, point: Point, *, chances: int, tests: int) -> bool:
+        """Probe *point*, one of *chances* to be wrongly inside and one of *tests* to be wrongly outside.
+
+        Where the records do not decide it, that is noted as the need, and the walk ends.
+        """
+        if point not in self._probes:
+            case = self._case
+            plan = point_plan(
+                case.slo,
+                self._workload,
+                self._route,
+                case.canaries[self._workload],
+                point,
+                seed=case.plan.seed,
+                shares=case.plan.shares_process,
+            )
+            probe = self._probe(plan, self._error / chances, self._error / tests)
+            if isinstance(probe, PointNeed):
+                self._need = probe
+                return False
+            self._probes[point] = probe
+        return self._probes[point].outcome is Outcome.PASS
+
+    def _probe(self, plan: PointPlan, error: float, error_out: float) -> PointProbe | PointNeed:
+        """Judge a point look after look until it is decided; return what is missing where its records end before."""
+        case = self._case
+        if (reason := not_provable(case, plan)) is not None:
+            return PointProbe(plan.point, Outcome.UNPROVEN, reason, 0)
+        answers = [
+            answer for answer in case.region.records if answer.workload == plan.workload and answer.trial == plan.name
+        ]
+        recorded = {answer.key for answer in answers}
+        errors, errors_out = (
+            sequential.nominal_errors(plan.looks, plan.looks[-1], probability) for probability in (error, error_out)
+        )
+        probe = PointProbe(plan.point, Outcome.UNPROVEN, "it was not measured to the end", len(answers))
+        keys = set[str]()
+        for look in range(len(plan.looks)):
+            keys |= {request.key for block in plan.blocks(look, case.plan.seed) for request in block}
+            if not keys <= recorded:
+                return probe if case.region_ended else PointNeed(plan, look)
+            looked_at = [answer for answer in answers if answer.key in keys]
+            key = LookKey(plan.workload, plan.point, len(looked_at))
+            if key not in self._cache:
+                evidence = point_evidence(case, plan, looked_at)
+                if (ties := unread_ties(case, plan, evidence)) and not case.region_ended:
+                    return PointNeed(plan, look, ties)
+                levels = 1 - errors[look], 1 - errors_out[look]
+                self._cache[key] = judge_point(case, plan, self._certified, evidence, *levels)
+            probe = self._cache[key]
+            if probe.outcome is not Outcome.UNPROVEN or probe.hopeless:
                 break
-            extents_of_box = {way: extent for way, extent in smaller_box(extents_of_box).items() if extent}
-    except _Lacking as lacking:
-        return Exploration(certified, ways, extents, tuple(probes.values()), box, lacking.need)
-    return Exploration(certified, ways, extents, tuple(probes.values()), box)
-
-
-def _extent(way: Direction, inside: Callable[[Point], bool]) -> int:
-    """Return how many values of a direction, the nearest first, are inside."""
-    points = [((way.axis, value),) for value in way.values]
-    if not way.monotone:
-        return next((at for at, point in enumerate(points) if not inside(point)), len(points))
-    low, high = 0, len(points)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (middle + 1, high) if inside(points[middle]) else (low, middle)
-    return low
-
-
-def _probe(
-    case: Case, plan: PointPlan, certified: Mapping[str, float], error: float, error_out: float, probes_by_look: Known
-) -> PointProbe:
-    """Judge a point look after look until it is decided; raise _Lacking where its records end before that."""
-    if (why := not_provable(case, plan)) is not None:
-        return PointProbe(plan.point, Outcome.UNPROVEN, why, 0)
-    generations = [
-        answer for answer in case.region.records if answer.workload == plan.workload and answer.trial == plan.name
-    ]
-    recorded = {answer.key for answer in generations}
-    errors, errors_out = (
-        sequential.nominal_errors(plan.looks, plan.looks[-1], probability) for probability in (error, error_out)
-    )
-    probe: PointProbe | None = None
-    keys = set[str]()
-    for look in range(len(plan.looks)):
-        keys |= {request.key for block in plan.blocks(look, case.plan.seed) for request in block}
-        if not keys <= recorded:
-            if not case.region_ended:
-                raise _Lacking(PointNeed(plan, look))
-            return probe or PointProbe(plan.point, Outcome.UNPROVEN, "it was not measured to the end", len(generations))
-        looked_at = [answer for answer in generations if answer.key in keys]
-        where = plan.workload, plan.point, len(looked_at)
-        if where not in probes_by_look:
-            evidence = point_evidence(case, plan, looked_at)
-            if (ties := unread_ties(case, plan, evidence)) and not case.region_ended:
-                raise _Lacking(PointNeed(plan, look, ties))
-            probes_by_look[where] = judge_point(case, plan, certified, evidence, 1 - errors[look], 1 - errors_out[look])
-        probe = probes_by_look[where]
-        if probe.outcome is not Outcome.UNPROVEN or probe.hopeless:
-            break
-    assert probe is not None
-    return probe
+        return probe
 
 
 def certified_region(case: Case, workload: str, route: Setting, longest_prompt: int | None) -> CertifiedRegion | None:

@@ -124,7 +124,16 @@ def judge_point(
     if outcome is Outcome.PASS or (why and outcome is Outcome.UNPROVEN):
         outcome, because = (Outcome.UNPROVEN, why) if why else (outcome, "every objective is proven")
     answers = len(evidence.answers) + len(evidence.plain)
-    return PointProbe(plan.point, outcome, because, answers, tuple(checks), reach, density, bool(why))
+    return PointProbe(
+        plan.point,
+        outcome,
+        because=because,
+        answers=answers,
+        checks=tuple(checks),
+        reach=reach,
+        tokens_per_byte=density,
+        hopeless=bool(why),
+    )
 
 
 def _host(case: Case, plan: PointPlan) -> list[Check]:
