@@ -7,6 +7,7 @@ and the host's own lock stays the authority. Workers only dispatch: the measured
 
 import ipaddress
 import logging
+import tempfile
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -195,7 +196,8 @@ def _client(scheduler: str | None, hosts: int) -> "AbstractContextManager[Client
         raise HostLacksError("fleet needs Dask", hint="pip install 'gatekeeper-slo[fleet]'") from error
     stack = ExitStack()
     if scheduler is None:
-        cluster = stack.enter_context(_cluster(max(1, min(THREADS_MOST, hosts))))
+        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="gatekeeper-fleet-"))
+        cluster = stack.enter_context(_cluster(max(1, min(THREADS_MOST, hosts)), scratch))
         return _Closing(stack, stack.enter_context(Client(cluster)))
     try:
         # The certificates of tls:// are those of Dask's own settings (distributed.comm.tls).
@@ -209,8 +211,12 @@ def _client(scheduler: str | None, hosts: int) -> "AbstractContextManager[Client
     return _Closing(stack, client)
 
 
-def _cluster(threads: int) -> "AbstractContextManager[SpecCluster]":
-    """Return a cluster of one worker inside this process; LocalCluster would open two ports for its pages."""
+def _cluster(threads: int, scratch: str) -> "AbstractContextManager[SpecCluster]":
+    """Return a cluster of one worker inside this process; LocalCluster would open two ports for its pages.
+
+    Dask imports modules from its scratch folder, and its own choice is a name in /tmp that anyone may take first; so
+    *scratch* is a folder that nobody but its owner can write to.
+    """
     from distributed import Scheduler, SpecCluster, Worker  # noqa: PLC0415
 
     class UnreachableScheduler(Scheduler):  # type: ignore[misc, unused-ignore]
@@ -221,7 +227,7 @@ def _cluster(threads: int) -> "AbstractContextManager[SpecCluster]":
         def start_http_server(self, *_args: object, **_options: object) -> None:
             """Open no port."""
 
-    inside = {"protocol": "inproc://", "dashboard": False}
+    inside = {"protocol": "inproc://", "dashboard": False, "local_directory": scratch}
     worker = inside | {"nthreads": threads, "memory_limit": 0}
     cluster: AbstractContextManager[SpecCluster] = SpecCluster(
         scheduler={"cls": UnreachableScheduler, "options": inside},

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -221,6 +222,36 @@ def test_a_fleet_listens_on_no_port(tmp_path: Path) -> None:
     )
 
     assert [repr(before)] * 2 == [each.error for each in done.values()]
+
+
+def note_foreign_modules(task: Task) -> Done:
+    """Report the folders from which modules are imported and to which others than their owner can write."""
+    folders = [Path(folder) for folder in sys.path if "dask" in Path(folder).name or "dask-scratch" in folder]
+    tops = [next(each for each in (folder, *folder.parents) if str(each.parent) == task.runs) for folder in folders]
+    assert tops
+    return Done(task.cell, 0, error=repr([str(top) for top in tops if top.stat().st_mode & 0o077]))
+
+
+def test_a_stranger_puts_no_module_into_a_fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Dask imports modules from a scratch folder: another user who took its usual name in /tmp first gets no code into it.
+    """
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    taken_first = tmp_path / "dask-scratch-space"
+    taken_first.mkdir()
+    taken_first.chmod(0o777)
+
+    done = dispatch.run(
+        taken([Cell("s", Path(), "a")]),
+        lambda cell: Task(cell.name, "", cell.host, "", str(tmp_path), ""),
+        lambda *_what: None,
+        retries=0,
+        body=note_foreign_modules,
+    )
+
+    assert "[]" == done["s@a"].error
+    assert [] == list(taken_first.iterdir())
+    assert [taken_first] == list(tmp_path.iterdir())
 
 
 def test_a_scheduler_with_certificates_refuses_strangers() -> None:
