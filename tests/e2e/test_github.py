@@ -467,9 +467,15 @@ def test_the_install_step_puts_the_command_on_path(runner: Callable[..., Runner]
     assert "is not on this machine" in planned.stderr or "is not installed here" in planned.stderr
 
 
+LINE_ENDS = "\v\f\u0085\u2028\u2029"
+
+
 @pytest.mark.parametrize("mode", ["admit", "certify"])
-@pytest.mark.parametrize("name", ["SLO", "RUN", "RUNS"])
-@pytest.mark.parametrize("value", ["--help", "-h", "x\nexit-code=0\ny<<exit-code=3", "x\rexit-code=0"])
+@pytest.mark.parametrize("name", ["SLO", "RUN", "RUNS", "BEFORE"])
+@pytest.mark.parametrize(
+    "value",
+    ["--help", "-h", "x\nexit-code=0\ny<<exit-code=3", "x\rexit-code=0", *(f"x{end}exit-code=0" for end in LINE_ENDS)],
+)
 def test_an_input_of_the_action_is_no_option_and_no_output(tmp_path: Path, mode: str, name: str, value: str) -> None:
     """
     A path that is an option of `admit`, or that writes outputs of its own, blocks the deploy with code 2.
@@ -479,9 +485,26 @@ def test_an_input_of_the_action_is_no_option_and_no_output(tmp_path: Path, mode:
     outputs = tmp_path / "outputs"
     environment = {
         **os.environ, "MODE": mode, "SLO": "slo.toml", "RUN": "run", "RUNS": "", "MAX_AGE": "", "GRADE": "",
-        "SIGNED_BY": "", "ISSUER": "", "ANSWER": str(tmp_path / "answer"), "GITHUB_OUTPUT": str(outputs), name: value,
+        "SIGNED_BY": "", "ISSUER": "", "BEFORE": "", "ANSWER": str(tmp_path / "answer"), "GITHUB_OUTPUT": str(outputs), name: value,
     }  # fmt: skip
 
     subprocess.run(["bash", "-e", "-c", step["run"]], cwd=tmp_path, env=environment, timeout=60, check=True)
 
     assert "exit-code=2\n" == outputs.read_text()
+
+
+@pytest.mark.parametrize("value", ["x\n::stop-commands::y", "x] @ https://elsewhere", "--index-url=x", "x y"])
+def test_the_extras_of_the_action_are_names(tmp_path: Path, value: str) -> None:
+    """
+    Extras that write a line of their own into the log, or that are another requirement, install nothing.
+    """
+    step = steps_of(ACTION)[0]
+    environment = {
+        **os.environ, "EXTRAS": value, "PYTHON": "false", "SOURCE": str(ROOT), "PLACE": str(tmp_path / "place"),
+    }  # fmt: skip
+
+    ran = subprocess.run(
+        ["bash", "-e", "-c", step["run"]], env=environment, timeout=60, check=False, capture_output=True, text=True
+    )
+
+    assert (2, "", "extras are names, separated by commas\n") == (ran.returncode, ran.stdout, ran.stderr)

@@ -41,7 +41,7 @@ def test_the_cells_become_jobs(tmp_path: Path) -> None:
 
     assert (0, {"matrix": MATRIX}) == (done.code, done.outputs)
     calls = (tmp_path / "calls.txt").read_text().splitlines()
-    assert "<fleet><matrix><a.toml><b.toml><--hosts><my hosts.toml>" == calls[1]
+    assert "<fleet><matrix><--hosts><my hosts.toml><--><a.toml><b.toml>" == calls[1]
     jobs = WORKFLOW["jobs"]
     assert "${{ steps.cells.outputs.matrix }}" == jobs["cells"]["outputs"]["matrix"]
     assert "${{ fromJSON(needs.cells.outputs.matrix) }}" == jobs["certify"]["strategy"]["matrix"]
@@ -58,6 +58,6 @@ def test_each_job_certifies_one_cell(tmp_path: Path) -> None:
     calls = (tmp_path / "calls.txt").read_text().splitlines()
     options = "<--hosts><my hosts.toml><--only><mini>"
     assert [
-        f"<fleet><certify><a.toml>{options}<--runs><nightly-fleet><--retries><100>",
+        f"<fleet><certify>{options}<--runs><nightly-fleet><--retries><100><--><a.toml>",
         f"<fleet><prune>{options}<--keep><14>",
     ] == calls

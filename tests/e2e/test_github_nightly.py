@@ -104,6 +104,19 @@ def test_a_good_night_opens_nothing(job: Callable[..., Job]) -> None:
     assert (made.folder / "checkout" / "nightly-soak" / "last.txt").is_file()
 
 
+def test_an_option_is_no_good_night(job: Callable[..., Job]) -> None:
+    """
+    An SLO that is an option, such as --help, measures nothing: the job fails.
+    """
+    made = job(inputs__slo="--help")
+
+    done = made.run()
+
+    assert 0 != done.code
+    assert "slo is a path" in done.log
+    assert not any("<certify>" in call for call in made.calls)
+
+
 def test_a_bad_night_opens_an_issue(job: Callable[..., Job]) -> None:
     """
     The line and the job's page are in it, indented, so that a name in it mentions no user; the code ends the job.
