@@ -485,7 +485,8 @@ def test_an_input_of_the_action_is_no_option_and_no_output(tmp_path: Path, mode:
     outputs = tmp_path / "outputs"
     environment = {
         **os.environ, "MODE": mode, "SLO": "slo.toml", "RUN": "run", "RUNS": "", "MAX_AGE": "", "GRADE": "",
-        "SIGNED_BY": "", "ISSUER": "", "BEFORE": "", "ANSWER": str(tmp_path / "answer"), "GITHUB_OUTPUT": str(outputs), name: value,
+        "SIGNED_BY": "", "ISSUER": "", "BEFORE": "", "ANSWER": str(tmp_path / "answer"),
+        "GITHUB_OUTPUT": str(outputs), name: value,
     }  # fmt: skip
 
     subprocess.run(["bash", "-e", "-c", step["run"]], cwd=tmp_path, env=environment, timeout=60, check=True)
