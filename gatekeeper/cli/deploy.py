@@ -273,7 +273,7 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
       130  interrupted; the same command continues
     """  # noqa: D301 (click reads the \b)
     from gatekeeper.core.system.own_limits import raise_descriptor_limit  # noqa: PLC0415
-    from gatekeeper.core.text import printable  # noqa: PLC0415
+    from gatekeeper.core.text import inert_json, printable_error  # noqa: PLC0415
     from gatekeeper.deploy.watch.config import WatchConfig  # noqa: PLC0415
     from gatekeeper.deploy.watch.session import open_session  # noqa: PLC0415
 
@@ -290,11 +290,11 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
     def say(text: str, style: Mapping[str, Any]) -> None:
         if style or not quiet:
             # Text from a server may hold escape sequences.
-            click.echo(click.style(printable(text.replace("\n", " ")), **style), err=True)
+            click.echo(click.style(printable_error(text.replace("\n", " ")), **style), err=True)
 
     def write(entry: Mapping[str, Any]) -> None:
         if as_json:
-            click.echo(json.dumps(entry, ensure_ascii=False))
+            click.echo(inert_json(json.dumps(entry, ensure_ascii=False)))
 
     raise_descriptor_limit()
     with open_session(WatchConfig(policy, **options), say=say, write=write) as session:

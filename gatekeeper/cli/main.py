@@ -139,6 +139,7 @@ def _describe_failure(error: Exception) -> tuple[str, str, ExitCode]:
     import traceback  # noqa: PLC0415
 
     from gatekeeper.core.system.own_limits import own_limit  # noqa: PLC0415
+    from gatekeeper.core.text import printable_error  # noqa: PLC0415
 
     if (reached := own_limit(error)) is not None:
         return reached.message, reached.hint, ExitCode.INTERNAL_ERROR
@@ -147,7 +148,7 @@ def _describe_failure(error: Exception) -> tuple[str, str, ExitCode]:
         return f"cannot write the output: {trouble}", hint, ExitCode.INTERNAL_ERROR
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return f"cannot open {error.filename}: {error.strerror}", "use a shorter path", ExitCode.BAD_INPUT
-    traceback.print_exception(error)
+    sys.stderr.write(printable_error("".join(traceback.format_exception(error))))
     message = f"this is a bug: {type(error).__name__}: {error}"
     return message, "please report it with the traceback above", ExitCode.INTERNAL_ERROR
 

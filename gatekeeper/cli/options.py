@@ -91,9 +91,10 @@ def graded(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def show(document: Any, text: str, *, as_json: bool) -> None:
     """Print the document or the text on stdout."""
-    from gatekeeper.core.text import printable  # noqa: PLC0415
+    from gatekeeper.core.text import inert_json, printable_error  # noqa: PLC0415
 
-    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n" if as_json else printable(text))
+    written = json.dumps(document, indent=1, ensure_ascii=False) if as_json else ""
+    sys.stdout.write(inert_json(written) + "\n" if as_json else printable_error(text))
 
 
 def annotate(decision: "Decision", run_dir: Path, slo: Path | None) -> None:

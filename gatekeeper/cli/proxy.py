@@ -64,7 +64,7 @@ def proxy(
       4    a file cannot be written
     """  # noqa: D301 (click reads the \b)
     from gatekeeper.core.system.own_limits import raise_descriptor_limit  # noqa: PLC0415
-    from gatekeeper.core.text import printable  # noqa: PLC0415
+    from gatekeeper.core.text import printable_error  # noqa: PLC0415
     from gatekeeper.deploy.watch.config import WatchConfig  # noqa: PLC0415
 
     try:
@@ -78,7 +78,7 @@ def proxy(
 
     def say(text: str, style: Mapping[str, Any]) -> None:
         if style or not quiet:
-            click.echo(click.style(printable(text.replace("\n", " ")), **style), err=True)
+            click.echo(click.style(printable_error(text.replace("\n", " ")), **style), err=True)
 
     def listening(address: str) -> None:
         click.echo(f"proxy: listening on {address}", err=True)

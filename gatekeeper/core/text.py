@@ -18,8 +18,10 @@ def printable(text: str, instead: str = "\N{REPLACEMENT CHARACTER}") -> str:
 
 _CI_COMMAND = re.compile(r"##(?=\w*\[)")
 """How a command to a CI system may begin anywhere in a line of output; others only count at its begin."""
-_LINE_COMMAND = re.compile(r"(?m)(^|\s)::")
-"""Others count at the begin of a line, where one that is wrapped may put any word."""
+_LINE_COMMAND = re.compile(r"(?m)((?:^|\s)[^\w\s!-~]*)(:{2,})")
+"""Others count at the begin of a line, where one that is wrapped may put any word, after marks that have no width."""
+_JSON_UNSAFE = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]|#(?=\\w*\\[)")
+"""What JSON may hold as it is, and a terminal or a CI system may obey."""
 
 
 def one_line(text: str) -> str:
@@ -39,7 +41,7 @@ def printable_error(text: str) -> str:
 
 def without_commands(text: str) -> str:
     """Return *text* in which a CI system finds no command."""
-    return _LINE_COMMAND.sub(r"\1: :", _CI_COMMAND.sub("# #", text))
+    return _LINE_COMMAND.sub(lambda begin: begin[1] + " ".join(begin[2]), _CI_COMMAND.sub("# #", text))
 
 
 def quote_lines(text: str) -> str:
@@ -100,7 +102,12 @@ def some(names: Sequence[str], most: int = 5) -> str:
 
 def json_text(document: Any) -> str:
     """Return the text of a JSON file: indented, in UTF-8; raise ValueError for a NaN, which JSON has not."""
-    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return inert_json(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)) + "\n"
+
+
+def inert_json(text: str) -> str:
+    """Return the same JSON with escapes for what a terminal or a CI system takes for a command."""
+    return _JSON_UNSAFE.sub(lambda char: f"\\u{ord(char[0]):04x}", text)
 
 
 def aligned(rows: Sequence[Sequence[str]], right: int | None = None) -> list[str]:

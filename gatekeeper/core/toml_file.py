@@ -87,7 +87,8 @@ def describe_error(text: str, name: str, model: type[BaseModel], error: ErrorDet
     """Return the message of one pydantic error, with its line, and a hint."""
     kind, reason, context = error["type"], error["msg"], error.get("ctx", {})
     loc = context["path"] if kind == "located" else error["loc"]
-    path = [part for part in loc if not (isinstance(part, str) and ("[" in part or part.startswith("function-")))]
+    path = [part for part in loc[:-1] if not _is_branch(part)]
+    path += [part for part in loc[-1:] if kind == "extra_forbidden" or not _is_branch(part)]  # a key of the file
     key = key_path(path)
     where = f"{name}: line {line_of(text, path)}: {key}" if path else name
     reason = reason.removeprefix("Value error, ").removeprefix("Assertion failed, ")
@@ -100,6 +101,11 @@ def describe_error(text: str, name: str, model: type[BaseModel], error: ErrorDet
         return f"{where}: {reason}", hint
     reason, hint = _in_words(kind, str(path[-1]) if path else "", error["input"], context) or (reason, "")
     return f"{where}: {reason[:1].lower()}{reason[1:]}", hint
+
+
+def _is_branch(part: int | str) -> bool:
+    """Return whether pydantic put the part into a path to name the branch of a union or a validator."""
+    return isinstance(part, str) and ("[" in part or part.startswith("function-"))
 
 
 def _in_words(kind: str, key: str, value: object, context: Mapping[str, Any]) -> tuple[str, str] | None:  # noqa: PLR0911

@@ -16,8 +16,11 @@ from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import decide
 from gatekeeper.report.data.objective_rows import ObjectiveRow
 
-_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 cannot hold (production `Char`, fifth edition, 2.2): control characters, surrogates, U+FFFE, U+FFFF."""
+_FORBIDDEN = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML 1.0 cannot hold (production `Char`, fifth edition, 2.2): control characters, surrogates, U+FFFE, U+FFFF.
+
+Also those that it discourages, and carriage returns, which end a line in a log.
+"""
 
 
 def render(verdict: Verdict) -> str:
@@ -58,10 +61,14 @@ def render(verdict: Verdict) -> str:
             one.set(kind, str(sum(1 for _ in one.iter(tag))))
         one.set("skipped", "0")
     for one in root.iter():
-        one.text = _FORBIDDEN.sub("", without_commands(one.text)) if one.text is not None else None
-        one.attrib.update({name: _FORBIDDEN.sub("", value) for name, value in one.attrib.items()})
+        one.text = _safe(one.text) if one.text is not None else None
+        one.attrib.update({name: _safe(value) for name, value in one.attrib.items()})
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _safe(text: str) -> str:
+    return without_commands(_FORBIDDEN.sub("", text))  # in this order: what is removed may stand inside of a command
 
 
 def _outcome(workload: WorkloadVerdict) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.text import inert_json
 from gatekeeper.core.units import show
 from gatekeeper.core.verdict import Check
 from gatekeeper.report.data.page import PageData
@@ -33,7 +34,7 @@ def render(page: PageData) -> str:
         about = {"workload": workload.name, "outcome": workload.outcome, "setting": json.dumps(workload.setting)}
         objects += [_slo(page, workload.name, check, about) for check in workload.checks]
     objects += [_slo(page, "host", check, {"outcome": verdict.outcome}) for check in verdict.host_checks]
-    return "---\n".join(json.dumps(one, indent=1, ensure_ascii=True) + "\n" for one in objects)
+    return "---\n".join(inert_json(json.dumps(one, indent=1, ensure_ascii=True)) + "\n" for one in objects)
 
 
 def _service(page: PageData) -> dict[str, Any]:

@@ -38,9 +38,17 @@ def test_an_error_prints_no_command(tmp_path: Path, command: tuple[str, ...], na
 
 
 HOSTILE = (
-    "a\n::stop-commands::z\r  ::set-output name=x::y\u2028::add-mask::q\x85::error::e"
-    " \x1b[31m##[add-path]/evil ::warning::w"
+    "a\n\ufe0f::set-env name=x::y\n:\x00:add-mask::z\n::stop-commands::z\r  ::set-output name=x::y\u2028::add-mask::q\x85::error::e"
+    " \x1b[31m##[add-path]/evil ::warning::w ##vso[task.setvariable variable=a]b"
 )
+
+
+def is_printed_safely(text: str) -> bool:
+    """Return whether neither a terminal nor a CI system finds a command in what was printed."""
+    lines = [line.strip().lstrip("\ufe0f") for line in re.split(r"[\r\n]", text)]
+    ours = ("::error file=", "::notice file=", "::warning file=")
+    commands = [line for line in lines if line.startswith("::") and not line.startswith(ours)]
+    return not commands and not re.search(r"##\w*\[", text) and not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", text)
 
 
 @pytest.mark.parametrize("at_least", [0.5, 50.0], ids=["promoted", "graded back"])
@@ -61,10 +69,21 @@ def test_a_reason_of_the_slo_prints_no_command_in_any_format(tmp_path: Path, at_
         project.run("explain", "run"),
     ]
 
-    for done in printed:
-        lines = [line.strip() for line in re.split(r"[\r\n]", done.out + "\n" + done.err)]
-        ours = ("::error file=", "::notice file=", "::warning file=", "::before", "::after", "::marker")
-        assert not [line for line in lines if line.startswith("::") and not line.startswith(ours)]
-        page = done.out.startswith("<!")  # a document for a browser
-        assert page or not [line for line in lines if "##[" in line and not line.startswith(("{", '"'))]
-        assert "\x1b[31m" not in done.out + done.err
+    printed += [place.run("certify", "slo.toml", "--output", "again", "--json"), place.run("judge", "run", "--json")]
+
+    assert [] == [done for done in printed if not is_printed_safely(done.out + "\n" + done.err)]
+
+
+def test_names_of_the_slo_print_no_command(tmp_path: Path) -> None:
+    """
+    The name of a draft, of a folder of runs and of a key, as a stranger's branch may write them, are printed safely.
+    """
+    place: Place = place_in.__wrapped__(tmp_path)  # type: ignore[attr-defined]
+    subject = {"backend": "scripted", "target": f"t{HOSTILE}", "drafts": [f"d{HOSTILE}"], "script": "truth.json"}
+    scripted_in.__wrapped__(place)(subject=subject)  # type: ignore[attr-defined]
+
+    printed = [place.run("certify", "slo.toml", "--output", "x ##[add-path]y", "-v", code=0)]
+    scripted_in.__wrapped__(place)(**{HOSTILE: HOSTILE})  # type: ignore[attr-defined]
+    printed += [place.run(*words, "slo.toml", code=2) for words in (("plan",), ("certify",), ("admit", "--runs", "."))]
+
+    assert [] == [done for done in printed if not is_printed_safely(done.out + "\n" + done.err)]

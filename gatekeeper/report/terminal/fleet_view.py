@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from gatekeeper.core.text import counted, printable
+from gatekeeper.core.text import counted, printable_error
 from gatekeeper.core.units import show_seconds
 
 ROWS_MOST = 30
@@ -121,9 +121,9 @@ class FleetView:
         if self._quiet:
             return
         if self._live is not None:
-            self._console.print(printable(text), highlight=False, markup=False)
+            self._console.print(printable_error(text), highlight=False, markup=False)
         else:
-            sys.stderr.write(f"{printable(text)}\n")
+            sys.stderr.write(f"{printable_error(text)}\n")
 
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False, show_header=bool(self._rows))
@@ -136,7 +136,7 @@ class FleetView:
             row = rows[name]
             spent = _time(now - row.started) if row.state in {"running", "retry"} else ""
             cells = (name, row.what, spent, row.forecast(now), row.stage)
-            table.add_row(*(printable(cell) for cell in cells))
+            table.add_row(*(printable_error(cell) for cell in cells))
         if rows:
             states = Counter(row.state for row in rows.values())
             more = f"; {len(names) - most} not shown" if len(names) > most else ""

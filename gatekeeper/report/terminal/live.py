@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.records import Event
-from gatekeeper.core.text import counted, describe_point, describe_setting, printable
+from gatekeeper.core.text import counted, describe_point, describe_setting, printable_error
 from gatekeeper.core.units import show_seconds
 from gatekeeper.report.data.progress import DONE, Progress, Snapshot
 from gatekeeper.report.data.workload_progress import WorkloadRow
@@ -66,7 +66,7 @@ def _line(event: Event) -> str | None:
         "load_died": lambda: f"{detail['soak']}: the background load died: {detail['because']}",
         "artifact_changed": lambda: f"{detail['model']} changed on disk during the run",
     }
-    return printable(lines[event.kind]()) if event.kind in lines else None
+    return printable_error(lines[event.kind]()) if event.kind in lines else None
 
 
 def _stage(detail: Mapping[str, Any]) -> str:
@@ -101,7 +101,7 @@ def progress(first: str = "", *, quiet: bool) -> Iterator[Observer | None]:
     state, console = Progress(), Console(stderr=True, highlight=False, markup=False, emoji=False)
     if not sys.stderr.isatty() or console.is_dumb_terminal:
         if first:
-            sys.stderr.write(f"{first}\n")
+            sys.stderr.write(f"{printable_error(first)}\n")
         yield plain_lines(state, sys.stderr)
         return
 
@@ -110,7 +110,7 @@ def progress(first: str = "", *, quiet: bool) -> Iterator[Observer | None]:
         return _drawn(console, view(state.snapshot(), console.width - 1, console.height - 1, frame))
 
     with LiveView(sys.stderr, draw, lambda: (console.width, console.height)) as live:
-        live.print_above([first] if first else [])
+        live.print_above([printable_error(first)] if first else [])
 
         def observe(event: Event) -> None:
             state.update(event)
@@ -145,7 +145,7 @@ def plain_lines(state: Progress, file: TextIO, clock: Callable[[], float] = time
             return
         line, now = _line(event), clock()
         if line is None and now - last >= (OFTEN_S if now - begun < SETTLED_S else SELDOM_S):
-            line = printable("; ".join(_in_one_line(state.snapshot())))
+            line = printable_error("; ".join(_in_one_line(state.snapshot())))
         if line is not None:
             last = now
             with suppress(*CLOSED):  # a log that cannot be written does not end the run
@@ -228,10 +228,10 @@ def _title(now: Snapshot, width: int, frame: int) -> Text:
     """Return the stages of the run, the current one with a spinner, and the name of the SLO."""
     title = Text.assemble(*((f"{name} \N{CHECK MARK}  ", "green") for name in now.before))
     title.append(f"{SPINNER[frame % len(SPINNER)]} " if now.stage != DONE else "", style="bold")
-    title.append(printable(now.stage), style="bold")
-    title.append(f": {printable(now.part)}" if now.part else "")
+    title.append(printable_error(now.stage), style="bold")
+    title.append(f": {printable_error(now.part)}" if now.part else "")
     title.append("".join(f"  {name}" for name in now.after), style="dim")
-    title.append(f"  ({printable(now.slo)})" if now.slo else "", style="dim")
+    title.append(f"  ({printable_error(now.slo)})" if now.slo else "", style="dim")
     return _cut(title, width)
 
 
@@ -281,8 +281,8 @@ def _workload_table(rows: Sequence[WorkloadRow], width: int) -> Table:
             "answers": str(row.answered),
             "speed": plain if row.drafting is None else drafting,
         }
-        setting = [_fitted(printable(row.setting), room)] if wide else []
-        table.add_row(*map(Text, (printable(row.workload), *setting, *(cells[name] for name in columns))))
+        setting = [_fitted(printable_error(row.setting), room)] if wide else []
+        table.add_row(*map(Text, (printable_error(row.workload), *setting, *(cells[name] for name in columns))))
     return table
 
 

@@ -183,9 +183,9 @@ def _foot(decision: Decision, run: Path, slo: object, console: Console, *, short
     """Yield where the results are, what to change, and the next command; *short*: the newest run needs no name."""
     report, policy = run / "report.html", run / "policy.toml"
     opens = "gatekeeper open" if short else shlex.join(["gatekeeper", "open", str(run)])
-    yield Text(f"report: {report}  ({opens})" if report.is_file() else f"run: {run}")
+    yield Text(printable_error(f"report: {report}  ({opens})" if report.is_file() else f"run: {run}"))
     if decision.valid_until is not None:
-        yield Text(f"policy: {policy}, valid until {readable_time(decision.valid_until)}")
+        yield Text(printable_error(f"policy: {policy}, valid until {readable_time(decision.valid_until)}"))
     else:
         yield Text("policy: none written, nothing changes")
     if decision.advice:

@@ -5,10 +5,13 @@ from codecs import getincrementaldecoder
 from collections.abc import Sequence
 
 from gatekeeper.core.errors import ExitCode, GatekeeperError
-from gatekeeper.core.text import printable
+from gatekeeper.core.text import printable_error
 from gatekeeper.run.remote.environment import installing, is_installed, prepare_environment
 from gatekeeper.run.remote.preflight import check_disk, refuse_occupied, report
 from gatekeeper.run.remote.remote_run import RemoteHost
+
+LINE_MOST = 1 << 16
+"""Characters of a line that are kept until it ends: a command to a CI system may arrive in pieces."""
 
 
 def run_in_foreground(remote: RemoteHost, argv: Sequence[str]) -> int:
@@ -22,11 +25,19 @@ def run_in_foreground(remote: RemoteHost, argv: Sequence[str]) -> int:
         environment = prepare_environment(connection, path=remote.settings.environment)
         sinks = {"stdout": sys.stdout, "stderr": sys.stderr}
         decoders = {name: getincrementaldecoder("utf-8")("replace") for name in sinks}
-        for item in connection.stream("run", argv=list(argv), environment=environment.path):
-            if (content := item.get("content")) and (name := item.get("stream")):
-                sinks[name].write(printable(decoders[name].decode(content)))
-                sinks[name].flush()
-            code = int(item.get("code", code))
+        rests = dict.fromkeys(sinks, "")
+        try:
+            for item in connection.stream("run", argv=list(argv), environment=environment.path):
+                if (content := item.get("content")) and (name := item.get("stream")):
+                    lines, end, rests[name] = (rests[name] + decoders[name].decode(content)).rpartition("\n")
+                    if len(rests[name]) > LINE_MOST:
+                        lines, end, rests[name] = lines + end, rests[name], ""
+                    sinks[name].write(printable_error(lines + end))
+                    sinks[name].flush()
+                code = int(item.get("code", code))
+        finally:
+            for name, rest in rests.items():
+                sinks[name].write(printable_error(rest))
     if code not in set(ExitCode):
         message = f"{remote.name}: the remote gatekeeper ended with exit code {code}"
         raise GatekeeperError(message, hint="its output above may say why")
