@@ -38,7 +38,8 @@ def test_an_error_prints_no_command(tmp_path: Path, command: tuple[str, ...], na
 
 
 HOSTILE = (
-    "a\n\ufe0f::set-env name=x::y\n:\x00:add-mask::z\n::stop-commands::z\r  ::set-output name=x::y\u2028::add-mask::q\x85::error::e"
+    "a\n\ufe0f::set-env name=x::y\n:\x00:add-mask::z\n"
+    "::stop-commands::z\r  ::set-output name=x::y\u2028::add-mask::q\x85::error::e"
     " \x1b[31m##[add-path]/evil ::warning::w ##vso[task.setvariable variable=a]b"
 )
 
