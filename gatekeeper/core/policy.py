@@ -252,7 +252,7 @@ class Guard(MetricBound):
 class Watch(InputTable):
     """How often `gatekeeper watch` measures, and how slowly it turns speculation on again."""
 
-    interval: Seconds = Field(default=60.0, gt=0, description="time between two measurements")
+    interval: Seconds = Field(default=60.0, ge=0.001, description="time between two measurements")
     duty: float = Field(default=0.02, gt=0, le=0.5, description="largest share of the time spent on canaries")
     canaries: int = Field(default=4, ge=1, description="canaries sent per measurement and workload, at most")
     window: Seconds = Field(default=86400.0, gt=0, description="older answers are not judged")

@@ -76,16 +76,16 @@ def stored_policy(path: Path) -> Policy | None:
 
 
 def certified_policy(path: Path) -> Policy | None:
-    """Return the policy that a run certified, whatever its policy file says now; None where it has none.
+    """Return the policy that a run certified, whatever its policy file says now; None where it certified none.
 
-    A file that differs from the certificate or SHA256SUMS was edited: what it said is derived again from the records.
-    Raise InputError where they do not show it.
+    A file that is not the one that certificate and SHA256SUMS name was edited or moved: what it said is derived again
+    from the records. Raise InputError where they do not show it.
     """
     directory = RunDirectory(path)
-    if not (path / POLICY).exists():
-        return None
     if _is_as_certified(directory):
         return stored_policy(path)
+    if not (path / POLICY).exists() and not (path / CERTIFICATE).exists():
+        return None
     try:
         case, manifest, events = _stored(directory)
         verdict = _concluded(case, path)
@@ -101,14 +101,15 @@ def certified_policy(path: Path) -> Policy | None:
 
 
 def _is_as_certified(directory: RunDirectory) -> bool:
-    """Return whether the policy is the one that the certificate names; checksums alone are soon written again."""
-    if not directory.is_finished() or directory.changed_files(lambda name: name in {POLICY, CERTIFICATE}):
+    """Return whether the policy file is the one that both the certificate and SHA256SUMS name."""
+    if not (directory.path / POLICY).exists() or not directory.is_finished():
         return False
     try:
         subject = parse.json_object(directory.read(CERTIFICATE))["subject"]
-        return {"name": POLICY, "digest": {"sha256": directory.sha256(POLICY)}} in subject
-    except (InputError, OSError, ValueError, TypeError, LookupError):
+        digests = [part["digest"]["sha256"] for part in subject if part["name"] == POLICY]
+    except (GatekeeperError, ValueError, LookupError, TypeError):
         return False
+    return digests == [directory.sha256(POLICY)] and not directory.changed_files(lambda name: name == POLICY)
 
 
 def load_page_data(path: Path) -> PageData:

@@ -18,6 +18,7 @@ from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import run_directory, tries
 from gatekeeper.core.system.run_directory import PARTIAL_SUFFIX, RunDirectory
 from gatekeeper.core.system.tries import Try
+from gatekeeper.core.text import counted
 from gatekeeper.run import verify
 
 
@@ -55,8 +56,9 @@ class TryCount:
 
 def add_run(directory: RunDirectory, manifest: Manifest, slo: Slo, exit_code: ExitCode) -> str | None:
     """Add a finished run to the record of this host; return the warning where the record is not whole."""
-    subject = admission.subject_digest(slo, admission.certified_with(manifest))
-    trouble = tries.add(Try(subject, _identity(directory), int(exit_code)))
+    present = admission.certified_with(manifest)
+    subject, artifacts = admission.subject_digest(slo, present), admission.artifacts_digest(present)
+    trouble = tries.add(Try(subject, artifacts, _identity(directory), int(exit_code)))
     if trouble is None:
         return None
     return f"the record of tries is not complete: {trouble}; admit will say that it counts at least so many tries"
@@ -64,10 +66,11 @@ def add_run(directory: RunDirectory, manifest: Manifest, slo: Slo, exit_code: Ex
 
 def before(directory: RunDirectory, manifest: Manifest, slo: Slo) -> dict[str, Any]:
     """Return how many other runs of the same ended on this host before this one, for the run's events."""
-    record, identity = tries.read(), _identity(directory)
-    codes = record.exit_codes(admission.subject_digest(slo, admission.certified_with(manifest)))
-    other_codes = [code for run, code in codes.items() if run != identity]
-    at_least = record.gap is not None and not record.absent  # the first run on a host makes the record
+    record, identity, present = tries.read(), _identity(directory), admission.certified_with(manifest)
+    subject = admission.subject_digest(slo, present)
+    other_codes = [code for run, code in record.exit_codes(subject).items() if run != identity]
+    # A host without a record may be one that lost it.
+    at_least = record.gap is not None or bool(record.failed_otherwise(subject, admission.artifacts_digest(present)))
     return {"finished": len(other_codes), "not_passed": _failed(other_codes), "at_least": at_least}
 
 
@@ -77,16 +80,21 @@ def count(paths: Sequence[Path], unreadable: int, slo: Slo, now: Present, run: R
     *unreadable* are folders that may be runs as well. Where the record does not know *run*, which is to be admitted, it
     is not the record of where that was certified, so there may be more.
     """
-    record, subject = tries.read(), admission.subject_digest(slo, now)
+    record, subject, artifacts = tries.read(), admission.subject_digest(slo, now), admission.artifacts_digest(now)
+    failed_otherwise = set(record.failed_otherwise(subject, artifacts))
     codes: dict[str, object] = dict(record.exit_codes(subject))
     for path in paths:
         directory = RunDirectory(path)
         try:
             manifest, frozen = verify.read_frozen(directory)
-            if directory.is_finished() and subject == admission.subject_digest(
-                frozen, admission.certified_with(manifest)
-            ):
-                codes[_identity(directory)] = _stored_exit_code(directory)
+            present = admission.certified_with(manifest)
+            if not directory.is_finished() or artifacts != admission.artifacts_digest(present):
+                continue
+            code = _stored_exit_code(directory)
+            if subject == admission.subject_digest(frozen, present):
+                codes[_identity(directory)] = code
+            elif code != ExitCode.OK:
+                failed_otherwise.add(_identity(directory))
         except (GatekeeperError, OSError):
             unreadable += 1
     gap = None
@@ -94,6 +102,9 @@ def count(paths: Sequence[Path], unreadable: int, slo: Slo, now: Present, run: R
         gap = "a run beside it cannot be read" if unreadable == 1 else f"{unreadable} runs beside it cannot be read"
     elif record.gap is not None:
         gap = f"the record of tries: {record.gap}"
+    elif failed_otherwise:
+        runs = counted(len(failed_otherwise), "run")
+        gap = f"{runs} of these artifacts by another SLO, or with other inputs, did not pass"
     else:
         with suppress(GatekeeperError):
             if _identity(run) not in record.tries:

@@ -148,15 +148,32 @@ def test_a_try_that_cannot_be_read_makes_a_lower_bound(tried: ProjectFolder) -> 
     assert THREE_OF_FOUR | {"at_least": True, "because": "a run beside it cannot be read"} == found
 
 
-def test_runs_of_other_objectives_are_no_tries(tried: ProjectFolder) -> None:
+@pytest.mark.parametrize(
+    ("before", "after"), [("1.05", "1.06"), ("it must pay", "it should pay"), ('"scripted"\n', '"renamed"\n')]
+)
+def test_an_edited_slo_does_not_forget_the_tries(tried: ProjectFolder, before: str, after: str) -> None:
     """
-    Another SLO, and the run on other canaries, have tries of their own.
+    Another SLO, also the same one renamed, has tries of its own, and admit says what the same artifacts failed before.
     """
     slo = tried.path / "slo.toml"
-    slo.write_text(slo.read_text().replace("1.05", "1.06"))
+    slo.write_text(slo.read_text().replace(before, after, 1))
     tried.run("certify", "slo.toml", "--out", "runs/other", "--baseline", "none", "--quiet", code=0)
 
-    assert {"finished": 1, "not_passed": 0, "at_least": False} == counts(tried, "--run", "runs/other")
+    reason = "3 runs of these artifacts by another SLO, or with other inputs, did not pass"
+    expected = {"finished": 1, "not_passed": 0, "at_least": True, "because": reason}
+    assert expected == counts(tried, "--run", "runs/other") == counts(tried, "--runs", "runs")
+    record(tried).unlink()
+    assert counts(tried, "--run", "runs/other")["at_least"]
+
+
+def test_a_host_that_lost_its_record_says_so(tried: ProjectFolder) -> None:
+    """
+    The first run after the record was removed cannot know the tries before it.
+    """
+    shutil.rmtree(record(tried).parent)
+    tried.run("certify", "slo.toml", "--out", "alone/n4", "--baseline", "none", "--quiet", code=0)
+
+    assert {"finished": 1, "not_passed": 0, "at_least": True} == without_reason(counts(tried, "--run", "alone/n4"))
 
 
 @pytest.mark.parametrize("trouble", ["pipe", "file for a folder"])

@@ -43,8 +43,8 @@ RAISED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 
 def test_a_policy_that_is_edited_in_place_raises_no_limit_of_its_own(scripted: Callable[..., ProjectFolder]) -> None:
     """
-    What was certified is derived from the records again where the run's own policy differs from the certificate, also
-    where SHA256SUMS was written again; guards may be removed, and a run whose records are gone is refused.
+    What was certified is derived from the records again where the run's own policy is not the one that the certificate
+    and SHA256SUMS name, or was moved; guards may be removed, and a run whose records are gone is refused.
     """
     project = scripted()
     project.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
@@ -63,6 +63,13 @@ def test_a_policy_that_is_edited_in_place_raises_no_limit_of_its_own(scripted: C
         sums.write_text(re.sub(r"\w{64}(?=  policy.toml)", sha256(path.read_text()), checksums))
         again = project.run(*watch, code=2)
         assert because in again.err
+    edited = tomllib.loads(certified)
+    RAISED["max_concurrency"][0](edited)
+    path.write_text(tomli_w.dumps(edited))
+    sums.write_text(checksums)
+    path.rename(project.path / "moved.toml")
+    moved = project.run("watch", "moved.toml", "--run", "run", *watch[2:], code=2)
+    assert "max_concurrency is above 1" in moved.err
     path.write_text(tomli_w.dumps({**tomllib.loads(certified), "guard": []}))
     project.run(*watch, code=0)
     (project.path / "run" / "soak-1.jsonl").unlink()

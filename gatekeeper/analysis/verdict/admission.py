@@ -50,6 +50,12 @@ def subject_digest(slo: Slo, present: Present) -> str:
     return sha256(json.dumps(parts, sort_keys=True))
 
 
+def artifacts_digest(present: Present) -> str:
+    """Return a digest of the artifacts alone: the models, or the script of a scripted system."""
+    digests = [model and model.digest for model in (present.target, *present.drafts)]
+    return sha256(json.dumps([sorted(filter(None, digests)), present.script]))
+
+
 def same_subject(manifest: Manifest, now: Present) -> None:
     """Refuse a run of other models or input files than these."""
     then = (manifest.target, *manifest.drafts)

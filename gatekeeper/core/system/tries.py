@@ -21,8 +21,8 @@ SCHEMA = 1
 """Version of the record. 1: a first line with the schema and whether lines were lost, then one line a run."""
 MOST_RUNS = 4096
 """The oldest are dropped beyond it: a run every night for eleven years."""
-MOST_BYTES = 1 << 20
-"""A line has less than 200 bytes, so this is more than MOST_RUNS of them."""
+MOST_BYTES = 1 << 21
+"""A line has less than 300 bytes, so this is more than MOST_RUNS of them."""
 LOCK_WAIT_S = 10.0
 """Others hold the lock for one small write; a lock held this long is that of a process that hangs."""
 LOST = "it lost lines, the oldest or damaged ones"
@@ -36,6 +36,8 @@ class Try:
 
     subject: str
     """Digest of the SLO, the inputs and the artifacts: runs of the same subject are tries of the same thing."""
+    artifacts: str
+    """Digest of the artifacts alone, which no edit of the SLO changes."""
     run: str
     """Digest of its manifest, which no copy or new name of the run changes."""
     exit_code: int
@@ -51,6 +53,14 @@ class Record:
     """Why there may have been more tries; None: the record is whole."""
     absent: bool = False
     """There is no record yet: no run has ended here, or it was removed."""
+
+    def failed_otherwise(self, subject: str, artifacts: str) -> frozenset[str]:
+        """Return the runs of the same *artifacts* that did not pass, by another SLO or with other inputs."""
+        return frozenset(
+            run
+            for run, each in self.tries.items()
+            if each.artifacts == artifacts and each.subject != subject and each.exit_code
+        )
 
     def exit_codes(self, subject: str) -> dict[str, int]:
         """Return the exit code of each run of *subject*."""
@@ -152,11 +162,11 @@ def _parse(line: bytes) -> Try | None:
         fields = json_object(line)
     except ParseError:
         return None
-    subject, run, exit_code = (fields.get(name) for name in ("subject", "run", "exit_code"))
-    digests = all(isinstance(digest, str) and _DIGEST.fullmatch(digest) for digest in (subject, run))
+    subject, artifacts, run, exit_code = (fields.get(name) for name in ("subject", "artifacts", "run", "exit_code"))
+    digests = all(isinstance(digest, str) and _DIGEST.fullmatch(digest) for digest in (subject, artifacts, run))
     if not digests or not isinstance(exit_code, int) or isinstance(exit_code, bool):
         return None
-    return Try(str(subject), str(run), exit_code)
+    return Try(str(subject), str(artifacts), str(run), exit_code)
 
 
 def _write(path: Path, before: Record, new: Try) -> None:

@@ -21,7 +21,8 @@ def answers_until_seen(policy: Policy, route: Route, guard: Guard) -> int | None
     rounds = max(1.0, policy.lifetime / policy.watch.interval)
     needed = falls.needed(rounds * policy.watch.canaries, fall_error(policy, route.workload))
     gain = falls.step(half, 1.0, guard.threshold, acceptance_spread(certified))
-    return math.ceil(needed / gain) if gain > 0 else None
+    answers = needed / gain if gain > 0 else math.inf
+    return math.ceil(answers) if math.isfinite(answers) else None
 
 
 def server_seconds(policy: Policy, *, both_arms: bool) -> dict[str, float]:
@@ -39,5 +40,7 @@ def server_seconds(policy: Policy, *, both_arms: bool) -> dict[str, float]:
             answers = answers_until_seen(policy, route, guard)
             if answers is not None:
                 plain = ratio.center if both_arms and ratio is not None else 0.0
-                found[route.workload] = answers * tokens * (1 + plain) / speed.center
+                seconds = answers * tokens * (1 + plain) / speed.center if speed.center > 0 else math.inf
+                if math.isfinite(seconds):
+                    found[route.workload] = seconds
     return found

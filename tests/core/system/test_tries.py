@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -26,12 +27,12 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def attempt(number: int, exit_code: int = 3) -> Try:
-    return Try(SUBJECT, f"{number:064x}", exit_code)
+    return Try(SUBJECT, "b" * 64, f"{number:064x}", exit_code)
 
 
 def test_a_record_holds_digests_and_exit_codes_for_its_owner_alone(record: Path) -> None:
     """
-    The file and its folder are readable by their owner alone; a line has two digests and an exit code, nothing else.
+    The file and its folder are readable by their owner alone; a line has three digests and an exit code, nothing else.
     """
     assert (None, None) == (tries.add(attempt(1)), tries.add(attempt(2, 0)))
 
@@ -39,7 +40,7 @@ def test_a_record_holds_digests_and_exit_codes_for_its_owner_alone(record: Path)
     header, *lines = [json.loads(line) for line in record.read_text().splitlines()]
     assert [0o700, 0o600, 0o600] == modes
     assert {"schema": 1, "lost": False} == header
-    assert [("subject", "run", "exit_code")] * 2 == [tuple(line) for line in lines]
+    assert [("subject", "artifacts", "run", "exit_code")] * 2 == [tuple(line) for line in lines]
     assert {f"{1:064x}": 3, f"{2:064x}": 0} == tries.read().exit_codes(SUBJECT)
     assert {} == tries.read().exit_codes("b" * 64)
 
@@ -71,7 +72,7 @@ def test_several_processes_lose_no_line(record: Path) -> None:
     """
     program = (
         "import sys; from gatekeeper.core.system.tries import Try, add\n"
-        "for number in range(12): assert add(Try('a' * 64, f'{int(sys.argv[1]) + number:064x}', 3)) is None"
+        "for number in range(12): assert add(Try('a' * 64, 'b' * 64, f'{int(sys.argv[1]) + number:064x}', 3)) is None"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     running = [
@@ -128,7 +129,7 @@ def test_a_record_has_a_largest_size(record: Path) -> None:
     """
     record.parent.mkdir(parents=True)
     lines: list[dict[str, object]] = [{"schema": 1, "lost": False}]
-    lines += [{"subject": SUBJECT, "run": f"{number:064x}", "exit_code": 3} for number in range(tries.MOST_RUNS)]
+    lines += [asdict(attempt(number)) for number in range(tries.MOST_RUNS)]
     record.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert tries.read().gap is None
 

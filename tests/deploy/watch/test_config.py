@@ -113,3 +113,15 @@ def test_a_chance_of_false_alarms_that_no_answer_can_reach_is_refused(
     assert isinstance(error, InputError)
     assert "false_alarms" in error.message
     assert "1e-06" in error.message
+
+
+@pytest.mark.parametrize(("key", "value"), [("interval", 1e-300), ("interval", 1e-9)])
+def test_an_interval_without_length_is_refused(tmp_path: Path, key: str, value: float) -> None:
+    """
+    An interval in which nothing can be measured is an error of the policy's file, no overflow.
+    """
+    deployed = Deployed.scripted(tmp_path)
+    deployed.policy(watch={key: value})
+
+    with pytest.raises(InputError, match=r"interval.* is out of range"):
+        deployed.watch(1)
