@@ -70,7 +70,10 @@ def test_a_reason_of_the_slo_prints_no_command_in_any_format(tmp_path: Path, at_
         project.run("explain", "run"),
     ]
 
-    printed += [place.run("certify", "slo.toml", "--output", "again", "--json"), place.run("judge", "run", "--json")]
+    printed += [
+        project.run("certify", "slo.toml", "--output", "again", "--json"),
+        project.run("judge", "run", "--json"),
+    ]
 
     assert [] == [done for done in printed if not is_printed_safely(done.out + "\n" + done.err)]
 
@@ -79,12 +82,14 @@ def test_names_of_the_slo_print_no_command(tmp_path: Path) -> None:
     """
     The name of a draft, of a folder of runs and of a key, as a stranger's branch may write them, are printed safely.
     """
-    place: Place = place_in.__wrapped__(tmp_path)  # type: ignore[attr-defined]
+    project = project_folder(tmp_path)
     subject = {"backend": "scripted", "target": f"t{HOSTILE}", "drafts": [f"d{HOSTILE}"], "script": "truth.json"}
-    scripted_in.__wrapped__(place)(subject=subject)  # type: ignore[attr-defined]
+    scripted_in.__wrapped__(project)(subject=subject)  # type: ignore[attr-defined]
 
-    printed = [place.run("certify", "slo.toml", "--output", "x ##[add-path]y", "-v", code=0)]
-    scripted_in.__wrapped__(place)(**{HOSTILE: HOSTILE})  # type: ignore[attr-defined]
-    printed += [place.run(*words, "slo.toml", code=2) for words in (("plan",), ("certify",), ("admit", "--runs", "."))]
+    printed = [project.run("certify", "slo.toml", "--output", "x ##[add-path]y", "-v", code=0)]
+    scripted_in.__wrapped__(project)(**{HOSTILE: HOSTILE})  # type: ignore[attr-defined]
+    printed += [
+        project.run(*words, "slo.toml", code=2) for words in (("plan",), ("certify",), ("admit", "--runs", "."))
+    ]
 
     assert [] == [done for done in printed if not is_printed_safely(done.out + "\n" + done.err)]
