@@ -53,8 +53,8 @@ class Estimate:
 
     @classmethod
     def of(cls, document: Mapping[str, Any], name: str = "center") -> "Estimate":
-        """Return the estimate that `figures` wrote into a document."""
-        return cls(document[name], document["lo"], document["hi"], document["n"])
+        """Return the estimate that `figures` wrote into a document; a history's speeds have no number of samples."""
+        return cls(document[name], document["lo"], document["hi"], document.get("n", 0))
 
     def rounded(self) -> "Estimate":
         """Return the estimate at the precision it is compared and written with."""
