@@ -11,6 +11,7 @@ from gatekeeper.analysis.verdict.run_differences import compare_inputs
 from gatekeeper.core.columns.host_columns import HostColumns
 from gatekeeper.core.errors import GatekeeperError, NoProofError
 from gatekeeper.core.manifest import Manifest, differences
+from gatekeeper.core.metrics import DECODE_RATIO
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import record_files, run_directory
 from gatekeeper.core.system.run_directory import RunDirectory
@@ -21,7 +22,7 @@ from gatekeeper.run import verify
 
 LONGEST = 16
 """Characters of a version, which may be a checksum."""
-TREND = ("throughput_ratio", "acceptance_rate")
+TREND = (DECODE_RATIO, "acceptance_rate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +104,14 @@ def _checks(workload: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def _gain(step: Mapping[str, Any]) -> float:
     """Return the speed-up of a setting that was given up, as the report does; 0 where it was not measured."""
     own = (one for one in step["checks"] if "against" not in one)
-    seen = [one for one in own if one["metric"] == "throughput_ratio"] or [step["measured"].get("throughput_ratio")]
+    seen = [one for one in own if one["metric"] == DECODE_RATIO] or [step["measured"].get(DECODE_RATIO)]
     return float((seen[0] or {}).get("center") or 0.0)
 
 
 def _speed(workload: Mapping[str, Any]) -> dict[str, Any]:
     """Return the speed against plain decoding of the fastest setting that was soaked with a draft, and its bound."""
     for one in _checks(workload):
-        if one["metric"] == "throughput_ratio" and one["bound"] == "at_least" and "against" not in one:
+        if one["metric"] == DECODE_RATIO and one["bound"] == "at_least" and "against" not in one:
             known = None not in {one["center"], one["lo"], one["hi"]}
             return {
                 "speed": {end: one[end] for end in ("center", "lo", "hi")} if known else None,
@@ -120,7 +121,7 @@ def _speed(workload: Mapping[str, Any]) -> dict[str, Any]:
         workload["measured"],
         *(step["measured"] for step in sorted(workload.get("steps", ()), key=_gain, reverse=True)),
     ]
-    return {"speed": next((seen for one in measured if (seen := one.get("throughput_ratio"))), None), "bound": None}
+    return {"speed": next((seen for one in measured if (seen := one.get(DECODE_RATIO))), None), "bound": None}
 
 
 def _failed(verdict: Mapping[str, Any]) -> Iterator[dict[str, str]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from gatekeeper.analysis.stats import anytime
 from gatekeeper.analysis.stats.anytime import Moments
 from gatekeeper.core.clock import Instant
+from gatekeeper.core.metrics import DECODE_RATIO
 from gatekeeper.core.policy import Guard, Policy
 from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome
@@ -160,7 +161,7 @@ def _loss(workload: str, span: Span, least: float, error: float, now: Instant) -
     speed = span.ratio("speed", error)
     if isinstance(speed, Estimate) and speed.hi < least:
         because = f"{about}: decode speed {speed.lo:.2f}x to {speed.hi:.2f}x of plain decoding's by {counts}"
-        return _crossed(workload, "throughput_ratio", "at_least", least, because, speed, now)
+        return _crossed(workload, DECODE_RATIO, "at_least", least, because, speed, now)
     (lo, hi), (_, most) = span.failures(error)
     if lo > most:
         because = f"{about}: {lo:.1%} to {hi:.1%} of the speculative answers fail, at most {most:.1%} of the plain ones"

@@ -8,7 +8,7 @@ from gatekeeper.analysis.metrics.first_tokens import FALSE_ALARM
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS
 from gatekeeper.analysis.plan.settings import defaults, speculates
 from gatekeeper.core.manifest import RULES
-from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.metrics import BY_NAME, SYSTEM_RATIO
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Objective, Slo
@@ -89,9 +89,7 @@ def _no_loss(slo: Slo, terms: Terms) -> tuple[Implicit, ...]:
     """Return the objective that speculation does not slow decoding down, by the first ratio the backend can show."""
     why = "implicit: a draft may not make decoding slower"
     metrics = [
-        metric
-        for metric in (PAIR_SPEEDS if slo.soak.concurrency == 1 else ("system_throughput_ratio",))
-        if terms.show(metric)
+        metric for metric in (PAIR_SPEEDS if slo.soak.concurrency == 1 else (SYSTEM_RATIO,)) if terms.show(metric)
     ]
     return tuple(Implicit(metric=metric, at_least=NO_LOSS, why=why) for metric in metrics[:1])
 

@@ -10,6 +10,7 @@ from gatekeeper.analysis.plan.objectives import Terms, all_objectives
 from gatekeeper.analysis.plan.settings import defaults
 from gatekeeper.analysis.plan.too_few_canaries import too_few_canaries
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.metrics import DECODE_RATIO, SYSTEM_RATIO
 from gatekeeper.core.metrics.metric import Metric, Per, Sight
 from gatekeeper.core.slo import (
     ADAPTIVE,
@@ -264,7 +265,7 @@ def _wrong_conditions(slo: Slo, metric: Metric, about: str) -> list[Complaint]:
         ),
     )
     complaints = [Complaint("never", about, message, hint) for wrong, message, hint in impossible if wrong][:1]
-    if not complaints and name == "throughput_ratio" and slo.soak.concurrency > 1:
+    if not complaints and name == DECODE_RATIO and slo.soak.concurrency > 1:
         message = f"at concurrency {slo.soak.concurrency} the speed of single answers does not include queueing"
-        return [Complaint("weak", about, message, "add an objective on system_throughput_ratio")]
+        return [Complaint("weak", about, message, f"add an objective on {SYSTEM_RATIO}")]
     return complaints

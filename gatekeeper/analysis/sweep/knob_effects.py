@@ -15,14 +15,13 @@ from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.sweep.adaptive_length import adapts
 from gatekeeper.analysis.sweep.setting_result import SettingResult
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
+from gatekeeper.core.metrics import SYSTEM_RATIO
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import CHOSEN, CONDITIONS
 from gatekeeper.core.verdict import Estimate, Missing, figures, rounded
 
 RELEVANT = 0.05
 """A smaller effect changes no decision; only an interval inside it means "no measurable effect"."""
-MEASURE = "system_throughput_ratio"
-"""What concurrency is judged by: with several streams only the speed of the whole system counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ class ConcurrencyEffect:
     def document(self) -> dict[str, object]:
         """Return it as verdict.json writes it."""
         return {
-            "measure": MEASURE,
+            "measure": SYSTEM_RATIO,
             "by_concurrency": [
                 {"concurrency": streams, **figures("ratio", ratio)} for streams, ratio in self.by_streams
             ],
@@ -161,7 +160,7 @@ def concurrency_effect(sweep: SweepAnswers, chosen: Setting) -> ConcurrencyEffec
         knobs = dict(trial.setting)
         if all(knobs.get(knob) == value for knob, value in rest.items()):
             pairs = replace(sweep.paired(trial), greedy=False, lost_limit=MAX_LOST_SHARE)
-            ratios[concurrency_of(sweep.slo, trial.setting)] = estimate(MEASURE, pairs)
+            ratios[concurrency_of(sweep.slo, trial.setting)] = estimate(SYSTEM_RATIO, pairs)
     return ConcurrencyEffect(tuple(sorted(ratios.items())))
 
 

@@ -1,17 +1,18 @@
 """What the sweep measured of one candidate setting: its ratio to plain decoding, and what that is worth."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from statistics import fmean, median
 from typing import Any
 
 from gatekeeper.analysis.metrics.comparability import length_mismatches, unstable_plain_arm, voided_metrics
 from gatekeeper.analysis.metrics.estimate import estimate, mean_ratio
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, burst_gap, by_canary, successful, too_many_lost
+from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS, answer_reader
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
-from gatekeeper.analysis.metrics.timing import acceptance_rate, answer_rate, decode_rate
+from gatekeeper.analysis.metrics.timing import acceptance_rate
 from gatekeeper.analysis.plan.settings import concurrency_of
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Trial
 from gatekeeper.analysis.sweep.cost_explanation import CostExplanation, explanations
@@ -20,7 +21,7 @@ from gatekeeper.analysis.sweep.early_stop import early_stops
 from gatekeeper.analysis.sweep.stopped_settings import ABANDONED, PROVEN, Stop
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
 from gatekeeper.core.manifest import RULES
-from gatekeeper.core.records import Answer
+from gatekeeper.core.metrics import ANSWER_RATIO, DECODE_RATIO, SYSTEM_RATIO
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, Finding, Missing, figures, rounded
 
@@ -123,7 +124,7 @@ def interval_document(ratio: Estimate | Missing) -> dict[str, Any]:
 
 def measure_of(slo: Slo, trial: Trial) -> str:
     """Return the ratio that decides: above one stream only the system's throughput counts."""
-    return "throughput_ratio" if concurrency_of(slo, trial.setting) == 1 else "system_throughput_ratio"
+    return DECODE_RATIO if concurrency_of(slo, trial.setting) == 1 else SYSTEM_RATIO
 
 
 def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
@@ -159,24 +160,23 @@ def _setting_result(
     sweep: SweepAnswers, trial: Trial, pairs: PairedAnswers, findings: tuple[Finding, ...]
 ) -> SettingResult:
     measure = measure_of(sweep.slo, trial)
-    read: Callable[[Answer], float | None] = partial(decode_rate, together_s=pairs.burst_gap)
-    ratios, lost = sweep.ratios(trial, read if measure == "throughput_ratio" else answer_rate)
-    if measure == "system_throughput_ratio":
+    # Answers that arrive whole, such as tool calls, have no decode speed.
+    for pair_speed in PAIR_SPEEDS if measure == DECODE_RATIO else (ANSWER_RATIO,):
+        ratios, lost = sweep.ratios(trial, answer_reader(pair_speed).on(pairs))
+        if (reason := too_many_lost(lost, pairs)) is None:
+            break
+    if measure == SYSTEM_RATIO:
         ratio = estimate(measure, pairs)
-    elif (why := too_many_lost(lost, pairs)) is None:
-        ratio = mean_ratio(ratios, (), pairs)
-    else:  # answers that arrive whole, such as tool calls
-        measure = "answer_throughput_ratio"
-        ratios, lost = sweep.ratios(trial, answer_rate)
-        why = too_many_lost(lost, pairs)
-        ratio = mean_ratio(ratios, (), pairs) if why is None else Missing(why, len(pairs.pairs))
+    else:
+        measure = pair_speed
+        ratio = mean_ratio(ratios, (), pairs) if reason is None else Missing(reason, len(pairs.pairs))
     logs = {canary: fmean(map(math.log, values)) for canary, values in by_canary(ratios).items()}
     answers, claimed = counted_or_claimed(pairs.answers)
     accepted = [
         value for generation in successful(answers) if (value := acceptance_rate(generation.answer)) is not None
     ]
-    if (why := voided_metrics(findings).get(measure)) is not None:
-        ratio = Missing(why, len(pairs.pairs))
+    if (reason := voided_metrics(findings).get(measure)) is not None:
+        ratio = Missing(reason, len(pairs.pairs))
     rate = median(accepted) if accepted else None
     return SettingResult(
         trial,
@@ -211,7 +211,7 @@ def cost_models(sweep: SweepAnswers, results: Sequence[SettingResult]) -> dict[s
         ratios = {
             result.trial.name: result.ratio.center
             for result in group
-            if isinstance(result.ratio, Estimate) and result.measure == "throughput_ratio"
+            if isinstance(result.ratio, Estimate) and result.measure == DECODE_RATIO
         }
         explanation_by_trial |= explanations(settings, plain_seconds(plain), ratios)
     return explanation_by_trial

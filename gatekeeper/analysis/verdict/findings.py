@@ -11,7 +11,7 @@ from gatekeeper.analysis.metrics.exactness import WARM_PARTS
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.verdict.run_verdict import WorkloadVerdict
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.metrics import ALL
+from gatekeeper.core.metrics import ALL, DECODE_RATIO
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Generation, Role, Setting
 from gatekeeper.core.slo import DRAFT_LENGTHS, Slo
@@ -185,7 +185,7 @@ def _all_accepted_for_nothing(evidence: PairedAnswers, answers: Sequence[Generat
         drafted, accepted = sum(count[1] for count in counts), sum(count[2] for count in counts)
         if drafted < ALL_ACCEPTED_LEAST or accepted != drafted or not evidence.pairs:
             continue
-        ratio = estimate("throughput_ratio", evidence)
+        ratio = estimate(DECODE_RATIO, evidence)
         if isinstance(ratio, Estimate) and ratio.lo <= 1:
             return f"all {drafted} drafted tokens are accepted ({whose}), but it is {ratio.center:.2f}x plain decoding"
     return None

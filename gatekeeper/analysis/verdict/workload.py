@@ -24,7 +24,7 @@ from gatekeeper.analysis.verdict.findings import differing_answers, examine
 from gatekeeper.analysis.verdict.measured import PLAIN_SPEED, Measured
 from gatekeeper.analysis.verdict.replays import examine_repeats, history
 from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome, WorkloadVerdict
-from gatekeeper.core.metrics import BY_NAME, MEASURED, PASS_RATES
+from gatekeeper.core.metrics import ANSWER_RATIO, BY_NAME, DECODE_RATIO, MEASURED, PASS_RATES
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.slo import Objective
 from gatekeeper.core.verdict import (
@@ -162,8 +162,8 @@ def judge_baseline(case: Case, soak: SoakPlan, name: str, choice: Choice, becaus
 
 def measurable(objective: Objective, evidence: PairedAnswers) -> Objective:
     """Return the objective; the implicit one on decode speed is on whole answers where these have no decode speed."""
-    if isinstance(objective, Implicit) and objective.metric == "throughput_ratio" and has_no_decode_speed(evidence):
-        return objective.model_copy(update={"metric": "answer_throughput_ratio"})
+    if isinstance(objective, Implicit) and objective.metric == DECODE_RATIO and has_no_decode_speed(evidence):
+        return objective.model_copy(update={"metric": ANSWER_RATIO})
     return objective
 
 

@@ -15,7 +15,7 @@ from gatekeeper.analysis.metrics.server_claims import CLAIMS_NOTE, counted_or_cl
 from gatekeeper.analysis.stats import intervals, sequential
 from gatekeeper.analysis.stats.falls import WeightedValue
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.metrics import BY_NAME, DECODE_RATIO
 from gatekeeper.core.policy import MeasuredRoute, MeasuredValue
 from gatekeeper.core.records import Answer, Generation, HostSample
 from gatekeeper.core.slo import CONFIDENCE
@@ -161,7 +161,7 @@ def ratio_series(evidence: PairedAnswers, measured: MeasuredRoute, slack: float)
     """
     if not evidence.plain:
         return _against_certified(evidence, measured, slack)
-    read = answer_reader("throughput_ratio").on(evidence)
+    read = answer_reader(DECODE_RATIO).on(evidence)
     values: list[tuple[int, float]] = []
     lost = 0
     for pair in evidence.pairs:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_ratios
-from gatekeeper.analysis.metrics.readers import PAIR_RATIOS, Read, answer_reader
+from gatekeeper.analysis.metrics.readers import PAIR_RATIOS, PAIR_SPEEDS, Read, answer_reader
 from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.analysis.plan.sweep_plan import Trial
 from gatekeeper.analysis.verdict.case import Case
@@ -17,8 +17,7 @@ from gatekeeper.core.verdict import Estimate, rounded
 
 Thinned = TypeVar("Thinned")
 METRICS = (
-    "throughput_ratio",
-    "answer_throughput_ratio",
+    *PAIR_SPEEDS,
     "decode_throughput",
     "ttft",
     "stall_p95",

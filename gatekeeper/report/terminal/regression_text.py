@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.metrics import BY_NAME, DECODE_RATIO
 from gatekeeper.core.units import percent, show, show_seconds
 
-_RATIO = BY_NAME["throughput_ratio"]
+_RATIO = BY_NAME[DECODE_RATIO]
 
 
 def versus(document: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
-from gatekeeper.core.metrics import WATCHED
+from gatekeeper.core.metrics import DECODE_RATIO, PASS_RATE, WATCHED
 from gatekeeper.core.policy import Watch
 from gatekeeper.core.slo import Objective, Slo
 from gatekeeper.core.units import percent, show
@@ -160,8 +160,8 @@ def _shown(slo: Slo, workload: WorkloadVerdict, from_objectives: Sequence[Certif
     measured = workload.measured.figures
     for metric, bound, why in (
         (
-            "throughput_ratio",
-            _ratio_floor(measured.get("throughput_ratio")),
+            DECODE_RATIO,
+            _ratio_floor(measured.get(DECODE_RATIO)),
             f"{percent(RATIO_MARGIN)} below the soak's lower bound, and never below plain decoding",
         ),
         (
@@ -170,8 +170,8 @@ def _shown(slo: Slo, workload: WorkloadVerdict, from_objectives: Sequence[Certif
             f"{percent(ACCEPTANCE_MARGIN)} below the soak's lower bound",
         ),
         (
-            "canary_pass_rate",
-            _pass_floor(measured.get("canary_pass_rate")),
+            PASS_RATE.name,
+            _pass_floor(measured.get(PASS_RATE.name)),
             f"{percent(PASS_MARGIN)} fewer than in the soak",
         ),
     ):

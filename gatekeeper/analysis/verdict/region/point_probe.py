@@ -16,7 +16,7 @@ from gatekeeper.analysis.verdict.host_checks import host_checks
 from gatekeeper.analysis.verdict.region.certified_region import PointProbe
 from gatekeeper.analysis.verdict.workload import measurable, objective_estimate, unseen
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.metrics import ALL
+from gatekeeper.core.metrics import ALL, SYSTEM_RATIO
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Objective
@@ -27,7 +27,6 @@ OF_TIME = frozenset(metric.name for metric in ALL if metric.soak_alone)
 """What only a soak shows; at a point, which takes a minute, it is not checked."""
 OWN_PASS = {"first_tokens_p_value": "temperature", "warm_cache_agreement": "context"}
 """Metrics that a pass after the soak measures, and the axis on which its result says nothing of another value."""
-SYSTEM_RATIO = "system_throughput_ratio"
 _NO_QUEUE = (
     Implicit(
         metric=SYSTEM_RATIO,
