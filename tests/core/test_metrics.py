@@ -41,6 +41,7 @@ def test_the_contracts_metrics_are_all_there() -> None:
     promised = """
         throughput_ratio answer_throughput_ratio system_throughput_ratio decode_throughput prefill_throughput ttft
         acceptance_rate acceptance_length ttft_delta itl_p50 itl_p95 itl_p99 round_gap_p95 stall_p95 tpot_p95
+        answer_latency_p95
         acceptance_window_min task_pass_delta json_pass_delta tool_call_pass_delta token_agreement warm_cache_agreement
         error_rate memory_headroom memory_pressure_critical throttle_time swapin_bytes swapout_bytes swap_growth
         footprint_peak footprint_growth fan_variation power_mean energy_per_token

@@ -81,6 +81,7 @@ READERS: Mapping[str, Reader] = {
     "round_gap": OfGaps(per_token=False),
     "stall": OfAnswer(timing.longest_gap, by_bursts=True),
     "tpot": OfAnswer(timing.seconds_per_token),
+    "answer_latency": OfAnswer(lambda answer: (answer.ended_ns - answer.sent_ns) / 1e9),
     **{name: OfEvidence(partial(shares.pass_delta, kind=rate.kind)) for name, rate in PASS_RATES.items()},
     "token_agreement": OfEvidence(shares.agreement),
     **{name: OfEvidence(partial(shares.warm_cache_agreement, metric=name)) for name in WARM_PARTS},

@@ -225,6 +225,15 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
         "over answers of the mean time per output token after the first",
         formula="over answers of (last - first arrival) / (tokens - 1)",
     ),
+    _latency(
+        "answer_latency",
+        0.95,
+        Sight.COLD,
+        "over answers of the time from the request to the end of its answer",
+        formula="over answers of end - sent",
+        remedy="try shorter answers or prompts, a smaller target or a lighter draft; or allow more",
+        aliases=("e2el", "e2e_latency", "end_to_end_latency", "http_req_duration", "request_latency"),
+    ),
     _pass_delta(
         "task_pass_delta",
         PassRate(None, "canary_pass_rate"),
