@@ -23,6 +23,7 @@ from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import setting
 from tests.backends.conftest import DRAFTING, MODELS, PLAIN, SharedBackend, make_request
+from tests.builders.waiting import until
 
 pytestmark = pytest.mark.mlx
 WORKLOADS = ("json", "code", "list", "prose", "random", "tools")
@@ -69,12 +70,10 @@ def test_the_tap_sums_the_whole_traffic(shared: SharedBackend) -> None:
 
     def gained(drafted: int) -> Counters:
         """Wait until so many draft tokens are counted: a request is, once its last byte was sent."""
-        deadline = time.monotonic() + 60
-        while True:
-            now = system.counters()
-            assert now is not None
-            if (now.since(before).drafted or 0) >= drafted or time.monotonic() > deadline:
-                return now.since(before)
+        until(lambda: ((system.counters() or before).since(before).drafted or 0) >= drafted)
+        now = system.counters()
+        assert now is not None
+        return now.since(before)
 
     rounds = system.answer(make_request("json", DRAFTING)).rounds
     assert rounds is not None

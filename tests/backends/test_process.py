@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from gatekeeper.backends.http import control
 from gatekeeper.backends.process import ServerProcess, find_program, free_port, installed_beside, launch
 from gatekeeper.core.errors import InputError
 from tests.backends.conftest import ROOT
+from tests.builders.waiting import until
 
 STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
@@ -31,17 +31,6 @@ def started(tmp_path: Path, port: int) -> ServerProcess:
         start_timeout=20,
         install="",
     )
-
-
-def until(condition: object, patience: float = 20) -> bool:
-    """Poll *condition* until it holds."""
-    assert callable(condition)
-    deadline = time.monotonic() + patience
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def gone(pid: int) -> bool:
@@ -133,7 +122,7 @@ def test_a_stubborn_server_is_killed(tmp_path: Path) -> None:
     A server that ignores SIGTERM is killed after the grace.
     """
     process = ServerProcess([sys.executable, "-c", STUBBORN], log=tmp_path / "log", grace=0.2)
-    assert until(lambda: "deaf" in (tmp_path / "log").read_text())
+    until(lambda: "deaf" in (tmp_path / "log").read_text())
 
     process.close()
 
@@ -150,7 +139,7 @@ def test_a_killed_guard_leaves_nothing(tmp_path: Path) -> None:
     process._guard.wait()
     process.close()
 
-    assert until(lambda: gone(process.pid))
+    until(lambda: gone(process.pid))
 
 
 @pytest.mark.parametrize("server", ["-m http.server 0 --bind 127.0.0.1", "-c deaf"])
@@ -178,8 +167,8 @@ def test_no_server_outlives_us(tmp_path: Path, server: str) -> None:
     parent.wait()
     parent.stdout.close()
 
-    assert until(lambda: gone(pid))
-    assert until(lambda: gone(guard))
+    until(lambda: gone(pid))
+    until(lambda: gone(guard))
 
 
 def test_a_foreign_server_does_not_see_us(tmp_path: Path) -> None:

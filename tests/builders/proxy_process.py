@@ -18,9 +18,9 @@ from typing import Any
 import httpx2
 
 from bench import after_promotion
-from bench.after_promotion import until
 from gatekeeper.backends.process import free_port
 from tests.builders.project_folder import ROOT
+from tests.builders.waiting import until
 
 CHAT = "/v1/chat/completions"
 ASKED = {"messages": [{"role": "user", "content": "tell a story of a calm stoat and a orchard."}]}

@@ -10,14 +10,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
-WAIT_S = 20.0
+from tests.builders.waiting import until
 
 
 def program(name: str) -> str | None:
@@ -94,14 +93,14 @@ class Server:
                 stdout=log,
                 stderr=log,
             )
-        end = time.monotonic() + WAIT_S
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection((self.address, self.port), 1):
-                return
-            log_text = (self.root / "sshd.log").read_text()
-            assert self.process.poll() is None, log_text
-            assert time.monotonic() < end, log_text
-            time.sleep(0.02)
+        until(self._answers, (self.root / "sshd.log").read_text)
+
+    def _answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, (self.root / "sshd.log").read_text()
+        with contextlib.suppress(OSError), socket.create_connection((self.address, self.port), 1):
+            return True
+        return False
 
     def _configure(self) -> None:
         lock = str(self.root / "host.lock")  # the host of another test is another host

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -59,19 +58,6 @@ def scripted(project: ProjectFolder) -> Callable[..., ProjectFolder]:
         return project
 
     return write
-
-
-@pytest.fixture
-def until() -> Callable[[Callable[[], bool]], None]:
-    """Wait for a condition of the outside world; minutes without it are a failure, not a measurement."""
-
-    def wait(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 240
-        while not condition():
-            assert time.monotonic() < deadline, "the condition never held"
-            time.sleep(0.02)
-
-    return wait
 
 
 @pytest.fixture

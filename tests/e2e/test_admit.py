@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from gatekeeper.report.attestation import certificate
 from gatekeeper.run import verify
 from gatekeeper.run.stages.promote import issue_policy
 from tests.builders.project_folder import ProjectFolder, project_folder
+from tests.builders.waiting import until
 from tests.e2e.conftest import scripted as scripted_in
 
 Scripted = Callable[..., ProjectFolder]
@@ -727,8 +727,7 @@ def listening(folder: Path) -> Iterator[str]:
     argv = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "--directory", str(folder), str(port)]
     process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        while control.status(f"http://127.0.0.1:{port}/", {}) is None:
-            time.sleep(0.05)
+        until(lambda: control.status(f"http://127.0.0.1:{port}/", {}) is not None)
         yield f"http://127.0.0.1:{port}"
     finally:
         process.kill()

@@ -12,9 +12,9 @@ import pytest
 from gatekeeper.backends.scripted.backend import ScriptedBackend, ScriptedSystem
 from gatekeeper.core.records import Setting
 from tests.builders.project_folder import ProjectFolder
+from tests.builders.waiting import until
 
 Scripted = Callable[..., ProjectFolder]
-Until = Callable[[Callable[[], bool]], None]
 
 OPEN: dict[str, Any] = {
     "truth": {"noise": {"answer": 0.03}, "ratio": 1.3},
@@ -81,7 +81,7 @@ def test_the_process_goes_on_through_all_parts_and_the_passes_between_them(
     assert started.count("heavy") == 2
 
 
-def test_a_run_killed_in_a_further_part_continues_it(scripted: Scripted, until: Until) -> None:
+def test_a_run_killed_in_a_further_part_continues_it(scripted: Scripted) -> None:
     """
     Kill -9 in the second part: --resume keeps what was measured, and takes the parts that an undisturbed run takes.
     """
@@ -142,7 +142,7 @@ def test_a_finished_unproven_run_is_extended(scripted: Scripted) -> None:
     assert judged.out == (project.path / "run" / "verdict.json").read_text()
 
 
-def test_an_extension_that_was_killed_is_resumed(scripted: Scripted, until: Until) -> None:
+def test_an_extension_that_was_killed_is_resumed(scripted: Scripted) -> None:
     """
     Kill -9 in the added part: `--resume` finishes it as the extension would have.
     """

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.builders.project_folder import ProjectFolder, canary_lines
+from tests.builders.waiting import until
 
 Scripted = Callable[..., ProjectFolder]
-Until = Callable[[Callable[[], bool]], None]
 SWEEP: dict[str, Any] = {"repeats": 2, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}}
 
 
@@ -72,7 +72,7 @@ def test_stop_never_sends_every_request(scripted: Scripted) -> None:
 
 
 @pytest.mark.parametrize("shares", [True, False])
-def test_a_kill_in_the_sweep_changes_no_decision(scripted: Scripted, until: Until, shares: bool) -> None:
+def test_a_kill_in_the_sweep_changes_no_decision(scripted: Scripted, shares: bool) -> None:
     """
     Killed after the first look and resumed, what was stopped stays stopped, and the verdict re-derives to the byte.
     """

@@ -16,9 +16,9 @@ import pytest
 
 from gatekeeper.core.system.run_directory import RunDirectory
 from tests.builders.project_folder import Done, ProjectFolder
+from tests.builders.waiting import until
 
 Scripted = Callable[..., ProjectFolder]
-Until = Callable[[Callable[[], bool]], None]
 Ended = Callable[[subprocess.Popen[str]], Done]
 
 REAL_TIME = {"time": "real", "token": "2 ms", "verify": "2.2 ms", "draft_token": "0.2 ms", "prefill": "2 ms"}
@@ -31,7 +31,7 @@ def lines(path: Path) -> list[str]:
 
 @pytest.mark.parametrize(("number", "options"), [(signal.SIGINT, ["--serve", "0"]), (signal.SIGTERM, [])])
 def test_an_interrupt_is_130_and_resumable(
-    scripted: Scripted, until: Until, ended: Ended, number: signal.Signals, options: list[str]
+    scripted: Scripted, ended: Ended, number: signal.Signals, options: list[str]
 ) -> None:
     """
     Ctrl-C or SIGTERM during the soak ends with 130; --resume keeps what was measured and reaches a verdict.
@@ -66,7 +66,7 @@ def test_an_interrupt_is_130_and_resumable(
     ],
 )
 def test_an_interrupted_stage_continues_as_its_hint_says(
-    scripted: Scripted, until: Until, ended: Ended, words: tuple[str, ...], file: str, outcome: str
+    scripted: Scripted, ended: Ended, words: tuple[str, ...], file: str, outcome: str
 ) -> None:
     """
     Ctrl-C in a single stage prints the command that continues it, and that command reaches a verdict; a soak alone
@@ -89,7 +89,7 @@ def test_an_interrupted_stage_continues_as_its_hint_says(
 
 
 @pytest.mark.parametrize("stage", ["baseline.jsonl", "soak-1.jsonl"])
-def test_a_killed_gate_loses_at_most_the_answer_in_flight(scripted: Scripted, until: Until, stage: str) -> None:
+def test_a_killed_gate_loses_at_most_the_answer_in_flight(scripted: Scripted, stage: str) -> None:
     """
     Kill -9 in the sweep or in the soak: every whole record stays, and the resumed run ends as any other.
     """
@@ -109,7 +109,7 @@ def test_a_killed_gate_loses_at_most_the_answer_in_flight(scripted: Scripted, un
     assert json.dumps(verdict) == json.dumps(project.run("judge", "run", "--json", code=0).document)
 
 
-def test_an_unfinished_run_is_unproven(scripted: Scripted, until: Until) -> None:
+def test_an_unfinished_run_is_unproven(scripted: Scripted) -> None:
     """
     Judging what a killed run left says unproven, with what is missing, and never more.
     """
@@ -124,7 +124,7 @@ def test_an_unfinished_run_is_unproven(scripted: Scripted, until: Until) -> None
     assert "soak-1.jsonl" in judged["incomplete"]
 
 
-def test_a_second_gate_is_locked_out(scripted: Scripted, until: Until, ended: Ended) -> None:
+def test_a_second_gate_is_locked_out(scripted: Scripted, ended: Ended) -> None:
     """
     Two processes never write one run directory.
     """
@@ -139,7 +139,7 @@ def test_a_second_gate_is_locked_out(scripted: Scripted, until: Until, ended: En
     assert "another gatekeeper" in second.err
 
 
-def test_a_changed_slo_is_not_resumed(scripted: Scripted, until: Until, ended: Ended) -> None:
+def test_a_changed_slo_is_not_resumed(scripted: Scripted, ended: Ended) -> None:
     """
     A verdict cannot rest on two states of the inputs: a changed SLO file asks for a new run.
     """
@@ -156,7 +156,7 @@ def test_a_changed_slo_is_not_resumed(scripted: Scripted, until: Until, ended: E
     assert "SLO file" in refused.err
 
 
-def test_a_run_is_not_resumed_on_another_host(scripted: Scripted, until: Until, ended: Ended) -> None:
+def test_a_run_is_not_resumed_on_another_host(scripted: Scripted, ended: Ended) -> None:
     """
     A verdict cannot rest on two machines: a host fact that is not as frozen ends the resumption with code 3.
     """
@@ -176,7 +176,7 @@ def test_a_run_is_not_resumed_on_another_host(scripted: Scripted, until: Until, 
     assert "uptime_s" not in refused.err
 
 
-def test_two_runs_never_measure_at_once(scripted: Scripted, until: Until, ended: Ended) -> None:
+def test_two_runs_never_measure_at_once(scripted: Scripted, ended: Ended) -> None:
     """
     While a run measures, another one, a sweep, a soak and a probe are refused with its owner.
     """

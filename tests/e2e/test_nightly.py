@@ -12,6 +12,7 @@ import pytest
 
 from tests.builders.night import GATEKEEPER, SCRIPT, Night
 from tests.builders.project_folder import Done, ProjectFolder
+from tests.builders.waiting import until
 from tests.e2e.test_interruptions import REAL_TIME
 
 EASY = {
@@ -162,9 +163,7 @@ def test_without_gatekeeper_there_is_no_night(night: Callable[..., Night]) -> No
     assert done.out == made.last()
 
 
-def test_a_stopped_night_can_be_resumed(
-    night: Callable[..., Night], until: Callable[[Callable[[], bool]], None]
-) -> None:
+def test_a_stopped_night_can_be_resumed(night: Callable[..., Night]) -> None:
     """
     SIGTERM to the script alone, twice: gatekeeper is ended by one and waited for, the line says interrupted with exit
     code 130, no old run is touched, and --resume continues the run.
@@ -198,9 +197,7 @@ while :; do sleep 0.05; done"""
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_every_signal_ends_gatekeeper_once(
-    night: Callable[..., Night], until: Callable[[Callable[[], bool]], None], number: signal.Signals
-) -> None:
+def test_every_signal_ends_gatekeeper_once(night: Callable[..., Night], number: signal.Signals) -> None:
     """
     Each signal reaches gatekeeper as one SIGTERM, and the script ends after it, with its code.
     """
@@ -218,7 +215,7 @@ def test_every_signal_ends_gatekeeper_once(
     assert ["ended", "gone"] == (made.project.path / "signals.txt").read_text().split()
 
 
-def test_two_nights_at_once(night: Callable[..., Night], until: Callable[[Callable[[], bool]], None]) -> None:
+def test_two_nights_at_once(night: Callable[..., Night]) -> None:
     """
     The second finds the host locked, names the owner and exits with 3; the first continues to its own verdict.
     """

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.builders.project_folder import ROOT, Done, ProjectFolder, canary_lines
+from tests.builders.waiting import until
 
 Scripted = Callable[..., ProjectFolder]
-Until = Callable[[Callable[[], bool]], None]
 Ended = Callable[[subprocess.Popen[str]], Done]
 
 
@@ -69,7 +69,7 @@ def test_no_effect_stays_unclear(scripted: Scripted) -> None:
     assert {24} == {one["n"] for one in document["workloads"].values()}
 
 
-def test_an_interrupted_probe_points_to_no_resume(scripted: Scripted, until: Until, ended: Ended) -> None:
+def test_an_interrupted_probe_points_to_no_resume(scripted: Scripted, ended: Ended) -> None:
     """
     Ctrl-C ends a probe with 130, and its hint offers nothing that a probe does not have.
     """

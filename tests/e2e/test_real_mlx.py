@@ -11,10 +11,10 @@ import pytest
 
 from tests.builders.project_folder import ROOT, Done, ProjectFolder, project_folder
 from tests.builders.real_pair import certified_as, outcomes, records, smoke
+from tests.builders.waiting import until
 
 pytestmark = pytest.mark.mlx
 
-Until = Callable[[Callable[[], bool]], None]
 Ended = Callable[[subprocess.Popen[str]], Done]
 
 
@@ -63,7 +63,7 @@ def test_the_manifest_names_what_answered(certified: tuple[ProjectFolder, Done])
     assert {"gatekeeper", "mlx", "mlx-lm", "numpy", "python"} <= manifest["versions"].keys()
 
 
-def test_a_killed_worker_is_a_fault_and_not_promoted(project: ProjectFolder, until: Until, ended: Ended) -> None:
+def test_a_killed_worker_is_a_fault_and_not_promoted(project: ProjectFolder, ended: Ended) -> None:
     """
     SIGKILL to the worker in the soak: the running answer is a fault, and the soak continues. A lost answer of the draft
     grades it back; one of the baseline costs a pair, so nothing is proven; one of plain decoding alone fails it.
@@ -88,9 +88,7 @@ def test_a_killed_worker_is_a_fault_and_not_promoted(project: ProjectFolder, unt
 
 @pytest.mark.nightly  # tests/e2e/test_interruptions.py kills scripted runs in every place
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_no_process_outlives_the_gate(
-    project: ProjectFolder, until: Until, ended: Ended, number: signal.Signals
-) -> None:
+def test_no_process_outlives_the_gate(project: ProjectFolder, ended: Ended, number: signal.Signals) -> None:
     """
     Interrupted or killed, gatekeeper leaves no worker behind; the run resumes and ends in a verdict.
     """

@@ -11,9 +11,9 @@ import pytest
 
 from gatekeeper.core.system.run_directory import RunDirectory
 from tests.builders.project_folder import ProjectFolder
+from tests.builders.waiting import until
 
 Scripted = Callable[..., ProjectFolder]
-Until = Callable[[Callable[[], bool]], None]
 
 TRUTH = {
     "ratio": 1.5,
@@ -100,7 +100,7 @@ def test_a_run_finds_the_region_of_its_script(certified: ProjectFolder, tmp_path
         assert "policy.toml does not match the verdict" in refused.out + refused.err
 
 
-def test_a_killed_exploration_goes_on_where_it_was(scripted: Scripted, until: Until) -> None:
+def test_a_killed_exploration_goes_on_where_it_was(scripted: Scripted) -> None:
     """
     Kill -9 within a point: --resume keeps its answers, ends with the same outcomes, and judges to the byte.
     """

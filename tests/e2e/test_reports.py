@@ -12,9 +12,9 @@ import pytest
 
 from gatekeeper.report import FORMATS
 from tests.builders.project_folder import ProjectFolder
+from tests.builders.waiting import until
 
 Scripted = Callable[..., ProjectFolder]
-Until = Callable[[Callable[[], bool]], None]
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_damaged_inputs_make_a_run_unproven(
     assert (code == 0) == ("turn drafting on for" in shown.out)
 
 
-def test_an_interrupted_run_renders_in_every_format(scripted: Scripted, until: Until) -> None:
+def test_an_interrupted_run_renders_in_every_format(scripted: Scripted) -> None:
     """
     A run that was interrupted in its soak has a page and every other report, and none of them is a pass.
     """

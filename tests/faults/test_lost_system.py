@@ -3,17 +3,17 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 
 import pytest
 
+from gatekeeper.backends.http import control
 from gatekeeper.backends.process import free_port
 from tests.builders.disk import at_line
 from tests.builders.project_folder import ROOT, ProjectFolder
 from tests.builders.small_run import RECORDS, lines, stored
+from tests.builders.waiting import until
 from tests.e2e.conftest import project
 from tests.e2e.test_worker_run import echoing
 
@@ -127,13 +127,8 @@ ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 def serve(port: int) -> subprocess.Popen[bytes]:
     """Start a plain server on *port*, and wait until it accepts connections."""
     process = subprocess.Popen([sys.executable, "-c", SERVER, str(port)])
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-        except ConnectionRefusedError:
-            time.sleep(0.02)
-        else:
-            return process
+    until(lambda: control.status(f"http://127.0.0.1:{port}/", {}) is not None)
+    return process
 
 
 @pytest.mark.whole

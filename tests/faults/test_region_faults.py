@@ -13,12 +13,13 @@ import pytest
 from tests.builders.disk import at_line
 from tests.builders.project_folder import ROOT, Done, ProjectFolder, canary_lines
 from tests.builders.small_run import lines
-from tests.e2e.conftest import ended, project, scripted, until
+from tests.builders.waiting import until
+from tests.e2e.conftest import ended, project, scripted
 from tests.e2e.test_interruptions import Ended
 from tests.e2e.test_worker_run import echoing
 from tools import write_gguf
 
-__all__ = ["ended", "project", "scripted", "until"]
+__all__ = ["ended", "project", "scripted"]
 
 RUN = ("certify", "slo.toml", "--out", "run")
 FAKE = ROOT / "tests" / "backends" / "fake_llama_server.py"
@@ -157,9 +158,7 @@ def explored(project: ProjectFolder) -> None:
     assert ["inside", "inside", "outside"] == [outcome for outcome, _ in points(project).values()]
 
 
-def test_an_interrupt_in_the_region_is_130_and_resumable(
-    scripted: Callable[..., ProjectFolder], until: Callable[[Callable[[], bool]], None], ended: Ended
-) -> None:
+def test_an_interrupt_in_the_region_is_130_and_resumable(scripted: Callable[..., ProjectFolder], ended: Ended) -> None:
     """
     Ctrl-C while a point is measured: code 130, nothing is promoted until --resume has explored the rest, and each
     answer is kept.

@@ -17,10 +17,10 @@ from gatekeeper.run.remote.environment import build_wheel
 from tests.builders.network_namespace import NetworkNamespace
 from tests.builders.project_folder import BRAKE, ProjectFolder
 from tests.builders.ssh_server import Server, python_with
-from tests.e2e.conftest import ended, project, scripted, until
+from tests.e2e.conftest import ended, project, scripted
 from tests.run.remote.conftest import SMALL, need_sshd
 
-__all__ = ["ended", "project", "scripted", "until"]
+__all__ = ["ended", "project", "scripted"]
 
 NAMES = "abcd"
 SOAK = "run/soak-1.jsonl"

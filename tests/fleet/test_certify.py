@@ -11,8 +11,9 @@ import psutil
 import pytest
 
 from tests.builders.slo import objective
+from tests.builders.waiting import until
 from tests.fleet.conftest import Fleet, overlap
-from tests.run.remote.conftest import Ended, Until
+from tests.run.remote.conftest import Ended
 
 Make = Callable[..., Fleet]
 NEVER: Mapping[str, Any] = {"objective": [{"metric": "ttft", "at_most": "1 ms", "when": "always", "why": "never"}]}
@@ -22,7 +23,7 @@ ABSENT: Mapping[str, Any] = {
 }
 
 
-def test_trouble_on_one_host_is_not_that_of_another(fleet: Make, until: Until, ended: Ended) -> None:
+def test_trouble_on_one_host_is_not_that_of_another(fleet: Make, ended: Ended) -> None:
     """
     One host works, one loses its line, one dies in the middle of its run, and one refuses the key: the first two end
     both their runs, each started once, one after the other; a failed objective is an answer, and is not tried again.
@@ -117,7 +118,7 @@ def test_a_host_whose_models_are_missing_is_named_at_once(fleet: Make) -> None:
 
 
 @pytest.mark.nightly  # a quarter of a minute, with whole runs on several hosts
-def test_whatever_is_killed_the_runs_continue(fleet: Make, until: Until, ended: Ended) -> None:
+def test_whatever_is_killed_the_runs_continue(fleet: Make, ended: Ended) -> None:
     """
     Kill -9 on the Dask worker: another takes its place and attaches. Kill -9 on the controller: the same command
     attaches. Ctrl-C leaves the runs alone and says so; `fleet cancel` then ends each on its host.

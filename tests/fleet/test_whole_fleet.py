@@ -10,16 +10,17 @@ import pytest
 import tomli_w
 
 from tests.builders.project_folder import ROOT
+from tests.builders.waiting import until
 from tests.fleet.conftest import Fleet, overlap
 from tests.fleet.test_dispatch import cluster_of
-from tests.run.remote.conftest import Ended, Until
+from tests.run.remote.conftest import Ended
 
 pytestmark = pytest.mark.nightly
 Make = Callable[..., Fleet]
 SLOS = ("one", "two", "three")
 
 
-def test_three_slos_are_certified_on_four_hosts(fleet: Make, until: Until, ended: Ended) -> None:
+def test_three_slos_are_certified_on_four_hosts(fleet: Make, ended: Ended) -> None:
     """
     Twelve verdicts, though the cable of one host is pulled for a while and the controller is killed in the middle: no
     two runs overlap on a host, all four hosts overlap, and nothing is measured twice.
@@ -49,7 +50,7 @@ def test_three_slos_are_certified_on_four_hosts(fleet: Make, until: Until, ended
     assert 18 == len(done.document["alike"])  # six pairs of hosts, three SLOs
 
 
-def test_a_cluster_of_ones_own_dispatches(fleet: Make, tmp_path: Path, until: Until, ended: Ended) -> None:
+def test_a_cluster_of_ones_own_dispatches(fleet: Make, tmp_path: Path, ended: Ended) -> None:
     """
     --scheduler with a real cluster: the controller is killed, its tasks go on following on the workers, and the same
     command gets their answers; no run is started twice.

@@ -2,7 +2,6 @@
 
 import shutil
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,11 +47,3 @@ def healthy_mac(stand_in: StandIn) -> StandIn:
     for name, script in mac_tools.healthy().items():
         stand_in(name, script)
     return stand_in
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds."""
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.05)

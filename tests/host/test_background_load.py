@@ -13,7 +13,7 @@ from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.slo import Profile
 from gatekeeper.core.toml_file import parse
 from gatekeeper.host.background_load import apply_load, worker_jobs
-from tests.host.conftest import until
+from tests.builders.waiting import until
 
 MEGABYTE = 10**6
 ROOT = Path(__file__).resolve().parents[2]

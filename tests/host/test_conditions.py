@@ -9,7 +9,8 @@ import pytest
 
 from gatekeeper import host
 from tests.builders import mac_tools
-from tests.host.conftest import StandIn, until
+from tests.builders.waiting import until
+from tests.host.conftest import StandIn
 
 
 @pytest.mark.usefixtures("healthy_mac")

@@ -19,7 +19,8 @@ from gatekeeper.host.poller import Poller
 from gatekeeper.host.sources import UNITS, DirectSource, Source, Stream, Tool, Values
 from tests.builders import mac_tools
 from tests.builders.mac_tools import prints
-from tests.host.conftest import PATIENCE, StandIn, until
+from tests.builders.waiting import until
+from tests.host.conftest import PATIENCE, StandIn
 
 
 def impatient(source: Source) -> Source:

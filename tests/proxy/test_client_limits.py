@@ -4,7 +4,6 @@
 import asyncio
 import json
 import socket
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from tests.builders.deployment import Answering, Deployed
 from tests.builders.descriptors import few_descriptors
 from tests.builders.live_server import CHAT, WORDS, LiveServer, listening, proxied
 from tests.builders.proxy_process import proxy
+from tests.builders.waiting import until, until_in_loop
 
 pytestmark = pytest.mark.timeout(240)
 HEAD = b"POST " + CHAT.encode() + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -91,18 +91,14 @@ def test_idle_connections_turn_no_speculation_off(tmp_path: Path, soft: int, har
         options = ("--url", server.url, "--plain-url", plain.url)
         files = (deployed.path / "policy.toml", deployed.path / "run", deployed.path / "slo.toml")
         with proxy(*files, *options, descriptors=(soft, hard)) as (process, url):
-            while not (tmp_path / "policy.live.toml").exists():
-                assert process.poll() is None, url
-                time.sleep(0.05)
+            until(lambda: (tmp_path / "policy.live.toml").exists() or process.poll() is not None)
+            assert process.poll() is None, url
             place = ("127.0.0.1", int(url.rpartition(":")[2]))
             held = [socket.create_connection(place, timeout=60) for _ in range(idle)]
             statuses = [status(url) for _ in range(12)]
             for one in held:
                 one.close()
-            deadline = time.monotonic() + 120
-            while status(url) != 200:
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+            until(lambda: status(url) == 200)
             metrics = httpx2.get(f"{url}/metrics").text
 
             assert process.poll() is None
@@ -263,9 +259,7 @@ def test_connections_beyond_the_limit_are_told_to_come_again(tmp_path: Path, mon
             reader, _ = await asyncio.open_connection(*place)
             answer = await asyncio.wait_for(reader.read(), 60)
             held[0][1].close()
-            async with asyncio.timeout(60):
-                while not await _is_served(*place):  # noqa: ASYNC110 (the world sets no event)
-                    await asyncio.sleep(0.01)
+            await until_in_loop(lambda: _is_served(*place))
 
             assert answer.startswith(b"HTTP/1.1 503 ")
             assert b"\r\nRetry-After: 5\r\n" in answer

@@ -27,6 +27,7 @@ from tests.builders.live_server import (
 )
 from tests.builders.servers import PROTOCOLS
 from tests.builders.tls import self_signed
+from tests.builders.waiting import until_in_loop
 
 pytestmark = pytest.mark.timeout(120)
 WHOLE = b"".join((*WORDS, END))
@@ -157,7 +158,7 @@ def test_a_client_that_hangs_up_ends_the_request_at_the_server(tmp_path: Path) -
             await got.content.readany()
             got.close()
             await asyncio.wait_for(server.left.wait(), 30)
-            await until(lambda: bool(proxy.records))
+            await until_in_loop(lambda: bool(proxy.records))
 
             assert ("client left", 0) == (proxy.records[0]["fault"], proxy.routes.in_flight)
 
@@ -269,7 +270,7 @@ def test_a_server_killed_in_mid_stream_is_no_whole_answer(tmp_path: Path) -> Non
             async with proxied(tmp_path, server, plain) as proxy:
                 with pytest.raises(ClientError):
                     await proxy.chat()
-                await until(lambda: bool(proxy.records))
+                await until_in_loop(lambda: bool(proxy.records))
 
                 assert "broke off" in proxy.records[0]["fault"]
                 assert [] == plain.requests
@@ -300,7 +301,7 @@ def test_a_stream_that_only_the_connection_ends_is_whole_with_its_last_event(tmp
             else:
                 with pytest.raises(ClientError):
                     await proxy.chat()
-            await until(lambda: bool(proxy.records))
+            await until_in_loop(lambda: bool(proxy.records))
 
             assert whole == (proxy.records[0]["fault"] is None)
 
@@ -524,7 +525,7 @@ def test_a_status_line_that_is_not_one_of_http_is_a_failed_answer(
                 if not has_plain:
                     published(proxy.routes, plain={"mode": "ar"})
                 status, _, headers = await proxy.chat()
-                await until(lambda: bool(proxy.records))
+                await until_in_loop(lambda: bool(proxy.records))
                 benefit = proxy.routes.evidence.benefit("easy")
 
             assert benefit is not None
@@ -699,10 +700,3 @@ async def raw(proxy: LiveProxy, request: bytes) -> bytes:
         return await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
     finally:
         writer.close()
-
-
-async def until(condition: Any) -> None:
-    """Wait for a condition of the outside world."""
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 (the world sets no event)
-            await asyncio.sleep(0.01)

@@ -12,10 +12,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from bench.after_promotion import until
 from gatekeeper.core.policy import digest
 from tests.builders.proxy_process import ProxiedPair, Relay, proxied, proxied_pair, served_pair
 from tests.builders.real_pair import LITTLE_SETTING, promoted_run
+from tests.builders.waiting import until
 
 pytestmark = [pytest.mark.mlx, pytest.mark.timeout(600)]
 GUARDS = [{"metric": "error_rate", "at_most": 0.5, "for": 600.0}]

@@ -12,6 +12,7 @@ import pytest
 
 from tests.builders.deployment import Answering, Deployed
 from tests.builders.proxy_process import proxy
+from tests.builders.waiting import until
 
 pytestmark = pytest.mark.timeout(240)
 GUARD = {"metric": "error_rate", "at_most": 0.5, "for": 60.0}
@@ -38,8 +39,8 @@ def test_one_command_watches_and_routes_and_ends_cleanly(tmp_path: Path) -> None
         deployed.policy(guards=[GUARD], watch=ONCE, proxy={"default": "easy", "holdout": 0.01})
         options = ("--url", server.url, "--plain-url", plain.url)
         with start(deployed, *options) as (process, url):
-            while not (tmp_path / "policy.live.toml").exists():
-                assert process.poll() is None
+            until(lambda: (tmp_path / "policy.live.toml").exists() or process.poll() is not None)
+            assert process.poll() is None
             routes = {chat(url)[1] for _ in range(3)}
             off = chat(url, **{"x-gatekeeper-workload": "other"})[1]
             own = (*options, "--overlay", str(tmp_path / "own.toml"), "--journal", str(tmp_path / "own.jsonl"))

@@ -6,17 +6,17 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import tomllib
-import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gatekeeper.backends.http import control
 from tests.builders.project_folder import ROOT, ProjectFolder
+from tests.builders.waiting import until
 from tests.e2e.conftest import project, scripted
 from tests.e2e.test_llama_server import FAKE, smoke
 from tests.e2e.test_worker_run import echoing
@@ -115,10 +115,7 @@ def serving(program: Path, target: Path, draft: Path) -> Iterator[str]:
     words = [program, *flags, "--host", "127.0.0.1", "--port", str(port)]
     process = subprocess.Popen([str(word) for word in words])
     try:
-        for _ in range(600):
-            with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
-                break
-            time.sleep(0.05)
+        until(lambda: control.status(f"http://127.0.0.1:{port}/health", {}) == 200)
         yield f"http://127.0.0.1:{port}"
     finally:
         process.kill()
@@ -180,10 +177,7 @@ def test_two_drafts_are_compared_and_an_interrupted_comparison_continues(drafts:
     words = ("versus", *sides, "--slo", "slo.toml", "--json", "--quiet", "--out", "run")
     process = drafts.start(*words, "--seconds", "600")
     answers = drafts.path / "run" / "b" / "answers.jsonl"
-    for _ in range(2400):
-        if answers.is_file() and answers.read_text().count("\n") > 10:
-            break
-        time.sleep(0.05)
+    until(lambda: answers.is_file() and answers.read_text().count("\n") > 10)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
     before = answers.read_text()

@@ -5,7 +5,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
@@ -18,6 +18,7 @@ from gatekeeper.core.records import Event
 from gatekeeper.core.system.small_server import MOST
 from gatekeeper.run.live_page import served
 from tests.builders.small_run import restored, small, stored, unfinished
+from tests.builders.waiting import until
 
 AT = "2026-01-01T00:00:00.000000Z"
 
@@ -43,13 +44,6 @@ def fetched(address: str, path: str = "/", **headers: str) -> tuple[int, str]:
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def test_the_page_of_a_run_under_way_is_served(address: str) -> None:

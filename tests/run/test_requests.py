@@ -5,7 +5,6 @@ import resource
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from gatekeeper.core.errors import UnresponsiveError
 from gatekeeper.run.requests import Client
 from tests.backends.conftest import DRAFTING, ROOT, SharedBackend, canary
 from tests.builders.slo import slo
+from tests.builders.waiting import until
 
 
 def broken_program(worker: Path) -> None:
@@ -52,8 +52,7 @@ def test_a_system_that_dies_and_cannot_be_started_ends_the_run(
         client.open(DRAFTING)
         answered = client.send(request).answer
         os.kill(client.pids()[0], signal.SIGKILL)
-        while client.subject is not None and client.subject.alive():
-            time.sleep(0.01)
+        until(lambda: client.subject is None or not client.subject.alive())
         try:
             cause(worker)
             with pytest.raises(error) as raised:

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from gatekeeper.deploy.watch import textfile
 from gatekeeper.deploy.watch.overlay import Overlay, OverlayRoute
 from tests.builders.github import put_on_path
 from tests.builders.project_folder import ROOT, ProjectFolder
+from tests.builders.waiting import until
 
 PROMETHEUS = ROOT / "integrations" / "prometheus"
 YAML = [
@@ -133,10 +133,7 @@ def argo_phase(address: str) -> str:
     """Return the phase of a measurement of the template's metric, once the address answers."""
     (metric,) = read(ROOT / "integrations" / "kubernetes" / "analysis-template.yml")["spec"]["metrics"]
     assert "{$.exit_code}" == metric["provider"]["web"]["jsonPath"]
-    deadline = time.monotonic() + 60
-    while (answer := control.status(address, {})) != 200:
-        assert time.monotonic() < deadline, answer
-        time.sleep(0.05)
+    until(lambda: control.status(address, {}) == 200)
     try:
         result = requests.get(address, timeout=10).json()["exit_code"]
     except ValueError:

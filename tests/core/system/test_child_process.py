@@ -3,12 +3,12 @@
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
 
 from gatekeeper.core.system.child_process import end, exit_reason
+from tests.builders.waiting import until
 
 CHILD = "import signal, subprocess, sys; print(subprocess.Popen(['sleep', '1000']).pid, flush=True); "
 """Starts a child of its own in its group, and says which."""
@@ -48,10 +48,7 @@ def test_a_process_ends_with_its_group(code: str, grace: float, status: int) -> 
     found = [end(process, grace=grace), end(process, grace=grace)]
 
     assert [status, status] == found
-    deadline = time.monotonic() + 20
-    while runs(child):
-        assert time.monotonic() < deadline, "killed, and still there"
-        time.sleep(0.01)
+    until(lambda: not runs(child), "what was killed is gone")
 
 
 def test_a_stopped_process_ends_politely() -> None:

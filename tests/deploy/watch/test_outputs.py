@@ -21,6 +21,7 @@ from gatekeeper.core.system.small_server import MOST
 from gatekeeper.deploy.watch import outputs, textfile
 from gatekeeper.deploy.watch.config import WatchConfig
 from gatekeeper.deploy.watch.overlay import OverlayRoute
+from tests.builders.waiting import until
 from tests.builders.watch import policy
 
 CHANGE = {"workload": "json", "speculation": False, "because": "it; rm -rf /tmp/x \"'$(id)", "evidence": {"n": 3}}
@@ -81,20 +82,14 @@ def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeyp
 
     def too_long(_: object, __: float) -> None:
         """Let the limit be over when the command hangs, however long it took to get there."""
-        deadline = time.monotonic() + 240
-        while not (note.exists() and note.read_text().endswith("\n")):
-            assert time.monotonic() < deadline, "it never began"
-            time.sleep(0.02)
+        until(lambda: note.exists() and note.read_text().endswith("\n"), "it begins")
 
     monkeypatch.setattr(outputs, "_wait", too_long)
     ran = outputs.run_hook(python(code), CHANGE, limit=1.0)
 
     assert (None, "stopped at its time limit of 1 s") == (ran.code, ran.fault)
     assert "waiting\n" == ran.output
-    deadline = time.monotonic() + 60
-    while any(_runs(int(pid)) for pid in note.read_text().split()):
-        assert time.monotonic() < deadline, "killed, and still there"
-        time.sleep(0.02)
+    until(lambda: not any(_runs(int(pid)) for pid in note.read_text().split()), "what was killed is gone")
 
 
 def _runs(pid: int) -> bool:
@@ -212,10 +207,7 @@ def test_silent_connections_to_the_metrics_are_limited(tmp_path: Path) -> None:
         started = threading.active_count() - before
         for one in silent:
             one.close()
-        deadline = time.monotonic() + 60
-        while not answers(address):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: answers(address))
 
     assert started <= MOST
 

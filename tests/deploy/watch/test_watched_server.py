@@ -5,9 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 from tests.builders.deployment import GUARDS, Answering, Deployed, WatchOutput
 from tests.builders.descriptors import few_descriptors
 from tests.builders.project_folder import ROOT
+from tests.builders.waiting import until
 
 AT_ONCE = {"interval": 0.1, "duty": 0.5, "canaries": 12, "window": 3600.0, "missing_for": 3600.0}
 """Rounds follow each other at once; a machine that stalls for minutes loses answers and no evidence."""
@@ -26,14 +26,6 @@ ERRORS = {"metric": "error_rate", "at_most": 0.2, "for": 0.0}
 def server() -> Iterator[Answering]:
     with Answering() as answering:
         yield answering
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition of the outside world; minutes without it are a failure, not a measurement."""
-    deadline = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        time.sleep(0.02)
 
 
 def deployed(

@@ -23,6 +23,7 @@ from gatekeeper.report.terminal.live import plain_lines, view
 from gatekeeper.report.terminal.redrawn_lines import CLEAR_BELOW, CLEAR_SCREEN, CLEARED, HIDE, SHOW, WRAP, LiveView
 from tests.builders.page_data import like_golden
 from tests.builders.project_folder import ROOT, canary_lines
+from tests.builders.waiting import until
 from tests.report.data.test_progress import DRAFTING, begin, event, generation, swept
 
 VIEW = ("=" * 79, "speed")
@@ -353,10 +354,7 @@ def test_quiet_shows_nothing_in_a_terminal(slow: Path) -> None:
     argv = [sys.executable, "-m", "gatekeeper", "certify", "slo.toml", "--out", "run", "--quiet"]
 
     with in_a_terminal(argv, environment, slow) as (ours, process):
-        deadline = time.monotonic() + LIMIT_S
-        while not (slow / "run" / "soak-1.jsonl").is_file():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until((slow / "run" / "soak-1.jsonl").is_file)
         process.send_signal(signal.SIGTERM)
         read_until(ours, screen, lambda: False)
         process.wait(LIMIT_S)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders.project_folder import ROOT
+from tests.builders.waiting import until
 from tests.report.terminal.test_live import slow_slo
 
 LIMIT_S = 120
@@ -47,10 +48,7 @@ class Tmux:
 
     def until(self, seen: Callable[[str], bool]) -> None:
         """Wait for a line."""
-        deadline = time.monotonic() + LIMIT_S
-        while not any(map(seen, self.screen())):
-            assert time.monotonic() < deadline, "\n".join(self.screen(history=True))
-            time.sleep(0.1)
+        until(lambda: any(map(seen, self.screen())), lambda: "\n".join(self.screen(history=True)))
 
 
 @pytest.fixture

@@ -18,13 +18,12 @@ from gatekeeper.run.remote.ssh import Connection
 from gatekeeper.run.remote.ssh_errors import AgentError, SshError
 from tests.builders.project_folder import Done, ProjectFolder
 from tests.builders.ssh_server import Server, program, python_with
-from tests.e2e.conftest import ended, project, scripted, until
+from tests.e2e.conftest import ended, project, scripted
 
-__all__ = ["ended", "project", "scripted", "until"]
+__all__ = ["ended", "project", "scripted"]
 
 Serve = Callable[..., Server]
 Make = Callable[..., "Pair"]
-Until = Callable[[Callable[[], bool]], None]
 Ended = Callable[[subprocess.Popen[str]], Done]
 
 ON = ("--on", "mini")

@@ -9,7 +9,8 @@ import pytest
 from gatekeeper import __version__
 from tests.builders.project_folder import ROOT
 from tests.builders.ssh_server import free_port
-from tests.run.remote.conftest import CERTIFY, ENDLESS, ON, REAL_TIME, Ended, Make, Until
+from tests.builders.waiting import until
+from tests.run.remote.conftest import CERTIFY, ENDLESS, ON, REAL_TIME, Ended, Make
 
 
 def test_a_soak_a_sweep_and_a_probe_answer_as_here(pair: Make) -> None:
@@ -57,7 +58,7 @@ def test_host_and_doctor_run_there(pair: Make) -> None:
     assert "--sample" in wrong.err
 
 
-def test_only_named_variables_are_sent_and_none_is_written(pair: Make, until: Until, ended: Ended) -> None:
+def test_only_named_variables_are_sent_and_none_is_written(pair: Make, ended: Ended) -> None:
     """
     A named variable is in the environment of the job and nowhere on that disk; one that is not named is not sent.
     """

@@ -16,7 +16,8 @@ from gatekeeper.core.system import run_directory
 from gatekeeper.run.remote.download import download, ending
 from gatekeeper.run.remote.reconnect import ReconnectingSession
 from tests.builders.project_folder import ProjectFolder
-from tests.run.remote.conftest import CERTIFY, REAL_TIME, Ended, Make, Pair, Until
+from tests.builders.waiting import until
+from tests.run.remote.conftest import CERTIFY, REAL_TIME, Ended, Make, Pair
 
 FILES = {"manifest.json": b"{1}", "soak-1.jsonl": b"records", "inputs/slo.toml": b"schema = 1", "lock": b"7", ".x": b""}
 
@@ -162,7 +163,7 @@ def test_a_network_that_always_damages_downloads_nothing(pair: Make, tmp_path: P
     assert 1 == len(list(made.jobs.iterdir()))
 
 
-def finished_there(made: Pair, until: Until, ended: Ended) -> Path:
+def finished_there(made: Pair, ended: Ended) -> Path:
     """Let a run end without a client; return its remote directory."""
     process = made.project.start(*CERTIFY_RUN)
     until(made.measuring)
@@ -193,13 +194,13 @@ def _improve_the_verdict(run: Path) -> None:
     ],
 )
 def test_a_run_that_was_changed_there_has_no_verdict(
-    pair: Make, until: Until, ended: Ended, damage: Callable[[Path], None], said: str
+    pair: Make, ended: Ended, damage: Callable[[Path], None], said: str
 ) -> None:
     """
     A record changed before it was fetched, or a verdict changed with its checksum: exit 3 that names it, and no 0.
     """
     made = pair(REAL_TIME, soak={"duration": "2 s", "sentinel_drift": 0.9})
-    damage(finished_there(made, until, ended))
+    damage(finished_there(made, ended))
 
     done = made.project.run(*CERTIFY_RUN, "--json")
 

@@ -15,7 +15,8 @@ from gatekeeper.run.remote.environment import prepare_environment
 from gatekeeper.run.remote.ssh import Connection
 from gatekeeper.run.remote.ssh_errors import AgentError
 from tests.builders.ssh_server import stand_in
-from tests.run.remote.conftest import CERTIFY, REAL_TIME, UNHURRIED, Ended, Make, Serve, Until
+from tests.builders.waiting import until
+from tests.run.remote.conftest import CERTIFY, REAL_TIME, UNHURRIED, Ended, Make, Serve
 
 LARGE = os.urandom(4 << 20)
 ON_LINUX = pytest.mark.skipif(
@@ -91,7 +92,7 @@ def test_a_job_that_fills_the_remote_disk_still_says_how_it_ended(
 
 
 @ON_LINUX
-def test_a_full_remote_disk_during_the_run(pair: Make, until: Until, ended: Ended) -> None:
+def test_a_full_remote_disk_during_the_run(pair: Make, ended: Ended) -> None:
     """
     The remote gatekeeper cannot write: 4 with its own message, its records downloaded, and --resume continues.
     """

@@ -7,7 +7,8 @@ import pytest
 
 from tests.builders.night import Night
 from tests.builders.project_folder import ProjectFolder
-from tests.run.remote.conftest import ON, REAL_TIME, UNHURRIED, Make, Pair, Until
+from tests.builders.waiting import until
+from tests.run.remote.conftest import ON, REAL_TIME, UNHURRIED, Make, Pair
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def night(pair: Make) -> Callable[..., tuple[Pair, Night]]:
     return make
 
 
-def test_a_night_attaches_to_the_run_of_the_one_before(night: Callable[..., tuple[Pair, Night]], until: Until) -> None:
+def test_a_night_attaches_to_the_run_of_the_one_before(night: Callable[..., tuple[Pair, Night]]) -> None:
     """
     The script is ended, the run continues there; the next night attaches, waits for it, downloads it into a new
     folder, prints one line, and rotates the remote runs as well.

@@ -1,16 +1,13 @@
 """The quickstart on another machine that had nothing but Python: real mlx-lm, with models and environment uploaded."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.builders.project_folder import ROOT, ProjectFolder
+from tests.builders.waiting import until
 from tests.run.remote.conftest import Installed
-
-Until = Callable[[Callable[[], bool]], None]
-
 
 SMALLER = {
     "first = 24": "first = 8",
@@ -26,7 +23,7 @@ SMALLER = {
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("changes", [SMALLER, pytest.param({}, marks=pytest.mark.slow)], ids=["small", "whole"])
 def test_the_quickstart_elsewhere_with_the_connection_cut(
-    installed: Installed, project: ProjectFolder, until: Until, changes: dict[str, str]
+    installed: Installed, project: ProjectFolder, changes: dict[str, str]
 ) -> None:
     """
     The models are uploaded, the run starts, every session is cut in its sweep, and it ends as if undisturbed: the same

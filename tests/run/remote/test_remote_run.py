@@ -12,7 +12,8 @@ import pytest
 
 from gatekeeper.run.remote.remote_run import NewRun, RemoteCommand, RemoteHost, RemoteRunner
 from tests.builders.project_folder import ProjectFolder
-from tests.run.remote.conftest import CERTIFY, ENDLESS, ON, REAL_TIME, UNHURRIED, Ended, Make, Until
+from tests.builders.waiting import until
+from tests.run.remote.conftest import CERTIFY, ENDLESS, ON, REAL_TIME, UNHURRIED, Ended, Make
 
 
 def test_a_remote_run_is_downloaded_and_judged_again(pair: Make) -> None:
@@ -37,7 +38,7 @@ def test_a_remote_run_is_downloaded_and_judged_again(pair: Make) -> None:
     assert f"numpy=={version('numpy')}" in entry["installed"]
 
 
-def test_a_cut_connection_changes_nothing(pair: Make, until: Until, ended: Ended) -> None:
+def test_a_cut_connection_changes_nothing(pair: Make, ended: Ended) -> None:
     """
     Every session is killed in the middle of the soak: the loss is reported once, the client reconnects, and the
     verdict is that of an undisturbed run.
@@ -55,7 +56,7 @@ def test_a_cut_connection_changes_nothing(pair: Make, until: Until, ended: Ended
     assert 1 == len(list(made.jobs.iterdir()))
 
 
-def test_a_pulled_cable_is_noticed(pair: Make, until: Until, ended: Ended) -> None:
+def test_a_pulled_cable_is_noticed(pair: Make, ended: Ended) -> None:
     """
     Nothing passes any more, without an error: ssh finds out, and the run is followed over a new connection.
     """
@@ -72,7 +73,7 @@ def test_a_pulled_cable_is_noticed(pair: Make, until: Until, ended: Ended) -> No
     assert "reconnected" in done.err
 
 
-def test_the_same_command_attaches_after_a_kill_here(pair: Make, until: Until, ended: Ended) -> None:
+def test_the_same_command_attaches_after_a_kill_here(pair: Make, ended: Ended) -> None:
     """
     Kill -9 on the client in the soak: the run continues there, and the same command attaches to it, by its run id.
     """
@@ -92,7 +93,7 @@ def test_the_same_command_attaches_after_a_kill_here(pair: Make, until: Until, e
     assert f"attached to {before['run_id']}" in done.err
 
 
-def test_a_run_is_found_without_the_registry(pair: Make, until: Until, ended: Ended) -> None:
+def test_a_run_is_found_without_the_registry(pair: Make, ended: Ended) -> None:
     """
     With its registry deleted this machine still finds its own run in the remote list, and downloads it.
     """
@@ -111,7 +112,7 @@ def test_a_run_is_found_without_the_registry(pair: Make, until: Until, ended: En
     assert made.job().name == entry["run_id"]
 
 
-def test_ctrl_c_detaches_and_says_what_to_do(pair: Make, until: Until, ended: Ended) -> None:
+def test_ctrl_c_detaches_and_says_what_to_do(pair: Make, ended: Ended) -> None:
     """
     Ctrl-C is 130 and leaves the remote run alone; attach downloads it.
     """
@@ -130,7 +131,7 @@ def test_ctrl_c_detaches_and_says_what_to_do(pair: Make, until: Until, ended: En
     assert attached.document == made.verdict(attached, f"runs/{made.job().name}")
 
 
-def test_a_second_client_is_locked_out_and_a_run_can_be_cancelled(pair: Make, until: Until, ended: Ended) -> None:
+def test_a_second_client_is_locked_out_and_a_run_can_be_cancelled(pair: Make, ended: Ended) -> None:
     """
     While a run measures there, another command is refused with its owner, and the same one with its follower. Cancel
     has gatekeeper there end by itself; whoever follows ends with 3 and the name of who cancelled.
@@ -154,7 +155,7 @@ def test_a_second_client_is_locked_out_and_a_run_can_be_cancelled(pair: Make, un
     assert (made.project.path / "runs/run/soak-1.jsonl").is_file()
 
 
-def test_a_run_started_on_that_host_locks_it_too(pair: Make, until: Until, ended: Ended) -> None:
+def test_a_run_started_on_that_host_locks_it_too(pair: Make, ended: Ended) -> None:
     """
     A run that was started on that machine itself is found before anything is started, and its owner named.
     """
@@ -173,7 +174,7 @@ def test_a_run_started_on_that_host_locks_it_too(pair: Make, until: Until, ended
     assert [] == list(made.jobs.iterdir())
 
 
-def test_a_killed_gatekeeper_there_is_reported_and_its_run_resumed(pair: Make, until: Until, ended: Ended) -> None:
+def test_a_killed_gatekeeper_there_is_reported_and_its_run_resumed(pair: Make, ended: Ended) -> None:
     """
     Kill -9 on the remote gatekeeper: exit 3 with that reason, the partial run is downloaded; --resume continues it.
     """
@@ -197,7 +198,7 @@ def test_a_killed_gatekeeper_there_is_reported_and_its_run_resumed(pair: Make, u
     assert 1 == len(list(made.jobs.iterdir()))
 
 
-def test_a_run_whose_supervisor_is_killed_continues(pair: Make, until: Until, ended: Ended) -> None:
+def test_a_run_whose_supervisor_is_killed_continues(pair: Make, ended: Ended) -> None:
     """
     Kill -9 on the supervisor: the run finishes and writes its checksums, its verdict holds, and a remark says why.
     """
@@ -213,7 +214,7 @@ def test_a_run_whose_supervisor_is_killed_continues(pair: Make, until: Until, en
     assert not (made.job() / "exit.json").exists()
 
 
-def test_a_restart_of_the_machine_is_found(pair: Make, until: Until, ended: Ended, tmp_path: Path) -> None:
+def test_a_restart_of_the_machine_is_found(pair: Make, ended: Ended, tmp_path: Path) -> None:
     """
     All remote processes die and the host boots with another boot id: exit 3 reports the restart.
     """
@@ -237,7 +238,7 @@ def test_a_restart_of_the_machine_is_found(pair: Make, until: Until, ended: Ende
     assert [("closed", "rebooted")] == [(one["state"], one["outcome"]) for one in made.registry(".")]
 
 
-def test_waiting_ends_with_patience(pair: Make, until: Until, ended: Ended) -> None:
+def test_waiting_ends_with_patience(pair: Make, ended: Ended) -> None:
     """
     With the host gone for longer than --patience: exit 3, and what to do; the host returns, and so does the run.
     """

@@ -4,10 +4,11 @@ import json
 import shutil
 from typing import Any
 
-from tests.run.remote.conftest import CERTIFY, ENDLESS, ON, REAL_TIME, Ended, Make, Until
+from tests.builders.waiting import until
+from tests.run.remote.conftest import CERTIFY, ENDLESS, ON, REAL_TIME, Ended, Make
 
 
-def test_a_run_is_listed_and_fetched(pair: Make, until: Until, ended: Ended) -> None:
+def test_a_run_is_listed_and_fetched(pair: Make, ended: Ended) -> None:
     """
     A run that was not followed to its end is listed as not fetched; fetch downloads it, and then none is left.
     """
@@ -33,7 +34,7 @@ def test_a_run_is_listed_and_fetched(pair: Make, until: Until, ended: Ended) -> 
     assert "report: copy/report.html" in again.out
 
 
-def test_a_run_of_another_owner_is_cancelled_only_by_name(pair: Make, until: Until, ended: Ended) -> None:
+def test_a_run_of_another_owner_is_cancelled_only_by_name(pair: Make, ended: Ended) -> None:
     """
     Cancel without a name ends no run of another owner: the error names the owner and how to end it anyway.
     """

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +12,9 @@ import pytest
 from gatekeeper.run.remote.ssh import Connection
 from gatekeeper.run.remote.ssh_errors import AgentError, SshError
 from tests.builders.ssh_server import Server, stand_in
+from tests.builders.waiting import until
 from tests.run.remote.conftest import Serve
 
-MOST_S = 60.0
 LINES = 500
 
 COUNT = f"""
@@ -47,14 +45,6 @@ while True:
 """Starts a server in a new session, as gatekeeper does, and runs until it is ended."""
 SERVER = "import time; print('up', flush=True); time.sleep(1000)"
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SERVER}"
-
-
-def until(holds: Callable[[], Any], what: str) -> Any:
-    end = time.monotonic() + MOST_S
-    while not (found := holds()):
-        assert time.monotonic() < end, f"not in time: {what}"
-        time.sleep(0.02)
-    return found
 
 
 def start(connection: Connection, run_id: str, environment: Path, *argv: str, **more: Any) -> dict[str, Any]:
