@@ -106,10 +106,13 @@ class Manifest(_Frozen):
     """Why this host cannot prove the SLO, whatever is measured."""
     frozen_at: str
 
+    def document(self) -> dict[str, Any]:
+        """Return the content of the file."""
+        return self.model_dump(mode="json", by_alias=True)
+
     def text(self) -> str:
         """Return the file's text: canonical JSON, one key order, no NaN."""
-        document = self.model_dump(mode="json", by_alias=True)
-        return json.dumps(document, sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+        return json.dumps(self.document(), sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def sha256(content: bytes | str) -> str:

@@ -18,14 +18,13 @@ from gatekeeper.core.slo import Slo
 from gatekeeper.core.subject import Address
 from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.core.system.inputs import Inputs
-from gatekeeper.core.system.run_directory import RunDirectory
+from gatekeeper.core.system.run_directory import POLICY, RunDirectory
 from gatekeeper.deploy.running.running_server import check_server
 from gatekeeper.deploy.running.server_check import Compared, differences
 from gatekeeper.deploy.signing import keyless, sign, signatures
 from gatekeeper.deploy.signing.keyless import KeylessSigner
 from gatekeeper.report.attestation.certificate import tries_before
 from gatekeeper.run import try_count, verify
-from gatekeeper.run.stages.promote import POLICY
 from gatekeeper.run.try_count import TryCount
 
 

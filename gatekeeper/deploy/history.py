@@ -61,7 +61,7 @@ def _read(path: Path) -> _StoredRun:
     trouble, verdict = None, {}
     try:
         verify.check_sums(directory)
-        verdict = run_directory.parse_json(directory.read("verdict.json"), "verdict.json")
+        verdict = directory.document("verdict.json")
     except NoProofError as error:
         trouble = error.message
     shown = {

@@ -18,10 +18,9 @@ from gatekeeper.core.reasons import Reason
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import record_files, run_directory
 from gatekeeper.core.system.files import FileLock
-from gatekeeper.core.system.run_directory import RunDirectory
+from gatekeeper.core.system.run_directory import EVENTS_FILE, POLICY, VERDICT, RunDirectory
 from gatekeeper.run import verify
 from gatekeeper.run.remote import run_registry
-from gatekeeper.run.stages.promote import POLICY
 
 REMOVING = ".gatekeeper-going-"
 """Prefix of a run that is being removed: no command reads it as a run, and the next prune finishes the removal."""
@@ -190,7 +189,7 @@ def _read(path: Path) -> StoredRun:
 def _verdict(directory: RunDirectory) -> dict[str, Any]:
     # The stored verdict is enough: it may keep a run, but it cannot admit one.
     try:
-        return run_directory.parse_json(directory.read("verdict.json"), "verdict.json")
+        return directory.document(VERDICT)
     except GatekeeperError:
         return {}
 
@@ -200,7 +199,7 @@ def _until(directory: RunDirectory, at: datetime, slo: Slo) -> datetime:
     times = [at]
     with suppress(GatekeeperError, ValueError, LookupError, TypeError):
         times.append(parse.moment(str(parse.toml_table(directory.read(POLICY).decode())["issued"])))
-    events = record_files.read_records(directory.path / "events.jsonl", record_files.EVENTS).records
+    events = record_files.read_records(directory.path / EVENTS_FILE, record_files.EVENTS).records
     with suppress(ValueError):
         times += [parse.moment(event.at) for event in events[-1:]]
     try:

@@ -24,7 +24,7 @@ from gatekeeper.core.manifest import seed_of
 from gatekeeper.core.records import Generation, HostSample, Kind
 from gatekeeper.core.system import record_files, run_directory
 from gatekeeper.core.system.record_files import DAMAGED, RecordWriter
-from gatekeeper.core.system.run_directory import EVENTS_FILE
+from gatekeeper.core.system.run_directory import EVENTS_FILE, HOST_FILE
 from gatekeeper.core.text import counted
 from gatekeeper.report.attestation.certificate import TRIES
 from gatekeeper.report.attestation.chain import build_url
@@ -129,7 +129,7 @@ class ActiveRun:
     @contextmanager
     def sampling(self, client: Client) -> Iterator[None]:
         """Sample the host and the processes of *client* while the context is open."""
-        samples = self._samples = self.writer("host.jsonl", record_files.SAMPLES)
+        samples = self._samples = self.writer(HOST_FILE, record_files.SAMPLES)
         samples.release()
         samples.reopen()  # a run that was killed after its last answer samples once more
 

@@ -15,7 +15,7 @@ from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, NoProo
 from gatekeeper.core.manifest import CertifiedBaseline, sha256
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.inputs import SLO_NAME, stored_inputs
-from gatekeeper.core.system.run_directory import RunDirectory, runs_in
+from gatekeeper.core.system.run_directory import MANIFEST, RunDirectory, runs_in
 from gatekeeper.core.text import json_text
 from gatekeeper.run import verify
 from gatekeeper.run.load import load_case
@@ -106,7 +106,7 @@ def verified(path: Path) -> verify.VerifiedRun:
 
 
 def _summarised(run: verify.VerifiedRun) -> Baseline:
-    directory, text = run.directory, run.directory.text("manifest.json")
+    directory, text = run.directory, run.directory.text(MANIFEST)
     inputs, _ = stored_inputs(directory, run.manifest)
     case = load_case(directory, inputs, run.manifest, text)
     promoted = [workload for workload in run.verdict.workloads if workload.outcome is WorkloadOutcome.PROMOTED]
@@ -114,7 +114,7 @@ def _summarised(run: verify.VerifiedRun) -> Baseline:
         "schema": 1,
         "run": str(directory.path),
         "manifest_sha256": sha256(text),
-        "manifest": run.manifest.model_dump(mode="json", by_alias=True),
+        "manifest": run.manifest.document(),
         "slo": directory.text(SLO_NAME),
         "workloads": {workload.name: _figures(case, workload) for workload in promoted},
     }

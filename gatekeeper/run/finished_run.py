@@ -12,7 +12,7 @@ from gatekeeper.core.errors import ExitCode, InputError, NoProofError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.system.inputs import Inputs
-from gatekeeper.core.system.run_directory import CHECKSUMS, RunDirectory
+from gatekeeper.core.system.run_directory import CHECKSUMS, POLICY, RunDirectory
 from gatekeeper.report import verdict_json
 from gatekeeper.report.data.decision import decide
 from gatekeeper.run import try_count, verify
@@ -21,7 +21,6 @@ from gatekeeper.run.load import fixed_setting_of
 from gatekeeper.run.open_run import open_stored
 from gatekeeper.run.prepare import measures_real_time
 from gatekeeper.run.publish import Finished
-from gatekeeper.run.stages.promote import POLICY
 
 OTHER_INPUTS = frozenset({Reason.OTHER_SLO, Reason.OTHER_INPUTS, Reason.OTHER_ARTIFACTS, Reason.NO_ARTIFACTS})
 """Reasons of a refusal that lie in what is given now, and not in the evidence: the user's input is wrong."""

@@ -25,6 +25,8 @@ from gatekeeper.core.system.run_directory import (
     EVENTS_FILE,
     MANIFEST,
     PLAN,
+    POLICY,
+    VERDICT,
     RunDirectory,
     unreadable_as_no_proof,
 )
@@ -34,7 +36,7 @@ from gatekeeper.report.data.page import PageData, page_data
 from gatekeeper.report.data.progress import Progress
 from gatekeeper.report.policy_toml import render
 from gatekeeper.run.load import load_case
-from gatekeeper.run.stages.promote import POLICY, issue_policy
+from gatekeeper.run.stages.promote import issue_policy
 
 
 def judge(path: Path, slo_path: Path | None = None) -> Verdict:
@@ -90,7 +92,7 @@ def certified_policy(path: Path) -> Policy | None:
         case, manifest, events = _stored(directory)
         verdict = _concluded(case, path)
         issued = max(parse.moment(event.at) for event in events.records)
-        digest = sha256(directory.read("verdict.json"))
+        digest = sha256(directory.read(VERDICT))
         content = issue_policy(case.slo, verdict, manifest, events.records, verdict_sha256=digest, issued=issued)
         return policies.parse(render(content), POLICY)
     except (GatekeeperError, ValueError) as error:
@@ -121,7 +123,7 @@ def load_page_data(path: Path) -> PageData:
         _concluded(case, path),
         events.records,
         finished=events.trouble is None,
-        manifest=manifest.model_dump(mode="json", by_alias=True),
+        manifest=manifest.document(),
         policy=_policy_text(directory),
     )
 
@@ -144,7 +146,7 @@ def load_live_page(path: Path) -> PageData:
         _concluded(case, path),
         events.records,
         finished=False,
-        manifest=manifest.model_dump(mode="json", by_alias=True),
+        manifest=manifest.document(),
         policy=None,
     )
     return replace(page, progress=progress.snapshot(), gaps=())

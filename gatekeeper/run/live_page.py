@@ -19,6 +19,7 @@ from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.records import Event
 from gatekeeper.core.system.host_names import HostNames
+from gatekeeper.core.system.run_directory import REPORT
 from gatekeeper.core.system.small_server import MOST, SmallHandler, SmallServer
 
 LEAST_S, DUTY = 5.0, 0.1
@@ -105,7 +106,7 @@ class LivePage:
                 rendered_bytes = size
                 self._show(self._rendered())
                 due = begun + max(LEAST_S, (time.process_time() - spent) / DUTY)
-        report = self.run / "report.html" if self.run is not None else None
+        report = self.run / REPORT if self.run is not None else None
         if report is None or not report.is_file() or not self.watched():
             return
         self._show(report.read_bytes())

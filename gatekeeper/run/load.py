@@ -22,10 +22,9 @@ from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import json_object
 from gatekeeper.core.records import Event, Generation, Kind, Setting, StoredRecords
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.system import run_directory
 from gatekeeper.core.system.inputs import SLO_NAME, Inputs, load_manifest
 from gatekeeper.core.system.record_files import ANSWERS, DAMAGED, EVENTS, KINDS, SAMPLES, read_records
-from gatekeeper.core.system.run_directory import EVENTS_FILE, PLAN, RunDirectory
+from gatekeeper.core.system.run_directory import EVENTS_FILE, HOST_FILE, PLAN, RunDirectory
 from gatekeeper.core.text import json_text
 from gatekeeper.core.verdict import Finding
 
@@ -37,7 +36,7 @@ def fixed_setting_of(directory: RunDirectory) -> Setting | None:
     """Return the setting of a run that soaked one setting without a sweep; None for any other run."""
     if not (directory.path / PLAN).exists():
         return None
-    fixed = run_directory.parse_json(directory.read(PLAN), PLAN).get("fixed")
+    fixed = directory.document(PLAN).get("fixed")
     return tuple(sorted(fixed.items())) if isinstance(fixed, dict) else None
 
 
@@ -98,7 +97,7 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
     }
     routing, region, ties = (final.get(name, StoredRecords(())) for name in (ROUTING, REGION, REGION_TIES))
     damaged = directory.damaged_files()
-    samples = read_records(directory.path / "host.jsonl", SAMPLES)
+    samples = read_records(directory.path / HOST_FILE, SAMPLES)
     events = read_records(directory.path / EVENTS_FILE, EVENTS)
     slo = inputs.slo
     if manifest.soak_until != slo.soak.ends:  # of a run made before soaks could continue

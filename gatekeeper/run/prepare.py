@@ -23,7 +23,7 @@ from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.inputs import Inputs, load_manifest
-from gatekeeper.core.system.run_directory import LOGS, RunDirectory
+from gatekeeper.core.system.run_directory import LOGS, MANIFEST, RunDirectory
 from gatekeeper.core.verdict import Finding
 from gatekeeper.run.certified_baseline import Baseline, find_baseline
 from gatekeeper.run.load import fixed_setting_of, plan_of
@@ -214,7 +214,7 @@ def _refuse(problems: Sequence[Complaint]) -> None:
 
 def _unchanged(now: Manifest, stored: RunDirectory) -> str:
     """Return the stored manifest's text; raise InputError or HostLacksError where something it froze has changed."""
-    text = stored.read("manifest.json").decode()
+    text = stored.read(MANIFEST).decode()
     then = load_manifest(text.encode())
     changed = differences(then, now)
     inputs_changed = [part for part in changed if not part.startswith("host.")]

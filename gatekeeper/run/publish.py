@@ -11,7 +11,7 @@ from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.records import Event
 from gatekeeper.core.system import record_files
-from gatekeeper.core.system.run_directory import EVENTS_FILE
+from gatekeeper.core.system.run_directory import EVENTS_FILE, JUNIT, POLICY, REPORT, VERDICT
 from gatekeeper.core.text import json_text
 from gatekeeper.report import junit, verdict_json
 from gatekeeper.report.attestation.certificate import CERTIFICATE
@@ -22,7 +22,7 @@ from gatekeeper.report.html import page
 from gatekeeper.report.policy_toml import render
 from gatekeeper.run import try_count, verify
 from gatekeeper.run.active_run import ActiveRun
-from gatekeeper.run.stages.promote import POLICY, issue_policy
+from gatekeeper.run.stages.promote import issue_policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def publish(run: ActiveRun) -> Finished:
     case, directory, manifest = run.case(), run.directory, run.prepared.manifest
     verdict = conclude(case).verdict
     text = verdict_json.render(verdict)
-    directory.write("verdict.json", text)
+    directory.write(VERDICT, text)
     events = record_files.read_records(directory.path / EVENTS_FILE, record_files.EVENTS).records
     now = run.backend.clock.wall()
     policy = None
@@ -65,10 +65,9 @@ def publish(run: ActiveRun) -> Finished:
     else:  # killed between these files, and resumed to another verdict
         for name in (POLICY, CHAIN, CERTIFICATE):
             directory.remove(name)
-    directory.write("junit.xml", junit.render(verdict))
-    manifest_document = manifest.model_dump(mode="json", by_alias=True)
-    report = page_data(case, verdict, events, finished=True, manifest=manifest_document, policy=policy)
-    directory.write("report.html", page.render(report))
+    directory.write(JUNIT, junit.render(verdict))
+    report = page_data(case, verdict, events, finished=True, manifest=manifest.document(), policy=policy)
+    directory.write(REPORT, page.render(report))
     directory.write_checksums()
     gap = try_count.add_run(directory, manifest, run.slo, verdict.exit_code)
     for observer in run.observers:

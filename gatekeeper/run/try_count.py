@@ -16,7 +16,7 @@ from gatekeeper.core.errors import ExitCode, GatekeeperError
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import run_directory, tries
-from gatekeeper.core.system.run_directory import PARTIAL_SUFFIX, RunDirectory
+from gatekeeper.core.system.run_directory import PARTIAL_SUFFIX, VERDICT, RunDirectory
 from gatekeeper.core.system.tries import Try
 from gatekeeper.core.text import counted
 from gatekeeper.run import verify
@@ -138,7 +138,7 @@ def _identity(directory: RunDirectory) -> str:
 def _stored_exit_code(directory: RunDirectory) -> object:
     """Return how a run ended, as it says itself; None where it does not."""
     try:
-        return run_directory.parse_json(directory.read("verdict.json"), "verdict.json").get("exit_code")
+        return directory.document(VERDICT).get("exit_code")
     except GatekeeperError:
         return None
 

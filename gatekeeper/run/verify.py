@@ -23,7 +23,7 @@ from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import record_files, run_directory
 from gatekeeper.core.system.inputs import PROFILE_NAME, SLO_NAME, Inputs, canary_name, load_manifest
 from gatekeeper.core.system.record_files import RESTORE_HINT
-from gatekeeper.core.system.run_directory import WATCH_FILES, RunDirectory
+from gatekeeper.core.system.run_directory import EVENTS_FILE, MANIFEST, PLAN, POLICY, VERDICT, WATCH_FILES, RunDirectory
 from gatekeeper.core.text import json_text
 from gatekeeper.report import verdict_json
 from gatekeeper.report.attestation import certificate, chain
@@ -32,7 +32,7 @@ from gatekeeper.report.attestation.chain import CHAIN
 from gatekeeper.report.policy_toml import render
 from gatekeeper.run.judge import judge
 from gatekeeper.run.stages.freeze import freeze_models, host_doubts
-from gatekeeper.run.stages.promote import POLICY, issue_policy
+from gatekeeper.run.stages.promote import issue_policy
 
 READ = (".jsonl", ".json", ".toml", run_directory.SIGNATURE_SUFFIX)
 """Files that are read as part of a run: adding one counts as tampering, adding a note does not."""
@@ -110,17 +110,17 @@ def check_sums(directory: RunDirectory) -> int:
 def judge_again(directory: RunDirectory, manifest: Manifest) -> VerifiedRun:
     """Judge a finished run again; refuse one whose verdict.json does not match its records."""
     try:
-        stored = run_directory.parse_json(directory.read("verdict.json"), "verdict.json")
+        stored = directory.document(VERDICT)
         frozen = slo_file.parse(directory.text(SLO_NAME), SLO_NAME)
         verdict = judge(directory.path)
-        events = record_files.read_records(directory.path / "events.jsonl", record_files.EVENTS).records
+        events = record_files.read_records(directory.path / EVENTS_FILE, record_files.EVENTS).records
         ended = max(parse.moment(event.at) for event in events)
     except (InputError, ValueError) as error:  # ValueError: bytes that are not UTF-8, with new checksums
         raise unreadable(error) from error
     ran = {"gatekeeper": __version__, "numpy": np.__version__}
     exact = all(manifest.versions.get(name) == version for name, version in ran.items())
     document = verdict.document()
-    if exact and verdict_json.render(verdict).encode() != directory.read("verdict.json"):
+    if exact and verdict_json.render(verdict).encode() != directory.read(VERDICT):
         raise NoProofError(Reason.TAMPERED, "verdict.json does not match the records", hint=RESTORE_HINT)
     if _gist(document) != _gist(stored):
         raise NoProofError(
@@ -164,7 +164,7 @@ def check_published(run: VerifiedRun) -> Published:
     try:
         stored = parse.toml_table(text)
         issued = parse.moment(stored["issued"])
-        digest = sha256(directory.read("verdict.json"))
+        digest = sha256(directory.read(VERDICT))
         derived = issue_policy(run.slo, run.verdict, run.manifest, run.events, verdict_sha256=digest, issued=issued)
         derived_certificate = certificate_of(directory, run.manifest, run.verdict, derived, run.events)
         certified = parse.json_object(written)
@@ -196,7 +196,7 @@ def certificate_of(
     directory: RunDirectory, manifest: Manifest, verdict: Verdict, policy: CertifiedPolicy, events: Sequence[Event]
 ) -> dict[str, Any]:
     """Return the certificate of a run whose verdict.json, policy.toml and chain are written."""
-    results = ("manifest.json", "verdict.json", POLICY, *([CHAIN] if (directory.path / CHAIN).is_file() else []))
+    results = (MANIFEST, VERDICT, POLICY, *([CHAIN] if (directory.path / CHAIN).is_file() else []))
     frozen = {SLO_NAME: manifest.slo.sha256, PROFILE_NAME: manifest.profile.sha256}
     frozen |= {canary_name(name): file.sha256 for name, file in manifest.canaries.items()}
     files = {name: directory.sha256(name) for name in results}
@@ -208,7 +208,7 @@ def certificate_of(
 def chain_of(directory: RunDirectory, manifest: Manifest, events: Sequence[Event]) -> dict[str, Any]:
     """Return the chain of a run whose policy is written: its steps, who made them, and where."""
     records = sorted(path.name for path in directory.path.glob("*.jsonl") if path.name not in WATCH_FILES)
-    names = ("manifest.json", "plan.json", "verdict.json", POLICY, *records)
+    names = (MANIFEST, PLAN, VERDICT, POLICY, *records)
     return chain.document(manifest, events, {name: directory.sha256(name) for name in names})
 
 
@@ -226,7 +226,7 @@ def check_chain(run: VerifiedRun) -> list[dict[str, Any]]:
 def read_manifest(directory: RunDirectory) -> Manifest:
     """Parse a run's manifest; refuse one that cannot be read."""
     try:
-        return load_manifest(directory.read("manifest.json"))
+        return load_manifest(directory.read(MANIFEST))
     except InputError as error:
         raise unreadable(error) from error
 
@@ -235,7 +235,7 @@ def read_frozen(directory: RunDirectory) -> tuple[Manifest, Slo]:
     """Return a run's manifest and SLO; refuse a run where one of them was changed or cannot be read."""
     try:
         manifest, text = read_manifest(directory), directory.text(SLO_NAME)
-        if directory.changed_files(lambda name: name in {"manifest.json", SLO_NAME}):
+        if directory.changed_files(lambda name: name in {MANIFEST, SLO_NAME}):
             message = f"the manifest or the SLO differs from {run_directory.CHECKSUMS}"
             raise NoProofError(Reason.TAMPERED, message, hint=RESTORE_HINT)
         if sha256(text) != manifest.slo.sha256:

@@ -35,7 +35,12 @@ UPDATE_HINT = "update gatekeeper"
 
 
 EVENTS_FILE = "events.jsonl"
+HOST_FILE = "host.jsonl"
 PLAN = "plan.json"
+VERDICT = "verdict.json"
+POLICY = "policy.toml"
+REPORT = "report.html"
+JUNIT = "junit.xml"
 MANIFEST = "manifest.json"
 """Written last before a run measures: a folder without it holds nothing that was measured."""
 LOGS = "logs"
@@ -160,6 +165,10 @@ class RunDirectory:
                 f"cannot read {self.path / name}: {error.strerror}", hint="check its permissions"
             ) from error
 
+    def document(self, name: str) -> dict[str, Any]:
+        """Return the content of a JSON file; a newer schema or damage is an InputError."""
+        return parse_json(self.read(name), name)
+
     def text(self, name: str) -> str:
         """Return a file as text; a file that is not UTF-8 is no proof, like a damaged record."""
         try:
@@ -227,7 +236,7 @@ class RunDirectory:
 
 def is_run(path: Path) -> bool:
     """Return whether a folder holds a run, even one whose manifest was lost."""
-    names = (MANIFEST, PLAN, "verdict.json", CHECKSUMS)
+    names = (MANIFEST, PLAN, VERDICT, CHECKSUMS)
     return any((path / name).is_file() for name in names) and not RunDirectory.nothing_measured(path)
 
 

@@ -14,6 +14,7 @@ from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.system import run_directory
 from gatekeeper.core.system.files import file_sha256, open_folder, open_regular
+from gatekeeper.core.system.run_directory import MANIFEST, POLICY, VERDICT
 from gatekeeper.core.text import QUOTED
 from gatekeeper.core.units import show_bytes
 from gatekeeper.report import verdict_json
@@ -23,7 +24,6 @@ from gatekeeper.run.remote import replies, upload
 from gatekeeper.run.remote.reconnect import ReconnectingSession, Say
 from gatekeeper.run.remote.ssh import Connection
 from gatekeeper.run.remote.upload import ATTEMPTS
-from gatekeeper.run.stages.promote import POLICY
 
 VERDICTS = (ExitCode.OK, ExitCode.OBJECTIVE_FAILED, ExitCode.UNPROVEN)
 """Exit codes a run that reached its verdict may end with."""
@@ -142,7 +142,7 @@ def _download_file(connection: Connection, run_id: str, item: Mapping[str, Any],
 
 def _move(part: Path, out: Path) -> None:
     """Move the run to *out*; only an earlier part of the same run is replaced."""
-    manifests = [folder / "manifest.json" for folder in (part, out)]
+    manifests = [folder / MANIFEST for folder in (part, out)]
     same_run = all(path.is_file() for path in manifests) and manifests[0].read_bytes() == manifests[1].read_bytes()
     if not same_run and run_directory.is_taken(out):
         raise InputError(
@@ -259,4 +259,4 @@ def _verified(out: Path, ended: Mapping[str, Any] | None, verb: str) -> RemoteRe
             f"the remote gatekeeper ended with exit code {ended['code']}, its records give {run.verdict.exit_code}",
             hint="update gatekeeper on both machines and certify again",
         )
-    return RemoteResult(out, run.verdict, directory.read("verdict.json").decode(), promoted, run.exact)
+    return RemoteResult(out, run.verdict, directory.read(VERDICT).decode(), promoted, run.exact)

@@ -187,7 +187,7 @@ def inventory(slo_path: Path) -> dict[str, Any]:
         refused = {"message": error.message, "hint": error.hint, "exit_code": error.exit_code}
         return document | {"refused": refused}
     return document | {
-        "manifest": ready.manifest.model_dump(mode="json", by_alias=True),
+        "manifest": ready.manifest.document(),
         "warnings": [f"{complaint.about}: {complaint.message}" for complaint in ready.complaints],
     }
 

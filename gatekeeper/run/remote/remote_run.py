@@ -16,7 +16,7 @@ from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.records import Event
 from gatekeeper.core.system.inputs import load_manifest
-from gatekeeper.core.system.run_directory import RUNS, RunDirectory, is_taken, new_run_id
+from gatekeeper.core.system.run_directory import MANIFEST, RUNS, VERDICT, RunDirectory, is_taken, new_run_id
 from gatekeeper.core.text import printable
 from gatekeeper.run import events, try_count, verify
 from gatekeeper.run.remote import download, replies, upload
@@ -296,7 +296,7 @@ class NewRun:
     def _earlier_manifest(self) -> Manifest | None:
         """Return what the newest earlier run of this SLO on that host froze, if it was downloaded."""
         for entry in reversed(self._registry.entries()):
-            path = Path(entry.out) / "manifest.json"
+            path = Path(entry.out) / MANIFEST
             if (entry.host, entry.slo_name) == (self._name, self._bundle.inputs.slo.name) and path.is_file():
                 with suppress(InputError):
                     return load_manifest(path.read_bytes())
@@ -333,8 +333,8 @@ def is_fetched(connection: Connection, job: Mapping[str, Any]) -> bool:
 
 def _is_free(out: Path, *, again: bool) -> None:
     """Refuse a run directory that is not empty; with *again* an earlier part of the run may be in it."""
-    if is_taken(out) and not (again and (out / "manifest.json").is_file()):
-        unfinished = (out / "manifest.json").is_file() and not (out / "verdict.json").is_file()
+    if is_taken(out) and not (again and (out / MANIFEST).is_file()):
+        unfinished = (out / MANIFEST).is_file() and not (out / VERDICT).is_file()
         hint = (
             "continue that run with --resume, or choose another --output" if unfinished else "choose another --output"
         )

@@ -10,8 +10,6 @@ from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.records import Event
 from gatekeeper.core.slo import Slo
 
-POLICY = "policy.toml"
-
 
 def issue_policy(
     slo: Slo,
