@@ -171,7 +171,7 @@ def _newest(
         because = f"none of the {len(paths)} runs matches this SLO and these artifacts" if paths else "no runs found"
         raise NoProofError(Reason.NO_RUN, because, hint=admission.CERTIFY)
     _, directory, newest = max(candidates, key=lambda one: one[0])
-    beside, unreadable = try_count.beside(directory.path) if only else (paths, 0)
+    beside, unreadable = try_count.runs_beside(directory.path) if only else (paths, 0)
     decision.tries = try_count.count(beside, unreadable, given.slo, present, directory)
     decision.run = directory.path
     if isinstance(newest, NoProofError):

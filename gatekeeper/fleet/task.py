@@ -13,7 +13,7 @@ from gatekeeper.run.judge import judge
 from gatekeeper.run.remote import hosts_file
 from gatekeeper.run.remote.preflight import OccupiedError
 from gatekeeper.run.remote.reconnect import ReconnectingSession
-from gatekeeper.run.remote.remote_run import NewRun, RemoteCommand, RemoteHost, RemoteRunner, packed
+from gatekeeper.run.remote.remote_run import NewRun, RemoteCommand, RemoteHost, RemoteRunner, pack_command
 from gatekeeper.run.remote.run_registry import CLOSED, FollowedError, RunRegistry
 from gatekeeper.run.remote.ssh_errors import SshError
 
@@ -141,7 +141,7 @@ class _Relay:
 
 def _finished(task: Task, remote: RemoteHost) -> Done | None:
     """Return the answer of a run of this fleet that was downloaded before its controller ended."""
-    command, bundle = packed(_command(task), remote, before=task.since)
+    command, bundle = pack_command(_command(task), remote, before=task.since)
     known = task.host, command.words, bundle.sha256, None
     for entry in reversed(RunRegistry(Path(task.runs)).entries()):
         if entry.state != CLOSED or entry.started < task.since or not entry.matches(*known):

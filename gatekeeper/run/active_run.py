@@ -205,7 +205,7 @@ class ActiveRun:
         self.observe("stage", {"stage": "judge"})
         for name in changed_models(self.prepared.inputs, self.prepared.manifest):
             self.observe("artifact_changed", {"model": name})
-        self.observe(TRIES, try_count.before(self.directory, self.prepared.manifest, self.slo))
+        self.observe(TRIES, try_count.earlier_tries(self.directory, self.prepared.manifest, self.slo))
         self.telemetry.close(verdict)
 
     def stage_done(self, name: str) -> None:
@@ -240,7 +240,9 @@ class ActiveRun:
         """Return itself."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Close everything that was opened."""
         self.open.close()
 

@@ -41,22 +41,22 @@ def find_baseline(slo: Slo, baseline: str | None, runs: Path) -> Baseline | None
     It is the run that *baseline* names (`none`: there is none yet), else the newest one in the folder *runs*, of the
     same SLO on this host, that the deploy gate would have admitted.
     """
-    if not compares(slo, baseline):
+    if not needs_baseline(slo, baseline):
         return None
     if baseline == NONE:
         return Baseline(CertifiedBaseline(run=None), None)
     if baseline is not None:
-        return _summarised(verified(Path(baseline)))
-    return _summarised(newest_certified(slo, _newest_first(slo, runs), f"on this host in {runs}"))
+        return _summarise(verify_certified(Path(baseline)))
+    return _summarise(newest_certified(slo, _newest_first(slo, runs), f"on this host in {runs}"))
 
 
-def compares(slo: Slo, baseline: str | None) -> bool:
+def needs_baseline(slo: Slo, baseline: str | None) -> bool:
     """Return whether objectives of *slo* compare with a certified run; where none does, *baseline* may name none."""
-    is_compared = any(objective.against is not None for objective in slo.objective)
-    if baseline is not None and not is_compared:
+    is_needed = any(objective.against is not None for objective in slo.objective)
+    if baseline is not None and not is_needed:
         hint = 'add against = "certified" to an objective, or remove --baseline'
         raise InputError("--baseline: no objective of this SLO compares with a certified run", hint=hint)
-    return is_compared
+    return is_needed
 
 
 def newest_certified(slo: Slo, newest_first: Iterable[Path], where: str) -> verify.VerifiedRun:
@@ -64,7 +64,7 @@ def newest_certified(slo: Slo, newest_first: Iterable[Path], where: str) -> veri
     refusals = []
     for path in newest_first:
         try:
-            return verified(path)
+            return verify_certified(path)
         except (InputError, NoProofError) as error:
             refusals.append(f"{path}: {error.message}")
     message = f"no certified run of the SLO '{slo.name}' {where}"
@@ -88,7 +88,7 @@ def _newest_first(slo: Slo, runs: Path) -> list[Path]:
     return [path for _, path in sorted(runs_by_time, reverse=True)]
 
 
-def verified(path: Path) -> verify.VerifiedRun:
+def verify_certified(path: Path) -> verify.VerifiedRun:
     """Verify a run as the deploy gate does, whenever it expired; refuse one that would not have been admitted."""
     directory = RunDirectory(path)
     try:
@@ -105,7 +105,7 @@ def verified(path: Path) -> verify.VerifiedRun:
     return run
 
 
-def _summarised(run: verify.VerifiedRun) -> Baseline:
+def _summarise(run: verify.VerifiedRun) -> Baseline:
     directory, text = run.directory, run.directory.text(MANIFEST)
     inputs, _ = stored_inputs(directory, run.manifest)
     case = load_case(directory, inputs, run.manifest, text)

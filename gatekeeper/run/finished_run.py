@@ -33,7 +33,7 @@ def verify_finished(slo_path: Path, inputs: Inputs, out: Path) -> Finished:
     its policy or its certificate was changed, or where it has expired.
     """
     try:
-        run, promoted = _verified(inputs, RunDirectory(out))
+        run, promoted = _verify(inputs, RunDirectory(out))
     except NoProofError as error:
         message = f"{out} holds a finished run: {error.message}"
         if error.reason in OTHER_INPUTS:
@@ -47,7 +47,7 @@ def verify_finished(slo_path: Path, inputs: Inputs, out: Path) -> Finished:
     return Finished(decide(run.verdict, policy=policy), text, out, promoted, tries=gap)
 
 
-def _verified(inputs: Inputs, directory: RunDirectory) -> tuple[verify.VerifiedRun, bool]:
+def _verify(inputs: Inputs, directory: RunDirectory) -> tuple[verify.VerifiedRun, bool]:
     """Verify a finished run, and tell whether it has a policy: an unproven run and a soak alone have none."""
     manifest, frozen = verify.read_frozen(directory)
     verify.check_slo(frozen, inputs.slo)

@@ -41,15 +41,15 @@ from gatekeeper.run.stages.promote import issue_policy
 
 def judge(path: Path, slo_path: Path | None = None) -> Verdict:
     """Compute the verdict of a stored run again from its records; *slo_path* judges them by another SLO."""
-    case, _, _ = _stored(RunDirectory(path), slo_path)
-    return _concluded(case, path)
+    case, _, _ = _load(RunDirectory(path), slo_path)
+    return _conclude(case, path)
 
 
 def load_decision(path: Path, slo_path: Path | None = None) -> Decision:
     """Judge a stored run again, and return what to do: as `judge` does, with what its policy says."""
     directory = RunDirectory(path)
-    case, _, events = _stored(directory, slo_path)
-    verdict, unfinished = _concluded(case, path), events.trouble is not None
+    case, _, events = _load(directory, slo_path)
+    verdict, unfinished = _conclude(case, path), events.trouble is not None
     extend = None if unfinished else extension(case, verdict)
     return decide(verdict, policy=_policy_text(directory), extend=extend, alone=case.plan.fixed is not None)
 
@@ -89,8 +89,8 @@ def certified_policy(path: Path) -> Policy | None:
     if not (path / POLICY).exists() and not (path / CERTIFICATE).exists():
         return None
     try:
-        case, manifest, events = _stored(directory)
-        verdict = _concluded(case, path)
+        case, manifest, events = _load(directory)
+        verdict = _conclude(case, path)
         issued = max(parse.moment(event.at) for event in events.records)
         digest = sha256(directory.read(VERDICT))
         content = issue_policy(case.slo, verdict, manifest, events.records, verdict_sha256=digest, issued=issued)
@@ -117,10 +117,10 @@ def _is_as_certified(directory: RunDirectory) -> bool:
 def load_page_data(path: Path) -> PageData:
     """Judge a stored run again and compute everything a page shows of it."""
     directory = RunDirectory(path)
-    case, manifest, events = _stored(directory)
+    case, manifest, events = _load(directory)
     return page_data(
         case,
-        _concluded(case, path),
+        _conclude(case, path),
         events.records,
         finished=events.trouble is None,
         manifest=manifest.document(),
@@ -130,7 +130,7 @@ def load_page_data(path: Path) -> PageData:
 
 def load_live_page(path: Path) -> PageData:
     """Compute the page of a run that is under way: what was measured so far, and how far it is; nothing is decided."""
-    case, manifest, events = _stored(RunDirectory(path))
+    case, manifest, events = _load(RunDirectory(path))
     recorded = [*case.sweep.values(), *case.soaks.values()]
     planned = len(case.plan.requests)
     happened = [*events.records]
@@ -143,7 +143,7 @@ def load_live_page(path: Path) -> PageData:
         progress.update(event)
     page = page_data(
         case,
-        _concluded(case, path),
+        _conclude(case, path),
         events.records,
         finished=False,
         manifest=manifest.document(),
@@ -152,7 +152,7 @@ def load_live_page(path: Path) -> PageData:
     return replace(page, progress=progress.snapshot(), gaps=())
 
 
-def _stored(directory: RunDirectory, slo_path: Path | None = None) -> tuple[Case, Manifest, StoredRecords[Event]]:
+def _load(directory: RunDirectory, slo_path: Path | None = None) -> tuple[Case, Manifest, StoredRecords[Event]]:
     """Read a stored run as a case; everything that is wrong with it is among the doubts."""
     path = directory.path
     with unreadable_as_no_proof(path):
@@ -175,7 +175,7 @@ def _stored(directory: RunDirectory, slo_path: Path | None = None) -> tuple[Case
     return replace(case, doubts=(*case.doubts, *dict.fromkeys(doubts))), manifest, events
 
 
-def _concluded(case: Case, path: Path) -> Verdict:
+def _conclude(case: Case, path: Path) -> Verdict:
     """Judge a stored case; where its inputs were changed, an error is damage to the run and not a bug."""
     try:
         return conclude(case).verdict

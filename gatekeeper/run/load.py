@@ -75,7 +75,7 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
     parts = {path.stem: answers(path.name) for path in sorted(directory.path.glob("soak-*.jsonl"), key=_part_number)}
     if live:
         parts = {name: recorded for name, recorded in parts.items() if recorded.trouble is None}
-    soaks, looks = _joined(parts)
+    soaks, looks = _join(parts)
 
     def after_soak(after: Pass[Any]) -> Iterator[tuple[str, StoredRecords[Any]]]:
         """Yield what a pass recorded after each soak, its parts joined, but nothing unfinished of a live run."""
@@ -85,7 +85,7 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
             file = after.file_of(name)
             if PART not in name or (directory.path / file).exists():
                 stored[file.removesuffix(".jsonl")] = read_records(directory.path / file, kind)
-        for name, recorded in _joined(stored)[0].items():
+        for name, recorded in _join(stored)[0].items():
             if not (live and recorded.trouble):
                 yield f"{name}.jsonl", recorded
 
@@ -122,11 +122,11 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
         host_samples=samples.records,
         host_trouble=None if live else samples.trouble,
         interval=manifest.sample_interval,
-        conditions=_conditions_in(events.records),
+        conditions=_host_conditions(events.records),
         weights={
             workload.name: inputs.profile.weight(workload.name, workload.tier) for workload in inputs.slo.workload
         },
-        certified=_certified(directory, manifest, slo),
+        certified=_certified_figures(directory, manifest, slo),
         findings=(
             *(
                 Finding(entry["kind"], entry["about"], entry["detail"], entry.get("advice", ""))
@@ -134,7 +134,7 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
             ),
             *(_damage_finding(name) for name in damaged),
         ),
-        doubts=(*manifest.doubts, *_doubts_in(events.records), *_lost_events(damaged)),
+        doubts=(*manifest.doubts, *_doubts(events.records), *_lost_events(damaged)),
     )
 
 
@@ -159,7 +159,7 @@ def _part_number(path: Path) -> tuple[str, int]:
     return name, int(part) if part.isdigit() else 1
 
 
-def _joined(
+def _join(
     parts: Mapping[str, StoredRecords[Kind]],
 ) -> tuple[dict[str, StoredRecords[Kind]], dict[str, tuple[int, ...]]]:
     """Join the parts of each soak, given in their order; also return how many records each had after each part."""
@@ -178,7 +178,7 @@ def _joined(
     return joined, {name: counts for name, counts in ends.items() if len(counts) > 1}
 
 
-def _conditions_in(events: Sequence[Event]) -> dict[str, list[dict[str, Any]]]:
+def _host_conditions(events: Sequence[Event]) -> dict[str, list[dict[str, Any]]]:
     """Return the host's facts before and after each soak, in its last segment."""
     by_soak: dict[str, tuple[int, list[dict[str, Any]]]] = {}
     for event in events:
@@ -192,7 +192,7 @@ def _conditions_in(events: Sequence[Event]) -> dict[str, list[dict[str, Any]]]:
     return {soak: facts for soak, (_, facts) in by_soak.items()}
 
 
-def _doubts_in(events: Sequence[Event]) -> list[str]:
+def _doubts(events: Sequence[Event]) -> list[str]:
     doubts = []
     for event in events:
         if event.kind == "artifact_changed":
@@ -204,7 +204,7 @@ def _doubts_in(events: Sequence[Event]) -> list[str]:
     return doubts
 
 
-def _certified(directory: RunDirectory, manifest: Manifest, slo: Slo) -> Certified:
+def _certified_figures(directory: RunDirectory, manifest: Manifest, slo: Slo) -> Certified:
     """Read the certified run that a run is compared with; a copy that differs from its digest proves nothing."""
     frozen = manifest.certified
     if frozen is None:

@@ -106,7 +106,7 @@ def prepare(
         manifest = manifest.model_copy(update={"certified": certified.entry})
     text = manifest.text()
     if stored is not None:
-        text, fixed = _unchanged(manifest, stored), fixed_setting_of(stored)
+        text, fixed = _verify_unchanged(manifest, stored), fixed_setting_of(stored)
         manifest = load_manifest(text.encode())
     plan = plan_of(inputs, manifest, text, fixed)
     return Prepared(inputs, backend, manifest, text, plan, certified=certified, complaints=problems, memory=memory)
@@ -212,7 +212,7 @@ def _refuse(problems: Sequence[Complaint]) -> None:
             raise error("\n".join(lines), hint="gatekeeper plan shows all that is wrong with a plan, and runs nothing")
 
 
-def _unchanged(now: Manifest, stored: RunDirectory) -> str:
+def _verify_unchanged(now: Manifest, stored: RunDirectory) -> str:
     """Return the stored manifest's text; raise InputError or HostLacksError where something it froze has changed."""
     text = stored.read(MANIFEST).decode()
     then = load_manifest(text.encode())

@@ -64,7 +64,7 @@ def add_run(directory: RunDirectory, manifest: Manifest, slo: Slo, exit_code: Ex
     return f"the record of tries is not complete: {trouble}; admit will say that it counts at least so many tries"
 
 
-def before(directory: RunDirectory, manifest: Manifest, slo: Slo) -> dict[str, Any]:
+def earlier_tries(directory: RunDirectory, manifest: Manifest, slo: Slo) -> dict[str, Any]:
     """Return how many other runs of the same ended on this host before this one, for the run's events."""
     record, identity, present = tries.read(), _identity(directory), admission.certified_with(manifest)
     subject = admission.subject_digest(slo, present)
@@ -112,7 +112,7 @@ def count(paths: Sequence[Path], unreadable: int, slo: Slo, now: Present, run: R
     return TryCount(len(codes), _failed(codes.values()), gap)
 
 
-def beside(run: Path) -> tuple[list[Path], int]:
+def runs_beside(run: Path) -> tuple[list[Path], int]:
     """Return *run* with the other runs of its folder, and how many folders there cannot be read."""
     runs, unreadable = [run], 0
     real_path = run.resolve()

@@ -80,14 +80,14 @@ def _listed_files(items: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, 
     for number, item in enumerate(items, start=1):
         name, size = str(item["name"]), size + int(item["size"])
         if number > FILES_MOST or size > BYTES_MOST:
-            raise _refused(f"more than {FILES_MOST} files or {show_bytes(BYTES_MOST)}")
+            raise _refusal(f"more than {FILES_MOST} files or {show_bytes(BYTES_MOST)}")
         if _belongs(name):
             files[name] = item
             belonging += 1
     names = {name.casefold() for name in files}  # a Mac takes A and a for one file
     folders = {str(folder) for name in names for folder in PurePosixPath(name).parents}
     if len(names) < belonging or not names.isdisjoint(folders):
-        raise _refused("two files under one name")
+        raise _refusal("two files under one name")
     return files
 
 
@@ -95,11 +95,11 @@ def _belongs(name: str) -> bool:
     """Leave out locks and half-written files; refuse a name that is no path of plain names below a run directory."""
     parts = name.split("/")
     if len(parts) > DEPTH_MOST or not all(PLAIN_NAME.fullmatch(part) for part in parts):
-        raise _refused(f"a file outside the run directory: {name[:QUOTED]!r}")
+        raise _refusal(f"a file outside the run directory: {name[:QUOTED]!r}")
     return parts[-1] != run_directory.LOCK and not any(part.startswith(".") for part in parts)
 
 
-def _refused(fault: str) -> NoProofError:
+def _refusal(fault: str) -> NoProofError:
     message = f"the remote host lists {fault}"
     return NoProofError(Reason.DAMAGED, message, hint="check that --on names the right host, and check that host")
 
@@ -184,7 +184,7 @@ class RemoteResult:
 
 def judge_locally(out: Path, job: Mapping[str, Any], verb: str) -> RemoteResult:
     """Judge the downloaded run in *out* again; *job* is the remote host's record of how the run of *verb* ended."""
-    error = ending(job)
+    error = failure_of(job)
     # A run whose supervisor was killed may have finished without it: it writes its checksums last of all.
     if str(job.get("state")) in LOST and not job.get("cancelled") and (out / run_directory.CHECKSUMS).is_file():
         error = None
@@ -194,7 +194,7 @@ def judge_locally(out: Path, job: Mapping[str, Any], verb: str) -> RemoteResult:
                 return RemoteResult(out, document=sweep_document(out))
             if verb == "probe":
                 return RemoteResult(out, document=_probe_document(out))
-            return _verified(out, job.get("exit"), verb)
+            return _verify(out, job.get("exit"), verb)
         except NoProofError as refused:
             error = NoProofError(refused.reason, f"{out}: {refused.message}", hint=refused.next(None, out))
         except InputError as damaged:  # its files are not the user's input
@@ -217,7 +217,7 @@ def _probe_document(out: Path) -> dict[str, Any]:
         raise NoProofError(Reason.UNREADABLE, message, hint="repeat the probe") from error
 
 
-def ending(job: Mapping[str, Any]) -> GatekeeperError | None:
+def failure_of(job: Mapping[str, Any]) -> GatekeeperError | None:
     """Return why a run has no verdict of its own; None where it finished."""
     state, ended, cancelled = str(job.get("state")), job.get("exit") or {}, job.get("cancelled")
     lines = str(job.get("log") or "").strip().splitlines()[-12:]
@@ -244,7 +244,7 @@ def ending(job: Mapping[str, Any]) -> GatekeeperError | None:
     return kind(f"{run}: the remote gatekeeper ended with exit code {code}{log}", hint=hint)
 
 
-def _verified(out: Path, ended: Mapping[str, Any] | None, verb: str) -> RemoteResult:
+def _verify(out: Path, ended: Mapping[str, Any] | None, verb: str) -> RemoteResult:
     """Check the checksums and judge again; refuse a verdict that differs in any byte from the remote host's."""
     directory = run_directory.RunDirectory(out)
     verify.check_sums(directory)

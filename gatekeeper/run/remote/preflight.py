@@ -148,10 +148,10 @@ def refuse_occupied(name: str, jobs: Iterable[Mapping[str, Any]]) -> None:
     """Refuse a host where one of *jobs* is running: an installation would disturb its measurement."""
     for job in jobs:
         if job["state"] == "running":
-            raise occupied(name, job)
+            raise occupied_error(name, job)
 
 
-def occupied(name: str, job: Mapping[str, Any]) -> OccupiedError:
+def occupied_error(name: str, job: Mapping[str, Any]) -> OccupiedError:
     """Return the error that names the run on the host."""
     begun = moment(str(job["started"]))
     age = show_seconds(max(0.0, (SystemClock().wall() - begun).total_seconds()))

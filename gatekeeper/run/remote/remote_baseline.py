@@ -8,7 +8,7 @@ from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.run_directory import is_run
-from gatekeeper.run.certified_baseline import NONE, compares, newest_certified, verified
+from gatekeeper.run.certified_baseline import NONE, needs_baseline, newest_certified, verify_certified
 from gatekeeper.run.remote.run_registry import CLOSED, RunRegistry
 
 PLACE = "baseline"
@@ -23,23 +23,23 @@ def remote_baseline(
     *named*: a local run; a local folder, of which the newest certified run of this SLO on *host* counts; the id of a
     run on the host; or `none`. Without a name that folder is *runs*. *before*: only runs that started before it count.
     """
-    if not compares(slo, baseline):
+    if not needs_baseline(slo, baseline):
         return (), {}
     if baseline == NONE:
         return ("--baseline", NONE), {}
     folder = Path(baseline or runs)
     if baseline is not None and is_run(folder):
-        return _uploaded(verified(folder).directory.path)
+        return _uploaded(verify_certified(folder).directory.path)
     if baseline is not None and not folder.is_dir():
         if Path(baseline).name != baseline or baseline.startswith("."):
             hint = "name a local run, a folder of runs, or the id of a run on the host (gatekeeper remote list)"
             raise InputError(f"--baseline {baseline}: there is no such run", hint=hint)
         return ("--baseline", f"../{baseline}/run"), {}
-    certified = newest_certified(slo, _downloaded(slo, host, folder, before), f"on {host} in {folder}")
+    certified = newest_certified(slo, _downloaded_runs(slo, host, folder, before), f"on {host} in {folder}")
     return _uploaded(certified.directory.path)
 
 
-def _downloaded(slo: Slo, host: str, runs: Path, before: str) -> Sequence[Path]:
+def _downloaded_runs(slo: Slo, host: str, runs: Path, before: str) -> Sequence[Path]:
     """Return the downloaded runs of an SLO on a host, the newest first."""
     entries = [entry for entry in RunRegistry(runs).entries() if (entry.host, entry.slo_name) == (host, slo.name)]
     ended = [entry for entry in entries if entry.state == CLOSED and (not before or entry.started < before)]

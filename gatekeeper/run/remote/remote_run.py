@@ -26,7 +26,7 @@ from gatekeeper.run.remote.preflight import (
     check_clock,
     check_disk,
     check_inventory,
-    occupied,
+    occupied_error,
     refuse_occupied,
     report,
 )
@@ -150,7 +150,9 @@ class RemoteRunner:
         return self.session.do(action)
 
 
-def packed(command: RemoteCommand, remote: RemoteHost, *, before: str = "") -> tuple[RemoteCommand, upload.Bundle]:
+def pack_command(
+    command: RemoteCommand, remote: RemoteHost, *, before: str = ""
+) -> tuple[RemoteCommand, upload.Bundle]:
     """Return the command with the option that names its certified run, and everything it uploads."""
     bundle = upload.pack(command.slo, remote.settings.models)
     if command.words[0] != "certify":
@@ -170,7 +172,7 @@ class NewRun:
         """
         self._runner = runner
         self._name, self._settings = runner.remote.name, runner.remote.settings
-        self._command, self._bundle = packed(command, runner.remote, before=before)
+        self._command, self._bundle = pack_command(command, runner.remote, before=before)
         self._environ = upload.named_environment(self._bundle, command.send_env)
         self._registry = RunRegistry(command.folder)
 
@@ -321,7 +323,7 @@ class NewRun:
             )
         except AgentError as error:
             if error.kind == "busy" and "job" in error.more:
-                raise occupied(self._name, error.more["job"]) from error
+                raise occupied_error(self._name, error.more["job"]) from error
             if error.kind != "exists":  # it runs: the response to the first try was lost with its connection
                 raise
 

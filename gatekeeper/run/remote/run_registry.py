@@ -111,7 +111,7 @@ class RunRegistry:
         except OSError as error:
             raise _unwritable(lock.path, error) from error
         except LockHeldError as held:
-            raise _followed(entry, held.owner.strip()) from None
+            raise _followed_error(entry, held.owner.strip()) from None
         try:
             yield
         finally:
@@ -137,7 +137,7 @@ def _unwritable(path: Path, error: OSError) -> GatekeeperError:
     return GatekeeperError(f"cannot write {path}: {error.strerror}", hint="free some disk space, or use another folder")
 
 
-def _followed(entry: Entry, pid: str) -> FollowedError:
+def _followed_error(entry: Entry, pid: str) -> FollowedError:
     """Return the error that names the process which follows the run; it is no mistake in the command."""
     return FollowedError(
         f"another local gatekeeper{f' (process {pid})' if pid else ''} already follows {entry.run_id}",

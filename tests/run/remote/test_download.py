@@ -13,7 +13,7 @@ import pytest
 from gatekeeper.core.errors import InputError, NoProofError
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.system import run_directory
-from gatekeeper.run.remote.download import download, ending
+from gatekeeper.run.remote.download import download, failure_of
 from gatekeeper.run.remote.reconnect import ReconnectingSession
 from tests.builders.project_folder import ProjectFolder
 from tests.builders.waiting import until
@@ -222,7 +222,7 @@ def test_a_run_that_ended_with_a_verdict_is_no_error(code: int) -> None:
     """
     Promoted, failed and unproven are verdicts; they are judged again locally.
     """
-    assert ending(job(code=code)) is None
+    assert failure_of(job(code=code)) is None
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_every_other_end_is_an_error(ended: dict[str, Any], code: int, said: str
     """
     Killed, cancelled, restarted, refused or unknown: an error with its own message, and what to do next.
     """
-    error = ending(ended)
+    error = failure_of(ended)
 
     assert error is not None
     assert (code, True) == (error.exit_code, said in error.message)

@@ -171,27 +171,27 @@ class Files:
 
     def do_get(self, path: str) -> Items:
         """Send a file."""
-        at = self._state.at(path)
-        if not at.is_file():
-            raise Refusal("missing", "no such file: " + str(at))
-        with at.open("rb") as source:
+        file = self._state.at(path)
+        if not file.is_file():
+            raise Refusal("missing", "no such file: " + str(file))
+        with file.open("rb") as source:
             for content in iter(lambda: source.read(CHUNK), b""):
                 yield {}, content
 
     def do_digest(self, path: str) -> Header:
         """Return the digest of a file; None where there is none."""
-        at = self._state.at(path)
-        return {"sha256": sha256(at) if at.is_file() else None}
+        file = self._state.at(path)
+        return {"sha256": sha256(file) if file.is_file() else None}
 
     def do_link(self, path: str, to: str) -> Header:
         """Link *path* to what this host already has: an absolute path, or one below the state folder."""
-        at, target = self._state.at(path), Path(os.path.expanduser(to))
+        link, target = self._state.at(path), Path(os.path.expanduser(to))
         target = target if target.is_absolute() else self._state.at(to)
         if not target.exists():
             raise Refusal("missing", "no such file or folder: " + str(target))
-        at.parent.mkdir(parents=True, exist_ok=True)
-        os.symlink(str(target), str(_part(at)))
-        os.replace(str(_part(at)), str(at))
+        link.parent.mkdir(parents=True, exist_ok=True)
+        os.symlink(str(target), str(_part(link)))
+        os.replace(str(_part(link)), str(link))
         return {}
 
 
