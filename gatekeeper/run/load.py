@@ -1,8 +1,8 @@
 """The case of a run: everything that its verdict depends on, read from its directory."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, chain
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -77,24 +77,13 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
         parts = {name: recorded for name, recorded in parts.items() if recorded.trouble is None}
     soaks, looks = _join(parts)
 
-    def after_soak(after: Pass[Any]) -> Iterator[tuple[str, StoredRecords[Any]]]:
-        """Yield what a pass recorded after each soak, its parts joined, but nothing unfinished of a live run."""
-        kind = KINDS[after.kind]
-        stored = {}
-        for name in parts if after.each_part else soaks:
-            file = after.file_of(name)
-            if PART not in name or (directory.path / file).exists():
-                stored[file.removesuffix(".jsonl")] = read_records(directory.path / file, kind)
-        for name, recorded in _join(stored)[0].items():
-            if not (live and recorded.trouble):
-                yield f"{name}.jsonl", recorded
-
-    final_files = {name: kind for final in FINAL_PASSES for name, kind in final.files.items()}
-    final = {
-        name: read_records(directory.path / name, KINDS[kind])
-        for name, kind in final_files.items()
-        if (directory.path / name).exists()
+    after_soak = {
+        file: recorded
+        for after in PASSES
+        for file, recorded in _after_soak(directory, after, parts if after.each_part else soaks).items()
+        if not (live and recorded.trouble)
     }
+    final = _final_records(directory)
     routing, region, ties = (final.get(name, StoredRecords(())) for name in (ROUTING, REGION, REGION_TIES))
     damaged = directory.damaged_files()
     samples = read_records(directory.path / HOST_FILE, SAMPLES)
@@ -114,7 +103,7 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
         extended=max(
             (event.detail["soak_seconds"] for event in events.records if event.kind == "extended"), default=0.0
         ),
-        after_soak=dict(chain.from_iterable(map(after_soak, PASSES))),
+        after_soak=after_soak,
         routing=StoredRecords(()) if live and routing.trouble else routing,
         region=replace(region, trouble=None) if live else region,
         region_ties=ties,
@@ -136,6 +125,23 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
         ),
         doubts=(*manifest.doubts, *_doubts(events.records), *_lost_events(damaged)),
     )
+
+
+def _after_soak(directory: RunDirectory, after: Pass[Any], soaks: Iterable[str]) -> dict[str, StoredRecords[Any]]:
+    """Return what a pass recorded after each of *soaks*, or of their parts, by its file, its own parts joined."""
+    stored = {}
+    for name in soaks:
+        file = after.file_of(name)
+        if PART not in name or (directory.path / file).exists():
+            stored[file.removesuffix(".jsonl")] = read_records(directory.path / file, KINDS[after.kind])
+    return {f"{name}.jsonl": recorded for name, recorded in _join(stored)[0].items()}
+
+
+def _final_records(directory: RunDirectory) -> dict[str, StoredRecords[Any]]:
+    """Return what the passes at the end of the run recorded, by its file; a pass without need of it has none."""
+    files = {name: kind for final in FINAL_PASSES for name, kind in final.files.items()}
+    paths = {name: directory.path / name for name in files}
+    return {name: read_records(path, KINDS[files[name]]) for name, path in paths.items() if path.exists()}
 
 
 def _damage_finding(name: str) -> Finding:
