@@ -2,7 +2,7 @@
 
 Run as a program it is that process: `python -m gatekeeper.run.live_page FD`. FD is a socket that listens already; the
 run directory comes as a line on stdin, and the end of stdin is the end of the run. It renders only while a browser
-asks, takes at most a tenth of one core, at the lowest priority, and so disturbs no measurement.
+fetches it, takes at most a tenth of one core, at the lowest priority, and so disturbs no measurement.
 """
 
 import os
@@ -25,9 +25,9 @@ from gatekeeper.core.system.small_server import MOST, SmallHandler, SmallServer
 LEAST_S, DUTY = 5.0, 0.1
 """At least this long from one rendering to the next, and at most this share of a core."""
 WATCHED_S = 30.0
-"""A browser that did not ask for this long is gone."""
+"""A browser that sent no request for this long is gone."""
 LINGER_S = 6.0
-"""How long the finished page waits for a browser that is still there; it asks every two seconds."""
+"""How long the finished page waits for a browser that is still there; it sends a request every two seconds."""
 WAITING = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="2">'
     "<title>gatekeeper</title><p>Nothing has been measured yet. This page reloads by itself.</p></html>"
@@ -80,21 +80,21 @@ def served(port: int) -> Iterator[tuple[Observer, str]]:
 
 
 class LivePage:
-    """The newest page of a run, rendered again while a browser asks for it and its records grow."""
+    """The newest page of a run, rendered again while a browser fetches it and its records grow."""
 
     def __init__(self) -> None:
         self.html, self.version = WAITING.encode(), 0
         self.shown = 0
         """The version that was fetched last."""
-        self.asked = -WATCHED_S
-        """When it was asked for last."""
+        self.requested_s = -WATCHED_S
+        """When it was requested last."""
         self.run: Path | None = None
         self.over = threading.Event()
         """The run has ended."""
 
     def watched(self) -> bool:
-        """Return whether a browser asks for it."""
-        return time.monotonic() - self.asked < WATCHED_S
+        """Return whether a browser fetches it."""
+        return time.monotonic() - self.requested_s < WATCHED_S
 
     def keep_rendered(self) -> None:
         """Render it again and again until the run has ended; then serve the report until every browser has it."""
@@ -146,12 +146,12 @@ class PageHandler(SmallHandler):
         """Answer with the page or its version; nothing else of the run directory can be fetched."""
         page = self.server.page
         if self.path == "/":
-            page.asked = time.monotonic()
+            page.requested_s = time.monotonic()
             version, html = page.version, page.html
             if self.reply(200, "text/html; charset=utf-8", html):
                 page.shown = version
         elif self.path == "/version":
-            page.asked = time.monotonic()
+            page.requested_s = time.monotonic()
             self.reply(200, "text/plain", str(page.version).encode())
         elif self.path == "/favicon.ico":
             self.reply(204, "image/x-icon", b"")

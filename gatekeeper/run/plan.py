@@ -129,7 +129,7 @@ def _compared(slo: Slo) -> Iterator[Complaint]:
 def run_forecast(prepared: Prepared, speed: float | None = None) -> tuple[Forecast, str]:
     """Return the forecast of a run before its first token, and what it assumes, in words.
 
-    A simulated system is asked how long its answers take; *speed* in tok/s holds for any other.
+    A simulated system knows how long its answers take; *speed* in tok/s holds for any other.
     """
     inputs, backend, target = prepared.inputs, prepared.backend, prepared.manifest.target
     if isinstance(backend, KnowsTime) and speed is None:
@@ -174,7 +174,7 @@ def soak_outlook(prepared: Prepared, soak: SoakPlan, generations: Iterable[Gener
 
 
 def _known_times(prepared: Prepared, backend: KnowsTime) -> Any:
-    """Return a function from workload, canary and setting to seconds; each is asked of the backend once."""
+    """Return a function from workload, canary and setting to seconds; the backend computes each once."""
     slo = prepared.inputs.slo
     times: dict[tuple[str, str, Setting], float] = {}
 

@@ -34,7 +34,7 @@ class Recorder:
     detail: Mapping[str, Any] = field(default_factory=dict)
     """What every report says besides."""
     planned: int | None = None
-    """How many answers the stage is to have; None where nobody knows."""
+    """How many answers the stage is to have; None where that is unknown."""
     answered: int = 0
 
     def __call__(self, generation: Generation) -> None:

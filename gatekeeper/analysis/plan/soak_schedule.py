@@ -171,8 +171,8 @@ def soak_requests(
     """Yield the next requests without end: one, or a pair of both arms in random order to be sent one after the other.
 
     A share of *sentinel_share* of a speculating workload's answers is plain; 0 weaves none in. Workloads come by
-    their weight, spread evenly (the largest debt goes first). Pairs begin with canaries that nothing has asked yet, not
-    even the sweep, which asked the *swept* ones of each workload; requests without a baseline take the others first.
+    their weight, spread evenly (the largest debt goes first). Pairs begin with canaries that were not sent yet, not
+    even in the sweep, which sent the *swept* ones of each workload; requests without a baseline take the others first.
     """
     shuffle = random.Random(seed)
     first = {name: _fresh_first(canaries[name], (swept or {}).get(name, ()), shuffle) for name in settings}
