@@ -1,0 +1,62 @@
+"""The table `[sweep]` of an SLO file: which knobs are swept, over which values."""
+
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from gatekeeper.core.slo.knobs import CHOSEN, CONDITIONS, MOST_TOKENS, MOST_VALUES, Knobs
+from gatekeeper.core.subject import InputTable
+
+
+class Sweep(InputTable):
+    """Which knobs are swept, over which values."""
+
+    design: Literal["one-at-a-time", "grid"] = "one-at-a-time"
+    repeats: int = Field(default=3, ge=1, le=1000)
+    max_runs: int = Field(default=200, ge=1, le=10_000)
+    budget: int = Field(default=400, ge=1, le=100_000, description="answers per arm and workload, at most")
+    stop: Literal["early", "never"] = Field(
+        default="early", description="early: stop testing a setting once its answers decide"
+    )
+    warmups: int = Field(default=1, ge=0, le=1000, description="unmeasured answers before each block")
+    draft: tuple[str, ...] = ()
+    num_draft_tokens: tuple[int | Literal["adaptive"], ...] = ()
+    block_size: tuple[int | Literal["adaptive"], ...] = ()
+    window: tuple[int, ...] = ()
+    draft_n_min: tuple[int, ...] = ()
+    draft_p_min: tuple[float, ...] = ()
+    temperature: tuple[float, ...] = ()
+    max_tokens: tuple[int, ...] = ()
+    thinking: tuple[bool, ...] = ()
+    concurrency: tuple[int, ...] = ()
+    default: Knobs = Knobs()
+
+    @field_validator(*CHOSEN, *CONDITIONS, mode="before")
+    @classmethod
+    def _listed(cls, values: object) -> object:
+        """Take one value for a list of it."""
+        return values if isinstance(values, tuple | list | dict) else (values,)
+
+    @field_validator(*CHOSEN, *CONDITIONS)
+    @classmethod
+    def _sane(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        if len(set(values)) != len(values):
+            raise ValueError("a value is listed twice\nremove one of them")
+        if len(values) > MOST_VALUES:
+            raise ValueError(f"{len(values)} values; a sweep takes up to {MOST_VALUES} of a knob\nremove some")
+        for value in values:
+            if not isinstance(value, bool | str) and not 0 <= value <= MOST_TOKENS:
+                raise ValueError(f"{value} is {'negative' if value < 0 else f'more than {MOST_TOKENS}'}\nremove it")
+        return values
+
+    @field_validator("num_draft_tokens", "block_size", "concurrency", "max_tokens", "window")
+    @classmethod
+    def _positive(cls, values: tuple[int, ...]) -> tuple[int, ...]:
+        if 0 in values:
+            raise ValueError("must be greater than 0\nremove it: plain decoding is always measured as well")
+        return values
+
+    def values(self, knob: str) -> tuple[Any, ...]:
+        """Return the values of *knob* to sweep; empty if it is not swept."""
+        values: tuple[Any, ...] = getattr(self, knob)
+        return values
