@@ -1,0 +1,94 @@
+"""policy.toml as a whole."""
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import AwareDatetime, Field, model_validator
+
+from gatekeeper.core.errors import did_you_mean
+from gatekeeper.core.policy.conditions_table import Conditions, Launch
+from gatekeeper.core.policy.proxy_table import Proxy
+from gatekeeper.core.policy.route import Route
+from gatekeeper.core.policy.watch_table import Guard, Watch
+from gatekeeper.core.subject import InputTable
+from gatekeeper.core.toml_file import located
+from gatekeeper.core.toml_file import parse as parse_toml
+
+
+class Default(InputTable):
+    """What applies to a workload without a route."""
+
+    speculation: Literal[False] = False
+
+
+class Policy(InputTable):
+    """The whole file."""
+
+    schema_: Literal[1, 2] = Field(
+        alias="schema", description="2 where a route has a region, so that a reader that does not know of it refuses"
+    )
+    slo: str = Field(min_length=1)
+    grade: Literal["certification", "demo"]
+    manifest_sha256: str
+    verdict_sha256: str
+    issued: AwareDatetime
+    expires: AwareDatetime
+    default: Default = Default()
+    watch: Watch = Watch()
+    conditions: Conditions | None = Field(default=None, description="policies of gatekeeper 0.2.0 and before lack it")
+    launch: tuple[Launch, ...] = ()
+    route: tuple[Route, ...] = Field(min_length=1)
+    guard: tuple[Guard, ...] = ()
+    proxy: Proxy = Proxy()
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> "Policy":
+        if self.schema_ != 1 + any(route.region is not None for route in self.route):
+            message = "it is 2 where a route has a region, else 1\ncopy the routes from the run's policy.toml"
+            raise located(("schema",), message)
+        names = [route.workload for route in self.route]
+        if len(set(names)) != len(names):
+            raise ValueError("two routes have the same workload")
+        for number, guard in enumerate(self.guard, start=1):
+            for name in guard.workloads:
+                if name not in names:
+                    raise ValueError(f"guard[{number}].workloads: no route '{name}'\n{did_you_mean(name, names)}")
+        sorted_into = {
+            f"proxy.rule[{number}].workload": rule.workload for number, rule in enumerate(self.proxy.rule, 1)
+        }
+        sorted_into |= {"proxy.default": self.proxy.default} if self.proxy.default is not None else {}
+        for key, name in sorted_into.items():
+            if name not in names:
+                raise ValueError(f"{key}: no route '{name}'\n{did_you_mean(name, names)}")
+        return self
+
+    def route_of(self, workload: str) -> Route:
+        """Return the route of *workload*; a workload without one decodes plainly."""
+        route = next((route for route in self.route if route.workload == workload), None)
+        return route or Route(workload=workload, speculation=False, because="no route in policy.toml")
+
+    def guards_of(self, workload: str) -> tuple[Guard, ...]:
+        """Return the guards of *workload*, and those of the host."""
+        return tuple(guard for guard in self.guard if guard.applies_to(workload))
+
+    def max_concurrency(self, workload: str) -> int:
+        """Return up to how many requests in flight a workload may speculate: without a figure, one."""
+        certified = self.conditions.concurrency if self.conditions is not None else 1
+        region = self.route_of(workload).region
+        if region is not None and region.concurrency is not None:
+            return int(region.concurrency.at_most)
+        return self.route_of(workload).max_concurrency or certified
+
+    def expired(self, now: datetime) -> bool:
+        """Return whether the policy has expired."""
+        return now >= self.expires
+
+    @property
+    def lifetime(self) -> float:
+        """Return the seconds between issue and expiry."""
+        return max(0.0, (self.expires - self.issued).total_seconds())
+
+
+def parse(text: str, name: str) -> Policy:
+    """Read a policy's *text*; raise InputError with *name*, line, key and the allowed values."""
+    return parse_toml(text, name, Policy)
