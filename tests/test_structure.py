@@ -178,7 +178,6 @@ SAME_THING = {
     "near_ties": "a pass after a soak, and its stage",
     "page": "the page of a run: its data, and its HTML",
     "plain_words": "a pass after a soak, and its stage",
-    "policy": "policy.toml: the file, and how a verdict becomes one",
     "preflight": "what stops a run before it starts: in the plan, and on a remote host",
     "region": "the pass that explores it at the end of a run, and its stage",
     "routing": "the pass at the end of a run, its stage, and what the routes gain",
