@@ -8,7 +8,7 @@ from typing import Any
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.verdict import Estimate, Missing, figures
 from gatekeeper.deploy.running import certified_run
-from gatekeeper.deploy.watch import textfile
+from gatekeeper.deploy.watch.exposition import replace_file
 from gatekeeper.proxy.live_evidence import Benefit
 from gatekeeper.proxy.live_records import LiveRecords
 from gatekeeper.proxy.prometheus import Exposition
@@ -72,7 +72,7 @@ class LiveTelemetry:
             "telemetry", otel.live(self._config, points, at_ns, self._digest), "telemetry was not delivered: "
         )
         if self._textfile is not None:
-            self._say_once("text", textfile.replace_file(self._textfile, self._exposition.text()[0].decode()))
+            self._say_once("text", replace_file(self._textfile, self._exposition.text()[0].decode()))
 
     def _say_once(self, about: str, trouble: str | None, before: str = "") -> None:
         if trouble and trouble != self._troubles[about]:

@@ -19,7 +19,7 @@ import requests
 import gatekeeper
 from gatekeeper.backends.http import control
 from gatekeeper.backends.process import free_port
-from gatekeeper.deploy.watch import textfile
+from gatekeeper.deploy.watch import exposition
 from gatekeeper.deploy.watch.overlay import Overlay, OverlayRoute
 from tests.builders.github import put_on_path
 from tests.builders.project_folder import ROOT, ProjectFolder
@@ -53,12 +53,12 @@ def test_the_textfile_is_what_the_node_exporter_reads(tmp_path: Path) -> None:
     """
     Every metric has its help and type, labels are escaped, promtool accepts it, and a file is replaced whole.
     """
-    text = textfile.render(STATE, AT)
-    fault = textfile.write(tmp_path, STATE, AT)
-    lost = textfile.write(tmp_path / "nowhere", STATE, AT)
+    text = exposition.render(STATE, AT)
+    fault = exposition.write(tmp_path, STATE, AT)
+    lost = exposition.write(tmp_path / "nowhere", STATE, AT)
 
-    assert 'gatekeeper_watch_speculation{slo="m4",workload="a \\"b\\""} 1\n' in text
-    assert 'gatekeeper_watch_speculation{slo="m4",workload="c"} 0\n' in text
+    assert 'gatekeeper_watch_speculation{slo="m4",workload="a \\"b\\""} 1.0\n' in text
+    assert 'gatekeeper_watch_speculation{slo="m4",workload="c"} 0.0\n' in text
     assert (None, text) == (fault, (tmp_path / "gatekeeper-m4.prom").read_text())
     assert "No such file or directory" in str(lost)
     promtool("check", "metrics", given=text)
@@ -84,7 +84,7 @@ def test_rules_and_dashboard_name_metrics_that_are_written() -> None:
 
     named = {name for one in expressions for name in re.findall(r"gatekeeper_watch_(\w+)", one)}
 
-    assert set(textfile.METRICS) == named
+    assert set(exposition.METRICS) == named
     assert sections == {one["annotations"]["runbook_url"].partition("docs/alerts.md#")[2] for one in rules}
 
 

@@ -16,7 +16,7 @@ from gatekeeper.core.clock import Clock, stamp
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.system import child_process
 from gatekeeper.deploy.running.certified_run import CertifiedRun
-from gatekeeper.deploy.watch import messages, metrics_server, restore, textfile
+from gatekeeper.deploy.watch import exposition, messages, restore
 from gatekeeper.deploy.watch import overlay as overlay_file
 from gatekeeper.deploy.watch.config import HOOK_LIMIT_S, WatchConfig
 from gatekeeper.deploy.watch.log import Log
@@ -154,7 +154,7 @@ class Outputs:
             self.has_new_log = self._log.is_new
             if config.listen is not None:
                 address = stack.enter_context(
-                    metrics_server.served(*config.listen, lambda: self._metrics, names=config.host_names)
+                    exposition.served(*config.listen, lambda: self._metrics, names=config.host_names)
                 )
                 self.say(f"metrics: {address}", messages.GOOD)
             self._stack = stack.pop_all()
@@ -196,7 +196,7 @@ class Outputs:
             self.note("overlay_back")
             self.say(f"{path} can be written again", messages.GOOD)
         if self._expires is not None:
-            self._metrics = textfile.render(overlay, self._expires)
+            self._metrics = exposition.render(overlay, self._expires)
         self._write_textfile(overlay)
 
     def _write_textfile(self, overlay: Overlay) -> None:
@@ -205,7 +205,7 @@ class Outputs:
             return
         before, self._textfile_fault = (
             self._textfile_fault,
-            textfile.write(self._config.textfile, overlay, self._expires),
+            exposition.write(self._config.textfile, overlay, self._expires),
         )
         if self._textfile_fault is not None and before is None:
             self.note("textfile_failed", because=self._textfile_fault)

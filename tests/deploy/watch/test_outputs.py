@@ -18,7 +18,7 @@ import requests
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.system.small_server import MOST
-from gatekeeper.deploy.watch import outputs, textfile
+from gatekeeper.deploy.watch import exposition, outputs
 from gatekeeper.deploy.watch.config import WatchConfig
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from tests.builders.waiting import until
@@ -162,10 +162,10 @@ def test_prometheus_fetches_the_state_of_this_moment(tmp_path: Path) -> None:
 
     assert ("", 404) == (before.text, other.status_code)
     assert during.headers["content-type"].startswith("text/plain; version=0.0.4")
-    assert all(f"# TYPE {textfile.PREFIX}{name} gauge\n" in during.text for name in textfile.METRICS)
-    assert 'workload="json"} 1\n' in during.text
-    ended = [one.text.partition("gatekeeper_watch_ended{")[2].strip()[-1] for one in (during, after)]
-    assert ["0", "1"] == ended
+    assert all(f"# TYPE {exposition.PREFIX}{name} gauge\n" in during.text for name in exposition.METRICS)
+    assert 'workload="json"} 1.0\n' in during.text
+    ended = [one.text.partition("gatekeeper_watch_ended{")[2].split()[-1] for one in (during, after)]
+    assert ["0.0", "1.0"] == ended
     with pytest.raises(requests.ConnectionError):
         requests.get(address, timeout=10)
 
