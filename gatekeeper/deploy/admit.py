@@ -92,7 +92,7 @@ def admit(
     given = inputs.read(slo_path)
     paths = _directories(run, runs)
     if isinstance(required.signers, KeylessSigner):
-        keyless.verifier(required.signers)
+        keyless.load_verifier(required.signers)
     elif required.signers is not None:
         signatures.check_signers_file(required.signers)
     decision = Admission(given.slo.name)
@@ -202,7 +202,7 @@ def _examine(
     if steps := verify.check_chain(run):
         facts["chain"] = steps
     if required.signers is not None:
-        facts["signed_by"] = sign.signed_by(run, published, required.signers)
+        facts["signed_by"] = sign.verify_signature(run, published, required.signers)
         passed(("signature", f"by {facts['signed_by']}"))
     until = admission.expiry(
         issued=published.issued, ended=run.ended, valid_for=slo.promote.valid_for, max_age=required.max_age

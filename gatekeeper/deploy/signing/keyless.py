@@ -28,9 +28,9 @@ class KeylessSigner:
     """A trusted root of Sigstore as JSON; None: that of the public instance, as the library has it."""
 
 
-def verifier(signer: KeylessSigner) -> Any:
+def load_verifier(signer: KeylessSigner) -> Any:
     """Return a verifier by the trusted root of *signer*; raise InputError where there is none."""
-    _library()
+    _import_sigstore()
     from sigstore.errors import Error  # noqa: PLC0415 (an extra)
     from sigstore.models import ClientTrustConfig, TrustedRoot  # noqa: PLC0415
     from sigstore.verify import Verifier  # noqa: PLC0415
@@ -45,20 +45,20 @@ def verifier(signer: KeylessSigner) -> Any:
         raise InputError(f"cannot read {name}: {error}", hint=hint) from error
 
 
-def payload_of(bundle: bytes, signer: KeylessSigner) -> tuple[str, bytes]:
-    """Return type and content of the envelope in *bundle*; refuse one that *signer* did not sign."""
-    check = verifier(signer)
+def verify_bundle(bundle: bytes, signer: KeylessSigner) -> tuple[str, bytes]:
+    """Verify that *signer* signed *bundle*, or raise NoProofError; return type and content of its envelope."""
+    verifier = load_verifier(signer)
     from sigstore.errors import Error  # noqa: PLC0415
     from sigstore.models import Bundle  # noqa: PLC0415
     from sigstore.verify.policy import Identity  # noqa: PLC0415
 
     try:
         policy = Identity(identity=signer.identity, issuer=signer.issuer)
-        kind, payload = check.verify_dsse(Bundle.from_json(bundle), policy)
+        payload_type, payload = verifier.verify_dsse(Bundle.from_json(bundle), policy)
     except (Error, ValueError, LookupError, TypeError, AttributeError) as error:
         because = f"the bundle is not signed by {signer.identity}: {error}"
         raise NoProofError(Reason.UNSIGNED, because, hint="name the signer as its certificate does") from error
-    return str(kind), bytes(payload)
+    return str(payload_type), bytes(payload)
 
 
 def make_bundle(statement: bytes, trust_config: Path | None) -> bytes:
@@ -66,7 +66,7 @@ def make_bundle(statement: bytes, trust_config: Path | None) -> bytes:
 
     *trust_config* is the client trust configuration of another Sigstore instance than the public one.
     """
-    _library()
+    _import_sigstore()
     from sigstore import oidc  # noqa: PLC0415
     from sigstore.dsse import Statement  # noqa: PLC0415
     from sigstore.models import ClientTrustConfig  # noqa: PLC0415
@@ -92,7 +92,7 @@ def make_bundle(statement: bytes, trust_config: Path | None) -> bytes:
         raise GatekeeperError(f"Sigstore did not sign: {type(error).__name__}: {error}", hint=hint) from error
 
 
-def _library() -> None:
+def _import_sigstore() -> None:
     try:
         import sigstore  # noqa: F401, PLC0415
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Signatures of a run's certificate: make one after verifying the run, and say who made it."""
+"""Signatures of a run's certificate: verify who made one, and make one after verifying the run."""
 
 import base64
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ BUNDLE = "certificate.sigstore.json"
 ABOUT_BUNDLES = "it is what `attest: true` of the action makes of this run, or another tool of its certificate"
 
 
-def signed_by(run: VerifiedRun, published: Published, allowed: Path | KeylessSigner) -> str:
-    """Return which of the *allowed* signers signed a run's certificate; refuse a run that none of them signed.
+def verify_signature(run: VerifiedRun, published: Published, allowed: Path | KeylessSigner) -> str:
+    """Verify that an *allowed* signer signed a run's certificate, or raise NoProofError; return which one.
 
     *allowed* is an allowed-signers file of ssh, or public keys as PEM, or an identity; the last two sign a bundle.
     """
@@ -36,21 +36,22 @@ def signed_by(run: VerifiedRun, published: Published, allowed: Path | KeylessSig
         raise NoProofError(Reason.UNSIGNED, f"the certificate is not signed: no {name}", hint=hint)
     signature = run.directory.read(name)
     if isinstance(allowed, KeylessSigner):
-        kind, payload = keyless.payload_of(signature, allowed)
-        if kind == signatures.PAYLOAD_TYPE and _states(payload, published):
+        payload_type, payload = keyless.verify_bundle(signature, allowed)
+        if payload_type == signatures.PAYLOAD_TYPE and _is_certificate(payload, published):
             return f"{allowed.identity} ({allowed.issuer})"
         raise NoProofError(Reason.UNSIGNED, f"{name} is signed for something else than this run", hint=hint)
-    who = None
+    signer = None
     if name == SIGNATURE:
-        who = signatures.signer(published.certificate, signature, allowed)
-    elif (found := signatures.bundle_signer(signature, allowed)) is not None and _states(found[1], published):
-        who = found[0]
-    if who is None:
+        signer = signatures.verify_ssh_signature(published.certificate, signature, allowed)
+    elif (signed := signatures.verify_key_bundle(signature, allowed)) is not None:
+        key, payload = signed
+        signer = key if _is_certificate(payload, published) else None
+    if signer is None:
         raise NoProofError(Reason.UNSIGNED, f"the certificate is not signed by a signer in {allowed}", hint=hint)
-    return who
+    return signer
 
 
-def _states(payload: bytes, published: Published) -> bool:
+def _is_certificate(payload: bytes, published: Published) -> bool:
     """Return whether a signed Statement is the run's certificate: whole, or its predicate about the run's policy.
 
     The second is what GitHub's `attest` action signs.
@@ -58,20 +59,23 @@ def _states(payload: bytes, published: Published) -> bool:
     if payload == published.certificate:
         return True
     try:
-        signed, own = parse.json_object(payload), parse.json_object(published.certificate)
-        subjects = [one["digest"].get("sha256") for one in signed["subject"]]
-        same = all(signed[key] == own[key] for key in ("_type", "predicateType", "predicate"))
+        statement, certificate = parse.json_object(payload), parse.json_object(published.certificate)
+        subjects = [subject["digest"].get("sha256") for subject in statement["subject"]]
+        has_predicate = all(statement[key] == certificate[key] for key in ("_type", "predicateType", "predicate"))
     except (ValueError, LookupError, TypeError, AttributeError):
         return False
-    return same and published.policy_sha256 in subjects
+    return has_predicate and published.policy_sha256 in subjects
 
 
 def _keyless_statement(published: Published) -> bytes:
     """Return the certificate with those of its subjects that have a sha256: sigstore takes no other digests."""
-    whole = parse.json_object(published.certificate)
-    named = [(one, one["digest"]["sha256"]) for one in whole["subject"] if "sha256" in one["digest"]]
-    known = [one | {"digest": {"sha256": digest}} for one, digest in named]
-    return json_text(whole | {"subject": known}).encode()
+    certificate = parse.json_object(published.certificate)
+    subjects = [
+        subject | {"digest": {"sha256": subject["digest"]["sha256"]}}
+        for subject in certificate["subject"]
+        if "sha256" in subject["digest"]
+    ]
+    return json_text(certificate | {"subject": subjects}).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +94,11 @@ class SigningMethod:
             return BUNDLE, signatures.make_bundle(published.certificate, self.key)
         if self.bundle is None:
             return BUNDLE, keyless.make_bundle(_keyless_statement(published), self.trust_config)
-        return BUNDLE, _made_elsewhere(self.bundle, published)
+        return BUNDLE, _read_bundle(self.bundle, published)
 
 
-def _made_elsewhere(path: Path, published: Published) -> bytes:
-    """Read a bundle; refuse one that signs something else. Who signed it is for `admit` to check."""
+def _read_bundle(path: Path, published: Published) -> bytes:
+    """Read a bundle that was made elsewhere; refuse one that signs something else. `admit` checks who signed it."""
     try:
         content = path.read_bytes()
         payload = base64.b64decode(parse.json_object(content)[signatures.ENVELOPE_KEY]["payload"])
@@ -102,12 +106,12 @@ def _made_elsewhere(path: Path, published: Published) -> bytes:
         raise InputError(f"cannot read {path}: {error.strerror}", hint=ABOUT_BUNDLES) from error
     except (ValueError, LookupError, TypeError) as error:
         raise InputError(f"{path} is no bundle with a DSSE envelope: {error}", hint=ABOUT_BUNDLES) from error
-    if not _states(payload, published):
+    if not _is_certificate(payload, published):
         raise InputError(f"{path} does not sign the certificate of this run", hint=ABOUT_BUNDLES)
     return content
 
 
-def sign(path: Path, by: SigningMethod) -> dict[str, Any]:
+def sign(path: Path, method: SigningMethod) -> dict[str, Any]:
     """Verify a run, sign its certificate and write its checksums again."""
     directory = RunDirectory.open(path, resume=True)
     try:
@@ -116,7 +120,7 @@ def sign(path: Path, by: SigningMethod) -> dict[str, Any]:
         admission.proven(run.verdict)
         published = verify.check_published(run)
         verify.check_chain(run)
-        name, content = by.make(published)
+        name, content = method.make(published)
         directory.write(name, content)
         directory.write_checksums()
     except NoProofError as error:

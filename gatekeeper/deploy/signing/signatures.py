@@ -48,30 +48,30 @@ def check_signers_file(allowed: Path) -> None:
         hint = "see ALLOWED SIGNERS in ssh-keygen(1), or name a file of public keys as PEM"
         raise InputError(f"no allowed-signers file {allowed}", hint=hint)
     if is_pem(allowed):
-        _libraries()
+        _import_libraries()
     else:
-        _program()
+        _find_ssh_keygen()
 
 
-def signer(content: bytes, signature: bytes, allowed: Path) -> str | None:
-    """Return which of the *allowed* signers signed *content*; None for any other signature."""
+def verify_ssh_signature(content: bytes, signature: bytes, allowed: Path) -> str | None:
+    """Verify that an *allowed* signer signed *content*; return which one, None for any other signature."""
     with tempfile.NamedTemporaryFile(suffix=SIGNATURE_SUFFIX) as file:  # ssh-keygen reads a signature only from a file
         file.write(signature)
         file.flush()
-        where = ("-f", str(allowed), "-s", file.name)
-        lookup = _run(("-Y", "find-principals", *where), b"")
+        files = ("-f", str(allowed), "-s", file.name)
+        lookup = _run(("-Y", "find-principals", *files), b"")
         # An older ssh-keygen writes several principals of one key in one line.
         principals = (
             lookup.stdout.decode(errors="replace").replace(",", "\n").split("\n") if not lookup.returncode else []
         )
         for principal in filter(None, (name.strip() for name in principals)):
-            verified = _run(("-Y", "verify", "-I", principal, "-n", NAMESPACE, *where), content)
+            verified = _run(("-Y", "verify", "-I", principal, "-n", NAMESPACE, *files), content)
             if verified.returncode == 0:
                 return principal
     return None
 
 
-def _program() -> str:
+def _find_ssh_keygen() -> str:
     program = shutil.which("ssh-keygen")
     if program is None:
         raise InputError(
@@ -81,7 +81,7 @@ def _program() -> str:
 
 
 def _run(arguments: Sequence[str], content: bytes) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run((_program(), *arguments), input=content, capture_output=True, check=False)
+    return subprocess.run((_find_ssh_keygen(), *arguments), input=content, capture_output=True, check=False)
 
 
 def _last_error(ran: subprocess.CompletedProcess[bytes]) -> str:
@@ -101,7 +101,7 @@ def make_bundle(content: bytes, key: Path) -> bytes:
 
     It names no key: cosign computes key ids differently, and skips a signature of another id than its own.
     """
-    signing, serialization = _libraries()
+    signing, serialization = _import_libraries()
     from securesystemslib.dsse import Envelope  # noqa: PLC0415 (an extra)
 
     try:
@@ -117,9 +117,9 @@ def make_bundle(content: bytes, key: Path) -> bytes:
     return json_text({"mediaType": BUNDLE_TYPE, "verificationMaterial": material, ENVELOPE_KEY: signed}).encode()
 
 
-def bundle_signer(bundle: bytes, allowed: Path) -> tuple[str, bytes] | None:
-    """Return which of the public keys (PEM) in the file *allowed* signed *bundle*, and what; None for none."""
-    signing, serialization = _libraries()
+def verify_key_bundle(bundle: bytes, allowed: Path) -> tuple[str, bytes] | None:
+    """Verify that a public key (PEM) in *allowed* signed *bundle*; return which one and what it signed, or None."""
+    signing, serialization = _import_libraries()
     from securesystemslib.dsse import Envelope  # noqa: PLC0415
     from securesystemslib.exceptions import Error  # noqa: PLC0415
 
@@ -131,7 +131,7 @@ def bundle_signer(bundle: bytes, allowed: Path) -> tuple[str, bytes] | None:
         return None
     if stored.payload_type != PAYLOAD_TYPE:
         return None
-    for text in _text(allowed).split(PUBLIC_END)[:-1]:
+    for text in _read_keys(allowed).split(PUBLIC_END)[:-1]:
         try:
             public = serialization.load_pem_public_key((text.strip() + "\n" + PUBLIC_END + "\n").encode())
             key = signing.SSlibKey.from_crypto(public)
@@ -146,7 +146,7 @@ def bundle_signer(bundle: bytes, allowed: Path) -> tuple[str, bytes] | None:
     return None
 
 
-def _text(allowed: Path) -> str:
+def _read_keys(allowed: Path) -> str:
     try:
         return allowed.read_text("utf-8")
     except UnicodeDecodeError as error:
@@ -155,7 +155,7 @@ def _text(allowed: Path) -> str:
         raise InputError(f"cannot read {allowed}: {error.strerror}", hint="check its permissions") from error
 
 
-def _libraries() -> tuple[Any, Any]:
+def _import_libraries() -> tuple[Any, Any]:
     """Return securesystemslib's signers and the key formats of cryptography, which the extra `sign` brings."""
     try:
         import securesystemslib.signer as signing  # noqa: PLC0415

@@ -46,7 +46,7 @@ def test_a_bundle_is_verified_offline(signed: tuple[Sigstore, bytes]) -> None:
     """
     sigstore, bundle = signed
 
-    kind, payload = keyless.payload_of(bundle, KeylessSigner(IDENTITY, ISSUER, sigstore.trusted_root))
+    kind, payload = keyless.verify_bundle(bundle, KeylessSigner(IDENTITY, ISSUER, sigstore.trusted_root))
 
     assert ("application/vnd.in-toto+json", STATEMENT) == (kind, payload)
 
@@ -61,7 +61,7 @@ def test_another_signer_is_refused(signed: tuple[Sigstore, bytes], identity: str
     sigstore, bundle = signed
 
     with pytest.raises(NoProofError) as refused:
-        keyless.payload_of(bundle, KeylessSigner(identity, issuer, sigstore.trusted_root))
+        keyless.verify_bundle(bundle, KeylessSigner(identity, issuer, sigstore.trusted_root))
 
     assert Reason.UNSIGNED == refused.value.reason
 
@@ -76,7 +76,7 @@ def test_the_public_instance_did_not_sign_it(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
     with pytest.raises(NoProofError, match="not signed by"):
-        keyless.payload_of(signed[1], KeylessSigner(IDENTITY, ISSUER))
+        keyless.verify_bundle(signed[1], KeylessSigner(IDENTITY, ISSUER))
 
 
 def entry(bundle: dict[str, Any]) -> Any:
@@ -111,7 +111,7 @@ def test_a_changed_bundle_is_refused(signed: tuple[Sigstore, bytes], change: Cha
     change(changed)
 
     with pytest.raises(NoProofError) as refused:
-        keyless.payload_of(json.dumps(changed).encode(), KeylessSigner(IDENTITY, ISSUER, sigstore.trusted_root))
+        keyless.verify_bundle(json.dumps(changed).encode(), KeylessSigner(IDENTITY, ISSUER, sigstore.trusted_root))
 
     assert Reason.UNSIGNED == refused.value.reason
 
@@ -122,7 +122,7 @@ def test_what_is_no_bundle_is_refused(signed: tuple[Sigstore, bytes], content: b
     Bytes that are no bundle count as unsigned.
     """
     with pytest.raises(NoProofError):
-        keyless.payload_of(content, KeylessSigner(IDENTITY, ISSUER, signed[0].trusted_root))
+        keyless.verify_bundle(content, KeylessSigner(IDENTITY, ISSUER, signed[0].trusted_root))
 
 
 def test_a_trusted_root_that_is_none_is_an_error(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_trusted_root_that_is_none_is_an_error(tmp_path: Path) -> None:
 
     for name in ("nowhere.json", "empty.json"):
         with pytest.raises(InputError, match="cannot read --trusted-root") as refused:
-            keyless.verifier(KeylessSigner(IDENTITY, ISSUER, tmp_path / name))
+            keyless.load_verifier(KeylessSigner(IDENTITY, ISSUER, tmp_path / name))
         assert "cosign trusted-root create" in refused.value.hint
 
 
