@@ -8,7 +8,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gatekeeper.core.verdict import Estimate
-from gatekeeper.proxy.request_routes import RequestDecision, RequestRoutes
+from gatekeeper.proxy.ended_request import EndedRequest
+from gatekeeper.proxy.request_routes import RequestRoutes
 from gatekeeper.report.otel.metric_names import FIRST_TOKEN_SECONDS, SECONDS
 
 
@@ -43,26 +44,17 @@ class Exposition:
         self._registry.register(_Gauges(routes))
         self._child = lru_cache(maxsize=1024)(lambda metric, *labels: metric.labels(*labels))
 
-    def ended(
-        self,
-        decision: RequestDecision,
-        target: str,
-        status: int | None,
-        fault: str | None,
-        ttft: float | None,
-        seconds: float,
-        tokens: int | None,
-    ) -> None:
+    def ended(self, ended: EndedRequest) -> None:
         """Count a request that has ended."""
-        labels = (decision.workload, target)
-        self._child(self._requests, *labels, decision.rule, str(status or "none")).inc()
-        self._child(self._duration, *labels).observe(seconds)
-        if fault is not None:
-            self._child(self._faults, *labels).inc()
-        if tokens:
-            self._child(self._tokens, *labels).inc(tokens)
-        if ttft is not None:
-            self._child(self._ttft, *labels).observe(ttft)
+        workload, target = ended.decision.workload, ended.target
+        self._child(self._requests, workload, target, ended.decision.rule, str(ended.status or "none")).inc()
+        self._child(self._duration, workload, target).observe(ended.seconds)
+        if ended.fault is not None:
+            self._child(self._faults, workload, target).inc()
+        if ended.tokens:
+            self._child(self._tokens, workload, target).inc(ended.tokens)
+        if ended.ttft is not None:
+            self._child(self._ttft, workload, target).observe(ended.ttft)
 
     def text(self) -> tuple[bytes, str]:
         """Return the text and its media type."""

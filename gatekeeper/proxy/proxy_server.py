@@ -1,7 +1,6 @@
 """The proxy: an HTTP server that routes each request, passes it on, measures its answer and records it."""
 
 import asyncio
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,31 +12,33 @@ from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
 
-from gatekeeper.core.clock import stamp
 from gatekeeper.core.subject import Address
 from gatekeeper.core.system.host_names import HostNames
 from gatekeeper.core.system.own_limits import OwnLimitError
 from gatekeeper.proxy import forward, live_request, proxy_page
 from gatekeeper.proxy.answer_meter import AnswerMeter
 from gatekeeper.proxy.client_limits import MOST_BODY, ClientServer, RefusedBodyError, RequestBodies, pieces
+from gatekeeper.proxy.ended_request import (
+    CLIENT_LEFT,
+    OWN_LIMIT,
+    STOPPED,
+    UNDECIDED,
+    UNREADABLE,
+    EndedRequest,
+    completion,
+    observation,
+    record_line,
+)
 from gatekeeper.proxy.forward import BrokenAnswerError, ServerFailedError, Target
 from gatekeeper.proxy.headers import is_from_foreign_page
-from gatekeeper.proxy.live_evidence import Observation
-from gatekeeper.proxy.live_records import LiveRecords, answer_of
+from gatekeeper.proxy.live_records import LiveRecords
 from gatekeeper.proxy.live_request import LiveRequest
 from gatekeeper.proxy.long_requests import LONG, LongRequests, UnreadableBodyError
 from gatekeeper.proxy.prometheus import Exposition
 from gatekeeper.proxy.request_routes import RequestDecision, RequestRoutes
 from gatekeeper.proxy.upstream import Upstream, origin_of
 
-CLIENT_LEFT = "client left"
-STOPPED = "the proxy was stopping"
-UNREADABLE = "the body is no JSON object that can be read, so that the proxy cannot choose how it is decoded"
-OWN_LIMIT = "the proxy has no more connections or memory for this request"
-NOT_ITS_FAULT = frozenset({CLIENT_LEFT, STOPPED, UNREADABLE, OWN_LIMIT})
-"""Ends of an answer that say nothing of the server."""
 MOST_TURNS = 100
-UNDECIDED = RequestDecision("unknown", "none", False, "")
 REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -59,7 +60,7 @@ class ProxyServer:
         self._speculative = url, origin_of(url)
         self._plain = (plain_url, origin_of(plain_url)) if plain_url else self._speculative
         self._names = HostNames(hosts)
-        self._say, self._said, self._is_stopping = say, "", False
+        self._say, self._reported, self._is_stopping = say, "", False
         self._long, self._bodies = LongRequests(), RequestBodies()
         self.exposition = Exposition(routes)
         self._upstream = Upstream()
@@ -161,15 +162,15 @@ class ProxyServer:
         content: Any,
         meter: AnswerMeter,
         added: Mapping[str, str],
-        asked: LiveRequest | None = None,
+        live: LiveRequest | None = None,
     ) -> tuple[web.StreamResponse, Target, str]:
         """Try one server after another while nothing was sent to the client; return also the last failure."""
         failed = ""
         for number, target in enumerate(targets):
             again = number + 1 < len(targets)
             body = content
-            if asked is not None and (target.fields or asked.drafting or target.must_be_read):
-                body = await self._long.merge(content, asked, target.fields)
+            if live is not None and (target.fields or live.drafting or target.must_be_read):
+                body = await self._long.merge(content, live, target.fields)
             headers = {**added, "x-gatekeeper-route": target.name} if added else added
             try:
                 answer = await forward.forward(request, self._upstream, target, body, meter, added=headers, again=again)
@@ -184,21 +185,19 @@ class ProxyServer:
                 return answer, target, failed
         raise ServerFailedError("no server")
 
-    async def _decide(self, request: web.BaseRequest, given: bytes) -> tuple[LiveRequest, RequestDecision]:
+    async def _decide(self, request: web.BaseRequest, body: bytes) -> tuple[LiveRequest, RequestDecision]:
         """Read a request and decide its route; whatever fails in here decodes plainly."""
-        asked, because = None, "the proxy failed to decide"
+        live, because = LiveRequest(request.path), "the proxy failed to decide"
         try:
-            if self._records.keeps_prompts or len(given) < LONG:
-                asked = live_request.read(request.path, request.headers, given)
+            if self._records.keeps_prompts or len(body) < LONG:
+                live = live_request.read(request.path, request.headers, body)
             else:
-                asked = await self._long.read(request.path, request.headers, given)
-            self.routes.begin(asked.answers - 1)
-            return asked, self.routes.decide(asked)
+                live = await self._long.read(request.path, request.headers, body)
+            self.routes.begin(live.answers - 1)
+            return live, self.routes.decide(live)
         except Exception as error:  # noqa: BLE001 (it must not cost an answer)
             self._report(because, error)
-        return asked or LiveRequest(request.path), replace(
-            UNDECIDED, because=because, plain_fields=self.routes.plain_fields
-        )
+        return live, replace(UNDECIDED, because=because, plain_fields=self.routes.plain_fields)
 
     def _safely(self, record: Callable[[], None]) -> None:
         try:
@@ -206,11 +205,11 @@ class ProxyServer:
         except Exception as error:  # noqa: BLE001 (it must not cost an answer)
             self._report("a request could not be recorded", error)
 
-    def _report(self, what: str, error: Exception) -> None:
+    def _report(self, trouble: str, error: Exception) -> None:
         """Report an error of the proxy's own, once in a row: it must not cost an answer."""
-        if (text := f"{what}: {type(error).__name__}: {error}") != self._said:
+        if (text := f"{trouble}: {type(error).__name__}: {error}") != self._reported:
             self._say(text)
-            self._said = text
+            self._reported = text
 
     def _targets(self, decision: RequestDecision) -> list[Target]:
         fields = {} if self._plain_url else decision.plain_fields
@@ -226,135 +225,71 @@ class ProxyServer:
         meter = AnswerMeter(time.monotonic_ns(), keeps=self._records.keeps_prompts)
         arrived = datetime.now(UTC)
         try:
-            given = await self._bodies.read(request)
+            body = await self._bodies.read(request)
         except RefusedBodyError as error:
             return _error(error.status, str(error))
         try:
-            return await self._route(request, given, meter, arrived)
+            return await self._route(request, body, meter, arrived)
         finally:
-            self._bodies.release(given)
+            self._bodies.release(body)
 
     async def _route(
-        self, request: web.BaseRequest, given: bytes, meter: AnswerMeter, arrived: datetime
+        self, request: web.BaseRequest, body: bytes, meter: AnswerMeter, arrived: datetime
     ) -> web.StreamResponse:
         self.routes.begin()
-        asked, decision = None, UNDECIDED
-        target, failed, fault = "plain", "", None
+        ended = EndedRequest(request.method, arrived, meter, LiveRequest(request.path))
         answer: web.StreamResponse | None = None
-        sent: web.StreamResponse | None = None
         try:
-            asked, decision = await self._decide(request, given)
+            ended.request, ended.decision = await self._decide(request, body)
+            decision = ended.decision
             added = {"x-gatekeeper-workload": decision.workload, "x-gatekeeper-rule": decision.rule}
-            tried = self._targets(decision)
-            target = tried[0].name
-            answer, used, failed = await self._first_that_answers(request, tried, given, meter, added, asked)
-            target = used.name
-            fault, sent = f"status {answer.status}" if answer.status >= 500 else None, answer
+            targets = self._targets(decision)
+            ended.target = targets[0].name
+            answer, target, ended.failed = await self._first_that_answers(
+                request, targets, body, meter, added, ended.request
+            )
+            ended.target = target.name
+            ended.fault = f"status {answer.status}" if answer.status >= 500 else None
         except asyncio.CancelledError:
-            fault = STOPPED if self._is_stopping else CLIENT_LEFT
+            ended.fault = STOPPED if self._is_stopping else CLIENT_LEFT
             raise
         except ServerFailedError as error:
-            fault = failed = str(error)
-            sent = answer = _error(502, fault)
+            ended.fault = ended.failed = str(error)
+            answer = _error(502, ended.fault)
         except UnreadableBodyError:
-            fault, target = UNREADABLE, "none"
-            sent = answer = _error(400, fault)
+            ended.fault, ended.target = UNREADABLE, "none"
+            answer = _error(400, UNREADABLE)
         except OwnLimitError as error:
-            fault, target = OWN_LIMIT, "none"
-            sent = answer = _error(503, error.message)
+            ended.fault, ended.target = OWN_LIMIT, "none"
+            answer = _error(503, error.message)
         except BrokenAnswerError as error:
-            fault = f"the server broke off: {error}"
+            ended.fault = f"the server broke off: {error}"
         except ConnectionResetError:
-            fault = CLIENT_LEFT
+            ended.fault = CLIENT_LEFT
         finally:
-            asked = asked or LiveRequest(request.path)
-            self.routes.end(asked.answers)
+            ended.status = answer.status if answer is not None else meter.status
+            self.routes.end(ended.request.answers)
             # Only then: the client has its answer, and first what has arrived of other streams is passed on.
-            ended = partial(self._record, request, asked, decision, target, meter, arrived, answer, fault, failed)
-            asyncio.get_running_loop().call_soon(self._safely, ended)
+            asyncio.get_running_loop().call_soon(self._safely, partial(self._record, ended))
         # Of an answer that broke off nothing more is sent: the connection is closed.
-        return web.Response(status=502) if sent is None else sent
+        return web.Response(status=502) if answer is None else answer
 
-    def _record(
-        self,
-        request: web.BaseRequest,
-        asked: LiveRequest,
-        decision: RequestDecision,
-        target: str,
-        meter: AnswerMeter,
-        arrived: datetime,
-        answer: web.StreamResponse | None,
-        fault: str | None,
-        failed: str,
-    ) -> None:
+    def _record(self, ended: EndedRequest) -> None:
         """Record a request that has ended, and count it as evidence where its arm was drawn.
 
         What fails for one of evidence, metrics and records leaves the other two alone.
         """
         now_ns = time.monotonic_ns()
-        usage = meter.finish()
-        seconds = (now_ns - meter.begun_ns) / 1e9
-        ttft = None if meter.first_ns is None else (meter.first_ns - meter.begun_ns) / 1e9
-        tokens, prompt_tokens = _count(usage.get("completion_tokens")), _count(usage.get("prompt_tokens"))
-        status = answer.status if answer is not None else meter.status
+        ended.measure(now_ns)
+        if ended.is_evidence:
+            self._safely(lambda: self.routes.evidence.add(observation(ended), now_ns))
+        self._safely(partial(self.exposition.ended, ended))
+        self._safely(partial(self._write, ended))
 
-        def judge() -> None:
-            spoken = meter.chars_per_s if meter.streamed else meter.chars / seconds
-            seen = Observation(
-                decision.workload,
-                decision.arm or "",
-                decision.epoch,
-                asked.prompt_chars,
-                meter.chars,
-                meter.streamed,
-                spoken or None,
-                ttft,
-                bool(fault or failed),
-            )
-            self.routes.evidence.add(seen, now_ns)
-
-        def write() -> None:
-            known = {
-                "id": secrets.token_hex(8),
-                "time": stamp(arrived),
-                "workload": decision.workload,
-                "route": target,
-                "prompt_tokens": prompt_tokens,
-                "completion_tokens": tokens,
-                "ttft_s": ttft,
-                "decode_tok_s": (tokens - 1) / meter.decode_s if tokens and tokens > 1 and meter.decode_s else None,
-            }
-            self._records.write(
-                "request",
-                **known,
-                rule=decision.rule,
-                because=f"{decision.because}; {failed}" if failed else decision.because,
-                arm=decision.arm,
-                method=request.method,
-                path=request.path,
-                stream=meter.streamed,
-                status=status,
-                fault=fault,
-                prompt_chars=asked.prompt_chars,
-                answer_chars=meter.chars,
-                duration_s=seconds,
-                bytes=meter.size,
-                digest=meter.digest,
-            )
-            whole = self._records.keeps_prompts and meter.keeps and fault is None and status == 200
-            if whole and asked.body is not None and (body := meter.body()):
-                # An uncertified workload keeps its name here: it may be the next to be certified.
-                known["workload"] = asked.workload or decision.workload
-                replied = answer_of(body, streamed=meter.streamed)
-                self._records.keep(
-                    {"schema": 1, "kind": "completion", **known, "request": asked.body, "response": replied}
-                )
-
-        judged = decision.arm is not None and fault not in NOT_ITS_FAULT and failed not in NOT_ITS_FAULT
-        if judged and (status is None or not 400 <= status < 500):
-            self._safely(judge)
-        self._safely(partial(self.exposition.ended, decision, target, status, fault, ttft, seconds, tokens))
-        self._safely(write)
+    def _write(self, ended: EndedRequest) -> None:
+        self._records.write("request", **record_line(ended))
+        if self._records.keeps_prompts and (kept := completion(ended)) is not None:
+            self._records.keep(kept)
 
 
 def _error(status: int, reason: str) -> web.Response:
@@ -362,14 +297,6 @@ def _error(status: int, reason: str) -> web.Response:
     headers = {"Retry-After": "5"} if status == 503 else {}
     error = {"message": reason, "type": "server_error" if status >= 500 else "invalid_request_error"}
     return web.json_response({"error": error}, status=status, headers=headers)
-
-
-MOST_COUNT = 2**53
-"""Of the tokens that a server says it counted: a float holds every whole number up to here."""
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_COUNT else None
 
 
 def _request(

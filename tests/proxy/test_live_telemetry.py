@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from gatekeeper.proxy.answer_meter import AnswerMeter
+from gatekeeper.proxy.ended_request import EndedRequest
 from gatekeeper.proxy.live_evidence import LiveEvidence, Observation
 from gatekeeper.proxy.live_records import LiveRecords
+from gatekeeper.proxy.live_request import LiveRequest
 from gatekeeper.proxy.live_telemetry import LiveTelemetry
 from gatekeeper.proxy.prometheus import Exposition
 from gatekeeper.proxy.request_routes import RequestDecision, RequestRoutes
@@ -28,7 +31,11 @@ def reporting(path: Path, folder: Path | None, said: list[str]) -> LiveTelemetry
         routes.evidence.add(seen, number)
     routes.begin()
     exposition = Exposition(routes)
-    exposition.ended(RequestDecision("easy", "default", True, ""), "speculative", 200, None, 0.1, 0.5, 12)
+    meter = AnswerMeter(0, first_ns=100_000_000)
+    ended = EndedRequest("POST", datetime.now(UTC), meter, LiveRequest("/v1/chat/completions"), target="speculative")
+    ended.decision, ended.status = RequestDecision("easy", "default", True, ""), 200
+    ended.seconds, ended.tokens = 0.5, 12
+    exposition.ended(ended)
     records = LiveRecords(path / "live.jsonl", None, lambda: datetime.now(UTC), said.append)
     return LiveTelemetry(deployed.path / "run", routes, records, said.append, exposition=exposition, folder=folder)
 

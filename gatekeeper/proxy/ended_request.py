@@ -1,0 +1,130 @@
+"""A live request and what became of it: its line in live.jsonl, what is kept of it, and what it is evidence of."""
+
+import secrets
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from gatekeeper.core.clock import stamp
+from gatekeeper.proxy.answer_meter import AnswerMeter
+from gatekeeper.proxy.live_evidence import Observation
+from gatekeeper.proxy.live_records import answer_of
+from gatekeeper.proxy.live_request import LiveRequest
+from gatekeeper.proxy.request_routes import RequestDecision
+
+CLIENT_LEFT = "client left"
+STOPPED = "the proxy was stopping"
+UNREADABLE = "the body is no JSON object that can be read, so that the proxy cannot choose how it is decoded"
+OWN_LIMIT = "the proxy has no more connections or memory for this request"
+NOT_ITS_FAULT = frozenset({CLIENT_LEFT, STOPPED, UNREADABLE, OWN_LIMIT})
+"""Ends of an answer that say nothing of the server."""
+UNDECIDED = RequestDecision("unknown", "none", False, "")
+MOST_COUNT = 2**53
+"""Of the tokens that a server says it counted: a float holds every whole number up to here."""
+
+
+@dataclass(slots=True)
+class EndedRequest:
+    """Filled in while a request is answered; `measure` completes it once it has ended."""
+
+    method: str
+    arrived: datetime
+    meter: AnswerMeter
+    request: LiveRequest
+    decision: RequestDecision = UNDECIDED
+    target: str = "plain"
+    """The server that answered, or was tried last; `none` where the proxy itself refused it."""
+    status: int | None = None
+    fault: str | None = None
+    """Why its answer is none, or not whole."""
+    failed: str = ""
+    """Why a server that was tried did not answer."""
+    seconds: float = 0.0
+    tokens: int | None = None
+    prompt_tokens: int | None = None
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def measure(self, now_ns: int) -> None:
+        """Take the time and the tokens of an answer that has ended."""
+        usage = self.meter.finish()
+        self.seconds = (now_ns - self.meter.begun_ns) / 1e9
+        self.tokens, self.prompt_tokens = _count(usage.get("completion_tokens")), _count(usage.get("prompt_tokens"))
+
+    @property
+    def ttft(self) -> float | None:
+        """Return the seconds to its first text; None where it has none."""
+        first_ns = self.meter.first_ns
+        return None if first_ns is None else (first_ns - self.meter.begun_ns) / 1e9
+
+    @property
+    def is_evidence(self) -> bool:
+        """Return whether it counts for or against its arm: the arm was drawn, and the end is the server's."""
+        drawn = self.decision.arm is not None and self.fault not in NOT_ITS_FAULT and self.failed not in NOT_ITS_FAULT
+        return drawn and (self.status is None or not 400 <= self.status < 500)
+
+
+def observation(ended: EndedRequest) -> Observation:
+    """Return what a request is evidence of."""
+    decision, meter = ended.decision, ended.meter
+    speed = meter.chars_per_s if meter.streamed else meter.chars / ended.seconds
+    return Observation(
+        workload=decision.workload,
+        arm=decision.arm or "",
+        epoch=decision.epoch,
+        prompt_chars=ended.request.prompt_chars,
+        answer_chars=meter.chars,
+        streamed=meter.streamed,
+        speed=speed or None,
+        ttft=ended.ttft,
+        failed=bool(ended.fault or ended.failed),
+    )
+
+
+def record_line(ended: EndedRequest) -> dict[str, Any]:
+    """Return the line of a request in live.jsonl, which holds no prompt."""
+    decision, meter = ended.decision, ended.meter
+    return _head(ended) | {
+        "rule": decision.rule,
+        "because": f"{decision.because}; {ended.failed}" if ended.failed else decision.because,
+        "arm": decision.arm,
+        "method": ended.method,
+        "path": ended.request.path,
+        "stream": meter.streamed,
+        "status": ended.status,
+        "fault": ended.fault,
+        "prompt_chars": ended.request.prompt_chars,
+        "answer_chars": meter.chars,
+        "duration_s": ended.seconds,
+        "bytes": meter.size,
+        "digest": meter.digest,
+    }
+
+
+def completion(ended: EndedRequest) -> dict[str, Any] | None:
+    """Return a request and its answer, to be kept; None where the answer is not whole or was not kept."""
+    request, meter = ended.request, ended.meter
+    is_whole = meter.keeps and ended.fault is None and ended.status == 200
+    if not is_whole or request.body is None or not (content := meter.body()):
+        return None
+    # An uncertified workload keeps its name here: it may be the next to be certified.
+    head = _head(ended) | {"workload": request.workload or ended.decision.workload}
+    answer = answer_of(content, streamed=meter.streamed)
+    return {"schema": 1, "kind": "completion", **head, "request": request.body, "response": answer}
+
+
+def _head(ended: EndedRequest) -> dict[str, Any]:
+    tokens, decode_s = ended.tokens, ended.meter.decode_s
+    return {
+        "id": ended.id,
+        "time": stamp(ended.arrived),
+        "workload": ended.decision.workload,
+        "route": ended.target,
+        "prompt_tokens": ended.prompt_tokens,
+        "completion_tokens": tokens,
+        "ttft_s": ended.ttft,
+        "decode_tok_s": (tokens - 1) / decode_s if tokens and tokens > 1 and decode_s else None,
+    }
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_COUNT else None
