@@ -29,6 +29,7 @@ from gatekeeper.proxy.ended_request import (
     observation,
     record_line,
 )
+from gatekeeper.proxy.exchange import origin_of
 from gatekeeper.proxy.forward import BrokenAnswerError, ServerFailedError, Target
 from gatekeeper.proxy.headers import is_from_foreign_page
 from gatekeeper.proxy.live_records import LiveRecords
@@ -36,7 +37,7 @@ from gatekeeper.proxy.live_request import LiveRequest
 from gatekeeper.proxy.long_requests import LONG, LongRequests, UnreadableBodyError
 from gatekeeper.proxy.prometheus import Exposition
 from gatekeeper.proxy.request_routes import RequestDecision, RequestRoutes
-from gatekeeper.proxy.upstream import Upstream, origin_of
+from gatekeeper.proxy.upstream import Upstream
 
 MOST_TURNS = 100
 REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})

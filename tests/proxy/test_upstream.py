@@ -10,8 +10,8 @@ import pytest
 
 from gatekeeper.core.subject import Address
 from gatekeeper.core.system.own_limits import OwnLimitError
-from gatekeeper.proxy import upstream
-from gatekeeper.proxy.upstream import Exchange, Origin, Upstream, UpstreamError, origin_of
+from gatekeeper.proxy.exchange import MOST_HEAD, Exchange, Origin, UpstreamError, origin_of
+from gatekeeper.proxy.upstream import Upstream
 
 OK = b"HTTP/1.1 200 OK\r\n"
 Read = Callable[[asyncio.StreamReader], Coroutine[Any, Any, bytes]]
@@ -116,7 +116,7 @@ def test_an_answer_without_a_length_ends_with_its_connection() -> None:
     asyncio.run(run())
 
 
-ENDLESS = 4 * upstream.MOST_HEAD
+ENDLESS = 4 * MOST_HEAD
 """Bytes of a part of an answer that has no end."""
 
 
