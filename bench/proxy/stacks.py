@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from gatekeeper.core.subject import Address
-from gatekeeper.proxy.exchange import origin_of
-from gatekeeper.proxy.upstream import Upstream
+from gatekeeper.proxy.http.exchange import origin_of
+from gatekeeper.proxy.http.upstream import Upstream
 
 
 def aiohttp_stack(port: int, upstream: str) -> Any:

@@ -15,9 +15,8 @@ from aiohttp.http import RawRequestMessage
 from gatekeeper.core.subject import Address
 from gatekeeper.core.system.host_names import HostNames
 from gatekeeper.core.system.own_limits import OwnLimitError
-from gatekeeper.proxy import forward, live_request, proxy_page
+from gatekeeper.proxy import live_request, proxy_page
 from gatekeeper.proxy.answer_meter import AnswerMeter
-from gatekeeper.proxy.client_limits import MOST_BODY, ClientServer, RefusedBodyError, RequestBodies, pieces
 from gatekeeper.proxy.ended_request import (
     CLIENT_LEFT,
     OWN_LIMIT,
@@ -29,15 +28,17 @@ from gatekeeper.proxy.ended_request import (
     observation,
     record_line,
 )
-from gatekeeper.proxy.exchange import origin_of
-from gatekeeper.proxy.forward import BrokenAnswerError, ServerFailedError, Target
-from gatekeeper.proxy.headers import is_from_foreign_page
+from gatekeeper.proxy.http import forward
+from gatekeeper.proxy.http.client_limits import MOST_BODY, ClientServer, RefusedBodyError, RequestBodies, pieces
+from gatekeeper.proxy.http.exchange import origin_of
+from gatekeeper.proxy.http.forward import BrokenAnswerError, ServerFailedError, Target
+from gatekeeper.proxy.http.headers import is_from_foreign_page
+from gatekeeper.proxy.http.upstream import Upstream
 from gatekeeper.proxy.live_records import LiveRecords
 from gatekeeper.proxy.live_request import LiveRequest
 from gatekeeper.proxy.long_requests import LONG, LongRequests, UnreadableBodyError
 from gatekeeper.proxy.prometheus import Exposition
 from gatekeeper.proxy.request_routes import RequestDecision, RequestRoutes
-from gatekeeper.proxy.upstream import Upstream
 
 MOST_TURNS = 100
 REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})

@@ -4,7 +4,7 @@ import time
 
 from multidict import CIMultiDict
 
-from gatekeeper.proxy.headers import passed_on
+from gatekeeper.proxy.http.headers import passed_on
 
 
 def test_many_headers_of_the_connection_are_dropped_at_once() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from gatekeeper.core.subject import Address
 from gatekeeper.core.system.own_limits import OwnLimitError
-from gatekeeper.proxy.exchange import MOST_HEAD, Exchange, Origin, UpstreamError, origin_of
-from gatekeeper.proxy.upstream import Upstream
+from gatekeeper.proxy.http.exchange import MOST_HEAD, Exchange, Origin, UpstreamError, origin_of
+from gatekeeper.proxy.http.upstream import Upstream
 
 OK = b"HTTP/1.1 200 OK\r\n"
 Read = Callable[[asyncio.StreamReader], Coroutine[Any, Any, bytes]]

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from gatekeeper.proxy import client_limits
+from gatekeeper.proxy.http import client_limits
 from tests.builders.deployment import Answering, Deployed
 from tests.builders.descriptors import few_descriptors
 from tests.builders.live_server import CHAT, WORDS, LiveServer, listening, proxied

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping
 
 from gatekeeper.core.system.own_limits import check_own_limit, own_limit
-from gatekeeper.proxy.exchange import ERRNO, Exchange, Origin, UpstreamError, system_words
+from gatekeeper.proxy.http.exchange import ERRNO, Exchange, Origin, UpstreamError, system_words
 
 CONNECT_S = 5.0
 """Longest wait for a connection; an answer itself may take as long as it likes."""

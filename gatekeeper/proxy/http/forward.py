@@ -10,10 +10,10 @@ from aiohttp import web
 
 from gatekeeper.core.subject import Address
 from gatekeeper.proxy.answer_meter import AnswerMeter
-from gatekeeper.proxy.exchange import Exchange, Origin, UpstreamError
-from gatekeeper.proxy.headers import passed_on
+from gatekeeper.proxy.http.exchange import Exchange, Origin, UpstreamError
+from gatekeeper.proxy.http.headers import passed_on
+from gatekeeper.proxy.http.upstream import Upstream
 from gatekeeper.proxy.live_request import ends_with_done
-from gatekeeper.proxy.upstream import Upstream
 
 FAILING = frozenset({500, 502, 503, 504})
 """What a server says when it failed, not the request."""
