@@ -275,7 +275,7 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
     from gatekeeper.core.system.own_limits import raise_descriptor_limit  # noqa: PLC0415
     from gatekeeper.core.text import inert_json, printable_error  # noqa: PLC0415
     from gatekeeper.deploy.watch.config import WatchConfig  # noqa: PLC0415
-    from gatekeeper.deploy.watch.session import open_session  # noqa: PLC0415
+    from gatekeeper.deploy.watch.open_session import open_session  # noqa: PLC0415
 
     if once and rounds is not None:
         raise InputError("--once and --rounds cannot be combined", hint="--once is the same as --rounds 1")

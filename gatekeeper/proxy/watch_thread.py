@@ -9,9 +9,9 @@ from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.deploy.watch.config import WatchConfig
 from gatekeeper.deploy.watch.messages import WARNING
+from gatekeeper.deploy.watch.open_session import open_session
 from gatekeeper.deploy.watch.outputs import Say
 from gatekeeper.deploy.watch.routes import LiveTraffic
-from gatekeeper.deploy.watch.session import open_session
 from gatekeeper.proxy.live_request import WORKLOAD_HEADER
 
 JOIN_S = 10.0

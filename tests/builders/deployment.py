@@ -16,7 +16,8 @@ from gatekeeper.core.clock import stamp
 from gatekeeper.core.manifest import File, sha256
 from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.deploy.watch.config import WatchConfig
-from gatekeeper.deploy.watch.session import Session, open_session
+from gatekeeper.deploy.watch.open_session import open_session
+from gatekeeper.deploy.watch.session import Session
 from gatekeeper.report.attestation.certificate import described
 from tests.builders.manifest import manifest
 from tests.builders.project_folder import canary_lines

@@ -1,26 +1,21 @@
 """A session: one watch of a policy and its server, round after round, from its start to its end."""
 
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from datetime import timedelta
 from itertools import count
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from gatekeeper import host
 from gatekeeper.analysis.plan.settings import plain_of
-from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.clock import Clock, Instant, clock_gap, stamp
-from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError
-from gatekeeper.core.system import files
+from gatekeeper.core.errors import ExitCode, GatekeeperError
 from gatekeeper.core.system.own_limits import OwnLimitError
-from gatekeeper.deploy.running import certified_run
 from gatekeeper.deploy.running.certified_run import CertifiedRun, PolicyFile
-from gatekeeper.deploy.running.deployed_server import DeployedServer, attach
-from gatekeeper.deploy.running.model_identity import ModelIdentity, drafting_plain
+from gatekeeper.deploy.running.deployed_server import DeployedServer
+from gatekeeper.deploy.running.model_identity import ModelIdentity
 from gatekeeper.deploy.running.running_server import seen_process
 from gatekeeper.deploy.running.server_check import ServerConditions
 from gatekeeper.deploy.watch import messages
@@ -333,38 +328,3 @@ def _figures(one: GuardResult) -> list[Any]:
     check = one.check
     word = "asleep" if one.asleep else check.outcome.word
     return [word, check.center, check.lo, check.hi, check.n]
-
-
-@contextmanager
-def open_session(
-    config: WatchConfig, *, say: Say, write: Write, clock: Clock | None = None, traffic: LiveTraffic | None = None
-) -> Iterator[Session]:
-    """Open the session of *config*, by the backend's own clock or another *clock*."""
-    config.check()
-    certified = certified_run.load(config.run or config.policy.parent)
-    policy_file = PolicyFile(config.policy, certified)
-    config.apply(policy_file.policy)  # report a wrong option before the server is contacted
-    slo, base = certified.given.slo, certified.base(config.slo)
-    models, hashes = certified.model_paths(base), files.HashCache(files.user_hash_cache())
-    plain = config.plain_url
-    if plain is not None and (why := drafting_plain(certified.manifest, plain, hashes)) is not None:
-        raise InputError(f"--plain-url {plain}: {why}", hint="start the same server without a draft there")
-    with tempfile.TemporaryDirectory(prefix="gatekeeper-watch-") as logs:
-        backend = attach(slo, url=config.url, plain_url=config.plain_url, models=models, base=base, logs=Path(logs))
-        if plain is not None and isinstance(backend, ServerBackend):
-            lossy = backend.find_lossy_at(plain)
-            if lossy is not None:
-                raise InputError(f"--plain-url {plain}: {lossy.message}", hint=f"{lossy.hint}, and start it again")
-        identity = ModelIdentity(
-            certified.manifest,
-            url=config.url or slo.subject.url,
-            paths=models,
-            names=certified.names,
-            hashes=hashes,
-        )
-        server = DeployedServer(backend, slo.subject.drafts)
-        clock = clock or backend.clock
-        with Session(
-            config, certified, policy_file, server, identity, clock, say=say, write=write, traffic=traffic
-        ) as session:
-            yield session

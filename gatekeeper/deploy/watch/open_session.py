@@ -1,0 +1,54 @@
+"""Opening of a watch session: the certified run, the policy, the server and its models."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gatekeeper.backends.server_backend import ServerBackend
+from gatekeeper.core.clock import Clock
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.system import files
+from gatekeeper.deploy.running import certified_run
+from gatekeeper.deploy.running.certified_run import PolicyFile
+from gatekeeper.deploy.running.deployed_server import DeployedServer, attach
+from gatekeeper.deploy.running.model_identity import ModelIdentity, drafting_plain
+from gatekeeper.deploy.watch.config import WatchConfig
+from gatekeeper.deploy.watch.outputs import Say, Write
+from gatekeeper.deploy.watch.routes import LiveTraffic
+from gatekeeper.deploy.watch.session import Session
+
+
+@contextmanager
+def open_session(
+    config: WatchConfig, *, say: Say, write: Write, clock: Clock | None = None, traffic: LiveTraffic | None = None
+) -> Iterator[Session]:
+    """Open the session of *config*, by the backend's own clock or another *clock*."""
+    config.check()
+    certified = certified_run.load(config.run or config.policy.parent)
+    policy_file = PolicyFile(config.policy, certified)
+    config.apply(policy_file.policy)  # report a wrong option before the server is contacted
+    slo, base = certified.given.slo, certified.base(config.slo)
+    models, hashes = certified.model_paths(base), files.HashCache(files.user_hash_cache())
+    plain = config.plain_url
+    if plain is not None and (reason := drafting_plain(certified.manifest, plain, hashes)) is not None:
+        raise InputError(f"--plain-url {plain}: {reason}", hint="start the same server without a draft there")
+    with tempfile.TemporaryDirectory(prefix="gatekeeper-watch-") as logs:
+        backend = attach(slo, url=config.url, plain_url=config.plain_url, models=models, base=base, logs=Path(logs))
+        if plain is not None and isinstance(backend, ServerBackend):
+            lossy = backend.find_lossy_at(plain)
+            if lossy is not None:
+                raise InputError(f"--plain-url {plain}: {lossy.message}", hint=f"{lossy.hint}, and start it again")
+        identity = ModelIdentity(
+            certified.manifest,
+            url=config.url or slo.subject.url,
+            paths=models,
+            names=certified.names,
+            hashes=hashes,
+        )
+        server = DeployedServer(backend, slo.subject.drafts)
+        clock = clock or backend.clock
+        with Session(
+            config, certified, policy_file, server, identity, clock, say=say, write=write, traffic=traffic
+        ) as session:
+            yield session
