@@ -30,7 +30,6 @@ SYMPTOMS = (
     "warm_cache_agreement",
     "footprint_peak",
 )
-_SHARES = ("token_agreement", "warm_cache_agreement")
 WORKLOAD = click.option("--workload", metavar="NAME", help="The workload to measure [default: the first].")
 
 
@@ -137,9 +136,10 @@ def _bound(metric: str, at_least: float | None, at_most: float | None) -> tuple[
         raise InputError("--at-least and --at-most are both set", hint="remove one of them")
     if at_most is not None:
         return "at_most", at_most
-    if at_least is not None or metric in _SHARES:
+    row = BY_NAME[metric]
+    if at_least is not None or (row.counted and row.against_plain):
         return "at_least", 1.0 if at_least is None else at_least
-    return ("at_least" if BY_NAME[metric].higher_is_better else "at_most"), None
+    return ("at_least" if row.higher_is_better else "at_most"), None
 
 
 def _refuse_options(words: Iterable[str]) -> None:

@@ -70,8 +70,8 @@ def _pair_ratio(metric: Metric, reader: OfAnswer, paired: PairedAnswers) -> Esti
     if metric.speed_ratio and (reason := too_many_lost(lost, paired)) is not None:
         return Missing(reason, len(paired.pairs))
     ratio = mean_ratio(ratios, pair_ratios(paired.before, read, greedy=greedy)[0], paired)
-    ratio = _widened(ratio, partial(_of_both_arms, paired, read, greedy), paired)
-    return _less_one(ratio) if metric.relative and isinstance(ratio, Estimate) else ratio
+    ratio = _widened(ratio, partial(_ratio_noise, paired, read, greedy), paired)
+    return _as_change(ratio) if metric.relative and isinstance(ratio, Estimate) else ratio
 
 
 def _widened(
@@ -86,7 +86,7 @@ def _widened(
     return lasting.widened(estimated, noise())
 
 
-def _of_both_arms(paired: PairedAnswers, read: Read, greedy: bool | None) -> lasting.Lasting:
+def _ratio_noise(paired: PairedAnswers, read: Read, greedy: bool | None) -> lasting.Lasting:
     before = sorted(paired.before, key=lambda pair: (pair[0].segment, pair[0].answer.sent_ns))
     soak, swept = (
         [(name, math.log(drafting), math.log(plain)) for name, drafting, plain in values if min(drafting, plain) > 0]
@@ -97,7 +97,7 @@ def _of_both_arms(paired: PairedAnswers, read: Read, greedy: bool | None) -> las
     return lasting.of_both_arms(drafting, plain, trend=paired.falls)
 
 
-def _of_one_arm(paired: PairedAnswers, values: Iterable[tuple[str, float]]) -> lasting.Lasting:
+def _value_noise(paired: PairedAnswers, values: Iterable[tuple[str, float]]) -> lasting.Lasting:
     series = lasting.TimedLogs.of([(name, math.log(value)) for name, value in values if value > 0])
     return lasting.of_one_arm(series, trend=paired.falls)
 
@@ -113,10 +113,12 @@ def mean_ratio(
     if isinstance(population, Missing) or not paired.frozen or not paired.interleaved:
         return population
     earlier = by_canary((name, ratio) for name, ratio in before if ratio > 0)
-    return _beside(population, fixed_canaries.geometric_mean(ratios, paired.level, len(paired.canaries), earlier))
+    return _with_population(
+        population, fixed_canaries.geometric_mean(ratios, paired.level, len(paired.canaries), earlier)
+    )
 
 
-def _beside(population: Estimate, frozen: Estimate | None) -> Estimate:
+def _with_population(population: Estimate, frozen: Estimate | None) -> Estimate:
     """Return the estimate for *these* canaries with the one for all like them beside it, or that alone."""
     return population if frozen is None else replace(frozen, population=population)
 
@@ -132,7 +134,7 @@ def _system_ratio(paired: PairedAnswers) -> Estimate | Missing:
     if (reason := too_many_lost(lost, paired)) is not None:
         return Missing(reason, len(paired.pairs))
     ratio = intervals.ratio_of_sums(sums, paired.level, paired.seed)
-    return _widened(ratio, partial(_of_both_arms, paired, answer_rate, paired.greedy), paired)
+    return _widened(ratio, partial(_ratio_noise, paired, answer_rate, paired.greedy), paired)
 
 
 def _over_canaries(reader: OfAnswer, paired: PairedAnswers, quantile: float) -> Estimate | Missing:
@@ -144,7 +146,7 @@ def _over_canaries(reader: OfAnswer, paired: PairedAnswers, quantile: float) -> 
     ]
     if not values:
         return Missing(reader.unread)
-    noise = partial(_of_one_arm, paired, values)
+    noise = partial(_value_noise, paired, values)
     medians = [median(canary_values) for canary_values in by_canary(values).values()]
     population = intervals.quantile(medians, quantile, paired.level)
     if not paired.frozen or _too_few(population, len(medians), quantile):
@@ -153,12 +155,12 @@ def _over_canaries(reader: OfAnswer, paired: PairedAnswers, quantile: float) -> 
     frozen = fixed_canaries.quantile(answers, quantile, paired.level, len(paired.canaries))
     if isinstance(population, Missing):  # of a look whose bounds are further out than the plan counted with
         return _widened(frozen or population, noise, paired)
-    return _widened(_beside(population, frozen), noise, paired)
+    return _widened(_with_population(population, frozen), noise, paired)
 
 
 def _pooled_gaps(paired: PairedAnswers, quantile: float, *, per_token: bool) -> Estimate | Missing:
     generations = successful(paired.answers)
-    answers = [_a_token_a_chunk(generation.answer) if per_token else generation.answer for generation in generations]
+    answers = [_one_token_a_chunk(generation.answer) if per_token else generation.answer for generation in generations]
     uncounted = sum(answer is not generation.answer for answer, generation in zip(answers, generations, strict=True))
     all_bursts = gather_bursts(answers, paired.burst_gap)
     sizes, values, weights = all_bursts.sizes, all_bursts.gaps, np.ones(len(all_bursts.gaps))
@@ -175,10 +177,10 @@ def _pooled_gaps(paired: PairedAnswers, quantile: float, *, per_token: bool) -> 
     if paired.frozen and not _too_few(population, len(set(canaries)), quantile):
         frozen = fixed_canaries.quantile(pooled, quantile, paired.level, len(paired.canaries))
         # Missing is of a look whose bounds are further out than the plan counted with.
-        estimated = (frozen or population) if isinstance(population, Missing) else _beside(population, frozen)
+        estimated = (frozen or population) if isinstance(population, Missing) else _with_population(population, frozen)
     counted = pooled.sums()
     means = np.add.reduceat(values * weights, np.cumsum(pooled.sizes) - pooled.sizes) / counted if canaries else counted
-    estimated = _widened(estimated, lambda: _of_one_arm(paired, zip(canaries, means.tolist(), strict=True)), paired)
+    estimated = _widened(estimated, lambda: _value_noise(paired, zip(canaries, means.tolist(), strict=True)), paired)
     if isinstance(estimated, Missing) or not uncounted:
         return estimated
     about = (
@@ -192,7 +194,7 @@ def _too_few(population: Estimate | Missing, canaries: int, quantile: float) -> 
     return isinstance(population, Missing) and canaries < intervals.samples_needed(quantile, LEAST_CONFIDENCE)
 
 
-def _a_token_a_chunk(answer: Answer) -> Answer:
+def _one_token_a_chunk(answer: Answer) -> Answer:
     """Return the answer with one token a chunk, where it has hardly more tokens than chunks.
 
     A server holds back the token that ends inside a character, so one such character would leave the gaps of a whole
@@ -205,7 +207,7 @@ def _a_token_a_chunk(answer: Answer) -> Answer:
     return replace(answer, arrivals=tuple(arrival._replace(tokens=1) for arrival in answer.arrivals))
 
 
-def _less_one(ratio: Estimate) -> Estimate:
+def _as_change(ratio: Estimate) -> Estimate:
     """Turn a ratio into a relative change."""
-    population = _less_one(ratio.population) if ratio.population is not None else None
+    population = _as_change(ratio.population) if ratio.population is not None else None
     return replace(ratio, center=ratio.center - 1, lo=ratio.lo - 1, hi=ratio.hi - 1, population=population)

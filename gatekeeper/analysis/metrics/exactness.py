@@ -58,12 +58,12 @@ def shared_tokens(answer: Answer, baseline: Answer) -> int:
     """Return how many tokens two answers have in common before they differ; four characters where ids are unknown."""
     (tokens, content), (baseline_tokens, baseline_content) = _output(answer), _output(baseline)
     if tokens and baseline_tokens:
-        return _alike(memoryview(tokens).cast("q"), memoryview(baseline_tokens).cast("q"))
+        return _shared_length(memoryview(tokens).cast("q"), memoryview(baseline_tokens).cast("q"))
     (reasoning, text, _), (baseline_reasoning, baseline_text, _) = content, baseline_content
-    return _alike(f"{reasoning}{text}", f"{baseline_reasoning}{baseline_text}") // CHARACTERS
+    return _shared_length(f"{reasoning}{text}", f"{baseline_reasoning}{baseline_text}") // CHARACTERS
 
 
-def _alike(tokens: Sequence[object], baseline: Sequence[object]) -> int:
+def _shared_length(tokens: Sequence[object], baseline: Sequence[object]) -> int:
     for index, (token, expected) in enumerate(zip(tokens, baseline, strict=False)):
         if token != expected:
             return index

@@ -24,12 +24,18 @@ def passes_wanted(paired: PairedAnswers) -> tuple[Forced, ...]:
     plain = _by_canary(words.plain)
     outputs = _by_canary(words.answers)
     needed = [
-        _of(generation) for canary in paired.canaries if canary not in plain for generation in outputs.get(canary, ())
+        _forced_pass(generation)
+        for canary in paired.canaries
+        if canary not in plain
+        for generation in outputs.get(canary, ())
     ]
     if not needed:
         return ()
     checks = [
-        _of(generation) for canary in paired.canaries for generation in plain.get(canary, ()) if canary in outputs
+        _forced_pass(generation)
+        for canary in paired.canaries
+        for generation in plain.get(canary, ())
+        if canary in outputs
     ]
     checks = [forced for forced in checks if forced.tokens]
     first = list(dict.fromkeys(forced.canary for forced in checks))[:CROSS_CHECKS]
@@ -102,7 +108,7 @@ def _by_canary(answers: Iterable[Generation]) -> dict[str, list[Generation]]:
     return outputs
 
 
-def _of(generation: Generation) -> Forced:
+def _forced_pass(generation: Generation) -> Forced:
     return Forced(generation.workload, generation.canary, known_tokens(generation.answer))
 
 

@@ -39,7 +39,7 @@ def pass_delta(paired: PairedAnswers, kind: str | None) -> Estimate | Missing:
 def pass_marks(paired: PairedAnswers, kind: str | None) -> list[tuple[str, bool]]:
     """Return each canary with an expectation of a *kind* and whether its answer was right, for every answer."""
     paired = paired.words
-    names = _expecting(paired, kind)
+    names = _with_expectation(paired, kind)
     return [
         (name, mark)
         for name, answer_marks in _marks(paired, paired.answers).items()
@@ -52,7 +52,7 @@ def pass_change(
     paired: PairedAnswers, kind: str | None, now: Marks, reference: Marks, where: str
 ) -> Estimate | Missing:
     """Compare two pass rates over the canaries of *paired*, by which answers of each were right."""
-    names, marks = _expecting(paired, kind), (now, reference)
+    names, marks = _with_expectation(paired, kind), (now, reference)
     if not names:
         return Missing("no canary of this workload has an expectation of this kind")
     if (missing := _unanswered(names, now.keys() & reference.keys(), paired, where)) is not None:
@@ -68,7 +68,7 @@ def pass_change(
 
 def pass_rate(paired: PairedAnswers, kind: str | None) -> Estimate | None:
     """Return the mean pass rate of the canaries with an expectation of a *kind*; of any kind where it is None."""
-    names = _expecting(paired, kind)
+    names = _with_expectation(paired, kind)
     marks = [canary_marks for name, canary_marks in _marks(paired, paired.answers).items() if name in names]
     if not marks:
         return None
@@ -78,7 +78,7 @@ def pass_rate(paired: PairedAnswers, kind: str | None) -> Estimate | None:
     return Estimate(center, min(center, lo), max(center, hi), len(marks), confidence=paired.level)
 
 
-def _expecting(paired: PairedAnswers, kind: str | None) -> set[str]:
+def _with_expectation(paired: PairedAnswers, kind: str | None) -> set[str]:
     return {name for name, canary in paired.canaries.items() if canary.expect and kind in {None, canary.expect.kind}}
 
 

@@ -59,9 +59,9 @@ def ratio(now: Values, then: Values, level: float, size: int, *, logs: bool) -> 
     )
     noises = [
         lasting.of_one_arm(
-            lasting.TimedLogs.of([(name, value / by) for name, value in values if name in then_by_canary])
+            lasting.TimedLogs.of([(name, value / mean) for name, value in values if name in then_by_canary])
         )
-        for values, by in zip((then, now), scale, strict=True)
+        for values, mean in zip((then, now), scale, strict=True)
     ]
     estimate = lasting.widened(estimate, lasting.together(*noises))
     return estimate if n == size else _noted(estimate, f"on the {n} of {size} canaries that both runs answered")

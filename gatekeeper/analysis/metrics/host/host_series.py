@@ -59,7 +59,7 @@ class Series:
     segments: tuple[Part, ...]
     count: int
     expected: int
-    why: str
+    cause: str
     """Why readings are missing."""
     source: str
 
@@ -78,7 +78,7 @@ class Series:
         if self.count and self.count >= COVERAGE * self.expected:
             return None
         share = f"{self.count} of {self.expected} expected samples, {percent(COVERAGE)} needed"
-        return Missing(f"{self.name}: {share}{f'; {self.why}' if self.why else ''}", self.count)
+        return Missing(f"{self.name}: {share}{f'; {self.cause}' if self.cause else ''}", self.count)
 
 
 def finite(reading: Reading | None) -> float | None:
@@ -241,10 +241,10 @@ class HostSamples:
                 moments = self._moments(segment)
                 at, lasts = moments if good.all() else (column[good] for column in moments)
                 segments.append(Part(at, numbers[taken][good], lasts))
-        return Series(name, tuple(segments), covered, expected, _why(all_readings, sources), source)
+        return Series(name, tuple(segments), covered, expected, _cause(all_readings, sources), source)
 
 
-def _why(all_readings: Readings, sources: Counter[str]) -> str:
+def _cause(all_readings: Readings, sources: Counter[str]) -> str:
     statuses = all_readings.counted(missing_status, finite=False)
     parts = [f"{status} in {count}" for status, count in statuses.most_common()]
     if len(sources) > 1:
