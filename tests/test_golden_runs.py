@@ -126,7 +126,8 @@ def cases(junit: str) -> list[tuple[str | None, str | None, list[str]]]:
 
 def policy_of(run: Path, name: str) -> str:
     """Return the text of the policy that a run's records give, issued when the stored one was."""
-    from gatekeeper.analysis.verdict.policy.certified_policy import policy  # noqa: PLC0415
+    from gatekeeper.analysis.verdict.policy.certified_policy import issue_policy  # noqa: PLC0415
+    from gatekeeper.core.parse import moment  # noqa: PLC0415
     from gatekeeper.core.slo import parse  # noqa: PLC0415
     from gatekeeper.core.system.inputs import load_manifest  # noqa: PLC0415
     from gatekeeper.core.system.record_files import EVENTS, read_records  # noqa: PLC0415
@@ -134,14 +135,13 @@ def policy_of(run: Path, name: str) -> str:
     from gatekeeper.run.judge import judge  # noqa: PLC0415  these four move; nothing else here knows where they are
 
     stored = tomllib.loads(expected(name, "policy.toml"))
-    content = policy(
+    content = issue_policy(
         parse((run / "inputs" / "slo.toml").read_text(), "slo.toml"),
         judge(run),
         load_manifest((run / "manifest.json").read_bytes()),
         read_records(run / "events.jsonl", EVENTS).records,
         verdict_sha256=sha256(expected(name, "verdict.json").encode()).hexdigest(),
-        issued=stored["issued"],
-        expires=stored["expires"],
+        issued=moment(stored["issued"]),
     )
     return render(content)
 

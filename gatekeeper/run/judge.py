@@ -7,6 +7,7 @@ from typing import Any
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.extension import extension
+from gatekeeper.analysis.verdict.policy.certified_policy import issue_policy
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.analysis.verdict.sweep_result import sweep_conclusion
 from gatekeeper.core import parse
@@ -36,7 +37,6 @@ from gatekeeper.report.data.page import PageData, page_data
 from gatekeeper.report.data.progress import Progress
 from gatekeeper.report.policy_toml import render
 from gatekeeper.run.load import load_case
-from gatekeeper.run.stages.promote import issue_policy
 
 
 def judge(path: Path, slo_path: Path | None = None) -> Verdict:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
+from gatekeeper.analysis.verdict.policy.certified_policy import issue_policy
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import ExitCode
@@ -22,7 +23,6 @@ from gatekeeper.report.html import page
 from gatekeeper.report.policy_toml import render
 from gatekeeper.run import try_count, verify
 from gatekeeper.run.active_run import ActiveRun
-from gatekeeper.run.stages.promote import issue_policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import numpy as np
 from gatekeeper import __version__
 from gatekeeper.analysis.verdict import admission
 from gatekeeper.analysis.verdict.admission import Present
-from gatekeeper.analysis.verdict.policy.certified_policy import CertifiedPolicy
+from gatekeeper.analysis.verdict.policy.certified_policy import CertifiedPolicy, issue_policy
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core import parse
 from gatekeeper.core import slo as slo_file
@@ -32,7 +32,6 @@ from gatekeeper.report.attestation.chain import CHAIN
 from gatekeeper.report.policy_toml import render
 from gatekeeper.run.judge import judge
 from gatekeeper.run.stages.freeze import freeze_models, host_doubts
-from gatekeeper.run.stages.promote import issue_policy
 
 READ = (".jsonl", ".json", ".toml", run_directory.SIGNATURE_SUFFIX)
 """Files that are read as part of a run: adding one counts as tampering, adding a note does not."""

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import tomli_w
 
+from gatekeeper.analysis.verdict.policy.certified_policy import issue_policy
 from gatekeeper.backends.http import control
 from gatekeeper.backends.process import free_port
 from gatekeeper.core.errors import NoProofError
@@ -25,7 +26,6 @@ from gatekeeper.core.text import json_text
 from gatekeeper.deploy.signing.sign import BUNDLE
 from gatekeeper.report.attestation import certificate
 from gatekeeper.run import verify
-from gatekeeper.run.stages.promote import issue_policy
 from tests.builders.project_folder import ProjectFolder, project_folder
 from tests.builders.waiting import until
 from tests.e2e.conftest import scripted as scripted_in

@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from gatekeeper.analysis.plan.settings import PLAIN
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.knob_effects import ConcurrencyEffect
 from gatekeeper.analysis.verdict.measured import Measured
-from gatekeeper.analysis.verdict.policy.certified_policy import CertifiedPolicy, policy
+from gatekeeper.analysis.verdict.policy.certified_policy import CertifiedPolicy, issue_policy
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.policy import parse
 from gatekeeper.core.records import Event
@@ -24,6 +25,7 @@ from tests.builders.slo import near, objective, slo
 
 GOLDEN = Path(__file__).parent / "golden"
 SETTING = {"draft": "heavy", "num_draft_tokens": 4}
+ISSUED = datetime(2026, 1, 1, tzinfo=UTC)
 DATES: dict[str, Any] = {"issued": "2026-01-01T00:00:00.000000Z", "expires": "2026-01-31T00:00:00.000000Z"}
 SOAKED = Measured(
     {
@@ -62,7 +64,7 @@ def certified(*workloads: WorkloadVerdict, host: tuple[Check, ...] = (), **chang
     if any(one.name == "hard" for one in workloads):
         changes |= {"workload": [{"name": one.name, "canaries": f"{one.name}.jsonl"} for one in workloads]}
     seen = manifest(backend="scripted", sight=("COLD",))
-    return policy(slo(**changes), verdict, seen, (), verdict_sha256="def", issued="now", expires="later")
+    return issue_policy(slo(**changes), verdict, seen, (), verdict_sha256="def", issued=ISSUED)
 
 
 def test_only_promoted_workloads_speculate() -> None:
@@ -290,7 +292,7 @@ def test_the_policy_says_what_it_rests_on() -> None:
     found = written(ended("easy", "promoted"))
 
     names = ("schema", "slo", "grade", "manifest_sha256", "verdict_sha256", "issued", "expires")
-    assert (1, "made", "certification", "abc", "def", "now", "later") == tuple(found[name] for name in names)
+    assert (1, "made", "certification", "abc", "def", *DATES.values()) == tuple(found[name] for name in names)
 
 
 def conditions(*events: Event, **changes: Any) -> dict[str, Any]:
@@ -305,7 +307,7 @@ def under_conditions(*events: Event, **changes: Any) -> CertifiedPolicy:
         "made", "certification", "abc", (ended("easy", "promoted", measured=Measured(longest_prompt=812)),)
     )
     seen = manifest(**{"backend": "mlx-server", "sight": ("COLD",), **changes.pop("frozen", {})})
-    return policy(slo(**changes), verdict, seen, events, verdict_sha256="d", issued="now", expires="later")
+    return issue_policy(slo(**changes), verdict, seen, events, verdict_sha256="d", issued=ISSUED)
 
 
 def test_the_policy_names_its_conditions() -> None:

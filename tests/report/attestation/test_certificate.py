@@ -3,12 +3,13 @@
 import shutil
 import subprocess
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gatekeeper.analysis.verdict.policy.certified_policy import policy
+from gatekeeper.analysis.verdict.policy.certified_policy import issue_policy
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.manifest import digest_of, sha256
 from gatekeeper.core.verdict import Check, Outcome
@@ -31,7 +32,7 @@ def workload(outcome: str, *checks: Outcome, required: bool = True) -> WorkloadV
 
 def stated(*workloads: WorkloadVerdict, grade: str = "certification", host: tuple[Check, ...] = ()) -> dict[str, Any]:
     verdict = Verdict("made", grade, "abc", workloads, host)
-    allowed = policy(SLO, verdict, manifest(), (), verdict_sha256="ab", issued="then", expires="later")
+    allowed = issue_policy(SLO, verdict, manifest(), (), verdict_sha256="ab", issued=datetime(2026, 1, 1, tzinfo=UTC))
     return certificate.statement(manifest(), verdict, allowed, files={"verdict.json": "ab"}, inputs={"slo": "cd"})
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
 from gatekeeper.analysis.metrics.pauses import PAUSE_S
@@ -12,6 +13,7 @@ from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.policy.certified_conditions import conditions, launches
 from gatekeeper.analysis.verdict.policy.certified_guards import CertifiedGuard, guards
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.core.clock import stamp
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.policy import MeasuredRoute, Watch
 from gatekeeper.core.records import Event, Knobs, Setting
@@ -93,25 +95,24 @@ class CertifiedPolicy:
         }
 
 
-def policy(
+def issue_policy(
     slo: Slo,
     verdict: Verdict,
     manifest: Manifest,
     events: Sequence[Event],
     *,
     verdict_sha256: str,
-    issued: str,
-    expires: str,
+    issued: datetime,
 ) -> CertifiedPolicy:
-    """Return what the verdict of a run allows."""
+    """Return what the verdict of a run allows, from *issued* on, for as long as the SLO's `valid_for` says."""
     host_failed = any(check.outcome is Outcome.FAIL for check in verdict.host_checks)
     return CertifiedPolicy(
         slo=slo.name,
         grade=verdict.grade,
         manifest_sha256=verdict.manifest_sha256,
         verdict_sha256=verdict_sha256,
-        issued=issued,
-        expires=expires,
+        issued=stamp(issued),
+        expires=stamp(issued + timedelta(seconds=slo.promote.valid_for)),
         conditions=conditions(slo, manifest, verdict, events),
         launches=launches(verdict, events),
         routes=tuple(_route(slo, workload, host_failed=host_failed) for workload in verdict.workloads),
