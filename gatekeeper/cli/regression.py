@@ -62,14 +62,13 @@ def versus(
     A and B are SLO files, or with --slo two environments (folders of venv), two drafts of the SLO, two programs or the
     addresses of two servers. Exits 0 once finished; with --fail-on worse 1 where B is worse.
     """
+    from gatekeeper.regression.regression_text import versus_text  # noqa: PLC0415
     from gatekeeper.regression.versus import versus as compare  # noqa: PLC0415
-    from gatekeeper.report.terminal import regression_text  # noqa: PLC0415
 
     with observers(quiet=quiet) as watching:
-        document = compare((a, b), slo, workload, out, seconds=seconds, resume=resume, observers=watching)
-    show(document, regression_text.versus(document), as_json=as_json)
-    worse = any(metric["says"] == "worse" for metric in document["metrics"])
-    return 1 if fail_on and worse else 0
+        result = compare((a, b), slo, workload, out, seconds=seconds, resume=resume, observers=watching)
+    show(result.document(), versus_text(result), as_json=as_json)
+    return 1 if fail_on and result.is_worse else 0
 
 
 @click.command()
@@ -105,18 +104,17 @@ def bisect(slo: Path, *, resume: bool, out: Path | None, as_json: bool, quiet: b
     """  # noqa: D301 (click reads the \b)
     from gatekeeper.regression.bisect import Search  # noqa: PLC0415
     from gatekeeper.regression.bisect import bisect as find  # noqa: PLC0415
-    from gatekeeper.report.terminal import regression_text  # noqa: PLC0415
+    from gatekeeper.regression.regression_text import bisect_text  # noqa: PLC0415
+    from gatekeeper.regression.symptom import Symptom  # noqa: PLC0415
 
-    bound, threshold = _bound(options["metric"], options["at_least"], options["at_most"])
+    symptom = Symptom(options["metric"], *_bound(options["metric"], options["at_least"], options["at_most"]))
     versions = _versions(options)
     _refuse_options((*(word for version in versions for word in version.requirements), *options["also"]))
-    search = Search(
-        slo, versions, options["metric"], bound, threshold, options["workload"], options["also"], options["pip"]
-    )
+    search = Search(slo, versions, symptom, options["workload"], options["also"], options["pip"])
     with observers(quiet=quiet) as watching:
-        document = find(search, out or _folder(slo, resume=resume), resume=resume, observers=watching)
-    show(document, regression_text.bisect(document), as_json=as_json)
-    return int(document["exit_code"])
+        result = find(search, out or _folder(slo, resume=resume), resume=resume, observers=watching)
+    show(result.document(), bisect_text(result), as_json=as_json)
+    return int(result.exit_code)
 
 
 def _folder(slo: Path, *, resume: bool) -> Path:

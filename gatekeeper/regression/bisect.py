@@ -3,28 +3,30 @@
 import json
 import shlex
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gatekeeper.backends.process import error_line
-from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError, InputError, StartError, UnresponsiveError
+from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError, StartError, UnresponsiveError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.parse import json_object
 from gatekeeper.core.records import Event
-from gatekeeper.core.system import inputs
 from gatekeeper.core.system.files import write_atomically
 from gatekeeper.core.system.inputs import Inputs
-from gatekeeper.core.verdict import Estimate
+from gatekeeper.core.system.inputs import read as read_inputs
+from gatekeeper.core.verdict import Estimate, Missing
 from gatekeeper.regression import package_environments as environments
-from gatekeeper.regression import symptom
-from gatekeeper.regression.bisection_order import Word, interval, next_version
+from gatekeeper.regression.bisect_result import BisectResult, KeptEnvironments, Step
+from gatekeeper.regression.bisection_order import Interval, Word, interval, next_version
 from gatekeeper.regression.mlx_requirements import check_worker, completed, parsed
 from gatekeeper.regression.package_environments import InstallError, PackageEnvironment, environment
-from gatekeeper.regression.version_probe import Wanted, one_workload, probe_version
+from gatekeeper.regression.symptom import Symptom
+from gatekeeper.regression.version_probe import probe_version
+from gatekeeper.regression.version_under_test import with_one_workload
 from gatekeeper.run.prepare import hold_host
 from gatekeeper.run.stages.freeze import freeze_models
 
@@ -63,11 +65,9 @@ class Search:
 
     slo: Path
     versions: tuple[Version, ...]
-    metric: str
-    bound: str
-    threshold: float | None
-    """None: halfway between what the good and the bad version show."""
+    symptom: Symptom
     workload: str | None = None
+    """None: the first of the SLO."""
     also: tuple[str, ...] = ()
     """Requirements of every environment."""
     pip: tuple[str, ...] = ()
@@ -77,242 +77,207 @@ class Search:
         """Return what a resumed search must have in common with the interrupted one."""
         return {
             "slo_sha256": sha256(self.slo.read_bytes()),
-            "versions": [one.name for one in self.versions],
-            "metric": self.metric,
-            "bound": self.bound,
-            "given": self.threshold,
+            "versions": [version.name for version in self.versions],
+            "metric": self.symptom.metric,
+            "bound": self.symptom.bound,
+            "given": self.symptom.threshold,
             "workload": self.workload,
             "also": list(self.also),
         }
 
 
-def bisect(search: Search, out: Path, *, resume: bool, observers: Sequence[Observer]) -> dict[str, Any]:
+def bisect(search: Search, out: Path, *, resume: bool, observers: Sequence[Observer]) -> BisectResult:
     """Test the ends, then halve what lies between them; return what is known. *out* keeps every step's records."""
     if len(search.versions) < 2:
         raise InputError("bisect needs two versions or more", hint="name --good and --bad, or --step twice or more")
-    given, workload = one_workload(inputs.read(search.slo), search.workload)
-    _check(search, given)
-    state = _state(search, out, resume=resume)
-    with hold_host(given, out):
-        return _Bisection(search, given, workload, out, state, observers).run()
+    inputs = with_one_workload(read_inputs(search.slo), search.workload)
+    _check(search, inputs)
+    steps = _earlier_steps(search, out, resume=resume)
+    with hold_host(inputs, out):
+        return _Bisection(search, inputs, out, steps, observers).run()
 
 
-def _check(search: Search, given: Inputs) -> None:
+def _check(search: Search, inputs: Inputs) -> None:
     """Raise InputError for what no version could show, before one is installed."""
-    backend = given.slo.subject.backend
-    for one in search.versions:
-        if one.requirements and backend == "mlx":
-            check_worker((*one.requirements, *search.also))
-        if one.requirements and backend == "mlx-server" and BY_NAME[search.metric].from_rounds:
-            message = f"{search.metric}: only this gatekeeper's own mlx_lm.server counts rounds, not one of a release"
+    backend, metric = inputs.slo.subject.backend, search.symptom.metric
+    for version in search.versions:
+        if version.requirements and backend == "mlx":
+            check_worker((*version.requirements, *search.also))
+        if version.requirements and backend == "mlx-server" and BY_NAME[metric].from_rounds:
+            message = f"{metric}: only this gatekeeper's own mlx_lm.server counts rounds, not one of a release"
             raise InputError(message, hint='set backend = "mlx" in [subject], whose worker counts them')
-    if not any(one.draft for one in search.versions):
-        freeze_models(given)
+    if not any(version.draft for version in search.versions):
+        freeze_models(inputs)
 
 
-def _state(search: Search, out: Path, *, resume: bool) -> dict[str, Any]:
-    """Return the steps so far: none, or those of the interrupted search in *out*."""
-    file, fixed = out / STATE, search.fixed()
+def _earlier_steps(search: Search, out: Path, *, resume: bool) -> dict[int, Step]:
+    """Return the versions that the interrupted search in *out* measured, by position; none of a new one."""
+    file = out / STATE
     if file.is_file() and not resume:
         raise InputError(f"{out} holds a search", hint="continue it with --resume, or choose another --output")
     if not file.is_file():
         out.mkdir(parents=True, exist_ok=True)
-        return {"search": fixed, "steps": {}}
-    stored = json_object(file.read_bytes())
-    if stored.get("search") != fixed:
+        return {}
+    state = json_object(file.read_bytes())
+    if state.get("search") != search.fixed():
         raise InputError(
             f"{out} holds another search", hint="give the same SLO, versions and metric, or another --output"
         )
-    measured = {key: step for key, step in stored["steps"].items() if step["center"] is not None}
-    return {"search": fixed, "steps": measured}
+    steps = {int(position): Step.of(document) for position, document in state["steps"].items()}
+    return {position: step for position, step in steps.items() if isinstance(step.value, Estimate)}
 
 
-@dataclass(slots=True)
 class _Bisection:
-    search: Search
-    given: Inputs
-    workload: str
-    out: Path
-    state: dict[str, Any]
-    observers: Sequence[Observer]
-    threshold: float | None = field(init=False)
+    def __init__(
+        self, search: Search, inputs: Inputs, out: Path, steps: dict[int, Step], observers: Sequence[Observer]
+    ) -> None:
+        self.search, self.inputs, self.out, self.steps, self.observers = search, inputs, out, steps, observers
+        self.fixed = search.fixed()
+        self.symptom = search.symptom
+        """With its threshold, once that is known."""
 
-    def __post_init__(self) -> None:
-        self.threshold = self.search.threshold
-
-    def run(self) -> dict[str, Any]:
+    def run(self) -> BisectResult:
         last = len(self.search.versions) - 1
-        ends = []
-        for which, at in (("good", 0), ("bad", last)):
-            ends.append(self._test(at))
-            if ends[-1]["center"] is None:
-                return self._document(f"the {which} version {ends[-1]['name']} {ends[-1]['because']}")
-        if self.threshold is None:
-            self.threshold = self._halfway(*ends)
-        if self.threshold is None:
-            because = f"{self.search.metric} shows no difference between the good and the bad version"
-            return self._document(because, "name the limit with --at-least or --at-most, or another --metric")
+        good = self._test(0)
+        if isinstance(good.value, Missing):
+            return self._result(f"the good version {good.name} {good.because}")
+        bad = self._test(last)
+        if isinstance(bad.value, Missing):
+            return self._result(f"the bad version {bad.name} {bad.because}")
+        if self.symptom.threshold is None:
+            self.symptom = replace(self.symptom, threshold=self.symptom.halfway(good.value, bad.value))
+        if self.symptom.threshold is None:
+            reason = f"{self.symptom.metric} shows no difference between the good and the bad version"
+            return self._result(reason, "name the limit with --at-least or --at-most, or another --metric")
         words = self._words()
         if words[0] != "good" or words[last] != "bad":
-            wrong = [f"{self.search.versions[at].name} is {words[at]}" for at in (0, last)]
-            because = f"the first version must be good and the last one bad: {', '.join(wrong)}"
-            return self._document(because, "search from an earlier to a later version, or set another limit")
+            wrong = [f"{self.search.versions[end].name} is {words[end]}" for end in (0, last)]
+            reason = f"the first version must be good and the last one bad: {', '.join(wrong)}"
+            return self._result(reason, "search from an earlier to a later version, or set another limit")
         while (between := next_version(self._words())) is not None:
             self._test(between)
-        return self._document("")
+        return self._found(interval(self._words()))
 
     def _words(self) -> dict[int, Word]:
-        assert self.threshold is not None
-        found: dict[int, Word] = {}
-        for key, step in self.state["steps"].items():
-            word: Word = "unclear"
-            if (seen := _estimate(step)) is not None:
-                word = symptom.judged(seen, self.search.bound, self.threshold)[0]
-            found[int(key)] = word
-        return found
+        words = {position: self.symptom.judge(step.value) for position, step in self.steps.items()}
+        return {position: word for position, word in words.items() if word is not None}
 
-    def _test(self, at: int) -> dict[str, Any]:
+    def _test(self, position: int) -> Step:
         """Return what is known of a version; one that cannot be installed or started is unclear."""
-        steps: dict[str, Any] = self.state["steps"]
-        if str(at) in steps:
-            return dict(steps[str(at)])
-        version, folder = self.search.versions[at], self.out / f"step-{at:03}"
+        if position in self.steps:
+            return self.steps[position]
+        version, folder = self.search.versions[position], self.out / f"step-{position:03}"
         shutil.rmtree(folder, ignore_errors=True)  # of an interrupted step
-        wanted = Wanted(self.search.metric, self.workload, self.search.bound, self.threshold)
         try:
-            given = self._with(version)
-            found = probe_version(given, folder, wanted, self.observers, version.name)
-            if found["center"] is None:
-                found["because"] = f"was not measured: {found['because']}{_of_logs(folder)}"
+            step = probe_version(self._with(version), folder, self.symptom, self.observers, version.name)
+            if isinstance(step.value, Missing):
+                reason = f"was not measured: {step.because}{_error_of_logs(folder)}"
+                step = replace(step, value=replace(step.value, because=reason))
         except (InputError, UnresponsiveError, HostLacksError) as error:
             # What a version is not to blame for ends the search.
-            if at in {0, len(self.search.versions) - 1} and not isinstance(error, StartError | UnresponsiveError):
+            is_end = position in {0, len(self.search.versions) - 1}
+            if is_end and not isinstance(error, StartError | UnresponsiveError):
                 raise
-            because = _because(error)
-            found = {"center": None, "lo": None, "hi": None, "n": 0, "because": because, "versions": {}}
-        steps[str(at)] = {"name": version.name, **found}
-        write_atomically(self.out / STATE, json.dumps(self.state, indent=1).encode())
-        return dict(steps[str(at)])
+            step = Step(version.name, Missing(_reason(error)))
+        self.steps[position] = step
+        steps = {str(position): step.document(self.symptom) for position, step in self.steps.items()}
+        write_atomically(self.out / STATE, json.dumps({"search": self.fixed, "steps": steps}, indent=1).encode())
+        return step
 
     def _with(self, version: Version) -> Inputs:
         """Return the inputs with the system under test of this version."""
-        subject = self.given.slo.subject
+        subject = self.inputs.slo.subject
         if version.requirements:
-            made = self._environment(version)
-            subject = made.subject(subject)
+            subject = self._environment(version).subject(subject)
         elif version.program is not None:
-            words = [_here(word) for word in shlex.split(version.program)]
+            words = [_absolute(word) for word in shlex.split(version.program)]
             key = "command" if subject.command is not None else "program"
             rest = subject.command[1:] if subject.command is not None else ()
             subject = subject.model_copy(update={key: (*words, *rest)})
         else:
-            subject = subject.model_copy(update={"drafts": (_here(str(version.draft)),)})
-        slo = self.given.slo.model_copy(update={"subject": subject})
+            subject = subject.model_copy(update={"drafts": (_absolute(str(version.draft)),)})
+        slo = self.inputs.slo.model_copy(update={"subject": subject})
         if version.draft is not None:
             knobs = slo.sweep.default.model_copy(update={"draft": None})
             slo = slo.model_copy(update={"sweep": slo.sweep.model_copy(update={"default": knobs})})
-        return replace(self.given, slo=slo)
+        return replace(self.inputs, slo=slo)
 
     def _environment(self, version: Version) -> PackageEnvironment:
-        def note(what: str) -> None:
+        def note(stage: str) -> None:
             for observer in self.observers:
-                observer(Event("", "stage", {"stage": what}))
+                observer(Event("", "stage", {"stage": stage}))
 
         return environment(completed((*version.requirements, *self.search.also)), self.search.pip, note)
 
-    def _halfway(self, good: dict[str, Any], bad: dict[str, Any]) -> float | None:
-        first, last = _estimate(good), _estimate(bad)
-        if first is None or last is None:
-            return None
-        metric = BY_NAME[self.search.metric]
-        logs = metric.speed_ratio or metric.unit != "1"
-        return symptom.between(first, last, higher_is_better=metric.higher_is_better, logs=logs)
+    def _result(self, because: str, hint: str = "") -> BisectResult:
+        """Return what was tested, and why the first bad version is not known."""
+        result = BisectResult(
+            slo=self.inputs.slo.name,
+            workload=self.inputs.slo.workload[0].name,
+            symptom=self.symptom,
+            versions=len(self.search.versions),
+            steps=tuple(self.steps[position] for position in sorted(self.steps)),
+            run=str(self.out),
+            because=because,
+            hint=hint,
+        )
+        if not any(version.requirements for version in self.search.versions):
+            return result
+        if any(isinstance(step.value, Missing) for step in result.steps):
+            result = replace(result, hint=UNMEASURED)
+        folder = environments.folder()
+        return replace(result, environments=KeptEnvironments(str(folder), environments.size_of(folder)))
 
-    def _document(self, trouble: str, hint: str = "") -> dict[str, Any]:
-        versions, steps = self.search.versions, self.state["steps"]
-        words = self._words() if self.threshold is not None else {}
-        known = interval(words) if not trouble else None
-        tested = [
-            {**steps[key], "answer": "unclear" if steps[key]["center"] is None else words.get(int(key))}
-            for key in sorted(steps, key=int)
-        ]
-        found: dict[str, Any] = {
-            "schema": 1,
-            "slo": self.given.slo.name,
-            "workload": self.workload,
-            "metric": self.search.metric,
-            "bound": self.search.bound,
-            "threshold": self.threshold,
-            "versions": len(versions),
-            "steps": tested,
-            "last_good": None,
-            "first_bad": None,
-            "unclear": [],
-            "also_differs": [],
-            "because": trouble,
-            "hint": hint,
-            "reproduce": None,
-            "environments": None,
-            "run": str(self.out),
-            "exit_code": int(ExitCode.UNPROVEN),
-        }
-        if known is not None:
-            between = range(known.last_good + 1, known.first_bad)
-            found |= {
-                "last_good": versions[known.last_good].name,
-                "first_bad": versions[known.first_bad].name if known.found else None,
-                "unclear": [versions[at].name for at in between],
-                "also_differs": self._also_differs(known.last_good, known.first_bad),
-                "reproduce": self._command(versions[known.last_good], versions[known.first_bad]),
-                "exit_code": int(ExitCode.OK if known.found else ExitCode.UNPROVEN),
-            }
-            if not known.found:
-                among = [versions[at].name for at in (*between, known.first_bad)]
-                found["because"] = f"the first bad version is one of: {', '.join(among)}"
-        packages = any(one.requirements for one in versions)
-        if packages and any(one["center"] is None for one in tested):
-            found["hint"] = UNMEASURED
-        if packages:
-            place = environments.folder()
-            found["environments"] = {"folder": str(place), "bytes": environments.size_of(place)}
-        return found
+    def _found(self, bounds: Interval) -> BisectResult:
+        names = [version.name for version in self.search.versions]
+        between = names[bounds.last_good + 1 : bounds.first_bad]
+        reason = (
+            ""
+            if bounds.is_closed
+            else f"the first bad version is one of: {', '.join((*between, names[bounds.first_bad]))}"
+        )
+        return replace(
+            self._result(reason),
+            last_good=names[bounds.last_good],
+            first_bad=names[bounds.first_bad] if bounds.is_closed else None,
+            unclear=tuple(between),
+            also_differs=tuple(self._also_differs(bounds)),
+            reproduce=self._command(bounds),
+        )
 
-    def _also_differs(self, good: int, bad: int) -> list[str]:
-        """Return what changed between two tested versions beside the packages that were searched."""
-        own = {one.name for one in parsed(self.search.versions[bad].requirements)}
-        before, after = (self.state["steps"][str(at)]["versions"] for at in (good, bad))
-        changed = ((name, before[name], after[name]) for name in before if name in after and name not in own)
-        return [f"{name} {old} to {new}" for name, old, new in changed if old != new]
+    def _also_differs(self, bounds: Interval) -> Iterator[str]:
+        """Yield what changed between two tested versions beside the packages that were searched."""
+        searched = {requirement.name for requirement in parsed(self.search.versions[bounds.first_bad].requirements)}
+        before, after = (self.steps[position].versions for position in (bounds.last_good, bounds.first_bad))
+        for name, version in before.items():
+            if name in after and name not in searched and version != after[name]:
+                yield f"{name} {version} to {after[name]}"
 
-    def _command(self, good: Version, bad: Version) -> str:
+    def _command(self, bounds: Interval) -> str:
         """Return the command that tests the two versions on both sides of the change again."""
-        bound = [f"--{self.search.bound.replace('_', '-')}", f"{self.threshold:.6g}"]
-        more = [word for one in self.search.also for word in ("--with", one)]
-        more += [f"--pip={word}" for word in self.search.pip]
-        words = [*good.option, *bad.option, "--metric", self.search.metric, *bound, "--workload", self.workload]
-        return shlex.join(["gatekeeper", "bisect", str(self.search.slo), *words, *more])
+        good, bad = self.search.versions[bounds.last_good], self.search.versions[bounds.first_bad]
+        limit = [f"--{self.symptom.bound.replace('_', '-')}", f"{self.symptom.threshold:.6g}"]
+        workload = ["--workload", self.inputs.slo.workload[0].name]
+        installed = [word for requirement in self.search.also for word in ("--with", requirement)]
+        installed += [f"--pip={option}" for option in self.search.pip]
+        words = [*good.option, *bad.option, "--metric", self.symptom.metric, *limit, *workload, *installed]
+        return shlex.join(["gatekeeper", "bisect", str(self.search.slo), *words])
 
 
-def _because(error: GatekeeperError) -> str:
+def _reason(error: GatekeeperError) -> str:
     if isinstance(error, InstallError):
         return f"cannot be installed: {error.cause}"
     return f"cannot be started: {error.cause if isinstance(error, StartError) else error.message}"
 
 
-def _of_logs(folder: Path) -> str:
+def _error_of_logs(folder: Path) -> str:
     """Return what the last log of a version names as its error."""
-    logs = sorted((folder / "logs").glob("*.log"), key=lambda one: one.stat().st_mtime)
+    logs = sorted((folder / "logs").glob("*.log"), key=lambda log: log.stat().st_mtime)
     line = error_line(logs[-1]) if logs else ""
     return f"; its log: {line}" if line else ""
 
 
-def _here(word: str) -> str:
+def _absolute(word: str) -> str:
     """Return a path of this folder in full: those of an SLO begin at its own folder."""
     path = Path(word).expanduser()
     return str(path.absolute()) if "/" in word and path.exists() else word
-
-
-def _estimate(step: dict[str, Any]) -> Estimate | None:
-    if step["center"] is None:
-        return None
-    return Estimate(step["center"], step["lo"], step["hi"], step["n"])

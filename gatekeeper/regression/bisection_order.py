@@ -13,20 +13,18 @@ class Interval:
 
     last_good: int
     first_bad: int
-    unclear: tuple[int, ...]
-    """Between the two: tested, and skipped."""
 
     @property
-    def found(self) -> bool:
-        """Return whether the first bad version is known."""
+    def is_closed(self) -> bool:
+        """Return whether nothing lies between the two: the first bad version is known."""
         return self.first_bad == self.last_good + 1
 
 
 def interval(words: Mapping[int, Word]) -> Interval:
     """Return the last good version before the first bad one, by what was tested so far; raise ValueError without."""
-    bad = min(at for at, word in words.items() if word == "bad")
-    good = max(at for at, word in words.items() if word == "good" and at < bad)
-    return Interval(good, bad, tuple(sorted(at for at in words if good < at < bad)))
+    first_bad = min(position for position, word in words.items() if word == "bad")
+    last_good = max(position for position, word in words.items() if word == "good" and position < first_bad)
+    return Interval(last_good, first_bad)
 
 
 def next_version(words: Mapping[int, Word]) -> int | None:
@@ -35,5 +33,6 @@ def next_version(words: Mapping[int, Word]) -> int | None:
     As `git bisect skip` does: an unclear version is passed over for its nearest neighbour.
     """
     bounds = interval(words)
-    untested = [at for at in range(bounds.last_good + 1, bounds.first_bad) if at not in words]
-    return min(untested, key=lambda at: abs(2 * at - bounds.last_good - bounds.first_bad), default=None)
+    middle = (bounds.last_good + bounds.first_bad) / 2
+    untested = [position for position in range(bounds.last_good + 1, bounds.first_bad) if position not in words]
+    return min(untested, key=lambda position: abs(position - middle), default=None)

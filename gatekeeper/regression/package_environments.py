@@ -54,12 +54,12 @@ class PackageEnvironment:
         if words is None and subject.backend in SERVERS and subject.backend not in _SCRIPTS:
             words = dialect_of(subject.backend).program or None
         if words is not None:
-            there = self.folder / "bin" / Path(words[0]).name
-            if not there.exists():
+            program = self.folder / "bin" / Path(words[0]).name
+            if not program.exists():
                 hint = "name a program that the package installs, such as python"
                 raise InputError(f"{words[0]} is not in the environment {self.folder}", hint=hint)
             return subject.model_copy(
-                update={"command" if subject.command is not None else "program": (str(there), *words[1:])}
+                update={"command" if subject.command is not None else "program": (str(program), *words[1:])}
             )
         script = self.folder / "bin" / _SCRIPTS.get(subject.backend, "python")
         if not script.exists():
@@ -75,7 +75,7 @@ def folder() -> Path:
 
 def size_of(path: Path) -> int:
     """Return the bytes of a folder."""
-    return sum(one.lstat().st_size for one in path.rglob("*") if one.is_file() and not one.is_symlink())
+    return sum(file.lstat().st_size for file in path.rglob("*") if file.is_file() and not file.is_symlink())
 
 
 def environment(requirements: Sequence[str], options: Sequence[str], note: Callable[[str], None]) -> PackageEnvironment:
@@ -83,14 +83,14 @@ def environment(requirements: Sequence[str], options: Sequence[str], note: Calla
 
     *note* takes what is being done. The environment is made once; two processes never make the same one.
     """
-    wanted = {
+    contents = {
         "python": platform.python_version(),
         "requirements": list(requirements),
         "options": list(options),
         "sources": _sources(options),
     }
-    path = folder() / sha256(json.dumps(wanted, sort_keys=True))[:16]
-    if _is_made(path, wanted):
+    path = folder() / sha256(json.dumps(contents, sort_keys=True))[:16]
+    if _is_made(path, contents):
         return PackageEnvironment(path)
     folder().mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_suffix(".lock"), remove=True)
@@ -100,11 +100,11 @@ def environment(requirements: Sequence[str], options: Sequence[str], note: Calla
         hint = "wait until it is done, then run this again"
         raise InputError(f"another gatekeeper is installing {' '.join(requirements)}", hint=hint) from None
     try:
-        if not _is_made(path, wanted):
+        if not _is_made(path, contents):
             shutil.rmtree(path, ignore_errors=True)
             note(f"installing {' '.join(requirements)}")
             _make(path, requirements, options)
-            (path / MADE).write_text(json.dumps(wanted, sort_keys=True) + "\n", encoding="utf-8")
+            (path / MADE).write_text(json.dumps(contents, sort_keys=True) + "\n", encoding="utf-8")
     finally:
         lock.release()
     return PackageEnvironment(path)
@@ -113,20 +113,20 @@ def environment(requirements: Sequence[str], options: Sequence[str], note: Calla
 def _sources(options: Sequence[str]) -> str:
     """Return one digest of where packages come from: with other indexes or local wheels, one version is two things."""
     settings = {name: os.environ[name] for name in os.environ if _SOURCE.fullmatch(name)}
-    found = {name: [_listed(word) for word in text.split()] for name, text in settings.items()}
-    found["options"] = [_listed(word.rpartition("=")[2]) for word in options]
-    return sha256(json.dumps(found, sort_keys=True))
+    sources = {name: [_listed(word) for word in text.split()] for name, text in settings.items()}
+    sources["options"] = [_listed(word.rpartition("=")[2]) for word in options]
+    return sha256(json.dumps(sources, sort_keys=True))
 
 
 def _listed(word: str) -> Any:
     """Return a folder as the names and sizes of its files, any other word as it is."""
     folder = Path(word.removeprefix("file://")).expanduser()
-    return sorted((one.name, one.stat().st_size) for one in folder.iterdir()) if folder.is_dir() else word
+    return sorted((file.name, file.stat().st_size) for file in folder.iterdir()) if folder.is_dir() else word
 
 
-def _is_made(path: Path, wanted: object) -> bool:
+def _is_made(path: Path, contents: object) -> bool:
     try:
-        return bool(json.loads((path / MADE).read_text(encoding="utf-8")) == wanted)
+        return bool(json.loads((path / MADE).read_text(encoding="utf-8")) == contents)
     except (OSError, ValueError):
         return False
 
@@ -149,9 +149,9 @@ def _make(path: Path, requirements: Sequence[str], options: Sequence[str]) -> No
         for step in steps:
             if not _succeeds(step, output):
                 shutil.rmtree(path, ignore_errors=True)
-                named = " ".join(requirements)
+                packages = " ".join(requirements)
                 raise InstallError(
-                    f"cannot install {named}", cause=f"{named}: {_refusal(log)}", hint=f"its log is {log}"
+                    f"cannot install {packages}", cause=f"{packages}: {_refusal(log)}", hint=f"its log is {log}"
                 )
 
 
@@ -173,12 +173,12 @@ def released(package: str, good: str, bad: str, options: Sequence[str]) -> list[
     """Return the versions of *package* from *good* to *bad* that the package index offers, in their order."""
     program = [sys.executable, "-m", "pip", "index", "versions", "--disable-pip-version-check", *options, package]
     ran = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False)
-    line = next((one for one in ran.stdout.splitlines() if one.startswith("Available versions:")), "")
-    found = [one.strip() for one in line.partition(":")[2].split(",") if one.strip()]
+    line = next((line for line in ran.stdout.splitlines() if line.startswith("Available versions:")), "")
+    offered = [version.strip() for version in line.partition(":")[2].split(",") if version.strip()]
     for version in (good, bad):
-        if version not in found:
-            known = f"it has {', '.join(found[:12])}" if found else quote_lines(ran.stderr) or "check its name"
-            raise InputError(f"the package index has no {package} {version}", hint=known)
-    found.reverse()  # pip lists the newest first
-    first, last = found.index(good), found.index(bad)
-    return found[first : last + 1] if first <= last else found[last : first + 1][::-1]
+        if version not in offered:
+            hint = f"it has {', '.join(offered[:12])}" if offered else quote_lines(ran.stderr) or "check its name"
+            raise InputError(f"the package index has no {package} {version}", hint=hint)
+    offered.reverse()  # pip lists the newest first
+    first, last = offered.index(good), offered.index(bad)
+    return offered[first : last + 1] if first <= last else offered[last : first + 1][::-1]

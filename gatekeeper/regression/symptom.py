@@ -21,22 +21,43 @@ BOTH_ARMS = frozenset({*PAIR_RATIOS, "token_agreement"})
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What a probe saw of one version."""
+class Symptom:
+    """What tells a bad version from a good one: a metric, and the bound that a good version keeps."""
 
-    value: Estimate | Missing
-    looks: tuple[int, ...]
-    most: int
-    """Canaries in all."""
+    metric: str
+    bound: str
+    """at_least | at_most"""
+    threshold: float | None
+    """None: not known yet; it will be halfway between what the good and the bad version show."""
+
+    def judge(self, value: Estimate | Missing) -> Word | None:
+        """Return good where the whole interval keeps the bound, bad where all of it misses; None without a bound."""
+        if isinstance(value, Missing):
+            return "unclear"
+        if self.threshold is None:
+            return None
+        is_floor = self.bound == "at_least"
+        if value.lo >= self.threshold if is_floor else value.hi <= self.threshold:
+            return "good"
+        if value.hi < self.threshold if is_floor else value.lo > self.threshold:
+            return "bad"
+        return "unclear"
+
+    def halfway(self, good: Estimate, bad: Estimate) -> float | None:
+        """Return the value halfway between a good and a bad version; None where their intervals do not show a loss."""
+        metric = BY_NAME[self.metric]
+        if not (bad.hi < good.lo if metric.higher_is_better else bad.lo > good.hi):
+            return None
+        if (metric.speed_ratio or metric.unit != "1") and min(good.center, bad.center) > 0:
+            return math.sqrt(good.center * bad.center)
+        return (good.center + bad.center) / 2
 
 
-def measured(
-    metric: str, paired: PairedAnswers, counts: tuple[int, ...], most: int, level: float
-) -> Estimate | Missing:
+def measure(metric: str, paired: PairedAnswers, counts: tuple[int, ...], most: int, level: float) -> Estimate | Missing:
     """Return the value of *metric* after the last of the looks *counts*; its bounds hold at all looks together."""
     if metric == "token_agreement":
         compared = exactness.compare(successful(paired.answers), successful(paired.plain), ())
-        return _share(compared.agree, most)
+        return share_of_canaries(compared.agree, most)
     row = BY_NAME[metric]
     values = _values(row, paired)
     if isinstance(values, Missing):
@@ -86,41 +107,14 @@ def _values(metric: Metric, paired: PairedAnswers) -> Sequence[tuple[str, float]
     return values if _is_linear(metric) else [(canary, math.log(value)) for canary, value in values if value > 0]
 
 
-def _share(holds: Mapping[str, bool], most: int) -> Estimate | Missing:
+def share_of_canaries(agrees: Mapping[str, bool], most: int) -> Estimate | Missing:
     """Return the share of all *most* canaries, between none and all of those that were not answered yet."""
-    if not holds:
+    if not agrees:
         return Missing("no canary was answered in both arms")
-    agree, unanswered = sum(holds.values()), most - len(holds)
-    return Estimate(agree / len(holds), agree / most, (agree + unanswered) / most, len(holds))
-
-
-def warm_share(holds: Mapping[str, bool], most: int) -> Estimate | Missing:
-    """Return the share of canaries whose answers a warm cache leaves unchanged, as far as it is known."""
-    return _share(holds, most)
+    agreeing, unanswered = sum(agrees.values()), most - len(agrees)
+    return Estimate(agreeing / len(agrees), agreeing / most, (agreeing + unanswered) / most, len(agrees))
 
 
 def peak(bytes_: int | None) -> Estimate | Missing:
     """Return the largest memory footprint."""
     return fact(float(bytes_), 1) if bytes_ else Missing("the memory of the system cannot be measured")
-
-
-def judged(value: Estimate | Missing, bound: str, threshold: float) -> tuple[Word, str]:
-    """Say whether a version is good: its whole interval keeps the bound; bad: all of it misses the bound."""
-    if isinstance(value, Missing):
-        return "unclear", value.because
-    floor = bound == "at_least"
-    if value.lo >= threshold if floor else value.hi <= threshold:
-        return "good", ""
-    if value.hi < threshold if floor else value.lo > threshold:
-        return "bad", ""
-    return "unclear", f"the limit of {threshold:.4g} lies inside its interval"
-
-
-def between(good: Estimate, bad: Estimate, *, higher_is_better: bool, logs: bool) -> float | None:
-    """Return the value halfway between a good and a bad version; None where their intervals do not show a loss."""
-    worse = bad.hi < good.lo if higher_is_better else bad.lo > good.hi
-    if not worse:
-        return None
-    if logs and min(good.center, bad.center) > 0:
-        return math.sqrt(good.center * bad.center)
-    return (good.center + bad.center) / 2

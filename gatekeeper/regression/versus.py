@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from gatekeeper import host
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.readers import PAIR_RATIOS
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
-from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.analysis.stats import run_to_run
 from gatekeeper.analysis.verdict.against_certified import values
 from gatekeeper.analysis.verdict.case import soaked_seconds
@@ -25,12 +23,13 @@ from gatekeeper.core.manifest import differences
 from gatekeeper.core.metrics import BY_NAME, RUN_TO_RUN
 from gatekeeper.core.records import Role
 from gatekeeper.core.subject import Address
-from gatekeeper.core.system import inputs
 from gatekeeper.core.system.inputs import Inputs
+from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.system.run_directory import MANIFEST
-from gatekeeper.core.verdict import Estimate, Missing, figures
+from gatekeeper.core.verdict import Estimate, Missing
 from gatekeeper.regression.package_environments import MADE, PackageEnvironment
-from gatekeeper.regression.version_probe import VersionUnderTest, one_workload, paired_answers
+from gatekeeper.regression.version_under_test import VersionUnderTest, with_one_workload
+from gatekeeper.regression.versus_result import ComparedSide, MetricComparison, VersusResult
 from gatekeeper.run.prepare import hold_host
 
 DOCUMENT = "versus.json"
@@ -47,38 +46,56 @@ def versus(
     seconds: float,
     resume: bool = False,
     observers: Sequence[Observer],
-) -> dict[str, Any]:
+) -> VersusResult:
     """Send the canaries of one workload to both *sides* in turns for *seconds*; return B over A.
 
     *resume* continues the interrupted comparison in *out*.
     """
-    given = [_side(side, slo_path, workload) for side in sides]
-    (first, name), (second, other) = given
-    if [one.model_dump() for one in first.canaries[name]] != [one.model_dump() for one in second.canaries[other]]:
-        raise InputError("the two SLO files have other canaries", hint="compare two systems on the same canaries")
-    if first.slo.sampling != second.slo.sampling:
-        raise InputError("the two SLO files have other [sampling]", hint="compare two systems at the same sampling")
+    first, second = (_inputs_of(side, slo_path, workload) for side in sides)
+    _check_alike(first, second)
     with ExitStack() as stack:
         path = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gatekeeper-")))
         if (path / DOCUMENT).exists():
             raise InputError(f"{path} holds a finished comparison", hint="choose another --output")
-        _check_begun(path, resume=resume, named=out is not None)
+        _check_begun(path, resume=resume, is_output_named=out is not None)
         stack.enter_context(hold_host(first, path))
         stack.enter_context(host.keep_awake())
-        made = [
-            stack.enter_context(_begun(one, path / label, observers, label, resume=resume))
-            for label, (one, _) in zip("ab", given, strict=True)
-        ]
-        a, b = made
-        took, rounds = _measure(a, b, first, name, seconds)
-        document = _document(a, b, first, name, sides) | {"seconds": round(took, 1), "rounds": rounds}
-        document["run"] = str(out) if out is not None else None
-        (path / DOCUMENT).write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        return document
+        a, b = (
+            stack.enter_context(_open_side(inputs, path / label, observers, label, resume=resume))
+            for label, inputs in zip("ab", (first, second), strict=True)
+        )
+        elapsed, rounds = _measure(a, b, seconds)
+        metrics, compared_sides = _compare(a, b, sides)
+        result = VersusResult(
+            slo=a.slo.name,
+            workload=a.workload,
+            confidence=a.slo.confidence,
+            a=compared_sides[0],
+            b=compared_sides[1],
+            differences=tuple(part for part in differences(a.prepared.manifest, b.prepared.manifest) if part != "slo"),
+            metrics=metrics,
+            seconds=round(elapsed, 1),
+            rounds=rounds,
+            run=str(out) if out is not None else None,
+        )
+        text = json.dumps(result.document(), indent=1, ensure_ascii=False) + "\n"
+        (path / DOCUMENT).write_text(text, encoding="utf-8")
+        return result
 
 
-def _check_begun(path: Path, *, resume: bool, named: bool) -> None:
-    if resume and not named:
+def _check_alike(first: Inputs, second: Inputs) -> None:
+    texts = [
+        [canary.model_dump() for canaries in inputs.canaries.values() for canary in canaries]
+        for inputs in (first, second)
+    ]
+    if texts[0] != texts[1]:
+        raise InputError("the two SLO files have other canaries", hint="compare two systems on the same canaries")
+    if first.slo.sampling != second.slo.sampling:
+        raise InputError("the two SLO files have other [sampling]", hint="compare two systems at the same sampling")
+
+
+def _check_begun(path: Path, *, resume: bool, is_output_named: bool) -> None:
+    if resume and not is_output_named:
         raise InputError("--resume needs --output DIR", hint="name the folder of the comparison to continue")
     begun = (path / "a" / MANIFEST).is_file()
     if resume and not begun:
@@ -89,27 +106,29 @@ def _check_begun(path: Path, *, resume: bool, named: bool) -> None:
         )
 
 
-def _begun(given: Inputs, folder: Path, observers: Sequence[Observer], label: str, *, resume: bool) -> VersionUnderTest:
+def _open_side(
+    inputs: Inputs, folder: Path, observers: Sequence[Observer], label: str, *, resume: bool
+) -> VersionUnderTest:
     """Open one side; where a resumed comparison never came to it, from its beginning."""
     resume = resume and (folder / MANIFEST).is_file()
-    return VersionUnderTest(given, folder, observers if label == "a" else (), label, resume=resume)
+    return VersionUnderTest(inputs, folder, observers if label == "a" else (), label, resume=resume)
 
 
-def _side(side: str, slo_path: Path | None, workload: str | None) -> tuple[Inputs, str]:
+def _inputs_of(side: str, slo_path: Path | None, workload: str | None) -> Inputs:
     """Return the inputs of one side: an SLO file, or the SLO with another environment, draft, program or server."""
     if side.endswith(".toml"):
-        return one_workload(inputs.read(Path(side)), workload, most=None)
+        return with_one_workload(read_inputs(Path(side)), workload, most=None)
     if slo_path is None:
         raise InputError(f"'{side}' is no SLO file", hint="name the SLO of both sides with --slo SLO.toml")
-    given, name = one_workload(inputs.read(slo_path), workload, most=None)
-    subject, path = given.slo.subject, Path(side).expanduser().absolute()
-    sweep = given.slo.sweep
+    inputs = with_one_workload(read_inputs(slo_path), workload, most=None)
+    subject, path = inputs.slo.subject, Path(side).expanduser().absolute()
+    sweep = inputs.slo.sweep
     if side in subject.drafts:
         subject = subject.model_copy(update={"drafts": (side,)})
         sweep = sweep.model_copy(update={"default": sweep.default.model_copy(update={"draft": side})})
     elif "://" in side:
-        none = {"command": None, "program": None, "plain_command": None, "plain_url": None}
-        subject = subject.model_copy(update={"url": Address(side), **none})
+        not_started = {"command": None, "program": None, "plain_command": None, "plain_url": None}
+        subject = subject.model_copy(update={"url": Address(side), **not_started})
     elif (path / "bin" / "python").exists() or (path / MADE).exists():
         subject = PackageEnvironment(path).subject(subject)
     elif path.is_file():
@@ -120,100 +139,91 @@ def _side(side: str, slo_path: Path | None, workload: str | None) -> tuple[Input
             f"'{side}' is no SLO file, environment, program or address, and no draft of the SLO",
             hint="for example a folder made by python -m venv, http://127.0.0.1:8080, or one of subject.drafts",
         )
-    return replace(given, slo=given.slo.model_copy(update={"subject": subject, "sweep": sweep})), name
+    return replace(inputs, slo=inputs.slo.model_copy(update={"subject": subject, "sweep": sweep}))
 
 
-def _measure(a: VersionUnderTest, b: VersionUnderTest, given: Inputs, name: str, seconds: float) -> tuple[float, int]:
+def _measure(a: VersionUnderTest, b: VersionUnderTest, seconds: float) -> tuple[float, int]:
     """Send each canary to both sides, one right after the other, in whole rounds until the time is over.
 
     It ends by the clock alone, never by what was measured, so each interval keeps its confidence. What was recorded
     before an interrupt counts, with its time.
     """
-    canaries, number = given.canaries[name], 0
-    before = [one for side in (a, b) for one in side.answers if one.role is Role.MEASURED]
-    done = [{(one.pair, one.canary) for one in side.answers if one.role is Role.MEASURED} for side in (a, b)]
-    rounds = max([LEAST_ROUNDS, *(1 + int(one.pair) for one in before)])
+    before = [*a.measured(), *b.measured()]
+    done = {side.name: {(generation.pair, generation.canary) for generation in side.measured()} for side in (a, b)}
+    rounds = max([LEAST_ROUNDS, *(1 + int(generation.pair) for generation in before)])
     begun = time.monotonic() - soaked_seconds(before)
     arm = "candidate" if dict(a.setting).get("draft") is not None else "plain"
     for side in (a, b):
-        try:
-            fault = side.send(arm, name, canaries[0], "warmup", Role.WARMUP).answer.fault
-        except StartError as error:
-            message = f"{side.name.upper()} cannot be started: {error.cause}"
-            raise StartError(message, cause=error.cause, hint="its log is in --output, if you name one") from error
-        if fault is not None:
-            message = f"{side.name.upper()}: its first request failed: {fault}"
-            raise UnresponsiveError(message, hint="its log is in --output, if you name one")
-    a.observe("stage", {"stage": "versus", "settings": {name: dict(a.setting)}, "seconds": seconds})
+        _check_first_request(side, arm)
+    a.observe("stage", {"stage": "versus", "settings": {a.workload: dict(a.setting)}, "seconds": seconds})
+    number = 0
     while number < rounds or (time.monotonic() - begun) * (number + 1) / number <= seconds:
-        order = random.Random(f"{a.seed}|{number}").sample(canaries, len(canaries))
-        for at, canary in enumerate(order):
-            turns = ((a, done[0]), (b, done[1]))
-            for side, known in turns if (at + number) % 2 == 0 else turns[::-1]:
-                if (str(number), canary.id) in known:
+        order = random.Random(f"{a.seed}|{number}").sample(a.canaries, len(a.canaries))
+        for position, canary in enumerate(order):
+            for side in (a, b) if (position + number) % 2 == 0 else (b, a):
+                if (str(number), canary.id) in done[side.name]:
                     continue
-                made = side.send(arm, name, canary, str(number))
-                answered = {"answered": number * len(canaries) + at + 1, "of": 0}
-                a.observe("answer", {"generation": made, **answered})
+                generation = side.send(arm, canary, str(number))
+                answered = {"answered": number * len(order) + position + 1, "of": 0}
+                a.observe("answer", {"generation": generation, **answered})
         number += 1
     return time.monotonic() - begun, number
 
 
-def _document(
-    a: VersionUnderTest, b: VersionUnderTest, given: Inputs, name: str, sides: tuple[str, str]
-) -> dict[str, Any]:
-    canaries = given.canaries[name]
-    mine, other = (tuple(one for one in side.answers if one.role is Role.MEASURED) for side in (b, a))
-    both = pair_answers(paired_answers(given.slo, name, canaries, mine, other, a.seed, a.setting))
-    rows = [_row(metric, estimate(metric, both), metric) for metric in PAIR_RATIOS]
-    alone = [replace(both, answers=counted_or_claimed(many)[0], plain=(), pairs=()) for many in (other, mine)]
-    rows += [
-        _row(metric, _counted(metric, alone, len(canaries)), metric)
+def _check_first_request(side: VersionUnderTest, arm: str) -> None:
+    """Send a request that is not measured; raise StartError or UnresponsiveError where the side cannot answer it."""
+    hint = "its log is in --output, if you name one"
+    try:
+        fault = side.send(arm, side.canaries[0], "warmup", Role.WARMUP).answer.fault
+    except StartError as error:
+        raise StartError(
+            f"{side.name.upper()} cannot be started: {error.cause}", cause=error.cause, hint=hint
+        ) from error
+    if fault is not None:
+        raise UnresponsiveError(f"{side.name.upper()}: its first request failed: {fault}", hint=hint)
+
+
+def _compare(
+    a: VersionUnderTest, b: VersionUnderTest, names: tuple[str, str]
+) -> tuple[tuple[MetricComparison, ...], list[ComparedSide]]:
+    """Return each metric of B over A, and the two sides with what each shows alone."""
+    answers = a.paired(b.measured(), a.measured())
+    alone = [replace(answers, answers=counted_or_claimed(side.measured())[0], plain=(), pairs=()) for side in (a, b)]
+    metrics = [_comparison(metric, estimate(metric, answers)) for metric in PAIR_RATIOS]
+    metrics += [
+        _comparison(metric, _ratio_of_counts(metric, alone, len(a.canaries)))
         for metric in RUN_TO_RUN
         if BY_NAME[metric].from_rounds
     ]
-    if both.greedy:
-        rows.append(_row("token_agreement", estimate("token_agreement", both), "token_agreement") | {"says": ""})
-    shown = []
-    for label, text, side, seen in zip("AB", sides, (a, b), alone, strict=True):
-        speed = {
-            one: figures("center", estimate(one, seen)) for one in ("decode_throughput", "ttft", "acceptance_rate")
-        }
-        shown.append(
-            {
-                "side": label,
-                "name": text,
-                "versions": dict(side.versions()),
-                "setting": setting_document(side.setting),
-                "measured": speed,
-                "memory_peak": side.peak,
-            }
+    if answers.greedy:
+        metrics.append(replace(_comparison("token_agreement", estimate("token_agreement", answers)), says=""))
+    return tuple(metrics), [
+        ComparedSide(
+            label,
+            name,
+            side.versions(),
+            side.setting,
+            {metric: estimate(metric, of_side) for metric in ("decode_throughput", "ttft", "acceptance_rate")},
+            side.peak,
         )
-    differing = differences(a.prepared.manifest, b.prepared.manifest)
-    return {
-        "schema": 1,
-        "slo": given.slo.name,
-        "workload": name,
-        "confidence": given.slo.confidence,
-        "a": shown[0],
-        "b": shown[1],
-        "differences": [one for one in differing if one != "slo"],
-        "metrics": rows,
-    }
+        for label, name, side, of_side in zip("AB", names, (a, b), alone, strict=True)
+    ]
 
 
-def _counted(metric: str, alone: Sequence[PairedAnswers], size: int) -> Estimate | Missing:
-    then, now = (values(metric, one) for one in alone)
-    if isinstance(then, Missing) or isinstance(now, Missing):
-        return then if isinstance(then, Missing) else Missing("no answer of B has a value for it")
-    return run_to_run.ratio(now, then, alone[0].level, size, logs=False)
+def _ratio_of_counts(metric: str, alone: Sequence[PairedAnswers], canaries: int) -> Estimate | Missing:
+    before, after = (values(metric, answers) for answers in alone)
+    if isinstance(before, Missing):
+        return before
+    if isinstance(after, Missing):
+        return Missing("no answer of B has a value for it")
+    return run_to_run.ratio(after, before, alone[0].level, canaries, logs=False)
 
 
-def _row(name: str, seen: Estimate | Missing, metric: str) -> dict[str, Any]:
+def _comparison(metric: str, value: Estimate | Missing) -> MetricComparison:
     """Return one metric of B over A: better or worse where its interval says so."""
-    row = {"metric": name, **figures("center", seen)}
-    if isinstance(seen, Missing):
-        return row | {"says": "not measured"}
-    unchanged, higher = 0.0 if BY_NAME[metric].relative else 1.0, BY_NAME[metric].higher_is_better
-    says = run_to_run.better_or_worse(row["lo"], row["hi"], unchanged=unchanged, higher_is_better=higher)
-    return row | {"says": says}
+    if isinstance(value, Missing):
+        return MetricComparison(metric, value, "not measured")
+    value, row = value.rounded(), BY_NAME[metric]
+    unchanged = 0.0 if row.relative else 1.0
+    says = run_to_run.better_or_worse(value.lo, value.hi, unchanged=unchanged, higher_is_better=row.higher_is_better)
+    return MetricComparison(metric, value, says)

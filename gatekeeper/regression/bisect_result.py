@@ -1,0 +1,109 @@
+"""What a bisection knows: each tested version with its value, and the first bad one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.verdict import Estimate, Missing, figures
+from gatekeeper.regression.symptom import Symptom
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One tested version."""
+
+    name: str
+    value: Estimate | Missing
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of what answered, as the manifest names it."""
+    remark: str = ""
+    """Of a version that was measured: what to know of its value."""
+    seconds: float | None = None
+    """None: it could not be started."""
+
+    @property
+    def because(self) -> str:
+        """Return why there is no value, or the remark on it."""
+        return self.value.because if isinstance(self.value, Missing) else self.remark
+
+    def document(self, symptom: Symptom) -> dict[str, Any]:
+        """Return it for JSON, with its answer."""
+        return {
+            "name": self.name,
+            "answer": symptom.judge(self.value),
+            **figures("center", self.value),
+            **({} if self.seconds is None else {"seconds": self.seconds}),
+            "because": self.because,
+            "versions": dict(self.versions),
+        }
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> "Step":
+        """Return the step of a document."""
+        value: Estimate | Missing = Missing(document["because"], document["n"])
+        if document["center"] is not None:
+            value = Estimate.of(document)
+        seconds = document.get("seconds")
+        return cls(document["name"], value, document["versions"], document["because"], seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptEnvironments:
+    """The folder of all environments, and what it takes."""
+
+    folder: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BisectResult:
+    """What `gatekeeper bisect` found out."""
+
+    slo: str
+    workload: str
+    symptom: Symptom
+    versions: int
+    steps: tuple[Step, ...]
+    run: str
+    last_good: str | None = None
+    first_bad: str | None = None
+    """None: not known."""
+    unclear: tuple[str, ...] = ()
+    also_differs: tuple[str, ...] = ()
+    """What changed between the last good and the first bad version beside what was searched."""
+    because: str = ""
+    """Why the first bad version is not known."""
+    hint: str = ""
+    reproduce: str | None = None
+    """The command that tests the two versions on both sides of the change again."""
+    environments: KeptEnvironments | None = None
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Return the exit code of the command."""
+        return ExitCode.UNPROVEN if self.first_bad is None else ExitCode.OK
+
+    def document(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        kept = self.environments
+        return {
+            "schema": 1,
+            "slo": self.slo,
+            "workload": self.workload,
+            "metric": self.symptom.metric,
+            "bound": self.symptom.bound,
+            "threshold": self.symptom.threshold,
+            "versions": self.versions,
+            "steps": [step.document(self.symptom) for step in self.steps],
+            "last_good": self.last_good,
+            "first_bad": self.first_bad,
+            "unclear": list(self.unclear),
+            "also_differs": list(self.also_differs),
+            "because": self.because,
+            "hint": self.hint,
+            "reproduce": self.reproduce,
+            "environments": None if kept is None else {"folder": kept.folder, "bytes": kept.bytes},
+            "run": self.run,
+            "exit_code": int(self.exit_code),
+        }
