@@ -28,7 +28,7 @@ def probe_version(inputs: Inputs, folder: Path, symptom: Symptom, observers: Seq
     begun = time.monotonic()
     with VersionUnderTest(inputs, folder, observers, name) as version, host.keep_awake():
         version.observe("stage", {"stage": name, "settings": {version.workload: dict(version.setting)}})
-        value = _Probe(version, symptom).run()
+        value = _VersionProbe(version, symptom).run()
         versions = version.versions()
     remark = ""
     if isinstance(value, Estimate):
@@ -40,7 +40,7 @@ def probe_version(inputs: Inputs, folder: Path, symptom: Symptom, observers: Seq
     return Step(name, value, versions, remark, seconds=round(time.monotonic() - begun, 1))
 
 
-class _Probe:
+class _VersionProbe:
     """Looks at the records after growing numbers of canaries."""
 
     def __init__(self, version: VersionUnderTest, symptom: Symptom) -> None:
