@@ -3,13 +3,24 @@
 import json
 import shutil
 import sys
+import tomllib
 from typing import Any
 
 import pytest
 
 from tests.builders.project_folder import ROOT, ProjectFolder, canary_lines
+from tests.builders.real_pair import records
 
 EXAMPLE = ROOT / "tests" / "backends" / "example_worker.py"
+
+DIES = """
+    answered = Path("run/soak-1.jsonl")
+    if answered.exists() and answered.read_text().count("\\n") > 3 and bool(request["setting"]["draft"]) is DRAFTING:
+        if not Path("died").exists():
+            Path("died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+"""A worker ends itself once, in the soak, at its next answer with the draft or at the next without."""
 
 
 def echoing(project: ProjectFolder, **subject: Any) -> ProjectFolder:
@@ -99,3 +110,37 @@ def test_what_a_worker_does_not_see_is_said_first(project: ProjectFolder) -> Non
 
     assert "backend worker does not show: rounds" in done.out + done.err
     assert not (project.path / "logs").exists()
+
+
+@pytest.mark.parametrize(
+    ("drafting", "end"), [(True, (0, "graded_back")), (False, (3, "unproven"))], ids=["with the draft", "plain"]
+)
+def test_a_worker_that_dies_in_the_soak_is_a_fault_and_not_promoted(
+    project: ProjectFolder, *, drafting: bool, end: tuple[int, str]
+) -> None:
+    """
+    The running answer is a fault, and the soak continues. A lost answer of the draft grades it back; one of the
+    baseline costs a pair, so nothing is proven.
+    """
+    echoing(project)
+    worker = project.path / "my_worker.py"
+    code = DIES.replace("DRAFTING", str(drafting))
+    text = worker.read_text().replace("import json\n", "import json\nimport os\nimport signal\n", 1)
+    text = text.replace("import zlib\n", "import zlib\nfrom pathlib import Path\n", 1)
+    begin = '    send(begin=request["ask"])\n'
+    worker.write_text(text.replace(begin, begin + code, 1))
+    slo = tomllib.loads((project.path / "slo.toml").read_text())
+    slo["workload"][0]["speculation"] = "optional"
+    slo["sweep"]["num_draft_tokens"] = [2]
+    project.write_slo(slo)
+
+    done = project.run("certify", "slo.toml", "--out", "run")
+
+    soak = records(project.path / "run" / "soak-1.jsonl")
+    (fault,) = (record for record in soak if record["answer"]["fault"])
+    assert "signal 9" in fault["answer"]["fault"]
+    assert ("candidate" if drafting else "plain") == fault["arm"]
+    assert fault is not soak[-1]
+    assert end == (done.code, project.verdict()["workloads"][0]["outcome"]), done.err
+    steps = [step for step in project.verdict()["transitions"] if "error_rate" in step["because"]]
+    assert drafting == bool(steps)
