@@ -3,7 +3,6 @@
 import io
 import json
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -170,11 +169,10 @@ def test_a_malformed_reply_is_not_asked_for_again(lie: Lie, project: ProjectFold
     --patience is for connections: a host that lies is not asked again for ten minutes.
     """
     lie(jobs=[[{"reply": 7}, ""]])
-    began = time.monotonic()
 
-    done = project.run("remote", "fetch", "--on", "evil", "--patience", "10 min", "--quiet")
+    done = project.run("remote", "fetch", "--on", "evil", "--patience", "10 min")
 
-    assert (3, True) == (done.code, time.monotonic() - began < 300)
+    assert (3, False) == (done.code, "retrying" in done.err), done.err
 
 
 JUNK: list[Any] = [None, [[]], {}, {"run_id": 7}]

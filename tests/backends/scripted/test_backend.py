@@ -79,7 +79,7 @@ def test_a_decreed_ratio_reads_as_decreed(
     assert seen.center == pytest.approx(ratio, rel=1e-5)
 
 
-def test_ten_minutes_pass_in_no_time() -> None:
+def test_ten_minutes_pass_in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Virtual answers move the clock by their own length, and its ticks see their own instants.
     """
@@ -88,7 +88,7 @@ def test_ten_minutes_pass_in_no_time() -> None:
     instants: list[int] = []
     backend.clock.every(10**9, lambda: instants.append(backend.clock.now_ns()))
     system = backend.start(PLAIN)
-    began = time.monotonic()
+    monkeypatch.delattr(time, "sleep")
     for _ in range(60):
         system.answer(DecodeRequest(prompt(), PLAIN, SamplingParameters()))
 
@@ -96,7 +96,6 @@ def test_ten_minutes_pass_in_no_time() -> None:
     assert math.isclose(600, backend.clock.now_ns() / 1e9)
     expected = [number * 10**9 for number in range(1, 601)]
     assert expected == instants
-    assert time.monotonic() - began < 60
 
 
 def test_the_same_script_gives_the_same_records() -> None:

@@ -5,7 +5,6 @@ import os
 import socket
 import sys
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -104,13 +103,11 @@ def test_a_server_left_in_the_background_is_not_waited_for() -> None:
     A command may leave a program running that holds its output open: it is neither waited for nor ended.
     """
     code = "import subprocess; print(subprocess.Popen(['sleep', '1000']).pid)"
-    begun = time.monotonic()
 
     ran = outputs.run_hook(python(code), CHANGE, limit=100)
 
     left = psutil.Process(int(ran.output))
     assert (None, True) == (ran.fault, left.is_running())
-    assert time.monotonic() - begun < 100
     left.kill()
 
 
