@@ -242,6 +242,32 @@ def test_no_folder_is_crowded() -> None:
     assert len(list(PACKAGE.glob("*.py"))) <= 3
 
 
+APART = {"builders", "e2e", "faults", "golden", "shipped"}
+"""Folders of tests/ that are about no folder of the package; tests/README.md says what is in each."""
+
+
+def test_the_tests_mirror_the_package() -> None:
+    """
+    What tests a folder of the package lies in the folder of that name here, and what tests a module in a file of its
+    name: a file named after a module lies where that module does.
+    """
+    here = Path(__file__).parent
+    files = [path.relative_to(here) for path in here.rglob("*.py")]
+    mirroring = [path for path in files if path.parent != Path() and path.parts[0] not in APART]
+    stems = {path.stem for path in MODULES}
+    misplaced = [
+        path.as_posix()
+        for path in mirroring
+        if (name := path.stem.removeprefix("test_")) != path.stem
+        and name in stems
+        and not (PACKAGE / path.with_name(f"{name}.py")).exists()
+        and not (PACKAGE / path.with_name(name)).is_dir()
+    ]
+
+    assert set() == {path.parent.as_posix() for path in mirroring if not (PACKAGE / path.parent).is_dir()}
+    assert [] == misplaced
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_each_module_says_its_noun(path: Path) -> None:
     """

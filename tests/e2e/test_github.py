@@ -92,7 +92,7 @@ echo "$RESULT"
 exit "$STATUS"
 """
 SKIPS = {
-    "llama-server": "SKIPPED [3] tests/backends/test_llama_server.py:55: no llama-server: set LLAMA_SERVER or so",
+    "llama-server": "SKIPPED [3] tests/backends/dialects/test_llama_server.py:55: no llama-server: set LLAMA_SERVER",
     "mlx-servers": "SKIPPED [3] tests/backends/test_real_servers.py:62: no vllm-mlx: set VLLM_MLX (or so)",
 }
 

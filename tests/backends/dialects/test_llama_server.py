@@ -23,7 +23,7 @@ from gatekeeper.core.subject import Subject
 from tests.backends.conftest import DRAFTING, PLAIN, ROOT, make_request
 from tools import write_gguf
 
-FAKE = Path(__file__).with_name("fake_llama_server.py")
+FAKE = ROOT / "tests" / "backends" / "fake_llama_server.py"
 WORKLOADS = ("json", "code", "list", "prose", "random", "tools")
 Open = Callable[..., ServerBackend]
 ONE_THREAD = ["--threads", "1", "--ctx-size", "2048", "--parallel", "1"]

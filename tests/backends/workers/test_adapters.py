@@ -17,11 +17,11 @@ from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Rounds, setting
 from gatekeeper.core.subject import Subject
-from tests.backends.conftest import MODELS, PLAIN, SharedBackend, make_request
+from tests.backends.conftest import MODELS, PLAIN, ROOT, SharedBackend, make_request
 
 pytestmark = pytest.mark.mlx
 
-STAND_INS = Path(__file__).parent / "stand_ins"
+STAND_INS = ROOT / "tests" / "builders" / "stand_ins"
 LENGTH = {"zlab-dflash": "block_size", "redrafter": "num_draft_tokens"}
 Opened = Callable[[str], Worker]
 
@@ -215,7 +215,7 @@ def test_plain_decoding_gets_its_layers_back() -> None:
     """
     The layers that dflash wraps for drafting are restored before plain decoding.
     """
-    package = import_module("tests.backends.stand_ins.dflash.model_mlx")
+    package = import_module("tests.builders.stand_ins.dflash.model_mlx")
     beat = memoryview(bytearray(8)).cast("Q")
     worker = DflashWorker(package, str(MODELS["little-target"]), str(MODELS["little-draft"]), beat, [])
     request = {"messages": [{"role": "user", "content": "hi"}], "tools": [], "max_tokens": 6, "temperature": 0.0}
