@@ -188,6 +188,8 @@ SAME_THING = {
     "warm_up": "a pass after a soak, and its stage",
 }
 """Names that several modules have, because they are one thing on several floors."""
+COMMANDS = PACKAGE / "report" / "commands"
+"""What commands print: each module has the name of its command, which may be that of the module that runs it."""
 MOST_ENTRIES = 19
 """Modules and folders in one folder of the package; a reader takes in no more at once."""
 
@@ -196,7 +198,7 @@ def names(kind: type[ast.ClassDef] | None) -> dict[str, list[str]]:
     """Where each module name, or each top-level class name, is used."""
     found: dict[str, list[str]] = {}
     for path in MODULES:
-        if kind is None and path.stem in {"__init__", "__main__"}:
+        if kind is None and (path.stem in {"__init__", "__main__"} or path.parent == COMMANDS):
             continue
         here = (
             [path.stem]
@@ -215,6 +217,15 @@ def test_no_two_modules_share_a_name() -> None:
     shared = {name: paths for name, paths in names(None).items() if len(paths) > 1}
 
     assert SAME_THING.keys() == shared.keys(), shared
+
+
+def test_what_a_command_prints_is_found_by_its_name() -> None:
+    """
+    A module of report/commands/ has the name of a command; `try` is a word of Python, so its module is try_pair.
+    """
+    named = {path.stem for path in COMMANDS.glob("*.py")} - {"__init__", "try_pair"}
+
+    assert named <= main.gatekeeper.commands.keys()
 
 
 def test_no_two_classes_share_a_name() -> None:

@@ -79,7 +79,7 @@ def admit(
     from gatekeeper.core.subject import Address  # noqa: PLC0415
     from gatekeeper.deploy import admit as gate  # noqa: PLC0415
     from gatekeeper.deploy.signing.keyless import KeylessSigner  # noqa: PLC0415
-    from gatekeeper.report import command_text  # noqa: PLC0415
+    from gatekeeper.report.commands.admit import admit_text  # noqa: PLC0415
 
     if url is not None and not url.startswith(("http://", "https://")):
         raise InputError(f"--url {Address(url)} is not an http address", hint="for example --url http://127.0.0.1:8080")
@@ -100,7 +100,7 @@ def admit(
         return int(fleet_answer["exit_code"])
     admission = gate.admit(slo, run=run_dir, runs=runs, required=required, now=SystemClock().wall())
     document = admission.document()
-    show(document, command_text.admission(document), as_json=as_json)
+    show(document, admit_text(document), as_json=as_json)
     return admission.exit_code
 
 
@@ -157,7 +157,7 @@ def history(runs_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG00
     Stored verdicts are shown if the run's checksums match; `gatekeeper judge` derives a verdict again.
     """
     from gatekeeper.deploy import history as stored  # noqa: PLC0415
-    from gatekeeper.report import command_text  # noqa: PLC0415
+    from gatekeeper.report.commands.history import history_text  # noqa: PLC0415
 
     document = stored.history(runs_dir)
     if form == "html":
@@ -165,7 +165,7 @@ def history(runs_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG00
 
         click.echo(history_page.render(document), nl=False)
         return
-    show(document, command_text.history(document), as_json=form == "json")
+    show(document, history_text(document), as_json=form == "json")
 
 
 @click.command()
@@ -345,13 +345,13 @@ def prune(
     """
     from gatekeeper.core.clock import SystemClock  # noqa: PLC0415
     from gatekeeper.deploy import prune as pruning  # noqa: PLC0415
-    from gatekeeper.report import command_text  # noqa: PLC0415
+    from gatekeeper.report.commands.prune import prune_text  # noqa: PLC0415
 
     young = parse_duration(within, "--within") or 0.0
     rules = pruning.RetentionRules(keep, young, keep_promoted, parse_duration(unfinished, "--unfinished"))
     result = pruning.prune(runs_dir, rules, dry_run=dry_run, now=SystemClock().wall())
     document = result.document()
-    show(document, command_text.pruned(document), as_json=as_json)
+    show(document, prune_text(document), as_json=as_json)
     return result.exit_code
 
 

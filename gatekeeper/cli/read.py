@@ -65,12 +65,12 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
 
     A run directory in the place of WORD: draw its certified region. Without WORD: list every word.
     """
-    from gatekeeper.report import command_text  # noqa: PLC0415
+    from gatekeeper.report.commands.explain import explain_text, list_text  # noqa: PLC0415
     from gatekeeper.report.data import glossary  # noqa: PLC0415
 
     if not words:
         every = glossary.entries()
-        show([entry.document() for entry in every], command_text.glossary_list(every), as_json=as_json)
+        show([entry.document() for entry in every], list_text(every), as_json=as_json)
         return
     entries = glossary.explained(" ".join(words))
     if not entries and len(words) == 1 and (run := RunPath().convert(words[0], None, None)).is_dir():
@@ -86,7 +86,7 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
     if not entries:
         word = "_".join(words).lower()
         raise InputError(f"unknown word '{' '.join(words)}'", hint=_nearest(word, glossary.entries()))
-    show([entry.document() for entry in entries], command_text.glossary(entries), as_json=as_json)
+    show([entry.document() for entry in entries], explain_text(entries), as_json=as_json)
 
 
 def _nearest(word: str, entries: "Sequence[GlossaryEntry]") -> str:

@@ -144,10 +144,10 @@ def soak(slo: Path, knobs: Sequence[str], *, as_json: bool, **options: Any) -> N
 @_starts_run
 def sweep(slo: Path, *, as_json: bool, **options: Any) -> None:
     """Run the sweep alone on the remote host and show what it would choose. Exits 0 once finished."""
-    from gatekeeper.report import command_text  # noqa: PLC0415
+    from gatekeeper.report.commands.sweep import sweep_text  # noqa: PLC0415
 
     document = _document(_run(("sweep",), slo, **options))
-    show(document, command_text.choices(document), as_json=as_json)
+    show(document, sweep_text(document), as_json=as_json)
 
 
 @remote.command()
@@ -156,7 +156,7 @@ def sweep(slo: Path, *, as_json: bool, **options: Any) -> None:
 @_starts_run
 def probe(slo: Path, *, seconds: float, as_json: bool, out: Path | None, **options: Any) -> None:
     """Measure in about 30 seconds whether a draft helps on the remote host. Exits 0 once finished."""
-    from gatekeeper.report import command_text  # noqa: PLC0415
+    from gatekeeper.report.commands.probe import probe_text  # noqa: PLC0415
 
     result = _run(("probe", "--seconds", f"{seconds:g}"), slo, out=out, **options)
     document = _document(result)
@@ -170,7 +170,7 @@ def probe(slo: Path, *, seconds: float, as_json: bool, out: Path | None, **optio
         for workload, probe in document["workloads"].items()
     }
     document = document | {"workloads": workloads}
-    show(document, command_text.probe(document), as_json=as_json)
+    show(document, probe_text(document), as_json=as_json)
 
 
 def _in_foreground(verb: str, help_text: str) -> None:
@@ -292,7 +292,8 @@ def _run(
 
 
 def _fetch(run_id: str | None, *, running: bool, out: Path | None, as_json: bool, **options: Any) -> int:
-    from gatekeeper.report import command_text  # noqa: PLC0415
+    from gatekeeper.report.commands.probe import probe_text  # noqa: PLC0415
+    from gatekeeper.report.commands.sweep import sweep_text  # noqa: PLC0415
     from gatekeeper.run.remote import run_list  # noqa: PLC0415
 
     with _runner(**options) as runner:
@@ -300,7 +301,7 @@ def _fetch(run_id: str | None, *, running: bool, out: Path | None, as_json: bool
     _show_verdict(result, as_json=as_json)
     verb = entry.command[0]
     if result.document is not None:
-        render = command_text.probe if verb == "probe" else command_text.choices
+        render = probe_text if verb == "probe" else sweep_text
         show(result.document, render(result.document), as_json=as_json)
     if entry.started_here and verb != "certify":
         return ExitCode.OK

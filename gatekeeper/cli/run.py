@@ -154,7 +154,7 @@ def plan(slos: Sequence[Path], assume: str | None, *, lint: bool, as_json: bool)
 
     Runs nothing, and needs no models: without --assume, the speed follows from the size of the target, or its name.
     """
-    from gatekeeper.report import command_text  # noqa: PLC0415
+    from gatekeeper.report.commands.plan import lint_text, plan_text  # noqa: PLC0415
     from gatekeeper.run.plan import forecast  # noqa: PLC0415
 
     speed = parse_quantity(assume, "--assume", "tok/s", "40 tok/s")
@@ -162,12 +162,12 @@ def plan(slos: Sequence[Path], assume: str | None, *, lint: bool, as_json: bool)
         from gatekeeper.run.plan import lint as check  # noqa: PLC0415
 
         document, exit_code = check(slos, speed)
-        show(document, command_text.linted(document), as_json=as_json)
+        show(document, lint_text(document), as_json=as_json)
         return exit_code
     if len(slos) > 1:
         raise InputError("plan takes one SLO file", hint="--lint checks several")
     document, exit_code = forecast(slos[0], speed)
-    show(document, command_text.plan(document), as_json=as_json)
+    show(document, plan_text(document), as_json=as_json)
     return exit_code
 
 
@@ -178,12 +178,12 @@ def plan(slos: Sequence[Path], assume: str | None, *, lint: bool, as_json: bool)
 @QUIET
 def sweep(slo: Path, out: Path | None, *, as_json: bool, quiet: bool) -> None:
     """Run the sweep alone and show what it would choose. Exits 0 once finished, whatever the result."""
-    from gatekeeper.report import command_text  # noqa: PLC0415
+    from gatekeeper.report.commands.sweep import sweep_text  # noqa: PLC0415
     from gatekeeper.run.certify import sweep_alone  # noqa: PLC0415
 
     with observers(slo, quiet=quiet) as watching:
         document = sweep_alone(slo, out, observers=watching)
-    show(document, command_text.choices(document), as_json=as_json)
+    show(document, sweep_text(document), as_json=as_json)
 
 
 @click.command()
@@ -232,7 +232,7 @@ def probe(
     quiet: bool,
 ) -> None:
     """Measure in about 30 seconds whether a draft helps on this machine. Writes no policy; exits 0 once finished."""
-    from gatekeeper.report import command_text  # noqa: PLC0415
+    from gatekeeper.report.commands.probe import probe_text  # noqa: PLC0415
     from gatekeeper.run.start import quick_probe  # noqa: PLC0415
 
     if (slo is None) == (target is None):
@@ -250,7 +250,7 @@ def probe(
             document = quick_probe.probe_pair(
                 str(target), drafts, canaries, out, backend=backend, seconds=seconds, observers=watching, again=again
             )
-    show(document, command_text.probe(document), as_json=as_json)
+    show(document, probe_text(document), as_json=as_json)
 
 
 @click.command(name="try")
@@ -274,14 +274,14 @@ def try_pair(
     Models are looked for in the caches of Hugging Face, LM Studio and Ollama and in the folder models. Nothing is
     written; -v prints the reasons. Exits 3 if no pair is found.
     """
-    from gatekeeper.report import command_text  # noqa: PLC0415
+    from gatekeeper.report.commands.try_pair import try_text  # noqa: PLC0415
     from gatekeeper.run.start import try_pair as trying  # noqa: PLC0415
 
     if (target is None) != (not drafts):
         raise InputError("--target and --draft belong together", hint="give both, or neither to search this machine")
     with observers(quiet=quiet) as watching:
         document = trying.try_pair(target, drafts, backend=backend, seconds=seconds, observers=watching)
-    show(document, command_text.tried(document, verbose=is_verbose()), as_json=as_json)
+    show(document, try_text(document, verbose=is_verbose()), as_json=as_json)
 
 
 @click.command()
@@ -359,9 +359,9 @@ def host(samples: int, interval: float, platform: str | None, *, as_json: bool) 
 @AS_JSON
 def metrics(*, as_json: bool) -> None:
     """List every metric an objective may name: unit, direction, unit of analysis, what it needs."""
-    from gatekeeper.report import command_text  # noqa: PLC0415
+    from gatekeeper.report.commands.metrics import metrics_document, metrics_text  # noqa: PLC0415
 
-    show(command_text.metrics_document(), command_text.metrics(), as_json=as_json)
+    show(metrics_document(), metrics_text(), as_json=as_json)
 
 
 def _parse_knobs(pairs: Sequence[str]) -> dict[str, Any]:

@@ -14,10 +14,10 @@ def show_versions(context: click.Context, _option: click.Parameter, requested: b
     """Print the versions a bug report needs and exit."""
     if not requested or context.resilient_parsing:
         return
-    from gatekeeper.report import command_text  # noqa: PLC0415
+    from gatekeeper.report.commands.version import versions_text  # noqa: PLC0415
     from gatekeeper.run.start.doctor import versions  # noqa: PLC0415
 
-    sys.stdout.write(command_text.versions(versions()))
+    sys.stdout.write(versions_text(versions()))
     context.exit()
 
 
@@ -25,11 +25,11 @@ def show_versions(context: click.Context, _option: click.Parameter, requested: b
 @AS_JSON
 def version(*, as_json: bool) -> None:
     """Show the versions for a bug report."""
-    from gatekeeper.report import command_text  # noqa: PLC0415
+    from gatekeeper.report.commands.version import versions_text  # noqa: PLC0415
     from gatekeeper.run.start.doctor import versions  # noqa: PLC0415
 
     version_numbers = versions()
-    show(version_numbers, command_text.versions(version_numbers), as_json=as_json)
+    show(version_numbers, versions_text(version_numbers), as_json=as_json)
 
 
 @click.command(name="help")
@@ -66,11 +66,11 @@ def init(output: Path, *, backend: str | None, force: bool, as_json: bool) -> in
 
     Exits 3 if the models must be downloaded or the backend installed first, and prints the commands.
     """
-    from gatekeeper.report import command_text  # noqa: PLC0415
+    from gatekeeper.report.commands.init import init_text  # noqa: PLC0415
     from gatekeeper.run.start.init_slo import propose  # noqa: PLC0415
 
     document, exit_code = propose(output, force=force, backend=backend)
-    show(document, command_text.proposal(document), as_json=as_json)
+    show(document, init_text(document), as_json=as_json)
     return exit_code
 
 
@@ -81,11 +81,11 @@ def doctor(*, as_json: bool) -> int:
 
     Exits 2 if a variable of the environment would make speculation lossy, otherwise 0.
     """
-    from gatekeeper.report import command_text  # noqa: PLC0415
+    from gatekeeper.report.commands.doctor import doctor_text  # noqa: PLC0415
     from gatekeeper.run.start.doctor import examine  # noqa: PLC0415
 
     document = examine()
-    show(document, command_text.checkup(document), as_json=as_json)
+    show(document, doctor_text(document), as_json=as_json)
     lossy = any(item["kind"] == "variable" for item in document["items"])
     return ExitCode.BAD_INPUT if lossy else ExitCode.OK
 

@@ -1,0 +1,33 @@
+"""What `gatekeeper admit` prints."""
+
+from gatekeeper.report.commands import Document
+from gatekeeper.report.phrases import spaced
+
+WORDS = {0: "admitted", 1: "refused, an objective is not met", 3: "refused"}
+CHECKS = {"seals": "checksums", "papers": "certificate"}
+"""Words for the names of checks that the JSON document keeps for scripts."""
+
+
+def admit_text(document: Document) -> str:
+    """Return the first reason in the first line, then what to do next and what was checked."""
+    code = document["exit_code"]
+    reason = f"{spaced(document['reason'])}: " if code == 3 else ""
+    run = f" ({document['run']})" if document["run"] else ""
+    lines = [f"{document['slo']}: {WORDS[code]}: {reason}{document['because']}{run}", f"  next: {document['next']}"]
+    lines += [f"  {CHECKS.get(check['check'], check['check']):<11} {check['detail']}" for check in document["checks"]]
+    for link in document.get("chain", ()):
+        host = ", ".join(str(link["host"][key]) for key in ("chip", "os") if link["host"][key])
+        people = " and ".join(link["by"]) or "unknown"
+        lines.append(f"  {link['step']:<11} by {people} on {host or 'unknown'}, {link['at'][:16]}Z")
+    lines += [
+        f"  {part['outcome']}: {part['part']}: {part['detail']}"
+        for part in document.get("server", ())
+        if part["outcome"] != "as certified"
+    ]
+    lines += [f"  skipped {run['run']}: {run['because']}" for run in document["passed_over"]]
+    tries = document.get("tries")
+    if tries is not None and (tries["not_passed"] or tries["at_least"]):
+        least, why = ("at least ", f" ({tries['because']})") if tries["at_least"] else ("", "")
+        counts = f"{tries['not_passed']} of {tries['finished']}"
+        lines.append(f"  tries       {least}{counts} finished runs of this did not pass{why}")
+    return "\n".join(lines) + "\n"
