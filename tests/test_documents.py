@@ -19,6 +19,7 @@ DOCUMENTS = [
     *("README.md", "METHODOLOGY.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"),
     *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")),
     *("canaries/README.md", "models/README.md", "slos/README.md", "soak/README.md", "tests/analysis/SURVIVORS.md"),
+    *("tests/README.md", "bench/README.md", "tools/README.md"),
 ]
 OLDER_VERSIONS = "## [0.1.0]"
 """The changelog below this line names what existed then."""
@@ -243,3 +244,14 @@ def test_the_map_names_every_package() -> None:
     unnamed = [folder for folder in folders if folder != PACKAGE and f"{folder.name}/" not in text]
 
     assert {"agent"} >= {folder.name for folder in unnamed}
+
+
+@pytest.mark.parametrize("folder", ["bench", "tools"])
+def test_every_program_is_in_the_table_of_its_folder(folder: str) -> None:
+    """
+    A bench or a tool that nobody lists is found by nobody.
+    """
+    text = text_of(f"{folder}/README.md")
+    names = [path.stem for path in (ROOT / folder).rglob("*") if path.is_file() and path.suffix in {"", ".py", ".c"}]
+
+    assert [] == [name for name in names if name != "__init__" and not re.search(rf"\b{name}\b", text)]
