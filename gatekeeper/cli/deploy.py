@@ -159,13 +159,13 @@ def history(runs_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG00
     from gatekeeper.deploy import history as stored  # noqa: PLC0415
     from gatekeeper.report.commands.history import history_text  # noqa: PLC0415
 
-    document = stored.history(runs_dir)
+    runs = stored.history(runs_dir)
     if form == "html":
         from gatekeeper.report.html import history_page  # noqa: PLC0415
 
-        click.echo(history_page.render(document), nl=False)
+        click.echo(history_page.render(runs), nl=False)
         return
-    show(document, history_text(document), as_json=form == "json")
+    show(runs.document(), history_text(runs), as_json=form == "json")
 
 
 @click.command()
@@ -206,17 +206,17 @@ def compare(
     """  # noqa: D301 (click reads the \b)
     from gatekeeper.deploy import compare as comparing  # noqa: PLC0415
     from gatekeeper.report import comparison  # noqa: PLC0415
+    from gatekeeper.report.data.compared_runs import comparisons_document  # noqa: PLC0415
 
-    document = comparing.compare(runs, metrics)
-    pairs = comparing.comparisons(document)
+    pairs = comparing.compare(runs, metrics)
     if form == "html":
         from gatekeeper.report.html import comparison_page  # noqa: PLC0415
 
         sys.stdout.write(comparison_page.render(pairs))
     else:
         text = comparison.markdown(pairs) if form == "markdown" else comparison.text(pairs)
-        show(document, text, as_json=form == "json")
-    return comparing.exit_code(document, fail_on_worse=fail_on == "worse")
+        show(comparisons_document(pairs), text, as_json=form == "json")
+    return comparing.exit_code(pairs, fail_on_worse=fail_on == "worse")
 
 
 @click.command()

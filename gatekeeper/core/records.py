@@ -11,6 +11,8 @@ Setting = tuple[tuple[str, Any], ...]
 """Sorted (knob, value) pairs; `draft` is None for plain decoding."""
 Knobs = Mapping[str, Any]
 """The values of knobs, by the knob's name, as documents write a setting."""
+Detail = Mapping[str, Any]
+"""What an event says besides its kind; which keys it has is the kind's."""
 
 
 def setting(**knobs: Any) -> Setting:

@@ -88,7 +88,7 @@ class StillChanging(Missing):
     fell: bool = False
 
 
-def figures(name: str, estimate: Estimate | Missing) -> dict[str, Any]:
+def figures(name: str, estimate: Estimate | Missing) -> dict[str, object]:
     """Return an estimate as verdict.json writes it, its centre under *name*; of a missing one, the reason."""
     if isinstance(estimate, Missing):
         return {name: None, "lo": None, "hi": None, "n": estimate.n, "because": estimate.because}
@@ -143,7 +143,7 @@ class Check:
         """Return the reason for a reader who sees beside it what the bound is relative to."""
         return self.because.removeprefix(AGAINST_CERTIFIED)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """Return the check as verdict.json writes it."""
         about = {"scope": self.scope} if self.scope is not None else {}
         beside = {"population": asdict(self.population)} if self.population is not None else {}
@@ -178,6 +178,6 @@ class Finding:
     voids: frozenset[str] = field(default=frozenset(), compare=False)
     """Metrics that are unproven because of it."""
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """Return the finding as verdict.json writes it."""
         return {"kind": self.kind, "about": self.about, "detail": self.detail, "advice": self.advice}

@@ -3,12 +3,12 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from gatekeeper.analysis.stats import run_to_run
 from gatekeeper.analysis.verdict.run_differences import compare_inputs, concerns
+from gatekeeper.analysis.verdict.run_verdict import WorkloadVerdict
 from gatekeeper.core import slo as slo_file
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.errors import ExitCode, InputError, did_you_mean
@@ -17,7 +17,15 @@ from gatekeeper.core.metrics import BY_NAME, MEASURED
 from gatekeeper.core.slo import CONFIDENCE, Slo
 from gatekeeper.core.system import inputs
 from gatekeeper.core.system.run_directory import RunDirectory
-from gatekeeper.core.verdict import Estimate, rounded
+from gatekeeper.core.verdict import rounded
+from gatekeeper.report.data.compared_runs import (
+    ComparedFigure,
+    ComparedRun,
+    ComparedWorkload,
+    Comparison,
+    Contrast,
+    WorkloadResult,
+)
 from gatekeeper.run.judge import judge
 
 OF_BACKENDS = ("backend", "target", "slo.subject.args")
@@ -57,38 +65,30 @@ def across_backends(first: Manifest, second: Manifest) -> list[str]:
     return notes
 
 
-Figure = Mapping[str, Any]
-"""A measured figure of a verdict: its centre, both ends of its interval and the number of samples."""
-
-
 def contrast(
     metric: str,
-    before: Figure | None,
-    after: Figure | None,
+    before: ComparedFigure | None,
+    after: ComparedFigure | None,
     confidences: tuple[float, float] = (CONFIDENCE, CONFIDENCE),
     count: int = 1,
-) -> dict[str, Any]:
+) -> Contrast:
     """Compare two figures by their intervals, each at the confidence of its run, as one of *count* comparisons.
 
     Two equal runs are called different in any of them with a chance of 5 % at most.
     """
-    out: dict[str, Any] = {"metric": metric, "a": before, "b": after, "change": None, "proven": False}
-    if not before or not after:
-        return out | {"says": "not measured in " + ("either" if not (before or after) else "A" if not before else "B")}
-    row = BY_NAME[metric]
+    if before is None or after is None:
+        lacking = "either" if before is after else "A" if before is None else "B"
+        return Contrast(metric, before, after, f"not measured in {lacking}")
+    row, change = BY_NAME[metric], None
     if row.relative:
-        out["change"] = rounded(after["center"] - before["center"])
-    elif before["center"]:
-        out["change"] = rounded(after["center"] / before["center"] - 1)
-    then, now = (_estimate(figure, level) for figure, level in zip((before, after), confidences, strict=True))
+        change = rounded(after.center - before.center)
+    elif before.center:
+        change = rounded(after.center / before.center - 1)
+    then, now = (figure.estimate(level) for figure, level in zip((before, after), confidences, strict=True))
     logs = not row.relative and min(then.lo, now.lo) > 0
-    change = run_to_run.apart(then, now, count, math.log if logs else float)
-    says = run_to_run.better_or_worse(change.lo, change.hi, unchanged=0.0, higher_is_better=row.higher_is_better)
-    return out | {"proven": says != run_to_run.NO_DIFFERENCE, "says": says}
-
-
-def _estimate(figure: Figure, confidence: float) -> Estimate:
-    return Estimate(figure["center"], figure["lo"], figure["hi"], figure.get("n", 1), confidence=confidence)
+    apart = run_to_run.apart(then, now, count, math.log if logs else float)
+    says = run_to_run.better_or_worse(apart.lo, apart.hi, unchanged=0.0, higher_is_better=row.higher_is_better)
+    return Contrast(metric, before, after, says, change, proven=says != run_to_run.NO_DIFFERENCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +97,28 @@ class _Side:
 
     manifest: Manifest
     slo: Slo
-    head: dict[str, Any]
-    workloads: Mapping[str, Mapping[str, Any]]
+    head: ComparedRun
+    workloads: Mapping[str, WorkloadVerdict]
+
+    def figure(self, workload: str, metric: str) -> ComparedFigure | None:
+        """Return what the run measured of a metric."""
+        verdict = self.workloads.get(workload)
+        figure = verdict.measured.figures.get(metric) if verdict is not None else None
+        if verdict is None or figure is None:
+            return None
+        source = "claims" if verdict.measured.claims(metric) else None
+        return ComparedFigure(figure.center, figure.lo, figure.hi, figure.n, figure.scope, source)
+
+    def result(self, workload: str) -> WorkloadResult | None:
+        """Return what became of a workload."""
+        verdict = self.workloads.get(workload)
+        return WorkloadResult(verdict.outcome, verdict.setting) if verdict is not None else None
 
 
-def compare(paths: Sequence[Path], metrics: Sequence[str] = ()) -> dict[str, Any]:
+def compare(paths: Sequence[Path], metrics: Sequence[str] = ()) -> list[Comparison]:
     """Judge runs again and compare each with the first; metrics of workloads that are not comparable are not compared.
 
-    Of two runs the document is their comparison; of more, `comparisons` holds one for each after the first.
+    There is one comparison for each run after the first.
     """
     if len(paths) < 2:
         raise InputError("compare needs two runs or more", hint="for example: gatekeeper compare RUN_A RUN_B")
@@ -112,32 +126,24 @@ def compare(paths: Sequence[Path], metrics: Sequence[str] = ()) -> dict[str, Any
         if name not in MEASURED:
             raise InputError(f"--metric {name}: a verdict does not hold it", hint=did_you_mean(name, MEASURED))
     first, *later = (_side(path) for path in paths)
-    compared = [_compare(first, side, tuple(metrics) or MEASURED) for side in later]
-    return compared[0] if len(compared) == 1 else {"schema": 1, "comparisons": compared}
+    return [_compare(first, side, tuple(metrics) or MEASURED) for side in later]
 
 
-def comparisons(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the comparisons in a document of `compare`, one for each run after the first."""
-    pairs: list[dict[str, Any]] = document.get("comparisons") or [dict(document)]
-    return pairs
-
-
-def exit_code(document: Mapping[str, Any], *, fail_on_worse: bool) -> ExitCode:
+def exit_code(comparisons: Sequence[Comparison], *, fail_on_worse: bool) -> ExitCode:
     """Return 3 where nothing could be compared; with *fail_on_worse* 1 for a proven loss, 3 for a missing figure."""
-    pairs = comparisons(document)
-    if not all(pair["comparable"] for pair in pairs):
+    if not all(comparison.comparable for comparison in comparisons):
         return ExitCode.UNPROVEN
     if not fail_on_worse:
         return ExitCode.OK
-    workloads = [workload for pair in pairs for workload in pair["workloads"]]
-    results = [metric["says"] for workload in workloads for metric in workload["metrics"]]
+    workloads = [workload for comparison in comparisons for workload in comparison.workloads]
+    results = [contrast.says for workload in workloads for contrast in workload.metrics]
     if "worse" in results:
         return ExitCode.OBJECTIVE_FAILED
-    lost = "not measured in B" in results or any(workload["a"] and workload["not_comparable"] for workload in workloads)
-    return ExitCode.UNPROVEN if lost else ExitCode.OK
+    lost = any(workload.a is not None and workload.not_comparable for workload in workloads)
+    return ExitCode.UNPROVEN if lost or "not measured in B" in results else ExitCode.OK
 
 
-def _compare(first: _Side, second: _Side, metrics: Sequence[str]) -> dict[str, Any]:
+def _compare(first: _Side, second: _Side, metrics: Sequence[str]) -> Comparison:
     matter, causes = compare_inputs(first.manifest, second.manifest, first.slo, second.slo)
     notes = across_backends(first.manifest, second.manifest)
     if notes:
@@ -147,37 +153,29 @@ def _compare(first: _Side, second: _Side, metrics: Sequence[str]) -> dict[str, A
             matter = [difference for difference in matter if difference not in OF_BACKENDS]
             causes = ["backend", *causes]
     sides = first, second
-    incomplete = [f"{side.head['run']}: {side.head['incomplete']}" for side in sides if side.head["incomplete"]]
+    incomplete = [f"{side.head.run}: {side.head.incomplete}" for side in sides if side.head.incomplete]
     names = dict.fromkeys((*first.workloads, *second.workloads))
     contrasts = _contrasts(first, second, [(name, metric) for name in names for metric in metrics])
     workloads = []
     for name in names:
-        in_both = first.workloads.get(name), second.workloads.get(name)
         refusals = [*incomplete, *(difference for difference in matter if concerns(difference, name))]
-        lacking = [side.head["run"] for side, workload in zip(sides, in_both, strict=True) if workload is None]
-        refusals += [f"{run} has no such workload" for run in lacking]
+        refusals += [f"{side.head.run} has no such workload" for side in sides if name not in side.workloads]
         rows = [_called(contrasts[name, metric], called=not refusals, across=bool(notes)) for metric in metrics]
-        a, b = map(_shown, in_both)
-        workloads.append({"name": name, "not_comparable": refusals, "a": a, "b": b, "metrics": rows})
-    return {
-        "schema": 1,
-        "a": first.head,
-        "b": second.head,
-        "comparable": any(not workload["not_comparable"] for workload in workloads),
-        "not_comparable": [*incomplete, *matter],
-        "differences": causes,
-        "notes": notes,
-        "workloads": workloads,
-    }
+        workloads.append(ComparedWorkload(name, tuple(refusals), first.result(name), second.result(name), tuple(rows)))
+    return Comparison(
+        a=first.head,
+        b=second.head,
+        not_comparable=(*incomplete, *matter),
+        differences=tuple(causes),
+        notes=tuple(notes),
+        workloads=tuple(workloads),
+    )
 
 
-def _contrasts(first: _Side, second: _Side, rows: Sequence[tuple[str, str]]) -> dict[tuple[str, str], dict[str, Any]]:
+def _contrasts(first: _Side, second: _Side, rows: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Contrast]:
     """Return the contrast of each metric of each workload."""
-    pairs = {
-        (name, metric): tuple(side.workloads.get(name, {}).get("measured", {}).get(metric) for side in (first, second))
-        for name, metric in rows
-    }
-    count = sum(all(figures) for figures in pairs.values())
+    pairs = {row: (first.figure(*row), second.figure(*row)) for row in rows}
+    count = sum(before is not None and after is not None for before, after in pairs.values())
     confidences = first.slo.confidence, second.slo.confidence
     return {
         (name, metric): contrast(metric, before, after, confidences, count)
@@ -185,23 +183,27 @@ def _contrasts(first: _Side, second: _Side, rows: Sequence[tuple[str, str]]) -> 
     }
 
 
-def _called(contrasted: dict[str, Any], *, called: bool, across: bool) -> dict[str, Any]:
+def _called(contrasted: Contrast, *, called: bool, across: bool) -> Contrast:
     """Return the contrast, without its result where the two figures cannot be compared."""
-    refused = {"change": None, "proven": False, "says": "not compared"}
-    metric, before, after = contrasted["metric"], contrasted["a"], contrasted["b"]
-    if not called:
-        return contrasted | refused
-    if across and before and after and (because := _unlike(metric, before, after)):
-        return contrasted | refused | {"because": because}
-    return contrasted
+    reason = _unlike(contrasted) if called and across else None
+    if called and reason is None:
+        return contrasted
+    return replace(contrasted, change=None, proven=False, says="not compared", because=reason)
 
 
 def _side(path: Path) -> _Side:
     verdict = judge(path)  # first: it refuses a run that cannot be read
     manifest, slo = read_inputs(path)
-    head: dict[str, Any] = {"run": str(path), "slo": verdict.slo, "at": manifest.frozen_at, "outcome": verdict.outcome}
-    head |= {"grade": verdict.grade, "incomplete": verdict.incomplete, "backend": manifest.backend}
-    return _Side(manifest, slo, head, {workload["name"]: workload for workload in verdict.document()["workloads"]})
+    head = ComparedRun(
+        run=str(path),
+        slo=verdict.slo,
+        at=manifest.frozen_at,
+        outcome=verdict.outcome,
+        grade=verdict.grade,
+        incomplete=verdict.incomplete,
+        backend=manifest.backend,
+    )
+    return _Side(manifest, slo, head, {workload.name: workload for workload in verdict.workloads})
 
 
 def read_inputs(path: Path) -> tuple[Manifest, Slo]:
@@ -211,15 +213,14 @@ def read_inputs(path: Path) -> tuple[Manifest, Slo]:
     return manifest, slo_file.parse(directory.text(inputs.SLO_NAME), f"{path / inputs.SLO_NAME}")
 
 
-def _shown(workload: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if workload is None else {key: workload[key] for key in ("outcome", "setting")}
-
-
-def _unlike(metric: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
-    """Return why a metric of two backends is not one figure; empty where it is."""
-    if BY_NAME[metric].against_plain:
+def _unlike(contrasted: Contrast) -> str | None:
+    """Return why a metric of two backends is not one figure; None where it is, or was not measured in both."""
+    before, after = contrasted.a, contrasted.b
+    if before is None or after is None:
+        return None
+    if BY_NAME[contrasted.metric].against_plain:
         return "against each backend's own plain decoding"
-    if a.get("from") != b.get("from"):
-        counting, claiming = ("A", "B") if b.get("from") else ("B", "A")
+    if before.source != after.source:
+        counting, claiming = ("A", "B") if after.source else ("B", "A")
         return f"counted in {counting}, as the server reports in {claiming}"
-    return ""
+    return None

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,17 @@ from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import sold_gigabytes
 from gatekeeper.deploy.compare import contrast, read_inputs
+from gatekeeper.report.data.compared_runs import ComparedFigure
+from gatekeeper.report.data.run_history import (
+    HistoryRun,
+    HistoryWorkload,
+    NoTrend,
+    RunHistory,
+    SloHistory,
+    StandingCheck,
+    Trend,
+    UnreadableRun,
+)
 from gatekeeper.run import verify
 
 LONGEST = 16
@@ -31,10 +42,10 @@ class _StoredRun:
 
     manifest: Manifest
     slo: Slo
-    shown: dict[str, Any]
+    shown: HistoryRun
 
 
-def history(folder: Path) -> dict[str, Any]:
+def history(folder: Path) -> RunHistory:
     """Return the runs of a folder, by SLO and oldest first, and the change since the last comparable run."""
     by_slo = defaultdict[str, list[_StoredRun]](list)
     unreadable = []
@@ -43,15 +54,14 @@ def history(folder: Path) -> dict[str, Any]:
             run = _read(path)
         except (GatekeeperError, ValueError, LookupError, TypeError) as error:
             because = error.message if isinstance(error, GatekeeperError) else f"damaged: {error}"
-            unreadable.append({"run": str(path), "because": because})
+            unreadable.append(UnreadableRun(str(path), because))
         else:
             by_slo[run.slo.name].append(run)
     slos = []
     for name, runs in sorted(by_slo.items()):
-        runs.sort(key=lambda one: (one.manifest.frozen_at, Path(one.shown["run"]).name))
-        _note_changes(runs)
-        slos.append({"slo": name, "runs": [one.shown for one in runs], "trend": _trend(runs)})
-    return {"schema": 1, "slos": slos, "unreadable": unreadable}
+        runs.sort(key=lambda run: (run.manifest.frozen_at, Path(run.shown.run).name))
+        slos.append(SloHistory(name, tuple(_with_changes(runs)), _trend(runs)))
+    return RunHistory(tuple(slos), tuple(unreadable))
 
 
 def _read(path: Path) -> _StoredRun:
@@ -64,27 +74,24 @@ def _read(path: Path) -> _StoredRun:
         verdict = directory.document("verdict.json")
     except NoProofError as error:
         trouble = error.message
-    shown = {
-        "run": str(path),
-        "at": manifest.frozen_at,
-        "outcome": verdict.get("outcome", "unfinished"),
-        "grade": verdict.get("grade"),
-        "trouble": trouble,
-        "footprint_peak": _footprint(path),
-        "host": _host(manifest),
-        "changed": [],
-        "failed": list(_failed(verdict)),
-        "workloads": {
-            one["name"]: {
-                "outcome": one["outcome"],
-                "setting": one["setting"],
-                **{metric: one["measured"].get(metric) for metric in TREND},
-                **_speed(one),
-            }
-            for one in verdict.get("workloads", ())
-        },
-    }
+    shown = HistoryRun(
+        run=str(path),
+        at=manifest.frozen_at,
+        outcome=verdict.get("outcome", "unfinished"),
+        grade=verdict.get("grade"),
+        trouble=trouble,
+        footprint_peak=_footprint(path),
+        host=_host(manifest),
+        failed=tuple(_failed(verdict)),
+        workloads={workload["name"]: _workload(workload) for workload in verdict.get("workloads", ())},
+    )
     return _StoredRun(manifest, slo, shown)
+
+
+def _workload(workload: Mapping[str, Any]) -> HistoryWorkload:
+    speed, bound = _speed(workload)
+    figures = {metric: ComparedFigure.of(workload["measured"].get(metric)) for metric in TREND}
+    return HistoryWorkload(workload["outcome"], workload["setting"], figures, speed, bound)
 
 
 def _host(manifest: Manifest) -> str:
@@ -108,23 +115,18 @@ def _gain(step: Mapping[str, Any]) -> float:
     return float((seen[0] or {}).get("center") or 0.0)
 
 
-def _speed(workload: Mapping[str, Any]) -> dict[str, Any]:
+def _speed(workload: Mapping[str, Any]) -> tuple[ComparedFigure | None, float | None]:
     """Return the speed against plain decoding of the fastest setting that was soaked with a draft, and its bound."""
-    for one in _checks(workload):
-        if one["metric"] == DECODE_RATIO and one["bound"] == "at_least" and "against" not in one:
-            known = None not in {one["center"], one["lo"], one["hi"]}
-            return {
-                "speed": {end: one[end] for end in ("center", "lo", "hi")} if known else None,
-                "bound": one["threshold"],
-            }
-    measured = [
-        workload["measured"],
-        *(step["measured"] for step in sorted(workload.get("steps", ()), key=_gain, reverse=True)),
-    ]
-    return {"speed": next((seen for one in measured if (seen := one.get(DECODE_RATIO))), None), "bound": None}
+    for check in _checks(workload):
+        if check["metric"] == DECODE_RATIO and check["bound"] == "at_least" and "against" not in check:
+            ends = check["center"], check["lo"], check["hi"]
+            return (ComparedFigure(*ends) if None not in ends else None), check["threshold"]
+    steps = sorted(workload.get("steps", ()), key=_gain, reverse=True)
+    figures = (part["measured"].get(DECODE_RATIO) for part in (workload, *steps))
+    return ComparedFigure.of(next(filter(None, figures), None)), None
 
 
-def _failed(verdict: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+def _failed(verdict: Mapping[str, Any]) -> Iterator[StandingCheck]:
     """Yield the checks that failed or are open; those of the last setting that was given up only where they failed."""
     for one in verdict.get("workloads", ()):
         yield from _standing(one["name"], one["checks"])
@@ -134,19 +136,20 @@ def _failed(verdict: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     yield from _standing("host", verdict.get("host_checks", ()))
 
 
-def _standing(about: str, checks: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
-    for one in checks:
-        if one["outcome"] != "pass":
-            yield {"about": about, "metric": one["metric"], "because": one["because"]}
+def _standing(about: str, checks: Iterable[Mapping[str, Any]]) -> Iterator[StandingCheck]:
+    for check in checks:
+        if check["outcome"] != "pass":
+            yield StandingCheck(about, check["metric"], check["because"])
 
 
-def _note_changes(runs: Sequence[_StoredRun]) -> None:
-    """Note in each run what differs from the one before it on the same host, versions with both their values."""
+def _with_changes(runs: Sequence[_StoredRun]) -> Iterator[HistoryRun]:
+    """Yield each run with what differs from the one before it on the same host, versions with both their values."""
     before: dict[str, Manifest] = {}
     for run in runs:
-        if (last := before.get(run.shown["host"])) is not None:
-            run.shown["changed"] = [_change(name, last, run.manifest) for name in differences(last, run.manifest)]
-        before[run.shown["host"]] = run.manifest
+        last = before.get(run.shown.host, run.manifest)
+        changed = tuple(_change(name, last, run.manifest) for name in differences(last, run.manifest))
+        yield replace(run.shown, changed=changed)
+        before[run.shown.host] = run.manifest
 
 
 def _change(name: str, before: Manifest, after: Manifest) -> str:
@@ -165,36 +168,27 @@ def _footprint(path: Path) -> float | None:
     return max(host_numbers(during_soaks, "subject_footprint"), default=None)
 
 
-def _trend(runs: Sequence[_StoredRun]) -> dict[str, Any] | None:
+def _trend(runs: Sequence[_StoredRun]) -> Trend | NoTrend | None:
     """Compare the newest intact run with the newest comparable one before it."""
-    whole = [one for one in runs if one.shown["trouble"] is None]
-    if len(whole) < 2:
+    intact = [run for run in runs if run.shown.trouble is None]
+    if len(intact) < 2:
         return None
-    *earlier, newest = whole
-    compared = [(one, *compare_inputs(one.manifest, newest.manifest, one.slo, newest.slo)) for one in reversed(earlier)]
-    previous, matter, causes = next((found for found in compared if not found[1]), compared[0])
+    *earlier, newest = intact
+    compared = [(run, *compare_inputs(run.manifest, newest.manifest, run.slo, newest.slo)) for run in reversed(earlier)]
+    previous, matter, causes = next((candidate for candidate in compared if not candidate[1]), compared[0])
     before, after = previous.shown, newest.shown
     if matter:
         because = f"no earlier run is comparable; the previous one differs in: {', '.join(matter)}"
-        return {"a": None, "b": after["run"], "because": because}
-    confidences, count = (previous.slo.confidence, newest.slo.confidence), len(TREND) * len(after["workloads"])
-    workloads = {
-        name: [
-            contrast(metric, before["workloads"].get(name, {}).get(metric), seen[metric], confidences, count)
-            for metric in TREND
-        ]
-        for name, seen in after["workloads"].items()
-    }
-    peaks = [
-        {"center": peak, "lo": peak, "hi": peak} if (peak := run["footprint_peak"]) else None for run in (before, after)
-    ]
+        return NoTrend(after.run, because)
+    confidences, count = (previous.slo.confidence, newest.slo.confidence), len(TREND) * len(after.workloads)
+    workloads = {}
+    for name, workload in after.workloads.items():
+        then = before.workloads[name].figures if name in before.workloads else {}
+        workloads[name] = tuple(
+            contrast(metric, then.get(metric), workload.figures[metric], confidences, count) for metric in TREND
+        )
+    peaks = [ComparedFigure(peak, peak, peak) if (peak := run.footprint_peak) else None for run in (before, after)]
     footprint = contrast("footprint_peak", peaks[0], peaks[1])
-    if footprint["change"] is not None:  # one reading per run has no interval: only the change is shown
-        footprint["says"] = "one reading each"
-    return {
-        "a": before["run"],
-        "b": after["run"],
-        "differences": causes,
-        "workloads": workloads,
-        "footprint_peak": footprint,
-    }
+    if footprint.change is not None:  # one reading per run has no interval: only the change is shown
+        footprint = replace(footprint, says="one reading each")
+    return Trend(before.run, after.run, tuple(causes), workloads, footprint)

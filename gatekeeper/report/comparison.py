@@ -1,22 +1,19 @@
 """Runs side by side, as text and as Markdown for a pull request: one table, the first run is the reference."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
-from typing import Any
 
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.text import aligned, counted, describe_setting
 from gatekeeper.core.units import show
-from gatekeeper.core.verdict import Estimate
+from gatekeeper.report.data.compared_runs import ComparedFigure, ComparedWorkload, Comparison, Contrast
 from gatekeeper.report.phrases import interval, spaced
 
 MARKER = "<!-- gatekeeper -->"
 """By this first line a job finds its own comment of an earlier push."""
 RUN_HEADS = ("Backend", "Frozen", "Outcome")
 SIGNS = {"better": "▲", "worse": "▼"}
-
-Pair = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,53 +29,66 @@ class WorkloadTable:
     """The metric, then a cell for each run."""
 
 
-def text(pairs: Sequence[Pair]) -> str:
+def text(comparisons: Sequence[Comparison]) -> str:
     """Return the result in a line each, the runs, what is not comparable, and each workload's figures side by side."""
-    lines = [*headlines(pairs), "", *aligned(runs(pairs)), *remarks(pairs)]
-    for one in tables(pairs):
-        lines += ["", one.name, *(f"  {head}" for head in one.heads)]
-        lines += [f"  not compared: {refusal}" for refusal in one.refusals]
-        lines += aligned([(f"  {row[0]}", *row[1:]) for row in one.rows]) if one.rows else []
+    lines = [*headlines(comparisons), "", *aligned(runs(comparisons)), *remarks(comparisons)]
+    for workload in tables(comparisons):
+        lines += ["", workload.name, *(f"  {head}" for head in workload.heads)]
+        lines += [f"  not compared: {refusal}" for refusal in workload.refusals]
+        lines += aligned([(f"  {row[0]}", *row[1:]) for row in workload.rows]) if workload.rows else []
     return "\n".join(lines) + "\n"
 
 
-def markdown(pairs: Sequence[Pair]) -> str:
+def markdown(comparisons: Sequence[Comparison]) -> str:
     """Return the same for a comment on GitHub; its first line marks it as gatekeeper's."""
     from gatekeeper.report.markdown import plain, table  # noqa: PLC0415 (it needs numpy, which most commands do not)
 
-    first, *others = headlines(pairs)
+    first, *others = headlines(comparisons)
     blocks = [MARKER, f"### {plain(first)}", *map(plain, others)]
-    rows = [(f"**{letter}**", *map(plain, cells), f"`{run}`") for letter, *cells, run in runs(pairs)]
+    rows = [(f"**{letter}**", *map(plain, cells), f"`{run}`") for letter, *cells, run in runs(comparisons)]
     blocks.append(table(("", *RUN_HEADS, "Run"), rows))
-    listed = [f"- {plain(one)}" for one in remarks(pairs)]
+    listed = [f"- {plain(remark)}" for remark in remarks(comparisons)]
     blocks += ["\n".join(listed)] if listed else []
-    for one in tables(pairs):
-        blocks += [f"#### {plain(one.name)}", *(f"Not compared: {plain(refusal)}" for refusal in one.refusals)]
-        cells = [(f"`{metric}`", *map(plain, found)) for metric, *found in one.rows]
-        blocks += [table(("", *map(plain, one.heads)), cells)] if cells else []
+    for workload in tables(comparisons):
+        blocks += [f"#### {plain(workload.name)}", *(f"Not compared: {plain(text)}" for text in workload.refusals)]
+        cells = [(f"`{metric}`", *map(plain, figures)) for metric, *figures in workload.rows]
+        blocks += [table(("", *map(plain, workload.heads)), cells)] if cells else []
     return "\n\n".join(blocks) + "\n"
 
 
-def runs(pairs: Sequence[Pair]) -> list[tuple[str, ...]]:
+def runs(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
     """Return a row for each run: its letter, the backend, the time, the outcome and the folder."""
-    return [(_letter(number), *_head(one), str(one["run"])) for number, one in enumerate(_heads(pairs))]
-
-
-def tables(pairs: Sequence[Pair]) -> list[WorkloadTable]:
-    """Return a table for each workload."""
+    heads = (comparisons[0].a, *(comparison.b for comparison in comparisons))
     return [
-        WorkloadTable(
-            name,
-            tuple(f"{letter}: {what}" for letter, what in _settings(of)),
-            tuple(_refusals(of)),
-            tuple(_rows(of)),
+        (
+            _letter(number),
+            head.backend,
+            f"{head.at[:16]}Z",
+            f"{head.slo}: {spaced(head.outcome)}, {head.grade}",
+            head.run,
         )
-        for name, of in _workloads(pairs).items()
+        for number, head in enumerate(heads)
     ]
 
 
-def _heads(pairs: Sequence[Pair]) -> list[Mapping[str, Any]]:
-    return [pairs[0]["a"], *(one["b"] for one in pairs)]
+def tables(comparisons: Sequence[Comparison]) -> list[WorkloadTable]:
+    """Return a table for each workload."""
+    names = dict.fromkeys(workload.name for comparison in comparisons for workload in comparison.workloads)
+    return [_table(name, [_workload(comparison, name) for comparison in comparisons]) for name in names]
+
+
+def _workload(comparison: Comparison, name: str) -> ComparedWorkload | None:
+    return next((workload for workload in comparison.workloads if workload.name == name), None)
+
+
+def _table(name: str, parts: Sequence[ComparedWorkload | None]) -> WorkloadTable:
+    """Return the table of a workload from its part of each comparison."""
+    return WorkloadTable(
+        name,
+        tuple(f"{letter}: {setting}" for letter, setting in _settings(parts)),
+        tuple(_refusals(parts)),
+        tuple(_rows(parts)),
+    )
 
 
 def _letter(number: int) -> str:
@@ -86,103 +96,87 @@ def _letter(number: int) -> str:
     return ascii_uppercase[number] if number < len(ascii_uppercase) else str(number + 1)
 
 
-def _head(one: Mapping[str, Any]) -> tuple[str, str, str]:
-    outcome = f"{one['slo']}: {spaced(one['outcome'])}, {one['grade']}"
-    return one["backend"], f"{one['at'][:16]}Z", outcome
-
-
-def headlines(pairs: Sequence[Pair]) -> list[str]:
+def headlines(comparisons: Sequence[Comparison]) -> list[str]:
     """Say of each run after the first what is proven worse and better than in the first."""
     lines = []
-    for number, pair in enumerate(pairs, 1):
+    for number, comparison in enumerate(comparisons, 1):
         name = f"{_letter(number)} against A"
-        if not pair["comparable"]:
+        if not comparison.comparable:
             lines.append(f"{name}: not comparable")
             continue
-        found = {
-            says: [
-                f"{workload['name']} {one['metric']} {change(one)}"
-                for workload in pair["workloads"]
-                for one in workload["metrics"]
-                if one["says"] == says
-            ]
-            for says in ("worse", "better", "no difference shown")
-        }
-        parts = [f"{says} (proven): {', '.join(found[says])}" for says in ("worse", "better") if found[says]]
-        open_ones = found["no difference shown"]
-        parts += [f"no difference shown in {counted(len(open_ones), 'figure')}"] if open_ones or not parts else []
+        changes: dict[str, list[str]] = {"worse": [], "better": [], "no difference shown": []}
+        for workload in comparison.workloads:
+            for row in workload.metrics:
+                if row.says in changes:
+                    changes[row.says].append(f"{workload.name} {row.metric} {change(row)}")
+        parts = [f"{says} (proven): {', '.join(changes[says])}" for says in ("worse", "better") if changes[says]]
+        unchanged = changes["no difference shown"]
+        parts += [f"no difference shown in {counted(len(unchanged), 'figure')}"] if unchanged or not parts else []
         lines.append(f"{name}: {'; '.join(parts)}")
     return lines
 
 
-def change(one: Mapping[str, Any]) -> str:
+def change(row: Contrast) -> str:
     """Write the change of a metric: -12.1 %; of one relative to plain decoding, in points."""
-    if one["change"] is None:
+    if row.change is None:
         return ""
-    return f"{100 * one['change']:+.1f} {'points' if BY_NAME[one['metric']].relative else '%'}"
+    return f"{100 * row.change:+.1f} {'points' if BY_NAME[row.metric].relative else '%'}"
 
 
-def remarks(pairs: Sequence[Pair]) -> list[str]:
+def remarks(comparisons: Sequence[Comparison]) -> list[str]:
     """Return the differences between the runs, each once."""
     lines: list[str] = []
-    for number, pair in enumerate(pairs, 1):
-        mine = f"{_letter(number)}: " if len(pairs) > 1 else ""
-        if pair["not_comparable"]:
-            lines.append(f"{mine}not comparable: {', '.join(pair['not_comparable'])}")
-        if pair["differences"]:
-            lines.append(f"{mine}also different, a possible cause: {', '.join(pair['differences'])}")
-        lines += [f"{mine}{note}" for note in pair["notes"]]
+    for number, comparison in enumerate(comparisons, 1):
+        letter = f"{_letter(number)}: " if len(comparisons) > 1 else ""
+        if comparison.not_comparable:
+            lines.append(f"{letter}not comparable: {', '.join(comparison.not_comparable)}")
+        if comparison.differences:
+            lines.append(f"{letter}also different, a possible cause: {', '.join(comparison.differences)}")
+        lines += [f"{letter}{note}" for note in comparison.notes]
     return list(dict.fromkeys(lines))
 
 
-def _workloads(pairs: Sequence[Pair]) -> dict[str, list[Mapping[str, Any] | None]]:
-    """Return, by workload, its part of each comparison."""
-    names = dict.fromkeys(one["name"] for pair in pairs for one in pair["workloads"])
-    return {
-        name: [next((one for one in pair["workloads"] if one["name"] == name), None) for pair in pairs]
-        for name in names
-    }
+def _settings(parts: Sequence[ComparedWorkload | None]) -> Iterator[tuple[str, str]]:
+    first = next((part.a for part in parts if part is not None), None)
+    for number, result in enumerate([first, *(part.b if part is not None else None for part in parts)]):
+        yield (
+            _letter(number),
+            f"{spaced(result.outcome)}, {describe_setting(result.setting)}" if result is not None else "-",
+        )
 
 
-def _settings(of: Sequence[Mapping[str, Any] | None]) -> Iterator[tuple[str, str]]:
-    first = next((one["a"] for one in of if one), None)
-    for number, one in enumerate([first, *(part["b"] if part else None for part in of)]):
-        yield _letter(number), f"{spaced(one['outcome'])}, {describe_setting(one['setting'])}" if one else "-"
-
-
-def _refusals(of: Sequence[Mapping[str, Any] | None]) -> list[str]:
+def _refusals(parts: Sequence[ComparedWorkload | None]) -> list[str]:
     """Return why a workload, or one of its metrics, is not compared."""
     lines = []
-    for number, one in enumerate(of, 1):
-        mine = f"{_letter(number)}: " if len(of) > 1 else ""
-        if one is not None and one["not_comparable"]:
-            lines.append(f"{mine}{', '.join(one['not_comparable'])}")
+    for number, part in enumerate(parts, 1):
+        letter = f"{_letter(number)}: " if len(parts) > 1 else ""
+        if part is not None and part.not_comparable:
+            lines.append(f"{letter}{', '.join(part.not_comparable)}")
     return lines
 
 
-def _rows(of: Sequence[Mapping[str, Any] | None]) -> Iterator[tuple[str, ...]]:
+def _rows(parts: Sequence[ComparedWorkload | None]) -> Iterator[tuple[str, ...]]:
     """Yield a row for each metric that one of the runs measured: its name, then a cell for each run."""
-    parts = [{one["metric"]: one for one in part["metrics"]} if part else {} for part in of]
-    for metric in dict.fromkeys(name for part in parts for name in part):
-        mine = [part.get(metric) for part in parts]
-        first = next((one["a"] for one in mine if one and one["a"]), None)
-        if first or any(one and one["b"] for one in mine):
-            yield metric, figure(first, metric), *(_cell(one) for one in mine)
+    by_part = [{row.metric: row for row in part.metrics} if part is not None else {} for part in parts]
+    for metric in dict.fromkeys(name for rows in by_part for name in rows):
+        contrasts = [rows.get(metric) for rows in by_part]
+        first = next((row.a for row in contrasts if row is not None and row.a is not None), None)
+        if first is not None or any(row is not None and row.b is not None for row in contrasts):
+            yield metric, figure(first, metric), *(_cell(row) for row in contrasts)
 
 
-def _cell(one: Mapping[str, Any] | None) -> str:
-    if one is None:
+def _cell(row: Contrast | None) -> str:
+    if row is None:
         return "-"
-    says, because = one["says"], one.get("because")
-    sign = f"{SIGNS[says]} " if says in SIGNS else ""
-    moved = f"{change(one)}, " if one["change"] is not None else ""
-    proven = ", proven" if one["proven"] else f" ({because})" if because else ""
-    return f"{figure(one['b'], one['metric'])}; {sign}{moved}{says}{proven}"
+    sign = f"{SIGNS[row.says]} " if row.says in SIGNS else ""
+    moved = f"{change(row)}, " if row.change is not None else ""
+    proven = ", proven" if row.proven else f" ({row.because})" if row.because else ""
+    return f"{figure(row.b, row.metric)}; {sign}{moved}{row.says}{proven}"
 
 
-def figure(seen: Mapping[str, Any] | None, metric: str) -> str:
+def figure(measured: ComparedFigure | None, metric: str) -> str:
     """Write a figure with its interval; a counted one is a single value."""
-    if not seen:
+    if measured is None:
         return "-"
-    known = seen["lo"] == seen["hi"] and not BY_NAME[metric].relative
-    return show(seen["center"], BY_NAME[metric].unit) if known else interval(Estimate.of(seen), metric)
+    known = measured.lo == measured.hi and not BY_NAME[metric].relative
+    return show(measured.center, BY_NAME[metric].unit) if known else interval(measured.estimate(), metric)

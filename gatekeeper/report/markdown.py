@@ -41,7 +41,7 @@ def _blocks(page: PageData, *, with_passed: bool) -> list[str]:
         _glance(decided.workloads),
         f"Exit code {verdict.exit_code}, grade {verdict.grade}{until}, manifest `{verdict.manifest_sha256[:16]}`",
         *([f"Advice: {plain(decided.advice)}"] if decided.advice else []),
-        f"Next: {plain(decided.next_step(slo=page.manifest['slo']['name']))}",
+        f"Next: {plain(decided.next_step(slo=page.manifest.slo.name))}",
     ]
     blocks += [plain(blended)] if (blended := phrases.routing(verdict)) else []
     open_ones = {row.check.because for row in decided.rows}  # in the first table

@@ -12,7 +12,6 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.text import inert_json
@@ -37,13 +36,13 @@ def render(page: PageData) -> str:
     return "---\n".join(inert_json(json.dumps(one, indent=1, ensure_ascii=True)) + "\n" for one in objects)
 
 
-def _service(page: PageData) -> dict[str, Any]:
+def _service(page: PageData) -> dict[str, object]:
     metadata = {"name": name(page.verdict.slo), "displayName": page.verdict.slo}
     spec = {"description": (page.slo.why or "Certified by gatekeeper.")[:LONGEST_DESCRIPTION]}
     return {"apiVersion": "openslo/v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
 
-def _slo(page: PageData, part: str, check: Check, about: Mapping[str, str]) -> dict[str, Any]:
+def _slo(page: PageData, part: str, check: Check, about: Mapping[str, str]) -> dict[str, object]:
     verdict = page.verdict
     metric = BY_NAME[check.metric]
     title = f"{verdict.slo} {part} {check.metric} {check.bound} {check.threshold:g}"
@@ -66,7 +65,7 @@ def _slo(page: PageData, part: str, check: Check, about: Mapping[str, str]) -> d
         "metadata": {"name": name(f"{title} sli"), "displayName": check.metric},
         "spec": {"description": metric.description[:LONGEST_DESCRIPTION], "thresholdMetric": {"metricSource": source}},
     }
-    objective: dict[str, Any] = {
+    objective: dict[str, object] = {
         "displayName": f"{check.metric} {check.bound} {show(check.threshold, check.unit)}",
         "op": "gte" if check.bound == "at_least" else "lte",
         "value": check.threshold,

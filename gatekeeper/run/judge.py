@@ -123,7 +123,7 @@ def load_page_data(path: Path) -> PageData:
         _conclude(case, path),
         events.records,
         finished=events.trouble is None,
-        manifest=manifest.document(),
+        manifest=manifest,
         policy=_policy_text(directory),
     )
 
@@ -146,7 +146,7 @@ def load_live_page(path: Path) -> PageData:
         _conclude(case, path),
         events.records,
         finished=False,
-        manifest=manifest.document(),
+        manifest=manifest,
         policy=None,
     )
     return replace(page, progress=progress.snapshot(), gaps=())

@@ -66,7 +66,7 @@ def publish(run: ActiveRun) -> Finished:
         for name in (POLICY, CHAIN, CERTIFICATE):
             directory.remove(name)
     directory.write(JUNIT, junit.render(verdict))
-    report = page_data(case, verdict, events, finished=True, manifest=manifest.document(), policy=policy)
+    report = page_data(case, verdict, events, finished=True, manifest=manifest, policy=policy)
     directory.write(REPORT, page.render(report))
     directory.write_checksums()
     gap = try_count.add_run(directory, manifest, run.slo, verdict.exit_code)

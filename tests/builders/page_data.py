@@ -18,6 +18,7 @@ from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.measured import Measured
 from gatekeeper.analysis.verdict.remedies import Gap
 from gatekeeper.analysis.verdict.run_verdict import Transition, Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.core.manifest import File, Manifest, Model
 from gatekeeper.core.records import Event, HostSample, Reading, setting
 from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome
 from gatekeeper.report.data.decision import decide
@@ -36,18 +37,30 @@ OBJECTIVES = (
     objective("memory_headroom", at_least=10e9),
 )
 POLICY = 'schema = 1\nslo = "made"\n\n[[route]]\nworkload = "easy"\nspeculation = true\n'
-MANIFEST: dict[str, Any] = {
-    "schema": 1,
-    "slo": {"name": "made.toml", "sha256": "a" * 64, "count": None},
-    "profile": {"name": "steady.toml", "sha256": "b" * 64, "count": None},
-    "canaries": {"easy": {"name": "easy.jsonl", "sha256": "c" * 64, "count": 8}},
-    "backend": "scripted",
-    "target": {"name": "t", "quantisation": "4-bit g64", "bytes": 4_400_000_000, "digest": "d" * 64},
-    "drafts": [],
-    "versions": {"gatekeeper": "0.0.0", "python": "3.11.2"},
-    "host": {"chip": "Apple M4", "memory_bytes": 24 * 2**30, "platform": "macos", "os": "26.1"},
-    "frozen_at": "2026-01-01T00:00:00.000000Z",
-}
+MANIFEST = Manifest(
+    slo=File(name="made.toml", sha256="a" * 64),
+    profile=File(name="steady.toml", sha256="b" * 64),
+    canaries={"easy": File(name="easy.jsonl", sha256="c" * 64, count=8)},
+    backend="scripted",
+    shares_process=True,
+    streams=1,
+    restart_knobs=(),
+    sight=(),
+    target=Model(
+        name="t",
+        quantisation="4-bit g64",
+        bytes=4_400_000_000,
+        digest="d" * 64,
+        files={},
+        vocabulary=None,
+        tokens_sha256=None,
+        template_sha256=None,
+    ),
+    sampling={},
+    versions={"gatekeeper": "0.0.0", "python": "3.11.2"},
+    host={"chip": "Apple M4", "memory_bytes": 24 * 2**30, "platform": "macos", "os": "26.1"},
+    frozen_at="2026-01-01T00:00:00.000000Z",
+)
 
 
 def case_with_soaks(workloads: Mapping[str, Made], *, soaks: int = 9, **changes: Any) -> Case:

@@ -1,7 +1,6 @@
 """The comparison of runs."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,14 +11,15 @@ from scipy import stats
 from gatekeeper.analysis.verdict.run_differences import compare_inputs, concerns
 from gatekeeper.core.manifest import File
 from gatekeeper.deploy.compare import contrast
+from gatekeeper.report.data.compared_runs import ComparedFigure
 from tests.builders.manifest import manifest, model
 from tests.builders.slo import slo
 
 sorted_three = st.lists(st.floats(0.01, 100), min_size=3, max_size=3).map(sorted)
 
 
-def interval(lo: float, center: float, hi: float, *, n: int = 9) -> dict[str, Any]:
-    return {"lo": lo, "center": center, "hi": hi, "n": n}
+def interval(lo: float, center: float, hi: float, *, n: int = 9) -> ComparedFigure:
+    return ComparedFigure(center, lo, hi, n)
 
 
 @given(sorted_three, sorted_three, st.integers(1, 40))
@@ -29,7 +29,7 @@ def test_a_difference_is_called_alike_from_both_sides(one: list[float], two: lis
     """
     a, b = interval(*one), interval(*two)
 
-    found = {contrast("throughput_ratio", *pair, count=count)["says"] for pair in ((a, b), (b, a))}
+    found = {contrast("throughput_ratio", *pair, count=count).says for pair in ((a, b), (b, a))}
 
     assert found in ({"no difference shown"}, {"better", "worse"})
     if one[0] <= two[1] <= one[2] and two[0] <= one[1] <= two[2]:
@@ -45,9 +45,7 @@ def test_two_equal_runs_are_rarely_called_different() -> None:
         logs = rng.normal(0.4, 0.1, (2, 9, 24))
         ends = [[stats.t.interval(0.9, 23, row.mean(), stats.sem(row)) for row in run] for run in logs]
         a, b = ([interval(*np.exp([lo, (lo + hi) / 2, hi]).tolist(), n=24) for lo, hi in run_ends] for run_ends in ends)
-        wrong += any(
-            contrast("ttft", *pair, count=9)["says"] != "no difference shown" for pair in zip(a, b, strict=True)
-        )
+        wrong += any(contrast("ttft", *pair, count=9).says != "no difference shown" for pair in zip(a, b, strict=True))
 
     assert wrong <= 400 * 0.05 + 3 * math.sqrt(400 * 0.05 * 0.95)
 
@@ -62,29 +60,29 @@ def test_more_is_better_or_worse_as_the_metric_has_it(metric: str, more: str) ->
     apart = contrast(metric, interval(1, 1.1, 1.2), interval(1.3, 1.4, 1.5))
     open_one = contrast(metric, interval(1, 1.1, 1.2), interval(1.1, 1.2, 1.3))
 
-    assert (more, True) == (apart["says"], apart["proven"])
-    assert ("no difference shown", False) == (open_one["says"], open_one["proven"])
+    assert (more, True) == (apart.says, apart.proven)
+    assert ("no difference shown", False) == (open_one.says, open_one.proven)
 
 
 @pytest.mark.parametrize(
     ("a", "b", "end"),
     [(None, None, "in either"), (None, interval(1, 1, 1), "in A"), (interval(1, 1, 1), None, "in B")],
 )
-def test_what_was_not_measured_is_reported(a: dict[str, Any] | None, b: dict[str, Any] | None, end: str) -> None:
+def test_what_was_not_measured_is_reported(a: ComparedFigure | None, b: ComparedFigure | None, end: str) -> None:
     """
     A missing figure is no zero and no change.
     """
     found = contrast("throughput_ratio", a, b)
 
-    assert (None, True) == (found["change"], found["says"].endswith(end))
+    assert (None, True) == (found.change, found.says.endswith(end))
 
 
 def test_a_change_is_relative_and_of_a_delta_absolute() -> None:
     """
     A ratio from 2 to 1 lost half; a TTFT delta from +10 % to +30 % rose by 20 points.
     """
-    assert -0.5 == contrast("throughput_ratio", interval(2, 2, 2), interval(1, 1, 1))["change"]
-    assert 0.2 == contrast("ttft_delta", interval(0.1, 0.1, 0.1), interval(0.3, 0.3, 0.3))["change"]
+    assert -0.5 == contrast("throughput_ratio", interval(2, 2, 2), interval(1, 1, 1)).change
+    assert 0.2 == contrast("ttft_delta", interval(0.1, 0.1, 0.1), interval(0.3, 0.3, 0.3)).change
 
 
 def test_what_matters_is_told_from_what_may_be_the_cause() -> None:

@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gatekeeper.analysis.plan.complaint import Complaint, Weight
 from gatekeeper.core.canary import Canary
@@ -70,7 +69,7 @@ class MemoryFit:
         """Return the sum of the known parts that the GPU holds."""
         return sum(part.bytes or 0.0 for part in self.parts if part.wired)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """Return it as `plan --json` writes it."""
         parts = [{"part": part.name, "bytes": part.bytes, "how": part.how} for part in self.parts]
         return {

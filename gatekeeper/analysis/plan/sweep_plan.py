@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gatekeeper.analysis.plan.objectives import NEWEST, Terms
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
@@ -311,7 +311,7 @@ def _request(trial: Trial, unit: Unit, number: int, streams: int = 1) -> Planned
     )
 
 
-def plan_document(slo: Slo, plan: SweepPlan, pass_files: Iterable[str]) -> dict[str, Any]:
+def plan_document(slo: Slo, plan: SweepPlan, pass_files: Iterable[str]) -> dict[str, object]:
     """Return the content of plan.json; *pass_files* are the record files of the passes."""
     answers = Counter(request.trial for request in plan.requests)
     return {

@@ -9,7 +9,6 @@ measured, where the fixed one is; and never where it is proven slower at any of 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gatekeeper.analysis.plan.settings import chosen_of, conditions_of
 from gatekeeper.analysis.stats import intervals
@@ -40,7 +39,7 @@ class AdaptiveResult:
     taken: bool
     because: str
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """Return it as verdict.json writes it."""
         names = {"trial": self.adaptive.trial.name, "against": self.rival.trial.name}
         document = {**names, **figures("ratio", self.ratio), "chosen": self.taken}

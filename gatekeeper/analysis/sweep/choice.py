@@ -42,16 +42,18 @@ class Choice:
         """Return the findings of the sweep, each once."""
         return tuple(dict.fromkeys(finding for result in self.results for finding in result.findings))
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """Return it as verdict.json writes it."""
+        adaptive = [comparison.document() for comparison in self.adaptive]
         return {
             "setting": setting_document(self.setting),
             "because": self.because,
             "null": interval_document(self.results[0].noise) if self.results else None,
             "settings": [result.document() for result in self.results],
             "effects": [effect.document() for effect in self.effects],
-            **({"adaptive": [comparison.document() for comparison in self.adaptive]} if self.adaptive else {}),
-        } | ({"concurrency": self.concurrency.document()} if self.concurrency is not None else {})
+            **({"adaptive": adaptive} if adaptive else {}),
+            **({"concurrency": self.concurrency.document()} if self.concurrency is not None else {}),
+        }
 
 
 def with_explanations(sweep: SweepAnswers, choice: Choice) -> Choice:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from gatekeeper.analysis.metrics.paired_answers import MAX_LOST_SHARE
 from gatekeeper.analysis.plan.ladder import bound_level
@@ -37,7 +37,7 @@ class ProbeResult:
     most: int
     """Canaries in all."""
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """Return it as `probe --json` prints it."""
         document, model = self.result.document(), self.result.model
         figures = {key: document[key] for key in ("measure", "ratio", "lo", "hi", "n", "acceptance_rate")}

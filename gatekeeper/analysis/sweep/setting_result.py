@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from statistics import fmean, median
-from typing import Any
 
 from gatekeeper.analysis.metrics.comparability import length_mismatches, unstable_plain_arm, voided_metrics
 from gatekeeper.analysis.metrics.estimate import estimate, mean_ratio
@@ -96,9 +95,9 @@ class SettingResult:
             return self.ratio.lo > 1
         return self.ratio.center > max(self.noise.hi, 1 / self.noise.lo)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """Return it as verdict.json writes it."""
-        document: dict[str, Any] = {
+        document: dict[str, object] = {
             "trial": self.trial.name,
             "setting": dict(self.trial.setting),
             "changed": self.trial.changed,
@@ -117,7 +116,7 @@ class SettingResult:
         return document | because | model
 
 
-def interval_document(ratio: Estimate | Missing) -> dict[str, Any]:
+def interval_document(ratio: Estimate | Missing) -> dict[str, object]:
     """Return a ratio as verdict.json writes one that may be missing."""
     return figures("ratio", ratio) if isinstance(ratio, Estimate) else {"n": ratio.n, "because": ratio.because}
 

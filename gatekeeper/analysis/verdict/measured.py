@@ -26,6 +26,11 @@ class Measured:
     claimed: bool = False
     """The counts of rounds are the server's claims."""
 
+    def claims(self, metric: str) -> bool:
+        """Return whether a metric rests on what the server claims."""
+        known = BY_NAME.get(metric)
+        return self.claimed and known is not None and known.from_rounds
+
     def center(self, metric: str) -> float | None:
         """Return the estimate of a metric; None where it was not measured."""
         figure = self.figures.get(metric)
@@ -48,9 +53,8 @@ class Measured:
         }
 
     def _figure_document(self, metric: str, figure: Estimate) -> dict[str, object]:
-        known = BY_NAME.get(metric)
         return {
             **figures("center", figure),
             **({"scope": figure.scope} if figure.scope else {}),
-            **({"from": "claims"} if self.claimed and known is not None and known.from_rounds else {}),
+            **({"from": "claims"} if self.claims(metric) else {}),
         }

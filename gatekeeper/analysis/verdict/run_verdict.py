@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.routing import Routing
@@ -42,7 +41,7 @@ class AbandonedStep:
     """Host checks of its soak; only where one of them failed."""
     measured: Measured = NOTHING_MEASURED
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """Return the step as verdict.json writes it."""
         return {
             "soak": self.soak,
@@ -77,7 +76,7 @@ class WorkloadVerdict:
     """Around the certified point: which values of each axis are inside, outside and open; only where the SLO names a
     region, and the workload is promoted."""
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """Return the workload as verdict.json writes it."""
         around = {"region": self.region.document()} if self.region is not None else {}
         return {
@@ -104,7 +103,7 @@ class Transition:
     after: Knobs
     because: str
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """Return the transition as verdict.json writes it."""
         return {
             "at": self.at,
@@ -159,7 +158,7 @@ class Verdict:
                 return ExitCode.OBJECTIVE_FAILED
         return ExitCode.UNPROVEN
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """Return the content of verdict.json."""
         document = {
             "schema": 1,

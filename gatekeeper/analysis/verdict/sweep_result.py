@@ -1,7 +1,6 @@
 """The result of a sweep: the setting it chooses for each workload, and findings about the system under test."""
 
 from dataclasses import replace
-from typing import Any
 
 from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.plan.settings import with_conditions
@@ -55,7 +54,7 @@ def negative_controls(case: Case) -> tuple[Finding, ...]:
     return (finding,) if finding is not None else ()
 
 
-def sweep_conclusion(case: Case) -> dict[str, Any]:
+def sweep_conclusion(case: Case) -> dict[str, object]:
     """Return what a sweep alone would choose for each workload, and what is wrong with the system under test."""
     choices, _ = sweep_choices(case)
     findings = dict.fromkeys(finding for choice in choices.values() for finding in choice.findings)

@@ -31,7 +31,7 @@ def build_of(events: Iterable[Event]) -> str | None:
     return str(built[-1]) if built and built[-1] else None
 
 
-def document(manifest: Manifest, events: Sequence[Event], digests: Mapping[str, str]) -> dict[str, Any]:
+def document(manifest: Manifest, events: Sequence[Event], digests: Mapping[str, str]) -> dict[str, object]:
     """Return the chain of a run with these files: freeze, measure, judge, promote."""
     begun = [one for one in events if one.kind == "begin"]
     records = [name for name in digests if name.endswith(RECORDS)]

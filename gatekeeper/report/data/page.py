@@ -1,13 +1,13 @@
 """Everything a page shows of a run: the verdict, and the figures of its charts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.extension import extension
 from gatekeeper.analysis.verdict.remedies import Gap, gaps
 from gatekeeper.analysis.verdict.run_verdict import Verdict
+from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.records import Event
 from gatekeeper.core.slo import Slo
 from gatekeeper.report.data.decision import Decision, decide
@@ -23,8 +23,7 @@ class PageData:
 
     slo: Slo
     verdict: Verdict
-    manifest: Mapping[str, Any]
-    """The content of manifest.json."""
+    manifest: Manifest
     policy: str | None
     """The content of policy.toml, None where nothing was promoted or graded back."""
     unfinished: str | None
@@ -47,7 +46,7 @@ def page_data(
     happened: Sequence[Event],
     *,
     finished: bool,
-    manifest: Mapping[str, Any],
+    manifest: Manifest,
     policy: str | None,
 ) -> PageData:
     """Compute what a page shows of a run; *finished*: its event log has a closing line."""

@@ -7,13 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic import TypeAdapter
 
 from gatekeeper.analysis.passes import PASSES
 from gatekeeper.core.clock import wall_seconds
-from gatekeeper.core.records import Event, Generation, Reading, Role
+from gatekeeper.core.records import Detail, Event, Generation, Reading, Role
 from gatekeeper.core.text import describe_point, describe_setting
 from gatekeeper.core.units import show_bytes
 from gatekeeper.report.data.workload_progress import WorkloadProgress, WorkloadRow
@@ -201,7 +200,7 @@ class Progress:
     def _now(self) -> float:
         return self._at + (self._clock() - self._seen if self._ticking else 0.0)
 
-    def _begin(self, detail: Mapping[str, Any]) -> None:
+    def _begin(self, detail: Detail) -> None:
         self._slo = str(detail.get("slo", ""))
         if not self._begun:
             self._begun, self._before_begin = self._at, self._clock() - self._made
@@ -211,7 +210,7 @@ class Progress:
         self._workloads = {str(name): WorkloadProgress() for name in detail.get("workloads", ())}
         self._part = _Part("starting the system under test", self._at)
 
-    def _enter(self, detail: Mapping[str, Any]) -> None:
+    def _enter(self, detail: Detail) -> None:
         stage, settings = str(detail["stage"]), detail.get("settings")
         if isinstance(detail.get("expected"), Mapping):  # a soak's, with the answer times that the sweep measured
             self._expected, self._pace = _forecast(detail["expected"]), 1.0
@@ -233,7 +232,7 @@ class Progress:
         expected = self._expected.get("soak", 0.0) - self._soaked
         return _Part("", self._at, min(most, max(seconds, expected)) if counts and most else seconds, most)
 
-    def _begin_pass(self, detail: Mapping[str, Any]) -> None:
+    def _begin_pass(self, detail: Detail) -> None:
         """Begin the closing pass, or a point of a region, whose figures are compared with no other point's."""
         if "point" in detail:
             self._workloads = {str(detail["workload"]): WorkloadProgress()}
@@ -246,7 +245,7 @@ class Progress:
             self._soaked += min(self._at - before.begun, before.seconds)
         self._part = part
 
-    def _answer(self, detail: Mapping[str, Any]) -> None:
+    def _answer(self, detail: Detail) -> None:
         generation = detail["generation"]
         if not isinstance(generation, Generation):
             generation = _GENERATION.validate_python(generation)
@@ -254,7 +253,7 @@ class Progress:
         self._faults += generation.answer.fault is not None
         self._count(detail, warmup=generation.role is Role.WARMUP)
 
-    def _count(self, detail: Mapping[str, Any], *, warmup: bool = False) -> None:
+    def _count(self, detail: Detail, *, warmup: bool = False) -> None:
         if int(detail.get("answered", self._part.answered)) < self._part.answered:  # a pass counts each arm anew
             self._next(_Part(self._part.name, self._counted, before=0))
         part, self._counted = self._part, self._at
@@ -287,22 +286,22 @@ class Progress:
         return rest + clocked + max(counted_left, stage_forecast - untimed)
 
 
-def _forecast(expected: Mapping[str, Any]) -> dict[str, float]:
+def _forecast(expected: Detail) -> dict[str, float]:
     return {str(name): float(seconds) for name, seconds in expected.items()}
 
 
-def _figure(detail: Mapping[str, Any], key: str) -> float | None:
+def _figure(detail: Detail, key: str) -> float | None:
     """Return a number of an event: None where there is none, as in an event that a remote host made up."""
     value = detail.get(key)
     return float(value) if isinstance(value, int | float) else None
 
 
-def _count(detail: Mapping[str, Any], key: str) -> int | None:
+def _count(detail: Detail, key: str) -> int | None:
     value = _figure(detail, key)
     return int(value) if value is not None else None
 
 
-def _gauges(values: Mapping[str, Any]) -> Iterable[Gauge]:
+def _gauges(values: Detail) -> Iterable[Gauge]:
     """Describe a sample of the host; headroom and pressure are shown even where they are unknown."""
     readings = {
         name: reading if isinstance(reading, Reading) else _READING.validate_python(reading)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import Any
 
 from gatekeeper.analysis.metrics.host.host_series import missing_status, readings
 from gatekeeper.analysis.metrics.over_time import acceptance_windows
@@ -17,7 +16,7 @@ from gatekeeper.analysis.verdict.case import Case, soak_answers
 from gatekeeper.analysis.verdict.run_verdict import Transition
 from gatekeeper.core.clock import wall_seconds
 from gatekeeper.core.columns.host_columns import HostColumns
-from gatekeeper.core.records import Event, Generation, Role
+from gatekeeper.core.records import Detail, Event, Generation, Role
 from gatekeeper.core.verdict import rounded
 from gatekeeper.report.data.sweep import every_nth
 
@@ -301,7 +300,7 @@ def _incidents(happened: Sequence[Event], name: str, axis: _Axis) -> list[Mark]:
     return marks
 
 
-def _because(detail: Mapping[str, Any]) -> str:
+def _because(detail: Detail) -> str:
     reason = detail.get("because") or detail.get("model") or detail.get("fault")
     return f": {reason}" if reason else ""
 

@@ -87,7 +87,7 @@ def _hero(page: PageData) -> Markup:
         ("Machine", _host(page)),
         ("Models", _target(page)),
         ("Outcome", _outcome(page)),
-        ("Started", _instant(str(page.manifest.get("frozen_at", "?")))),
+        ("Started", _instant(page.manifest.frozen_at)),
         ("Run folder", page.run or "unknown"),
     )
     headline, reason = decision.headline, decision.reason
@@ -145,7 +145,7 @@ def _instant(stamp: str) -> str:
 
 
 def _host(page: PageData) -> str:
-    host = page.manifest.get("host", {})
+    host = page.manifest.host
     memory = host.get("memory_bytes")
     parts = (host.get("chip"), show_memory(memory) if memory else None, host.get("platform"), host.get("os"))
     return " · ".join(str(part) for part in parts if part) or "unknown"
@@ -228,7 +228,7 @@ def _gaps(gaps: tuple[Gap, ...]) -> Markup | None:
 
 
 def _foot(page: PageData) -> Markup:
-    version = page.manifest.get("versions", {}).get("gatekeeper", "?")
+    version = page.manifest.versions.get("gatekeeper", "?")
     run = page.run or "RUN_DIR"
     origin = (
         f"gatekeeper {version}, manifest {page.verdict.manifest_sha256[:16]}, confidence {page.slo.confidence:.0%} "

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from gatekeeper.analysis.sweep.setting_result import SettingResult
+from gatekeeper.core.manifest import Model
 from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.records import Knobs
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import show
 from gatekeeper.core.verdict import Missing
@@ -36,7 +37,7 @@ def sections(page: PageData) -> list[Markup]:
     return [part for part in parts if part]
 
 
-def sweep_document(page: PageData) -> dict[str, Any]:
+def sweep_document(page: PageData) -> dict[str, object]:
     """Return the data from which the page's script draws the sweep; texts and names are stored once, with an index."""
     sweep = page.sweep
     names: dict[str, int] = {}
@@ -92,14 +93,14 @@ def sweep_document(page: PageData) -> dict[str, Any]:
     }
 
 
-def _label(name: str, knobs: Mapping[str, Any]) -> str:
+def _label(name: str, knobs: Knobs) -> str:
     if knobs.get("draft") is None:
         rest = [f"{knob} {value}" for knob, value in knobs.items() if knob != "draft"]
         return ", ".join((f"plain decoding{', repeated' if name == 'null' else ''}", *rest))
     return describe_setting(knobs)
 
 
-def _chosen(page: PageData, setting: Mapping[str, Any]) -> int | None:
+def _chosen(page: PageData, setting: Knobs) -> int | None:
     """Return the trial of the sweep with the setting a workload ends in; None where no trial has exactly that one."""
     for number, trial in enumerate(page.sweep.settings):
         if trial.arm == "candidate" and setting.get("draft") and setting.items() <= trial.knobs.items():
@@ -238,18 +239,18 @@ def _files(page: PageData) -> Markup:
     frozen = page.manifest
     rows = [
         ("manifest", page.verdict.manifest_sha256),
-        ("SLO", f"{frozen['slo']['name']} {frozen['slo']['sha256'][:16]}"),
-        *([("target", _model(frozen["target"]))] if frozen.get("target") else []),
-        *(("draft", _model(draft)) for draft in frozen.get("drafts", ())),
+        ("SLO", f"{frozen.slo.name} {frozen.slo.sha256[:16]}"),
+        *([("target", _model(frozen.target))] if frozen.target is not None else []),
+        *(("draft", _model(draft)) for draft in frozen.drafts),
         *(
-            (f"canaries, {name}", f"{canaries['count']} in {canaries['name']} {canaries['sha256'][:16]}")
-            for name, canaries in frozen["canaries"].items()
+            (f"canaries, {name}", f"{file.count} in {file.name} {file.sha256[:16]}")
+            for name, file in frozen.canaries.items()
         ),
-        ("soak profile", f"{frozen['profile']['name']} {frozen['profile']['sha256'][:16]}"),
-        ("backend", str(frozen["backend"])),
-        ("versions", ", ".join(f"{name} {version}" for name, version in frozen["versions"].items())),
+        ("soak profile", f"{frozen.profile.name} {frozen.profile.sha256[:16]}"),
+        ("backend", frozen.backend),
+        ("versions", ", ".join(f"{name} {version}" for name, version in frozen.versions.items())),
     ]
-    manifest_json = json.dumps(frozen, indent=1, sort_keys=True, ensure_ascii=False)
+    manifest_json = json.dumps(frozen.document(), indent=1, sort_keys=True, ensure_ascii=False)
     none = el("p", "No policy was written: an unproven or unfinished run changes nothing.")
     return section(
         "Policy and manifest",
@@ -264,5 +265,5 @@ def _folded(title: str, text: str) -> Markup:
     return el("details", el("summary", title), el("pre", text, tabindex="0"))
 
 
-def _model(model: Mapping[str, Any]) -> str:
-    return f"{model['name']}, {model['quantisation']}, {show(model['bytes'], 'B')}, {model['digest'][:16]}"
+def _model(model: Model) -> str:
+    return f"{model.name}, {model.quantisation}, {show(model.bytes, 'B')}, {model.digest[:16]}"

@@ -3,15 +3,16 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from gatekeeper.core.records import Detail
 from gatekeeper.core.text import counted, printable_error
 from gatekeeper.core.units import show_seconds
 
@@ -88,7 +89,7 @@ class FleetView:
             else:
                 self._rows[one.name] = _CellRow(one.seconds)
 
-    def report(self, name: str, what: str, detail: Mapping[str, Any]) -> None:
+    def report(self, name: str, what: str, detail: Detail) -> None:
         """Take in what happened to a cell."""
         if what == "dashboard":
             self.note(f"Dask's dashboard: {detail['link']}")
@@ -100,7 +101,7 @@ class FleetView:
             else:
                 self._change(name, row, what, detail)
 
-    def _event(self, name: str, row: _CellRow, kind: str, detail: Mapping[str, Any]) -> None:
+    def _event(self, name: str, row: _CellRow, kind: str, detail: Detail) -> None:
         if kind == "progress":
             row.stage, row.left, row.left_at = str(detail["stage"]), detail["left"], time.monotonic()
         elif kind == "warning" and detail.get("about") in {"connection", "run"}:
@@ -108,7 +109,7 @@ class FleetView:
             if self._live is None:
                 self.note(f"{name}: {row.stage}")
 
-    def _change(self, name: str, row: _CellRow, what: str, detail: Mapping[str, Any]) -> None:
+    def _change(self, name: str, row: _CellRow, what: str, detail: Detail) -> None:
         if what == "running" and row.state != "retry":
             row.started = time.monotonic()
         before, row.stage = row.what, str(detail.get("error", "")).partition("\n")[0]
@@ -150,7 +151,7 @@ def _time(seconds: float) -> str:
     return show_seconds(round(seconds))
 
 
-def _words(what: str, detail: Mapping[str, Any]) -> str:
+def _words(what: str, detail: Detail) -> str:
     if what == "retry":
         return f"retry {detail['tries']}"
     if what == "done":

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TextIO
+from typing import TextIO
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, Group, RenderableType
@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gatekeeper.core.interfaces import Observer
-from gatekeeper.core.records import Event
+from gatekeeper.core.records import Detail, Event
 from gatekeeper.core.text import counted, describe_point, describe_setting, printable_error
 from gatekeeper.core.units import show_seconds
 from gatekeeper.report.data.progress import DONE, Progress, Snapshot
@@ -69,18 +69,18 @@ def _line(event: Event) -> str | None:
     return printable_error(lines[event.kind]()) if event.kind in lines else None
 
 
-def _stage(detail: Mapping[str, Any]) -> str:
+def _stage(detail: Detail) -> str:
     """Name a stage: a soak by its own name, a pass after it with the soak's."""
     stage, soak = str(detail["stage"]), str(detail.get("soak", ""))
     return soak if stage == "soak" and soak else f"{stage} {soak}".rstrip()
 
 
-def _trial(detail: Mapping[str, Any]) -> str:
+def _trial(detail: Detail) -> str:
     """Name a trial by its setting; a remote host with an older version sends only the trial's name."""
     return describe_setting(detail["setting"]) if "setting" in detail else str(detail["trial"])
 
 
-def _settings(detail: Mapping[str, Any]) -> str:
+def _settings(detail: Detail) -> str:
     settings = detail.get("settings")
     if isinstance(settings, int):
         return f": {settings} trials"

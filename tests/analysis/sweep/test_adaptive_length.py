@@ -1,6 +1,7 @@
 """An adaptive draft length against the best fixed one and plain decoding."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -61,7 +62,8 @@ def test_an_adaptive_length_has_to_earn_its_place(speeds: dict[str, float], leng
     """
     found = chosen(speeds)
 
-    (compared,) = found.document()["adaptive"]
+    document: Any = found.document()
+    (compared,) = document["adaptive"]
     assert length == dict(found.setting)["num_draft_tokens"]
     assert said in found.because
     assert said in compared["because"]
@@ -91,7 +93,8 @@ def test_a_draft_that_ends_where_it_is_unsure_is_adaptive(unsure: float, chosen_
 
     found = choose(written, setting_results(sweep_answers(written, plan, swept(plan, speeds), "easy", FROZEN)))
 
-    compared = {one["trial"]: (one["against"], one["chosen"]) for one in found.document()["adaptive"]}
+    document: Any = found.document()
+    compared = {one["trial"]: (one["against"], one["chosen"]) for one in document["adaptive"]}
     assert {"num_draft_tokens-4_draft_p_min-0.6", "num_draft_tokens-12_draft_p_min-0.6"} == compared.keys()
     assert ("default", chosen_p_min > 0) == compared["num_draft_tokens-12_draft_p_min-0.6"]
     assert chosen_p_min == dict(found.setting)["draft_p_min"]

@@ -295,7 +295,7 @@ def test_what_the_sweep_saw_is_reported() -> None:
     """
     Every setting is listed with its ratio, interval, count and acceptance, also the losers.
     """
-    found = chosen(slo(sweep=LENGTHS), {"default": 1.5, "num_draft_tokens-6": 0.8}).document()
+    found: Any = chosen(slo(sweep=LENGTHS), {"default": 1.5, "num_draft_tokens-6": 0.8}).document()
 
     by_name = {one["trial"]: one for one in found["settings"]}
     assert {"default", "num_draft_tokens-2", "num_draft_tokens-3", "num_draft_tokens-6"} == by_name.keys()
@@ -429,7 +429,7 @@ def test_the_choice_shows_the_null_run() -> None:
     ran = with_null_arm(1.3, 0.02)
     one = result_of(ran)
 
-    document = choose(ran.case.slo, (one,)).document()
+    document: Any = choose(ran.case.slo, (one,)).document()
 
     assert document["null"]["lo"] <= 1.0 <= document["null"]["hi"]
     assert one.ratio.n == document["null"]["n"]

@@ -182,11 +182,8 @@ def test_every_stop_is_an_event_and_in_the_account() -> None:
     plan, records = run(written, STEEP, events=events)
 
     told = {detail["trial"]: detail["because"] for kind, detail in events if kind == "stopped"}
-    written_down = {
-        one["trial"]: one["stopped"]["because"]
-        for one in chosen(written, plan, records).document()["settings"]
-        if "stopped" in one
-    }
+    document: Any = chosen(written, plan, records).document()
+    written_down = {one["trial"]: one["stopped"]["because"] for one in document["settings"] if "stopped" in one}
     assert told == written_down
     assert " plain decoding: 0." in str(told["num_draft_tokens-6"])
 

@@ -155,7 +155,8 @@ def test_a_fail_steps_down_and_is_certified_again() -> None:
     assert all(one.at for one in verdict.transitions)
     assert all("throughput_ratio" in one.because for one in verdict.transitions)
     assert (1, {"draft": None}) == (verdict.exit_code, verdict.workloads[0].setting)
-    kept = verdict.document()["workloads"][0]["steps"]
+    document: Any = verdict.document()
+    kept = document["workloads"][0]["steps"]
     assert [(f"soak-{n}", "failed") for n in (1, 2, 3)] == [(one["soak"], one["outcome"]) for one in kept]
     assert [dict(knobs) for knobs in asked[:3]] == [one["setting"] for one in kept]
     assert all("throughput_ratio: 0." in one["because"] for one in kept)

@@ -8,29 +8,36 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.core.verdict import figures
+from gatekeeper.report.data.compared_runs import ComparedFigure
+from gatekeeper.report.data.run_history import (
+    HistoryRun,
+    HistoryWorkload,
+    RunHistory,
+    SloHistory,
+    StandingCheck,
+    UnreadableRun,
+)
 from gatekeeper.report.html import history_page, page
 from tests.builders.browser import Tab, browser, found
-from tests.builders.page_data import DRAFTED, PAGE, RATIO, page_of, whole_case
+from tests.builders.page_data import DRAFTED, PAGE, page_of, whole_case
 
 PROGRAM, NPM = found(), shutil.which("npm")
 AXE = "axe-core@4.14.1"
 """Newer versions may have new rules: they come in with a commit, not by themselves."""
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-NIGHT = {
-    "run": "runs/night",
-    "at": "2026-01-01T00:00:00Z",
-    "outcome": "graded_back",
-    "grade": "demo",
-    "trouble": None,
-    "host": "Apple M4, 24 GB",
-    "changed": ["mlx: 0.1 → 0.2"],
-    "failed": [{"about": "easy", "metric": "ttft_delta", "because": "too late"}],
-    "workloads": {
-        "easy": {"outcome": "promoted", "setting": DRAFTED, "speed": figures("center", RATIO), "bound": 1.16}
-    },
-}
-HISTORY = {"slos": [{"slo": "made", "runs": [NIGHT, NIGHT]}], "unreadable": [{"run": "x", "because": "damaged"}]}
+NIGHT = HistoryRun(
+    run="runs/night",
+    at="2026-01-01T00:00:00Z",
+    outcome="graded_back",
+    grade="demo",
+    trouble=None,
+    footprint_peak=None,
+    host="Apple M4, 24 GB",
+    failed=(StandingCheck("easy", "ttft_delta", "too late"),),
+    workloads={"easy": HistoryWorkload("promoted", DRAFTED, {}, ComparedFigure(1.31, 1.22, 1.38), 1.16)},
+    changed=("mlx: 0.1 → 0.2",),
+)
+HISTORY = RunHistory((SloHistory("made", (NIGHT, NIGHT), None),), (UnreadableRun("x", "damaged"),))
 PAGES = {
     "promoted": lambda: page.render(page_of(whole_case())),
     "failed": lambda: page.render(PAGE),

@@ -175,7 +175,7 @@ def hostile() -> PageData:
     made = page_of(case, policy=HOSTILE)
     workloads = tuple(replace(one, because=HOSTILE) for one in made.verdict.workloads)
     finding = Finding("made", HOSTILE, HOSTILE, HOSTILE)
-    manifest = {**made.manifest, "backend": HOSTILE, "host": {"chip": HOSTILE}}
+    manifest = made.manifest.model_copy(update={"backend": HOSTILE, "host": {"chip": HOSTILE}})
     return replace(made, verdict=replace(made.verdict, workloads=workloads, findings=(finding,)), manifest=manifest)
 
 
