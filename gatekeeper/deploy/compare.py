@@ -22,8 +22,8 @@ from gatekeeper.report.data.compared_runs import (
     ComparedFigure,
     ComparedRun,
     ComparedWorkload,
-    Comparison,
     Contrast,
+    RunComparison,
     WorkloadResult,
 )
 from gatekeeper.run.judge import judge
@@ -115,7 +115,7 @@ class _Side:
         return WorkloadResult(verdict.outcome, verdict.setting) if verdict is not None else None
 
 
-def compare(paths: Sequence[Path], metrics: Sequence[str] = ()) -> list[Comparison]:
+def compare(paths: Sequence[Path], metrics: Sequence[str] = ()) -> list[RunComparison]:
     """Judge runs again and compare each with the first; metrics of workloads that are not comparable are not compared.
 
     There is one comparison for each run after the first.
@@ -129,7 +129,7 @@ def compare(paths: Sequence[Path], metrics: Sequence[str] = ()) -> list[Comparis
     return [_compare(first, side, tuple(metrics) or MEASURED) for side in later]
 
 
-def exit_code(comparisons: Sequence[Comparison], *, fail_on_worse: bool) -> ExitCode:
+def exit_code(comparisons: Sequence[RunComparison], *, fail_on_worse: bool) -> ExitCode:
     """Return 3 where nothing could be compared; with *fail_on_worse* 1 for a proven loss, 3 for a missing figure."""
     if not all(comparison.comparable for comparison in comparisons):
         return ExitCode.UNPROVEN
@@ -143,7 +143,7 @@ def exit_code(comparisons: Sequence[Comparison], *, fail_on_worse: bool) -> Exit
     return ExitCode.UNPROVEN if lost or "not measured in B" in results else ExitCode.OK
 
 
-def _compare(first: _Side, second: _Side, metrics: Sequence[str]) -> Comparison:
+def _compare(first: _Side, second: _Side, metrics: Sequence[str]) -> RunComparison:
     matter, causes = compare_inputs(first.manifest, second.manifest, first.slo, second.slo)
     notes = across_backends(first.manifest, second.manifest)
     if notes:
@@ -162,7 +162,7 @@ def _compare(first: _Side, second: _Side, metrics: Sequence[str]) -> Comparison:
         refusals += [f"{side.head.run} has no such workload" for side in sides if name not in side.workloads]
         rows = [_called(contrasts[name, metric], called=not refusals, across=bool(notes)) for metric in metrics]
         workloads.append(ComparedWorkload(name, tuple(refusals), first.result(name), second.result(name), tuple(rows)))
-    return Comparison(
+    return RunComparison(
         a=first.head,
         b=second.head,
         not_comparable=(*incomplete, *matter),

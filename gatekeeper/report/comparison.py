@@ -7,7 +7,7 @@ from string import ascii_uppercase
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.text import aligned, counted, describe_setting
 from gatekeeper.core.units import show
-from gatekeeper.report.data.compared_runs import ComparedFigure, ComparedWorkload, Comparison, Contrast
+from gatekeeper.report.data.compared_runs import ComparedFigure, ComparedWorkload, Contrast, RunComparison
 from gatekeeper.report.phrases import interval, spaced
 
 MARKER = "<!-- gatekeeper -->"
@@ -29,7 +29,7 @@ class WorkloadTable:
     """The metric, then a cell for each run."""
 
 
-def text(comparisons: Sequence[Comparison]) -> str:
+def text(comparisons: Sequence[RunComparison]) -> str:
     """Return the result in a line each, the runs, what is not comparable, and each workload's figures side by side."""
     lines = [*headlines(comparisons), "", *aligned(runs(comparisons)), *remarks(comparisons)]
     for workload in tables(comparisons):
@@ -39,7 +39,7 @@ def text(comparisons: Sequence[Comparison]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def markdown(comparisons: Sequence[Comparison]) -> str:
+def markdown(comparisons: Sequence[RunComparison]) -> str:
     """Return the same for a comment on GitHub; its first line marks it as gatekeeper's."""
     from gatekeeper.report.markdown import plain, table  # noqa: PLC0415 (it needs numpy, which most commands do not)
 
@@ -56,7 +56,7 @@ def markdown(comparisons: Sequence[Comparison]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def runs(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
+def runs(comparisons: Sequence[RunComparison]) -> list[tuple[str, ...]]:
     """Return a row for each run: its letter, the backend, the time, the outcome and the folder."""
     heads = (comparisons[0].a, *(comparison.b for comparison in comparisons))
     return [
@@ -71,13 +71,13 @@ def runs(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
     ]
 
 
-def tables(comparisons: Sequence[Comparison]) -> list[WorkloadTable]:
+def tables(comparisons: Sequence[RunComparison]) -> list[WorkloadTable]:
     """Return a table for each workload."""
     names = dict.fromkeys(workload.name for comparison in comparisons for workload in comparison.workloads)
     return [_table(name, [_workload(comparison, name) for comparison in comparisons]) for name in names]
 
 
-def _workload(comparison: Comparison, name: str) -> ComparedWorkload | None:
+def _workload(comparison: RunComparison, name: str) -> ComparedWorkload | None:
     return next((workload for workload in comparison.workloads if workload.name == name), None)
 
 
@@ -96,7 +96,7 @@ def _letter(number: int) -> str:
     return ascii_uppercase[number] if number < len(ascii_uppercase) else str(number + 1)
 
 
-def headlines(comparisons: Sequence[Comparison]) -> list[str]:
+def headlines(comparisons: Sequence[RunComparison]) -> list[str]:
     """Say of each run after the first what is proven worse and better than in the first."""
     lines = []
     for number, comparison in enumerate(comparisons, 1):
@@ -123,7 +123,7 @@ def change(row: Contrast) -> str:
     return f"{100 * row.change:+.1f} {'points' if BY_NAME[row.metric].relative else '%'}"
 
 
-def remarks(comparisons: Sequence[Comparison]) -> list[str]:
+def remarks(comparisons: Sequence[RunComparison]) -> list[str]:
     """Return the differences between the runs, each once."""
     lines: list[str] = []
     for number, comparison in enumerate(comparisons, 1):

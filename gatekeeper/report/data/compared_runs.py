@@ -131,7 +131,7 @@ class ComparedWorkload:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RunComparison:
     """Two runs compared, workload by workload."""
 
     a: ComparedRun
@@ -161,7 +161,7 @@ class Comparison:
         }
 
 
-def comparisons_document(comparisons: Sequence[Comparison]) -> dict[str, object]:
+def comparisons_document(comparisons: Sequence[RunComparison]) -> dict[str, object]:
     """Return what `compare --json` prints: one comparison, or a list of one for each run after the first."""
     documents = [comparison.document() for comparison in comparisons]
     return documents[0] if len(documents) == 1 else {"schema": 1, "comparisons": documents}

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from gatekeeper.report import comparison
-from gatekeeper.report.data.compared_runs import Comparison
+from gatekeeper.report.data.compared_runs import RunComparison
 from gatekeeper.report.html.markup import Markup, el, section, table
 from gatekeeper.report.html.page import document
 
 
-def render(pairs: Sequence[Comparison]) -> str:
+def render(pairs: Sequence[RunComparison]) -> str:
     """Return the document: what is proven better or worse, the runs, and a table for each workload."""
     first, *rest = comparison.headlines(pairs)
     hero = el(
@@ -21,7 +21,7 @@ def render(pairs: Sequence[Comparison]) -> str:
     return document("gatekeeper: runs compared", hero, [_runs(pairs), *map(_workload, comparison.tables(pairs))])
 
 
-def _runs(pairs: Sequence[Comparison]) -> Markup:
+def _runs(pairs: Sequence[RunComparison]) -> Markup:
     heads = ("", *comparison.RUN_HEADS, "Run")
     remarks = [el("li", remark) for remark in comparison.remarks(pairs)]
     return section("Runs", table(heads, comparison.runs(pairs), "plainly"), el("ul", *remarks) if remarks else None)
