@@ -243,7 +243,7 @@ class Event:
     detail: dict[str, Any]
 
 
-RECORDED_ELSEWHERE = frozenset({"answer", "sample", "tie", "forced"})
+RECORDED_ELSEWHERE = frozenset({"answer", "sample", "reading"})
 """Kinds of events that have record files of their own, so events.jsonl does not hold them."""
 
 Kind = TypeVar("Kind", Generation, HostSample, Event, Tie, Forced)

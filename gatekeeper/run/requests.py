@@ -274,6 +274,10 @@ class PassTask(Generic[Kind]):
     record: Callable[[Kind], None]
     observe: Observe
 
+    def report_reading(self, number: int, planned: int) -> None:
+        """Report that the target has read the tokens of a *number* of *planned* records, which are no answers."""
+        self.observe("reading", {"answered": number, "of": planned})
+
     def send_missing(
         self: "PassTask[Generation]",
         resident: Setting,

@@ -369,7 +369,7 @@ MADE_UP: list[Any] = [
     *({"slo": 1, "expected": {"sweep": "x"}, "workloads": 5}, {"soak": {}, "seconds": 1, "most": "x"}),
     {"values": {"memory_headroom": 7}},
 ]
-KINDS = ("begin", "stage", "soaking", "block", "closing", "answer", "tie", "sample", "verdict", "stopped", "doubt")
+KINDS = ("begin", "stage", "soaking", "block", "closing", "answer", "reading", "sample", "verdict", "stopped", "doubt")
 
 
 def test_made_up_events_are_left_out_of_the_display(lie: Lie) -> None:

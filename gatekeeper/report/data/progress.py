@@ -153,7 +153,7 @@ class Progress:
                     self._begin_pass(detail)
                 case "answer":
                     self._answer(detail)
-                case "tie" | "forced":
+                case "reading":
                     self._count(detail)
                 case "sample":
                     self._host = tuple(_gauges(detail["values"]))

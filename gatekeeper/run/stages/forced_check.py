@@ -29,7 +29,7 @@ def send(task: PassTask[Forced]) -> None:
                 task.record(replace(forced, fault="the target could not read the tokens"))
             else:
                 task.record(replace(forced, parted=reading.parted, ended=reading.ended))
-            task.observe("forced", {"answered": number, "of": len(missing)})
+            task.report_reading(number, len(missing))
 
 
 def _identity(forced: Forced) -> tuple[object, ...]:

@@ -50,4 +50,4 @@ def send(task: PassTask[Tie]) -> None:
             request = DecodeRequest(canary, knobs, sampling_for(soak.slo, canary, knobs, 1))
             gap = subject.logit_gap(request, divergence.shared) if isinstance(subject, ReadsLogits) else None
             note(name, divergence, gap, None if gap is not None else "the target's logits could not be read")
-            task.observe("tie", {"answered": number, "of": len(missing)})
+            task.report_reading(number, len(missing))
