@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import gatekeeper
 from gatekeeper.cli import main
 from gatekeeper.cli.options import LazyCommand
 from gatekeeper.core import errors
+from gatekeeper.core.backend_registry import backend_names
 
 PACKAGE = Path(gatekeeper.__file__).parent
 ROOT = Path(__file__).parents[1]
@@ -104,6 +106,7 @@ def test_help_imports_the_commands_alone(words: list[str], further: set[str]) ->
         "cli.setup",
         "cli.deploy",
         "core",
+        "core.backend_registry",
         "core.errors",
         "core.reasons",
         "report",
@@ -277,6 +280,45 @@ def test_the_tests_mirror_the_package() -> None:
 
     assert set() == {path.parent.as_posix() for path in mirroring if not (PACKAGE / path.parent).is_dir()}
     assert [] == misplaced
+
+
+COMMON_WORDS = {"mlx", "openai", "scripted", "worker"}
+"""Names that are also packages or plain words: only a text that is nothing else names the backend."""
+MAY_NAME_A_SERVER = {
+    "analysis/plan/preflight.py": "hints that name a backend as an example",
+    "cli/regression.py": "a program as an example in a help text",
+    "core/backend_registry.py": "the registry",
+    "core/subject.py": "a description in the schema of the SLO file",
+    "regression/mlx_requirements.py": "mlx, the Python package",
+    "run/start/doctor.py": "mlx, the Python package",
+}
+"""Modules outside backends/ that name one, each with its reason."""
+
+
+def texts_in(path: Path) -> Iterator[str]:
+    """Yield every string of a module that is no docstring."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value
+
+
+def test_nothing_outside_the_backends_names_a_server() -> None:
+    """
+    What is known of a server is a fact of its dialect: a new one is one file there and one line in the registry.
+    """
+    own_words = "|".join(sorted({*backend_names()} - COMMON_WORDS, key=len, reverse=True))
+    named = re.compile(rf"(?<![\w.-])({own_words})(?![\w-])")
+    others = [path for path in MODULES if PACKAGE / "backends" not in path.parents]
+
+    naming = {
+        str(path.relative_to(PACKAGE))
+        for path in others
+        if any(text in COMMON_WORDS or named.search(text) for text in texts_in(path))
+    }
+
+    assert MAY_NAME_A_SERVER.keys() == naming
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -1,15 +1,17 @@
 """The backends: the systems that decode, opened by the name an SLO gives."""
 
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from gatekeeper.backends.dialects import dialect_of
-from gatekeeper.core.backend_registry import OPENERS, SERVERS
+from gatekeeper.core.backend_registry import ADAPTERS, OPENERS, SCRIPTED, SERVERS
 
 if TYPE_CHECKING:
     # Not imported at run time: our workers also start in an environment that has none of our dependencies.
+    from gatekeeper.backends.backend_facts import BackendFacts
     from gatekeeper.core.interfaces import Backend
     from gatekeeper.core.subject import Subject
 
@@ -25,6 +27,33 @@ def open_backend(subject: "Subject", *, models: Mapping[str, Path], base: Path, 
     return backend
 
 
+@cache
+def facts_of(backend: str) -> "BackendFacts":
+    """Return what is known of a backend by its name; raise KeyError for a name that is none."""
+    if backend in SERVERS:
+        return dialect_of(backend)
+    facts: BackendFacts = import_module(ADAPTERS.get(backend) or OPENERS[backend][0]).FACTS
+    return facts
+
+
+def all_facts() -> list["BackendFacts"]:
+    """Return the facts of every backend: our own workers first, then servers, then adapters, each by name."""
+    own = [name for name in OPENERS if name not in ADAPTERS]
+    return [facts_of(name) for name in (*own, *sorted(SERVERS), *sorted(ADAPTERS))]
+
+
+def backends_that_load(files: Literal["folder", "GGUF"]) -> list[str]:
+    """Return the backends that load models of this kind, the one to prefer first."""
+    return [facts.name for facts in all_facts() if facts.loads == files]
+
+
 def own_drafts(backend: str) -> frozenset[str]:
     """Return the drafts a backend brings along, which are no files: heads inside the target, n-gram look-ups."""
-    return dialect_of(backend).own_drafts if backend in SERVERS else frozenset()
+    return facts_of(backend).own_drafts
+
+
+def stored_models(subject: "Subject") -> list[str]:
+    """Return the names of the models that have files: the target and the drafts that are not part of the backend."""
+    if subject.backend == SCRIPTED:
+        return []
+    return [subject.target, *(name for name in subject.drafts if name not in own_drafts(subject.backend))]

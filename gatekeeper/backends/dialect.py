@@ -4,11 +4,13 @@ A new server is one file with one `DIALECT`, and one entry in core/backend_regis
 what an OpenAI-compatible server does. It is a forecast: before a run, test requests show what the server really does.
 """
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gatekeeper.backends.backend_facts import BackendFacts
 from gatekeeper.backends.http.chat import ChatResponse, ResolvedRequest, request_fields
 from gatekeeper.backends.lossy_options import (
     Lossy,
@@ -19,6 +21,7 @@ from gatekeeper.backends.lossy_options import (
     in_variables,
 )
 from gatekeeper.backends.process import HOST
+from gatekeeper.backends.stated_window import StatedWindow
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer
 from gatekeeper.core.slo import ADAPTIVE, DRAFT_LENGTHS
@@ -29,6 +32,11 @@ STREAMED = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT
 """What every server that streams its answers shows."""
 CONDITIONS = frozenset({"temperature", "max_tokens", "concurrency"})
 """Knobs that every server takes with a request, or that do not concern it."""
+HARMLESS = (
+    *("--host", "--port", "-p", "--alias", "-a", "--served-model-name", "--path"),
+    *("--api-*", "--ssl*", "--cors*", "--allowed-*", "--allow-*", "--log*", "--verbos*", "--metrics*"),
+)
+"""Options that change where or how most servers talk, and nothing about how they decode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +126,15 @@ Get = Callable[[str], str | None]
 """Fetches a path of the server: its text, or None where there is none."""
 
 
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """What a running server tells of the slots that it answers requests with."""
+
+    count: int | None
+    drafting: tuple[bool, ...]
+    """By slot; empty where it does not tell."""
+
+
 def chat_body(request: ServerRequest) -> dict[str, Any]:
     """Return the body of a request to a server without fields of its own."""
     return request_fields(request.resolved, model=request.model, chat_template_kwargs=thinking(request))
@@ -134,24 +151,56 @@ def unchanged(answer: Answer, response: ChatResponse) -> Answer:
     return answer
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+_WINDOW = StatedWindow()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect(BackendFacts):
     """How one family of servers is started, and how its requests and responses look."""
 
-    name: str
-    install: str
-    """How to get the program."""
     draft_hint: str
     """What to check where it decodes plainly although a draft is set."""
-    program: tuple[str, ...] = ()
-    """The program on PATH, with its first arguments."""
-    help: str = "--help"
-    """The option that lists all of its options."""
-    module: str | None = None
-    """The module of this environment that is run where the SLO names no program."""
+    sight: Sight = STREAMED
+    """A forecast of what answers show; memory and plain decoding depend on how the server is started."""
+
+    # How it is started.
     argv: Callable[[Start], Iterable[str]] | None = None
     """The whole command line; None: the SLO has to give a `url` or a `command`."""
+    help: str = "--help"
+    """The option that lists all of its options."""
+    cache_off: tuple[str, ...] = ()
+    """The options that switch its prompt cache off, at the end of its command line."""
+    variables: tuple[str, ...] = ()
+    """How the names of variables begin that change how it decodes."""
+    health: str = "/health"
+    loading: int | None = None
+    """The HTTP status of its health check until the models are loaded; None: it has none."""
+    version: Callable[[Subject], dict[str, str]] | None = None
+    """Returns the versions of the program, where `PROGRAM --version` does not print them."""
+    packages: tuple[str, ...] = ()
+    """Python packages whose versions identify the program, looked up in the environment it runs in."""
+
+    # Its requests.
+    path: str = COMPLETIONS
+    headers: Mapping[str, str] = field(default_factory=dict)
     body: Callable[[ServerRequest], dict[str, Any]] = chat_body
+    named: Literal["listed", "path"] | None = None
+    """Its requests carry the target's name: `served_model_name`, else (`listed`) the only one the server lists or the
+    name in the SLO, or (`path`) the paths of target and draft."""
+    streams: int = 64
+    knobs: frozenset[str] = frozenset()
+    """The knobs it takes besides `draft` and the conditions."""
+    restart_knobs: tuple[str, ...] = ("draft",)
+    by_request: frozenset[str] = frozenset()
+    """Restart knobs that are sent with a request: the server reloads the model by itself."""
+    caches_by_request: bool = False
+    """Each request says whether its prompt cache is used."""
+    adapts: bool = False
+    """It can choose the draft length by itself."""
+    greedy_only: bool = False
+    """It decodes greedily, whatever temperature a request has."""
+
+    # Its answers.
     read: Callable[[Answer, ChatResponse], Answer] = unchanged
     """Adds the server's claims."""
     counters: Callable[[Get], Counters | None] | None = None
@@ -164,46 +213,39 @@ class Dialect:
     """Corrects the claims of a speculating answer by what is known of the server's counters."""
     tokens_of: Callable[[Mapping[str, Any]], int | None] | None = None
     """Reads from a chunk how many tokens the answer has so far."""
-    sight: Sight = STREAMED
-    """A forecast of what answers show; memory and plain decoding depend on how the server is started."""
-    knobs: frozenset[str] = frozenset()
-    """The knobs it takes besides `draft` and the conditions."""
-    restart_knobs: tuple[str, ...] = ("draft",)
-    switches: bool = False
-    """Drafting is switched with each request, at no cost to plain decoding."""
-    streams: int = 64
-    caches: Literal["start", "request"] | None = None
-    """Where its prompt cache is switched; None: it has none, or cannot switch it off."""
-    adapts: bool = False
-    """It can choose the draft length by itself."""
-    named: Literal["listed", "path"] | None = None
-    """Its requests carry the target's name: `served_model_name`, else (`listed`) the only one the server lists or the
-    name in the SLO, or (`path`) the paths of target and draft."""
-    by_request: frozenset[str] = frozenset()
-    """Restart knobs that are sent with a request: the server reloads the model by itself."""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    own_drafts: frozenset[str] = frozenset()
-    """Drafts that are part of it, such as heads of the target or an n-gram look-up: there is no file to hash."""
-    path: str = COMPLETIONS
-    health: str = "/health"
-    loading: int | None = None
-    """The HTTP status of its health check until the models are loaded; None: it has none."""
-    version: Callable[[Subject], dict[str, str]] | None = None
-    """Returns the versions of the program, where `PROGRAM --version` does not print them."""
-    packages: tuple[str, ...] = ()
-    """Python packages whose versions identify the program, looked up in the environment it runs in."""
+    no_acceptance_hint: str = "remove this guard from the policy"
+    """What to do where a watched server does not report acceptance."""
+
+    # What a running server tells of itself.
     version_path: str | None = None
     """The path of a running server's version."""
     version_key: str | None = None
     """The key of the version in the JSON document there; None: the first line is the version."""
+    settings_path: str | None = None
+    """The path of a JSON document with the options of a running server."""
+    window: StatedWindow = _WINDOW
+    slots: Callable[[Get], Slots] | None = None
+    """Reads what it tells of its slots."""
+
+    # Its options, as a command line has them.
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Its own name of an option, by each other name that it takes."""
+    model_options: frozenset[str] = frozenset({"--model", "--draft-model"})
+    """Options with a model: models are compared by their digests, not by the words that name them."""
+    harmless: tuple[str, ...] = HARMLESS
+    """Patterns of options that change nothing about how it decodes."""
     lossy: tuple[LossyOption, ...] = ()
     """Options and variables with which its answers are not the target's, or its counts are invented."""
     ignored: tuple[LossyOption, ...] = ()
     """Options that it accepts and that have no effect: an SLO that has one would measure something else."""
-    settings_path: str | None = None
-    """The path of a JSON document with the options of a running server."""
-    greedy_only: bool = False
-    """It decodes greedily, whatever temperature a request has."""
+
+    @property
+    def cache_off_advice(self) -> str | None:
+        """Return how to deploy it with its prompt cache off; None where another script than its own is deployed."""
+        if self.console_script is None:
+            return None
+        words = json.dumps(list(self.cache_off))
+        return f"deploy {self.console_script} with `{' '.join(self.cache_off)}` (args = {words})"
 
     def find_lossy(self, subject: Subject) -> Lossy | None:
         """Return what in *subject* it cannot be certified with; None where there is nothing."""

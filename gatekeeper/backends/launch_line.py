@@ -4,13 +4,14 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
+from gatekeeper.backends.dialects import dialect_of
+from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.subject import hide_keys, secret_parts
 
 HIDDEN = "hidden"
-VARIABLES = ("CUDA_VISIBLE_DEVICES", "DFLASH_", "GGML_", "LLAMA_", "MLX_", "MTPLX_", "OLLAMA_", "OMLX_", "VLLM_")
-"""Variables, by how their names begin, that change how a server decodes."""
 _HEADER = re.compile(r"([\w-]+):\s*\S")
 _VALUE = re.compile(
     r"""(?P<before>(?P<name>[\w-]+)["']?\s*[:=]\s*|(?P<option>--?[\w-]+)\s+)(?P<value>"[^"]*"|'[^']*'|[^\s,;&}"']+)"""
@@ -37,8 +38,14 @@ def without_keys(words: Sequence[str]) -> list[str]:
 
 def shown_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that change how a server decodes; the value of one that holds a key is hidden."""
-    known = {name: value for name, value in sorted(environment.items()) if name.startswith(VARIABLES)}
+    known = {name: value for name, value in sorted(environment.items()) if name.startswith(_variables())}
     return {name: HIDDEN if _is_secret(name) else _without_keys(value) for name, value in known.items()}
+
+
+@cache
+def _variables() -> tuple[str, ...]:
+    """Return how the names of variables begin that change how any server decodes."""
+    return tuple(prefix for name in SERVERS for prefix in dialect_of(name).variables)
 
 
 def _is_secret(name: str) -> bool:

@@ -137,7 +137,7 @@ class ServerBackend:
         self.restart_knobs = tuple(sorted(restarts))
         self.sight = self._forecast()
         ours = subject.url is None and subject.command is None
-        self.caches = dialect.caches == "request" or (dialect.caches == "start" and ours)
+        self.caches = dialect.caches_by_request or (bool(dialect.cache_off) and ours)
         self.uncached = self.caches
         self.adapts = dialect.adapts and ours
         self.draft_hint = dialect.draft_hint
@@ -259,7 +259,7 @@ class ServerBackend:
 
     def required_fields(self) -> dict[str, Any]:
         """Return the fields that keep the prompt cache off, where the request says so."""
-        if self._dialect.caches != "request" or self._subject.prompt_cache == "as-deployed":
+        if not self._dialect.caches_by_request or self._subject.prompt_cache == "as-deployed":
             return {}
         formats = (self._format({}, None, cache=cache) for cache in (False, True))
         return _difference(*(json.loads(one.body(one.server_request(shortest_request(_PLAIN)))) for one in formats))
@@ -280,7 +280,7 @@ class ServerBackend:
             assert self._dialect.argv is not None
             program = subject.program or self._dialect.program
             start = Start(subject, target, path, knobs, port, cache, program, lambda: self._help(program), self._place)
-            words = list(self._dialect.argv(start))
+            words = [*self._dialect.argv(start), *(() if cache else self._dialect.cache_off)]
         for name, place in subject.knobs.items():
             if place.argv is not None and knobs.get(name) is not None:
                 words += [word.replace("{value}", str(knobs[name])) for word in place.argv]

@@ -26,6 +26,7 @@ from gatekeeper.cli.options import (
     parse_quantity,
     show,
 )
+from gatekeeper.core.backend_registry import PROBED
 from gatekeeper.core.errors import InputError, InterruptedRun
 from gatekeeper.report import FORMATS
 
@@ -210,8 +211,8 @@ def soak(slo: Path, knobs: Sequence[str], out: Path | None, *, as_json: bool, qu
 )
 @click.option(
     "--backend",
-    type=click.Choice(["mlx", "mlx-server"]),
-    default="mlx",
+    type=click.Choice(PROBED),
+    default=PROBED[0],
     show_default=True,
     help="The backend for --target.",
 )
@@ -258,8 +259,8 @@ def probe(
 @click.option("--draft", "drafts", multiple=True, help="A draft for --target; repeatable.")
 @click.option(
     "--backend",
-    type=click.Choice(["mlx", "mlx-server"]),
-    default="mlx",
+    type=click.Choice(PROBED),
+    default=PROBED[0],
     show_default=True,
     help="The backend for --target.",
 )

@@ -27,15 +27,24 @@ ADAPTERS = {
     "redrafter": "gatekeeper.backends.workers.redrafter",
     "zlab-dflash": "gatekeeper.backends.workers.zlab_dflash",
 }
-"""The module of each of our worker programs, which wraps a third-party Python package."""
+"""The module of each of our worker programs, which wraps a third-party Python package; it holds FACTS."""
 
+SCRIPTED = "scripted"
+"""The simulated system: it has a script in place of models."""
 OPENERS = {
-    "mlx": ("gatekeeper.backends.worker_backend", "open_mlx"),
-    "scripted": ("gatekeeper.backends.scripted.backend", "open_scripted"),
-    "worker": ("gatekeeper.backends.worker_backend", "open_worker"),
-    **dict.fromkeys(ADAPTERS, ("gatekeeper.backends.worker_backend", "open_worker")),
+    "mlx": ("gatekeeper.backends.workers.mlx_backend", "open_mlx"),
+    SCRIPTED: ("gatekeeper.backends.scripted.backend", "open_scripted"),
+    "worker": ("gatekeeper.backends.workers.worker_backend", "open_worker"),
+    **dict.fromkeys(ADAPTERS, ("gatekeeper.backends.workers.worker_backend", "open_worker")),
 }
-"""Module and function that open each backend that is not a server."""
+"""Module and function that open each backend that is not a server; the module holds FACTS."""
+
+ALIASES = dict.fromkeys(("llama.cpp", "llamacpp", "llama_cpp", "gguf", "ggml"), "llama-server")
+"""Names that people give a backend, and that are not like its own."""
+READING_OPTIONS = ("mlx", "mlx-server", "llama-server")
+"""Backends whose prefill chunk and cache width gatekeeper can set: those that it starts with options for them."""
+PROBED = ("mlx", "mlx-server")
+"""Backends that can be tried with two models and no SLO file, the default first."""
 
 
 def backend_names() -> list[str]:

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, field_validator, model_validator
 from pydantic_core import CoreSchema, core_schema
 
-from gatekeeper.core.backend_registry import backend_names
+from gatekeeper.core.backend_registry import ALIASES, READING_OPTIONS, SCRIPTED, backend_names
 from gatekeeper.core.errors import did_you_mean
 from gatekeeper.core.units import Seconds
 
@@ -19,10 +19,6 @@ _ROUNDS = 200_000
 _HIDDEN = re.compile(r"hidden-[0-9a-f]{8}")
 _WRITTEN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>`\\]+")
 _PARTS = re.compile(r"(?s)([A-Za-z][A-Za-z0-9+.-]*://|)(.*)")
-READING_OPTIONS = ("mlx", "mlx-server", "llama-server")
-"""Backends whose prefill chunk and cache width gatekeeper can set: those that it starts with options for them."""
-_LLAMA = {"llama.cpp", "llamacpp", "llama_cpp", "gguf", "ggml"}
-"""Names for llama-server that are not like it."""
 _SECRET_PART = re.compile(
     r"(?i)(api)?keys?|auth(orization)?|bearer|cookie|cred(ential)?s?|pass(phrase|w(or)?d)|pwd|secrets?|signature|token"
 )
@@ -221,7 +217,7 @@ class Subject(InputTable):
     def _known(cls, backend: object) -> object:
         if backend not in backend_names():
             name = str(backend).casefold()
-            hint = "did you mean 'llama-server'?" if name in _LLAMA else did_you_mean(name, backend_names())
+            hint = f"did you mean '{ALIASES[name]}'?" if name in ALIASES else did_you_mean(name, backend_names())
             raise ValueError(f"unknown backend {backend!r}\n{hint}")
         return backend
 
@@ -229,8 +225,8 @@ class Subject(InputTable):
     def _consistent(self) -> "Subject":
         if len(set(self.drafts)) != len(self.drafts):
             raise ValueError("a draft is listed twice\nremove one of them")
-        if self.backend == "scripted" and self.script is None:
-            raise ValueError('the scripted backend needs a script\nset script = "truth.json"')
+        if self.backend == SCRIPTED and self.script is None:
+            raise ValueError(f'the {SCRIPTED} backend needs a script\nset script = "truth.json"')
         for key in ("prefill_chunk", "kv_bits"):
             able = READING_OPTIONS if self.url is None and self.command is None else ()
             if getattr(self, key) is not None and self.backend not in able:

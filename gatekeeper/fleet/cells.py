@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.analysis.plan.memory_fit import bytes_by_name
+from gatekeeper.backends import facts_of
 from gatekeeper.core.errors import GatekeeperError, InputError, did_you_mean
 from gatekeeper.core.slo import CONFIDENCE, Slo
 from gatekeeper.core.units import show_bytes
@@ -21,8 +22,6 @@ from gatekeeper.run.stages.freeze import host_doubts
 
 LOOKS_AT_ONCE = 32
 """Connections that are opened at the same time."""
-OWN_STORES = ("lmstudio", "ollama")
-"""Backends whose models are not where a path or the hub's cache would be."""
 UNKNOWN_S = 3600.0
 """Expected duration of a run that cannot be forecast on this machine."""
 
@@ -148,7 +147,7 @@ def _is_path(name: str) -> bool:
 
 def _place(name: str, backend: str) -> str | None:
     """Return what a host is asked about a model; None where only its server knows, or the path is one of here."""
-    if backend in OWN_STORES or name.startswith("."):
+    if facts_of(backend).keeps_models is not None or name.startswith("."):
         return None
     repository, _, file = name.rpartition("/")
     return repository if file.endswith(".gguf") and "/" in repository and not _is_path(name) else name

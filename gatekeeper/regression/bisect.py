@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gatekeeper.backends import facts_of
 from gatekeeper.backends.process import error_line
 from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError, StartError, UnresponsiveError
 from gatekeeper.core.interfaces import Observer
@@ -22,7 +23,7 @@ from gatekeeper.core.verdict import Estimate, Missing
 from gatekeeper.regression import package_environments as environments
 from gatekeeper.regression.bisect_result import BisectResult, KeptEnvironments, Step
 from gatekeeper.regression.bisection_order import Interval, Word, interval, next_version
-from gatekeeper.regression.mlx_requirements import check_worker, completed, parsed
+from gatekeeper.regression.mlx_requirements import check_oldest, completed, parsed
 from gatekeeper.regression.package_environments import InstallError, PackageEnvironment, environment
 from gatekeeper.regression.symptom import Symptom
 from gatekeeper.regression.version_probe import probe_version
@@ -99,12 +100,13 @@ def bisect(search: Search, out: Path, *, resume: bool, observers: Sequence[Obser
 
 def _check(search: Search, inputs: Inputs) -> None:
     """Raise InputError for what no version could show, before one is installed."""
-    backend, metric = inputs.slo.subject.backend, search.symptom.metric
+    facts, metric = facts_of(inputs.slo.subject.backend), search.symptom.metric
+    script = facts.console_script
     for version in search.versions:
-        if version.requirements and backend == "mlx":
-            check_worker((*version.requirements, *search.also))
-        if version.requirements and backend == "mlx-server" and BY_NAME[metric].from_rounds:
-            message = f"{metric}: only this gatekeeper's own mlx_lm.server counts rounds, not one of a release"
+        if version.requirements:
+            check_oldest((*version.requirements, *search.also), facts)
+        if version.requirements and script is not None and BY_NAME[metric].from_rounds:
+            message = f"{metric}: only this gatekeeper's own {script} counts rounds, not one of a release"
             raise InputError(message, hint='set backend = "mlx" in [subject], whose worker counts them')
     if not any(version.draft for version in search.versions):
         freeze_models(inputs)

@@ -8,6 +8,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from gatekeeper.backends.backend_facts import BackendFacts
 from gatekeeper.core.errors import InputError
 
 _LIMITS = (
@@ -17,8 +18,6 @@ _LIMITS = (
     ((0, 31, 3), "mlx", "<0.31.2"),
 )
 """The first release of mlx-lm that works with any version of a package, the package, and the bound for those before."""
-OLDEST = (0, 28, 0)
-"""The oldest release of mlx-lm for the `mlx` backend: those before yield the last token of a cut answer twice."""
 
 
 def parsed(words: Sequence[str]) -> list[Requirement]:
@@ -58,11 +57,12 @@ def completed(requirements: Sequence[str]) -> tuple[str, ...]:
     return (*requirements, *added.values())
 
 
-def check_worker(requirements: Sequence[str]) -> None:
-    """Raise InputError where the worker of the `mlx` backend cannot run with the mlx-lm that *requirements* pin."""
+def check_oldest(requirements: Sequence[str], facts: BackendFacts) -> None:
+    """Raise InputError where *requirements* pin a release that is too old for a backend."""
     for requirement in parsed(requirements):
-        release = _release(requirement)
-        if requirement.name == "mlx-lm" and release and release < OLDEST:
-            oldest, version = ".".join(map(str, OLDEST)), str(requirement.specifier).removeprefix("==")
-            message = f"backend mlx cannot run mlx-lm {version}: it needs {oldest} or newer"
-            raise InputError(message, hint='set backend = "mlx-server" in [subject], or begin with a newer version')
+        oldest, release = facts.oldest.get(requirement.name), _release(requirement)
+        if oldest is not None and release and release < oldest:
+            version, needed = str(requirement.specifier).removeprefix("=="), ".".join(map(str, oldest))
+            message = f"backend {facts.name} cannot run {requirement.name} {version}: it needs {needed} or newer"
+            other = f'set backend = "{facts.served_as}" in [subject], or ' if facts.served_as else ""
+            raise InputError(message, hint=f"{other}begin with a newer version")

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from gatekeeper.backends.dialects import dialect_of
+from gatekeeper.backends import facts_of
 from gatekeeper.backends.process import error_line
-from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.errors import InputError, StartError
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.subject import Subject
@@ -25,9 +24,6 @@ MADE = "gatekeeper.json"
 """Written last: an environment without it is incomplete, and is made again."""
 _LONGEST_S = 3600.0
 """Seconds to wait for an installer: wheels of a framework are large."""
-_SCRIPTS = {"mlx-server": "mlx_lm.server"}
-"""The console script of a server that gatekeeper otherwise starts as a module."""
-
 
 _SOURCE = re.compile("(PIP|UV)_.*(INDEX|FIND_LINKS).*")
 """Variables of the installers that say where packages come from."""
@@ -50,9 +46,8 @@ class PackageEnvironment:
 
     def subject(self, subject: Subject) -> Subject:
         """Return the system under test, started from this environment."""
-        words = subject.command or subject.program
-        if words is None and subject.backend in SERVERS and subject.backend not in _SCRIPTS:
-            words = dialect_of(subject.backend).program or None
+        facts = facts_of(subject.backend)
+        words = subject.command or subject.program or facts.program or None
         if words is not None:
             program = self.folder / "bin" / Path(words[0]).name
             if not program.exists():
@@ -61,7 +56,7 @@ class PackageEnvironment:
             return subject.model_copy(
                 update={"command" if subject.command is not None else "program": (str(program), *words[1:])}
             )
-        script = self.folder / "bin" / _SCRIPTS.get(subject.backend, "python")
+        script = self.folder / "bin" / (facts.console_script or "python")
         if not script.exists():
             hint = "install mlx-lm there; with bisect: --with mlx-lm"
             raise InputError(f"{script.name} is not in the environment {self.folder}", hint=hint)

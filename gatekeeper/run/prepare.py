@@ -16,6 +16,7 @@ from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.scripted.script import read_script
 from gatekeeper.backends.server_backend import ServerBackend
+from gatekeeper.core.backend_registry import SCRIPTED
 from gatekeeper.core.errors import HostLacksError, InputError, UnprovableError
 from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.manifest import Manifest, differences, sha256
@@ -184,7 +185,7 @@ def hold_host(inputs: Inputs, path: Path) -> AbstractContextManager[str | None]:
 def measures_real_time(inputs: Inputs) -> bool:
     """Tell whether a run of these inputs measures real time, and so needs the host for itself."""
     subject = inputs.slo.subject
-    if subject.backend != "scripted" or subject.script is None:
+    if subject.backend != SCRIPTED or subject.script is None:
         return True
     return read_script(inputs.base / subject.script).time == "real"
 

@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from gatekeeper.analysis.metrics.answer_grading import grade
-from gatekeeper.backends import worker_protocol
 from gatekeeper.backends.counters import spec_decode
 from gatekeeper.backends.http.chat import read_answer
 from gatekeeper.backends.http.stream import RawResponse
 from gatekeeper.backends.models import artifacts, gguf, locate
 from gatekeeper.backends.scripted.script import read_script
+from gatekeeper.backends.workers import worker_protocol
 from gatekeeper.canaries import log_formats, traffic_log
 from gatekeeper.canaries.conversation import UnusableError
 from gatekeeper.canaries.expectations import in_words, propose

@@ -59,6 +59,8 @@ class Case:
     """Share of each workload in the soak profile's mix."""
     certified: Certified = field(default_factory=Certified)
     """The certified run that objectives may compare this one with."""
+    cache_off: str | None = None
+    """How the backend is deployed with its prompt cache off; None where nothing more is known."""
     findings: tuple[Finding, ...] = ()
     """Findings of the freeze stage."""
     doubts: tuple[str, ...] = ()

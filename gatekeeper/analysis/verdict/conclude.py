@@ -91,7 +91,7 @@ def _judge_soak(state: LadderState, soak: SoakPlan) -> SoakPlan | None:
         controls = (*state.controls, lie) if lie is not None else state.controls
         verdicts[name], wrong = judge_workload(case, soak, name, state.choices[name], controls)
         state.findings += wrong
-    state.findings += cache_findings(case.slo, soak.name, verdicts)
+    state.findings += cache_findings(case.cache_off, soak.name, verdicts)
     host_failed = any(check.outcome is Outcome.FAIL for check in checks)
     lower = {
         name: next_step(case.slo, state.settings[name], state.last_step.get(name))

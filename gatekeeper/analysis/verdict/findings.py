@@ -14,7 +14,7 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import ALL, DECODE_RATIO
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Generation, Role, Setting
-from gatekeeper.core.slo import DRAFT_LENGTHS, Slo
+from gatekeeper.core.slo import DRAFT_LENGTHS
 from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Check, Estimate, Finding, Outcome
 
@@ -28,10 +28,6 @@ PREFILLED = frozenset(metric.name for metric in ALL if Sight.COLD in metric.need
 """Metrics that need a prompt without cached tokens."""
 COUNTED = frozenset(metric.name for metric in ALL if metric.from_rounds)
 """Metrics that need the counters of rounds."""
-CACHE_OFF_HINTS = {
-    "mlx-server": 'deploy mlx_lm.server with `--prompt-cache-size 0` (args = ["--prompt-cache-size", "0"])'
-}
-"""How to switch a backend's prompt cache off."""
 
 
 def examine(evidence: PairedAnswers, knobs: Setting, about: str) -> tuple[Finding, ...]:
@@ -242,14 +238,14 @@ def negative_control(answers: Iterable[Generation], canaries: Mapping[tuple[str,
     return Finding("counter_lie", "negative control", detail, advice, COUNTED)
 
 
-def cache_findings(slo: Slo, soak: str, verdicts: Mapping[str, WorkloadVerdict]) -> list[Finding]:
-    """Return a finding for each workload whose answers change with a warm prompt cache, and what to do."""
+def cache_findings(cache_off: str | None, soak: str, verdicts: Mapping[str, WorkloadVerdict]) -> list[Finding]:
+    """Return a finding for each workload whose answers change with a warm prompt cache; *cache_off* is what to do."""
     return [
         Finding(
             "warm_cache_changes_answers",
             f"{soak}, {name}",
             f"greedy answers change with the prompt cache on, as deployed: {check.because}",
-            f"{CACHE_OFF_HINTS.get(slo.subject.backend, 'deploy it with the prompt cache off')}, or use plain decoding",
+            f"{cache_off or 'deploy it with the prompt cache off'}, or use plain decoding",
         )
         for name, verdict in verdicts.items()
         for check in verdict.checks

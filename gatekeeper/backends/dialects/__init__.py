@@ -9,8 +9,16 @@ if TYPE_CHECKING:
     # Not imported at run time: our workers also start in an environment that has none of our dependencies.
     from gatekeeper.backends.dialect import Dialect
 
+_ANY = "openai"
+"""The dialect of any server with the OpenAI chat API."""
+
 
 def dialect_of(backend: str) -> "Dialect":
     """Return the dialect of a server backend; raise KeyError for a backend that is not a server."""
-    found: Dialect = import_module(SERVERS[backend]).DIALECT
-    return found
+    dialect: Dialect = import_module(SERVERS[backend]).DIALECT
+    return dialect
+
+
+def running_dialect(backend: str) -> "Dialect":
+    """Return the dialect of a running server certified as *backend*; of one that is no server, that of any server."""
+    return dialect_of(backend if backend in SERVERS else _ANY)

@@ -27,8 +27,6 @@ def argv(start: Start) -> Iterator[str]:
     if start.draft is not None:
         yield from option("--verify-len-cap", start.length("block_size"))
         yield from option("--draft-window-size", start.knob("window"))
-    if not start.cache:
-        yield from ("--no-prefix-cache", "--prompt-cache-size", "0")
 
 
 def after_answer(get: Get, request: ServerRequest, answer: Answer) -> Answer:
@@ -61,7 +59,9 @@ DIALECT = Dialect(
     after_answer=after_answer,
     knobs=frozenset({"block_size", "window", "thinking"}),
     restart_knobs=("draft", "block_size", "window"),
-    caches="start",
+    cache_off=("--no-prefix-cache", "--prompt-cache-size", "0"),
+    variables=("DFLASH_",),
+    shipped="dflash-mlx",
     adapts=True,
     streams=1,
     greedy_only=True,

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from gatekeeper.backends import dialect
 from gatekeeper.backends.counters import claiming, count, seconds, spec_decode, with_all_rounds, within
 from gatekeeper.backends.dialect import (
     STREAMED,
@@ -17,6 +18,7 @@ from gatekeeper.backends.dialect import (
     Dialect,
     Get,
     ServerRequest,
+    Slots,
     Start,
     option,
     thinking,
@@ -24,8 +26,10 @@ from gatekeeper.backends.dialect import (
 from gatekeeper.backends.http.chat import ChatResponse, request_fields
 from gatekeeper.backends.lossy_options import INVENTS, LossyOption
 from gatekeeper.backends.models import gguf
+from gatekeeper.backends.stated_window import StatedWindow
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.metrics.metric import Sight
+from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import Answer
 from gatekeeper.core.slo import ADAPTIVE
 
@@ -212,6 +216,46 @@ def counters(get: Get) -> Counters | None:
     return None if text is None or _ROUNDED.search(text) else spec_decode(text, "llamacpp:")
 
 
+def slots(get: Get) -> Slots:
+    """Return what /props and /slots tell of its slots."""
+    props, listed = (_document(get(path)) for path in ("/props", "/slots"))
+    total = props.get("total_slots") if isinstance(props, dict) else None
+    drafting = (
+        [slot.get("speculative") for slot in listed if isinstance(slot, dict)] if isinstance(listed, list) else []
+    )
+    return Slots(
+        count=total if isinstance(total, int) else None,
+        drafting=tuple(map(bool, drafting)) if all(isinstance(drafts, bool) for drafts in drafting) else (),
+    )
+
+
+def _document(text: str | None) -> Any:
+    try:
+        return json_value(text or "{}", from_server=True)
+    except ParseError:
+        return {}
+
+
+_OTHER_NAMES = {
+    "--model": ("-m",),
+    "--model-draft": ("-md", "--spec-draft-model"),
+    "--ctx-size": ("-c",),
+    "--n-gpu-layers": ("-ngl", "--gpu-layers"),
+    "--parallel": ("-np",),
+    "--flash-attn": ("-fa",),
+    "--batch-size": ("-b",),
+    "--ubatch-size": ("-ub",),
+    "--threads": ("-t",),
+    "--cache-type-k": ("-ctk",),
+    "--cache-type-v": ("-ctv",),
+    "--cache-ram": ("-cram",),
+    "--spec-draft-n-max": ("--draft", "--draft-max"),
+    "--spec-draft-n-min": ("--draft-min",),
+    "--spec-draft-p-min": ("--draft-p-min",),
+}
+ALIASES = {alias: name for name, aliases in _OTHER_NAMES.items() for alias in aliases}
+MODEL_OPTIONS = frozenset({"--model", "--draft-model", "--model-draft"})
+HARMLESS = (*dialect.HARMLESS, "--slots*", "--props*", "--webui*", "--no-webui*", "--no-ui*", "--no-slots*")
 LOSSY = (LossyOption("spec-synth-*", INVENTS), LossyOption("LLAMA_ARG_SPEC_SYNTH_*", INVENTS))
 
 DIALECT = Dialect(
@@ -219,6 +263,10 @@ DIALECT = Dialect(
     install="install llama.cpp (brew install llama.cpp), or name the program in subject.program",
     draft_hint="-md alone drafts nothing: pass --spec-type too, and look for a rejected draft in the log",
     program=("llama-server",),
+    variables=("GGML_", "LLAMA_"),
+    loads="GGUF",
+    shipped="llama-server",
+    provider="llama.cpp",
     argv=argv,
     body=body,
     read=read,
@@ -228,10 +276,15 @@ DIALECT = Dialect(
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD | Sight.PROMPT_TIME,
     knobs=frozenset({*_KNOBS, "thinking"}),
     restart_knobs=("draft", *_KNOBS),
-    caches="request",
+    caches_by_request=True,
     adapts=True,
     own_drafts=NGRAM | {MTP},
     loading=503,
+    window=StatedWindow("/props", None, ("default_generation_settings", "n_ctx"), "--ctx-size, which its slots share"),
+    slots=slots,
+    aliases=ALIASES,
+    model_options=MODEL_OPTIONS,
+    harmless=HARMLESS,
     version_path="/props",
     version_key="build_info",
     lossy=LOSSY,

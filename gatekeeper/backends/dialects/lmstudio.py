@@ -6,8 +6,11 @@ round proposes is LM Studio's own choice. Never run against LM Studio itself.
 
 from typing import Any
 
+from gatekeeper.backends.backend_facts import ModelStore
 from gatekeeper.backends.counters import claims_at
 from gatekeeper.backends.dialect import STREAMED, Dialect, ServerRequest, chat_body
+from gatekeeper.backends.models import locate
+from gatekeeper.backends.stated_window import StatedWindow
 from gatekeeper.core.metrics.metric import Sight
 
 
@@ -21,6 +24,10 @@ DIALECT = Dialect(
     install='start its server (lms server start) and set url = "http://127.0.0.1:1234" in [subject]',
     draft_hint="LM Studio drops the draft where requests are batched: load the model for one request at a time, and "
     "check that the draft's vocabulary fits the target's",
+    attached="lms",
+    shipped="lmstudio",
+    keeps_models=ModelStore(locate.in_lm_studio, "lms get"),
+    window=StatedWindow("/api/v0/models", "data", ("loaded_context_length",), "the model's context length"),
     body=body,
     read=claims_at(
         "stats",

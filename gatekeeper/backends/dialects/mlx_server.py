@@ -37,8 +37,6 @@ def argv(start: Start) -> Iterator[str]:
     yield from option("--prefill-step-size", start.subject.prefill_chunk)
     # From the first token on: mlx-lm would begin at the 5,000th.
     yield from ("--kv-bits", str(start.subject.kv_bits), "--quantized-kv-start", "0") if start.subject.kv_bits else ()
-    if not start.cache:
-        yield from ("--prompt-cache-size", "0")
 
 
 def body(request: ServerRequest) -> dict[str, Any]:
@@ -75,14 +73,22 @@ def versions(subject: Subject) -> dict[str, str]:
 DIALECT = Dialect(
     name="mlx-server",
     install='pip install "gatekeeper-slo[mlx]" (or name a server of another environment in subject.program)',
+    extra="mlx",
     module="mlx_lm",
+    console_script="mlx_lm.server",
+    loads="folder",
+    provider="mlx",
+    variables=("MLX_",),
+    one_forward_a_token=True,
     draft_hint="pass --draft-model to mlx_lm.server, and a num_draft_tokens above 0",
     argv=argv,
     body=body,
     read=read,
     sight=STREAMED | Sight.ROUNDS | Sight.COLD,
     knobs=frozenset({"num_draft_tokens", "thinking"}),
-    caches="start",
+    cache_off=("--prompt-cache-size", "0"),
+    no_acceptance_hint="start it with `python -m gatekeeper.backends.mlx_tap` instead of `python -m mlx_lm server`, or "
+    "remove this guard from the policy",
     version=versions,
     traffic=traffic,
 )

@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from gatekeeper.backends.backend_facts import ModelStore
 from gatekeeper.backends.counters import claiming, number_of
 from gatekeeper.backends.dialect import Dialect, ServerRequest
 from gatekeeper.backends.http.chat import ChatResponse, request_fields
+from gatekeeper.backends.models import locate
+from gatekeeper.backends.stated_window import StatedWindow
 from gatekeeper.core.records import Answer
 
 _NS = 1e-9
@@ -56,6 +59,11 @@ DIALECT = Dialect(
     name="ollama",
     install='start it (ollama serve) and set url = "http://127.0.0.1:11434" in [subject]',
     draft_hint="the model needs a DRAFT in its Modelfile, and a runner that reads draft_num_predict",
+    attached="ollama",
+    variables=("OLLAMA_",),
+    shipped="ollama",
+    keeps_models=ModelStore(locate.in_ollama, "ollama pull", only=True),
+    window=StatedWindow("/api/ps", "models", ("context_length",), "OLLAMA_CONTEXT_LENGTH"),
     body=body,
     read=read,
     path="/api/chat",

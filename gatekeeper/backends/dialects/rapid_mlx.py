@@ -27,8 +27,6 @@ def argv(start: Start) -> Iterator[str]:
     """Yield the command line."""
     yield from (*start.program, start.target, *start.address, "--stream-interval", "1")
     yield from ("--no-spec-decode",) if start.draft is None else ("--speculative-config", json.dumps(drafting(start)))
-    if not start.cache:
-        yield "--disable-prefix-cache"
 
 
 def drafting(start: Start) -> dict[str, Any]:
@@ -81,7 +79,7 @@ DIALECT = Dialect(
     named="listed",
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     restart_knobs=("draft", "num_draft_tokens"),
-    caches="start",
+    cache_off=("--disable-prefix-cache",),
     adapts=True,
     own_drafts=_OWN,
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,

@@ -12,6 +12,7 @@ from gatekeeper.backends.counters import claims_at
 from gatekeeper.backends.dialect import STREAMED, Dialect, ServerRequest, Start, chat_body, option
 from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.backends.lossy_options import ACCEPTS, GREEDY, INVENTS, LossyOption
+from gatekeeper.backends.stated_window import StatedWindow
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer
@@ -30,8 +31,6 @@ def argv(start: Start) -> Iterator[str]:
     yield from (*start.program, "--model-path", start.target, *start.address, "--enable-cache-report")
     if start.draft is not None:
         yield from _drafting(start, start.draft)
-    if not start.cache:
-        yield "--disable-radix-cache"
 
 
 def _drafting(start: Start, draft: str) -> Iterator[str]:
@@ -107,7 +106,8 @@ DIALECT = Dialect(
     settings_path="/server_info",
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     restart_knobs=("draft", "num_draft_tokens"),
-    caches="start",
+    cache_off=("--disable-radix-cache",),
+    window=StatedWindow(option="--context-length"),
     adapts=True,
     corrected=without_drafted,
     own_drafts=frozenset(_OWN),

@@ -10,6 +10,7 @@ from typing import Any
 from gatekeeper.backends.counters import claims_at, spec_decode, with_all_rounds
 from gatekeeper.backends.dialect import STREAMED, Counters, Dialect, Get, Start
 from gatekeeper.backends.lossy_options import ACCEPTS, INVENTS, LossyOption
+from gatekeeper.backends.stated_window import StatedWindow
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight
 
@@ -25,8 +26,6 @@ def argv(start: Start) -> Iterator[str]:
         yield from ("--speculative-config", json.dumps(drafting(start)))
         if _PER_REQUEST in start.help():
             yield from (_PER_REQUEST, "summary")
-    if not start.cache:
-        yield "--no-enable-prefix-caching"
 
 
 def drafting(start: Start) -> dict[str, Any]:
@@ -85,7 +84,9 @@ DIALECT = Dialect(
     version_path="/version",
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     restart_knobs=("draft", "num_draft_tokens"),
-    caches="start",
+    cache_off=("--no-enable-prefix-caching",),
+    variables=("VLLM_", "CUDA_VISIBLE_DEVICES"),
+    window=StatedWindow(option="--max-model-len"),
     adapts=True,
     own_drafts=_OWN,
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,

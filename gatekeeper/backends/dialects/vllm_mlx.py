@@ -25,8 +25,6 @@ def argv(start: Start) -> Iterator[str]:
     if start.draft is not None:
         yield "--enable-mtp"
         yield from option("--mtp-num-draft-tokens", start.knob("num_draft_tokens"))
-    if not start.cache:
-        yield "--disable-prefix-cache"
 
 
 _read_claims = claims_at("generation_metadata", drafted="mtp_drafts", accepted="mtp_accepted")
@@ -57,7 +55,7 @@ DIALECT = Dialect(
     named="listed",
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     restart_knobs=("draft", "num_draft_tokens"),
-    caches="start",
+    cache_off=("--disable-prefix-cache",),
     own_drafts=frozenset({"mtp"}),
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,
     lossy=LOSSY,

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from gatekeeper.backends import facts_of
 from gatekeeper.backends.models import gguf, locate
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import Model, Shape, digest_of, sha256
@@ -22,9 +23,6 @@ MOST_BYTES = 256 << 20
 _WEIGHTS = ".safetensors"
 _SHARD = re.compile(r"(.+)-\d{5}-of-(\d{5})\.safetensors")
 
-
-_PULL = {"lmstudio": "lms get", "ollama": "ollama pull"}
-"""The command that downloads a model to the server's own store."""
 _LOADED = ("model", "draft", "projector", "adapter")
 """Layers of an Ollama model that take memory."""
 
@@ -51,16 +49,17 @@ def find(name: str, base: Path, backend: str = "") -> Path:
     if here.exists():
         hint = "name the folder that holds config.json, or a .gguf file"
         raise InputError(f"model '{name}': {here} is not a folder", hint=hint)
-    stored = {"lmstudio": locate.in_lm_studio, "ollama": locate.in_ollama}.get(backend, lambda _: None)(name)
-    if stored is not None:
+    store = facts_of(backend).keeps_models if backend else None
+    if store is not None and (stored := store.find(name)) is not None:
         return stored
-    if backend != "ollama" and here.suffix == gguf.SUFFIX:
+    in_hub = store is None or not store.only
+    if in_hub and here.suffix == gguf.SUFFIX:
         return _cached_file(name, here)
-    cached = locate.in_hub_cache(name) if backend != "ollama" and _looks_like_hub_id(name) else None
+    cached = locate.in_hub_cache(name) if in_hub and _looks_like_hub_id(name) else None
     if cached is not None:
         return cached
-    if backend in _PULL:
-        raise InputError(f"model '{name}' is not on this machine", hint=f"download it: {_PULL[backend]} {name}")
+    if store is not None:
+        raise InputError(f"model '{name}' is not on this machine", hint=f"download it: {store.download} {name}")
     if _looks_like_hub_id(name):
         raise InputError(f"model '{name}' is not on this machine", hint=f"download it: hf download {name}")
     raise InputError(f"model '{name}': no folder {here}", hint="paths are relative to the SLO file; check the spelling")

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+from gatekeeper.backends.backend_facts import BackendFacts
 from gatekeeper.backends.http.chat import PLAIN, resolve
 from gatekeeper.backends.scripted.answers import EMIT_S, AnswerContext, Cause, PlannedAnswer, plan_answer, prompt_tokens
 from gatekeeper.backends.scripted.script import Arm, Script, read_script
+from gatekeeper.core.backend_registry import SCRIPTED
 from gatekeeper.core.clock import Clock, SystemClock, VirtualClock
 from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.errors import GatekeeperError, InputError
@@ -21,6 +23,7 @@ from gatekeeper.core.records import TIMEOUT, Answer, Claims, Parting, Rounds, Se
 from gatekeeper.core.slo import ADAPTIVE
 from gatekeeper.core.subject import Subject
 
+FACTS = BackendFacts(name=SCRIPTED, one_forward_a_token=True)
 Messages = tuple[dict[str, Any], ...]
 
 
@@ -38,7 +41,7 @@ def open_scripted(subject: Subject, *, models: Mapping[str, Path], base: Path, l
 class ScriptedBackend:
     """Starts scripted systems, which share its clock, its count of answers and its noise."""
 
-    name = "scripted"
+    name = SCRIPTED
     streams = 64
     restart_knobs: tuple[str, ...] = ("draft",)
     knobs = frozenset(

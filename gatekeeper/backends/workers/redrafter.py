@@ -15,9 +15,15 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
+from gatekeeper.backends.backend_facts import BackendFacts
 from gatekeeper.backends.workers.loop import WorkerChannel, installed
 from gatekeeper.backends.workers.rounds import count_rounds
 
+FACTS = BackendFacts(
+    name="redrafter",
+    module="recurrent_drafting",
+    install="install ml-recurrent-drafter: docs/worker-protocol.md says how",
+)
 INSTALL = (
     "git clone https://github.com/apple/ml-recurrent-drafter and install it with its mlx extra, "
     "or name a Python that has it: see docs/worker-protocol.md"

@@ -14,10 +14,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from gatekeeper.backends.backend_facts import BackendFacts
 from gatekeeper.backends.workers.loop import WorkerChannel, installed
 from gatekeeper.backends.workers.rounds import count_rounds
 from gatekeeper.core.records import Rounds
 
+FACTS = BackendFacts(name="zlab-dflash", module="dflash", install="pip install dflash mlx-lm", shipped="m5-pro-48gb")
 INSTALL = "pip install dflash and mlx-lm (0.32.2 or newer), or name a Python that has both: see docs/worker-protocol.md"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.analysis.verdict.region.certified_region import stored_bounds
-from gatekeeper.backends import own_drafts
+from gatekeeper.backends import stored_models
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core import parse
 from gatekeeper.core import policy as policies
@@ -130,13 +130,11 @@ class CertifiedRun:
     def model_paths(self, base: Path) -> dict[str, Path]:
         """Return the paths of the certified models on this machine; missing ones are left out."""
         subject = self.given.slo.subject
-        if subject.backend == "scripted":
-            return {}
-        found: dict[str, Path] = {}
-        for name in (subject.target, *(one for one in subject.drafts if one not in own_drafts(subject.backend))):
+        paths: dict[str, Path] = {}
+        for name in stored_models(subject):
             with suppress(InputError):
-                found[name] = artifacts.find(name, base, subject.backend)
-        return found
+                paths[name] = artifacts.find(name, base, subject.backend)
+        return paths
 
 
 _LENGTHS = ("num_draft_tokens", "block_size")

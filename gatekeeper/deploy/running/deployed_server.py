@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.analysis.plan.settings import plain_of, speculates
-from gatekeeper.backends import open_backend
+from gatekeeper.backends import facts_of, open_backend
 from gatekeeper.backends.dialect import Counters
 from gatekeeper.backends.server import Server
 from gatekeeper.backends.server_backend import ServerBackend
-from gatekeeper.core.backend_registry import SERVERS
+from gatekeeper.core.backend_registry import SCRIPTED, SERVERS
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem
 from gatekeeper.core.metrics.metric import Sight
@@ -19,9 +19,6 @@ from gatekeeper.core.subject import Address
 from gatekeeper.core.system.own_limits import OwnLimitError
 from gatekeeper.deploy.watch.guard_samples import CounterGain
 
-SERVED_AS = {"mlx": "mlx-server"}
-"""The server backend for one that was certified in a worker process: the same library over HTTP."""
-_WITHOUT_URL = frozenset({"scripted"})
 _START_TIMEOUT_S = 30.0
 """Longest wait for the first answer: a deployed server has already loaded its models."""
 
@@ -30,14 +27,15 @@ def attach(
     slo: Slo, *, url: Address | None, plain_url: Address | None, models: Mapping[str, Path], base: Path, logs: Path
 ) -> Backend:
     """Return the backend of the running server at *url*, with the requests of the SLO's system under test."""
-    subject, name = slo.subject, SERVED_AS.get(slo.subject.backend, slo.subject.backend)
+    subject = slo.subject
+    name = facts_of(subject.backend).served_as or subject.backend
     url = url or subject.url
-    if name not in {*SERVERS, *_WITHOUT_URL}:
+    if name not in {*SERVERS, SCRIPTED}:
         raise InputError(
             f"backend '{name}' is not a server, so there is no address to watch",
             hint="certify the deployed server itself; the README lists the backends",
         )
-    if url is None and name not in _WITHOUT_URL:
+    if url is None and name != SCRIPTED:
         raise InputError(
             "watch needs --url, the address of the deployed server",
             hint="for example --url http://127.0.0.1:8080",
@@ -51,7 +49,7 @@ def attach(
         "program": None,
         "start_timeout": min(_START_TIMEOUT_S, subject.start_timeout),
     }
-    if name not in _WITHOUT_URL:
+    if name != SCRIPTED:
         subject = subject.model_copy(update=changes)
     return open_backend(subject, models=models, base=base, logs=logs)
 

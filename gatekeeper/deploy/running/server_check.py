@@ -7,51 +7,17 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from fnmatch import fnmatchcase
 
-from gatekeeper.backends.dialects import dialect_of
+from gatekeeper.backends.dialect import Dialect, Get
+from gatekeeper.backends.dialects import running_dialect
 from gatekeeper.backends.lossy_options import Lossy, find_lossy_setting
-from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.policy import Conditions, Launch, Policy, Route
 from gatekeeper.core.records import Answer
 from gatekeeper.core.text import quote
-from gatekeeper.deploy.running.context_window import Fetch, Outcome, compare_window
+from gatekeeper.deploy.running.context_window import Outcome, compare_window
 
-CACHE_OPTION = {
-    "mlx-server": "start it with --prompt-cache-size 0",
-    "vllm": "start it with --no-enable-prefix-caching",
-    "sglang": "start it with --disable-radix-cache",
-}
-"""By backend: how to switch its prompt cache off."""
-_ADDRESSES = frozenset(
-    {"--host", "--port", "-p", "--alias", "-a", "--served-model-name", "--api-key", "--api-key-file"}
-)
-_HARMLESS = re.compile(
-    r"--(log|verbos|metrics|slots|props|no-(webui|ui|slots)|(allowed-|allow-)|ssl|api-|cors|path$|webui)"
-)
-"""Options that change where or how a server talks, and nothing about how it decodes."""
-_MODELS = frozenset({"--model", "--draft-model", "--model-draft"})
-"""Options with a model: models are compared by their digests, not by the words that name them."""
-_NAMES = {
-    "--model": ("-m",),
-    "--model-draft": ("-md", "--spec-draft-model"),
-    "--ctx-size": ("-c",),
-    "--n-gpu-layers": ("-ngl", "--gpu-layers"),
-    "--parallel": ("-np",),
-    "--flash-attn": ("-fa",),
-    "--batch-size": ("-b",),
-    "--ubatch-size": ("-ub",),
-    "--threads": ("-t",),
-    "--cache-type-k": ("-ctk",),
-    "--cache-type-v": ("-ctv",),
-    "--cache-ram": ("-cram",),
-    "--spec-draft-n-max": ("--draft", "--draft-max"),
-    "--spec-draft-n-min": ("--draft-min",),
-    "--spec-draft-p-min": ("--draft-p-min",),
-}
-_SAME = {other: name for name, others in _NAMES.items() for other in others}
-"""Other names of one option of llama-server."""
 _VERSION = re.compile(r"\d+(?:\.\d+)+\S*|[0-9a-f]{7,40}|\d{3,}")
 """What identifies a version: its numbers, a build, a commit."""
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
@@ -87,55 +53,55 @@ class SeenProcess:
     """What it was started with that makes speculation lossy."""
 
 
-def compare(policy: Policy, process: SeenProcess | None, fetch: Fetch) -> list[Compared]:
+def compare(policy: Policy, process: SeenProcess | None, fetch: Get) -> list[Compared]:
     """Compare what a server tells without a completion: its process and its own documents."""
-    lossy = [*_lossy(policy, process, fetch)]
-    if policy.conditions is None:
+    dialect = None if policy.conditions is None else running_dialect(policy.conditions.backend)
+    lossy = [*_lossy(process, dialect, fetch)]
+    if policy.conditions is None or dialect is None:
         return [*lossy, Compared("conditions", "not checked", "the policy is older than gatekeeper 0.3.0 and has none")]
     return [
         *lossy,
-        *_process(policy, process),
-        *_documents(policy, fetch),
+        *_process(policy, process, dialect),
+        *_documents(policy, policy.conditions, dialect, fetch),
         *_by_request(policy.conditions, policy.route),
     ]
 
 
-def _lossy(policy: Policy, process: SeenProcess | None, fetch: Fetch) -> Iterator[Compared]:
+def _lossy(process: SeenProcess | None, dialect: Dialect | None, fetch: Get) -> Iterator[Compared]:
     """Yield what makes the speculation of the running server lossy: how it was started, and what it tells itself."""
-    backend = policy.conditions.backend if policy.conditions is not None else None
     lossy = process.lossy if process is not None else None
-    if lossy is None and backend in SERVERS:
-        dialect = dialect_of(backend)
+    if lossy is None and dialect is not None:
         path = dialect.settings_path
         lossy = None if path is None else find_lossy_setting(fetch(path), path, dialect.lossy)
     if lossy is not None:
         yield Compared("lossless speculation", "differs", f"{lossy.message}; {lossy.hint}")
 
 
-def _process(policy: Policy, process: SeenProcess | None) -> Iterator[Compared]:
+def _process(policy: Policy, process: SeenProcess | None, dialect: Dialect) -> Iterator[Compared]:
     """Compare options and variables with the launch lines; with the nearest where several servers were certified."""
     on = any(route.speculation for route in policy.route)
-    lines = [one for one in policy.launch if one.speculation == on]
+    launches = [launch for launch in policy.launch if launch.speculation == on]
     missing = (
         "the server's process is not visible from here"
         if process is None
         else "the certificate holds none: no server was started for it"
-        if not lines
+        if not launches
         else None
     )
     if process is None or missing is not None:
         yield Compared("launch line", "not checked", str(missing))
         return
     knobs = _shared_knobs(policy)
-    line = min(lines, key=lambda one: len(_launch_differences(one, process.argv, knobs)))
-    differing = _launch_differences(line, process.argv, knobs)
+    by_launch = [_launch_differences(launch, process.argv, knobs, dialect) for launch in launches]
+    differing = min(by_launch, key=len)
+    launch = launches[by_launch.index(differing)]
     yield Compared(
         "launch line", *(("differs", ", ".join(differing)) if differing else ("as certified", "its options"))
     )
     if process.environment is None:
         yield Compared("environment", "not checked", "the variables of the process cannot be read")
         return
-    then, now = line.environment, process.environment
+    then, now = launch.environment, process.environment
     changed = [
         f"{name} is {quote(now[name]) if name in now else 'unset'}, certified {then.get(name, 'unset')}"
         for name in sorted({*then, *now})
@@ -147,24 +113,28 @@ def _process(policy: Policy, process: SeenProcess | None) -> Iterator[Compared]:
 def _shared_knobs(policy: Policy) -> dict[str, list[str]]:
     """Return the knobs that all routes with speculation share, as options: every request had them when certified."""
     chosen = [dict(route.steps[0]) for route in policy.route if route.speculation]
-    shared = {*chosen[0].items()}.intersection(*(one.items() for one in chosen)) if chosen else set()
+    shared = {*chosen[0].items()}.intersection(*(setting.items() for setting in chosen)) if chosen else set()
     return {f"--{name.replace('_', '-')}": [str(value)] for name, value in shared}
 
 
-def _launch_differences(launch: Launch, argv: Sequence[str], knobs: Mapping[str, list[str]]) -> list[str]:
+def _launch_differences(
+    launch: Launch, argv: Sequence[str], knobs: Mapping[str, list[str]], dialect: Dialect
+) -> list[str]:
     """Name the options by which a running command line differs from a certified one; *knobs* may be options, too."""
-    certified, running = options(launch.command), options(argv)
-    found = []
+    certified, running = (options(words, dialect.aliases) for words in (launch.command, argv))
+    differing = []
     for name in sorted({*certified, *running}):
         then, now = certified.get(name), running.get(name)
-        if now == (knobs.get(name) if then is None else then) or name in _ADDRESSES or _HARMLESS.match(name):
+        if now == (knobs.get(name) if then is None else then):
             continue
-        if name in _MODELS and then is not None and now is not None:
+        if any(fnmatchcase(name, pattern) for pattern in dialect.harmless):
+            continue
+        if name in dialect.model_options and then is not None and now is not None:
             continue
         if then == ["hidden"] and now is not None:
             continue
-        found.append(_option_difference(name, then, now))
-    return found
+        differing.append(_option_difference(name, then, now))
+    return differing
 
 
 def _option_difference(name: str, then: list[str] | None, now: list[str] | None) -> str:
@@ -179,18 +149,18 @@ def _written(name: str, values: list[str] | None) -> str:
     return " ".join([name, *map(quote, values or ())])
 
 
-def options(words: Sequence[str]) -> dict[str, list[str]]:
+def options(words: Sequence[str], aliases: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the options of a command line with their values; the program and its subcommands are left out."""
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     name = None
     for word in _arguments(words):
         option, equals, value = word.partition("=")
         if _OPTION.fullmatch(option) and not _is_number(word):
-            name = _SAME.get(option, option)
-            found[name] = [_value(value)] if equals else []
+            name = aliases.get(option, option)
+            values[name] = [_value(value)] if equals else []
         elif name is not None:
-            found[name].append(_value(word))
-    return found
+            values[name].append(_value(word))
+    return values
 
 
 def _arguments(words: Sequence[str]) -> list[str]:
@@ -222,33 +192,22 @@ def _is_number(word: str) -> bool:
     return True
 
 
-def _documents(policy: Policy, fetch: Fetch) -> Iterator[Compared]:
-    """Compare the context window that a server states, and what llama-server tells of its slots."""
-    known = policy.conditions
-    assert known is not None
-    yield Compared("context", *compare_window(policy, known, fetch))
-    if known.backend != "llama-server":
+def _documents(policy: Policy, conditions: Conditions, dialect: Dialect, fetch: Get) -> Iterator[Compared]:
+    """Compare the context window that a server states, and what it tells of its slots."""
+    yield Compared("context", *compare_window(policy, conditions, dialect.window, fetch))
+    if dialect.slots is None:
         return
-    props, slots = _document(fetch("/props")), _document(fetch("/slots"))
-    total = props.get("total_slots") if isinstance(props, dict) else None
-    at_once = max([known.concurrency, *(policy.max_concurrency(one.workload) for one in policy.route)])
-    if isinstance(total, int) and total < at_once:
-        yield Compared("concurrency", "differs", f"{total} slots, certified with {at_once} requests at once")
-    drafting = [one.get("speculative") for one in slots if isinstance(one, dict)] if isinstance(slots, list) else []
-    wanted = any(route.speculation for route in policy.route)
-    if not drafting or not all(isinstance(one, bool) for one in drafting):
+    slots = dialect.slots(fetch)
+    at_once = max([conditions.concurrency, *(policy.max_concurrency(route.workload) for route in policy.route)])
+    if slots.count is not None and slots.count < at_once:
+        yield Compared("concurrency", "differs", f"{slots.count} slots, certified with {at_once} requests at once")
+    if not slots.drafting:
         yield Compared("drafting", "not checked", "the server has no /slots")
-    elif wanted and not any(drafting):
+    elif any(route.speculation for route in policy.route) and not any(slots.drafting):
         yield Compared("drafting", "differs", "the server was started without a draft")
     else:
-        yield Compared("drafting", "as certified", "the slots draft" if any(drafting) else "the slots decode plainly")
-
-
-def _document(text: str | None) -> Any:
-    try:
-        return json_value(text or "{}", from_server=True)
-    except ParseError:
-        return {}
+        drafting = "the slots draft" if any(slots.drafting) else "the slots decode plainly"
+        yield Compared("drafting", "as certified", drafting)
 
 
 def compare_versions(certified: Mapping[str, str], running: Mapping[str, str]) -> Compared:
@@ -287,7 +246,8 @@ def cache_difference(known: Conditions | None, answer: Answer) -> str | None:
     cached = answer.claims.cached_tokens
     if known is None or known.prompt_cache != "off" or not cached:
         return None
-    advice = f"; {CACHE_OPTION[known.backend]}" if known.backend in CACHE_OPTION else ""
+    options_off = running_dialect(known.backend).cache_off
+    advice = f"; start it with {' '.join(options_off)}" if options_off else ""
     of = f" of {answer.prompt_tokens}" if answer.prompt_tokens else ""
     return f"the server took {cached}{of} prompt tokens from its cache, certified with the prompt cache off{advice}"
 
@@ -304,7 +264,7 @@ class ServerConditions:
         """Take one more answer of this round."""
         self._answers.append(answer)
 
-    def check(self, policy: Policy, process: SeenProcess | None, fetch: Fetch) -> None:
+    def check(self, policy: Policy, process: SeenProcess | None, fetch: Get) -> None:
         """Compare what the server tells now."""
         self._policy, self.found = policy, compare(policy, process, fetch)
 

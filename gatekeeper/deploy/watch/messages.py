@@ -8,6 +8,7 @@ from typing import Any
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import acceptance_rate
 from gatekeeper.analysis.plan.settings import speculates
+from gatekeeper.backends.dialects import running_dialect
 from gatekeeper.core.policy import Route
 from gatekeeper.core.records import Generation
 from gatekeeper.core.text import describe_setting, quote
@@ -143,13 +144,6 @@ def route_changed(one: RouteChange) -> tuple[str, Style]:
     return f"{one.at[11:19]}Z {one.workload}: {step[one.kind]} {setting}: {one.because}", style
 
 
-NO_ACCEPTANCE_HINTS = {
-    "mlx-server": "start it with `python -m gatekeeper.backends.mlx_tap` instead of `python -m mlx_lm server`, or "
-    "remove this guard from the policy",
-}
-"""By backend: how to make its server report acceptance."""
-
-
 @dataclass(frozen=True, slots=True)
 class Alert:
     """A condition that will change a route if it persists."""
@@ -202,7 +196,7 @@ class Alerts:
         for silent, limit, one in silences:
             metric, left = one.guard.metric, max(0.0, limit - silent)
             if metric == "acceptance_rate" and one.check.center is None and self._reports.get(name) is False:
-                hint = NO_ACCEPTANCE_HINTS.get(self._backend, "remove this guard from the policy")
+                hint = running_dialect(self._backend).no_acceptance_hint
                 text = f"the server does not report {metric}, so its guard turns speculation off in "
                 yield from self._once(name, metric, f"{text}{show_seconds(left)}: {hint}", left)
             elif silent > limit / 2:

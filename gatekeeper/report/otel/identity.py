@@ -18,6 +18,8 @@ from opentelemetry.trace import SpanContext
 from gatekeeper import __version__
 from gatekeeper.analysis.plan.settings import sampling_for
 from gatekeeper.analysis.verdict.case import clock_ran_backwards
+from gatekeeper.backends import facts_of
+from gatekeeper.core.backend_registry import OPENERS
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.records import Generation, Role
@@ -49,7 +51,7 @@ class RunIdentity:
     @property
     def in_process(self) -> bool:
         """Tell whether the model runs in the process that records its tokens."""
-        return self.manifest.backend in metric_names.IN_PROCESS
+        return self.manifest.backend in OPENERS
 
     @cached_property
     def model(self) -> dict[str, Value]:
@@ -59,7 +61,7 @@ class RunIdentity:
         ports = {"http": 80, "https": 443}
         return {
             "gen_ai.operation.name": metric_names.OPERATION,
-            "gen_ai.provider.name": metric_names.PROVIDERS.get(self.manifest.backend, self.manifest.backend),
+            "gen_ai.provider.name": facts_of(self.manifest.backend).provider or self.manifest.backend,
             "gen_ai.request.model": subject.served_model_name or subject.target,
             "server.address": server.hostname if server is not None else None,
             "server.port": (server.port or ports.get(server.scheme)) if server is not None else None,
@@ -118,9 +120,8 @@ def speculation(generation: Generation, backend: str) -> dict[str, Value]:
     """
     counted, claims = generation.answer.rounds, generation.answer.claims
     if counted is not None:
-        token_by_token = (
-            backend in metric_names.ONE_FORWARD_A_TOKEN and dict(generation.setting).get("block_size") is None
-        )
+        in_blocks = dict(generation.setting).get("block_size") is not None
+        token_by_token = facts_of(backend).one_forward_a_token and not in_blocks
         # Verification stops at the first rejection, so a round with one adds exactly one to tried minus accepted.
         judged = bool(counted.tried_by_position) or counted.drafted == counted.accepted
         return {

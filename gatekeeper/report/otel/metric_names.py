@@ -4,12 +4,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 OPERATION = "chat"
-PROVIDERS = {"mlx-server": "mlx", "llama-server": "llama.cpp", "openai": "openai"}
-"""`gen_ai.provider.name` of a backend; another backend's is its own name."""
-IN_PROCESS = frozenset({"mlx", "redrafter", "scripted", "worker", "zlab-dflash"})
-"""Backends without a server between them and the model: spans are INTERNAL, and tokens are recorded where generated."""
-ONE_FORWARD_A_TOKEN = frozenset({"mlx", "mlx-server", "scripted"})
-"""Backends whose draft model makes one forward pass for each token it proposes: mlx-lm's `_draft_generate`."""
 
 SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 FIRST_TOKEN_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)

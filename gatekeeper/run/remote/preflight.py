@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper import host
+from gatekeeper.backends import stored_models
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError
@@ -20,7 +21,7 @@ from gatekeeper.core.units import show_bytes, show_seconds
 from gatekeeper.host.host_lock import Holder
 from gatekeeper.run.prepare import prepare
 from gatekeeper.run.remote.reconnect import Say
-from gatekeeper.run.remote.upload import NamedModel, model_names
+from gatekeeper.run.remote.upload import NamedModel
 from gatekeeper.run.stages.freeze import host_doubts
 
 SKEW_NOTED_S = 2.0
@@ -196,7 +197,7 @@ def _models(inputs: Inputs) -> dict[str, dict[str, Any]]:
     subject = inputs.slo.subject
     hashes = HashCache(user_hash_cache())
     documents: dict[str, dict[str, Any]] = {}
-    for name in model_names(subject):
+    for name in stored_models(subject):
         try:
             model = artifacts.freeze(name, artifacts.find(name, inputs.base, subject.backend), hashes)
             documents[name] = {"digest": model.digest, "bytes": model.bytes}

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 
-from gatekeeper.backends import own_drafts
+from gatekeeper.backends import facts_of, stored_models
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core import toml_file
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import Model, digest_of, sha256
-from gatekeeper.core.subject import Subject
 from gatekeeper.core.system.files import HashCache, user_hash_cache
 from gatekeeper.core.system.inputs import SLO_NAME, Inputs, find_canaries, find_profile
 from gatekeeper.core.system.inputs import read as read_inputs
@@ -132,23 +131,16 @@ def _named_files(inputs: Inputs, slo_path: Path) -> Iterator[tuple[str, bytes]]:
     if subject.script is not None:
         name = relative(subject.script, "subject", "script")
         yield name, _read(inputs.base / name, slo_path)
-    if subject.backend == "worker":  # its command runs in the SLO's folder, and may name files there
+    if facts_of(subject.backend).commands_name_files:
         for word in (*(subject.command or ()), *(subject.plain_command or ()), *subject.args):
             path = inputs.base / word
             if "{" not in word and not Path(word).is_absolute() and path.is_file():
                 yield word, _read(path, slo_path)
 
 
-def model_names(subject: Subject) -> list[str]:
-    """Return the names of the models that have files: the target and the drafts that are not part of it."""
-    if subject.backend == "scripted":
-        return []
-    return [subject.target, *(name for name in subject.drafts if name not in own_drafts(subject.backend))]
-
-
 def _local_models(inputs: Inputs, base: str, mapped: Mapping[str, str]) -> Iterator[NamedModel]:
     hashes = HashCache(user_hash_cache())
-    for name in model_names(inputs.slo.subject):
+    for name in stored_models(inputs.slo.subject):
         place = None if _is_absolute(name) else posixpath.normpath(posixpath.join(base, name))
         elsewhere = mapped.get(name)
         try:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gatekeeper import __version__, host
-from gatekeeper.backends import own_drafts
+from gatekeeper.backends import stored_models
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.interfaces import Backend
@@ -39,15 +39,13 @@ class FrozenModels:
 def freeze_models(inputs: Inputs, *, afresh: bool = False) -> FrozenModels:
     """Find and hash the target and the drafts; *afresh* reads every byte and uses no cached digest."""
     subject = inputs.slo.subject
-    if subject.backend == "scripted":
+    if not (names := stored_models(subject)):
         return FrozenModels({})
     hashes = HashCache(None if afresh else user_hash_cache())
-    names = [name for name in subject.drafts if name not in own_drafts(subject.backend)]
-    folders = {name: artifacts.find(name, inputs.base, subject.backend) for name in (subject.target, *names)}
-    target = artifacts.freeze(subject.target, folders[subject.target], hashes)
-    drafts = tuple(artifacts.freeze(name, folders[name], hashes) for name in names)
+    folders = {name: artifacts.find(name, inputs.base, subject.backend) for name in names}
+    target, *drafts = (artifacts.freeze(name, folders[name], hashes) for name in names)
     findings = tuple(finding for draft in drafts for finding in artifacts.check_pair(target, draft))
-    return FrozenModels(folders, target, drafts, findings)
+    return FrozenModels(folders, target, tuple(drafts), findings)
 
 
 def changed_models(inputs: Inputs, manifest: Manifest) -> list[str]:

@@ -12,7 +12,7 @@ from gatekeeper.backends.models import locate
 from gatekeeper.backends.process import program_path
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.metrics import ALL
-from gatekeeper.run.start.installed_backends import MLX, find_backends
+from gatekeeper.run.start.installed_backends import find_backends
 
 PACKAGES = ("mlx", "mlx-lm", "numpy")
 """Packages of this environment whose versions influence the measurements."""
@@ -43,6 +43,7 @@ def _summary(items: Sequence[Item]) -> dict[str, Any]:
     """Return what this machine is ready for, what is missing for what, and the next command."""
     backends = [one.needed_for.removeprefix("backend ") for one in items if one.kind == "backend" and one.found]
     lacking = [one.needed_for for one in items if one.kind == "host" and one.found is None]
+    first = next(item.fix for item in items if item.kind == "backend")
     models = len(locate.all_models())
     ready = [f"certify with {', '.join(backends)}"] if backends else []
     ready += [f"{models} models in the local caches"] if models else []
@@ -51,7 +52,7 @@ def _summary(items: Sequence[Item]) -> dict[str, Any]:
     missing += [] if models else ["a real run: no model is in the caches of Hugging Face, LM Studio and Ollama"]
     missing += [", ".join(lacking)] if lacking else []
     missing += [f"{one.needed_for}: {one.what}" for one in items if one.kind == "variable"]
-    return {"ready": ready, "missing": missing, "next": "gatekeeper init" if backends else MLX}
+    return {"ready": ready, "missing": missing, "next": "gatekeeper init" if backends else first}
 
 
 def versions() -> dict[str, str | None]:

@@ -10,7 +10,7 @@ from typing import Any
 from gatekeeper import __version__, host
 from gatekeeper.analysis.plan.draft_pairs import model_pairs
 from gatekeeper.analysis.plan.memory_fit import RUNTIME_BYTES, SMALL_VOCABULARY, MemoryFit, estimate_fit
-from gatekeeper.backends.dialects import dialect_of
+from gatekeeper.backends import all_facts, backends_that_load, facts_of
 from gatekeeper.backends.models import gguf, locate
 from gatekeeper.core import canary, slo
 from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, did_you_mean
@@ -26,10 +26,6 @@ from gatekeeper.run.start.installed_backends import find_backends, missing_backe
 
 FREE_SHARE = 1 / 8
 """The headroom that the file requires, as a share of the memory."""
-SERVED_BY = {"mlx": "mlx", "mlx-server": "mlx", "llama-server": "llama-server"}
-"""Backends that a pair found on this machine can be written for, and the kind of files they load."""
-SHIPPED = {"zlab-dflash": "m5-pro-48gb"} | {name: name for name in ("dflash-mlx", "lmstudio", "mtplx", "ollama")}
-"""Backends whose models are made for them: the shipped SLO file of each."""
 MACHINES = ("m4-16gb", "m4-24gb", "m5-pro-48gb", "m2-ultra-64gb", "m3-ultra-512gb")
 """The shipped SLO files for one machine each, by its memory; their model pairs are public."""
 WORK = (
@@ -59,8 +55,8 @@ def propose(output: Path, *, force: bool, backend: str | None = None) -> tuple[d
     on this machine, 3 where a model has to be downloaded or a backend to be installed first. A file that exists is an
     InputError without *force*.
     """
-    if backend not in {None, *SERVED_BY, *SHIPPED}:
-        hint = did_you_mean(str(backend), [*SERVED_BY, *SHIPPED])
+    if backend is not None and backend not in (names := backends_with_a_file()):
+        hint = did_you_mean(backend, names)
         raise InputError(f"--backend {backend}: init writes no file for it", hint=hint)
     if output.exists() and not force:
         raise _exists(output)
@@ -72,11 +68,11 @@ def propose(output: Path, *, force: bool, backend: str | None = None) -> tuple[d
     found = [inspect_model(one) for one in locate.all_models()]
     installed = find_backends()
     missing = missing_backends(installed)
-    others = tuple(one for one in ("mlx", "mlx-server") if one not in missing)
+    others = tuple(name for name in backends_that_load("folder") if name not in missing)
     writer = _SloWriter(output, facts, lacks, {one.model.name: one for one in found if one.model is not None}, others)
     chosen, tight = None, None
-    if backend in SHIPPED:
-        text, pair, seen, commands = _shipped(writer, str(backend), missing)
+    if backend is not None and facts_of(backend).loads is None:
+        text, pair, seen, commands = _shipped(writer, backend, missing)
     else:
         chosen, tight = _choose(writer, found, missing, available, backend)
         text, pair, seen, commands = chosen if chosen is not None else _to_download(writer, missing, memory, backend)
@@ -99,12 +95,18 @@ def propose(output: Path, *, force: bool, backend: str | None = None) -> tuple[d
     return document, ExitCode.OK if chosen is not None and not commands else ExitCode.UNPROVEN
 
 
+def backends_with_a_file() -> list[str]:
+    """Return the backends that init writes a file for; those that load models of this machine come first."""
+    known = [facts for facts in all_facts() if facts.loads is not None or facts.shipped is not None]
+    return [facts.name for facts in sorted(known, key=lambda facts: facts.loads is None)]
+
+
 def _also(chosen: str, installed: Sequence[str]) -> dict[str, str]:
     """Return the command that writes a file for each other backend that is installed here."""
     return {
         name: f"gatekeeper init --backend {name} -o slos/{name}.toml"
         for name in installed
-        if name != chosen and name in {*SERVED_BY, *SHIPPED}
+        if name != chosen and name in backends_with_a_file()
     }
 
 
@@ -117,7 +119,7 @@ class _SloWriter:
     lacks: Mapping[str, str]
     found: Mapping[str, InspectedModel]
     """By their name in an SLO file."""
-    mlx_backends: tuple[str, ...] = ()
+    folder_backends: tuple[str, ...] = ()
     """Those installed here that load a pair of folders."""
 
     def text(self, pair: "_PairNames", missing: Sequence[str] = ()) -> str:
@@ -130,6 +132,9 @@ class _SloWriter:
         tools, thinks = (True, True) if inspected is None else ("tools" in template, "enable_thinking" in template)
         work = LITTLE_WORK if little else tuple(one for one in WORK if tools or one.name != "tools")
         memory = self.facts.get("memory_bytes") or 0
+        facts = facts_of(pair.backend)
+        sight = facts.sight or Sight.NOTHING
+        others = tuple(name for name in self.folder_backends if facts.loads == "folder" and name != pair.backend)
         return slo_template.render(
             Proposal(
                 path=str(self.output),
@@ -148,16 +153,11 @@ class _SloWriter:
                 lacks=self.lacks,
                 missing=tuple(missing),
                 peak=self._peak(pair),
-                cold=pair.backend == "mlx" or Sight.COLD in dialect_of(pair.backend).sight,
-                claims=pair.backend != "mlx" and Sight.ROUNDS not in dialect_of(pair.backend).sight,
-                others=tuple(
-                    one for one in self.mlx_backends if SERVED_BY[pair.backend] == "mlx" and one != pair.backend
-                ),
+                cold=Sight.COLD in sight,
+                claims=Sight.ROUNDS not in sight,
+                others=others,
             )
         )
-
-    def _others(self, backend: str) -> tuple[str, ...]:
-        return tuple(one for one in self.mlx_backends if SERVED_BY[backend] == SERVED_BY[one] and one != backend)
 
     def _peak(self, pair: "_PairNames") -> float | None:
         """Return the most that the pair may hold: its weights and a quarter more, and a gigabyte; None if unknown."""
@@ -173,7 +173,7 @@ class _SloWriter:
             one.name: canary.parse(inputs.find_canaries(one.canaries, base).read_text(encoding="utf-8"), one.name)
             for one in proposed.workload
         }
-        shares = proposed.subject.backend == "mlx"
+        shares = facts_of(proposed.subject.backend).switches
         return estimate_fit(proposed, canaries, target, drafts, background=0.0, memory=available, shares_process=shares)
 
     def _note(self, name: str) -> str:
@@ -233,7 +233,7 @@ def _choose(
     tight = None
     for pair in sorted(model_pairs(usable(found)), key=lambda one: one.backend in missing):
         backend = wanted or pair.backend
-        if SERVED_BY[backend] != pair.backend:
+        if facts_of(backend).loads != facts_of(pair.backend).loads:
             continue
         commands = (missing[backend],) if backend in missing else ()
         named = _PairNames(backend, pair.target.name, tuple(draft.name for draft in pair.drafts))
@@ -248,7 +248,7 @@ def _choose(
 
 def _shipped(writer: _SloWriter, backend: str, missing: Mapping[str, str]) -> _Chosen:
     """Return the shipped SLO file of a *backend* whose models are made for it, without the machine it names."""
-    path = inputs.shipped_folder("slos") / f"{SHIPPED[backend]}.toml"
+    path = inputs.shipped_folder("slos") / f"{facts_of(backend).shipped}.toml"
     text = re.sub(r"(?m)^(#:schema .*\n)|\[host\]\n(?:.+\n)+\n", "", path.read_text("utf-8"))
     text = re.sub(r'(?m)^name = ".*"$', f'name = "{_slo_name(writer.output)}"', text, count=1)
     subject = slo.parse(text, path.name).subject
@@ -257,18 +257,20 @@ def _shipped(writer: _SloWriter, backend: str, missing: Mapping[str, str]) -> _C
     return text, named, None, (*install, f"check the models and addresses in {writer.output}: they are an example")
 
 
+def _shipped_slo(name: str) -> slo.Slo:
+    return slo.parse((inputs.shipped_folder("slos") / f"{name}.toml").read_text("utf-8"), name)
+
+
 def _to_download(writer: _SloWriter, missing: Mapping[str, str], memory: float | None, wanted: str | None) -> _Chosen:
     """Return the pair of the shipped SLO for the largest machine that is no larger than this one."""
     # By name: in a checkout the folder also has the user's own files, and those of an earlier init.
-    shipped = [
-        slo.parse((inputs.shipped_folder("slos") / f"{name}.toml").read_text("utf-8"), name) for name in MACHINES
-    ]
+    shipped = [_shipped_slo(name) for name in MACHINES]
     limit = sold_gigabytes(memory or 0) * (1 + _SOLD)
     fitting = [shipped[0], *(one for one in shipped if (one.host.memory_gb or 0) <= limit)][-1]
-    named = _PairNames(wanted or "mlx", fitting.subject.target, fitting.subject.drafts)
-    if wanted == "llama-server":
-        gguf_pair = slo.parse((inputs.shipped_folder("slos") / "llama-server.toml").read_text("utf-8"), "llama-server")
-        named = _PairNames(wanted, gguf_pair.subject.target, gguf_pair.subject.drafts)
+    backend = wanted or backends_that_load("folder")[0]
+    example = facts_of(backend).shipped
+    subject = _shipped_slo(example).subject if example is not None else fitting.subject
+    named = _PairNames(backend, subject.target, subject.drafts)
     absent = [name for name in (named.target, *named.drafts) if name not in writer.found]
     install = [missing[named.backend]] if named.backend in missing else []
     commands = (*install, *(f"hf download {_downloaded(name)}" for name in absent)) or (CLOSE,)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.analysis.plan.draft_pairs import LocalModel
+from gatekeeper.backends import backends_that_load
 from gatekeeper.backends.models import artifacts, gguf, locate
 from gatekeeper.backends.models.locate import FoundModel
 from gatekeeper.core.errors import InputError
@@ -48,7 +49,7 @@ class InspectedModel:
 
 def inspect_model(one: FoundModel) -> InspectedModel:
     """Read what identifies a model, and why it cannot be part of a pair."""
-    path, backend = one.path, "mlx" if one.path.is_dir() else "llama-server"
+    path, backend = one.path, backends_that_load("folder" if one.path.is_dir() else "GGUF")[0]
     try:
         if one.store == "Ollama":
             path = locate.ollama_layers(one.path, one.name)["model"]

@@ -4,19 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from gatekeeper.backends.dialects import dialect_of
+from gatekeeper.backends import all_facts
+from gatekeeper.backends.backend_facts import BackendFacts
 from gatekeeper.backends.process import program_path
-from gatekeeper.core.backend_registry import ADAPTERS, SERVERS
-
-ATTACHED = {"lmstudio": "lms", "ollama": "ollama", "omlx": "omlx"}
-"""Programs of servers that gatekeeper attaches to and does not start."""
-PACKAGES = {
-    "redrafter": ("recurrent_drafting", "install ml-recurrent-drafter: docs/worker-protocol.md says how"),
-    "zlab-dflash": ("dflash", "pip install dflash mlx-lm"),
-}
-"""The module of each package that our worker programs wrap, with how to install it."""
-MLX = 'pip install "gatekeeper-slo[mlx]"'
-"""How to install mlx-lm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +22,25 @@ class InstalledBackend:
 
 def find_backends() -> dict[str, InstalledBackend]:
     """Return every system that gatekeeper can certify by its name; nothing is started or imported."""
-    found = {"mlx": _module("mlx", "mlx_lm", MLX)}
-    for name in sorted(SERVERS):
-        dialect = dialect_of(name)
-        if dialect.module is not None:
-            found[name] = _module(name, dialect.module, MLX)
-        elif dialect.program[:2] == ("python", "-m"):  # any Python is on PATH; the package is what counts
-            found[name] = _module(name, dialect.program[2].partition(".")[0], dialect.install)
-        elif program := dialect.program[0] if dialect.program else ATTACHED.get(name):
-            found[name] = InstalledBackend(name, program, program_path(program), dialect.install)
-    return found | {name: _module(name, *PACKAGES[name]) for name in sorted(ADAPTERS)}
+    return {facts.name: backend for facts in all_facts() if (backend := _find(facts)) is not None}
 
 
-def missing_backends(known: Mapping[str, InstalledBackend] | None = None) -> dict[str, str]:
+def missing_backends(backends: Mapping[str, InstalledBackend] | None = None) -> dict[str, str]:
     """Return the systems that are not installed, with the command that installs each."""
-    return {name: one.install for name, one in (known or find_backends()).items() if one.found is None}
+    systems = backends or find_backends()
+    return {name: backend.install for name, backend in systems.items() if backend.found is None}
 
 
-def _module(name: str, module: str, install: str) -> InstalledBackend:
-    spec = find_spec(module)
-    return InstalledBackend(name, module, spec.origin or module if spec is not None else None, install)
+def _find(facts: BackendFacts) -> InstalledBackend | None:
+    """Return where a backend is installed; None for one that has neither a program nor a module of its own."""
+    module = facts.module
+    if module is None and facts.program[:2] == ("python", "-m"):  # any Python is on PATH; the package is what counts
+        module = facts.program[2].partition(".")[0]
+    if module is not None:
+        spec = find_spec(module)
+        place = spec.origin or module if spec is not None else None
+        return InstalledBackend(facts.name, module, place, facts.installed_by)
+    program = facts.program[0] if facts.program else facts.attached
+    if program is None:
+        return None
+    return InstalledBackend(facts.name, program, program_path(program), facts.installed_by)

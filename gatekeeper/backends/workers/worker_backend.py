@@ -1,61 +1,48 @@
-"""The worker backend: programs with the worker protocol, one process per draft; ours runs mlx-lm."""
+"""The worker backend: programs with the worker protocol, one process per draft."""
 
 import os
-import platform
 import re
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from gatekeeper.backends.answer_limits import AnswerLimits
-from gatekeeper.backends.http.chat import PLAIN, resolve
+from gatekeeper.backends.backend_facts import BackendFacts
+from gatekeeper.backends.http.chat import PLAIN
 from gatekeeper.backends.launch_line import without_keys
 from gatekeeper.backends.models.artifacts import local_path
-from gatekeeper.backends.process import find_program, installed, installed_beside
-from gatekeeper.backends.worker_process import WorkerProcess
-from gatekeeper.backends.worker_protocol import (
+from gatekeeper.backends.process import find_program
+from gatekeeper.backends.workers.worker import Worker
+from gatekeeper.backends.workers.worker_process import WorkerProcess
+from gatekeeper.backends.workers.worker_protocol import (
     MANUAL,
     Greeting,
     WorkerFault,
-    answer_from,
-    forced_from,
-    gap_from,
     greeting_from,
-    is_number,
     read_line,
-    request_line,
 )
 from gatekeeper.core.backend_registry import ADAPTERS
 from gatekeeper.core.clock import Clock, SystemClock
 from gatekeeper.core.errors import GatekeeperError, InputError, StartError
-from gatekeeper.core.interfaces import DecodeRequest, ForcedPass, RunningSystem
 from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.records import TIMEOUT, Answer, Setting
+from gatekeeper.core.records import TIMEOUT, Setting
 from gatekeeper.core.slo import CONDITIONS
 from gatekeeper.core.subject import Subject
 from gatekeeper.core.system.files import file_sha256
 from gatekeeper.core.text import quote
 
+FACTS = BackendFacts(name="worker", commands_name_files=True)
 _UNUSED = ("url", "plain_url", "served_model_name", "draft_method", "api_key_env", "knobs")
 _PLACEHOLDER = re.compile(r"\{(target|draft)\}")
-_SEEN_IN_ANSWERS = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.TOKEN_IDS | Sight.COLD | Sight.PROMPT_TIME
+SEEN_IN_ANSWERS = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.TOKEN_IDS | Sight.COLD | Sight.PROMPT_TIME
 """Parts of an answer that count only where both arms show them."""
-_READS_TARGET = Sight.LOGITS | Sight.FORCED
+READS_TARGET = Sight.LOGITS | Sight.FORCED
 """What untimed passes of the target show: the plain arm's."""
-_MLX_GREETING = Greeting(
-    "mlx-lm",
-    _SEEN_IN_ANSWERS | Sight.ROUNDS | Sight.PLAIN | _READS_TARGET,
-    frozenset({"draft", "num_draft_tokens", "temperature", "max_tokens", "thinking"}),
-    shares_process=True,
-)
-"""The greeting of our own worker, so that a run can be planned without starting it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,19 +112,6 @@ def open_worker(subject: Subject, *, models: Mapping[str, Path], base: Path, log
     return WorkerBackend(subject, commands, logs, ours=subject.command is None and subject.program is None)
 
 
-def open_mlx(subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path) -> "MlxBackend":
-    """Return the mlx backend; raise InputError where mlx-lm is not installed."""
-    del base
-    if subject.program is None and find_spec("mlx_lm") is None:
-        message = "the mlx backend needs mlx-lm, which is not installed here"
-        raise InputError(message, hint='pip install "gatekeeper-slo[mlx]"')
-    options = (("--prefill-chunk", subject.prefill_chunk), ("--kv-bits", subject.kv_bits))
-    words = (word for flag, value in options if value is not None for word in (flag, str(value)))
-    program = subject.program or (sys.executable, "-P")
-    command = (*program, "-m", "gatekeeper.backends.workers.mlx_lm", "{target}", "{draft}", *words)
-    return MlxBackend(subject, Commands(command, None, models, Path.cwd()), logs, ours=True)
-
-
 class WorkerBackend:
     """Starts workers of one kind, each with the target and at most one draft."""
 
@@ -166,7 +140,7 @@ class WorkerBackend:
         """Return the draft, or `plain` for a worker without one; one that shares its process answers both."""
         return str(dict(setting).get("draft") or PLAIN)
 
-    def start(self, setting: Setting, *, cache: bool = False) -> "Worker":
+    def start(self, setting: Setting, *, cache: bool = False) -> Worker:
         """Start a worker and wait until it is ready; raise InputError with the end of its log where it is not."""
         if cache:
             raise GatekeeperError("a worker has no prompt cache to leave on", hint="this is a bug; please report it")
@@ -212,35 +186,12 @@ class WorkerBackend:
             raise InputError(message, hint="the worker has changed: begin a new run")
 
 
-class MlxBackend(WorkerBackend):
-    """Starts our own mlx-lm worker, which runs in the environment of this process."""
-
-    draft_hint = "check num_draft_tokens, and the vocabularies of target and draft"
-
-    def versions(self) -> Mapping[str, str]:
-        """Return the versions of the environment of the workers: this process's, or that of the SLO's program."""
-        if self._subject.program is not None:
-            return installed_beside(self._subject.program[0], ("mlx", "mlx-lm", "transformers", "numpy"))
-        return {"python": platform.python_version(), **installed("mlx", "mlx-lm", "transformers", "numpy")}
-
-    def _first_greeting(self, draft: str | None) -> Greeting:
-        del draft
-        return _MLX_GREETING
-
-    def _log_name(self, number: int, draft: str | None) -> str:
-        del draft
-        return f"mlx-worker-{number}.log"
-
-    def _check_unchanged(self, process: WorkerProcess, greeting: Greeting, draft: str | None) -> None:
-        """Accept every greeting: the worker is part of this gatekeeper."""
-
-
 def _of_both(drafting: Greeting, plain: Greeting, *, separate: bool) -> tuple[Sight, frozenset[str]]:
     """Return what a pair of workers shows and which knobs it takes; we measure its memory ourselves."""
     if not separate:
         return drafting.sight | Sight.MEMORY, drafting.knobs
-    sight = drafting.sight & plain.sight & _SEEN_IN_ANSWERS
-    sight |= (drafting.sight & Sight.ROUNDS) | (plain.sight & _READS_TARGET) | Sight.MEMORY | Sight.PLAIN
+    sight = drafting.sight & plain.sight & SEEN_IN_ANSWERS
+    sight |= (drafting.sight & Sight.ROUNDS) | (plain.sight & READS_TARGET) | Sight.MEMORY | Sight.PLAIN
     return sight, drafting.knobs - (frozenset(CONDITIONS) - plain.knobs)
 
 
@@ -288,93 +239,3 @@ def _failure(process: WorkerProcess, name: str, message: Mapping[str, Any]) -> S
         because = f"`{process.command}` cannot work here: {failed}"
         hint = quote(str(message.get("hint") or MANUAL))
     return StartError(because, cause=failed, hint=f"{hint}.\n{process.quoted_log()}")
-
-
-class Worker(RunningSystem):
-    """One worker, which answers one request at a time."""
-
-    def __init__(
-        self, process: WorkerProcess, draft: str | None, timeout: float, limits: AnswerLimits, *, shares_process: bool
-    ) -> None:
-        self._process, self._draft, self._timeout, self._limits = process, draft, timeout, limits
-        self._drafts = {draft, None} if shares_process else {draft}
-        self._numbers = count(1)
-        self._lock = threading.Lock()
-
-    def answer(self, request: DecodeRequest) -> Answer:
-        """Answer one request; an error, the death and the silence of the worker are the answer's fault."""
-        if request.draft not in self._drafts:
-            because = f"the worker started for '{self._draft or PLAIN}' got a request for '{request.draft or PLAIN}'"
-            raise GatekeeperError(because, hint="this is a bug; please report it")
-        with self._lock:
-            sent = time.monotonic_ns()
-            message, fault = self._exchange(request)
-            received = time.monotonic_ns()
-        if message is None:
-            return Answer(sent, received, fault=fault)
-        try:
-            answer = answer_from(message, sent_ns=sent, received_ns=received, drafting=request.draft is not None)
-        except WorkerFault as wrong:
-            # The line was complete and of this request: the worker can take the next one.
-            return Answer(sent, received, fault=quote(str(wrong)))
-        self._limits.note(answer)
-        return answer
-
-    def logit_gap(self, request: DecodeRequest, tokens: tuple[int, ...]) -> float | None:
-        """Return how far the target's best logit lies above its second after the prompt and *tokens*.
-
-        An untimed pass that explains near-ties; None where the worker has no logits.
-        """
-        with self._lock:
-            message, _ = self._exchange(request, gap_after=tokens)
-        return None if message is None else gap_from(message)
-
-    def force(self, request: DecodeRequest, tokens: tuple[int, ...]) -> ForcedPass | None:
-        """Let the target read the prompt and *tokens* in one pass; None where the worker could not."""
-        with self._lock:
-            message, _ = self._exchange(request, forced=tokens)
-        return None if message is None else forced_from(message, tokens)
-
-    def pids(self) -> tuple[int, ...]:
-        """Return the worker's process."""
-        return (self._process.pid,)
-
-    def alive(self) -> bool:
-        """Tell whether the worker still runs."""
-        return self._process.alive()
-
-    def heartbeat(self) -> bytes:
-        """Return the worker's latest heartbeat."""
-        return self._process.heartbeat()
-
-    def close(self) -> None:
-        """End the worker and wait for it."""
-        self._process.close()
-
-    def _exchange(self, request: DecodeRequest, **reading: tuple[int, ...]) -> tuple[dict[str, Any] | None, str]:
-        """Return the worker's answer, or None and its fault; a worker out of step is ended."""
-        number, begun, resolved = next(self._numbers), False, resolve(request)
-        until = time.monotonic() + self._limits.seconds(resolved.max_tokens)
-        try:
-            self._process.send(request_line(number, resolved, request.setting, **reading), self._timeout, until)
-            while True:
-                message = read_line(self._process.receive(self._timeout, until))
-                if is_number(message.get("answer"), number):
-                    return message, ""
-                _check_in_step(message, number, begun=begun)
-                begun = True
-        except WorkerFault as fault:
-            self._process.close()
-            why = quote(str(fault))
-            return None, why if begun else f"{why} (it had not begun)"
-
-
-def _check_in_step(message: Mapping[str, Any], number: int, *, begun: bool) -> None:
-    """Raise WorkerFault unless *message* is the one line that begins request *number*."""
-    if is_number(message.get("begin"), number) and not begun:
-        return
-    for word in ("answer", "begin"):
-        if word in message:
-            raise WorkerFault(f"out of step: {word} {quote(repr(message[word]))} during request {number}")
-    keys = ", ".join(sorted(message)[:4]) or "nothing"
-    raise WorkerFault(f"out of step: a line that is neither begin nor answer, with {quote(keys)}")

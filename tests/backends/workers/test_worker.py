@@ -12,14 +12,15 @@ from typing import Any
 import psutil
 import pytest
 
-from gatekeeper.backends.worker_backend import Worker, WorkerBackend
+from gatekeeper.backends.workers.worker import Worker
+from gatekeeper.backends.workers.worker_backend import WorkerBackend
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Rounds, setting
 from tests.backends.conftest import DRAFTING, MODELS, PLAIN, ROOT, SharedBackend, canary, make_request
 from tests.builders.waiting import until
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 BAD, EXAMPLE = HERE / "bad_worker.py", HERE / "example_worker.py"
 PLACES = ("{target}", "{draft}")
 
