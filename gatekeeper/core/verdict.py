@@ -3,8 +3,10 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from enum import IntEnum
-from typing import Any, Literal
+from enum import IntEnum, StrEnum
+from typing import Any, Literal, Self
+
+from gatekeeper.core.metrics import BY_NAME
 
 AGAINST_CERTIFIED = "against the certified run: "
 """In a reason: the bound is on this run over the certified run."""
@@ -167,11 +169,145 @@ class Check:
         }
 
 
+_WRONG, _FAILS, _MEMORY, _COOL, _LEAK = (
+    BY_NAME[name].remedy
+    for name in ("token_agreement", "error_rate", "memory_headroom", "throttle_time", "footprint_growth")
+)
+"""A finding about the same thing as a metric has the same remedy."""
+
+
+class FindingKind(StrEnum):
+    """Each kind of finding: its word in verdict.json, what was seen, and what to do."""
+
+    means: str
+    remedy: str
+
+    def __new__(cls, word: str, means: str, remedy: str) -> Self:
+        """Return the word, with what it means and what to do."""
+        kind = str.__new__(cls, word)
+        kind._value_, kind.means, kind.remedy = word, means, remedy
+        return kind
+
+    ANSWERS_DIFFER = ("answers_differ", "greedy answers have other words than plain decoding's", _WRONG)
+    BACKGROUND_BUSY = (
+        "background_busy",
+        "background jobs of the system used the processor",
+        "wait until they have finished",
+    )
+    CLOCK_SET = ("clock_set", "the time of day was set back during the soak", "leave the clock alone during a run")
+    COUNTER_BACKWARDS = ("counter_backwards", "a counter of the host fell", "run the soak again")
+    COUNTER_LIE = (
+        "counter_lie",
+        "counts of drafted and accepted tokens cannot be true, so acceptance is void",
+        "do not rely on the server's counters; report them to its developers",
+    )
+    DAMAGED_RECORDS = (
+        "damaged_records",
+        "lines of a record file were damaged; they are left out",
+        "check the disk; run again",
+    )
+    DRAFTING_NOT_SHOWN = (
+        "drafting_not_shown",
+        "the server does not show whether it drafts",
+        "see the backend's page in docs/servers.md",
+    )
+    FIRST_ANSWER_FAILED = ("first_answer_failed", "the short request before the run failed", _FAILS)
+    GPU_RESET = ("gpu_reset", "the GPU was reset during the soak", "update the system; run the soak again")
+    HOST_RESTARTED = ("host_restarted", "the host was restarted or updated during the soak", "run the soak again")
+    HOST_SLEPT = (
+        "host_slept",
+        "the host slept during the soak",
+        "keep the lid open and prevent sleep, then run the soak again",
+    )
+    LENGTH_MISMATCH = (
+        "length_mismatch",
+        "answers of the two arms differ in length",
+        "check for truncated answers or early stops",
+    )
+    LOW_POWER_MODE = (
+        "low_power_mode",
+        "the speeds apply to low-power mode only",
+        "switch it off for the deployed mode",
+    )
+    MEMORY_CONTRADICTION = (
+        "memory_contradiction",
+        "two sensors disagree on the memory",
+        "use a native Python and system tools",
+    )
+    MEMORY_EXHAUSTION = (
+        "memory_exhaustion",
+        "memory grows, and would be used up before the certificate expires",
+        _LEAK,
+    )
+    MODEL_SWAPPED = (
+        "model_swapped",
+        "answers of one arm came from different models",
+        "keep one model loaded in the server",
+    )
+    OOM_KILL = ("oom_kill", "processes were killed for lack of memory", _MEMORY)
+    ON_BATTERY = ("on_battery", "the host ran on battery", 'connect the charger, or set power = "any"')
+    OTHER_MODEL = ("other_model", "the two arms are served by different models", "serve the same target in both arms")
+    POWER_LOST = (
+        "power_lost",
+        "the power source changed during the soak",
+        "connect the charger, then run the soak again",
+    )
+    POWER_MODE_CHANGED = (
+        "power_mode_changed",
+        "the power mode changed during the soak",
+        "keep one power mode and run the soak again",
+    )
+    QUANTISATION_MISMATCH = (
+        "quantisation_mismatch",
+        "draft and target are quantised differently",
+        "try a draft quantised like the target",
+    )
+    REPLAYED = (
+        "replayed",
+        "repeats of a request are answered faster in one arm only, as from a cache",
+        "switch the server's answer cache off",
+    )
+    SILENT_SPECULATION = (
+        "silent_speculation",
+        "a draft is set, and proposes nothing",
+        "check the server's log and both vocabularies",
+    )
+    SWAPPED_IN = ("swapped_in", "memory was read from swap, and none written", _MEMORY)
+    SWAPPED_OUT = ("swapped_out", "memory was written to swap", _MEMORY)
+    THERMAL_CONTRADICTION = ("thermal_contradiction", "no sensor reports throttling, but the GPU slowed down", _COOL)
+    THERMALLY_DEGRADED = ("thermally_degraded", "the thermal level was 1 in some samples", _COOL)
+    THERMALLY_THROTTLED = ("thermally_throttled", "the thermal level was 2 or more in some samples", _COOL)
+    TRANSLATED = ("translated", "gatekeeper runs under Rosetta", "install a native Python")
+    UNSTABLE_ARM = (
+        "unstable_arm",
+        "plain decoding varies too much, or in two groups, to compare with",
+        "close other programs, cool the host, and run again",
+    )
+    VIRTUAL_MAC = ("virtual_mac", "a virtual Mac: its sensors show no real machine", "certify on the physical machine")
+    VIRTUAL_MACHINE = (
+        "virtual_machine",
+        "other guests share the processor, and sensors are missing",
+        "certify on a physical machine",
+    )
+    VOCABULARY_PADDING = ("vocabulary_padding", "the vocabularies differ in padding alone", "")
+    WARM_CACHE_CHANGES_ANSWERS = (
+        "warm_cache_changes_answers",
+        "greedy answers change with the prompt cache on, as deployed",
+        "deploy with the prompt cache off, or decode plainly",
+    )
+    WARM_PROMPT = (
+        "warm_prompt",
+        "prompts were cached although the cache should be off",
+        "switch the server's prompt cache off",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A problem a reader must know: what was seen, where, and what to do."""
 
     kind: str
+    """A word that `gatekeeper explain` explains."""
     about: str
     detail: str
     advice: str = ""

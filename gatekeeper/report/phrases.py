@@ -12,7 +12,7 @@ from gatekeeper.analysis.verdict.run_verdict import Transition, Verdict, Workloa
 from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.text import KNOB_NAMES, counted, describe_setting, last_part, listed
 from gatekeeper.core.units import show, show_seconds, show_span
-from gatekeeper.core.verdict import Check, Estimate, Finding, Outcome, rounded
+from gatekeeper.core.verdict import Check, Estimate, Finding, FindingKind, Outcome, rounded
 from gatekeeper.report.data.decision import SpeedUp, WorkloadSummary, rate, speed_up
 from gatekeeper.report.data.objective_rows import ObjectiveRow
 
@@ -115,7 +115,7 @@ def merged(verdict: Verdict) -> list[Finding]:
     found: dict[tuple[str, ...], list[tuple[str, Finding]]] = {}
     for one in verdict.findings:
         where, _, about = one.about.rpartition(", ") if one.about.startswith("soak-") else ("", "", one.about)
-        forecast = one.kind == "memory_exhaustion"
+        forecast = one.kind == FindingKind.MEMORY_EXHAUSTION
         if not (forecast and verdict.grade == "demo"):
             key = (one.kind, about) if forecast else (one.kind, about, one.detail, one.advice)
             found.setdefault(key, []).append((where, replace(one, about=about)))

@@ -27,7 +27,7 @@ from gatekeeper.core.system.inputs import SLO_NAME, Inputs, load_manifest
 from gatekeeper.core.system.record_files import ANSWERS, DAMAGED, EVENTS, KINDS, SAMPLES, read_records
 from gatekeeper.core.system.run_directory import EVENTS_FILE, HOST_FILE, PLAN, RunDirectory
 from gatekeeper.core.text import json_text
-from gatekeeper.core.verdict import Finding
+from gatekeeper.core.verdict import Finding, FindingKind
 
 CERTIFIED_NAME = "inputs/certified.json"
 """The copy of the figures of the certified run that a run is compared with."""
@@ -150,7 +150,7 @@ def _damage_finding(name: str) -> Finding:
     """Return the finding of a record file that was damaged, and continued without its damaged lines."""
     file, _, _ = name.partition(DAMAGED)
     return Finding(
-        "damaged_records",
+        FindingKind.DAMAGED_RECORDS,
         file,
         f"lines of it were damaged while the run was interrupted; they are left out, and the whole file is {name}",
         "check the disk; where a soak lost answers, a new run proves more than this one",

@@ -11,7 +11,7 @@ from gatekeeper.analysis.metrics.timing import decode_or_answer_rate, decode_rat
 from gatekeeper.core.manifest import RULES
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import Generation, Role
-from gatekeeper.core.verdict import Finding
+from gatekeeper.core.verdict import Finding, FindingKind
 
 OUTLIER_FACTOR = 2.0
 """A plain answer this many times faster or slower than its canary's median is an outlier; scheduling changes less."""
@@ -36,7 +36,7 @@ def unstable_plain_arm(plain: Iterable[Generation], about: str, rules: int = RUL
     if (detail := instability(plain, rules)) is None:
         return ()
     advice = "find out what else runs on this machine, or what the server does between answers, then measure again"
-    return (Finding("unstable_arm", about, detail, advice, voids=_RATIOS),)
+    return (Finding(FindingKind.UNSTABLE_ARM, about, detail, advice, voids=_RATIOS),)
 
 
 def length_mismatches(paired: PairedAnswers, about: str) -> tuple[Finding, ...]:
@@ -49,7 +49,7 @@ def length_mismatches(paired: PairedAnswers, about: str) -> tuple[Finding, ...]:
         f"{len(different)} of {len(paired.pairs)} pairs differ in length, e.g. {different[0][0].canary}: {drafting} "
         f"tokens and {plain} with plain decoding; their speeds are not compared"
     )
-    return (Finding("length_mismatch", about, detail, "check for truncated answers or early stops"),)
+    return (Finding(FindingKind.LENGTH_MISMATCH, about, detail, "check for truncated answers or early stops"),)
 
 
 def voided_metrics(findings: Iterable[Finding]) -> Mapping[str, str]:

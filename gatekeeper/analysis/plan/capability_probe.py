@@ -7,7 +7,7 @@ from gatekeeper.analysis.metrics.server_claims import claimed_rounds
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer
-from gatekeeper.core.verdict import Finding
+from gatekeeper.core.verdict import Finding, FindingKind
 
 ANSWER_TOKENS = 32
 """Tokens of each answer: enough for several rounds, and quick."""
@@ -66,21 +66,21 @@ def probe_findings(glance: ProbeAnswers, forecast: Sight, silent: str) -> list[F
     for arm, answer in (("plain", glance.plain), ("candidate", glance.drafted)):
         if answer is not None and answer.fault is not None:
             advice = "the run continues and records further faults; see the server's output in logs/"
-            findings.append(Finding("first_answer_failed", f"{_ABOUT}, {arm}", answer.fault, advice))
+            findings.append(Finding(FindingKind.FIRST_ANSWER_FAILED, f"{_ABOUT}, {arm}", answer.fault, advice))
     if (drafted := glance.drafted) is not None and drafted.fault is None and (drafted.output_tokens or 0) > 1:
         proposed = drafted.rounds.drafted if drafted.rounds is not None else drafted.claims.drafted
         if proposed is None and claimed_rounds(drafted) is None and forecast & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS):
             detail = (
                 "a draft is set, but the answer has no counts of drafted tokens, which this kind of backend reports"
             )
-            findings.append(Finding("drafting_not_shown", _ABOUT, detail, silent))
+            findings.append(Finding(FindingKind.DRAFTING_NOT_SHOWN, _ABOUT, detail, silent))
         if proposed == 0:
             detail = f"a draft is set, but it proposed nothing in an answer of {drafted.output_tokens} tokens"
-            findings.append(Finding("silent_speculation", _ABOUT, detail, silent))
+            findings.append(Finding(FindingKind.SILENT_SPECULATION, _ABOUT, detail, silent))
     names = {answer.claims.model for answer in glance.sound if answer.claims.model is not None}
     if len(names) > 1:
         detail = f"the two arms report different models: {' and '.join(sorted(names))}"
         findings.append(
-            Finding("other_model", _ABOUT, detail, "serve the same target under the same name in both arms")
+            Finding(FindingKind.OTHER_MODEL, _ABOUT, detail, "serve the same target under the same name in both arms")
         )
     return findings

@@ -16,7 +16,7 @@ from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Generation, Role, Setting
 from gatekeeper.core.slo import DRAFT_LENGTHS
 from gatekeeper.core.units import percent
-from gatekeeper.core.verdict import Check, Estimate, Finding, Outcome
+from gatekeeper.core.verdict import Check, Estimate, Finding, FindingKind, Outcome
 
 SAME_COUNT = 0.10
 """A server's counts of its rounds may differ from ours by this share: it may end its last round elsewhere."""
@@ -54,7 +54,7 @@ def model_swaps(arm: Sequence[Generation], about: str) -> tuple[Finding, ...]:
     advice = "keep one model loaded in the server, and check which other clients send it requests"
     detail = f"answers of one arm came from different models: {' and '.join(names)}"
     voids = frozenset(metric.name for metric in ALL if not metric.host)
-    return (Finding("model_swapped", about, detail, advice, voids),)
+    return (Finding(FindingKind.MODEL_SWAPPED, about, detail, advice, voids),)
 
 
 def warm_prompts(answers: Iterable[Generation], about: str) -> tuple[Finding, ...]:
@@ -68,7 +68,7 @@ def warm_prompts(answers: Iterable[Generation], about: str) -> tuple[Finding, ..
         f"{len(warm)} of {len(timed)} prompts were partly cached, at most {warmest.answer.claims.cached_tokens} of "
         f"{warmest.answer.prompt_tokens} tokens ({warmest.canary})"
     )
-    return (Finding("warm_prompt", about, detail, "switch the server's prompt cache off", PREFILLED),)
+    return (Finding(FindingKind.WARM_PROMPT, about, detail, "switch the server's prompt cache off", PREFILLED),)
 
 
 def differing_answers(evidence: PairedAnswers, checks: Iterable[Check], about: str) -> tuple[Finding, ...]:
@@ -85,13 +85,13 @@ def differing_answers(evidence: PairedAnswers, checks: Iterable[Check], about: s
         f"plain decoding, first {canary}: {why}"
     )
     advice = "compare the answers in the records: a draft may change the speed, and no word"
-    return (Finding("answers_differ", about, detail, advice),)
+    return (Finding(FindingKind.ANSWERS_DIFFER, about, detail, advice),)
 
 
 def counter_lie(about: str, detail: str) -> Finding:
     """Return the finding about wrong counters; metrics that need them are unproven."""
     advice = "do not rely on acceptance figures of this server; report the wrong counters to its developers"
-    return Finding("counter_lie", about, detail, advice, COUNTED)
+    return Finding(FindingKind.COUNTER_LIE, about, detail, advice, COUNTED)
 
 
 def counter_lies(evidence: PairedAnswers, knobs: Setting) -> list[str]:
@@ -200,7 +200,7 @@ def silent_speculation(evidence: PairedAnswers, about: str) -> tuple[Finding, ..
         return ()
     detail = f"the draft proposed no tokens in {idle} of {len(drafted_by_answer)} answers"
     advice = "find out why the server ignores the draft: check its log, its version and the vocabularies of the pair"
-    return (Finding("silent_speculation", about, detail, advice),)
+    return (Finding(FindingKind.SILENT_SPECULATION, about, detail, advice),)
 
 
 def negative_control(answers: Iterable[Generation], canaries: Mapping[tuple[str, str], Canary]) -> Finding | None:
@@ -235,14 +235,14 @@ def negative_control(answers: Iterable[Generation], canaries: Mapping[tuple[str,
         f"{percent(rates[name], '.0f')} on '{name}'"
     )
     advice = "acceptance must depend on the text: check what the server counts"
-    return Finding("counter_lie", "negative control", detail, advice, COUNTED)
+    return Finding(FindingKind.COUNTER_LIE, "negative control", detail, advice, COUNTED)
 
 
 def cache_findings(cache_off: str | None, soak: str, verdicts: Mapping[str, WorkloadVerdict]) -> list[Finding]:
     """Return a finding for each workload whose answers change with a warm prompt cache; *cache_off* is what to do."""
     return [
         Finding(
-            "warm_cache_changes_answers",
+            FindingKind.WARM_CACHE_CHANGES_ANSWERS,
             f"{soak}, {name}",
             f"greedy answers change with the prompt cache on, as deployed: {check.because}",
             f"{cache_off or 'deploy it with the prompt cache off'}, or use plain decoding",

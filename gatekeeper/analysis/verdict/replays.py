@@ -23,7 +23,7 @@ from gatekeeper.core.metrics import ALL
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.core.units import percent
-from gatekeeper.core.verdict import Finding
+from gatekeeper.core.verdict import Finding, FindingKind
 
 FASTER = math.log(1.05)
 """Log of how much faster repeats must be in one arm than in the other: less changes no verdict."""
@@ -155,7 +155,7 @@ def examine_repeats(past: History, evidence: PairedAnswers, about: str) -> tuple
     for arm, name, other_arm in _ARMS:
         details = (_seen_in(past, arm, other_arm, alone=alone) for alone in (False, True))
         if (detail := next((detail for detail in details if detail is not None), None)) is not None:
-            finding = Finding("replayed", about, f"repeats of {name} {detail}", _ADVICE)
+            finding = Finding(FindingKind.REPLAYED, about, f"repeats of {name} {detail}", _ADVICE)
             return _without_repeats(past, evidence, arm, finding)
     return evidence, ()
 

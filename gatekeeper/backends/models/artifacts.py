@@ -16,7 +16,7 @@ from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.system.files import read_input
 from gatekeeper.core.system.inputs import read_text
 from gatekeeper.core.text import some
-from gatekeeper.core.verdict import Finding
+from gatekeeper.core.verdict import Finding, FindingKind
 
 MOST_BYTES = 256 << 20
 """Of one JSON file of a model, and of the header of its weights: the largest tokenizers have 40 MB."""
@@ -338,11 +338,15 @@ def check_pair(target: Model, draft: Model) -> list[Finding]:
     found = []
     if target.vocabulary != draft.vocabulary:
         detail = f"the embeddings have {target.vocabulary} and {draft.vocabulary} rows, with the same token map"
-        found.append(Finding("vocabulary_padding", draft.name, detail, "normal in some model families; nothing to do"))
+        found.append(
+            Finding(FindingKind.VOCABULARY_PADDING, draft.name, detail, "normal in some model families; nothing to do")
+        )
     if is_quantised(target) and not is_quantised(draft):
         detail = (
             f"the target is {target.quantisation}, the draft is {draft.quantisation}: a draft made for the "
             "unquantised target is accepted less often by the quantised one"
         )
-        found.append(Finding("quantisation_mismatch", draft.name, detail, "try a draft quantised like the target"))
+        found.append(
+            Finding(FindingKind.QUANTISATION_MISMATCH, draft.name, detail, "try a draft quantised like the target")
+        )
     return found

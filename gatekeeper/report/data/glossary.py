@@ -5,8 +5,9 @@
 
 from dataclasses import dataclass
 
-from gatekeeper.core.metrics import ALL, BY_NAME
+from gatekeeper.core.metrics import ALL
 from gatekeeper.core.reasons import Reason
+from gatekeeper.core.verdict import FindingKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +28,6 @@ class GlossaryEntry:
         }
 
 
-_WRONG, _FAILS, _MEMORY, _COOL, _LEAK = (
-    BY_NAME[name].remedy
-    for name in ("token_agreement", "error_rate", "memory_headroom", "throttle_time", "footprint_growth")
-)
-"""A finding about the same thing as a metric has the same remedy."""
-
 OUTCOMES: dict[str, tuple[str, str]] = {
     "pass": ("the whole interval meets the bound", ""),
     "fail": ("the whole interval misses the bound", "see `gatekeeper explain METRIC`"),
@@ -50,58 +45,6 @@ OUTCOMES: dict[str, tuple[str, str]] = {
     "certification": ("a soak of 600 s or more", ""),
 }
 """Words of checks, workloads, runs and grades: the meaning, and what to do."""
-
-FINDINGS: dict[str, tuple[str, str]] = {
-    "answers_differ": ("greedy answers have other words than plain decoding's", _WRONG),
-    "background_busy": ("background jobs of the system used the processor", "wait until they have finished"),
-    "clock_set": ("the time of day was set back during the soak", "leave the clock alone during a run"),
-    "counter_backwards": ("a counter of the host fell", "run the soak again"),
-    "counter_lie": (
-        "counts of drafted and accepted tokens cannot be true, so acceptance is void",
-        "do not rely on the server's counters; report them to its developers",
-    ),
-    "damaged_records": ("lines of a record file were damaged; they are left out", "check the disk; run again"),
-    "drafting_not_shown": ("the server does not show whether it drafts", "see the backend's page in docs/servers.md"),
-    "first_answer_failed": ("the short request before the run failed", _FAILS),
-    "gpu_reset": ("the GPU was reset during the soak", "update the system; run the soak again"),
-    "host_restarted": ("the host was restarted or updated during the soak", "run the soak again"),
-    "host_slept": ("the host slept during the soak", "keep the lid open and prevent sleep, then run the soak again"),
-    "length_mismatch": ("answers of the two arms differ in length", "check for truncated answers or early stops"),
-    "low_power_mode": ("the speeds apply to low-power mode only", "switch it off for the deployed mode"),
-    "memory_contradiction": ("two sensors disagree on the memory", "use a native Python and system tools"),
-    "memory_exhaustion": ("memory grows, and would be used up before the certificate expires", _LEAK),
-    "model_swapped": ("answers of one arm came from different models", "keep one model loaded in the server"),
-    "oom_kill": ("processes were killed for lack of memory", _MEMORY),
-    "on_battery": ("the host ran on battery", 'connect the charger, or set power = "any"'),
-    "other_model": ("the two arms are served by different models", "serve the same target in both arms"),
-    "power_lost": ("the power source changed during the soak", "connect the charger, then run the soak again"),
-    "power_mode_changed": ("the power mode changed during the soak", "keep one power mode and run the soak again"),
-    "quantisation_mismatch": ("draft and target are quantised differently", "try a draft quantised like the target"),
-    "replayed": (
-        "repeats of a request are answered faster in one arm only, as from a cache",
-        "switch the server's answer cache off",
-    ),
-    "silent_speculation": ("a draft is set, and proposes nothing", "check the server's log and both vocabularies"),
-    "swapped_in": ("memory was read from swap, and none written", _MEMORY),
-    "swapped_out": ("memory was written to swap", _MEMORY),
-    "thermal_contradiction": ("no sensor reports throttling, but the GPU slowed down", _COOL),
-    "thermally_degraded": ("the thermal level was 1 in some samples", _COOL),
-    "thermally_throttled": ("the thermal level was 2 or more in some samples", _COOL),
-    "translated": ("gatekeeper runs under Rosetta", "install a native Python"),
-    "unstable_arm": (
-        "plain decoding varies too much, or in two groups, to compare with",
-        "close other programs, cool the host, and run again",
-    ),
-    "virtual_mac": ("a virtual Mac: its sensors show no real machine", "certify on the physical machine"),
-    "virtual_machine": ("other guests share the processor, and sensors are missing", "certify on a physical machine"),
-    "vocabulary_padding": ("the vocabularies differ in padding alone", ""),
-    "warm_cache_changes_answers": (
-        "greedy answers change with the prompt cache on, as deployed",
-        "deploy with the prompt cache off, or decode plainly",
-    ),
-    "warm_prompt": ("prompts were cached although the cache should be off", "switch the server's prompt cache off"),
-}
-"""By the kind of a finding: what was seen, and what to do."""
 
 REASONS: dict[Reason, tuple[str, str]] = {
     Reason.ADMITTED: ("the newest matching run passes", "deploy the policy.toml it names"),
@@ -149,7 +92,7 @@ def entries() -> tuple[GlossaryEntry, ...]:
     return (
         *(GlossaryEntry(metric.name, "metric", metric.description, metric.formula, metric.remedy) for metric in ALL),
         *(GlossaryEntry(word, "outcome", means, "", remedy) for word, (means, remedy) in OUTCOMES.items()),
-        *(GlossaryEntry(word, "finding", means, "", remedy) for word, (means, remedy) in FINDINGS.items()),
+        *(GlossaryEntry(kind.value, "finding", kind.means, "", kind.remedy) for kind in FindingKind),
         *(GlossaryEntry(reason.value, "reason", means, "", remedy) for reason, (means, remedy) in REASONS.items()),
     )
 

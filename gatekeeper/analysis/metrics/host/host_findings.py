@@ -13,7 +13,7 @@ from gatekeeper.analysis.metrics.host.host_throttling import LEAST_SHARE, THROTT
 from gatekeeper.analysis.stats.trend import slope
 from gatekeeper.core.parse import ParseError, moment
 from gatekeeper.core.units import percent, show
-from gatekeeper.core.verdict import Finding
+from gatekeeper.core.verdict import Finding, FindingKind
 
 COUNTERS = ("swapin_bytes", "swapout_bytes", "throttle_total", "throttle_events", "gpu_resets", "oom_kills")
 """Values that only grow while the host runs."""
@@ -28,7 +28,14 @@ BUSY_CORES = 0.25
 """Cores that background jobs of the system may use on average before they are reported."""
 
 DISQUALIFYING = frozenset(
-    {"host_slept", "power_lost", "power_mode_changed", "virtual_mac", "host_restarted", "memory_contradiction"}
+    {
+        FindingKind.HOST_SLEPT,
+        FindingKind.POWER_LOST,
+        FindingKind.POWER_MODE_CHANGED,
+        FindingKind.VIRTUAL_MAC,
+        FindingKind.HOST_RESTARTED,
+        FindingKind.MEMORY_CONTRADICTION,
+    }
 )
 """Kinds of findings that make a soak unproven, whatever was measured."""
 
@@ -60,16 +67,16 @@ def _machine(conditions: Conditions) -> Iterator[Finding]:
         mac = facts.get("platform") == "macos"
         if str(facts.get("machine") or "").startswith("VirtualMac") or (mac and facts.get("virtual")):
             detail = "this is a virtual Mac, whose sensors do not show a real machine"
-            yield Finding("virtual_mac", "host", detail, "certify on the physical machine")
+            yield Finding(FindingKind.VIRTUAL_MAC, "host", detail, "certify on the physical machine")
         elif facts.get("virtual"):
             detail = "this is a virtual machine: other guests share its processor, and sensors are missing"
-            yield Finding("virtual_machine", "host", detail)
+            yield Finding(FindingKind.VIRTUAL_MACHINE, "host", detail)
         if facts.get("translated"):
             detail = "gatekeeper runs under Rosetta, which reports wrong page sizes and speeds"
-            yield Finding("translated", "host", detail, "install a native Python")
+            yield Finding(FindingKind.TRANSLATED, "host", detail, "install a native Python")
     if any(_restarted(before, after) for before, after in pairwise(conditions)):
         detail = "the host was restarted or updated during the soak"
-        yield Finding("host_restarted", "host", detail, "run the soak again")
+        yield Finding(FindingKind.HOST_RESTARTED, "host", detail, "run the soak again")
 
 
 def _restarted(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
@@ -98,9 +105,13 @@ def _slept(host: HostSamples) -> Iterator[Finding]:
         ahead = (now - then).total_seconds() - (at_ns[after] - at_ns[before]) / 1e9
         if ahead > SLEEP_GAP:
             detail = f"the host slept for {ahead:.0f} s between {columns.at[before]} and {columns.at[after]}"
-            yield Finding("host_slept", "host", detail, "keep the lid open and prevent sleep, then run the soak again")
+            yield Finding(
+                FindingKind.HOST_SLEPT, "host", detail, "keep the lid open and prevent sleep, then run the soak again"
+            )
         elif ahead < -SLEEP_GAP:
-            yield Finding("clock_set", "host", f"the time of day was set back by {-ahead:.0f} s at {columns.at[after]}")
+            yield Finding(
+                FindingKind.CLOCK_SET, "host", f"the time of day was set back by {-ahead:.0f} s at {columns.at[after]}"
+            )
 
 
 def _texts(host: HostSamples, conditions: Conditions, name: str) -> list[str]:
@@ -134,15 +145,19 @@ def _power_supply(host: HostSamples, conditions: Conditions) -> Iterator[Finding
     supplies = _texts(host, conditions, "power_source")
     if "battery" in supplies and "ac" in supplies:
         detail = f"the power source changed: {', then '.join(supplies)}"
-        yield Finding("power_lost", "host", detail, "connect the charger, then run the soak again")
+        yield Finding(FindingKind.POWER_LOST, "host", detail, "connect the charger, then run the soak again")
     elif "battery" in supplies:
-        yield Finding("on_battery", "host", "the host ran on battery", 'connect the charger, or set power = "any"')
+        yield Finding(
+            FindingKind.ON_BATTERY, "host", "the host ran on battery", 'connect the charger, or set power = "any"'
+        )
     modes = _texts(host, conditions, "power_mode")
     if len(modes) > 1:
         detail = f"the power mode changed: {', then '.join(modes)}"
-        yield Finding("power_mode_changed", "host", detail, "keep one power mode and run the soak again")
+        yield Finding(FindingKind.POWER_MODE_CHANGED, "host", detail, "keep one power mode and run the soak again")
     if "low" in modes or "low-power" in modes:
-        yield Finding("low_power_mode", "host", "low-power mode was on, so the speeds apply to that mode only")
+        yield Finding(
+            FindingKind.LOW_POWER_MODE, "host", "low-power mode was on, so the speeds apply to that mode only"
+        )
 
 
 def _counters(host: HostSamples) -> Iterator[Finding]:
@@ -150,18 +165,20 @@ def _counters(host: HostSamples) -> Iterator[Finding]:
     for name in COUNTERS:
         counter = host.series(name)
         if fell := decrease(counter):
-            yield Finding("counter_backwards", name, f"{name} {fell}", "run the soak again")
+            yield Finding(FindingKind.COUNTER_BACKWARDS, name, f"{name} {fell}", "run the soak again")
         rose[name] = 0.0 if fell else moved(counter)
     if rose["swapout_bytes"] > 0:
         detail = f"{show(rose['swapout_bytes'], 'B')} were written to swap: memory ran out"
-        yield Finding("swapped_out", "swapout_bytes", detail, "use a smaller model, or close other apps")
+        yield Finding(FindingKind.SWAPPED_OUT, "swapout_bytes", detail, "use a smaller model, or close other apps")
     elif rose["swapin_bytes"] > 0:
         detail = f"{show(rose['swapin_bytes'], 'B')} were read from swap, and none written: a weak sign of low memory"
-        yield Finding("swapped_in", "swapin_bytes", detail)
+        yield Finding(FindingKind.SWAPPED_IN, "swapin_bytes", detail)
     if rose["gpu_resets"] > 0:
-        yield Finding("gpu_reset", "gpu_resets", f"the GPU was reset {rose['gpu_resets']:.0f} times")
+        yield Finding(FindingKind.GPU_RESET, "gpu_resets", f"the GPU was reset {rose['gpu_resets']:.0f} times")
     if rose["oom_kills"] > 0:
-        yield Finding("oom_kill", "oom_kills", f"{rose['oom_kills']:.0f} processes were killed for lack of memory")
+        yield Finding(
+            FindingKind.OOM_KILL, "oom_kills", f"{rose['oom_kills']:.0f} processes were killed for lack of memory"
+        )
 
 
 def _contradictions(host: HostSamples) -> Iterator[Finding]:
@@ -169,16 +186,18 @@ def _contradictions(host: HostSamples) -> Iterator[Finding]:
     if levels and max(levels) < THROTTLED and (against := contradictions(host)):
         detail = f"the thermal sensors report no throttling, but {'; '.join(against)}"
         advice = f"cool the host; a busy GPU should keep {percent(LEAST_SHARE['gpu_frequency'])} of its frequency"
-        yield Finding("thermal_contradiction", "throttle_time", detail, advice)
+        yield Finding(FindingKind.THERMAL_CONTRADICTION, "throttle_time", detail, advice)
     for kind, which, count in (
-        ("thermally_degraded", "1", sum(level == 1.0 for level in levels)),
-        ("thermally_throttled", "2 or more", sum(level >= THROTTLED for level in levels)),
+        (FindingKind.THERMALLY_DEGRADED, "1", sum(level == 1.0 for level in levels)),
+        (FindingKind.THERMALLY_THROTTLED, "2 or more", sum(level >= THROTTLED for level in levels)),
     ):
         if count:
             detail = f"the thermal level was {which} in {count} of {len(levels)} samples"
             yield Finding(kind, "throttle_time", detail)
     if detail := memory_contradiction(host):
-        yield Finding("memory_contradiction", "memory_headroom", detail, "use a native Python and system tools")
+        yield Finding(
+            FindingKind.MEMORY_CONTRADICTION, "memory_headroom", detail, "use a native Python and system tools"
+        )
 
 
 def _background_jobs(host: HostSamples, conditions: Conditions) -> Iterator[Finding]:
@@ -188,7 +207,7 @@ def _background_jobs(host: HostSamples, conditions: Conditions) -> Iterator[Find
         examples = f": {', '.join(names)}" if names else ""
         detail = f"background jobs of the system used {sum(cores) / len(cores):.2g} cores{examples}"
         advice = "wait until Spotlight, photo analysis and Time Machine have finished"
-        yield Finding("background_busy", "background_cpu", detail, advice)
+        yield Finding(FindingKind.BACKGROUND_BUSY, "background_cpu", detail, advice)
 
 
 def _memory_forecast(host: HostSamples, level: float, seed: int, horizon: float) -> Iterator[Finding]:
@@ -213,4 +232,4 @@ def _memory_forecast(host: HostSamples, level: float, seed: int, horizon: float)
             f"{name} grows by {show(growth.center, 'B/s')}; at that rate the headroom of {show(free, 'B')} is used "
             f"up in {show(center, 's')} ({show(soon, 's')} to {show(late, 's')})"
         )
-        yield Finding("memory_exhaustion", name, detail, "find and fix the leak before you deploy")
+        yield Finding(FindingKind.MEMORY_EXHAUSTION, name, detail, "find and fix the leak before you deploy")
