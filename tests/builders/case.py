@@ -1,4 +1,4 @@
-"""A whole run made by hand: the sweep's and the soak's answers of workloads that win, lose or break a promise."""
+"""A whole run made by hand: the sweep's and the soak's answers of workloads that win, lose or violate an objective."""
 
 import random
 from collections.abc import Mapping

@@ -1,14 +1,13 @@
 """A deployed policy: a run directory as far as a watch reads it, and a scripted system whose behaviour can be set."""
 
 import json
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import tomli_w
 
@@ -19,6 +18,7 @@ from gatekeeper.deploy.watch.config import WatchConfig
 from gatekeeper.deploy.watch.open_session import open_session
 from gatekeeper.deploy.watch.session import Session
 from gatekeeper.report.attestation.certificate import described
+from tests.builders.background_server import BackgroundServer, QuietHandler
 from tests.builders.manifest import manifest
 from tests.builders.project_folder import canary_lines
 
@@ -182,38 +182,24 @@ class Deployed:
         return (self.path / "policy.live.toml").read_text()
 
 
-class Answering(ThreadingHTTPServer):
+class Answering(BackgroundServer):
     """A server that answers every chat with the words its canary expects, as a model of some name."""
 
-    daemon_threads = True
-
     def __init__(self, port: int = 0) -> None:
-        super().__init__(("127.0.0.1", port), _Handler)
+        super().__init__(_Handler, port)
         self.model = "org/target"
         self.status = 200
         self.drafted, self.accepted = 10, 9
         self.cached: int | None = None
         """Prompt tokens that it says were cached; None: it says nothing."""
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
 
-    def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.server_close()
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler, BaseHTTPRequestHandler):
     server: Answering
 
     def do_GET(self) -> None:
         document = {"data": [{"id": self.server.model}]} if self.path == "/v1/models" else {"status": "ok"}
-        self._send(json.dumps(document).encode(), "application/json")
+        self.send(self.server.status, json.dumps(document).encode(), "application/json")
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -225,17 +211,8 @@ class _Handler(BaseHTTPRequestHandler):
             usage["prompt_tokens_details"] = {"cached_tokens": self.server.cached}
         pieces.append({"choices": [], "usage": usage, "timings": self._timings()})
         lines = [f"data: {json.dumps({'id': 'x', 'model': self.server.model, **one})}\n\n" for one in pieces]
-        self._send("".join([*lines, "data: [DONE]\n\n"]).encode(), "text/event-stream")
+        body = "".join([*lines, "data: [DONE]\n\n"]).encode()
+        self.send(self.server.status, body, "text/event-stream")
 
     def _timings(self) -> dict[str, Any]:
         return {"draft_n": self.server.drafted, "draft_n_accepted": self.server.accepted}
-
-    def _send(self, body: bytes, kind: str) -> None:
-        self.send_response(self.server.status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Print nothing."""

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -73,6 +74,15 @@ class ProjectFolder:
             start_new_session=True,
         )
 
+    def with_environment(self, **variables: str) -> "ProjectFolder":
+        """Return the same folder with more environment variables."""
+        return replace(self, environment={**self.environment, **variables})
+
+    def copied_to(self, folder: Path) -> "ProjectFolder":
+        """Return a copy in *folder*, which need not be there."""
+        shutil.copytree(self.path, folder)
+        return replace(self, path=folder)
+
     def held(self, file: str, *, after: int = 0, word: str = "\n") -> "ProjectFolder":
         """Return this folder with a brake in what it starts: a scripted run stands once *file* has *word* so often.
 
@@ -80,7 +90,7 @@ class ProjectFolder:
         """
         path = os.pathsep.join([str(BRAKE), self.environment["PYTHONPATH"]])
         hold = {"HOLD_FILE": file, "HOLD_COUNT": str(after), "HOLD_WORD": word, "HOLD_UNTIL": str(self.path / "go")}
-        return replace(self, environment={**self.environment, "PYTHONPATH": path, **hold})
+        return self.with_environment(PYTHONPATH=path, **hold)
 
     def verdict(self, run: str = "run") -> dict[str, Any]:
         parsed: dict[str, Any] = json.loads((self.path / run / "verdict.json").read_text())

@@ -1,4 +1,4 @@
-"""Promises, canaries and answers made by hand, so that every figure in a test can be checked on paper."""
+"""Objectives, canaries and answers made by hand, so that every figure in a test can be checked on paper."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

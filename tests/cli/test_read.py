@@ -34,7 +34,7 @@ def _on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def with_display(project: ProjectFolder) -> ProjectFolder:
-    return ProjectFolder(project.path, {**project.environment, "DISPLAY": ":0"})
+    return project.with_environment(DISPLAY=":0")
 
 
 def test_without_a_display_the_path_is_printed(project: ProjectFolder) -> None:

@@ -1,16 +1,16 @@
 """What the end-to-end tests share."""
 
-import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.builders.project_folder import Done, ProjectFolder, canary_lines, project_folder
+from tests.builders.project_folder import Done, ProjectFolder, project_folder
+from tests.builders.scripted_slo import write_scripted
 
 
 @pytest.fixture
@@ -20,44 +20,8 @@ def project(tmp_path: Path) -> ProjectFolder:
 
 @pytest.fixture
 def scripted(project: ProjectFolder) -> Callable[..., ProjectFolder]:
-    """Write an SLO for a scripted subject: `easy` drafts well, `hard` badly; both can be changed."""
-
-    def write(truth: Mapping[str, Any] | None = None, **changes: Any) -> ProjectFolder:
-        subject = {
-            "seed": 3,
-            # Slow tokens: a soak of minutes is a hundred answers to judge, not a thousand.
-            "token": "100 ms",
-            "verify": "110 ms",
-            "draft_token": {"heavy": "10 ms", "light": "5 ms"},
-            "noise": {"answer": 0.02},
-            "canaries": {"easy-": {"acceptance": 0.9}, "hard-": {"acceptance": 0.05}},
-            **(truth or {}),
-        }
-        (project.path / "truth.json").write_text(json.dumps(subject))
-        for prefix in ("easy", "hard"):
-            (project.path / f"{prefix}.jsonl").write_text(canary_lines(prefix, 12))
-        slo = {
-            "schema": 1,
-            "name": "scripted",
-            "subject": {"backend": "scripted", "target": "t", "drafts": ["heavy", "light"], "script": "truth.json"},
-            "workload": [
-                {"name": "easy", "canaries": "easy.jsonl"},
-                {"name": "hard", "canaries": "hard.jsonl", "speculation": "optional"},
-            ],
-            "sweep": {"repeats": 1, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}},
-            "soak": {"duration": "150 s"},
-            "objective": [
-                {"metric": "throughput_ratio", "at_least": 1.16, "why": "it must pay"},
-                {"metric": "token_agreement", "at_least": 1, "why": "it must be lossless"},
-            ],
-            **changes,
-        }
-        # A dozen pairs of unlike canaries look like a decay in one of a thousand steady soaks.
-        slo["soak"] = {"sentinel_drift": 0.5, **slo["soak"]}
-        project.write_slo(slo)
-        return project
-
-    return write
+    """Write an SLO for a scripted subject."""
+    return partial(write_scripted, project)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.builders.project_folder import ProjectFolder
+from tests.builders.scripted_slo import EASY
 
 Scripted = Callable[..., ProjectFolder]
 
@@ -94,7 +95,7 @@ def test_a_swept_concurrency_shows_where_the_sign_turns(scripted: Scripted) -> N
     project = scripted(
         {"batching": {"plain": 0.02, "candidate": 1.0}, "canaries": {}, "acceptance": 0.9},
         sweep={"repeats": 1, "num_draft_tokens": [4], "concurrency": [1, 8]},
-        workload=[{"name": "easy", "canaries": "easy.jsonl"}],
+        workload=EASY,
     )
 
     project.run("certify", "slo.toml", "--out", "run", code=0)

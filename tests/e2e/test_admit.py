@@ -27,8 +27,8 @@ from gatekeeper.deploy.signing.sign import BUNDLE
 from gatekeeper.report.attestation import certificate
 from gatekeeper.run import verify
 from tests.builders.project_folder import ProjectFolder, project_folder
+from tests.builders.scripted_slo import EASY, write_scripted
 from tests.builders.waiting import until
-from tests.e2e.conftest import scripted as scripted_in
 
 Scripted = Callable[..., ProjectFolder]
 CERTIFIED = {
@@ -44,16 +44,14 @@ needs_ssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-k
 def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     """One certified run, made once; tests work on copies of it."""
     project = project_folder(tmp_path_factory.mktemp("admit"))
-    scripted_in.__wrapped__(project)(**CERTIFIED)  # type: ignore[attr-defined]
+    write_scripted(project, **CERTIFIED)
     project.run("certify", "slo.toml", "--out", "runs/run-1", "--quiet", code=0)
     return project
 
 
 @pytest.fixture
 def certified(made: ProjectFolder, tmp_path: Path) -> ProjectFolder:
-    folder = tmp_path / "b project"
-    shutil.copytree(made.path, folder)
-    return ProjectFolder(folder, made.environment)
+    return made.copied_to(tmp_path / "b project")
 
 
 def rewrite_checksums(run: Path) -> None:
@@ -245,11 +243,10 @@ def test_an_unproven_run_is_refused(scripted: Scripted) -> None:
     A run that ended unproven is refused: code 3, with what was missing.
     """
     objective = {"metric": "throughput_ratio", "at_least": 2.7, "why": "inside the interval"}
-    one = [{"name": "easy", "canaries": "easy.jsonl"}]
     # At 95 % one run in twenty would decide about a bound inside the interval.
     project = scripted(
         objective=[objective],
-        workload=one,
+        workload=EASY,
         confidence=0.9999,
         sweep={"repeats": 1, "num_draft_tokens": [4]},
         soak={"duration": "600 s", "max_duration": "600 s"},
@@ -712,7 +709,7 @@ def test_a_missing_ssh_keygen_is_an_error(certified: ProjectFolder) -> None:
     run = certified.path / "runs" / "run-1"
     (run / "certificate.intoto.json.sig").write_text("x")
     rewrite_checksums(run)
-    bare = ProjectFolder(certified.path, {**certified.environment, "PATH": os.devnull})
+    bare = certified.with_environment(PATH=os.devnull)
 
     signing = bare.run("sign", "runs/run-1", "--key", "slo.toml", code=2)
     asking = bare.run("admit", "slo.toml", "--run", "runs/run-1", "--signed-by", "allowed", code=2)

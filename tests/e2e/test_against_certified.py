@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from tests.builders.project_folder import ProjectFolder, project_folder
-from tests.e2e.conftest import scripted as scripted_in
+from tests.builders.scripted_slo import EASY, write_scripted
 
-ONE = [{"name": "easy", "canaries": "easy.jsonl"}]
 OBJECTIVES = [
     {"metric": "throughput_ratio", "at_least": 1.05, "why": "it must pay"},
     {"metric": "throughput_ratio", "at_least": 0.95, "against": "certified", "why": "no slower than certified"},
@@ -24,7 +23,7 @@ SLOWER = {"canaries": {"easy-": {"acceptance": 0.75}}}
 
 
 def write(project: ProjectFolder, truth: Mapping[str, Any] | None = None, **changes: Any) -> None:
-    scripted_in.__wrapped__(project)(truth, **{"workload": ONE, "objective": OBJECTIVES, **changes})  # type: ignore[attr-defined]
+    write_scripted(project, truth, **{"workload": EASY, "objective": OBJECTIVES, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +37,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
 
 @pytest.fixture
 def project(made: ProjectFolder, tmp_path: Path) -> ProjectFolder:
-    folder = tmp_path / "copy"
-    shutil.copytree(made.path, folder)
-    return ProjectFolder(folder, made.environment)
+    return made.copied_to(tmp_path / "copy")
 
 
 def against(project: ProjectFolder, run: str) -> dict[str, dict[str, Any]]:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -447,9 +446,7 @@ def test_progress_that_cannot_be_written_does_no_harm(scripted: Scripted, kind: 
         path.symlink_to("other")
     named = {"long": "a" * 5000, "full": "/dev/full"}.get(kind, str(path))
 
-    replace(project, environment={**project.environment, "GATEKEEPER_PROGRESS": named}).run(
-        "sweep", "slo.toml", "--out", "run", code=0
-    )
+    project.with_environment(GATEKEEPER_PROGRESS=named).run("sweep", "slo.toml", "--out", "run", code=0)
 
     assert kind != "link" or (project.path / "other").read_text() == "kept"
 

@@ -12,13 +12,14 @@ import pytest
 from gatekeeper.backends.scripted.backend import ScriptedBackend, ScriptedSystem
 from gatekeeper.core.records import Setting
 from tests.builders.project_folder import ProjectFolder
+from tests.builders.scripted_slo import EASY
 from tests.builders.waiting import until
 
 Scripted = Callable[..., ProjectFolder]
 
 OPEN: dict[str, Any] = {
     "truth": {"noise": {"answer": 0.03}, "ratio": 1.3},
-    "workload": [{"name": "easy", "canaries": "easy.jsonl"}],
+    "workload": EASY,
     "objective": [{"metric": "throughput_ratio", "at_least": 1.3, "why": "the truth itself"}],
     "sweep": {"repeats": 3, "num_draft_tokens": [4]},
     "confidence": 0.9999,

@@ -21,7 +21,7 @@ def bare(project: ProjectFolder) -> ProjectFolder:
     folder.mkdir()
     (folder / "llama-server").write_text("#!/bin/sh\n")
     (folder / "llama-server").chmod(0o755)
-    return ProjectFolder(project.path, {**project.environment, "PATH": str(folder), "HOME": str(project.path)})
+    return project.with_environment(PATH=str(folder), HOME=str(project.path))
 
 
 def test_every_server_and_host_objective_is_looked_at(bare: ProjectFolder) -> None:
@@ -44,7 +44,7 @@ def test_a_mac_without_tools_hears_how_to_get_them(bare: ProjectFolder) -> None:
     """
     Without macmon or sudo, power is missing: the table lists the commands and the objectives that need them.
     """
-    mac = ProjectFolder(bare.path, {**bare.environment, "GATEKEEPER_HOST_AS": "macos"})
+    mac = bare.with_environment(GATEKEEPER_HOST_AS="macos")
 
     done = mac.run("doctor", code=0)
 
@@ -88,7 +88,7 @@ def test_no_permission_is_advised_for_a_file_that_does_not_exist(bare: ProjectFo
     """
     Without an energy counter, doctor says so, and advises no chmod.
     """
-    linux = ProjectFolder(bare.path, {**bare.environment, "GATEKEEPER_HOST_AS": "linux"})
+    linux = bare.with_environment(GATEKEEPER_HOST_AS="linux")
 
     done = linux.run("doctor", code=0)
 

@@ -3,7 +3,7 @@
 import json
 import shutil
 import tomllib
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +11,25 @@ import pytest
 
 from gatekeeper.core.system.run_directory import CHECKSUMS, RunDirectory
 from tests.builders.project_folder import ProjectFolder, project_folder
-from tests.e2e.conftest import scripted as scripted_in
-
-ONE = {"workload": [{"name": "easy", "canaries": "easy.jsonl"}]}
+from tests.builders.scripted_slo import EASY, write_scripted
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     """Runs of one SLO: `first`, `again`, and `slower` with lower acceptance; made once, copied by each test."""
     project = project_folder(tmp_path_factory.mktemp("history"))
-    write: Callable[..., ProjectFolder] = scripted_in.__wrapped__(project)  # type: ignore[attr-defined]
-    write(**ONE)
+    write = partial(write_scripted, project)
+    write(workload=EASY)
     for name in ("a-first", "b-again"):
         project.run("certify", "slo.toml", "--out", f"runs/{name}", "--quiet", code=0)
-    write({"canaries": {"easy-": {"acceptance": 0.6}}}, **ONE)
+    write({"canaries": {"easy-": {"acceptance": 0.6}}}, workload=EASY)
     project.run("certify", "slo.toml", "--out", "runs/c-slower", "--quiet", code=0)
     return project
 
 
 @pytest.fixture
 def project(made: ProjectFolder, tmp_path: Path) -> ProjectFolder:
-    folder = tmp_path / "copy"
-    shutil.copytree(made.path, folder)
-    return ProjectFolder(folder, made.environment)
+    return made.copied_to(tmp_path / "copy")
 
 
 def result(document: dict[str, Any], metric: str) -> str:

@@ -30,7 +30,7 @@ def home(project: ProjectFolder) -> ProjectFolder:
         "HF_HUB_CACHE": str(project.path / ".cache/huggingface/hub"),
         "OLLAMA_MODELS": str(project.path / "ollama"),
     }
-    return ProjectFolder(project.path, {**project.environment, **cache, "HOME": str(project.path)})
+    return project.with_environment(**{**cache, "HOME": str(project.path)})
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def with_llama_server(home: ProjectFolder) -> ProjectFolder:
     program = folder / "llama-server"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{fake}" new "$@"\n')
     program.chmod(0o755)
-    return ProjectFolder(home.path, {**home.environment, "PATH": f"{folder}:{home.environment['PATH']}"})
+    return home.with_environment(PATH=f"{folder}:{home.environment['PATH']}")
 
 
 @needs_mlx
@@ -161,7 +161,7 @@ def test_a_pair_without_its_server_waits_for_it(home: ProjectFolder) -> None:
     for name in ("little-target", "little-draft"):
         write_gguf.write(MODELS / name, home.path / f"{name}.gguf")
         laid_out.lm_studio(home.path, f"maker/{name}", home.path / f"{name}.gguf")
-    bare = ProjectFolder(home.path, {**home.environment, "PATH": "/nowhere"})
+    bare = home.with_environment(PATH="/nowhere")
 
     document = bare.run("init", "--json", code=3).document
 
@@ -226,7 +226,7 @@ def test_a_mac_is_written_down_as_it_names_itself(home: ProjectFolder) -> None:
         laid_out.hub(home.path, f"org/{name}", MODELS / name)
     mac(home.path / "tools")
     path = f"{home.path / 'tools'}:{home.environment['PATH']}"
-    mini = ProjectFolder(home.path, {**home.environment, "PATH": path, "GATEKEEPER_HOST_AS": "macos"})
+    mini = home.with_environment(PATH=path, GATEKEEPER_HOST_AS="macos")
 
     document = mini.run("init", "--json", code=0).document
 

@@ -7,7 +7,6 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +84,7 @@ def test_doctor_names_a_variable_that_makes_speculation_lossy(project: ProjectFo
     """
     A variable that started servers would inherit is named with the servers it concerns and how to unset it; exit 2.
     """
-    lossy = replace(project, environment={**project.environment, "SGLANG_SIMULATE_ACC_LEN": "3.5"})
+    lossy = project.with_environment(SGLANG_SIMULATE_ACC_LEN="3.5")
 
     named = lossy.run("doctor", code=2)
     other = project.run("doctor", code=0)

@@ -12,11 +12,12 @@ import pytest
 
 from tests.builders.night import GATEKEEPER, SCRIPT, Night
 from tests.builders.project_folder import Done, ProjectFolder
+from tests.builders.scripted_slo import EASY
 from tests.builders.waiting import until
 from tests.e2e.test_interruptions import REAL_TIME
 
-EASY = {
-    "workload": [{"name": "easy", "canaries": "easy.jsonl"}],
+SMALL = {
+    "workload": EASY,
     "sweep": {"repeats": 1, "num_draft_tokens": [4]},
     "fallback": {"ladder": ["autoregressive"]},
 }
@@ -35,7 +36,7 @@ def night(scripted: Callable[..., ProjectFolder]) -> Callable[..., Night]:
     def lay(
         truth: Mapping[str, object] | None = None, *, program: str = GATEKEEPER, under: str = "bash", **changes: object
     ) -> Night:
-        return Night.lay_out(scripted(truth, **{**EASY, **changes}), program, under)
+        return Night.lay_out(scripted(truth, **{**SMALL, **changes}), program, under)
 
     return lay
 
@@ -154,7 +155,7 @@ def test_without_gatekeeper_there_is_no_night(night: Callable[..., Night]) -> No
     made = night()
     made.runs.mkdir()
     (made.runs / "last.txt").write_text("promoted")
-    made.project = ProjectFolder(made.project.path, {**made.project.environment, "PATH": "/usr/bin:/bin"})
+    made.project = made.project.with_environment(PATH="/usr/bin:/bin")
 
     done = made.run("slo.toml")
 

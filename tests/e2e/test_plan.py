@@ -8,6 +8,7 @@ import pytest
 
 from gatekeeper.core.clock import wall_seconds
 from tests.builders.project_folder import ProjectFolder
+from tests.builders.scripted_slo import EASY
 
 Scripted = Callable[..., ProjectFolder]
 
@@ -33,7 +34,7 @@ def test_the_forecast_of_a_simulated_run_is_near_its_duration(name: str, scripte
     With the fallback steps that were taken, the time between first and last event is within 25 % of the forecast, which
     is a range where the sweep may stop early.
     """
-    project = scripted(**RUNS[name], workload=[{"name": "easy", "canaries": "easy.jsonl"}])
+    project = scripted(**RUNS[name], workload=EASY)
 
     planned = json.loads(project.run("plan", "slo.toml", "--json", code=0).out)
     project.run("certify", "slo.toml", "--out", "run", "--quiet")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.system.run_directory import RunDirectory
 from tests.builders.project_folder import ProjectFolder, project_folder
-from tests.e2e.conftest import scripted as scripted_in
+from tests.builders.scripted_slo import EASY, write_scripted
 
 DAY = timedelta(days=1)
 KILLED = """
@@ -36,11 +37,10 @@ main()
 def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     """A promoted run, `made/good`, and a failed one of the same objectives, `made/bad`; made once."""
     project = project_folder(tmp_path_factory.mktemp("prune"))
-    write: Callable[..., ProjectFolder] = scripted_in.__wrapped__(project)  # type: ignore[attr-defined]
-    workload = [{"name": "easy", "canaries": "easy.jsonl"}]
-    write(workload=workload, promote={"valid_for": "3650 d"})
+    write = partial(write_scripted, project)
+    write(workload=EASY, promote={"valid_for": "3650 d"})
     project.run("certify", "slo.toml", "--out", "made/good", "--quiet", code=0)
-    write({"canaries": {"easy-": {"acceptance": 0.05}}}, workload=workload, promote={"valid_for": "3650 d"})
+    write({"canaries": {"easy-": {"acceptance": 0.05}}}, workload=EASY, promote={"valid_for": "3650 d"})
     project.run("certify", "slo.toml", "--out", "made/bad", "--quiet", code=1)
     return project
 

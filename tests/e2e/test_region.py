@@ -11,6 +11,7 @@ import pytest
 
 from gatekeeper.core.system.run_directory import RunDirectory
 from tests.builders.project_folder import ProjectFolder
+from tests.builders.scripted_slo import EASY
 from tests.builders.waiting import until
 
 Scripted = Callable[..., ProjectFolder]
@@ -30,7 +31,7 @@ REGION = {"temperature": [0.0, 0.3, 0.7, 1.0], "context": [500, 1000], "concurre
 def with_region(scripted: Scripted, region: dict[str, Any] | None = None, **changes: Any) -> ProjectFolder:
     return scripted(
         TRUTH | changes.pop("truth", {}),
-        workload=[{"name": "easy", "canaries": "easy.jsonl"}],
+        workload=EASY,
         objective=[{"metric": "throughput_ratio", "at_least": 1.16, "why": "it must pay"}],
         sweep={"repeats": 1, "num_draft_tokens": [4]},
         soak={"duration": "100 s"},

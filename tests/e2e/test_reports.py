@@ -4,7 +4,6 @@ import json
 import shutil
 import signal
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -193,9 +192,7 @@ def test_github_gets_annotations_from_judge_and_report(certified: ProjectFolder,
     """
     Inside GitHub Actions the annotations go to stderr, with the line of the checkout's file; stdout is the same.
     """
-    elsewhere, on_github = (
-        replace(certified, environment={**certified.environment, "GITHUB_ACTIONS": on}) for on in ("", "true")
-    )
+    elsewhere, on_github = (certified.with_environment(GITHUB_ACTIONS=on) for on in ("", "true"))
     (certified.path / "run" / "soak-1.jsonl").unlink()
     (certified.path / "a folder.toml").mkdir()
 
@@ -215,7 +212,7 @@ def test_github_gets_annotations_from_certify(scripted: Scripted) -> None:
         {"faults": [{"every": 9, "fault": "truncate"}]},
         objective=[{"metric": "error_rate", "at_most": 0, "when": "always", "why": "an answer is an answer"}],
     )
-    on_github = replace(project, environment={**project.environment, "GITHUB_ACTIONS": "true"})
+    on_github = project.with_environment(GITHUB_ACTIONS="true")
 
     annotated = on_github.run("certify", "slo.toml", "--out", "run", "--json", "--quiet", code=1)
 

@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.builders.project_folder import ProjectFolder
+from tests.builders.scripted_slo import EASY
 
 Scripted = Callable[..., ProjectFolder]
 
@@ -130,7 +131,7 @@ def test_the_ladder_is_climbed_down_and_certified_again(scripted: Scripted) -> N
     objectives = [
         {"metric": "acceptance_rate", "at_least": 0.8, "why": "a draft that guesses wrong is the wrong draft"}
     ]
-    project = scripted(truth, objective=objectives, workload=[{"name": "easy", "canaries": "easy.jsonl"}])
+    project = scripted(truth, objective=objectives, workload=EASY)
 
     project.run("certify", "slo.toml", "--out", "run", code=0)
 
@@ -172,7 +173,7 @@ def test_speculation_that_is_silently_off_is_never_promoted(scripted: Scripted) 
     """
     A server that decodes plainly whatever draft is set gains nothing and is not promoted.
     """
-    project = scripted({"engaged": False}, workload=[{"name": "easy", "canaries": "easy.jsonl"}])
+    project = scripted({"engaged": False}, workload=EASY)
 
     project.run("certify", "slo.toml", "--out", "run", code=1)
 
@@ -335,7 +336,7 @@ def test_a_dozen_canaries_do_not_speak_for_all_prompts(scripted: Scripted) -> No
     At most one error in a thousand, of all prompts: refused before the run with the number it takes, and unproven where
     it is asked of records that are as good as they can be.
     """
-    project = scripted(workload=[{"name": "easy", "canaries": "easy.jsonl"}])
+    project = scripted(workload=EASY)
     project.run("certify", "slo.toml", "--out", "run", code=0)
     slo = tomllib.loads((project.path / "slo.toml").read_text())
     slo["objective"].append(
@@ -374,7 +375,7 @@ def test_a_soak_that_goes_on_keeps_its_process(scripted: Scripted) -> None:
     warms_up = {"of": "time", "by": 0.65 - 1, "over": "1000 s", "arm": "candidate", "since": "start"}
     project = scripted(
         {"drift": [warms_up], "noise": {"answer": 0.05}},
-        workload=[{"name": "easy", "canaries": "easy.jsonl"}],
+        workload=EASY,
         soak={"duration": "600 s", "max_duration": "3600 s", "sentinel_drift": 0.05},
     )
 

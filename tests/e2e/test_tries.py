@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.builders.project_folder import ProjectFolder, project_folder
-from tests.e2e.conftest import scripted as scripted_in
+from tests.builders.scripted_slo import EASY, write_scripted
 
 PROVABLE = {
-    "workload": [{"name": "easy", "canaries": "easy.jsonl"}],
+    "workload": EASY,
     "objective": [
         {"metric": "throughput_ratio", "at_least": 1.05, "why": "it must pay"},
         {"metric": "throughput_ratio", "at_least": 0.95, "against": "certified", "why": "no slower than certified"},
@@ -27,7 +27,7 @@ THREE_OF_FOUR = {"finished": 4, "not_passed": 3, "at_least": False}
 def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     """Four runs of the same: compared with a run of other canaries three are unproven, the fourth passes."""
     project = project_folder(tmp_path_factory.mktemp("tries"))
-    scripted_in.__wrapped__(project)(**PROVABLE)  # type: ignore[attr-defined]
+    write_scripted(project, None, **PROVABLE)
     canaries = project.path / "easy.jsonl"
     same = canaries.read_text()
     canaries.write_text(same.replace("Say line", "Write line"))

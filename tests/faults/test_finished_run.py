@@ -1,7 +1,6 @@
 """`certify --resume` on a finished run: its result counts only for what is given now, and as it was published."""
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from gatekeeper.core.system.run_directory import CHECKSUMS, RunDirectory
 from gatekeeper.run import finished_run
 from tests.builders.project_folder import Done, ProjectFolder, canary_lines, project_folder
-from tests.e2e.conftest import scripted as scripted_in
+from tests.builders.scripted_slo import EASY, write_scripted
 
 RESUME = ("certify", "slo.toml", "--out", "run", "--resume", "--quiet")
 
@@ -19,17 +18,14 @@ RESUME = ("certify", "slo.toml", "--out", "run", "--resume", "--quiet")
 def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     """One finished run, made once; tests work on copies of it."""
     project = project_folder(tmp_path_factory.mktemp("finished"))
-    one = [{"name": "easy", "canaries": "easy.jsonl"}]
-    scripted_in.__wrapped__(project)(workload=one)  # type: ignore[attr-defined]
+    write_scripted(project, workload=EASY)
     project.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
     return project
 
 
 @pytest.fixture
 def finished(made: ProjectFolder, tmp_path: Path) -> ProjectFolder:
-    folder = tmp_path / "a project"
-    shutil.copytree(made.path, folder)
-    return ProjectFolder(folder, made.environment)
+    return made.copied_to(tmp_path / "a project")
 
 
 def resume(project: ProjectFolder) -> Done:

@@ -1,14 +1,13 @@
 """What gatekeeper prints: text of others neither steers a terminal nor gives a command to a CI system."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gatekeeper.report import FORMATS
 from tests.builders.project_folder import project_folder
-from tests.e2e.conftest import scripted as scripted_in
+from tests.builders.scripted_slo import write_scripted
 
 NAMES = [
     "\x1b[31mred\x1b[0m",
@@ -58,9 +57,9 @@ def test_a_reason_of_the_slo_prints_no_command_in_any_format(tmp_path: Path, at_
     The `why` of an SLO or an objective, from a branch of a stranger, commands no CI system, whatever is printed of it.
     """
     project = project_folder(tmp_path)
-    project = replace(project, environment={**project.environment, "GITHUB_ACTIONS": "true"})
+    project = project.with_environment(GITHUB_ACTIONS="true")
     objective = {"metric": "throughput_ratio", "at_least": at_least, "why": HOSTILE}
-    scripted_in.__wrapped__(project)(why=HOSTILE, objective=[objective])  # type: ignore[attr-defined]
+    write_scripted(project, why=HOSTILE, objective=[objective])
 
     printed = [project.run("certify", "slo.toml", "--output", "run", "-v"), project.run("plan", "slo.toml")]
     printed += [project.run("report", "run", "--format", name) for name in FORMATS]
@@ -84,10 +83,10 @@ def test_names_of_the_slo_print_no_command(tmp_path: Path) -> None:
     """
     project = project_folder(tmp_path)
     subject = {"backend": "scripted", "target": f"t{HOSTILE}", "drafts": [f"d{HOSTILE}"], "script": "truth.json"}
-    scripted_in.__wrapped__(project)(subject=subject)  # type: ignore[attr-defined]
+    write_scripted(project, subject=subject)
 
     printed = [project.run("certify", "slo.toml", "--output", "x ##[add-path]y", "-v", code=0)]
-    scripted_in.__wrapped__(project)(**{HOSTILE: HOSTILE})  # type: ignore[attr-defined]
+    write_scripted(project, None, **{HOSTILE: HOSTILE})
     printed += [
         project.run(*words, "slo.toml", code=2) for words in (("plan",), ("certify",), ("admit", "--runs", "."))
     ]

@@ -12,6 +12,7 @@ import pytest
 
 from tests.builders.disk import at_line
 from tests.builders.project_folder import ROOT, Done, ProjectFolder, canary_lines
+from tests.builders.scripted_slo import EASY
 from tests.builders.small_run import lines
 from tests.builders.waiting import until
 from tests.e2e.conftest import ended, project, scripted
@@ -146,7 +147,7 @@ def regional(scripted: Callable[..., ProjectFolder]) -> ProjectFolder:
     """Write an SLO for a simulated server that drafts well up to temperature 0.7."""
     return scripted(
         {"ratio": 1.5, "slower": [{"axis": "temperature", "above": 0.7, "by": 2.0}]},
-        workload=[{"name": "easy", "canaries": "easy.jsonl"}],
+        workload=EASY,
         objective=[{"metric": "throughput_ratio", "at_least": 1.16, "why": "it must pay"}],
         sweep={"repeats": 1, "num_draft_tokens": [4]},
         region={"temperature": [0.0, 0.3, 0.7, 1.0]},

@@ -5,17 +5,17 @@ import json
 import re
 import shutil
 import struct
-import threading
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 import tomli_w
 
 from gatekeeper.core.subject import Address, hide_keys
 from gatekeeper.core.system import inputs
+from tests.builders.background_server import BackgroundServer, QuietHandler
 from tests.builders.deployment import Deployed
 from tests.builders.project_folder import Done, ProjectFolder, canary_lines, project_folder
 
@@ -24,29 +24,15 @@ BASIC = base64.b64encode(f"user:{PASSWORD}".encode()).decode()
 KEYS = (PASSWORD, QUERY, COLLECTOR, SHORT, OLD, BASIC)
 
 
-class Echo(ThreadingHTTPServer):
+class Echo(BackgroundServer):
     """A server that wants a key, and writes what it was sent into everything that it answers."""
 
-    daemon_threads = True
-
     def __init__(self, wanted: str) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.wanted, self.served, self.refused, self.refused_then = wanted, 0, 0, -1
 
-    @property
-    def host(self) -> str:
-        return f"127.0.0.1:{self.server_address[1]}"
 
-    def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.server_close()
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler, BaseHTTPRequestHandler):
     server: Echo
 
     def do_GET(self) -> None:
@@ -77,14 +63,7 @@ class _Handler(BaseHTTPRequestHandler):
         return f"{self.path} {self.headers['Authorization']}"
 
     def _send(self, status: int, body: bytes) -> None:
-        self.send_response(status, self._heard())
-        self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Print nothing."""
+        self.send(status, body, "text/event-stream", self._heard())
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +224,7 @@ def test_a_short_key_of_the_environment_is_masked(
     project = certified[0]
     with Echo(SHORT) as server:
         write_slo(project, server, server, url=f"http://{server.host}/v1", api_key_env="SHORT_KEY")
-        keyed = ProjectFolder(project.path, {**project.environment, "SHORT_KEY": SHORT})
+        keyed = project.with_environment(SHORT_KEY=SHORT)
         try:
             done = keyed.run("sweep", "slo.toml", "--out", "short", code=0)
         finally:

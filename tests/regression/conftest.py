@@ -77,7 +77,7 @@ def worker(tmp_path: Path, cache: Path, wheels: Path) -> ProjectFolder:
     """A folder with an SLO of the packaged worker, and `pip` restricted to the local wheels."""
     project = project_folder(tmp_path)
     pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "UV_NO_INDEX": "1", "UV_FIND_LINKS": str(wheels)}
-    project = ProjectFolder(project.path, {**project.environment, **pip, "XDG_CACHE_HOME": str(cache)})
+    project = project.with_environment(**{**pip, "XDG_CACHE_HOME": str(cache)})
     echoing(project, command=["python", "-m", PACKAGE, "{target}", "{draft}"])
     slo = tomllib.loads((project.path / "slo.toml").read_text())
     slo["sweep"]["default"] = {"num_draft_tokens": 4}

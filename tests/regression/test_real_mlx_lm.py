@@ -98,7 +98,7 @@ def wheels(tmp_path: Path) -> Path:
 def search(project: ProjectFolder, wheels: Path, steps: Sequence[str], *words: str) -> dict[str, Any]:
     """Search *steps* for the prompt cache that changes answers, with the changed wheels."""
     links = {"PIP_FIND_LINKS": str(wheels), "UV_FIND_LINKS": str(wheels)}
-    project = ProjectFolder(project.path, {**project.environment, **links})
+    project = project.with_environment(**links)
     listed = [word for one in steps for word in ("--step", one)]
     command = ("bisect", "slo.toml", "--workload", "code", "--metric", "warm_cache_agreement", *listed, *words)
     return project.run(*command, "--out", "search", "--json", "--quiet", code=0).document

@@ -54,7 +54,7 @@ def lay(path: Path, **changes: Any) -> ProjectFolder:
 
 def within(project: ProjectFolder, **variables: str) -> ProjectFolder:
     """Return the project folder with more environment variables."""
-    return ProjectFolder(project.path, {**project.environment, **variables})
+    return project.with_environment(**variables)
 
 
 def answers(run: Path) -> list[tuple[str, Generation]]:
@@ -96,7 +96,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
 
     with over_http() as receiver:
         receiver.look = look
-        done = within(project, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url).run(
+        done = project.with_environment(OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url).run(
             "certify", "slo.toml", "--out", "run", code=0
         )
         yield Told(project, done, receiver, unfinished)

@@ -197,7 +197,7 @@ def test_sending_again_sends_the_same(told: Told) -> None:
     """
     with over_grpc() as receiver:
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
-        done = within(told.project, **variables).run("export", "run", "--json", code=0)
+        done = told.project.with_environment(**variables).run("export", "run", "--json", code=0)
 
     def whole(spans: list[Span]) -> set[bytes]:
         return {span.SerializeToString(deterministic=True) for span in spans}
@@ -254,7 +254,7 @@ def test_a_resumed_run_has_no_twins(told: Told, tmp_path: Path) -> None:
         (run / name).write_text("".join(lines[:keep]))
 
     with over_http() as receiver:
-        heard = within(project, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
+        heard = project.with_environment(OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
         heard.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
 
     spans = requests_of(receiver.spans)
@@ -273,7 +273,7 @@ def test_telemetry_does_not_touch_the_verdict(fresh: Lay, monkeypatch: pytest.Mo
     project = fresh()
     project.run("certify", "slo.toml", "--out", "without", code=0)
     with over_http() as receiver:
-        heard = within(project, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
+        heard = project.with_environment(OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
         heard.run("certify", "slo.toml", "--out", "with", code=0)
 
     texts = [(project.path / name / "verdict.json").read_bytes() for name in ("without", "with")]

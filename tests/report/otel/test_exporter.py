@@ -13,7 +13,7 @@ from gatekeeper.report.otel.exporter import identity_of
 from tests.builders.otlp import Receiver, over_http
 from tests.builders.otlp import told as read
 from tests.builders.project_folder import ROOT
-from tests.report.otel.conftest import Told, answers, within
+from tests.report.otel.conftest import Told, answers
 
 HERE = Telemetry(endpoint="http://here:4318")
 
@@ -21,7 +21,9 @@ HERE = Telemetry(endpoint="http://here:4318")
 def exported(told: Told, **variables: str) -> Receiver:
     """Send the run again under more variables, and return what came."""
     with over_http() as receiver:
-        within(told.project, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url, **variables).run("export", "run", code=0)
+        told.project.with_environment(OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url, **variables).run(
+            "export", "run", code=0
+        )
     return receiver
 
 
@@ -91,7 +93,7 @@ def test_a_header_is_never_told(told: Told) -> None:
     with over_http("refuse") as receiver:
         url = receiver.url.replace("//", "//user:hush@") + "/path?token=hush"
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_HEADERS": "authorization=hush"}
-        done = within(told.project, **variables).run("export", "run", code=4)
+        done = told.project.with_environment(**variables).run("export", "run", code=4)
 
     assert "hush" not in done.out + done.err
     assert receiver.url in done.err

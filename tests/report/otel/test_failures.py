@@ -71,7 +71,7 @@ def test_a_refusal_is_told(
     with serve(manner) as receiver:
         protocol = "grpc" if serve is over_grpc else "http/protobuf"
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
-        done = within(told.project, **variables).run("export", "run", code=4)
+        done = told.project.with_environment(**variables).run("export", "run", code=4)
 
     assert said in done.err
     assert 1 == receiver.asked
@@ -89,7 +89,7 @@ def test_certificates_are_verified(
     with serve("take", certificate) as receiver:
         protocol = "grpc" if serve is over_grpc else "http/protobuf"
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
-        doubting = within(told.project, REQUESTS_CA_BUNDLE=str(other), **variables)
+        doubting = told.project.with_environment(REQUESTS_CA_BUNDLE=str(other), **variables)
         doubting.run("export", "run", code=4)
         nobody_was_told = receiver.asked == 0
         within(doubting, OTEL_EXPORTER_OTLP_CERTIFICATE=str(certificate)).run("export", "run", code=0)
@@ -105,7 +105,7 @@ def test_grpc_that_is_not_installed_is_named_with_its_extra(told: Told, monkeypa
     monkeypatch.setattr("gatekeeper.report.otel.endpoint.find_spec", lambda _name: None)
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
 
-    done = within(told.project, **variables).run("export", "run", code=2)
+    done = told.project.with_environment(**variables).run("export", "run", code=2)
 
     assert "gatekeeper-slo[grpc]" in done.err
 
@@ -118,7 +118,7 @@ def test_an_absent_collector_is_told(told: Told, protocol: str) -> None:
     url = dead_endpoint()
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
 
-    done = within(told.project, **variables).run("export", "run", code=4)
+    done = told.project.with_environment(**variables).run("export", "run", code=4)
 
     assert url in done.err
 
@@ -133,7 +133,7 @@ def test_an_answer_that_never_comes_ends_with_its_time(
     protocol = "grpc" if serve is over_grpc else "http/protobuf"
     with serve("hang") as receiver:
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
-        heard = within(told.project, OTEL_EXPORTER_OTLP_TIMEOUT="0.3", **variables)
+        heard = told.project.with_environment(OTEL_EXPORTER_OTLP_TIMEOUT="0.3", **variables)
         done = heard.run("export", "run", code=4)
 
     assert said in done.err
@@ -158,7 +158,7 @@ def test_a_missing_certificate_is_told(told: Told) -> None:
     """
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://127.0.0.1:1", "OTEL_EXPORTER_OTLP_CERTIFICATE": "/not/here"}
 
-    done = within(told.project, **variables).run("export", "run", code=2)
+    done = told.project.with_environment(**variables).run("export", "run", code=2)
 
     assert "/not/here: no such file (OTEL_EXPORTER_OTLP_CERTIFICATE)" in done.err
 

@@ -17,6 +17,7 @@ from gatekeeper.run.remote.environment import Environment, build_wheel, prepare_
 from gatekeeper.run.remote.ssh import Connection
 from gatekeeper.run.remote.ssh_errors import AgentError, SshError
 from tests.builders.project_folder import Done, ProjectFolder
+from tests.builders.scripted_slo import EASY
 from tests.builders.ssh_server import Server, program, python_with
 from tests.e2e.conftest import ended, project, scripted
 
@@ -33,7 +34,7 @@ UNHURRIED = {"duration": "3 s", "sentinel_drift": 0.9}
 ENDLESS = {"duration": "600 s", "sentinel_drift": 0.9}
 """The test ends it."""
 SMALL = {
-    "workload": [{"name": "easy", "canaries": "easy.jsonl"}],
+    "workload": EASY,
     "sweep": {"repeats": 1, "num_draft_tokens": [4], "default": {"num_draft_tokens": 4}},
 }
 """One workload and one setting: what a remote run measures is tested elsewhere."""
@@ -171,7 +172,7 @@ class Pair:
         return [json.loads(path.read_text()) for path in sorted((self.project.path / folder).glob("*.remote.json"))]
 
     def with_environment(self, **variables: str) -> "Pair":
-        return Pair(ProjectFolder(self.project.path, {**self.project.environment, **variables}), self.server)
+        return Pair(self.project.with_environment(**variables), self.server)
 
 
 @pytest.fixture

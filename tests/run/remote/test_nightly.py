@@ -6,7 +6,6 @@ from collections.abc import Callable
 import pytest
 
 from tests.builders.night import Night
-from tests.builders.project_folder import ProjectFolder
 from tests.builders.waiting import until
 from tests.run.remote.conftest import ON, REAL_TIME, UNHURRIED, Make, Pair
 
@@ -50,7 +49,7 @@ def test_a_host_that_cannot_be_reached_proves_nothing(night: Callable[..., tuple
     """
     pair, made = night()
     closed = pair.server.words.replace("ssh ", "ssh -p 9 ", 1)
-    made.project = ProjectFolder(made.project.path, {**made.project.environment, "GATEKEEPER_SSH": closed})
+    made.project = made.project.with_environment(GATEKEEPER_SSH=closed)
 
     done = made.run("slo.toml", *ON, "--", "--patience", "0 s")
 

@@ -30,7 +30,7 @@ def test_the_quickstart_elsewhere_with_the_connection_cut(
     verdict by the same bytes, of models that are the same by digest.
     """
     server = installed.server
-    local = ProjectFolder(project.path, {**project.environment, "GATEKEEPER_SSH": server.words})
+    local = project.with_environment(GATEKEEPER_SSH=server.words)
     (project.path / "slos").mkdir()
     text = (ROOT / "slos/quickstart.toml").read_text()
     for before, after in changes.items():

@@ -1,0 +1,44 @@
+"""An SLO for a scripted subject: `easy` drafts well, `hard` badly; both can be changed."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tests.builders.project_folder import ProjectFolder, canary_lines
+
+EASY = [{"name": "easy", "canaries": "easy.jsonl"}]
+"""The one workload that is promoted."""
+
+
+def write_scripted(project: ProjectFolder, truth: Mapping[str, Any] | None = None, **changes: Any) -> ProjectFolder:
+    """Write it into *project* with its script and its canaries; *truth* changes the script, *changes* the SLO."""
+    subject = {
+        "seed": 3,
+        # Slow tokens: a soak of minutes is a hundred answers to judge, not a thousand.
+        "token": "100 ms",
+        "verify": "110 ms",
+        "draft_token": {"heavy": "10 ms", "light": "5 ms"},
+        "noise": {"answer": 0.02},
+        "canaries": {"easy-": {"acceptance": 0.9}, "hard-": {"acceptance": 0.05}},
+        **(truth or {}),
+    }
+    (project.path / "truth.json").write_text(json.dumps(subject))
+    for prefix in ("easy", "hard"):
+        (project.path / f"{prefix}.jsonl").write_text(canary_lines(prefix, 12))
+    slo = {
+        "schema": 1,
+        "name": "scripted",
+        "subject": {"backend": "scripted", "target": "t", "drafts": ["heavy", "light"], "script": "truth.json"},
+        "workload": [*EASY, {"name": "hard", "canaries": "hard.jsonl", "speculation": "optional"}],
+        "sweep": {"repeats": 1, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}},
+        "soak": {"duration": "150 s"},
+        "objective": [
+            {"metric": "throughput_ratio", "at_least": 1.16, "why": "it must pay"},
+            {"metric": "token_agreement", "at_least": 1, "why": "it must be lossless"},
+        ],
+        **changes,
+    }
+    # A dozen pairs of unlike canaries look like a decay in one of a thousand steady soaks.
+    slo["soak"] = {"sentinel_drift": 0.5, **slo["soak"]}
+    project.write_slo(slo)
+    return project
