@@ -18,9 +18,9 @@ from typing import Any
 
 import psutil
 
-from gatekeeper.fleet.cells import Cell, taken
+from gatekeeper.fleet.cells import Cell, cells_to_run
 from gatekeeper.fleet.dispatch import run
-from gatekeeper.fleet.fleet_run import Kept
+from gatekeeper.fleet.fleet_run import FleetFile
 from gatekeeper.fleet.task import Done, Task
 
 RUN = Path(__file__).parents[1] / "tests/golden/runs/promoted"
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7)
     given = parser.parse_args()
     drawn = random.Random(given.seed)
-    cells = taken(
+    cells = cells_to_run(
         Cell(f"slo-{slo}", Path(), f"host-{host}", given.mean * drawn.uniform(0.5, 1.5))
         for slo in range(given.slos)
         for host in range(given.hosts)
@@ -48,12 +48,12 @@ def main() -> None:
     best = max(sum(one.seconds for one in cells if one.host == f"host-{host}") for host in range(given.hosts))
     own, peak, first, begun = psutil.Process(), 0, 0.0, time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        kept = Kept(Path(folder), cells, "now", ())
+        file = FleetFile(Path(folder), cells, "now", ())
 
         def report(_name: str, what: str, detail: Mapping[str, Any]) -> None:
             nonlocal peak, first
             if what == "done":
-                kept.take(Done(**detail))
+                file.take(Done(**detail))
             peak = max(peak, own.memory_info().rss)
             if what == "running" and not first:
                 first = time.monotonic()
@@ -62,7 +62,7 @@ def main() -> None:
             cells, lambda one: Task(one.name, str(one.seconds), one.host, "", "", ""), report, retries=0, body=sleep
         )
         took = time.monotonic() - first
-        kept.end("then")
+        file.end("then")
     peak = max(peak, own.memory_info().rss)
     assert len(done) == len(cells)
     spent = sum(own.cpu_times()[:4]) / len(cells)  # with that of the worker, which has ended

@@ -3,13 +3,16 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gatekeeper.cli.common_options import add_common
-from gatekeeper.cli.options import AS_JSON, CommandGroup, show
+from gatekeeper.cli.options import AS_JSON, CommandGroup, parse_duration, show
 from gatekeeper.core.errors import ExitCode, InputError
+
+if TYPE_CHECKING:
+    from gatekeeper.fleet.cells import Cell, HostLook
 
 HOSTS = click.option(
     "--hosts",
@@ -58,12 +61,11 @@ def plan(slos: Sequence[Path], hosts: Path, only: Sequence[str], assume: Sequenc
 
     A host needs the models it does not have, and disk space for them, for the runs and for an environment.
     """
-    from gatekeeper.fleet.cells import plan_document  # noqa: PLC0415
-    from gatekeeper.report.fleet_report import plan_text  # noqa: PLC0415
+    from gatekeeper.fleet.fleet_plan import plan_fleet  # noqa: PLC0415
+    from gatekeeper.fleet.fleet_report import plan_text  # noqa: PLC0415
 
-    cells, looked = _cells(slos, hosts, only, dict(map(_size, assume)))
-    document = plan_document(cells, looked)
-    show(document, plan_text(document), as_json=as_json)
+    plan = plan_fleet(*_cells(slos, hosts, only, dict(map(_size, assume))))
+    show(plan.document(), plan_text(plan), as_json=as_json)
 
 
 @fleet.command()
@@ -124,26 +126,25 @@ def certify(
 
     Exits with the worst code of all runs.
     """
-    from gatekeeper.cli.options import parse_duration  # noqa: PLC0415
     from gatekeeper.fleet import dispatch, fleet_run  # noqa: PLC0415
-    from gatekeeper.report.fleet_report import text  # noqa: PLC0415
-    from gatekeeper.report.terminal.fleet_view import FleetView  # noqa: PLC0415
+    from gatekeeper.fleet.fleet_report import text  # noqa: PLC0415
+    from gatekeeper.fleet.fleet_view import FleetView  # noqa: PLC0415
+    from gatekeeper.fleet.task import FleetOptions  # noqa: PLC0415
 
     if scheduler is not None and (exposed := dispatch.check_scheduler(scheduler)) is not None:
         click.echo(f"warning: {exposed}", err=True)
-    options = {
-        "patience_s": parse_duration(patience, "--patience", "10min"),
-        "ship_models": ship_models,
-        "send_env": tuple(send_env),
-        "baseline": str(Path(baseline).resolve()) if baseline is not None and Path(baseline).is_dir() else baseline,
-    }
+    if baseline is not None and Path(baseline).is_dir():
+        baseline = str(Path(baseline).resolve())
+    patience_s = parse_duration(patience, "--patience", "10min")
+    assert patience_s is not None
+    options = FleetOptions(patience_s, ship_models, tuple(send_env), baseline)
     with FleetView(quiet=quiet) as view:
-        document = fleet_run.certify(
+        answer = fleet_run.certify(
             slos, hosts, runs, only=only, retries=retries, scheduler=scheduler, options=options,
             report=view.report, begin=view.begin,
         )  # fmt: skip
-    show(document, text(document), as_json=as_json)
-    return int(document["exit_code"])
+    show(answer.document(), text(answer), as_json=as_json)
+    return int(answer.exit_code)
 
 
 @fleet.command()
@@ -151,11 +152,12 @@ def certify(
 @AS_JSON
 def report(runs: Path, *, as_json: bool) -> int:
     """Show the answer of the fleet in --runs again; exits with its code."""
-    from gatekeeper.report.fleet_report import text  # noqa: PLC0415
+    from gatekeeper.fleet.answer import read_existing  # noqa: PLC0415
+    from gatekeeper.fleet.fleet_report import text  # noqa: PLC0415
 
-    document = _read(runs)
-    show(document, text(document), as_json=as_json)
-    return int(document["exit_code"])
+    answer = read_existing(runs)
+    show(answer.document(), text(answer), as_json=as_json)
+    return int(answer.exit_code)
 
 
 @fleet.command()
@@ -167,9 +169,10 @@ def policy(slo: str, runs: Path, only: Sequence[str], *, as_json: bool) -> None:
     """Write the routes of SLO (its name) that hold on all hosts, and what one policy for all costs each host."""
     import tomli_w  # noqa: PLC0415
 
-    from gatekeeper.fleet.policy import common  # noqa: PLC0415
+    from gatekeeper.fleet.answer import read_existing  # noqa: PLC0415
+    from gatekeeper.fleet.policy import common_policy  # noqa: PLC0415
 
-    document = common(_read(runs), slo, only)
+    document = common_policy(read_existing(runs), slo, only)
     show(document, tomli_w.dumps(document), as_json=as_json)
 
 
@@ -204,15 +207,6 @@ def prune(hosts: Path, only: Sequence[str], keep: int, *, as_json: bool) -> int:
     return ExitCode.UNPROVEN if any(row["error"] for row in document["hosts"]) else ExitCode.OK
 
 
-def _read(runs: Path) -> dict[str, Any]:
-    from gatekeeper.fleet import answer  # noqa: PLC0415
-
-    document = answer.read(runs)
-    if document is None:
-        raise InputError(f"{runs} holds no fleet", hint="gatekeeper fleet certify SLO... --runs DIR makes one")
-    return document
-
-
 def _size(written: str) -> tuple[str, int]:
     from gatekeeper.core.units import BYTES, parse  # noqa: PLC0415
 
@@ -225,12 +219,12 @@ def _size(written: str) -> tuple[str, int]:
 
 def _cells(
     slos: Sequence[Path], hosts: Path, only: Sequence[str], assumed: Mapping[str, int] | None = None
-) -> tuple[list[Any], dict[str, Any]]:
-    from gatekeeper.fleet.cells import cells, look, read_hosts, read_slos  # noqa: PLC0415
+) -> "tuple[list[Cell], dict[str, HostLook]]":
+    from gatekeeper.fleet.cells import look_at_hosts, pair_slos_with_hosts, read_hosts, read_slos  # noqa: PLC0415
 
-    entered = read_slos(slos)
-    looked = look(read_hosts(hosts, only), entered)
-    return cells(entered, looked, assumed), looked
+    entries = read_slos(slos)
+    looks = look_at_hosts(read_hosts(hosts, only), entries)
+    return pair_slos_with_hosts(entries, looks, assumed), looks
 
 
 add_common(fleet)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from gatekeeper.core.units import show_bytes
 from gatekeeper.run.plan import forecast
 from gatekeeper.run.remote import hosts_file
 from gatekeeper.run.remote.environment import is_installed
-from gatekeeper.run.remote.preflight import ENVIRONMENT_BYTES, RUN_BYTES
 from gatekeeper.run.remote.remote_run import RemoteHost
 from gatekeeper.run.remote.ssh import Connection
 from gatekeeper.run.remote.upload import NamedModel, pack
@@ -27,7 +26,7 @@ UNKNOWN_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Entered:
+class FleetSlo:
     """One SLO file of the fleet."""
 
     path: Path
@@ -80,22 +79,41 @@ class Cell:
 
     def document(self) -> dict[str, Any]:
         """Return it as plain JSON."""
-        found = asdict(self) | {"path": str(self.path), "expected_seconds": round(self.seconds)}
-        del found["seconds"], found["confidence"]
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in found.items()}
+        return {
+            "slo": self.slo,
+            "path": str(self.path),
+            "host": self.host,
+            "excluded": list(self.excluded),
+            "needs": list(self.needs),
+            "missing": dict(self.missing),
+            "expected_seconds": round(self.seconds),
+        }
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> "Cell":
+        """Return the cell of a document."""
+        return cls(
+            document["slo"],
+            Path(document["path"]),
+            document["host"],
+            document["expected_seconds"],
+            excluded=tuple(document["excluded"]),
+            needs=tuple(document["needs"]),
+            missing=document["missing"],
+        )
 
 
-def read_slos(paths: Sequence[Path]) -> list[Entered]:
+def read_slos(paths: Sequence[Path]) -> list[FleetSlo]:
     """Read every SLO file with the files it names and forecast its run; two of the same name are an InputError."""
-    entered: list[Entered] = []
+    slos: dict[str, FleetSlo] = {}
     for path in paths:
         bundle = pack(path)
         slo = bundle.inputs.slo
-        twice = next((one.path for one in entered if one.slo.name == slo.name), None)
-        if twice is not None:
-            raise InputError(f"{path} and {twice} are both named '{slo.name}'", hint="give each SLO a name of its own")
-        entered.append(Entered(path, slo, _seconds(path), bundle.models))
-    return entered
+        if slo.name in slos:
+            message = f"{path} and {slos[slo.name].path} are both named '{slo.name}'"
+            raise InputError(message, hint="give each SLO a name of its own")
+        slos[slo.name] = FleetSlo(path, slo, _seconds(path), bundle.models)
+    return list(slos.values())
 
 
 def _seconds(path: Path) -> float:
@@ -107,20 +125,20 @@ def _seconds(path: Path) -> float:
 
 def read_hosts(file: Path, only: Sequence[str] = ()) -> list[RemoteHost]:
     """Return the hosts of a hosts file, or those of them that are named."""
-    known = hosts_file.read(file).host
-    if not known:
+    hosts = hosts_file.read(file).host
+    if not hosts:
         raise InputError(f"{file} names no host", hint="add a table [host.NAME] for each host")
     for name in only:
-        if name not in known:
-            raise InputError(f"{file} has no host '{name}'", hint=did_you_mean(name, known) or "check --only")
-    return [RemoteHost(name, host.ssh or name, host) for name, host in known.items() if not only or name in only]
+        if name not in hosts:
+            raise InputError(f"{file} has no host '{name}'", hint=did_you_mean(name, hosts) or "check --only")
+    return [RemoteHost(name, host.ssh or name, host) for name, host in hosts.items() if not only or name in only]
 
 
-def look(hosts: Sequence[RemoteHost], entered: Sequence[Entered]) -> dict[str, HostLook]:
-    """Ask every host what it is, in parallel; one that does not answer says why."""
-    models = {(model.name, one.slo.subject.backend): model for one in entered for model in one.models}
+def look_at_hosts(hosts: Sequence[RemoteHost], slos: Sequence[FleetSlo]) -> dict[str, HostLook]:
+    """Return what every host says it is and has, by its name; they are connected to in parallel."""
+    models = {(model.name, slo.slo.subject.backend): model for slo in slos for model in slo.models}
     with ThreadPoolExecutor(min(LOOKS_AT_ONCE, len(hosts)), thread_name_prefix="look") as pool:
-        return {one.remote.name: one for one in pool.map(lambda host: _look(host, models), hosts)}
+        return {look.remote.name: look for look in pool.map(lambda host: _look(host, models), hosts)}
 
 
 def _look(remote: RemoteHost, models: Mapping[tuple[str, str], NamedModel]) -> HostLook:
@@ -131,7 +149,8 @@ def _look(remote: RemoteHost, models: Mapping[tuple[str, str], NamedModel]) -> H
             facts = connection.request("facts", models=sorted(set(places.values())))
             absent = set(facts.pop("absent", ()))
             missing = {name: "" for name, place in places.items() if place in absent}
-            missing |= dict(_not_uploaded(connection, [one for one in models.values() if one.name not in mapped]))
+            unmapped = [model for model in models.values() if model.name not in mapped]
+            missing |= dict(_not_uploaded(connection, unmapped))
             jobs = connection.request("jobs")["jobs"]
             free = int(connection.hello["free_bytes"])
             installed = bool(remote.settings.environment) or is_installed(connection)
@@ -154,41 +173,43 @@ def _place(name: str, backend: str) -> str | None:
 
 
 def _not_uploaded(connection: Connection, models: Iterable[NamedModel]) -> Iterable[tuple[str, str]]:
-    for one in models:
-        if one.shippable:
-            if connection.digest(one.complete) is None:
-                yield one.name, "--ship-models"
-        elif one.name.startswith("."):
-            yield one.name, "name its path in the hosts file"
+    for model in models:
+        if model.shippable:
+            if connection.digest(model.complete) is None:
+                yield model.name, "--ship-models"
+        elif model.name.startswith("."):
+            yield model.name, "name its path in the hosts file"
 
 
-def cells(
-    entered: Sequence[Entered], looked: Mapping[str, HostLook], assumed: Mapping[str, int] | None = None
+def pair_slos_with_hosts(
+    slos: Sequence[FleetSlo], looks: Mapping[str, HostLook], assumed: Mapping[str, int] | None = None
 ) -> list[Cell]:
     """Return every pair of SLO and host: those that fit, and those that do not with the reason.
 
     *assumed* are sizes of models that are not on this machine.
     """
-    return [_cell(one, host, assumed or {}) for one in entered for host in looked.values()]
+    return [_cell(slo, look, assumed or {}) for slo in slos for look in looks.values()]
 
 
-def _cell(entered: Entered, host: HostLook, assumed: Mapping[str, int]) -> Cell:
-    slo, name = entered.slo, host.remote.name
-    if host.error:
+def _cell(entry: FleetSlo, look: HostLook, assumed: Mapping[str, int]) -> Cell:
+    slo = entry.slo
+    cell = Cell(slo.name, entry.path, look.remote.name, entry.seconds, slo.confidence)
+    if look.error:
         # Whether it fits is not known: it is tried, and what stays open is not proven.
-        lacks = (f"an answer: {host.error}",)
-        return Cell(slo.name, entered.path, name, entered.seconds, slo.confidence, needs=lacks)
-    doubts = host_doubts(slo.host, host.facts) if "host" in slo.model_fields_set else []
-    sizes = {one.name: assumed.get(one.name) or _bytes(one) for one in entered.models if one.name in host.missing}
-    needs = [_need(model, size, host.missing[model]) for model, size in sizes.items()]
-    needs += [f"the end of run {host.running}"] if host.running else []
-    return Cell(slo.name, entered.path, name, entered.seconds, slo.confidence, tuple(doubts), tuple(needs), sizes)
+        return replace(cell, needs=(f"an answer: {look.error}",))
+    doubts = host_doubts(slo.host, look.facts) if "host" in slo.model_fields_set else []
+    sizes = {
+        model.name: assumed.get(model.name) or _bytes(model) for model in entry.models if model.name in look.missing
+    }
+    needs = [_need(model, size, look.missing[model]) for model, size in sizes.items()]
+    needs += [f"the end of run {look.running}"] if look.running else []
+    return replace(cell, excluded=tuple(doubts), needs=tuple(needs), missing=sizes)
 
 
 def _bytes(model: NamedModel) -> int | None:
     """Return the size of a model: of the copy on this machine, or the one that its name tells."""
-    found = model.model.bytes if model.model is not None else bytes_by_name(model.name)
-    return round(found) if found is not None else None
+    size = model.model.bytes if model.model is not None else bytes_by_name(model.name)
+    return round(size) if size is not None else None
 
 
 def _need(model: str, size: int | None, how: str) -> str:
@@ -196,48 +217,12 @@ def _need(model: str, size: int | None, how: str) -> str:
     return f"model {model} ({about})"
 
 
-def taken(found: Iterable[Cell]) -> list[Cell]:
+def cells_to_run(cells: Iterable[Cell]) -> list[Cell]:
     """Return the cells that are run, the longest first."""
-    return sorted((one for one in found if not one.excluded), key=lambda one: (-one.seconds, one.name))
+    return sorted((cell for cell in cells if not cell.excluded), key=lambda cell: (-cell.seconds, cell.name))
 
 
-def plan_document(found: Sequence[Cell], looked: Mapping[str, HostLook]) -> dict[str, Any]:
-    """Return the plan of a fleet: its cells, its hosts, and the expected time."""
-    runs = taken(found)
-    per_host = {name: sum(one.seconds for one in runs if one.host == name) for name in looked}
-    hosts = {
-        name: {
-            "address": one.remote.address,
-            **{key: one.facts.get(key) for key in ("chip", "memory_bytes", "os", "power_source")},
-            "free_bytes": one.free_bytes,
-            **_disk(one, [cell for cell in runs if cell.host == name]),
-            "running": one.running or None,
-            "error": one.error or None,
-            "expected_seconds": round(per_host[name]),
-        }
-        for name, one in looked.items()
-    }
-    return {
-        "schema": 1,
-        "hosts": hosts,
-        "cells": [one.document() for one in found],
-        "expected_seconds": round(max(per_host.values(), default=0.0)),
-        "expected_host_seconds": round(sum(per_host.values())),
-    }
-
-
-def _disk(host: HostLook, runs: Sequence[Cell]) -> dict[str, Any]:
-    """Return the space that a host needs for its runs, and the models among it that it does not have."""
-    missing = {model: size for one in runs for model, size in one.missing.items()}
-    need = sum(size or 0 for size in missing.values()) + RUN_BYTES * len(runs)
-    need += 0 if host.installed or not runs else ENVIRONMENT_BYTES
-    return {
-        "missing_models": missing,
-        "needs_bytes": round(need),
-        "enough_disk": None if host.error else need <= host.free_bytes,
-    }
-
-
-def matrix(found: Iterable[Cell]) -> dict[str, Any]:
+def matrix(cells: Iterable[Cell]) -> dict[str, Any]:
     """Return the cells that are run as GitHub Actions' `strategy.matrix` takes them."""
-    return {"include": [{"slo": one.path.as_posix(), "host": one.host, "name": one.name} for one in taken(found)]}
+    runs = cells_to_run(cells)
+    return {"include": [{"slo": cell.path.as_posix(), "host": cell.host, "name": cell.name} for cell in runs]}

@@ -8,10 +8,10 @@ and the host's own lock stays the authority. Workers only dispatch: the measured
 import ipaddress
 import logging
 import tempfile
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,7 @@ Report = Callable[[str, str, Mapping[str, Any]], None]
 class _Queue:
     """The cells of one host that are still to be run."""
 
-    waiting: deque[Cell]
+    waiting: deque[Cell] = field(default_factory=deque)
     tries: int = 0
 
 
@@ -59,34 +59,40 @@ def run(
     that each worker of *scheduler* has to see.
     """
     queues: dict[str, _Queue] = {}
-    by_host: dict[str, list[Cell]] = defaultdict(list)
-    for one in cells:
-        by_host[one.host].append(one)
-    for host, own in by_host.items():
-        queues[host] = _Queue(deque(own))
+    for cell in cells:
+        queues.setdefault(cell.host, _Queue()).waiting.append(cell)
     with ExitStack() as stack:
         client = stack.enter_context(_client(scheduler, len(queues)))
         if scheduler is not None:
             check_workers(client, scheduler, mark)
         client.subscribe_topic(TOPIC, lambda event: report(event[1]["cell"], "event", event[1]))
-        return _Loop(client, queues, task_of, report, retries, body or dispatch, pause_s).run()
+        loop = _Loop(
+            client=client,
+            queues=queues,
+            task_of=task_of,
+            report=report,
+            retries=retries,
+            body=body or dispatch,
+            pause_s=pause_s,
+            mark="" if scheduler is None else mark,
+        )
+        return loop.run()
 
 
+@dataclass(kw_only=True)
 class _Loop:
     """Submits the next cell of each host whose last one has ended, until none is left."""
 
-    def __init__(
-        self,
-        client: "Client",
-        queues: Mapping[str, _Queue],
-        task_of: Callable[[Cell], Task],
-        report: Report,
-        retries: int,
-        body: Callable[[Task], Done],
-        pause_s: tuple[float, float],
-    ) -> None:
-        self._client, self._queues, self._task_of, self._report = client, queues, task_of, report
-        self._retries, self._body, self._pause_s = retries, body, pause_s
+    client: "Client"
+    queues: Mapping[str, _Queue]
+    task_of: Callable[[Cell], Task]
+    report: Report
+    retries: int
+    body: Callable[[Task], Done]
+    pause_s: tuple[float, float]
+    mark: str
+
+    def __post_init__(self) -> None:
         self._under_way: dict[Future, Cell] = {}
         self._done: dict[str, Done] = {}
 
@@ -95,37 +101,37 @@ class _Loop:
         from distributed import as_completed  # noqa: PLC0415
 
         completed = as_completed()
-        for host in sorted(self._queues, key=lambda name: -sum(one.seconds for one in self._queues[name].waiting)):
+        for host in sorted(self.queues, key=lambda name: -sum(cell.seconds for cell in self.queues[name].waiting)):
             self._submit(host, completed)
         while self._under_way:
             future = next(completed)
             cell = self._under_way.pop(future)
             done = _result(future, cell)
-            queue = self._queues[cell.host]
-            if done.again and queue.tries < self._retries:
+            queue = self.queues[cell.host]
+            if done.again and queue.tries < self.retries:
                 queue.tries += 1
-                self._report(cell.name, "retry", done.document() | {"tries": queue.tries})
+                self.report(cell.name, "retry", done.document() | {"tries": queue.tries})
                 self._submit(cell.host, completed)
                 continue
             queue.waiting.popleft()
             queue.tries = 0
             self._done[cell.name] = done
-            self._report(cell.name, "done", done.document())
+            self.report(cell.name, "done", done.document())
             self._submit(cell.host, completed)
         return self._done
 
     def _submit(self, host: str, completed: Any) -> None:
-        queue = self._queues[host]
+        queue = self.queues[host]
         if not queue.waiting:
             return
         cell = queue.waiting[0]
-        first, longest = self._pause_s
+        first, longest = self.pause_s
         pause = min(longest, first * 2 ** (queue.tries - 1)) if queue.tries else 0.0
-        task = replace(self._task_of(cell), pause_s=pause)
-        future = self._client.submit(self._body, task, key=f"{cell.name}-{queue.tries}", pure=False, retries=0)
+        task = replace(self.task_of(cell), pause_s=pause, mark=self.mark)
+        future = self.client.submit(self.body, task, key=f"{cell.name}-{queue.tries}", pure=False, retries=0)
         self._under_way[future] = cell
         completed.add(future)
-        self._report(cell.name, "running", {})
+        self.report(cell.name, "running", {})
 
 
 def _result(future: "Future", cell: Cell) -> Done:
@@ -140,11 +146,11 @@ def _result(future: "Future", cell: Cell) -> Done:
 
 def check_workers(client: "Client", scheduler: str, mark: str) -> None:
     """Refuse a cluster without workers, or one whose workers lack this gatekeeper or the folder of runs."""
-    found = client.run(seen_by_worker, mark, on_error="return")
-    if not found:
+    answers = client.run(seen_by_worker, mark, on_error="return")
+    if not answers:
         hint = f"start one on a machine that reaches the hosts: dask worker {scheduler}"
         raise HostLacksError(f"the Dask scheduler at {scheduler} has no worker", hint=hint)
-    for address, answer in sorted(found.items()):
+    for address, answer in sorted(answers.items()):
         if isinstance(answer, Exception):
             message = f"Dask worker {address} cannot run gatekeeper: {type(answer).__name__}: {answer}"
             raise HostLacksError(

@@ -11,10 +11,12 @@ from gatekeeper.core.clock import SystemClock, stamp
 from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError
 from gatekeeper.core.system.files import FileLock, LockHeldError
 from gatekeeper.core.system.run_directory import new_run_id
-from gatekeeper.fleet import answer, dispatch
-from gatekeeper.fleet.cells import Cell, cells, look, read_hosts, read_slos, taken
-from gatekeeper.fleet.task import Done, Task
-from gatekeeper.report import fleet_report
+from gatekeeper.fleet import answer, dispatch, fleet_report
+from gatekeeper.fleet.answer import Fleet
+from gatekeeper.fleet.cells import Cell, cells_to_run, look_at_hosts, pair_slos_with_hosts, read_hosts, read_slos
+from gatekeeper.fleet.fleet_cell import FleetCell, ended_cell
+from gatekeeper.fleet.host_pairs import compare_hosts
+from gatekeeper.fleet.task import Done, FleetOptions, Task
 
 Report = Callable[[str, str, Mapping[str, Any]], None]
 LOCK = ".fleet.lock"
@@ -28,18 +30,18 @@ def certify(
     hosts: Path,
     runs: Path,
     *,
+    options: FleetOptions,
     only: Sequence[str] = (),
     retries: int = 2,
     scheduler: str | None = None,
-    options: Mapping[str, Any] | None = None,
     report: Report = lambda _name, _what, _detail: None,
     begin: Callable[[Sequence[Cell]], None] = lambda _cells: None,
-) -> dict[str, Any]:
-    """Certify every SLO on every host that it fits; return fleet.json, which is also written to *runs*.
+) -> Fleet:
+    """Certify every SLO on every host that it fits; return the answer, which is also written to *runs*.
 
     An unfinished fleet in *runs* with the same SLOs is continued: what ended stays, what runs is attached to.
     """
-    entered = read_slos(slos)
+    entries = read_slos(slos)
     remotes = read_hosts(hosts, only)
     report("", "looking", {"hosts": len(remotes)})
     lock = FileLock(runs / LOCK, remove=True)
@@ -50,41 +52,29 @@ def certify(
         message = f"another `fleet certify` uses {runs}"
         raise HostLacksError(message, hint="wait for it, or use another --runs") from None
     try:
-        found = cells(entered, look(remotes, entered))
-        if not taken(found):
-            reasons = "; ".join(f"{one.name}: {one.excluded[0]}" for one in found)
+        cells = pair_slos_with_hosts(entries, look_at_hosts(remotes, entries))
+        if not cells_to_run(cells):
+            reasons = "; ".join(f"{cell.name}: {cell.excluded[0]}" for cell in cells)
             raise HostLacksError(f"no host takes any of these SLOs: {reasons}", hint="gatekeeper fleet plan shows more")
-        started, done = _continued(runs, found)
-        begin(found)
-
-        kept = Kept(runs, found, started, done.values())
+        started, done_by_cell = _continued(runs, cells)
+        begin(cells)
+        file = FleetFile(runs, cells, started, done_by_cell.values())
 
         def note(name: str, what: str, detail: Mapping[str, Any]) -> None:
             if what == "done":
-                kept.take(Done(**detail))
+                file.take(Done(**detail))
             report(name, what, detail)
 
-        for one in done.values():
-            report(one.cell, "done", one.document())
-        left = [one for one in taken(found) if one.name not in done]
-        given = dict(options or {})
-
         def task_of(cell: Cell) -> Task:
-            return Task(
-                cell.name,
-                str(cell.path.resolve()),
-                cell.host,
-                str(hosts.resolve()),
-                str(runs.resolve()),
-                started,
-                **given,
-            )
+            slo, folder = str(cell.path.resolve()), str(runs.resolve())
+            return Task(cell.name, slo, cell.host, str(hosts.resolve()), folder, since=started, options=options)
 
-        if left:
+        for done in done_by_cell.values():
+            report(done.cell, "done", done.document())
+        if remaining := [cell for cell in cells_to_run(cells) if cell.name not in done_by_cell]:
             with _mark(runs) as mark:
-                given = given | ({"mark": str(mark)} if scheduler else {})
-                dispatch.run(left, task_of, note, retries=retries, scheduler=scheduler, mark=str(mark))
-        fleet = kept.end(stamp(SystemClock().wall()))
+                dispatch.run(remaining, task_of, note, retries=retries, scheduler=scheduler, mark=str(mark))
+        fleet = file.end(stamp(SystemClock().wall()))
         (runs / "fleet.html").write_text(fleet_report.html(fleet), "utf-8")
         (runs / "fleet.md").write_text(fleet_report.markdown(fleet), "utf-8")
         return fleet
@@ -95,8 +85,8 @@ def certify(
 @contextmanager
 def _mark(runs: Path) -> Iterator[Path]:
     """Put a file of a new name into the folder, by which a worker elsewhere shows that it sees the same folder."""
-    for left in runs.glob(f"{MARK}*"):  # of a controller that was killed; this one has the lock
-        left.unlink(missing_ok=True)
+    for old_mark in runs.glob(f"{MARK}*"):  # of a controller that was killed; this one has the lock
+        old_mark.unlink(missing_ok=True)
     mark = runs.resolve() / f"{MARK}{new_run_id('', SystemClock().wall()).strip('-')}"
     mark.touch()
     try:
@@ -105,7 +95,7 @@ def _mark(runs: Path) -> Iterator[Path]:
         mark.unlink(missing_ok=True)
 
 
-class Kept:
+class FleetFile:
     """fleet.json, written anew when a cell has ended; what was read of a run stays in memory.
 
     Thousands of cells take a while to write: then a twentieth of the time goes into it, and the file is that much late.
@@ -114,19 +104,18 @@ class Kept:
 
     def __init__(self, runs: Path, cells: Sequence[Cell], started: str, done: Iterable[Done]) -> None:
         self._runs, self._started = runs, started
-        self._cells = {one.name: one for one in cells}
-        self._documents = {one.name: answer.cell_document(one, None) for one in cells}
-        for one in done:
-            self._documents[one.cell] = answer.cell_document(self._cells[one.cell], one)
+        self._cells = {cell.name: FleetCell(cell) for cell in cells}
+        for ended in done:
+            self._cells[ended.cell] = ended_cell(self._cells[ended.cell].cell, ended)
         self._lock, self._rest_until, self._ended = threading.Lock(), 0.0, False
         self._later: threading.Timer | None = None
-        self._write(None)
+        self._write()
 
     def take(self, done: Done) -> None:
         """Take in how a cell ended."""
-        document = answer.cell_document(self._cells[done.cell], done)
+        cell = ended_cell(self._cells[done.cell].cell, done)
         with self._lock:
-            self._documents[done.cell] = document
+            self._cells[done.cell] = cell
             wait = self._rest_until - time.monotonic()
             if self._later is not None:
                 return
@@ -135,10 +124,10 @@ class Kept:
                 self._later.daemon = True
                 self._later.start()
             else:
-                self._write(None)
+                self._write()
 
-    def end(self, ended: str) -> dict[str, Any]:
-        """Return fleet.json, to which the comparison of hosts of one chip is added."""
+    def end(self, ended: str) -> Fleet:
+        """Return the answer, to which the comparison of hosts of one chip is added."""
         with self._lock:
             if self._later is not None:
                 self._later.cancel()
@@ -148,35 +137,30 @@ class Kept:
         with self._lock, suppress(GatekeeperError):  # the next write raises it where it ends the fleet
             if self._later is not None and not self._ended:
                 self._later = None
-                self._write(None)
+                self._write()
 
-    def _write(self, ended: str | None) -> dict[str, Any]:
+    def _write(self, ended: str | None = None) -> Fleet:
         begun = time.monotonic()
-        fleet = answer.document(list(self._documents.values()), self._started, ended)
+        cells = tuple(self._cells.values())
+        fleet = Fleet(self._started, ended, cells, () if ended is None else compare_hosts(cells))
         answer.write(self._runs, fleet)
         self._rest_until, self._ended = time.monotonic() + RESTS * (time.monotonic() - begun), ended is not None
         return fleet
 
 
-def _continued(runs: Path, found: Sequence[Cell]) -> tuple[str, dict[str, Done]]:
+def _continued(runs: Path, cells: Sequence[Cell]) -> tuple[str, dict[str, Done]]:
     """Return when the fleet started, and the cells that have ended: those of an unfinished fleet of the same SLOs."""
     before = answer.read(runs)
     now = stamp(SystemClock().wall())
     if before is None:
         return now, {}
-    if before["ended"] is not None:
-        kept = runs / f"fleet-{new_run_id('', SystemClock().wall()).strip('-')}.json"
-        (runs / answer.FILE).rename(kept)
+    if before.ended is not None:
+        old_file = runs / f"fleet-{new_run_id('', SystemClock().wall()).strip('-')}.json"
+        (runs / answer.FILE).rename(old_file)
         return now, {}
-    names = {one.name for one in found}
-    ours = {str(one["name"]) for one in before["cells"]}
-    if not ours & names:
+    names = {cell.name for cell in cells}
+    common = [cell for cell in before.cells if cell.name in names]
+    if not common:
         raise InputError(f"{runs} holds an unfinished fleet of other SLOs", hint="use another --runs")
-    fields = Done.__dataclass_fields__
-    ended = [one for one in before["cells"] if one["state"] == "done" and one["name"] in names]
-    kept_ones = {
-        str(one["name"]): Done(**({key: one[key] for key in fields if key in one} | {"cell": one["name"]}))
-        for one in ended
-    }
     # A cell without a verdict is tried again: the reason may be gone.
-    return str(before["started"]), {name: one for name, one in kept_ones.items() if one.outcome}
+    return before.started, {cell.name: cell.done for cell in common if cell.done is not None and cell.done.outcome}

@@ -18,16 +18,16 @@ GRACE_S = 60.0
 
 def cancel_all(runs: Path, hosts: Path, only: Sequence[str] = ()) -> dict[str, Any]:
     """Cancel every open run that the registry in *runs* names; return what became of each."""
-    remotes = {one.name: one for one in read_hosts(hosts, only)}
-    entries = [one for one in RunRegistry(runs).entries() if one.state == OPEN and one.host in remotes]
+    remotes = {remote.name: remote for remote in read_hosts(hosts, only)}
+    entries = [entry for entry in RunRegistry(runs).entries() if entry.state == OPEN and entry.host in remotes]
 
     def cancel(entry: Entry) -> dict[str, Any]:
-        known = {"host": entry.host, "run": entry.run_id}
+        row = {"host": entry.host, "run": entry.run_id}
         try:
             run_list.cancel(remotes[entry.host], entry.run_id, GRACE_S)
         except GatekeeperError as error:
-            return known | {"says": error.message, "error": True}
-        return known | {"says": "cancelled", "error": False}
+            return row | {"says": error.message, "error": True}
+        return row | {"says": "cancelled", "error": False}
 
     with ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="cancel") as pool:
         return {"schema": 1, "runs": list(pool.map(cancel, entries))}

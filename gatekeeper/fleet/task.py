@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,17 @@ Tell = Callable[[str, dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
+class FleetOptions:
+    """How every cell of a fleet is certified."""
+
+    patience_s: float = 600.0
+    ship_models: bool = False
+    send_env: tuple[str, ...] = ()
+    baseline: str | None = None
+    """The certified run to compare with: a run, a folder of runs, or `none`; None: the newest in the folder of runs."""
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """One cell, as a worker needs it."""
 
@@ -39,13 +50,9 @@ class Task:
     """Where the runs are downloaded to."""
     since: str
     """When the fleet started: a run of this cell that started later and was downloaded is its answer."""
-    patience_s: float = 600.0
+    options: FleetOptions = FleetOptions()
     pause_s: float = 0.0
     """Wait so long before the try."""
-    ship_models: bool = False
-    send_env: tuple[str, ...] = ()
-    baseline: str | None = None
-    """The certified run to compare with: a run, a folder of runs, or `none`; None: the newest in the folder of runs."""
     mark: str = ""
     """A file of the controller in the folder of runs: a worker that does not see it shares no folder with it."""
 
@@ -67,7 +74,15 @@ class Done:
 
     def document(self) -> dict[str, Any]:
         """Return it as plain JSON."""
-        return asdict(self)
+        return {
+            "cell": self.cell,
+            "exit_code": self.exit_code,
+            "outcome": self.outcome,
+            "run": self.run,
+            "error": self.error,
+            "hint": self.hint,
+            "again": self.again,
+        }
 
 
 def certify(task: Task, tell: Tell = lambda _kind, _detail: None) -> Done:
@@ -91,7 +106,7 @@ def _certify(task: Task, tell: Tell) -> Done:
         finished = _finished(task, remote)
         if finished is not None:
             return finished
-        with ReconnectingSession(remote.connect, patience_s=task.patience_s) as session:
+        with ReconnectingSession(remote.connect, patience_s=task.options.patience_s) as session:
             runner = RemoteRunner(remote, session, [_Relay(tell)])
             session.say = runner.say
             result = NewRun(runner, _command(task), before=task.since).run()
@@ -115,9 +130,9 @@ def _command(task: Task) -> RemoteCommand:
         COMMAND,
         Path(task.slo),
         runs=Path(task.runs),
-        ship_models=task.ship_models,
-        send_env=task.send_env,
-        baseline=task.baseline,
+        ship_models=task.options.ship_models,
+        send_env=task.options.send_env,
+        baseline=task.options.baseline,
     )
 
 
@@ -125,7 +140,7 @@ class _Relay:
     """An observer that tells the stage of a run and the time it still takes, and passes its warnings on."""
 
     def __init__(self, tell: Tell) -> None:
-        self._tell, self._progress, self._told = tell, Progress(), 0.0
+        self._tell, self._progress, self._sent_s = tell, Progress(), 0.0
 
     def __call__(self, event: Event) -> None:
         if event.kind == "warning":
@@ -133,18 +148,21 @@ class _Relay:
             return
         self._progress.update(event)
         now = time.monotonic()
-        if event.kind == "stage" or now - self._told >= PROGRESS_EVERY_S:
-            self._told = now
-            seen = self._progress.snapshot()
-            self._tell("progress", {"stage": seen.stage, "left": seen.run_left})
+        if event.kind == "stage" or now - self._sent_s >= PROGRESS_EVERY_S:
+            self._sent_s = now
+            snapshot = self._progress.snapshot()
+            self._tell("progress", {"stage": snapshot.stage, "left": snapshot.run_left})
 
 
 def _finished(task: Task, remote: RemoteHost) -> Done | None:
     """Return the answer of a run of this fleet that was downloaded before its controller ended."""
     command, bundle = pack_command(_command(task), remote, before=task.since)
-    known = task.host, command.words, bundle.sha256, None
     for entry in reversed(RunRegistry(Path(task.runs)).entries()):
-        if entry.state != CLOSED or entry.started < task.since or not entry.matches(*known):
+        if (
+            entry.state != CLOSED
+            or entry.started < task.since
+            or not entry.matches(task.host, command.words, bundle.sha256, None)
+        ):
             continue
         try:
             verdict = judge(Path(entry.out))

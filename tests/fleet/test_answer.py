@@ -1,23 +1,20 @@
-"""fleet.json: the worst exit code, and the comparison of hosts of one chip."""
+"""fleet.json: the worst exit code, and what is read back."""
 
-import math
-import random
-from typing import Any
+import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy import stats
 
-from gatekeeper.fleet.answer import contrast, document, exit_code
+from gatekeeper.core.errors import InputError
+from gatekeeper.fleet import answer
+from gatekeeper.fleet.answer import Fleet, worst_exit_code
+from gatekeeper.fleet.cells import Cell
+from gatekeeper.fleet.fleet_cell import CellVerdict, FleetCell, ended_cell
+from gatekeeper.fleet.host_pairs import compare_hosts
+from gatekeeper.fleet.task import Done
 
-
-def workload(center: float, spread: float, **changes: Any) -> dict[str, Any]:
-    """Return a workload whose ratio has a standard error of *spread* in logs, over 40 canaries."""
-    half = spread * float(stats.t.ppf(0.95, 39))
-    ratio = {"center": center, "lo": center * math.exp(-half), "hi": center * math.exp(half), "n": 40}
-    setting = {"draft": "d", "num_draft_tokens": 4}
-    return {"outcome": "promoted", "setting": setting, "ratio": ratio, "confidence": 0.95} | changes
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(("codes", "worst"), [([0, 0], 0), ([0, 3], 3), ([3, 1], 1), ([1, 2], 2), ([2, 4], 4), ([], 3)])
@@ -25,62 +22,51 @@ def test_the_worst_exit_code_is_the_fleets(codes: list[int], worst: int) -> None
     """
     Our own error is worse than a failed objective, and that is worse than no proof; no run at all proves nothing.
     """
-    assert worst == exit_code(codes)
+    assert worst == worst_exit_code(codes)
 
 
 def test_a_cell_that_has_not_ended_is_no_proof() -> None:
     """
     While a run is open the fleet's exit code is 3, whatever the others say.
     """
-    done = {"state": "done", "exit_code": 0, "slo": "one", "host": "a"}
+    cells = [Cell("one", Path("one.toml"), host) for host in "ab"]
+    done = FleetCell(cells[0], Done(cells[0].name, 0))
+    excluded = FleetCell(replace(cells[1], excluded=("too small",)))
 
-    assert 3 == document([done, {"state": "open", "slo": "one", "host": "b"}], "now", None)["exit_code"]
-    assert 0 == document([done, {"state": "excluded", "slo": "one", "host": "b"}], "now", "then")["exit_code"]
+    assert 3 == Fleet("now", None, (done, FleetCell(cells[1]))).exit_code
+    assert 0 == Fleet("now", "then", (done, excluded)).exit_code
 
 
-@given(st.floats(0.3, 3), st.floats(0.3, 3), st.floats(0.001, 0.5), st.floats(0.001, 0.5), st.integers(1, 400))
-def test_the_comparison_is_welchs_test_with_bonferroni(
-    a: float, b: float, of_a: float, of_b: float, count: int
-) -> None:
+def test_an_answer_is_read_as_it_was_written(tmp_path: Path) -> None:
     """
-    Two ratios differ where Welch's two-sided p-value of their logs, times the number of comparisons, is below 5 %.
+    A fleet with an excluded, an open and a measured cell, and two hosts compared, is the same after writing it.
     """
-    n = 40
-    spreads = of_a * math.sqrt(n), of_b * math.sqrt(n)
-    p = (
-        count
-        * stats.ttest_ind_from_stats(math.log(a), spreads[0], n, math.log(b), spreads[1], n, equal_var=False).pvalue
-    )
+    run = str(ROOT / "tests" / "golden" / "runs" / "promoted")
+    cells = [Cell("one", Path("one.toml"), host, missing={"m": None}) for host in "abcd"]
+    ended = tuple(ended_cell(cell, Done(cell.name, 0, "promoted", run)) for cell in cells[:2])
+    excluded = FleetCell(replace(cells[3], excluded=("too small",)))
+    pairs = compare_hosts([FleetCell(cell.cell, cell.done, of_one_chip(cell)) for cell in ended])
+    fleet = Fleet("now", "then", (*ended, FleetCell(cells[2]), excluded), pairs)
 
-    found = contrast(workload(a, of_a), workload(b, of_b), count)
+    answer.write(tmp_path, fleet)
 
-    if abs(p - 0.05) > 0.004:  # the degrees of freedom are rounded down to a whole number
-        assert ("differ" if p < 0.05 else "no difference shown") == found["says"]
-    assert math.isclose(b / a, found["quotient"], rel_tol=1e-9)
-    assert found["lo"] <= found["quotient"] <= found["hi"]
+    stored = answer.read(tmp_path)
+    assert stored is not None
+    assert (1, 0.95) == (len(pairs), next(iter(ended[0].workloads.values())).confidence)
+    assert fleet.document() == stored.document() == json.loads((tmp_path / answer.FILE).read_text())
 
 
-def test_alike_hosts_are_rarely_called_different() -> None:
+def of_one_chip(cell: FleetCell) -> CellVerdict:
+    assert cell.verdict is not None
+    return replace(cell.verdict, host_facts={**cell.verdict.host_facts, "chip": "M4"})
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"started": 1, "ended": null, "cells": [7], "alike": []}'])
+def test_a_damaged_answer_is_named(tmp_path: Path, text: str) -> None:
     """
-    Among hosts with the same truth, at most one fleet in twenty has a pair that is called different.
+    A file that is no answer of a fleet is a mistake of whoever named the folder, with what to do.
     """
-    drawn, wrong = random.Random(3), 0
-    for _ in range(400):
-        ratios = [workload(1.5 * math.exp(drawn.gauss(0, 0.03)), 0.03) for _ in range(4)]
-        pairs = [(a, b) for number, a in enumerate(ratios) for b in ratios[:number]]
-        wrong += any(contrast(a, b, len(pairs))["says"] == "differ" for a, b in pairs)
+    (tmp_path / answer.FILE).write_text(text)
 
-    assert wrong <= 400 * 0.05 + 3 * math.sqrt(400 * 0.05 * 0.95)
-
-
-@pytest.mark.parametrize(
-    ("change", "because"),
-    [({"setting": {"draft": None}}, "their settings differ"), ({"ratio": None}, "a ratio is missing")],
-)
-def test_what_cannot_be_compared_is_named(change: dict[str, Any], because: str) -> None:
-    """
-    Another setting, or a ratio that was not measured, is no difference and no likeness.
-    """
-    assert {"says": "not compared", "because": because} == contrast(
-        workload(1.5, 0.03), workload(1.5, 0.03) | change, 1
-    )
+    with pytest.raises(InputError, match=r"fleet\.json"):
+        answer.read(tmp_path)

@@ -19,7 +19,7 @@ from distributed.security import Security
 
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.fleet import dispatch
-from gatekeeper.fleet.cells import Cell, taken
+from gatekeeper.fleet.cells import Cell, cells_to_run
 from gatekeeper.fleet.task import Done, Task
 from tests.builders.project_folder import ROOT
 
@@ -87,7 +87,7 @@ def carry_out(cluster: str, tmp_path: Path) -> Run:
 
     def carry_out(cells: list[Cell], **options: Any) -> dict[str, Done]:
         given: dict[str, Any] = {"retries": 0, "pause_s": (0.0, 0.0), "scheduler": cluster} | options
-        return dispatch.run(taken(cells), task_of, lambda *_what: None, **given)
+        return dispatch.run(cells_to_run(cells), task_of, lambda *_what: None, **given)
 
     return carry_out
 
@@ -214,7 +214,7 @@ def test_a_fleet_listens_on_no_port(tmp_path: Path) -> None:
     before = listening_ports()
 
     done = dispatch.run(
-        taken([Cell("s", Path(), "a"), Cell("s", Path(), "b")]),
+        cells_to_run([Cell("s", Path(), "a"), Cell("s", Path(), "b")]),
         lambda cell: Task(cell.name, "", cell.host, "", str(tmp_path), ""),
         lambda *_what: None,
         retries=0,
@@ -242,7 +242,7 @@ def test_a_stranger_puts_no_module_into_a_fleet(tmp_path: Path, monkeypatch: pyt
     taken_first.chmod(0o777)
 
     done = dispatch.run(
-        taken([Cell("s", Path(), "a")]),
+        cells_to_run([Cell("s", Path(), "a")]),
         lambda cell: Task(cell.name, "", cell.host, "", str(tmp_path), ""),
         lambda *_what: None,
         retries=0,

@@ -1,24 +1,49 @@
 """One policy for many hosts."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gatekeeper.core.errors import InputError, NoProofError
-from gatekeeper.fleet.policy import common
+from gatekeeper.fleet.answer import Fleet
+from gatekeeper.fleet.cells import Cell
+from gatekeeper.fleet.fleet_cell import CellVerdict, CellWorkload, FleetCell
+from gatekeeper.fleet.policy import common_policy
+from gatekeeper.fleet.task import Done
 
 FOUR = {"draft": "d", "num_draft_tokens": 4}
 TWO = {"draft": "d", "num_draft_tokens": 2}
 PLAIN = {"draft": None}
 
 
-def cell(host: str, **workloads: tuple[str, dict[str, Any], float | None]) -> dict[str, Any]:
-    found = {
-        name: {"outcome": outcome, "setting": setting, "ratio": ratio and {"center": ratio}}
+def cell(
+    host: str,
+    *,
+    exit_code: int = 0,
+    expires: str | None = None,
+    limits: dict[str, Any] | None = None,
+    region: dict[str, Any] | None = None,
+    **workloads: tuple[str, dict[str, Any], float | None],
+) -> FleetCell:
+    """Return a cell that ended; each of its workloads has the same *limits* and *region*."""
+    results = {
+        name: CellWorkload(
+            outcome,
+            setting,
+            None if ratio is None else {"center": ratio, "lo": ratio, "hi": ratio, "n": 9},
+            0.95,
+            limits=limits or {},
+            region=region or {},
+        )
         for name, (outcome, setting, ratio) in workloads.items()
     }
-    known = {"slo": "s", "host": host, "name": f"s@{host}", "state": "done", "exit_code": 0, "grade": "certification"}
-    return known | {"workloads": found}
+    done = Done(f"s@{host}", exit_code, run="run")
+    return FleetCell(Cell("s", Path("s.toml"), host), done, CellVerdict("certification", expires, {}, results))
+
+
+def fleet_of(*cells: FleetCell) -> Fleet:
+    return Fleet("then", "now", cells)
 
 
 def test_a_route_holds_where_every_host_proved_the_same_setting() -> None:
@@ -26,14 +51,12 @@ def test_a_route_holds_where_every_host_proved_the_same_setting() -> None:
     The same setting on both hosts speculates; another one on one host, or plain decoding there, does not, and the
     policy names who pays how much.
     """
-    fleet = {
-        "cells": [
-            cell("a", json=("promoted", FOUR, 1.9), code=("promoted", FOUR, 1.5), chat=("promoted", FOUR, 1.3)),
-            cell("b", json=("promoted", FOUR, 1.8), code=("promoted", TWO, 1.4), chat=("graded_back", PLAIN, None)),
-        ]
-    }
+    fleet = fleet_of(
+        cell("a", json=("promoted", FOUR, 1.9), code=("promoted", FOUR, 1.5), chat=("promoted", FOUR, 1.3)),
+        cell("b", json=("promoted", FOUR, 1.8), code=("promoted", TWO, 1.4), chat=("graded_back", PLAIN, None)),
+    )
 
-    json, code, chat = common(fleet, "s")["route"]
+    json, code, chat = common_policy(fleet, "s")["route"]
 
     assert (True, FOUR) == (json["speculation"], json["setting"])
     assert "different settings" in code["because"]
@@ -47,15 +70,18 @@ def test_the_strictest_limits_of_all_hosts_hold() -> None:
     """
     A warm-up that one host needs is an obligation for all, the shortest limits and the earliest expiry hold.
     """
-    cells = [cell(host, json=("promoted", FOUR, 1.9)) for host in "ab"]
-    cells[0]["workloads"]["json"]["limits"] = {"longest_prompt": 900, "max_concurrency": 2}
-    cells[1]["workloads"]["json"]["limits"] = {"longest_prompt": 800, "warm_up": True, "warm_up_after": 10.0}
-    cells[0]["expires"], cells[1]["expires"] = "2026-12-01T00:00:00+00:00", "2026-11-30T23:30:00-02:00"
+    json = ("promoted", FOUR, 1.9)
+    one = {"longest_prompt": 900, "max_concurrency": 2}
+    other = {"longest_prompt": 800, "warm_up": True, "warm_up_after": 10.0}
+    cells = (
+        cell("a", expires="2026-12-01T00:00:00+00:00", limits=one, json=json),
+        cell("b", expires="2026-11-30T23:30:00-02:00", limits=other, json=json),
+    )
 
-    found = common({"cells": cells}, "s")
+    policy = common_policy(fleet_of(*cells), "s")
 
-    (route,) = found["route"]
-    assert "2026-12-01T00:00:00+00:00" == found["expires"]
+    (route,) = policy["route"]
+    assert "2026-12-01T00:00:00+00:00" == policy["expires"]
     assert (800, 2, True, 10.0) == tuple(
         route[key] for key in ("longest_prompt", "max_concurrency", "warm_up", "warm_up_after")
     )
@@ -65,23 +91,23 @@ def test_a_host_without_proof_refuses_the_policy() -> None:
     """
     A run that is open or unproven on one host is no reason to leave that host out silently; --only does, by name.
     """
-    fleet = {"cells": [cell("a", json=("promoted", FOUR, 1.9)), cell("b") | {"exit_code": 3}]}
+    fleet = fleet_of(cell("a", json=("promoted", FOUR, 1.9)), cell("b", exit_code=3))
 
     with pytest.raises(NoProofError, match="s@b"):
-        common(fleet, "s")
-    assert common(fleet, "s", ["a"])["route"][0]["speculation"]
+        common_policy(fleet, "s")
+    assert common_policy(fleet, "s", ["a"])["route"][0]["speculation"]
 
 
 def test_an_unknown_slo_or_host_is_named() -> None:
     """
     A name that the fleet does not have is a mistake of the command line, with what it has.
     """
-    fleet = {"cells": [cell("a", json=("promoted", FOUR, 1.9))]}
+    fleet = fleet_of(cell("a", json=("promoted", FOUR, 1.9)))
 
     with pytest.raises(InputError, match="no SLO 'x'"):
-        common(fleet, "x")
+        common_policy(fleet, "x")
     with pytest.raises(InputError, match="not certified on z"):
-        common(fleet, "s", ["z"])
+        common_policy(fleet, "s", ["z"])
 
 
 def test_a_common_route_stays_inside_the_region_of_every_host() -> None:
@@ -95,16 +121,17 @@ def test_a_common_route_stays_inside_the_region_of_every_host() -> None:
         }
         for most, both, size, density in ((1.0, 0.7, 800, 0.3), (0.7, 0.3, 900, 0.4))
     )
-    cells = [cell(host, json=("promoted", FOUR, 1.9)) for host in "ab"]
     boxless = {axis: {key: bounds[key] for key in bounds if "together" not in key} for axis, bounds in near.items()}
 
-    def region(*both: dict[str, Any]) -> dict[str, Any]:
-        for one, mine in zip(cells, both, strict=True):
-            one["workloads"]["json"]["region"] = mine
-        policy = common({"cells": cells}, "s")
+    def region(*regions: dict[str, Any]) -> dict[str, Any]:
+        cells = [
+            cell(host, region=of_host, json=("promoted", FOUR, 1.9))
+            for host, of_host in zip("ab", regions, strict=True)
+        ]
+        policy = common_policy(fleet_of(*cells), "s")
         assert 2 == policy["schema"]
-        found: dict[str, Any] = policy["route"][0]["region"]
-        return found
+        common_region: dict[str, Any] = policy["route"][0]["region"]
+        return common_region
 
     narrow = {
         "temperature": {"certified": 0.0, "at_least": 0.0, "at_most": 0.7, "together_at_most": 0.3},

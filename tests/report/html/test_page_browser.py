@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.report import fleet_report
+from gatekeeper.fleet import fleet_report
+from gatekeeper.fleet.answer import Fleet
+from gatekeeper.fleet.cells import Cell
+from gatekeeper.fleet.fleet_cell import FleetCell
+from gatekeeper.fleet.task import Done
 from gatekeeper.report.html import page
 from tests.builders.browser import Tab, browser, found
 from tests.builders.page_data import page_of, whole_case
@@ -261,12 +265,10 @@ def test_a_fleets_page_fits_a_phone(tab: Tab, tmp_path: Path) -> None:
     Five hosts, and a reason with a long path: tables scroll within themselves, the page never sideways.
     """
     path = tmp_path / "fleet.html"
-    error = {"error": f"no route to /Users/{'long_name' * 20}", "hint": "check ssh"}
-    cells = [
-        {"slo": "m2-ultra-64gb-gguf", "host": f"studio-{n}", "name": f"x@studio-{n}", "state": "open", **error}
-        for n in range(5)
-    ]
-    path.write_text(fleet_report.html({"started": "now", "ended": None, "exit_code": 3, "cells": cells, "alike": []}))
+    cells = [Cell("m2-ultra-64gb-gguf", Path("slo.toml"), f"studio-{number}") for number in range(5)]
+    error = f"no route to /Users/{'long_name' * 20}"
+    failed = tuple(FleetCell(cell, Done(cell.name, 3, error=error, hint="check ssh")) for cell in cells)
+    path.write_text(fleet_report.html(Fleet("now", None, failed)))
 
     tab.open(path, width=390)
 

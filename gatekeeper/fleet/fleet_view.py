@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from rich.console import Console
 from rich.live import Live
@@ -15,28 +15,13 @@ from rich.table import Table
 from gatekeeper.core.records import Detail
 from gatekeeper.core.text import counted, printable_error
 from gatekeeper.core.units import show_seconds
+from gatekeeper.fleet.cells import Cell
 
 ROWS_MOST = 30
 """Rows of the table, if the terminal is high enough; cells that are queued are left out first."""
 OTHER_LINES = 3
 """The head of the table, its last line, and the prompt."""
 ORDER = {"running": 0, "retry": 0, "done": 1, "queued": 2}
-
-
-class OfFleet(Protocol):
-    """A cell, as the table shows it."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def seconds(self) -> float:
-        """Its expected duration."""
-
-    @property
-    def excluded(self) -> tuple[str, ...]:
-        """Why it is not run."""
 
 
 @dataclass(slots=True)
@@ -46,20 +31,20 @@ class _CellRow:
     expected: float
     state: str = "queued"
     """queued, running, retry or done."""
-    what: str = "queued"
+    words: str = "queued"
     """The state in words."""
     stage: str = ""
     started: float = 0.0
-    left: float | None = None
-    """Time until the run ends, as of *left_at*; None is unknown."""
-    left_at: float = 0.0
+    remaining: float | None = None
+    """Time until the run ends, as of *forecast_at*; None is unknown."""
+    forecast_at: float = 0.0
 
     def forecast(self, now: float) -> str:
         if self.state == "done":
             return ""
-        if self.left is None:
+        if self.remaining is None:
             return f"about {_time(self.expected)} in all"
-        return f"about {_time(max(0.0, self.left - (now - self.left_at)))} left"
+        return f"about {_time(max(0.0, self.remaining - (now - self.forecast_at)))} left"
 
 
 class FleetView:
@@ -76,46 +61,48 @@ class FleetView:
             self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         if self._live is not None:
             self._live.transient = kind is None  # the answer, which follows, has the same rows
             self._live.stop()
 
-    def begin(self, cells: Sequence[OfFleet]) -> None:
+    def begin(self, cells: Sequence[Cell]) -> None:
         """Take in the cells, and say which hosts are left out."""
-        for one in cells:
-            if one.excluded:
-                self.note(f"{one.name}: not run: {'; '.join(one.excluded)}")
+        for cell in cells:
+            if cell.excluded:
+                self.note(f"{cell.name}: not run: {'; '.join(cell.excluded)}")
             else:
-                self._rows[one.name] = _CellRow(one.seconds)
+                self._rows[cell.name] = _CellRow(cell.seconds)
 
-    def report(self, name: str, what: str, detail: Detail) -> None:
-        """Take in what happened to a cell."""
-        if what == "dashboard":
+    def report(self, name: str, change: str, detail: Detail) -> None:
+        """Take in a change of a cell."""
+        if change == "dashboard":
             self.note(f"Dask's dashboard: {detail['link']}")
-        elif what == "looking":
+        elif change == "looking":
             self.note(f"looking at {counted(detail['hosts'], 'host')}")
         elif (row := self._rows.get(name)) is not None:
-            if what == "event":
+            if change == "event":
                 self._event(name, row, str(detail.get("kind")), detail["detail"])
             else:
-                self._change(name, row, what, detail)
+                self._change(name, row, change, detail)
 
     def _event(self, name: str, row: _CellRow, kind: str, detail: Detail) -> None:
         if kind == "progress":
-            row.stage, row.left, row.left_at = str(detail["stage"]), detail["left"], time.monotonic()
+            row.stage, row.remaining, row.forecast_at = str(detail["stage"]), detail["left"], time.monotonic()
         elif kind == "warning" and detail.get("about") in {"connection", "run"}:
             row.stage = str(detail["because"])
             if self._live is None:
                 self.note(f"{name}: {row.stage}")
 
-    def _change(self, name: str, row: _CellRow, what: str, detail: Detail) -> None:
-        if what == "running" and row.state != "retry":
+    def _change(self, name: str, row: _CellRow, change: str, detail: Detail) -> None:
+        if change == "running" and row.state != "retry":
             row.started = time.monotonic()
-        before, row.stage = row.what, str(detail.get("error", "")).partition("\n")[0]
-        row.state, row.what = what, _words(what, detail)
-        if row.what != before and self._live is None:
-            self.note(": ".join(filter(None, (name, row.what, row.stage))))
+        before, row.stage = row.words, str(detail.get("error", "")).partition("\n")[0]
+        row.state, row.words = change, _words(change, detail)
+        if row.words != before and self._live is None:
+            self.note(": ".join(filter(None, (name, row.words, row.stage))))
 
     def note(self, text: str) -> None:
         """Print a line."""
@@ -136,7 +123,7 @@ class FleetView:
         for name in names[:most]:
             row = rows[name]
             spent = _time(now - row.started) if row.state in {"running", "retry"} else ""
-            cells = (name, row.what, spent, row.forecast(now), row.stage)
+            cells = (name, row.words, spent, row.forecast(now), row.stage)
             table.add_row(*(printable_error(cell) for cell in cells))
         if rows:
             states = Counter(row.state for row in rows.values())
@@ -151,9 +138,9 @@ def _time(seconds: float) -> str:
     return show_seconds(round(seconds))
 
 
-def _words(what: str, detail: Detail) -> str:
-    if what == "retry":
+def _words(change: str, detail: Detail) -> str:
+    if change == "retry":
         return f"retry {detail['tries']}"
-    if what == "done":
+    if change == "done":
         return f"{(detail['outcome'] or 'no verdict').replace('_', ' ')} (exit code {detail['exit_code']})"
-    return what
+    return change

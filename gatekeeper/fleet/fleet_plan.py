@@ -1,0 +1,87 @@
+"""The plan of a fleet: its cells, and what each host needs for its runs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gatekeeper.fleet.cells import Cell, HostLook, cells_to_run
+from gatekeeper.run.remote.preflight import ENVIRONMENT_BYTES, RUN_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedHost:
+    """One host, with the cells that are run on it."""
+
+    look: HostLook
+    cells: tuple[Cell, ...]
+
+    @property
+    def expected_s(self) -> float:
+        """Return the time of its runs."""
+        return sum(cell.seconds for cell in self.cells)
+
+    @property
+    def missing_models(self) -> dict[str, int | None]:
+        """Return the bytes of each model that it lacks."""
+        return {model: size for cell in self.cells for model, size in cell.missing.items()}
+
+    @property
+    def needed_bytes(self) -> int:
+        """Return the disk space that it needs for models, runs and an environment."""
+        models = sum(size or 0 for size in self.missing_models.values())
+        environment = 0 if self.look.installed or not self.cells else ENVIRONMENT_BYTES
+        return round(models + RUN_BYTES * len(self.cells) + environment)
+
+    @property
+    def has_enough_disk(self) -> bool | None:
+        """Return whether the space is free; None where the host gave no answer."""
+        return None if self.look.error else self.needed_bytes <= self.look.free_bytes
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        return {
+            "address": self.look.remote.address,
+            **{key: self.look.facts.get(key) for key in ("chip", "memory_bytes", "os", "power_source")},
+            "free_bytes": self.look.free_bytes,
+            "missing_models": self.missing_models,
+            "needs_bytes": self.needed_bytes,
+            "enough_disk": self.has_enough_disk,
+            "running": self.look.running or None,
+            "error": self.look.error or None,
+            "expected_seconds": round(self.expected_s),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPlan:
+    """What `gatekeeper fleet plan` shows."""
+
+    hosts: Mapping[str, PlannedHost]
+    cells: tuple[Cell, ...]
+
+    @property
+    def expected_s(self) -> float:
+        """Return the time of the fleet with all hosts at once."""
+        return max((host.expected_s for host in self.hosts.values()), default=0.0)
+
+    @property
+    def expected_host_s(self) -> float:
+        """Return the time of all hosts together."""
+        return sum(host.expected_s for host in self.hosts.values())
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        return {
+            "schema": 1,
+            "hosts": {name: host.document() for name, host in self.hosts.items()},
+            "cells": [cell.document() for cell in self.cells],
+            "expected_seconds": round(self.expected_s),
+            "expected_host_seconds": round(self.expected_host_s),
+        }
+
+
+def plan_fleet(cells: Sequence[Cell], looks: Mapping[str, HostLook]) -> FleetPlan:
+    """Return the plan of *cells* on the hosts that were looked at."""
+    runs = cells_to_run(cells)
+    hosts = {name: PlannedHost(look, tuple(cell for cell in runs if cell.host == name)) for name, look in looks.items()}
+    return FleetPlan(hosts, tuple(cells))
