@@ -80,7 +80,7 @@ class Admission:
             **({} if self.tries is None else {"tries": self.tries.document()}),
             "artifacts": dict(self.artifacts),
             "checks": [{"check": name, "detail": detail} for name, detail in self.checks],
-            **({} if self.server is None else {"server": [asdict(one) for one in self.server]}),
+            **({} if self.server is None else {"server": [asdict(part) for part in self.server]}),
             "passed_over": [{"run": str(path), "because": because} for path, because in self.passed_over],
         }
 
@@ -89,20 +89,20 @@ def admit(
     slo_path: Path, *, run: Path | None = None, runs: Path | None = None, required: Requirements, now: datetime
 ) -> Admission:
     """Decide whether the newest run of exactly this SLO and these artifacts may be deployed at *now*."""
-    given = inputs.read(slo_path)
+    slo_inputs = inputs.read(slo_path)
     paths = _directories(run, runs)
     if isinstance(required.signers, KeylessSigner):
         keyless.load_verifier(required.signers)
     elif required.signers is not None:
         signatures.check_signers_file(required.signers)
-    decision = Admission(given.slo.name)
+    decision = Admission(slo_inputs.slo.name)
     try:
-        present = verify.present_now(given)
+        present = verify.present_now(slo_inputs)
         decision.artifacts = {model.name: model.digest for model in (present.target, *present.drafts) if model}
-        _check_lossless(given.slo)
+        _check_lossless(slo_inputs.slo)
         decision.checks.append(("artifacts", f"{len(decision.artifacts)} models hashed"))
-        directory, manifest = _newest(paths, given, present, decision, only=run is not None)
-        _examine(directory, manifest, given.slo, required, now, decision)
+        directory, manifest = _newest(paths, slo_inputs, present, decision, only=run is not None)
+        _examine(directory, manifest, slo_inputs.slo, required, now, decision)
         if decision.exit_code == ExitCode.OK and required.url is not None:
             _check_server(directory.path, slo_path, required.url, decision)
     except NoProofError as error:
@@ -121,16 +121,15 @@ def _check_lossless(slo: Slo) -> None:
 
 def _check_server(run: Path, slo_path: Path, url: Address, decision: Admission) -> None:
     """Refuse a server that contradicts the conditions under which *run* was certified."""
-    found = check_server(run, slo_path, url)
-    decision.server = found
-    if differing := differences(found):
+    parts = check_server(run, slo_path, url)
+    decision.server = parts
+    if differing := differences(parts):
         because = f"the server at {url} is not what was certified: {differing}"
         hint = f"start it as [[launch]] and [conditions] of {run / POLICY} say, or certify it as it is"
         raise NoProofError(Reason.OTHER_SERVER, because, hint=hint)
-    same = [one.part for one in found if one.outcome == "as certified"]
-    decision.checks.append(
-        ("server", f"as certified: {', '.join(same)}" if same else "it reports nothing that could be compared")
-    )
+    certified = ", ".join(part.part for part in parts if part.outcome == "as certified")
+    detail = f"as certified: {certified}" if certified else "it reports nothing that could be compared"
+    decision.checks.append(("server", detail))
 
 
 def _directories(run: Path | None, runs: Path | None) -> list[Path]:
@@ -145,7 +144,7 @@ def _directories(run: Path | None, runs: Path | None) -> list[Path]:
 
 
 def _newest(
-    paths: Sequence[Path], given: Inputs, present: Present, decision: Admission, *, only: bool
+    paths: Sequence[Path], slo_inputs: Inputs, present: Present, decision: Admission, *, only: bool
 ) -> tuple[RunDirectory, Manifest]:
     """Return the newest run, leaving out those of another SLO or of other artifacts."""
     candidates: list[tuple[tuple[bool, str, str], RunDirectory, Manifest | NoProofError]] = []
@@ -158,7 +157,7 @@ def _newest(
             candidates.append(((True, "", path.name), directory, error))
             continue
         try:
-            verify.check_slo(frozen, given.slo)
+            verify.check_slo(frozen, slo_inputs.slo)
             admission.same_subject(manifest, present)
         except NoProofError as error:
             if len(paths) == 1:
@@ -170,9 +169,9 @@ def _newest(
     if not candidates:
         because = f"none of the {len(paths)} runs matches this SLO and these artifacts" if paths else "no runs found"
         raise NoProofError(Reason.NO_RUN, because, hint=admission.CERTIFY)
-    _, directory, newest = max(candidates, key=lambda one: one[0])
+    _, directory, newest = max(candidates, key=lambda candidate: candidate[0])
     beside, unreadable = try_count.runs_beside(directory.path) if only else (paths, 0)
-    decision.tries = try_count.count(beside, unreadable, given.slo, present, directory)
+    decision.tries = try_count.count(beside, unreadable, slo_inputs.slo, present, directory)
     decision.run = directory.path
     if isinstance(newest, NoProofError):
         hint = newest.hint if only else f"{newest.hint}; or move it out of the folder, or choose a run with --run"

@@ -37,17 +37,17 @@ TREND = (DECODE_RATIO, "acceptance_rate")
 
 
 @dataclass(frozen=True, slots=True)
-class _StoredRun:
+class _RecordedRun:
     """One stored run and its entry in the history."""
 
     manifest: Manifest
     slo: Slo
-    shown: HistoryRun
+    entry: HistoryRun
 
 
 def history(folder: Path) -> RunHistory:
     """Return the runs of a folder, by SLO and oldest first, and the change since the last comparable run."""
-    by_slo = defaultdict[str, list[_StoredRun]](list)
+    by_slo = defaultdict[str, list[_RecordedRun]](list)
     unreadable = []
     for path in run_directory.runs_in(folder):
         try:
@@ -59,12 +59,12 @@ def history(folder: Path) -> RunHistory:
             by_slo[run.slo.name].append(run)
     slos = []
     for name, runs in sorted(by_slo.items()):
-        runs.sort(key=lambda run: (run.manifest.frozen_at, Path(run.shown.run).name))
+        runs.sort(key=lambda run: (run.manifest.frozen_at, Path(run.entry.run).name))
         slos.append(SloHistory(name, tuple(_with_changes(runs)), _trend(runs)))
     return RunHistory(tuple(slos), tuple(unreadable))
 
 
-def _read(path: Path) -> _StoredRun:
+def _read(path: Path) -> _RecordedRun:
     """Read a run; its verdict is the stored one, shown only if the checksums match."""
     directory = RunDirectory(path)
     manifest, slo = read_inputs(path)
@@ -74,7 +74,7 @@ def _read(path: Path) -> _StoredRun:
         verdict = directory.document("verdict.json")
     except NoProofError as error:
         trouble = error.message
-    shown = HistoryRun(
+    entry = HistoryRun(
         run=str(path),
         at=manifest.frozen_at,
         outcome=verdict.get("outcome", "unfinished"),
@@ -85,7 +85,7 @@ def _read(path: Path) -> _StoredRun:
         failed=tuple(_failed(verdict)),
         workloads={workload["name"]: _workload(workload) for workload in verdict.get("workloads", ())},
     )
-    return _StoredRun(manifest, slo, shown)
+    return _RecordedRun(manifest, slo, entry)
 
 
 def _workload(workload: Mapping[str, Any]) -> HistoryWorkload:
@@ -110,9 +110,9 @@ def _checks(workload: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def _gain(step: Mapping[str, Any]) -> float:
     """Return the speed-up of a setting that was given up, as the report does; 0 where it was not measured."""
-    own = (one for one in step["checks"] if "against" not in one)
-    seen = [one for one in own if one["metric"] == DECODE_RATIO] or [step["measured"].get(DECODE_RATIO)]
-    return float((seen[0] or {}).get("center") or 0.0)
+    own_checks = (check for check in step["checks"] if "against" not in check)
+    ratios = [check for check in own_checks if check["metric"] == DECODE_RATIO] or [step["measured"].get(DECODE_RATIO)]
+    return float((ratios[0] or {}).get("center") or 0.0)
 
 
 def _speed(workload: Mapping[str, Any]) -> tuple[ComparedFigure | None, float | None]:
@@ -128,10 +128,10 @@ def _speed(workload: Mapping[str, Any]) -> tuple[ComparedFigure | None, float | 
 
 def _failed(verdict: Mapping[str, Any]) -> Iterator[StandingCheck]:
     """Yield the checks that failed or are open; those of the last setting that was given up only where they failed."""
-    for one in verdict.get("workloads", ()):
-        yield from _standing(one["name"], one["checks"])
-        for step in one.get("steps", ())[-1:]:
-            about = f"{one['name']}, {describe_setting(step['setting'])}, given up"
+    for workload in verdict.get("workloads", ()):
+        yield from _standing(workload["name"], workload["checks"])
+        for step in workload.get("steps", ())[-1:]:
+            about = f"{workload['name']}, {describe_setting(step['setting'])}, given up"
             yield from _standing(about, (check for check in step["checks"] if check["outcome"] == "fail"))
     yield from _standing("host", verdict.get("host_checks", ()))
 
@@ -142,21 +142,21 @@ def _standing(about: str, checks: Iterable[Mapping[str, Any]]) -> Iterator[Stand
             yield StandingCheck(about, check["metric"], check["because"])
 
 
-def _with_changes(runs: Sequence[_StoredRun]) -> Iterator[HistoryRun]:
+def _with_changes(runs: Sequence[_RecordedRun]) -> Iterator[HistoryRun]:
     """Yield each run with what differs from the one before it on the same host, versions with both their values."""
     before: dict[str, Manifest] = {}
     for run in runs:
-        last = before.get(run.shown.host, run.manifest)
+        last = before.get(run.entry.host, run.manifest)
         changed = tuple(_change(name, last, run.manifest) for name in differences(last, run.manifest))
-        yield replace(run.shown, changed=changed)
-        before[run.shown.host] = run.manifest
+        yield replace(run.entry, changed=changed)
+        before[run.entry.host] = run.manifest
 
 
 def _change(name: str, before: Manifest, after: Manifest) -> str:
     part, _, key = name.partition(".")
     if part not in {"versions", "host"}:
         return name
-    old, new = (str(getattr(one, part).get(key))[:LONGEST] for one in (before, after))
+    old, new = (str(getattr(manifest, part).get(key))[:LONGEST] for manifest in (before, after))
     return f"{key if part == 'versions' else name}: {old} → {new}"
 
 
@@ -168,15 +168,15 @@ def _footprint(path: Path) -> float | None:
     return max(host_numbers(during_soaks, "subject_footprint"), default=None)
 
 
-def _trend(runs: Sequence[_StoredRun]) -> Trend | NoTrend | None:
+def _trend(runs: Sequence[_RecordedRun]) -> Trend | NoTrend | None:
     """Compare the newest intact run with the newest comparable one before it."""
-    intact = [run for run in runs if run.shown.trouble is None]
+    intact = [run for run in runs if run.entry.trouble is None]
     if len(intact) < 2:
         return None
     *earlier, newest = intact
     compared = [(run, *compare_inputs(run.manifest, newest.manifest, run.slo, newest.slo)) for run in reversed(earlier)]
     previous, matter, causes = next((candidate for candidate in compared if not candidate[1]), compared[0])
-    before, after = previous.shown, newest.shown
+    before, after = previous.entry, newest.entry
     if matter:
         because = f"no earlier run is comparable; the previous one differs in: {', '.join(matter)}"
         return NoTrend(after.run, because)

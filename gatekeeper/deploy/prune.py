@@ -77,22 +77,22 @@ def retain(runs: Iterable[StoredRun], rules: RetentionRules, now: datetime) -> d
     expired, even if it failed, and so does the newest that passed.
     """
     families, subjects = defaultdict[str, list[StoredRun]](list), defaultdict[str, list[StoredRun]](list)
-    found: dict[str, list[str]] = {}
-    for run in sorted(runs, key=lambda one: (one.at, one.name)):
-        found[run.name] = _own_reasons(run, rules, now)
+    reasons: dict[str, list[str]] = {}
+    for run in sorted(runs, key=lambda stored: (stored.at, stored.name)):
+        reasons[run.name] = _own_reasons(run, rules, now)
         subjects[run.subject].append(run)
         if run.finished:
             families[run.family].append(run)
     for family in families.values():
         for run in family[-rules.last :]:
-            found[run.name].append(f"one of the newest {rules.last} of its SLO and host")
+            reasons[run.name].append(f"one of the newest {rules.last} of its SLO and host")
     for subject in subjects.values():
-        valid = [one for one in subject if now - one.until < timedelta(seconds=CLOCKS_APART_S)]
+        valid = [run for run in subject if now - run.until < timedelta(seconds=CLOCKS_APART_S)]
         if valid:
-            found[subject[-1].name].append("the newest run of its objectives and artifacts: admit decides by it")
-        if passed := [one for one in valid if one.passed]:
-            found[passed[-1].name].append("the newest passing run of its objectives and artifacts, not yet expired")
-    return found
+            reasons[subject[-1].name].append("the newest run of its objectives and artifacts: admit decides by it")
+        if passed := [run for run in valid if run.passed]:
+            reasons[passed[-1].name].append("the newest passing run of its objectives and artifacts, not yet expired")
+    return reasons
 
 
 def _own_reasons(run: StoredRun, rules: RetentionRules, now: datetime) -> list[str]:
@@ -133,7 +133,7 @@ class PruneResult:
             "runs": str(self.folder),
             "dry_run": self.dry_run,
             "removed": self.removed,
-            "bytes": sum(one["bytes"] for one in self.removed),
+            "bytes": sum(run["bytes"] for run in self.removed),
             "kept": self.kept,
             "left": self.left,
             "failed": self.failed,
@@ -218,7 +218,7 @@ def _remove(run: StoredRun, result: PruneResult) -> None:
         because = f"holds files not written by gatekeeper: {', '.join(foreign[:4])}"
         result.left.append({"run": str(path), "because": because})
         return
-    size = sum(one.lstat().st_size for one in path.rglob("*") if not one.is_dir())
+    size = sum(file.lstat().st_size for file in path.rglob("*") if not file.is_dir())
     try:
         if not result.dry_run:
             with closing(RunDirectory.open(path, resume=True)):
@@ -250,7 +250,7 @@ def _is_watched(path: Path) -> bool:
 
 def _foreign_files(path: Path) -> list[str]:
     """Return the files that gatekeeper did not write."""
-    names = sorted(str(one.relative_to(path)) for one in path.rglob("*") if one.is_symlink() or not one.is_dir())
+    names = sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_symlink() or not file.is_dir())
     sums = path / run_directory.CHECKSUMS
     if not sums.is_file():
         return [name for name in names if name not in _UNLISTED and not _is_recorded(Path(name))]

@@ -61,11 +61,11 @@ class AnswerMeter:
             self._tail = b""
         if len(lines) > 4:  # not the empty line after an event
             self._last = lines
-        found = sum(map(len, TEXT.findall(lines)))
-        if found:
+        chars = sum(map(len, TEXT.findall(lines)))
+        if chars:
             if self.first_ns is None:
-                self.first_ns, self._first_chars = now_ns, found
-            self.chars += found
+                self.first_ns, self._first_chars = now_ns, chars
+            self.chars += chars
             self.last_ns = now_ns
         if USAGE.search(lines):
             self._usage = lines

@@ -47,17 +47,18 @@ class Arm:
         self.speed, self.ttft = Moments(4), Moments(3)
         self.n = self.failed = 0
 
-    def add(self, one: Observation) -> None:
+    def add(self, observation: Observation) -> None:
         """Count one answer."""
         self.n += 1
-        self.failed += one.failed
-        prompt, answer, streamed = math.log1p(one.prompt_chars), math.log1p(one.answer_chars), float(one.streamed)
-        if one.failed:
+        self.failed += observation.failed
+        prompt, answer = math.log1p(observation.prompt_chars), math.log1p(observation.answer_chars)
+        streamed = float(observation.streamed)
+        if observation.failed:
             return
-        if one.speed:
-            self.speed.add((prompt, answer, streamed, math.log(one.speed)))
-        if one.ttft:
-            self.ttft.add((prompt, streamed, math.log(one.ttft)))
+        if observation.speed:
+            self.speed.add((prompt, answer, streamed, math.log(observation.speed)))
+        if observation.ttft:
+            self.ttft.add((prompt, streamed, math.log(observation.ttft)))
 
 
 @dataclass(slots=True)
@@ -68,11 +69,11 @@ class Span:
     begun_ns: int
     arms: dict[str, Arm] = field(default_factory=lambda: {name: Arm() for name in ARMS})
 
-    def add(self, one: Observation, now_ns: int) -> None:
+    def add(self, observation: Observation, now_ns: int) -> None:
         """Count one answer, in a new stretch where this one is over."""
         if now_ns - self.begun_ns >= self.seconds * 1e9:
             self.begun_ns, self.arms = now_ns, {name: Arm() for name in ARMS}
-        self.arms[one.arm].add(one)
+        self.arms[observation.arm].add(observation)
 
     def ratio(self, name: str, error: float) -> Estimate | Missing:
         """Bound the ratio of `speed` or `ttft`, speculative over holdout."""
@@ -124,24 +125,24 @@ class LiveEvidence:
         """Return the number of the setting in force."""
         return self._epochs.get(workload, 0)
 
-    def add(self, one: Observation, now_ns: int) -> None:
+    def add(self, observation: Observation, now_ns: int) -> None:
         """Count one answer, unless another setting has come into force since its arm was drawn."""
         with self._lock:
-            if one.epoch == self._epochs.get(one.workload):
-                for span in self._spans[one.workload]:
-                    span.add(one, now_ns)
+            if observation.epoch == self._epochs.get(observation.workload):
+                for span in self._spans[observation.workload]:
+                    span.add(observation, now_ns)
 
     def benefit(self, workload: str) -> Benefit | None:
         """Return what is shown of a workload; None where nothing was drawn yet."""
         with self._lock:
             if workload not in self._spans:
                 return None
-            whole = self._spans[workload][0]
-            counts = {name: arm.n for name, arm in whole.arms.items()}
-            speculative, holdout = whole.failures(SHOWN_ERROR)
+            window = self._spans[workload][0]
+            counts = {name: arm.n for name, arm in window.arms.items()}
+            speculative, holdout = window.failures(SHOWN_ERROR)
             ratio = speculative[0] / holdout[1], speculative[1] / holdout[0] if holdout[0] > 0 else None
             shares = dict(zip(ARMS, (speculative, holdout), strict=True))
-            speed, ttft = whole.ratio("speed", SHOWN_ERROR), whole.ratio("ttft", SHOWN_ERROR)
+            speed, ttft = window.ratio("speed", SHOWN_ERROR), window.ratio("ttft", SHOWN_ERROR)
         return Benefit(workload, counts, speed, ttft, shares, ratio)
 
     def judge(self, workload: str, policy: Policy, now: Instant) -> Sequence[GuardResult]:
@@ -149,8 +150,8 @@ class LiveEvidence:
         with self._lock:
             for span in self._spans.get(workload, ()):
                 error = policy.watch.false_alarms * span.seconds / max(policy.lifetime, span.seconds)
-                if found := _loss(workload, span, policy.proxy.speedup_at_least, error / len(PARTS) / TESTS, now):
-                    return (found,)
+                if crossed := _loss(workload, span, policy.proxy.speedup_at_least, error / len(PARTS) / TESTS, now):
+                    return (crossed,)
         return ()
 
 
@@ -160,24 +161,35 @@ def _loss(workload: str, span: Span, least: float, error: float, now: Instant) -
     counts = f"{span.arms['speculative'].n} speculative and {span.arms['holdout'].n} plain answers"
     speed = span.ratio("speed", error)
     if isinstance(speed, Estimate) and speed.hi < least:
-        because = f"{about}: decode speed {speed.lo:.2f}x to {speed.hi:.2f}x of plain decoding's by {counts}"
-        return _crossed(workload, DECODE_RATIO, "at_least", least, because, speed, now)
-    (lo, hi), (_, most) = span.failures(error)
-    if lo > most:
-        because = f"{about}: {lo:.1%} to {hi:.1%} of the speculative answers fail, at most {most:.1%} of the plain ones"
+        reason = f"{about}: decode speed {speed.lo:.2f}x to {speed.hi:.2f}x of plain decoding's by {counts}"
+        return _crossed(_guard(workload, DECODE_RATIO, at_least=least), workload, speed, reason, now)
+    (lo, hi), (_, plain) = span.failures(error)
+    if lo > plain:
+        reason = f"{about}: {lo:.1%} to {hi:.1%} of the speculative answers fail, at most {plain:.1%} of the plain ones"
         arm = span.arms["speculative"]
         share = Estimate(arm.failed / arm.n, lo, hi, arm.n)
-        return _crossed(workload, "error_rate", "at_most", max(most, 0.0), because, share, now)
+        return _crossed(_guard(workload, "error_rate", at_most=max(plain, 0.0)), workload, share, reason, now)
     return None
 
 
-def _crossed(
-    workload: str, metric: str, bound: str, threshold: float, because: str, seen: Estimate, now: Instant
-) -> GuardResult:
-    given = {"metric": metric, bound: threshold, "for": 0.0, "workloads": (workload,), "why": "proven on live requests"}
-    guard = LiveGuard.model_validate(given)
-    unit = guard.of.unit
+def _guard(workload: str, metric: str, **bound: float) -> LiveGuard:
+    return LiveGuard.model_validate(
+        {"metric": metric, **bound, "for": 0.0, "workloads": (workload,), "why": "proven on live requests"}
+    )
+
+
+def _crossed(guard: LiveGuard, workload: str, estimate: Estimate, reason: str, now: Instant) -> GuardResult:
     check = Check(
-        metric, bound, threshold, Outcome.FAIL, unit, because, guard.why, seen.center, seen.lo, seen.hi, seen.n
+        guard.metric,
+        guard.bound,
+        guard.threshold,
+        Outcome.FAIL,
+        unit=guard.of.unit,
+        because=reason,
+        why=guard.why,
+        center=estimate.center,
+        lo=estimate.lo,
+        hi=estimate.hi,
+        n=estimate.n,
     )
     return GuardResult(guard, workload, check, now.now_ns)

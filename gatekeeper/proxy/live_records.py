@@ -79,7 +79,7 @@ def _private(path: Path) -> int:
 def answer_of(content: bytes, *, streamed: bool) -> dict[str, Any]:
     """Return the text, reasoning, tool calls and end of an answer, as its server wrote them."""
     pieces = (_parsed(line[5:]) for line in content.splitlines() if line.startswith(b"data:"))
-    documents = [one for one in pieces if isinstance(one, dict)] if streamed else [_parsed(content)]
+    documents = [piece for piece in pieces if isinstance(piece, dict)] if streamed else [_parsed(content)]
     texts: dict[str, list[str]] = {"text": [], "reasoning": []}
     calls: dict[int, dict[str, str]] = {}
     finish = None
@@ -92,15 +92,17 @@ def answer_of(content: bytes, *, streamed: bool) -> dict[str, Any]:
             continue
         for name, keys in (("text", REPLIES), ("reasoning", REASONING)):
             texts[name] += [part[key] for key in keys if isinstance(part.get(key), str)]
-        listed = part.get("tool_calls")
-        for number, call in enumerate(listed if isinstance(listed, list) else ()):
+        tool_calls = part.get("tool_calls")
+        for number, call in enumerate(tool_calls if isinstance(tool_calls, list) else ()):
             if isinstance(call, dict) and isinstance(function := call.get("function"), dict):
                 index = call.get("index")
-                seen = calls.setdefault(index if isinstance(index, int) else number, {"name": "", "arguments": ""})
-                for key in seen:
-                    seen[key] += str(function.get(key) or "")
-    found: dict[str, Any] = {name: "".join(parts) for name, parts in texts.items()}
-    return {**found, "tool_calls": [calls[number] for number in sorted(calls)], "finish_reason": finish}
+                call_texts = calls.setdefault(
+                    index if isinstance(index, int) else number, {"name": "", "arguments": ""}
+                )
+                for key in call_texts:
+                    call_texts[key] += str(function.get(key) or "")
+    answer: dict[str, Any] = {name: "".join(parts) for name, parts in texts.items()}
+    return {**answer, "tool_calls": [calls[number] for number in sorted(calls)], "finish_reason": finish}
 
 
 def _parsed(text: bytes) -> Any:

@@ -37,6 +37,7 @@ HEADERS = (WORKLOAD_HEADER, "Authorization", "x-api-key")
 """The headers that are read."""
 TEMPLATE_TOKENS = 8
 """That a chat template adds to a message, at most."""
+SYSTEM_ROLES = ("system", "developer")
 MOST_ANSWERS = 1024
 """That one request counts for; so many where their number cannot be read."""
 
@@ -101,9 +102,9 @@ def ends_with_done(path: str) -> bool:
 
 def read(path: str, headers: Mapping[str, str], content: bytes) -> LiveRequest:
     """Read a generating request; a body that is no JSON object, or is ambiguous, has no properties."""
-    named = headers.get(WORKLOAD_HEADER)
+    workload = headers.get(WORKLOAD_HEADER)
     key = headers.get("Authorization", "").removeprefix("Bearer ").strip() or headers.get("x-api-key", "")
-    request = LiveRequest(path, named, api_key_sha256=digest(key) if key else "")
+    request = LiveRequest(path, workload, api_key_sha256=digest(key) if key else "")
     try:
         body = json.loads(content, object_pairs_hook=_unique)
         return _with_properties(request, body) if isinstance(body, dict) else request
@@ -120,20 +121,21 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _with_properties(request: LiveRequest, body: Mapping[str, Any]) -> LiveRequest:
-    messages = [one for one in _listed(body.get("messages")) if isinstance(one, dict)]
-    system = next((_text(one.get("content")) for one in messages if one.get("role") in ("system", "developer")), None)
-    prompts = [one.get("content") for one in messages] + [body.get(name) for name in PROMPTS]
-    others = [value for name, value in body.items() if name not in READ_APART]
-    wanted = body.get("response_format")
-    kind = wanted.get("type") if isinstance(wanted, dict) else None
+    messages = [message for message in _listed(body.get("messages")) if isinstance(message, dict)]
+    instructions = (_text(message.get("content")) for message in messages if message.get("role") in SYSTEM_ROLES)
+    system = next(instructions, None)
+    prompts = [message.get("content") for message in messages] + [body.get(name) for name in PROMPTS]
+    other_values = [value for name, value in body.items() if name not in READ_APART]
+    response_format = body.get("response_format")
+    format_type = response_format.get("type") if isinstance(response_format, dict) else None
     return replace(
         request,
         model=str(body.get("model") or ""),
         tools=bool(body.get("tools")),
-        response_format=kind if kind in RESPONSE_FORMATS else "text",
-        prompt_chars=sum(len(_text(one)) for one in prompts),
+        response_format=format_type if format_type in RESPONSE_FORMATS else "text",
+        prompt_chars=sum(len(_text(prompt)) for prompt in prompts),
         system_sha256="" if system is None else digest(system),
-        prompt_bytes=_prompt_bytes(prompts, others, messages),
+        prompt_bytes=_prompt_bytes(prompts, other_values, messages),
         messages=max(1, len(messages)),
         temperature=_temperature(body),
         max_tokens=_most_tokens(body),
@@ -195,7 +197,7 @@ def _unknown(body: Mapping[str, Any], messages: Iterable[Mapping[str, Any]]) -> 
         fields |= {f"options.{name}": options[name] for name in options.keys() - KNOWN_OF_OPTIONS - DRAFTING}
     elif options is not None:
         fields["options"] = options
-    if listed is not None and not (isinstance(listed, list) and all(isinstance(one, dict) for one in listed)):
+    if listed is not None and not (isinstance(listed, list) and all(isinstance(message, dict) for message in listed)):
         fields["messages"] = listed
     for message in messages:
         fields |= {f"messages.{name}": message[name] for name in message.keys() - KNOWN_OF_MESSAGES}
@@ -212,14 +214,16 @@ def _text(content: Any) -> str:
     """Return the text of a message's content, which may be a list of parts."""
     if isinstance(content, str):
         return content
-    parts = (one.get("text") if isinstance(one, dict) else one for one in _listed(content))
-    return "".join(part for part in parts if isinstance(part, str))
+    parts = (part.get("text") if isinstance(part, dict) else part for part in _listed(content))
+    return "".join(text for text in parts if isinstance(text, str))
 
 
-def _prompt_bytes(prompts: Iterable[Any], others: Iterable[Any], messages: Iterable[Mapping[str, Any]]) -> int | None:
+def _prompt_bytes(
+    prompts: Iterable[Any], other_values: Iterable[Any], messages: Iterable[Mapping[str, Any]]
+) -> int | None:
     """Return the bytes of all texts that may be in a prompt; None where it has parts that are no text."""
-    beside = [message[name] for message in messages for name in message.keys() - {"role", "content"}]
-    size = sum(_size(value) for value in (*others, *beside))
+    message_values = [message[name] for message in messages for name in message.keys() - {"role", "content"}]
+    size = sum(_size(value) for value in (*other_values, *message_values))
     for content in prompts:
         parts = content if isinstance(content, list) else [] if content is None else [content]
         for part in parts:
@@ -249,9 +253,12 @@ def _most_tokens(body: Mapping[str, Any]) -> float | None:
 def _highest(body: Mapping[str, Any], names: Sequence[str]) -> float | None:
     """Return the largest of some fields, of the body or of its `options`; None where none is a number."""
     options = body.get("options")
-    found = [table.get(name) for table in (body, options) if isinstance(table, dict) for name in names]
-    numbers = [one for one in found if isinstance(one, int | float) and not isinstance(one, bool) and one >= 0]
-    if not numbers or len(numbers) != len([one for one in found if one is not None]):
+    values = [table.get(name) for table in (body, options) if isinstance(table, dict) for name in names]
+    present = [value for value in values if value is not None]
+    numbers = [
+        value for value in present if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    ]
+    if not numbers or len(numbers) != len(present):
         return None
     try:
         return float(max(numbers))
@@ -263,16 +270,16 @@ def _temperature(body: Mapping[str, Any]) -> float | None:
     """Return the temperature; None where the request names none, or several, or one that moves."""
     options = body.get("options")
     tables = [table for table in (body, options) if isinstance(table, dict)]
-    names = [table["temperature"] for table in tables if table.get("temperature") is not None]
+    temperatures = [table["temperature"] for table in tables if table.get("temperature") is not None]
     moves = any(table.get("dynatemp_range") for table in tables)
-    same = len(names) < 2 or names[0] == names[1]
-    return _highest(body, ("temperature",)) if same and not moves else None
+    agree = len(temperatures) < 2 or temperatures[0] == temperatures[1]
+    return _highest(body, ("temperature",)) if agree and not moves else None
 
 
 def _answers(body: Mapping[str, Any]) -> int:
     """Return how many answers a request asks for at once: so many for each of its prompts."""
     prompts = body.get("prompt")
-    count = sum(isinstance(one, str | list | dict) for one in prompts) if isinstance(prompts, list) else 1
+    count = sum(isinstance(prompt, str | list | dict) for prompt in prompts) if isinstance(prompts, list) else 1
     if any(body.get(name) is not None for name in ANSWERS):
         highest = _highest({name: body.get(name) for name in ANSWERS}, ANSWERS)
         count = max(1, count) * math.ceil(min(MOST_ANSWERS, MOST_ANSWERS if highest is None else highest))
@@ -285,8 +292,8 @@ def sort(request: LiveRequest, proxy: Proxy, workloads: Iterable[str]) -> tuple[
     The header decides first, then the first rule that fits, then the default.
     """
     if request.workload is not None:
-        known = request.workload in set(workloads)
-        return (request.workload, "header") if known else ("unknown", "header")
+        has_route = request.workload in set(workloads)
+        return (request.workload, "header") if has_route else ("unknown", "header")
     for number, rule in enumerate(proxy.rule, start=1):
         if fits(request, rule):
             return rule.workload, f"rule {number}"
@@ -307,5 +314,5 @@ def fits(request: LiveRequest, rule: ProxyRule) -> bool:
     )
 
 
-def _begins(digest_of: str, wanted: str | None) -> bool:
-    return wanted is None or digest_of.startswith(wanted)
+def _begins(sha256: str, prefix: str | None) -> bool:
+    return prefix is None or sha256.startswith(prefix)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.core.clock import SystemClock
-from gatekeeper.core.verdict import Estimate, Missing, figures
+from gatekeeper.core.verdict import Estimate, figures
 from gatekeeper.deploy.running import certified_run
 from gatekeeper.deploy.watch.exposition import replace_file
 from gatekeeper.proxy.live_evidence import Benefit
@@ -62,7 +62,8 @@ class LiveTelemetry:
 
     def report(self) -> None:
         """Write what is known now, and send it."""
-        benefits = [found for name in self._routes.routes if (found := self._routes.evidence.benefit(name))]
+        benefit_of = self._routes.evidence.benefit
+        benefits = [benefit for benefit in map(benefit_of, self._routes.routes) if benefit is not None]
         for benefit in benefits:
             self._records.write("holdout", **document(benefit))
         points = [point for benefit in benefits for point in _points(benefit)]
@@ -86,23 +87,19 @@ def document(benefit: Benefit) -> dict[str, Any]:
     return {
         "workload": benefit.workload,
         "answers": benefit.answers,
-        "decode_speed": _figures(benefit.speed),
-        "ttft": _figures(benefit.ttft),
+        "decode_speed": figures("ratio", benefit.speed),
+        "ttft": figures("ratio", benefit.ttft),
         "error_rate": {"lo": lo, "hi": hi},
         "error_share": {arm: {"lo": ends[0], "hi": ends[1]} for arm, ends in benefit.error_share.items()},
     }
-
-
-def _figures(seen: Estimate | Missing) -> dict[str, Any]:
-    return figures("ratio", seen)
 
 
 def _points(benefit: Benefit) -> Iterator[Point]:
     shared = {"gatekeeper.workload": benefit.workload}
     for arm, count in benefit.answers.items():
         yield "gatekeeper.proxy.drawn", "{request}", float(count), {**shared, "gatekeeper.arm": arm}
-    for of, seen in (("decode_speed", benefit.speed), ("ttft", benefit.ttft)):
-        if isinstance(seen, Estimate):
+    for measure, ratio in (("decode_speed", benefit.speed), ("ttft", benefit.ttft)):
+        if isinstance(ratio, Estimate):
             for end in ("lo", "center", "hi"):
-                about = {**shared, "gatekeeper.of": of, "gatekeeper.end": end}
-                yield "gatekeeper.proxy.ratio", "1", float(getattr(seen, end)), about
+                attributes = {**shared, "gatekeeper.of": measure, "gatekeeper.end": end}
+                yield "gatekeeper.proxy.ratio", "1", float(getattr(ratio, end)), attributes

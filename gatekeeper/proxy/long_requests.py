@@ -33,34 +33,34 @@ class LongRequests:
 
     async def read(self, path: str, headers: Mapping[str, str], content: bytes) -> LiveRequest:
         """Read a request, whose body stays in the other process."""
-        known = {name: headers[name] for name in live_request.HEADERS if name in headers}
-        return await self._elsewhere(_read, path, known, content)
+        read_headers = {name: headers[name] for name in live_request.HEADERS if name in headers}
+        return await self._elsewhere(_read, path, read_headers, content)
 
-    async def merge(self, content: bytes, asked: LiveRequest, fields: Mapping[str, Any]) -> bytes:
+    async def merge(self, content: bytes, request: LiveRequest, fields: Mapping[str, Any]) -> bytes:
         """Return the body with *fields*, and without a client's own choice of a draft; the same bytes if none change.
 
         Raise UnreadableBodyError where it is no JSON object.
         """
-        if not asked.is_read:
+        if not request.is_read:
             raise UnreadableBodyError
-        patches = [dict(patch) for patch in (asked.drafting, fields) if patch]
+        patches = [dict(patch) for patch in (request.drafting, fields) if patch]
         if not patches:
             return content
         try:
-            if asked.body is not None:
-                return live_request.merged(asked.body, *patches)
+            if request.body is not None:
+                return live_request.merged(request.body, *patches)
             return await self._elsewhere(_merge, content, patches)
         except (ValueError, RecursionError) as error:  # nested too deeply, or a number that no text can hold
             raise UnreadableBodyError from error
 
-    async def _elsewhere(self, work: Callable[..., T], *given: Any) -> T:
+    async def _elsewhere(self, work: Callable[..., T], *arguments: Any) -> T:
         try:
             if self._pool is None:
                 self._pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_ignore_interrupts)
-            return await asyncio.get_running_loop().run_in_executor(self._pool, work, *given)
+            return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
         except (BrokenProcessPool, OSError):  # something killed it, or none can be started: the next one tries again
             self._pool = None
-            return work(*given)
+            return work(*arguments)
 
     def close(self) -> None:
         """End the process."""
@@ -74,8 +74,8 @@ def _ignore_interrupts() -> None:
 
 
 def _read(path: str, headers: Mapping[str, str], content: bytes) -> LiveRequest:
-    asked = live_request.read(path, headers, content)
-    return replace(asked, body=None, is_long=asked.body is not None)
+    request = live_request.read(path, headers, content)
+    return replace(request, body=None, is_long=request.body is not None)
 
 
 def _merge(content: bytes, patches: Sequence[Mapping[str, Any]]) -> bytes:

@@ -69,7 +69,7 @@ class _Gauges(Collector):
         """Yield the gauges of this moment; a ratio that is not bounded yet has no value."""
         name, routes = "gatekeeper_proxy", self._routes
         yield GaugeMetricFamily(f"{name}_in_flight", "Generating requests in flight", routes.in_flight)
-        on = GaugeMetricFamily(f"{name}_speculates", "1 where the route may speculate now", labels=["workload"])
+        speculates = GaugeMetricFamily(f"{name}_speculates", "1 where the route may speculate now", labels=["workload"])
         ratio = GaugeMetricFamily(
             f"{name}_ratio",
             "Speculative over holdout, with the ends of an interval that holds at every moment",
@@ -77,17 +77,17 @@ class _Gauges(Collector):
         )
         answers = GaugeMetricFamily(f"{name}_drawn", "Answers of each arm in the window", labels=["workload", "arm"])
         for workload, route in routes.routes.items():
-            on.add_metric([workload], float(route.speculation and not routes.is_stale))
+            speculates.add_metric([workload], float(route.speculation and not routes.is_stale))
             benefit = routes.evidence.benefit(workload)
             if benefit is None:
                 continue
             for arm, count in benefit.answers.items():
                 answers.add_metric([workload, arm], count)
-            for of, seen in (("decode_speed", benefit.speed), ("ttft", benefit.ttft)):
-                if isinstance(seen, Estimate):
+            for measure, estimate in (("decode_speed", benefit.speed), ("ttft", benefit.ttft)):
+                if isinstance(estimate, Estimate):
                     for end in ("lo", "center", "hi"):
-                        ratio.add_metric([workload, of, end], getattr(seen, end))
+                        ratio.add_metric([workload, measure, end], getattr(estimate, end))
             for end, value in zip(("lo", "hi"), benefit.error_ratio, strict=True):
                 if value is not None:
                     ratio.add_metric([workload, "error_rate", end], value)
-        yield from (on, answers, ratio)
+        yield from (speculates, answers, ratio)

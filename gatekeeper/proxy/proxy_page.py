@@ -36,19 +36,19 @@ def render(routes: RequestRoutes) -> str:
 
 def _row(routes: RequestRoutes, name: str) -> tuple[str | Markup, ...]:
     route, benefit = routes.routes[name], routes.evidence.benefit(name)
-    on = route.speculation and not routes.is_stale
-    now = join("speculative", note(describe_setting(dict(route.setting)))) if on else "plain decoding"
+    speculates = route.speculation and not routes.is_stale
+    now = join("speculative", note(describe_setting(dict(route.setting)))) if speculates else "plain decoding"
     if benefit is None:
         return (name, now, route.because, "0", "no answers yet", "no answers yet", "no answers yet")
     counts = " and ".join(f"{count} {arm}" for arm, count in benefit.answers.items())
     return (name, now, route.because, counts, ratio(benefit.speed), ratio(benefit.ttft), _errors(benefit))
 
 
-def ratio(seen: Estimate | Missing) -> str:
+def ratio(estimate: Estimate | Missing) -> str:
     """Return a ratio in words; without an interval, why there is none."""
-    if isinstance(seen, Missing):
-        return f"unproven: {seen.because}"
-    return f"{seen.center:.2f}x ({seen.lo:.2f}x to {seen.hi:.2f}x)"
+    if isinstance(estimate, Missing):
+        return f"unproven: {estimate.because}"
+    return f"{estimate.center:.2f}x ({estimate.lo:.2f}x to {estimate.hi:.2f}x)"
 
 
 def _errors(benefit: Benefit) -> str:

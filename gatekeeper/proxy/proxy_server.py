@@ -169,19 +169,21 @@ class ProxyServer:
         """Try one server after another while nothing was sent to the client; return also the last failure."""
         failed = ""
         for number, target in enumerate(targets):
-            again = number + 1 < len(targets)
+            may_retry = number + 1 < len(targets)
             body = content
             if live is not None and (target.fields or live.drafting or target.must_be_read):
                 body = await self._long.merge(content, live, target.fields)
             headers = {**added, "x-gatekeeper-route": target.name} if added else added
             try:
-                answer = await forward.forward(request, self._upstream, target, body, meter, added=headers, again=again)
+                answer = await forward.forward(
+                    request, self._upstream, target, body, meter, added=headers, may_retry=may_retry
+                )
             except (ServerFailedError, OwnLimitError) as error:
                 failed = str(error)
                 if isinstance(error, OwnLimitError):
                     failed = OWN_LIMIT
                     self._report("no connection to a server", error)
-                if not again:
+                if not may_retry:
                     raise
             else:
                 return answer, target, failed
@@ -290,8 +292,8 @@ class ProxyServer:
 
     def _write(self, ended: EndedRequest) -> None:
         self._records.write("request", **record_line(ended))
-        if self._records.keeps_prompts and (kept := completion(ended)) is not None:
-            self._records.keep(kept)
+        if self._records.keeps_prompts and (record := completion(ended)) is not None:
+            self._records.keep(record)
 
 
 def _error(status: int, reason: str) -> web.Response:

@@ -89,19 +89,19 @@ class RequestRoutes:
     ) -> None:
         """Take the routes of a round; a changed setting drops the evidence of the one before."""
         before = self._published.routes if self._published is not None else {}
-        new = {one.workload: one for one in routes}
-        for name, route in new.items():
-            was = before.get(name)
-            if was is None or (was.speculation, was.setting) != (route.speculation, route.setting):
+        routes_by_workload = {route.workload: route for route in routes}
+        for name, route in routes_by_workload.items():
+            earlier = before.get(name)
+            if earlier is None or (earlier.speculation, earlier.setting) != (route.speculation, route.setting):
                 self.evidence.restart(name, policy.watch.window, self._now_ns())
-        most = {name: policy.max_concurrency(name) for name in new}
-        self._published = _Published(policy, new, plain, until_ns, most)
+        most = {name: policy.max_concurrency(name) for name in routes_by_workload}
+        self._published = _Published(policy, routes_by_workload, plain, until_ns, most)
         self.ready.set()
 
     def judge(self, workload: str, policy: Policy, now: Instant) -> Sequence[GuardResult]:
         """Return what live requests prove against the workload's speculation."""
-        known = self._published
-        if known is None or workload not in known.routes or not known.routes[workload].speculation:
+        published = self._published
+        if published is None or workload not in published.routes or not published.routes[workload].speculation:
             return ()
         return self.evidence.judge(workload, policy, now)
 
@@ -134,33 +134,32 @@ class RequestRoutes:
         """Count a generating request that has ended, with all its answers."""
         self._count(-answers)
 
-    def _count(self, more: int) -> None:
-        self.in_flight += more
-        if (known := self._published) is not None:
+    def _count(self, answers: int) -> None:
+        self.in_flight += answers
+        if (published := self._published) is not None:
             now_ns = self._now_ns()
             for name, limit in self._limits.items():
-                limit.update(self.in_flight, known.most.get(name, 1), known.policy.proxy, now_ns)
+                limit.update(self.in_flight, published.most.get(name, 1), published.policy.proxy, now_ns)
 
     def decide(self, request: LiveRequest) -> RequestDecision:
         """Return the route of a request that was counted already."""
-        known, now_ns = self._published, self._now_ns()
-        if known is None:
+        published, now_ns = self._published, self._now_ns()
+        if published is None:
             return RequestDecision("unknown", "none", False, "the watch has not finished its first round")
-        proxy = known.policy.proxy
-        workload, rule = sort(request, proxy, known.routes)
-        found = known.routes.get(workload)
-        route = found or OverlayRoute(workload, False, "no route in the policy")
-        plain = known.plain.get(workload) or self.plain_fields
-        if now_ns >= known.until_ns:
+        proxy = published.policy.proxy
+        workload, rule = sort(request, proxy, published.routes)
+        route = published.routes.get(workload) or OverlayRoute(workload, False, "no route in the policy")
+        plain = published.plain.get(workload) or self.plain_fields
+        if now_ns >= published.until_ns:
             return RequestDecision(workload, rule, False, "the next round of the watch is overdue", plain_fields=plain)
         if not route.speculation:
             return RequestDecision(workload, rule, False, route.because, plain_fields=plain)
-        limit, most = self._limits.setdefault(workload, ConcurrencyLimit()), known.most[workload]
+        limit, most = self._limits.setdefault(workload, ConcurrencyLimit()), published.most[workload]
         crowded = limit.update(self.in_flight, most, proxy, now_ns)
         because, arm = route.because, None
         outside = f"{self.in_flight} requests in flight, certified up to {most}" if crowded else None
-        carried = known.policy.conditions.request if known.policy.conditions is not None else {}
-        if (outside := outside or _beyond_region(route, request, self.in_flight, carried)) is not None:
+        certified_fields = published.policy.conditions.request if published.policy.conditions is not None else {}
+        if (outside := outside or _beyond_region(route, request, self.in_flight, certified_fields)) is not None:
             because = outside
         elif self._draw() < proxy.holdout:
             because = arm = "holdout"
@@ -179,20 +178,20 @@ class RequestRoutes:
         )
 
 
-def _beyond_region(route: OverlayRoute, request: LiveRequest, in_flight: int, carried: Fields) -> str | None:
+def _beyond_region(route: OverlayRoute, request: LiveRequest, in_flight: int, certified_fields: Fields) -> str | None:
     """Return why a request lies outside of the certified region; None where it does not, or there is none.
 
-    The fields that certified requests *carried* are certified with their values.
+    *certified_fields* are those of the requests that were certified: they may come again with the same values.
     """
     region = route.region
     if region is None:
         return None
     if not request.is_read:
         return "the request's body cannot be read"
-    certified = {name: value_digest(value) for name, value in carried.items()}
-    strange = next((name for name, value in request.unknown.items() if certified.get(name) != value), None)
-    if strange is not None:
-        shown = f"the request's field '{strange}'" if FIELD_NAME.fullmatch(strange) else "a field of the request"
-        return f"the effect of {shown} is not known"
+    certified = {name: value_digest(value) for name, value in certified_fields.items()}
+    name = next((name for name, value in request.unknown.items() if certified.get(name) != value), None)
+    if name is not None:
+        shown_name = f"the request's field '{name}'" if FIELD_NAME.fullmatch(name) else "a field of the request"
+        return f"the effect of {shown_name} is not known"
     density = region.context.tokens_per_byte if region.context is not None else None
     return region.beyond(request.on_axes(in_flight, density or 1.0))

@@ -91,9 +91,9 @@ async def _serve(
         port = await server.start(config.host, config.port, drain_s=config.drain_s)
     except OSError as error:
         await server.stop()
-        why = error.strerror if isinstance(error, socket.gaierror) or not error.errno else os.strerror(error.errno)
+        reason = error.strerror if isinstance(error, socket.gaierror) or not error.errno else os.strerror(error.errno)
         raise InputError(
-            f"cannot listen on {config.host}:{config.port}: {why or error}", hint="choose another --listen"
+            f"cannot listen on {config.host}:{config.port}: {reason or error}", hint="choose another --listen"
         ) from error
     host = f"[{config.host}]" if ":" in config.host else config.host
     address = Address(f"http://{host}:{port}")
@@ -104,10 +104,10 @@ async def _serve(
     tell(f"stopping: {waiting} requests in flight have up to {config.drain_s:g} s to end; once more stops at once")
     stopping = asyncio.ensure_future(server.stop())
     ended.clear()
-    again = asyncio.ensure_future(ended.wait())
+    second_signal = asyncio.ensure_future(ended.wait())
     # By itself aiohttp waits as long once more for handlers that it has told to end.
-    await asyncio.wait((stopping, again), timeout=config.drain_s, return_when=asyncio.FIRST_COMPLETED)
-    again.cancel()
+    await asyncio.wait((stopping, second_signal), timeout=config.drain_s, return_when=asyncio.FIRST_COMPLETED)
+    second_signal.cancel()
     if not stopping.done():
         stopping.cancel()
         await asyncio.gather(stopping, return_exceptions=True)

@@ -123,11 +123,11 @@ class CanaryRound:
         # The arms alternate in going first, so that neither always meets the caches that the other left.
         order = arms if number % 2 else arms[::-1]
         generations = [self._send(request, canary, arm, budget, paired=paired) for arm in order]
-        sound = all(one.answer.fault is None for one in generations)
-        if sound:
+        all_answered = all(generation.answer.fault is None for generation in generations)
+        if all_answered:
             self._cold.discard(name)
-        for one in generations:
-            yield RoundAnswer(one, counts=not (cold and sound))
+        for generation in generations:
+            yield RoundAnswer(generation, counts=not (cold and all_answered))
 
     def _send(self, request: RoundRequest, canary: Canary, arm: Arm, budget: DutyBudget, *, paired: bool) -> Generation:
         knobs = request.knobs if arm == "candidate" else plain_of(request.knobs)

@@ -52,8 +52,8 @@ class WatchConfig:
     def __post_init__(self) -> None:
         """Hide the keys of the addresses, before one is printed or stored."""
         for name in ("url", "plain_url"):
-            if (given := getattr(self, name)) is not None:
-                object.__setattr__(self, name, Address(given))
+            if (address := getattr(self, name)) is not None:
+                object.__setattr__(self, name, Address(address))
 
     @property
     def overlay_path(self) -> Path:
@@ -103,14 +103,14 @@ class WatchConfig:
             message = error.errors()[0]["msg"].removeprefix("Value error, ").partition("\n")[0]
             names = " and ".join(f"--{name}" for name in changes)
             raise InputError(f"{names}: {message}", hint="the other values come from [watch] of the policy") from error
-        guards = policy.guard if self.host is not False else tuple(one for one in policy.guard if not one.of.host)
+        guards = policy.guard if self.host is not False else tuple(guard for guard in policy.guard if not guard.of.host)
         return policy.model_copy(update={"watch": watch, "guard": guards})
 
     def samples_host(self, policy: Policy, url: str | None) -> bool:
         """Return whether to sample this host; raise InputError if *policy* guards the host of a remote *url*."""
         if self.host is not None:
             return self.host
-        guarded = [one.metric for one in policy.guard if one.of.host]
+        guarded = [guard.metric for guard in policy.guard if guard.of.host]
         if guarded and url is not None and not is_local(urlsplit(url).hostname or ""):
             raise InputError(
                 f"the policy guards {', '.join(guarded)} of the server's host, but {url} is another machine",

@@ -31,7 +31,7 @@ def server_seconds(policy: Policy, *, both_arms: bool) -> dict[str, float]:
     With *both_arms* each canary has a plain answer beside it. A route without a measured speed is left out.
     """
     tokens = policy.conditions.max_tokens if policy.conditions is not None else ANSWER_TOKENS
-    found = {}
+    seconds_by_workload = {}
     for guard in policy.guard:
         for route in policy.route:
             speed, ratio = route.measured.decode_throughput, route.measured.throughput_ratio
@@ -42,5 +42,5 @@ def server_seconds(policy: Policy, *, both_arms: bool) -> dict[str, float]:
                 plain = ratio.center if both_arms and ratio is not None else 0.0
                 seconds = answers * tokens * (1 + plain) / speed.center if speed.center > 0 else math.inf
                 if math.isfinite(seconds):
-                    found[route.workload] = seconds
-    return found
+                    seconds_by_workload[route.workload] = seconds
+    return seconds_by_workload

@@ -64,10 +64,10 @@ class RecentAnswers:
         self._kept: deque[Generation] = deque()
         self._arrivals = 0
 
-    def add(self, one: Generation) -> None:
+    def add(self, generation: Generation) -> None:
         """Keep one more; drop the oldest where there are too many."""
-        self._kept.append(one)
-        self._arrivals += len(one.answer.arrivals)
+        self._kept.append(generation)
+        self._arrivals += len(generation.answer.arrivals)
         while len(self._kept) > MAX_ANSWERS or (self._arrivals > MAX_ARRIVALS and len(self._kept) > 1):
             self._drop()
 
@@ -192,14 +192,16 @@ def certified_spread(certified: MeasuredValue | None) -> float:
 
 def _against_certified(evidence: PairedAnswers, measured: MeasuredRoute, slack: float) -> GuardSeries:
     speed, ratio = measured.decode_throughput, measured.throughput_ratio
-    seen = median_series("decode_throughput", evidence)
+    speed_series = median_series("decode_throughput", evidence)
     if speed is None or ratio is None or speed.center <= 0:
-        why = "plain decoding is not available, and the policy has no measured speed to compare with"
-        return GuardSeries((), None, seen.bounded, seen.least, missing=why)
+        reason = "plain decoding is not available, and the policy has no measured speed to compare with"
+        return GuardSeries((), None, speed_series.bounded, speed_series.least, missing=reason)
     certified = ratio.center / speed.center
     note = f"against the certified speed, as plain decoding is not available; {slack:.0%} slower is tolerated"
-    scaled = tuple(value * certified for value in seen.values)
-    return GuardSeries(scaled, seen.newest_ns, seen.bounded, seen.least, notes=(note,), slack=slack)
+    scaled = tuple(value * certified for value in speed_series.values)
+    return GuardSeries(
+        scaled, speed_series.newest_ns, speed_series.bounded, speed_series.least, notes=(note,), slack=slack
+    )
 
 
 def median_series(metric: str, evidence: PairedAnswers) -> GuardSeries:
@@ -229,7 +231,8 @@ def acceptance_units(evidence: PairedAnswers) -> tuple[list[WeightedValue], tupl
     """Return acceptance answer by answer, the oldest first, for the detection of a fall, and the notes about it."""
     answers, claimed = counted_or_claimed(evidence.answers)
     units = [
-        WeightedValue(at, value) for at, value in sorted(_read(answers, answer_reader("acceptance_rate").on(evidence)))
+        WeightedValue(ended_ns, value)
+        for ended_ns, value in sorted(_read(answers, answer_reader("acceptance_rate").on(evidence)))
     ]
     return units, (CLAIMS_NOTE,) if claimed else ()
 
@@ -239,68 +242,70 @@ def counter_units(gains: Iterable[CounterGain], answer_tokens: int) -> list[Weig
 
     *answer_tokens* are those of the longest certified answer, so no value counts for more answers than it has.
     """
-    found: list[WeightedValue] = []
+    units: list[WeightedValue] = []
     drafted = accepted = tokens = 0
-    for one in gains:
-        drafted, accepted = drafted + one.drafted, accepted + one.accepted
-        tokens += one.accepted + (one.drafted // MOST_DRAFTED if one.rounds is None else one.rounds)
+    for gain in gains:
+        drafted, accepted = drafted + gain.drafted, accepted + gain.accepted
+        tokens += gain.accepted + (gain.drafted // MOST_DRAFTED if gain.rounds is None else gain.rounds)
         if drafted and tokens >= answer_tokens:
-            found.append(WeightedValue(one.at_ns, accepted / drafted, tokens // answer_tokens))
+            units.append(WeightedValue(gain.at_ns, accepted / drafted, tokens // answer_tokens))
             drafted = accepted = tokens = 0
-    return found
+    return units
 
 
 def fault_series(evidence: PairedAnswers) -> GuardSeries:
     """Return 1 for each answer that failed, else 0, and what failed last."""
-    answers = [one.answer for one in evidence.answers]
-    failed = [one for one in answers if one.fault is not None]
-    last = max(failed, key=lambda one: one.ended_ns, default=None)
+    answers = [generation.answer for generation in evidence.answers]
+    failed = [answer for answer in answers if answer.fault is not None]
+    last = max(failed, key=lambda answer: answer.ended_ns, default=None)
     notes = (f"last fault: {quote(last.fault or '')}",) if last is not None else ()
-    return _share_series(((one.ended_ns, one.fault is not None) for one in answers), *notes)
+    return _share_series(((answer.ended_ns, answer.fault is not None) for answer in answers), *notes)
 
 
 def pass_series(evidence: PairedAnswers, kind: str | None = None) -> GuardSeries:
     """Return 1 for each answer that its canary expects, else 0; canaries of one *kind*, or all."""
-    return _share_series((one.answer.ended_ns, right) for one, right in _graded(evidence, kind))
+    return _share_series((generation.answer.ended_ns, passed) for generation, passed in _graded(evidence, kind))
 
 
 def pass_rate_of_whole_set(evidence: PairedAnswers, kind: str | None) -> float | None:
     """Return the share of a frozen set that passes, once every canary of a *kind* was graded alike twice; else None."""
     grades: dict[str, list[bool]] = {name: [] for name in _of_kind(evidence, kind)}
-    for one, right in _graded(evidence, kind):
-        grades[one.canary].append(right)
-    if not grades or any(len(seen) < 2 or len(set(seen)) > 1 for seen in grades.values()):
+    for generation, passed in _graded(evidence, kind):
+        grades[generation.canary].append(passed)
+    if not grades or any(len(passes) < 2 or len(set(passes)) > 1 for passes in grades.values()):
         return None
-    return sum(seen[0] for seen in grades.values()) / len(grades)
+    return sum(passes[0] for passes in grades.values()) / len(grades)
 
 
 def _of_kind(evidence: PairedAnswers, kind: str | None) -> dict[str, Canary]:
     """Return the canaries that expect an answer of a *kind*, or any answer."""
-    expecting = {name: (one, one.expect) for name, one in evidence.canaries.items() if one.expect is not None}
-    return {name: one for name, (one, expect) in expecting.items() if kind in {None, expect.kind}}
+    expecting = {
+        name: (canary, canary.expect) for name, canary in evidence.canaries.items() if canary.expect is not None
+    }
+    return {name: canary for name, (canary, expect) in expecting.items() if kind in {None, expect.kind}}
 
 
 def _graded(evidence: PairedAnswers, kind: str | None) -> Iterator[tuple[Generation, bool]]:
     canaries = _of_kind(evidence, kind)
-    for one in evidence.answers:
-        right = grade(canaries[one.canary], one.answer) if one.canary in canaries else None
-        if right is not None:
-            yield one, right
+    for generation in evidence.answers:
+        passed = grade(canaries[generation.canary], generation.answer) if generation.canary in canaries else None
+        if passed is not None:
+            yield generation, passed
 
 
 def _read(answers: Iterable[Generation], value_of: Callable[[Answer], float | None]) -> Iterator[tuple[int, float]]:
-    for one in successful(answers):
-        if (value := value_of(one.answer)) is not None:
-            yield one.answer.ended_ns, value
+    for generation in successful(answers):
+        if (value := value_of(generation.answer)) is not None:
+            yield generation.answer.ended_ns, value
 
 
 def _share_series(values: Iterable[tuple[int, bool]], *notes: str) -> GuardSeries:
-    counted = ((at, float(value)) for at, value in values)
-    return GuardSeries(*_split(counted), bounded=share_bounds, least=lambda _: MIN_SHARE_VALUES, notes=notes)
+    numbers = ((ended_ns, float(value)) for ended_ns, value in values)
+    return GuardSeries(*_split(numbers), bounded=share_bounds, least=lambda _: MIN_SHARE_VALUES, notes=notes)
 
 
 def _split(values: Iterable[tuple[int, float]]) -> tuple[tuple[float, ...], int | None]:
-    ordered = sorted(values, key=lambda one: one[0])
+    ordered = sorted(values, key=lambda pair: pair[0])
     return tuple(value for _, value in ordered), ordered[-1][0] if ordered else None
 
 
@@ -316,12 +321,12 @@ def median_min_values(error: float) -> int:
 
 def share_bounds(values: Sequence[float], error: float) -> Estimate | Missing:
     """Bound the share of ones exactly, each side with *error*."""
-    n, many = len(values), round(math.fsum(values))
+    n, count = len(values), round(math.fsum(values))
     if not n:
         return Missing("no graded answers yet")
-    return Estimate(many / n, *_proportion(many, n, 1 - error), n, confidence=1 - error)
+    return Estimate(count / n, *_proportion(count, n, 1 - error), n, confidence=1 - error)
 
 
 @lru_cache(maxsize=4096)
-def _proportion(many: int, n: int, level: float) -> tuple[float, float]:
-    return intervals.proportion_bounds(many, n, level)
+def _proportion(count: int, n: int, level: float) -> tuple[float, float]:
+    return intervals.proportion_bounds(count, n, level)

@@ -143,14 +143,15 @@ def _evidence(
 ) -> PairedAnswers:
     """Collect the answers of one setting and the plain ones, both within the guard's window."""
     oldest = recent.now_ns - _over(guard, context) * SECOND
-    young = [one for one in recent.answers if one.workload == workload and one.answer.ended_ns >= oldest]
-    wanted = setting_document(knobs)
+    of_workload = (generation for generation in recent.answers if generation.workload == workload)
+    answers = [generation for generation in of_workload if generation.answer.ended_ns >= oldest]
+    setting = setting_document(knobs)
     return pair_answers(
         PairedAnswers(
             workload,
             context.canaries.get(workload, {}),
-            answers=tuple(one for one in young if setting_document(one.setting) == wanted),
-            plain=tuple(one for one in young if speculates(knobs) and not speculates(one.setting)),
+            answers=tuple(answer for answer in answers if setting_document(answer.setting) == setting),
+            plain=tuple(answer for answer in answers if speculates(knobs) and not speculates(answer.setting)),
             level=context.confidence,
             seed=0,
             greedy=context.greedy,
@@ -179,15 +180,15 @@ def crossed_or_kept(guard: Guard, series: GuardSeries, error: float, confidence:
         crossed = _check(guard, _noted(series.bounded(latest, error), *notes), slack=series.slack)
         if crossed.outcome is Outcome.FAIL:
             return crossed
-        kept = _check(guard, _noted(series.bounded(latest, 1 - confidence), *notes))
-        if kept.outcome is Outcome.PASS:
-            return kept
+        passing = _check(guard, _noted(series.bounded(latest, 1 - confidence), *notes))
+        if passing.outcome is Outcome.PASS:
+            return passing
         count *= 2
     return _not_yet(_check(guard, _noted(series.bounded(series.values, 1 - confidence), *series.notes)))
 
 
-def _check(guard: Guard, found: Estimate | Missing, *, slack: float = 0.0) -> Check:
-    return check_bound(guard.of, guard.bound, guard.threshold * (1 - slack), found, why=guard.why)
+def _check(guard: Guard, measured: Estimate | Missing, *, slack: float = 0.0) -> Check:
+    return check_bound(guard.of, guard.bound, guard.threshold * (1 - slack), measured, why=guard.why)
 
 
 def _not_yet(check: Check) -> Check:
@@ -203,20 +204,20 @@ def _noted(estimate: Estimate | Missing, *notes: str) -> Estimate | Missing:
 
 def _paired_passes(guard: Guard, evidence: PairedAnswers, error: float, confidence: float) -> tuple[Check, int | None]:
     """Judge a difference of pass rates; as a fact, as the gate does, once both arms answered every canary twice."""
-    counts = [Counter(one.canary for one in arm) for arm in (evidence.answers, evidence.plain)]
-    both = {name: canary for name, canary in evidence.canaries.items() if all(count[name] for count in counts)}
-    twice = len(both) == len(evidence.canaries) and all(count[name] > 1 for count in counts for name in both)
-    known = replace(
+    counts = [Counter(generation.canary for generation in arm) for arm in (evidence.answers, evidence.plain)]
+    canaries = {name: canary for name, canary in evidence.canaries.items() if all(count[name] for count in counts)}
+    twice = len(canaries) == len(evidence.canaries) and all(count[name] > 1 for count in counts for name in canaries)
+    shared = replace(
         evidence,
-        canaries=both,
-        answers=tuple(one for one in evidence.answers if one.canary in both),
-        plain=tuple(one for one in evidence.plain if one.canary in both),
+        canaries=canaries,
+        answers=tuple(generation for generation in evidence.answers if generation.canary in canaries),
+        plain=tuple(generation for generation in evidence.plain if generation.canary in canaries),
         frozen=twice,
     )
-    newest = max((one.answer.ended_ns for one in known.plain), default=None)
+    newest = max((generation.answer.ended_ns for generation in shared.plain), default=None)
     for level in (1 - error, confidence):
-        seen = estimate(guard.metric, replace(known, level=level))
-        check = _check(guard, seen)
+        difference = estimate(guard.metric, replace(shared, level=level))
+        check = _check(guard, difference)
         if check.outcome is Outcome.FAIL and level == 1 - error:
             return check, newest
     return _not_yet(check), newest
@@ -235,41 +236,41 @@ def _fall(
     error = fall_error(policy, route.workload)
     oldest = recent.now_ns - _over(guard, context) * SECOND
     longest = policy.conditions.max_tokens if policy.conditions is not None else ANSWER_TOKENS
-    lowest = min(one.threshold for one in policy.guard if one.metric == guard.metric)
-    gains = [one for one in recent.counter_gains if one.at_ns >= oldest] if guard.threshold <= lowest else []
+    lowest = min(peer.threshold for peer in policy.guard if peer.metric == guard.metric)
+    gains = [gain for gain in recent.counter_gains if gain.at_ns >= oldest] if guard.threshold <= lowest else []
     answered, claimed = acceptance_units(evidence)
-    for units, looks, by in (
+    for units, looks, notes_of_units in (
         (answered, rounds * policy.watch.canaries, claimed),
         (counter_units(gains, longest), rounds, ("by the server's counters",)),
     ):
-        found = falls.detect(units, guard.threshold, spread, falls.needed(looks, error))
-        if found is not None:
-            notes = (f"last {found.values} values", *by)
-            below = Estimate(found.mean, 0.0, found.highest, found.values, notes=notes, confidence=1 - error)
-            return _check(guard, below), found.since_ns
+        fall = falls.detect(units, guard.threshold, spread, falls.needed(looks, error))
+        if fall is not None:
+            notes = (f"last {fall.values} values", *notes_of_units)
+            below = Estimate(fall.mean, 0.0, fall.highest, fall.values, notes=notes, confidence=1 - error)
+            return _check(guard, below), fall.since_ns
     return None
 
 
 def _of_host(guard: Guard, workload: str, recent: GuardEvidence, context: GuardContext) -> GuardResult:
     """Judge a host metric over the guard's window: a fact, given enough samples."""
     begun = max(recent.since_ns, recent.now_ns - round(_over(guard, context) * SECOND))
-    samples = [one for one in recent.samples if one.at_ns >= begun]
+    samples = [sample for sample in recent.samples if sample.at_ns >= begun]
     if not samples:
         check = _check(guard, Missing("the host was not sampled"))
         return GuardResult(guard, workload, check, None)
     spans = {samples[-1].segment: (begun, recent.now_ns)}
-    samples = [one for one in samples if one.segment in spans]
+    samples = [sample for sample in samples if sample.segment in spans]
     sampled = HostSamples(samples, context.host_interval, spans)
     by_sensors = guard.metric == "throttle_time"
-    found = throttle_time_by_sensors(sampled) if by_sensors else host.estimate(guard.metric, sampled)
-    check = _check(guard, found)
+    measured = throttle_time_by_sensors(sampled) if by_sensors else host.estimate(guard.metric, sampled)
+    check = _check(guard, measured)
     seconds = (recent.now_ns - begun) / SECOND
     if check.outcome is Outcome.PASS and seconds < _over(guard, context):
         short = (
             f"{check.because}, but only {show_seconds(seconds)} of {show_seconds(_over(guard, context))} were sampled"
         )
         check = replace(check, outcome=Outcome.UNPROVEN, because=short)
-    return GuardResult(guard, workload, check, None if isinstance(found, Missing) else samples[-1].at_ns)
+    return GuardResult(guard, workload, check, None if isinstance(measured, Missing) else samples[-1].at_ns)
 
 
 def _series(guard: Guard, evidence: PairedAnswers, measured: MeasuredRoute, slack: float) -> GuardSeries:
@@ -288,8 +289,8 @@ def _passes_against_certified(rate: PassRate, evidence: PairedAnswers, measured:
     certified: MeasuredValue | None = getattr(measured, rate.figure)
     series = pass_series(evidence, rate.kind)
     if certified is None:
-        why = "plain decoding is not available, and the policy has no pass rate to compare with"
-        return replace(series, missing=why)
+        reason = "plain decoding is not available, and the policy has no pass rate to compare with"
+        return replace(series, missing=reason)
 
     def bounded(values: Sequence[float], error: float) -> Estimate | Missing:
         share = series.bounded(values, error)
@@ -311,6 +312,7 @@ def _by_census(guard: Guard, measured: MeasuredRoute, evidence: PairedAnswers, c
     share = pass_rate_of_whole_set(evidence, rate.kind)
     if share is None:
         return check
-    whole = fact(share - figure.center, len(evidence.canaries), "over the whole set, against the certified pass rate")
-    counted = _check(guard, whole)
+    note = "over the whole set, against the certified pass rate"
+    difference = fact(share - figure.center, len(evidence.canaries), note)
+    counted = _check(guard, difference)
     return counted if counted.outcome is Outcome.PASS else check

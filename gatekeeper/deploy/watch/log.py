@@ -125,10 +125,10 @@ def _line(entry: Mapping[str, Any]) -> bytes:
 
 def _entry(line: bytes) -> dict[str, Any]:
     """Return the entry of a line; lines of older versions have no checksum."""
-    summed = _SUMMED.fullmatch(line)
-    whole = summed is None or zlib.crc32(summed[1] + b"}") == int(summed[2], 16)
+    with_checksum = _SUMMED.fullmatch(line)
+    intact = with_checksum is None or zlib.crc32(with_checksum[1] + b"}") == int(with_checksum[2], 16)
     try:
-        entry = parse.json_object(line) if whole else {}
+        entry = parse.json_object(line) if intact else {}
     except parse.ParseError:
         entry = {}
     entry.pop("crc", None)
@@ -140,8 +140,8 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(one) for key, one in value.items()}
-    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: _finite(part) for key, part in value.items()}
+    return [_finite(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 @contextmanager

@@ -39,12 +39,8 @@ def position(standing: Standing, rules: RouteRules) -> str:
         return "plain decoding, as the policy says"
     if standing.step == 0:
         return "on trial as certified" if standing.trying else "as certified"
-    where = (
-        "plain decoding"
-        if standing.step == rules.plain
-        else describe_setting(dict(rules.ladder[standing.step]), whole=True)
-    )
-    return f"{'on trial with' if standing.trying else 'down to'} {where}"
+    setting = "plain decoding" if standing.step == rules.plain else _setting_words(standing, rules)
+    return f"{'on trial with' if standing.trying else 'down to'} {setting}"
 
 
 def _setting_words(standing: Standing, rules: RouteRules) -> str:
@@ -54,15 +50,16 @@ def _setting_words(standing: Standing, rules: RouteRules) -> str:
 def started(url: str, slo: str, standings: Mapping[str, Standing], rules: Mapping[str, RouteRules]) -> str:
     """Describe what is watched, and why a route is not as certified."""
     parts = []
-    for name, one in standings.items():
-        lowered = one.step > 0 and not one.barred and one.because
-        parts.append(f"{name}: {position(one, rules[name])}{f' since {one.at}: {one.because}' if lowered else ''}")
+    for name, standing in standings.items():
+        lowered = standing.step > 0 and not standing.barred and standing.because
+        since = f" since {standing.at}: {standing.because}" if lowered else ""
+        parts.append(f"{name}: {position(standing, rules[name])}{since}")
     return f"watching {slo} at {url}: {'; '.join(parts)}"
 
 
 def warm_ups(routes: Iterable[Route]) -> str | None:
     """Describe which routes need a warm-up before requests; None without any."""
-    needed = {one.workload: one.warm_up_after for one in routes if one.warm_up}
+    needed = {route.workload: route.warm_up_after for route in routes if route.warm_up}
     if not needed:
         return None
     pause = min((after for after in needed.values() if after is not None), default=0.0)
@@ -112,25 +109,25 @@ def round_result(
     """Describe the state of every route, and the guards that are not kept; *answered* are the routes with an answer."""
     parts = []
     for standing, rules, results in routes:
-        not_kept = "".join(f", {text}" for one in results if (text := _not_kept(one)) is not None)
+        not_kept = "".join(f", {text}" for result in results if (text := _not_kept(result)) is not None)
         silent = standing.step < rules.plain and standing.workload not in answered
-        where = f"no answer yet; set to {_setting_words(standing, rules)}" if silent else position(standing, rules)
-        parts.append(f"{standing.workload}: {where}{not_kept}")
+        state = f"no answer yet; set to {_setting_words(standing, rules)}" if silent else position(standing, rules)
+        parts.append(f"{standing.workload}: {state}{not_kept}")
     return f"{at[11:19]}Z {'; '.join(parts)}; {canary_load(cost)}"
 
 
-def _not_kept(one: GuardResult) -> str | None:
-    if one.asleep or one.outcome is Outcome.PASS:
+def _not_kept(result: GuardResult) -> str | None:
+    if result.asleep or result.outcome is Outcome.PASS:
         return None
-    check = one.check
-    if one.outcome is Outcome.UNPROVEN:
-        return f"{check.metric} {'undecided' if one.fresh_ns is not None else 'without evidence'}"
+    check = result.check
+    if result.outcome is Outcome.UNPROVEN:
+        return f"{check.metric} {'undecided' if result.fresh_ns is not None else 'without evidence'}"
     value = "" if check.center is None else f" {show(check.center, check.unit)}"
     bound = f"{check.bound.replace('_', ' ')} {show(check.threshold, check.unit)}"
     return f"{check.metric}{value} violates {bound}"
 
 
-def route_changed(one: RouteChange) -> tuple[str, Style]:
+def route_changed(change: RouteChange) -> tuple[str, Style]:
     """Describe a change and its reason, and return the line's style."""
     step = {
         "down": "down to",
@@ -139,9 +136,9 @@ def route_changed(one: RouteChange) -> tuple[str, Style]:
         "settled": "confirmed",
         "barred": "off until certified again:",
     }
-    setting = describe_setting(dict(sorted(one.setting.items())), whole=True)
-    style = GOOD if one.kind in {"try", "settled"} else BAD
-    return f"{one.at[11:19]}Z {one.workload}: {step[one.kind]} {setting}: {one.because}", style
+    setting = describe_setting(dict(sorted(change.setting.items())), whole=True)
+    style = GOOD if change.kind in {"try", "settled"} else BAD
+    return f"{change.at[11:19]}Z {change.workload}: {step[change.kind]} {setting}: {change.because}", style
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,15 +162,15 @@ class Alerts:
         """By workload: whether any drafted answer reported its acceptance."""
         self._raised: set[tuple[str, str]] = set()
 
-    def answered(self, one: Generation) -> Alert | None:
+    def answered(self, generation: Generation) -> Alert | None:
         """Return an alert at the first failed answer of a workload, and at the next successful one."""
-        name, fault = one.workload, one.answer.fault
+        name, fault = generation.workload, generation.answer.fault
         if fault is not None:
-            new, why = name not in self._failing, quote(fault)
+            first, reason = name not in self._failing, quote(fault)
             self._failing.add(name)
-            return Alert("fault", f"{name}: no answer: {why}", {"because": why}) if new else None
-        if speculates(one.setting):
-            shares = (acceptance_rate(known.answer) for known in counted_or_claimed((one,))[0])
+            return Alert("fault", f"{name}: no answer: {reason}", {"because": reason}) if first else None
+        if speculates(generation.setting):
+            shares = (acceptance_rate(counted.answer) for counted in counted_or_claimed((generation,))[0])
             self._reports[name] = self._reports.get(name, False) or any(share is not None for share in shares)
         if name not in self._failing:
             return None
@@ -193,21 +190,21 @@ class Alerts:
             yield from self._once(
                 name, "", f"no guard applies, so speculation is turned off after {show_seconds(limit)}", limit
             )
-        for silent, limit, one in silences:
-            metric, left = one.guard.metric, max(0.0, limit - silent)
-            if metric == "acceptance_rate" and one.check.center is None and self._reports.get(name) is False:
+        for silent, limit, result in silences:
+            metric, seconds_left = result.guard.metric, max(0.0, limit - silent)
+            if metric == "acceptance_rate" and result.check.center is None and self._reports.get(name) is False:
                 hint = running_dialect(self._backend).no_acceptance_hint
                 text = f"the server does not report {metric}, so its guard turns speculation off in "
-                yield from self._once(name, metric, f"{text}{show_seconds(left)}: {hint}", left)
+                yield from self._once(name, metric, f"{text}{show_seconds(seconds_left)}: {hint}", seconds_left)
             elif silent > limit / 2:
-                text = f"no evidence for {metric} in {show_seconds(silent)} ({one.check.because})"
-                text += f": without any, speculation is turned off in {show_seconds(left)}"
-                yield from self._once(name, metric, text, left)
+                text = f"no evidence for {metric} in {show_seconds(silent)} ({result.check.because})"
+                text += f": without any, speculation is turned off in {show_seconds(seconds_left)}"
+                yield from self._once(name, metric, text, seconds_left)
             else:
                 self._raised.discard((name, metric))
 
-    def _once(self, name: str, metric: str, text: str, left: float) -> Iterator[Alert]:
+    def _once(self, name: str, metric: str, text: str, seconds_left: float) -> Iterator[Alert]:
         if (name, metric) not in self._raised:
             self._raised.add((name, metric))
-            detail = {"metric": metric or None, "off_in": round(left, 3), "because": text}
+            detail = {"metric": metric or None, "off_in": round(seconds_left, 3), "because": text}
             yield Alert("lacking", f"{name}: {text}", detail)

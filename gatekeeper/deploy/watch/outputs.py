@@ -60,17 +60,22 @@ def run_hook(argv: Sequence[str], transition: Mapping[str, Any], *, limit: float
     After *limit* seconds its process group is stopped. A program that it left in the background keeps running.
     """
     begun = time.monotonic()
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as given:
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as stdin:
         # Files, not pipes: a server that the command starts may keep a pipe open.
-        given.write(json.dumps(transition).encode() + b"\n")
-        given.seek(0)
+        stdin.write(json.dumps(transition).encode() + b"\n")
+        stdin.seek(0)
         try:
             process = subprocess.Popen(
-                list(argv), stdin=given, stdout=out, stderr=out, env=_environment(transition), start_new_session=True
+                list(argv),
+                stdin=stdin,
+                stdout=output,
+                stderr=output,
+                env=_environment(transition),
+                start_new_session=True,
             )
         except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            return HookResult(tuple(argv), None, 0.0, "", f"cannot be started: {why}")
+            reason = getattr(error, "strerror", None) or str(error)
+            return HookResult(tuple(argv), None, 0.0, "", f"cannot be started: {reason}")
         try:
             code: int | None = _wait(process, limit)
         except BaseException:  # an interrupt ends the watch and the command
@@ -82,17 +87,17 @@ def run_hook(argv: Sequence[str], transition: Mapping[str, Any], *, limit: float
             fault = f"stopped at its time limit of {limit:g} s"
         elif code < 0:
             fault = f"killed by signal {-code}"
-        return HookResult(tuple(argv), code, time.monotonic() - begun, _tail(out), fault)
+        return HookResult(tuple(argv), code, time.monotonic() - begun, _tail(output), fault)
 
 
 def _environment(transition: Mapping[str, Any]) -> dict[str, str]:
     """Return our environment plus each simple value of the transition as GATEKEEPER_NAME; long values are cut."""
-    given = {
+    variables = {
         f"GATEKEEPER_{name.upper()}": (str(value).lower() if isinstance(value, bool) else str(value))[:OUTPUT_KEPT]
         for name, value in transition.items()
         if isinstance(value, str | int | float)
     }
-    return {**os.environ, **given}
+    return {**os.environ, **variables}
 
 
 def _wait(process: subprocess.Popen[bytes], limit: float) -> int | None:
@@ -180,11 +185,11 @@ class Outputs:
             until = min(until, policy.expires)
         self._publish(Overlay(policy.slo, policy_sha256, policy.verdict_sha256, now, until, tuple(routes)))
 
-    def end(self, why: str) -> None:
+    def end(self, reason: str) -> None:
         """Write a last overlay with the reason why no round follows."""
         if self._overlay is not None:
-            self._publish(replace(self._overlay, ended=why))
-        self.note("ended", because=why)
+            self._publish(replace(self._overlay, ended=reason))
+        self.note("ended", because=reason)
 
     def _publish(self, overlay: Overlay) -> None:
         self._overlay, path, before = overlay, self._config.overlay_path, self.overlay_fault

@@ -57,7 +57,7 @@ class Overlay:
     def text(self) -> str:
         """Return the file's text; line-by-line readers rely on the order of a route's keys."""
         document: dict[str, Any] = {
-            "schema": WITH_REGION if any(one.region is not None for one in self.routes) else SCHEMA,
+            "schema": WITH_REGION if any(route.region is not None for route in self.routes) else SCHEMA,
             "slo": self.slo,
             "policy_sha256": self.policy_sha256,
             "verdict_sha256": self.verdict_sha256,
@@ -82,8 +82,8 @@ class Overlay:
 
 def utc_seconds(instant: datetime) -> str:
     """Return an instant in UTC and whole seconds, rounded up; such stamps compare as text."""
-    whole = datetime.fromtimestamp(math.ceil(instant.timestamp()), UTC)
-    return whole.strftime("%Y-%m-%dT%H:%M:%SZ")
+    seconds = datetime.fromtimestamp(math.ceil(instant.timestamp()), UTC)
+    return seconds.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @contextmanager

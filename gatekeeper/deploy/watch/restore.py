@@ -19,7 +19,7 @@ SNAPSHOTS = frozenset({"begun", "policy", STATE})
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
+class LoggedRoutes:
     """What a log says of the routes of one certificate."""
 
     routes: Mapping[str, tuple[Standing, tuple[Setting, ...]]] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Logged:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class PublishedRoutes:
     """What the overlay on disk says of the routes of one certificate."""
 
     routes: Mapping[str, tuple[Setting | None, str]] = field(default_factory=dict)
@@ -46,7 +46,7 @@ def snapshot(verdict_sha256: str, standings: Mapping[str, Standing], rules: Mapp
     return {"verdict_sha256": verdict_sha256, "routes": routes}
 
 
-def read_log(entries: Iterable[Mapping[str, Any]], verdict_sha256: str, *, is_new: bool = False) -> Logged:
+def read_log(entries: Iterable[Mapping[str, Any]], verdict_sha256: str, *, is_new: bool = False) -> LoggedRoutes:
     """Return what *entries*, oldest first, say of this certificate; a log that *is_new* cannot say anything."""
     routes: dict[str, tuple[Standing, tuple[Setting, ...]]] = {}
     damage = None if is_new else "the log holds no state"
@@ -61,7 +61,7 @@ def read_log(entries: Iterable[Mapping[str, Any]], verdict_sha256: str, *, is_ne
             readable = False
         if not readable:
             damage = damage or f"line {number} of the log is damaged"
-    return Logged(routes, damage)
+    return LoggedRoutes(routes, damage)
 
 
 def _routes_in(entry: Mapping[str, Any], verdict_sha256: str) -> dict[str, tuple[Standing, tuple[Setting, ...]]]:
@@ -70,11 +70,11 @@ def _routes_in(entry: Mapping[str, Any], verdict_sha256: str) -> dict[str, tuple
         raise TypeError("verdict_sha256 is not text")
     if entry["verdict_sha256"] != verdict_sha256:
         return {}
-    found = {}
+    routes = {}
     for route in entry["routes"]:
         standing = Standing.model_validate(route["standing"])
-        found[standing.workload] = standing, tuple(tuple(sorted(setting.items())) for setting in route["rungs"])
-    return found
+        routes[standing.workload] = standing, tuple(tuple(sorted(setting.items())) for setting in route["rungs"])
+    return routes
 
 
 def _follow(entry: Mapping[str, Any], routes: dict[str, tuple[Standing, tuple[Setting, ...]]]) -> None:
@@ -97,47 +97,49 @@ class _Overlay(BaseModel):
     route: list[_Route]
 
 
-def read_overlay(path: Path, verdict_sha256: str) -> Shown:
+def read_overlay(path: Path, verdict_sha256: str) -> PublishedRoutes:
     """Return what the overlay at *path* says of this certificate; one that is missing or of another says nothing."""
     try:
         overlay = _Overlay.model_validate(parse.toml_table(files.read_regular(path).decode()))
     except FileNotFoundError:
-        return Shown()
+        return PublishedRoutes()
     except (OSError, ValueError) as error:
         first = error.errors()[0] if isinstance(error, ValidationError) else None
-        why = f"{first['loc'][0]}: {first['msg']}" if first else getattr(error, "strerror", None) or str(error)
-        return Shown(damage=f"the overlay {path} cannot be read: {why}")
+        reason = f"{first['loc'][0]}: {first['msg']}" if first else getattr(error, "strerror", None) or str(error)
+        return PublishedRoutes(damage=f"the overlay {path} cannot be read: {reason}")
     if overlay.verdict_sha256 != verdict_sha256:
-        return Shown()
-    return Shown(
+        return PublishedRoutes()
+    return PublishedRoutes(
         {
-            one.workload: (tuple(sorted(one.setting.items())) if one.speculation else None, one.because)
-            for one in overlay.route
+            route.workload: (tuple(sorted(route.setting.items())) if route.speculation else None, route.because)
+            for route in overlay.route
         }
     )
 
 
-def standing(name: str, rules: RouteRules, logged: Logged, shown: Shown, at: str) -> Standing:
+def restored_standing(
+    name: str, rules: RouteRules, logged: LoggedRoutes, published: PublishedRoutes, at: str
+) -> Standing:
     """Return where the route *name* continues: at the lower of the steps in its log and in the overlay.
 
     Off if neither can be read: a damaged log needs the overlay, and a log that does not know the route needs an overlay
     that is missing, of another certificate, or sound. On an edited ladder a step is that of the same setting.
     """
-    known = logged.routes.get(name)
-    mine = on_ladder(*known, rules) if known is not None else Standing(workload=name)
-    setting, because = shown.routes.get(name, (None, ""))
-    if name in shown.routes:
-        step = rules.plain if setting is None else _shown_step(setting, rules)
-    elif logged.damage is not None or (known is None and shown.damage is not None):
-        step, because = rules.plain, f"{logged.damage or shown.damage}: off until every guard is kept again"
+    logged_route = logged.routes.get(name)
+    logged_standing = on_ladder(*logged_route, rules) if logged_route is not None else Standing(workload=name)
+    setting, because = published.routes.get(name, (None, ""))
+    if name in published.routes:
+        step = rules.plain if setting is None else _published_step(setting, rules)
+    elif logged.damage is not None or (logged_route is None and published.damage is not None):
+        step, because = rules.plain, f"{logged.damage or published.damage}: off until every guard is kept again"
     else:
-        return mine
-    if step <= mine.step:
-        return mine
-    return mine.model_copy(update={"step": step, "trying": False, "because": because, "at": at})
+        return logged_standing
+    if step <= logged_standing.step:
+        return logged_standing
+    return logged_standing.model_copy(update={"step": step, "trying": False, "because": because, "at": at})
 
 
-def _shown_step(setting: Setting, rules: RouteRules) -> int:
+def _published_step(setting: Setting, rules: RouteRules) -> int:
     """Return the step of a setting as the overlay writes one: without the knobs that have no value."""
     written = [tuple((knob, value) for knob, value in step if value is not None) for step in rules.ladder]
     return written.index(setting) if setting in written else rules.plain

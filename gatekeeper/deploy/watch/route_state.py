@@ -105,14 +105,14 @@ class RouteRules:
 
 def after_change(standing: Standing, change: RouteChange) -> Standing:
     """Return the standing of a route after one of its changes."""
-    moved = {"step": change.after, "because": change.because, "at": change.at, "trying": change.kind == "try"}
+    changes = {"step": change.after, "because": change.because, "at": change.at, "trying": change.kind == "try"}
     if change.kind == "settled":
-        moved["relapses"] = 0
+        changes["relapses"] = 0
     elif change.kind != "try":
-        moved["relapses"] = standing.relapses + standing.trying
+        changes["relapses"] = standing.relapses + standing.trying
     if change.kind == "barred":
-        moved["barred"] = change.because
-    return standing.model_copy(update=moved)
+        changes["barred"] = change.because
+    return standing.model_copy(update=changes)
 
 
 def start(standing: Standing, now_ns: int) -> RouteState:
@@ -138,18 +138,18 @@ def after_round(
     return _changed(state, move, rules, now)
 
 
-def bar(state: RouteState, rules: RouteRules, why: str, now: Instant) -> tuple[RouteState, tuple[RouteChange, ...]]:
+def bar(state: RouteState, rules: RouteRules, reason: str, now: Instant) -> tuple[RouteState, tuple[RouteChange, ...]]:
     """Turn a route off until another certificate: the policy has expired, or another model is serving."""
     if state.standing.barred:
         return state, ()
-    return _changed(state, _Move("barred", rules.plain, why), rules, now)
+    return _changed(state, _Move("barred", rules.plain, reason), rules, now)
 
 
-def hold(state: RouteState, rules: RouteRules, why: str, now: Instant) -> tuple[RouteState, tuple[RouteChange, ...]]:
+def hold(state: RouteState, rules: RouteRules, reason: str, now: Instant) -> tuple[RouteState, tuple[RouteChange, ...]]:
     """Turn a route off for as long as the server differs from the certified conditions; its quiet time starts anew."""
     if state.standing.barred or state.standing.step >= rules.plain:
         return replace(state, quiet_ns=now.now_ns), ()
-    return _changed(state, _Move("off", rules.plain, why), rules, now)
+    return _changed(state, _Move("off", rules.plain, reason), rules, now)
 
 
 def after_edit(
@@ -160,8 +160,8 @@ def after_edit(
     step = step_of(setting, rules)
     if step == state.standing.step and setting in rules.ladder:
         return state, ()
-    why = "the policy was edited" + ("" if setting in rules.ladder else " and no longer lists the setting in force")
-    return _changed(state, _Move("off" if step == rules.plain else "down", step, why), rules, now)
+    reason = "the policy was edited" + ("" if setting in rules.ladder else " and no longer lists the setting in force")
+    return _changed(state, _Move("off" if step == rules.plain else "down", step, reason), rules, now)
 
 
 def active_setting(state: RouteState, rules: RouteRules) -> Setting:
@@ -195,16 +195,16 @@ class _Move:
 def _run_timers(state: RouteState, results: Sequence[GuardResult], rules: RouteRules, now_ns: int) -> RouteState:
     """Update the timers: since when each guard is crossed, its newest evidence, and the start of the quiet time."""
     failing, fresh = dict(state.failing), dict(state.fresh)
-    for one in results:
-        key = one.guard.name
-        if one.outcome is Outcome.FAIL:
-            failing.setdefault(key, max(state.since_ns, one.crossed_ns or now_ns))
-        elif one.check.center is not None:  # missing evidence neither starts nor ends a crossing
+    for result in results:
+        key = result.guard.name
+        if result.outcome is Outcome.FAIL:
+            failing.setdefault(key, max(state.since_ns, result.crossed_ns or now_ns))
+        elif result.check.center is not None:  # missing evidence neither starts nor ends a crossing
             failing.pop(key, None)
-        if one.fresh_ns is not None:
-            fresh[key] = max(one.fresh_ns, fresh.get(key, state.since_ns))
+        if result.fresh_ns is not None:
+            fresh[key] = max(result.fresh_ns, fresh.get(key, state.since_ns))
     timed = replace(state, failing=failing, fresh=fresh)
-    disturbed = any(one.outcome is Outcome.FAIL for one in results) or _missing(timed, results, rules, now_ns)
+    disturbed = any(result.outcome is Outcome.FAIL for result in results) or _missing(timed, results, rules, now_ns)
     return replace(timed, quiet_ns=now_ns) if disturbed else timed
 
 
@@ -212,55 +212,64 @@ def without_evidence(
     state: RouteState, results: Sequence[GuardResult], rules: RouteRules, now_ns: int
 ) -> Iterator[tuple[float, float, GuardResult]]:
     """Yield, for each guard that is awake, its seconds without evidence and the seconds allowed."""
-    for one in results:
-        if not one.asleep:
-            silent = (now_ns - state.fresh.get(one.guard.name, state.since_ns)) / 1e9
-            yield silent, one.guard.missing_for or rules.watch.missing_for, one
+    for result in results:
+        if not result.asleep:
+            silent = (now_ns - state.fresh.get(result.guard.name, state.since_ns)) / 1e9
+            yield silent, result.guard.missing_for or rules.watch.missing_for, result
 
 
 def _missing(
     state: RouteState, results: Sequence[GuardResult], rules: RouteRules, now_ns: int
 ) -> list[tuple[float, GuardResult]]:
     """Return the guards without evidence for longer than allowed, with their seconds without evidence."""
-    return [(silent, one) for silent, limit, one in without_evidence(state, results, rules, now_ns) if silent > limit]
+    return [
+        (silent, result) for silent, limit, result in without_evidence(state, results, rules, now_ns) if silent > limit
+    ]
 
 
 def _move_down(state: RouteState, results: Sequence[GuardResult], rules: RouteRules, now_ns: int) -> _Move | None:
     if missing := _missing(state, results, rules, now_ns):
-        why = [f"{one.guard.metric}: no evidence for {show_seconds(silent)}: {_why(one)}" for silent, one in missing]
-        return _Move("off", rules.plain, "; ".join(why), tuple(one.check for _, one in missing))
+        reasons = [
+            f"{result.guard.metric}: no evidence for {show_seconds(silent)}: {_reason(result)}"
+            for silent, result in missing
+        ]
+        return _Move("off", rules.plain, "; ".join(reasons), tuple(result.check for _, result in missing))
     unguarded = (now_ns - state.since_ns) / 1e9
-    if all(one.asleep for one in results) and unguarded > rules.watch.missing_for:
+    if all(result.asleep for result in results) and unguarded > rules.watch.missing_for:
         return _Move("off", rules.plain, f"no guard applies: no evidence for {show_seconds(unguarded)}")
-    failing = [(one, (now_ns - state.failing[one.guard.name]) / 1e9) for one in results if one.outcome is Outcome.FAIL]
-    crossed = [(one, seconds) for one, seconds in failing if seconds >= one.guard.for_]
+    failing = [
+        (result, (now_ns - state.failing[result.guard.name]) / 1e9)
+        for result in results
+        if result.outcome is Outcome.FAIL
+    ]
+    crossed = [(result, seconds) for result, seconds in failing if seconds >= result.guard.for_]
     if not crossed:
         return None
-    why = [
-        f"{one.guard.metric}: {_why(one)}" + (f", for {show_seconds(seconds)}" if seconds else "")
-        for one, seconds in crossed
+    reasons = [
+        f"{result.guard.metric}: {_reason(result)}" + (f", for {show_seconds(seconds)}" if seconds else "")
+        for result, seconds in crossed
     ]
-    return _Move("down", state.standing.step + 1, "; ".join(why), tuple(one.check for one, _ in crossed))
+    return _Move("down", state.standing.step + 1, "; ".join(reasons), tuple(result.check for result, _ in crossed))
 
 
-def _why(one: GuardResult) -> str:
-    return one.check.because + (f" ({one.guard.why})" if one.guard.why else "")
+def _reason(result: GuardResult) -> str:
+    return result.check.because + (f" ({result.guard.why})" if result.guard.why else "")
 
 
 def _move_up(state: RouteState, results: Sequence[GuardResult], rules: RouteRules, now_ns: int) -> _Move | None:
     """Return a step up or the end of a trial, once every guard is kept after the quiet time."""
     standing, quiet = state.standing, (now_ns - state.quiet_ns) / 1e9
-    awake = [one for one in results if not one.asleep]
-    kept = all(one.outcome is Outcome.PASS and one.fresh_ns is not None for one in awake)
-    if not awake or not kept or quiet < rules.quiet_s(standing):
+    awake = [result for result in results if not result.asleep]
+    all_kept = all(result.outcome is Outcome.PASS and result.fresh_ns is not None for result in awake)
+    if not awake or not all_kept or quiet < rules.quiet_s(standing):
         return None
-    why = f"every guard kept, none crossed for {show_seconds(quiet)}"
-    evidence = tuple(one.check for one in awake)
+    reason = f"every guard kept, none crossed for {show_seconds(quiet)}"
+    evidence = tuple(result.check for result in awake)
     if standing.trying:
-        return _Move("settled", standing.step, why, evidence)
+        return _Move("settled", standing.step, reason, evidence)
     if standing.step == 0:
         return None
-    return _Move("try", min(standing.step, rules.plain) - 1, why, evidence)
+    return _Move("try", min(standing.step, rules.plain) - 1, reason, evidence)
 
 
 def _changed(
@@ -278,6 +287,7 @@ def _changed(
         because=move.because + (UNSOAKED if unsoaked else ""),
         evidence=tuple(check.document() for check in move.evidence),
     )
-    moved = after_change(standing, change)
-    same = moved.step == standing.step
-    return (replace(state, standing=moved) if same else start(moved, now.now_ns)), (change,)
+    new_standing = after_change(standing, change)
+    if new_standing.step == standing.step:
+        return replace(state, standing=new_standing), (change,)
+    return start(new_standing, now.now_ns), (change,)

@@ -14,7 +14,7 @@ from gatekeeper.deploy.watch.canary_round import PAIRED_METRICS, RoundRequest
 from gatekeeper.deploy.watch.guard_samples import GuardEvidence, RecentAnswers, RecentHost
 from gatekeeper.deploy.watch.guards import GuardContext, GuardResult
 from gatekeeper.deploy.watch.overlay import OverlayRoute
-from gatekeeper.deploy.watch.restore import Logged, Shown
+from gatekeeper.deploy.watch.restore import LoggedRoutes, PublishedRoutes
 from gatekeeper.deploy.watch.route_state import RouteChange, RouteRules, RouteState, Standing
 
 
@@ -39,23 +39,23 @@ class Routes:
         self.results: dict[str, tuple[GuardResult, ...]] = {}
         self.answered: set[str] = set()
         """The routes that answered without a fault at least once."""
-        self.restore(Logged(), Shown(), now)
+        self.restore(LoggedRoutes(), PublishedRoutes(), now)
 
-    def restore(self, logged: Logged, shown: Shown, now: Instant) -> None:
+    def restore(self, logged: LoggedRoutes, published: PublishedRoutes, now: Instant) -> None:
         """Continue from a log and an overlay."""
         self.rules = self._rules(logged.routes)
         self.states: dict[str, RouteState] = {}
         for name, rules in self.rules.items():
-            standing = restore.standing(name, rules, logged, shown, stamp(now.wall))
+            standing = restore.restored_standing(name, rules, logged, published, stamp(now.wall))
             self.states[name] = route_state.start(standing, now.now_ns)
         self._answers = {name: RecentAnswers(now.now_ns) for name in self.rules}
 
-    def _rules(self, known: Iterable[str]) -> dict[str, RouteRules]:
+    def _rules(self, remembered: Iterable[str]) -> dict[str, RouteRules]:
         """Return the rules of the policy's routes, and of removed ones: they decode plainly and are remembered.
 
         So a route that was removed for a while comes back neither as certified nor without its bar.
         """
-        names = dict.fromkeys([*(route.workload for route in self.policy.route), *known])
+        names = dict.fromkeys([*(route.workload for route in self.policy.route), *remembered])
         return {name: RouteRules(self.policy.route_of(name).steps, self.policy.watch, self._switched) for name in names}
 
     def snapshot(self, verdict_sha256: str) -> dict[str, Any]:
@@ -81,15 +81,15 @@ class Routes:
         self.policy, self.results = policy, {}
         self.rules = self._rules(before)
         self.states = {}
-        found: list[RouteChange] = []
+        changes: list[RouteChange] = []
         for name, rules in self.rules.items():
             if name not in states:  # a route that is new in the file starts at plain decoding
                 self.states[name] = route_state.start(Standing(workload=name, step=rules.plain), now.now_ns)
                 self._answers[name] = RecentAnswers(now.now_ns)
                 continue
             self.states[name] = states[name]
-            found += self._become(name, *route_state.after_edit(states[name], before[name], rules, now))
-        return found
+            changes += self._become(name, *route_state.after_edit(states[name], before[name], rules, now))
+        return changes
 
     def forget(self, now: Instant) -> None:
         """Drop the evidence from before a gap."""
@@ -104,17 +104,17 @@ class Routes:
                 name,
                 route_state.judged_setting(self.states[name], self.rules[name]),
                 self.rules[name].ladder[0],
-                paired=any(one.metric in PAIRED_METRICS for one in self.policy.guards_of(name)),
+                paired=any(guard.metric in PAIRED_METRICS for guard in self.policy.guards_of(name)),
             )
             for name in self.watched
         ]
 
-    def add(self, one: Generation, *, counts: bool) -> None:
+    def add(self, generation: Generation, *, counts: bool) -> None:
         """Keep an answer; one that does not count still shows that the server is answering."""
         if counts:
-            self._answers[one.workload].add(one)
-        if one.answer.fault is None:
-            self.answered.add(one.workload)
+            self._answers[generation.workload].add(generation)
+        if generation.answer.fault is None:
+            self.answered.add(generation.workload)
 
     def judge(
         self, name: str, host: RecentHost, context: GuardContext, now: Instant, live: Sequence[GuardResult] = ()
@@ -141,18 +141,18 @@ class Routes:
     def _windows(self) -> tuple[float, float]:
         """Return the longest window of all guards and of the host guards, in seconds."""
         guards, watch = self.policy.guard, self.policy.watch
-        window = max([watch.window, *(one.over or 0.0 for one in guards)])
-        return window, max([watch.interval, *(one.over or 0.0 for one in guards if one.of.host)])
+        window = max([watch.window, *(guard.over or 0.0 for guard in guards)])
+        return window, max([watch.interval, *(guard.over or 0.0 for guard in guards if guard.of.host)])
 
-    def bar(self, name: str, why: str, now: Instant) -> tuple[RouteChange, ...]:
+    def bar(self, name: str, reason: str, now: Instant) -> tuple[RouteChange, ...]:
         """Turn one route off until another certificate."""
         self.results[name] = ()
-        return self._become(name, *route_state.bar(self.states[name], self.rules[name], why, now))
+        return self._become(name, *route_state.bar(self.states[name], self.rules[name], reason, now))
 
-    def hold(self, name: str, why: str, now: Instant) -> tuple[RouteChange, ...]:
+    def hold(self, name: str, reason: str, now: Instant) -> tuple[RouteChange, ...]:
         """Turn one route off while the server contradicts the policy's conditions."""
         self.results[name] = ()
-        return self._become(name, *route_state.hold(self.states[name], self.rules[name], why, now))
+        return self._become(name, *route_state.hold(self.states[name], self.rules[name], reason, now))
 
     def _become(self, name: str, state: RouteState, changes: tuple[RouteChange, ...]) -> tuple[RouteChange, ...]:
         before = self.states[name]
@@ -165,20 +165,20 @@ class Routes:
         """Return a route's entry in the overlay."""
         state = self.states[name]
         setting = route_state.active_setting(state, self.rules[name])
-        on = speculates(setting)
-        because = state.standing.because or state.standing.barred
-        if not because:
-            because = "as certified" if on else self.policy.route_of(name).because or "as the policy says"
-        region = self.policy.route_of(name).region if on else None
+        speculating = speculates(setting)
+        reason = state.standing.because or state.standing.barred
+        if not reason:
+            reason = "as certified" if speculating else self.policy.route_of(name).because or "as the policy says"
+        region = self.policy.route_of(name).region if speculating else None
         if region is not None and state.standing.step:
             region = region.point  # only the certified setting was explored
-        return OverlayRoute(name, on, because, setting if on else (), region=region)
+        return OverlayRoute(name, speculating, reason, setting if speculating else (), region=region)
 
     @property
     def exit_code(self) -> ExitCode:
         """Return 0 if every speculating route is as certified, 1 if one is not, 3 if one never answered."""
         names = self._speculating()
-        crossed = any(one.outcome is Outcome.FAIL for name in names for one in self.results.get(name, ()))
+        crossed = any(result.outcome is Outcome.FAIL for name in names for result in self.results.get(name, ()))
         if crossed or any(self.states[name].standing.step or self.states[name].standing.barred for name in names):
             return ExitCode.OBJECTIVE_FAILED
         return ExitCode.OK if self.answered.issuperset(names) else ExitCode.UNPROVEN

@@ -28,7 +28,7 @@ from gatekeeper.deploy.watch.log import entries
 from gatekeeper.deploy.watch.messages import Alert, Alerts
 from gatekeeper.deploy.watch.outputs import Outputs, Say, Write
 from gatekeeper.deploy.watch.overlay import OverlayRoute
-from gatekeeper.deploy.watch.restore import Logged, Shown, read_log, read_overlay
+from gatekeeper.deploy.watch.restore import LoggedRoutes, PublishedRoutes, read_log, read_overlay
 from gatekeeper.deploy.watch.route_state import RouteChange
 from gatekeeper.deploy.watch.routes import LiveTraffic, Routes
 
@@ -97,24 +97,24 @@ class Session:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Write a last overlay with the reason of the end, and release everything."""
-        why = f"failed: {error}" if kind is not None else "finished: all --rounds done"
+        reason = f"failed: {error}" if kind is not None else "finished: all --rounds done"
         if kind is KeyboardInterrupt:
-            why = "interrupted"
+            reason = "interrupted"
         try:
             with suppress(GatekeeperError) if kind is not None else ExitStack():
-                self._outputs.end(why)  # a log that cannot be written has ended the session already
+                self._outputs.end(reason)  # a log that cannot be written has ended the session already
         finally:
             self._stack.close()
 
-    def _written(self) -> tuple[Logged, Shown]:
+    def _written(self) -> tuple[LoggedRoutes, PublishedRoutes]:
         """Read the log and the overlay; report what of them cannot be read."""
         certificate = self._certified.verdict_sha256
         logged = read_log(entries(self._config.log_path), certificate, is_new=self._outputs.has_new_log)
-        shown = read_overlay(self._config.overlay_path, certificate)
-        for because in filter(None, (logged.damage, shown.damage)):
-            self._outputs.note("unreadable", because=because)
-            self._outputs.say(f"{because}: what it may have turned off stays off", messages.WARNING)
-        return logged, shown
+        published = read_overlay(self._config.overlay_path, certificate)
+        for damage in filter(None, (logged.damage, published.damage)):
+            self._outputs.note("unreadable", because=damage)
+            self._outputs.say(f"{damage}: what it may have turned off stays off", messages.WARNING)
+        return logged, published
 
     @property
     def both_arms(self) -> bool:
@@ -135,14 +135,14 @@ class Session:
         expected, interval = self._rested, self.routes.policy.watch.interval
         self._take_gap(clock_gap(self._last, begun, expected=expected, interval=interval))
         self._reread_policy()
-        why, held = self._invalid(begun), None
+        barred, contradiction = self._invalid(begun), None
         try:
-            why = why or self._identify() or self._request_canaries(begun)
-            held = None if why is not None else self._contradiction()
+            barred = barred or self._identify() or self._request_canaries(begun)
+            contradiction = None if barred is not None else self._contradiction()
         except OwnLimitError as error:  # no fault of the server: without evidence for long the routes are turned off
             self._outputs.note("own_limit", because=error.message)
             self._outputs.say(f"no evidence in this round: {error.message}", messages.WARNING)
-        if why is None and held is None:
+        if barred is None and contradiction is None:
             self._keep_sampling()
             context, policy = self._context(), self.routes.policy
             for name in self.routes.watched:
@@ -151,10 +151,10 @@ class Session:
                 changes = self.routes.judge(name, self._host, context, now, live)
                 self._alert(name, self._alerts.without_evidence(*self.routes.last_round(name), now.now_ns))
                 self._apply(changes)
-        for name in self.routes.rules if why is not None else ():
-            self._apply(self.routes.bar(name, str(why), Instant.of(self._clock)))
-        for name in self.routes.rules if held is not None else ():
-            self._apply(self.routes.hold(name, str(held), Instant.of(self._clock)))
+        for name in self.routes.rules if barred is not None else ():
+            self._apply(self.routes.bar(name, str(barred), Instant.of(self._clock)))
+        for name in self.routes.rules if contradiction is not None else ():
+            self._apply(self.routes.hold(name, str(contradiction), Instant.of(self._clock)))
         self._last, self._rested = Instant.of(self._clock), 0.0
         self._took = (self._last.now_ns - begun.now_ns) / 1e9
         self._publish()
@@ -177,17 +177,17 @@ class Session:
 
     def _reread_policy(self) -> None:
         file, before = self._policy_file, self._policy_file.sha256
-        because = file.reread()
-        if because is None:
+        news = file.reread()
+        if news is None:
             return
-        self._outputs.say(because, messages.WARNING)
+        self._outputs.say(news, messages.WARNING)
         if file.sha256 == before:
-            self._outputs.note("policy_refused" if file.trouble is not None else "policy_back", because=because)
+            self._outputs.note("policy_refused" if file.trouble is not None else "policy_back", because=news)
             return
         changes = self.routes.edit(self._config.apply(file.policy), Instant.of(self._clock))
         watch = self.routes.policy.watch
         self.budget.duty, self.budget.interval = watch.duty, watch.interval
-        self._outputs.note("policy", policy_sha256=file.sha256, because=because, **self._snapshot())
+        self._outputs.note("policy", policy_sha256=file.sha256, because=news, **self._snapshot())
         self._apply(changes)
 
     def _invalid(self, now: Instant) -> str | None:
@@ -206,7 +206,7 @@ class Session:
     def _identify(self) -> str | None:
         """Return why the server does not run the certified models; None if no difference was found."""
         identity, first = self._identity, self._identified is None
-        why = identity.check()
+        difference = identity.check()
         if identity.restarted:
             self._round.restarted()
             if (document := identity.document()) != self._identified:
@@ -214,20 +214,22 @@ class Session:
                 self._identified = document
         if first:
             self._outputs.say(identity.describe())
-        return why
+        return difference
 
     def _request_canaries(self, begun: Instant) -> str | None:
         """Request what the budget allows; return that another model answered, None otherwise."""
         watch = self.routes.policy.watch
         for answer in self._round.send(self.routes.requests(), watch.canaries, self.budget):
-            one = answer.generation
-            why = self._identity.check_answer(one.answer.claims.model, sound=one.answer.fault is None)
-            if why is not None:
-                return why
-            if (alert := self._alerts.answered(one)) is not None:
-                self._alert(one.workload, [alert])
-            self.routes.add(one, counts=answer.counts)
-            self._conditions.add_answer(one.answer)
+            generation = answer.generation
+            other_model = self._identity.check_answer(
+                generation.answer.claims.model, sound=generation.answer.fault is None
+            )
+            if other_model is not None:
+                return other_model
+            if (alert := self._alerts.answered(generation)) is not None:
+                self._alert(generation.workload, [alert])
+            self.routes.add(generation, counts=answer.counts)
+            self._conditions.add_answer(generation.answer)
         now = Instant.of(self._clock)
         passed = (now.now_ns - begun.now_ns) / 1e9
         gap = self._take_gap(clock_gap(begun, now, expected=passed, interval=watch.interval))
@@ -237,18 +239,20 @@ class Session:
 
     def _contradiction(self) -> str | None:
         """Return how the server contradicts the policy's conditions; None if it does not, as far as it tells."""
-        known = self._conditions
+        conditions = self._conditions
         if self._identity.restarted:
-            known.check(self.routes.policy, seen_process(self._identity.process, self._server.name), self._server.fetch)
-            self._outputs.note("conditions", parts=[asdict(one) for one in known.found])
-            self._outputs.say(known.describe())
-        return known.difference
+            conditions.check(
+                self.routes.policy, seen_process(self._identity.process, self._server.name), self._server.fetch
+            )
+            self._outputs.note("conditions", parts=[asdict(part) for part in conditions.found])
+            self._outputs.say(conditions.describe())
+        return conditions.difference
 
     def _context(self) -> GuardContext:
-        given = self._certified.given
-        canaries = {name: {one.id: one for one in mine} for name, mine in given.canaries.items()}
-        greedy = given.slo.sampling.temperature == 0
-        return GuardContext(self.routes.policy, canaries, greedy, self._host_interval, given.slo.confidence)
+        inputs = self._certified.given
+        canaries = {name: {canary.id: canary for canary in canary_set} for name, canary_set in inputs.canaries.items()}
+        greedy = inputs.slo.sampling.temperature == 0
+        return GuardContext(self.routes.policy, canaries, greedy, self._host_interval, inputs.slo.confidence)
 
     def _keep_sampling(self) -> None:
         """Start to sample the host, and restart a sampler that failed."""
@@ -295,7 +299,7 @@ class Session:
         seconds = 2 * watch.interval + 2 * self._took + len(watch.on_change) * self._config.limit + SLACK_S
         routes = [self._overlay_route(route.workload) for route in policy.route]
         if self._traffic is not None:  # first: who reads the overlay may rely on it
-            plain = {one.workload: self._server.request_fields(plain_of(one.steps[0])) for one in policy.route}
+            plain = {route.workload: self._server.request_fields(plain_of(route.steps[0])) for route in policy.route}
             self._traffic.publish(policy, routes, plain, Instant.of(self._clock).now_ns + round(seconds * 1e9))
         self._outputs.publish(policy, self._policy_file.sha256, routes, seconds)
 
@@ -311,20 +315,22 @@ class Session:
             routes={
                 name: {
                     "rung": standing.step,
-                    "guards": {one.guard.name: _figures(one) for one in routes.results.get(name, ())},
+                    "guards": {result.guard.name: _figures(result) for result in routes.results.get(name, ())},
                 }
                 for name, standing in routes.standings.items()
             },
         )
-        rows = [(one, routes.rules[name], routes.results.get(name, ())) for name, one in routes.standings.items()]
+        rows = [
+            (standing, routes.rules[name], routes.results.get(name, ())) for name, standing in routes.standings.items()
+        ]
         self._outputs.say(messages.round_result(stamp(self._last.wall), rows, load, routes.answered))
 
     def _snapshot(self) -> dict[str, Any]:
         return self.routes.snapshot(self._certified.verdict_sha256)
 
 
-def _figures(one: GuardResult) -> list[Any]:
+def _figures(result: GuardResult) -> list[Any]:
     """Return a guard's result, short enough to log in every round."""
-    check = one.check
-    word = "asleep" if one.asleep else check.outcome.word
+    check = result.check
+    word = "asleep" if result.asleep else check.outcome.word
     return [word, check.center, check.lo, check.hi, check.n]

@@ -52,67 +52,67 @@ async def forward(
     meter: AnswerMeter,
     *,
     added: Mapping[str, str],
-    again: bool,
+    may_retry: bool,
 ) -> web.StreamResponse:
     """Pass a request on and its answer back; raise ServerFailedError where nothing was sent to the client yet.
 
-    With *again* another server can take the request, so that a status of failure is not passed on.
+    With *may_retry* another server can take the request, so that a status of failure is not passed on.
     """
-    whole = isinstance(content, bytes)
-    headers = passed_on(request.headers, without=("host", "content-length") if whole else ("host",))
-    if whole and content:
+    is_read = isinstance(content, bytes)
+    headers = passed_on(request.headers, without=("host", "content-length") if is_read else ("host",))
+    if is_read and content:
         headers["Accept-Encoding"] = "identity"  # what is compressed cannot be measured
     if target.origin.has_key:
         headers.pop("Authorization", None)  # the address holds the server's own
     path = target_of(target.url, request.raw_path)
     try:
-        got = await upstream.request(target.origin, request.method, path, headers, content)
+        exchange = await upstream.request(target.origin, request.method, path, headers, content)
     except UpstreamError as error:
         raise ServerFailedError(f"{target.name} server: {error}") from error
     try:
-        if again and got.status in FAILING:
-            raise ServerFailedError(f"{target.name} server: status {got.status}")
-        return await _back(request, got, meter, added)
+        if may_retry and exchange.status in FAILING:
+            raise ServerFailedError(f"{target.name} server: status {exchange.status}")
+        return await _pass_back(request, exchange, meter, added)
     finally:
-        upstream.release(got)
+        upstream.release(exchange)
 
 
-async def _back(
-    request: web.BaseRequest, got: Exchange, meter: AnswerMeter, added: Mapping[str, str]
+async def _pass_back(
+    request: web.BaseRequest, exchange: Exchange, meter: AnswerMeter, added: Mapping[str, str]
 ) -> web.StreamResponse:
-    kind = got.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    meter.streamed = kind in STREAMS
-    response = web.StreamResponse(status=got.status, reason=got.reason, headers=passed_on(got.headers))
+    media_type = exchange.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    meter.streamed = media_type in STREAMS
+    response = web.StreamResponse(status=exchange.status, reason=exchange.reason, headers=passed_on(exchange.headers))
     response.headers.update(added)
     await response.prepare(request)
-    meter.status = got.status
-    write, feed, read, now = response.write, meter.feed, got.read, time.monotonic_ns
+    meter.status = exchange.status
+    write, feed, read, now = response.write, meter.feed, exchange.read, time.monotonic_ns
     try:
         while True:
             if piece := await read():
                 feed(piece, now())
-            if got.is_read:
+            if exchange.is_read:
                 break
             await write(piece)
     except UpstreamError as error:
         _break_off(request, str(error))
-    if _may_be_cut(request, got, kind) and not meter.has_end:
+    if _may_be_cut(request, exchange, media_type) and not meter.has_end:
         _break_off(request, "the stream has no end")
     await response.write_eof(piece)
     return response
 
 
-def _break_off(request: web.BaseRequest, because: str) -> NoReturn:
+def _break_off(request: web.BaseRequest, reason: str) -> NoReturn:
     """Close the connection to the client, which must see that the answer is not whole."""
     if request.transport is not None:
         request.transport.close()
-    raise BrokenAnswerError(because)
+    raise BrokenAnswerError(reason)
 
 
-def _may_be_cut(request: web.BaseRequest, got: Exchange, kind: str) -> bool:
+def _may_be_cut(request: web.BaseRequest, exchange: Exchange, media_type: str) -> bool:
     """Return whether only the connection's end shows the end of a stream, as in mlx_lm.server: then it may be cut."""
-    whole = got.is_framed or got.status != HTTPStatus.OK
-    return not whole and kind == STREAMS[0] and ends_with_done(request.path)
+    has_no_end = not exchange.is_framed and exchange.status == HTTPStatus.OK
+    return has_no_end and media_type == STREAMS[0] and ends_with_done(request.path)
 
 
 class BrokenAnswerError(Exception):

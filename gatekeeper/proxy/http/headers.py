@@ -31,11 +31,11 @@ def passed_on(headers: CIMultiDictProxy[str] | CIMultiDict[str], *, without: Ite
     """Return the headers that are passed on, in their order, repeated ones included; *without* is in lower case."""
     lines = headers.getall("Connection", ())
     dropped = HOP_BY_HOP.union(without, (name.strip().lower() for line in lines for name in line.split(",")))
-    kept = []
+    pairs = []
     for name, value in headers.items():
-        if (low := name.lower()) not in dropped and not low.startswith(OURS):
-            kept.append((name, value))
-    return CIMultiDict(kept)
+        if (lower := name.lower()) not in dropped and not lower.startswith(OURS):
+            pairs.append((name, value))
+    return CIMultiDict(pairs)
 
 
 def is_from_foreign_page(headers: CIMultiDictProxy[str], names: HostNames) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from gatekeeper.core.clock import Instant
 from gatekeeper.core.policy import Policy
-from gatekeeper.deploy.watch.restore import Logged, Shown, read_log
+from gatekeeper.deploy.watch.restore import LoggedRoutes, PublishedRoutes, read_log
 from gatekeeper.deploy.watch.route_state import Standing, start
 from gatekeeper.deploy.watch.routes import Routes
 
@@ -39,7 +39,7 @@ def restarted(before: Routes, *workloads: str) -> Routes:
     """Return the routes of a watch that continues from the log of another."""
     entry: dict[str, Any] = {"kind": "begun", **before.snapshot(VERDICT)}
     made = routes(*workloads)
-    made.restore(read_log([entry], VERDICT), Shown(), NOW)
+    made.restore(read_log([entry], VERDICT), PublishedRoutes(), NOW)
     return made
 
 
@@ -90,7 +90,7 @@ def test_a_log_of_another_certificate_says_nothing() -> None:
     before = routes("json")
     before.bar("json", "another model answers", NOW)
 
-    assert Logged() == read_log([{"kind": "begun", **before.snapshot("1" * 64)}], VERDICT)
+    assert LoggedRoutes() == read_log([{"kind": "begun", **before.snapshot("1" * 64)}], VERDICT)
 
 
 def test_a_lower_step_speculates_at_the_certified_point_alone() -> None:
