@@ -67,7 +67,9 @@ class Log:
                 self._file.write(b"\n")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         """Close the file."""
         if self._file is not None:
             self._file.close()

@@ -95,7 +95,9 @@ class Session:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         """Write a last overlay with the reason of the end, and release everything."""
         reason = f"failed: {error}" if kind is not None else "finished: all --rounds done"
         if kind is KeyboardInterrupt:
