@@ -285,7 +285,7 @@ def test_the_tests_mirror_the_package() -> None:
 COMMON_WORDS = {"mlx", "openai", "scripted", "worker"}
 """Names that are also packages or plain words: only a text that is nothing else names the backend."""
 MAY_NAME_A_SERVER = {
-    "analysis/plan/preflight.py": "hints that name a backend as an example",
+    "analysis/plan/complaints/preflight.py": "hints that name a backend as an example",
     "cli/regression.py": "a program as an example in a help text",
     "core/backend_registry.py": "the registry",
     "core/subject.py": "a description in the schema of the SLO file",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gatekeeper.analysis.metrics.answer_grading import grade
-from gatekeeper.analysis.plan.preflight import BackendTraits, complaints
+from gatekeeper.analysis.plan.complaints.preflight import BackendTraits, complaints
 from gatekeeper.analysis.stats.intervals import samples_needed
 from gatekeeper.canaries.near_duplicates import TextIndex
 from gatekeeper.canaries.prompt_tokens import prompt_counter

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.analysis.plan.memory_fit import bytes_by_name
+from gatekeeper.analysis.plan.complaints.memory_fit import bytes_by_name
 from gatekeeper.backends import facts_of
 from gatekeeper.core.errors import GatekeeperError, InputError, did_you_mean
 from gatekeeper.core.slo import CONFIDENCE, Slo

@@ -4,7 +4,7 @@ import json
 
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
 from gatekeeper.core.text import counted, one_line
-from gatekeeper.report.data.decision import short_ratio, speed_up
+from gatekeeper.report.data.workload_summary import short_ratio, speed_up
 from gatekeeper.report.phrases import spaced
 
 COLOURS = {"promoted": "#0b7a58", "graded_back": "#b4380a", "failed": "#b4380a", "unproven": "#7347ad"}

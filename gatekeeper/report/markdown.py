@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from gatekeeper.core.text import counted, describe_setting, one_line
 from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report import phrases
-from gatekeeper.report.data.decision import WorkloadSummary, readable_time
+from gatekeeper.report.data.decision import readable_time
 from gatekeeper.report.data.objective_rows import ObjectiveRow
 from gatekeeper.report.data.page import PageData
+from gatekeeper.report.data.workload_summary import WorkloadSummary
 
 MOST_BYTES = 1_000_000
 """GitHub drops a step's summary above 1 MiB, all of it."""

@@ -13,8 +13,8 @@ from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.text import KNOB_NAMES, counted, describe_setting, last_part, listed
 from gatekeeper.core.units import show, show_seconds, show_span
 from gatekeeper.core.verdict import Check, Estimate, Finding, FindingKind, Outcome, rounded
-from gatekeeper.report.data.decision import SpeedUp, WorkloadSummary, rate, speed_up
 from gatekeeper.report.data.objective_rows import ObjectiveRow
+from gatekeeper.report.data.workload_summary import SpeedUp, WorkloadSummary, rate, speed_up
 
 if TYPE_CHECKING:  # so that a command which prints a line does without numpy
     from gatekeeper.report.data.page import PageData

@@ -6,8 +6,8 @@ from typing import Any
 
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
-from gatekeeper.analysis.verdict.extension import extension
 from gatekeeper.analysis.verdict.policy.certified_policy import issue_policy
+from gatekeeper.analysis.verdict.remedies import extension
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.analysis.verdict.sweep_result import sweep_conclusion
 from gatekeeper.core import parse

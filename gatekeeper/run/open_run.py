@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from gatekeeper.analysis.passes import FINAL_PASSES, PASSES
+from gatekeeper.analysis.plan.plan_document import plan_document
 from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, defaults
-from gatekeeper.analysis.plan.sweep_plan import plan_document
 from gatekeeper.core import toml_file
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import InputError, did_you_mean

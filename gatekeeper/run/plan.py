@@ -8,8 +8,8 @@ from statistics import fmean
 from typing import Any
 
 from gatekeeper.analysis.forecast import Forecast
-from gatekeeper.analysis.plan.complaint import Complaint
-from gatekeeper.analysis.plan.memory_fit import bytes_read, has_experts
+from gatekeeper.analysis.plan.complaints.complaint import Complaint
+from gatekeeper.analysis.plan.complaints.memory_fit import bytes_read, has_experts
 from gatekeeper.analysis.plan.request_costs import PREFILL, Assumptions
 from gatekeeper.analysis.plan.settings import sampling_for
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan

@@ -8,7 +8,7 @@ import pytest
 from gatekeeper.analysis.verdict.measured import Measured
 from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.verdict import Bounds, Check, Estimate, Missing, Outcome
-from gatekeeper.report.data.decision import speed_up
+from gatekeeper.report.data.workload_summary import speed_up
 from gatekeeper.report.phrases import about, account, against_plain, measured, token_latency
 from tests.builders.page_data import DRAFTED, RATIO, choice_of
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.analysis.plan.memory_fit import complaints, estimate_fit
+from gatekeeper.analysis.plan.complaints.memory_fit import complaints, estimate_fit
 from gatekeeper.core.manifest import Model, Shape
 from gatekeeper.core.system import inputs
 from gatekeeper.core.units import BYTES, SECONDS, parse

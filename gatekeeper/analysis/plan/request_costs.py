@@ -6,7 +6,7 @@ Where nothing is known of an answer, it has its maximum length, at an assumed sp
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gatekeeper.analysis.plan.memory_fit import prompt_tokens
+from gatekeeper.analysis.plan.complaints.memory_fit import prompt_tokens
 from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.settings import sampling_for
 from gatekeeper.core.canary import Canary

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -309,46 +309,3 @@ def _request(trial: Trial, unit: Unit, number: int, streams: int = 1) -> Planned
         pair=pair,
         concurrency=streams,
     )
-
-
-def plan_document(slo: Slo, plan: SweepPlan, pass_files: Iterable[str]) -> dict[str, object]:
-    """Return the content of plan.json; *pass_files* are the record files of the passes."""
-    answers = Counter(request.trial for request in plan.requests)
-    return {
-        "schema": 1,
-        "slo": slo.name,
-        "design": slo.sweep.design,
-        "stop": slo.sweep.stop,
-        "looks": {workload: list(counts) for workload, counts in plan.looks.items()},
-        "seed": plan.seed,
-        "fixed": dict(plan.fixed) if plan.fixed is not None else None,
-        "trials": [
-            {
-                "name": trial.name,
-                "file": trial.file,
-                "arm": trial.arm,
-                "setting": dict(trial.setting),
-                "changed": trial.changed,
-                "twin": trial.baseline if trial.arm == "candidate" else None,
-                "answers": answers[trial.name],
-            }
-            for trial in plan.trials
-        ],
-        "order": [
-            {"block": block.name, "resident": dict(block.resident), "concurrency": block.concurrency}
-            | {
-                "answers": [
-                    f"{request.trial}/{request.workload}/{request.canary.id}/{request.repeat}"
-                    for request in block.requests
-                ]
-            }
-            for block in plan.blocks
-        ],
-        "records": [
-            *(trial.file for trial in plan.trials),
-            "soak-1*.jsonl",
-            *pass_files,
-            "host.jsonl",
-            "events.jsonl",
-        ],
-    }

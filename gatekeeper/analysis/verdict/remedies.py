@@ -1,9 +1,12 @@
 """What a run did not prove, and what would prove it."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from gatekeeper.analysis.verdict.case import Case, soaked_seconds
+from gatekeeper.analysis.verdict.conclude import LEAST_PART, conclude
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
+from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.metrics.metric import Metric, Per
 from gatekeeper.core.slo import Slo
@@ -12,6 +15,8 @@ from gatekeeper.core.verdict import UNSEEN, Check, Outcome
 
 MOST_CANARIES = 100
 """Advice to multiply the canaries by more than this is no use."""
+ROUND_TO_S = 60.0
+"""An extension is offered in whole minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +122,26 @@ def passes_at(check: Check) -> float | None:
 def _named(check: Check) -> str:
     sign = "≥" if check.bound == "at_least" else "≤"
     return f"{check.metric} {sign} {BY_NAME[check.metric].show(check.threshold)}"
+
+
+def extension(case: Case, verdict: Verdict) -> float | None:
+    """Return the seconds of soak after which every open interval is expected to be decided; None if no soak would.
+
+    An interval narrows with the square root of its answers, as long as the estimate stays the same.
+    """
+    if verdict.exit_code != ExitCode.UNPROVEN or verdict.incomplete:
+        return None
+    waiting = [
+        workload for workload in verdict.workloads if workload.required and workload.outcome is WorkloadOutcome.UNPROVEN
+    ]
+    opened = [check for workload in waiting for check in workload.checks if check.outcome is Outcome.UNPROVEN]
+    factors_or_none = [times_as_long(check) for check in opened]
+    factors = [factor for factor in factors_or_none if factor is not None]
+    if not factors or len(factors) < len(factors_or_none):
+        return None
+    soaked = max((soaked_seconds(recorded.records) for recorded in case.soaks.values()), default=0.0)
+    seconds = max((max(factors) - 1) * soaked, LEAST_PART * case.slo.soak.duration)
+    more = math.ceil(seconds / ROUND_TO_S) * ROUND_TO_S
+    # As `certify --extend` asks: whether a further part is due at all.
+    due = any(soak.part > 1 for soak in conclude(replace(case, extended=soaked + more)).needs)
+    return more if due else None

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gatekeeper.analysis.verdict.case import Case
-from gatekeeper.analysis.verdict.extension import extension
-from gatekeeper.analysis.verdict.remedies import Gap, gaps
+from gatekeeper.analysis.verdict.remedies import Gap, extension, gaps
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.records import Event

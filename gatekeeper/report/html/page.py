@@ -13,8 +13,8 @@ from gatekeeper.core.slo import CERTIFICATION_S
 from gatekeeper.core.text import describe_setting, last_part, listed, one_line
 from gatekeeper.core.units import show_memory, show_ratio, show_seconds
 from gatekeeper.report import phrases
-from gatekeeper.report.data.decision import WorkloadSummary, rate
 from gatekeeper.report.data.page import PageData
+from gatekeeper.report.data.workload_summary import WorkloadSummary, rate
 from gatekeeper.report.html import charts, objective_matrix, sections
 from gatekeeper.report.html.markup import Markup, el, embedded, facts, join, note, section, table
 

@@ -14,8 +14,9 @@ from gatekeeper.core.system.run_directory import RUNS
 from gatekeeper.core.text import counted, describe_setting, printable_error
 from gatekeeper.core.verdict import Outcome
 from gatekeeper.report import phrases
-from gatekeeper.report.data.decision import Decision, WorkloadSummary, readable_time
+from gatekeeper.report.data.decision import Decision, readable_time
 from gatekeeper.report.data.objective_rows import ObjectiveRow
+from gatekeeper.report.data.workload_summary import WorkloadSummary
 from gatekeeper.report.terminal.live import WIDEST, hanging_lines
 
 COLUMNS = ("workload", "drafting", "against plain", "plain", "with draft", "acceptance", "checks")

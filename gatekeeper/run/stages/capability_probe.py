@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gatekeeper.analysis.plan import capability_probe
-from gatekeeper.analysis.plan.capability_probe import ProbeAnswers
+from gatekeeper.analysis.plan.complaints import capability_probe
+from gatekeeper.analysis.plan.complaints.capability_probe import ProbeAnswers
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import candidate_settings, plain_of, sampling_for
 from gatekeeper.core.canary import Canary

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper import __version__, host
+from gatekeeper.analysis.plan.complaints.memory_fit import RUNTIME_BYTES, SMALL_VOCABULARY, MemoryFit, estimate_fit
 from gatekeeper.analysis.plan.draft_pairs import model_pairs
-from gatekeeper.analysis.plan.memory_fit import RUNTIME_BYTES, SMALL_VOCABULARY, MemoryFit, estimate_fit
 from gatekeeper.backends import all_facts, backends_that_load, facts_of
 from gatekeeper.backends.models import gguf, locate
 from gatekeeper.core import canary, slo

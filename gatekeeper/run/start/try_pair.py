@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper import host
+from gatekeeper.analysis.plan.complaints.memory_fit import RUNTIME_BYTES, SMALL_VOCABULARY
 from gatekeeper.analysis.plan.draft_pairs import ModelPair, model_pairs
-from gatekeeper.analysis.plan.memory_fit import RUNTIME_BYTES, SMALL_VOCABULARY
 from gatekeeper.backends.models import locate
 from gatekeeper.core.errors import HostLacksError
 from gatekeeper.core.interfaces import Observer

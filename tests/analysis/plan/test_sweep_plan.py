@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gatekeeper.analysis.plan import settings as plan_settings
 from gatekeeper.analysis.plan import sweep_plan as planning
+from gatekeeper.analysis.plan.plan_document import plan_document
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, sweep_plan
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import setting
@@ -218,7 +219,7 @@ def test_the_seed_decides_the_order() -> None:
 
     def document(seed: int) -> str:
         written = slo(sweep=SWEEP)
-        return json.dumps(planning.plan_document(written, laid(written, seed=seed), ()))
+        return json.dumps(plan_document(written, laid(written, seed=seed), ()))
 
     assert document(7) == document(7)
     assert document(7) != document(8)
@@ -230,7 +231,7 @@ def test_plan_json_names_trials_files_and_order() -> None:
     """
     written = slo(sweep={"repeats": 1, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}})
 
-    document: Any = planning.plan_document(written, laid(written), ["forced-1*.jsonl", "routing.jsonl"])
+    document: Any = plan_document(written, laid(written), ["forced-1*.jsonl", "routing.jsonl"])
 
     expected = [("baseline", "baseline.jsonl", 6), ("null", "null.jsonl", 6), ("default", "sweep-default.jsonl", 6)]
     assert expected == [(one["name"], one["file"], one["answers"]) for one in document["trials"][:3]]

@@ -5,10 +5,11 @@ from functools import cache
 
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
-from gatekeeper.analysis.verdict.extension import extension
+from gatekeeper.analysis.verdict.remedies import extension
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.verdict import Outcome
-from gatekeeper.report.data.decision import Decision, decide, short_ratio
+from gatekeeper.report.data.decision import Decision, decide
+from gatekeeper.report.data.workload_summary import short_ratio
 from tests.builders.case import FAILING, LOSING, WINNING, Made, bare, concluded, with_soak
 from tests.builders.page_data import DRAFTED, VERDICT, check
 

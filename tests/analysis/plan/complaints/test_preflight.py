@@ -8,8 +8,8 @@ import pytest
 
 from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.exactness import WARM_PARTS
-from gatekeeper.analysis.plan.complaint import Complaint
-from gatekeeper.analysis.plan.preflight import BackendTraits, complaints
+from gatekeeper.analysis.plan.complaints.complaint import Complaint
+from gatekeeper.analysis.plan.complaints.preflight import BackendTraits, complaints
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import ALL

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gatekeeper.analysis.plan.complaint import Complaint, Weight
+from gatekeeper.analysis.plan.complaints.complaint import Complaint, Weight
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.manifest import Model
 from gatekeeper.core.slo import Slo

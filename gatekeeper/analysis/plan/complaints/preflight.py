@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gatekeeper.analysis.metrics.exactness import WARM_PARTS
-from gatekeeper.analysis.plan.complaint import Complaint, about_objective
+from gatekeeper.analysis.plan.complaints.complaint import Complaint, about_objective
+from gatekeeper.analysis.plan.complaints.too_few_canaries import too_few_canaries
 from gatekeeper.analysis.plan.objectives import Terms, all_objectives
 from gatekeeper.analysis.plan.settings import defaults
-from gatekeeper.analysis.plan.too_few_canaries import too_few_canaries
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import DECODE_RATIO, SYSTEM_RATIO
 from gatekeeper.core.metrics.metric import Metric, Per, Sight

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.analysis.plan import implied_speeds, memory_fit
+from gatekeeper.analysis.plan.complaints import implied_speeds, memory_fit
 from gatekeeper.backends.models.artifacts import cache_shape
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.manifest import Model, Shape

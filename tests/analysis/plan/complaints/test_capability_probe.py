@@ -4,8 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from gatekeeper.analysis.plan.capability_probe import ProbeAnswers, confirmed_sight, probe_canary, probe_findings
-from gatekeeper.analysis.plan.preflight import BackendTraits, missing_capabilities
+from gatekeeper.analysis.plan.complaints.capability_probe import (
+    ProbeAnswers,
+    confirmed_sight,
+    probe_canary,
+    probe_findings,
+)
+from gatekeeper.analysis.plan.complaints.preflight import BackendTraits, missing_capabilities
 from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Claims, Rounds

@@ -1,6 +1,6 @@
 """What a bound on latency or decode speed implies, in case that is not what was meant."""
 
-from gatekeeper.analysis.plan.complaint import Complaint
+from gatekeeper.analysis.plan.complaints.complaint import Complaint
 from gatekeeper.core.slo import Objective, Slo
 from gatekeeper.core.units import percent, show, show_seconds
 

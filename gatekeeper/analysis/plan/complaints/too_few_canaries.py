@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gatekeeper.analysis.plan.complaint import Complaint, about_objective
+from gatekeeper.analysis.plan.complaints.complaint import Complaint, about_objective
 from gatekeeper.analysis.plan.ladder import bound_level, first_look_level, soaked_settings
 from gatekeeper.analysis.plan.sweep_plan import share_of_budget, sweep_canaries
 from gatekeeper.analysis.stats import intervals

@@ -1,0 +1,154 @@
+"""The figures of one workload that a person looks for first, and how they are written."""
+
+from dataclasses import dataclass
+
+from gatekeeper.analysis.verdict.measured import PLAIN_SPEED
+from gatekeeper.analysis.verdict.run_verdict import (
+    NOTHING_MEASURED,
+    AbandonedStep,
+    WorkloadOutcome,
+    WorkloadVerdict,
+)
+from gatekeeper.core.metrics import SPEED_RATIOS
+from gatekeeper.core.records import Knobs
+from gatekeeper.core.text import describe_setting
+from gatekeeper.core.verdict import Check, Outcome
+
+TENTHS = 10.0
+"""Below this many tokens a second, a speed is written with a tenth."""
+TWO_DIGITS = 0.1
+"""A ratio nearer to 1 than this is written with two decimals."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedUp:
+    """The speed of a setting against plain decoding."""
+
+    center: float
+    lo: float
+    hi: float
+    source: str
+    """soak | abandoned | sweep"""
+    setting: Knobs
+
+    @property
+    def where(self) -> str:
+        """Describe where it was measured; empty for the soak of the setting in the policy."""
+        if self.source == "soak":
+            return ""
+        return f"{describe_setting(self.setting)}, {'in the sweep' if self.source == 'sweep' else 'given up'}"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSummary:
+    """The figures of one workload that a person looks for first; None where it was not measured."""
+
+    name: str
+    outcome: WorkloadOutcome
+    required: bool
+    setting: Knobs
+    because: str
+    speed: SpeedUp | None
+    plain: float | None
+    """Median tokens per second of plain decoding."""
+    drafting: float | None
+    """The same with the setting of `speed`."""
+    acceptance: float | None
+    ttft_delta: float | None
+    quality: str | None
+    passed: int
+    checks: int
+    failed_drafting: int
+    """Objectives that failed with settings given up."""
+
+    @property
+    def on(self) -> bool:
+        """Return whether the policy turns drafting on for it."""
+        return self.outcome is WorkloadOutcome.PROMOTED
+
+
+def summary_of(workload: WorkloadVerdict) -> WorkloadSummary:
+    """Return the summary of a workload."""
+    speed, measured = speed_up(workload), workload.measured
+    best, drafts = _best_step(workload), _drafts(workload.setting)
+    given_up = best.measured if best is not None and not drafts else NOTHING_MEASURED
+    failed = [check for step in workload.steps for check in step.checks if check.outcome is Outcome.FAIL]
+    drafting = measured if drafts else given_up
+    plain = measured.center(PLAIN_SPEED if drafts else "decode_throughput")
+    return WorkloadSummary(
+        name=workload.name,
+        outcome=workload.outcome,
+        required=workload.required,
+        setting=workload.setting,
+        because=workload.because,
+        speed=speed,
+        plain=plain if plain is not None else given_up.center(PLAIN_SPEED),
+        drafting=drafting.center("decode_throughput"),
+        acceptance=drafting.center("acceptance_rate"),
+        ttft_delta=drafting.center("ttft_delta"),
+        quality=_quality(workload),
+        passed=sum(check.outcome is Outcome.PASS for check in workload.checks),
+        checks=len(workload.checks),
+        failed_drafting=len({_key(check) for check in failed} - {_key(check) for check in workload.checks}),
+    )
+
+
+def _key(check: Check) -> tuple[str, str, float]:
+    return check.metric, check.bound, check.threshold
+
+
+def _drafts(setting: Knobs) -> bool:
+    return setting.get("draft") is not None
+
+
+def speed_up(workload: WorkloadVerdict) -> SpeedUp | None:
+    """Return the speed against plain decoding: of the soak, else of the best setting given up, else of the sweep.
+
+    Where an objective is about it, its interval is the one of the check.
+    """
+    step = _best_step(workload)
+    soaked: list[tuple[str, WorkloadVerdict | AbandonedStep]] = [("soak", workload)]
+    soaked += [("abandoned", step)] if step is not None else []
+    for source, part in soaked:
+        if _drafts(part.setting) and (ratio := _ratio(part)) is not None:
+            return SpeedUp(*ratio, source, part.setting)
+    results = workload.choice.results if workload.choice is not None else ()
+    tried = [(figure, result.trial) for result in results if (figure := result.shown) is not None and figure.center]
+    if not tried:
+        return None
+    best, trial = max(tried, key=lambda pair: pair[0].center)
+    return SpeedUp(best.center, best.lo, best.hi, "sweep", dict(trial.setting))
+
+
+def _ratio(part: WorkloadVerdict | AbandonedStep) -> tuple[float, float, float] | None:
+    """Return the ratio to plain decoding with both ends of its interval; that of a check before what was measured."""
+    ratios = {metric: (figure.center, figure.lo, figure.hi) for metric, figure in part.measured.figures.items()}
+    for check in part.checks:
+        if check.against is None and check.center is not None and check.lo is not None and check.hi is not None:
+            ratios[check.metric] = check.center, check.lo, check.hi
+    return next((ratios[metric] for metric in SPEED_RATIOS if metric in ratios), None)
+
+
+def _best_step(workload: WorkloadVerdict) -> AbandonedStep | None:
+    """Return the fastest setting that was given up; None where the ratio of none was measured."""
+    speeds = [(ratio[0], number) for number, step in enumerate(workload.steps) if (ratio := _ratio(step))]
+    return workload.steps[max(speeds)[1]] if speeds else None
+
+
+def _quality(workload: WorkloadVerdict) -> str | None:
+    """Describe whether the answers are those of plain decoding: by their words, or else by the canaries passed."""
+    checks = {check.metric: check for check in workload.checks if check.center is not None and check.n}
+    if (agreed := checks.get("token_agreement")) is not None and agreed.center is not None:
+        return f"{round(agreed.center * agreed.n)}/{agreed.n} answers as with plain decoding"
+    passed = workload.measured.center("canary_pass_rate")
+    return f"{passed:.0%} of canaries passed" if passed is not None else None
+
+
+def short_ratio(center: float) -> str:
+    """Write a ratio of speeds as a headline does: 1.9x, and 1.04x where one digit would hide the gain."""
+    return f"{center:.2f}x" if abs(center - 1) < TWO_DIGITS else f"{center:.1f}x"
+
+
+def rate(speed: float) -> str:
+    """Write tokens per second as a person reads them: 302, and 7.3 where a tenth counts."""
+    return f"{speed:.0f}" if round(speed, 1) >= TENTHS else f"{speed:.1f}"
