@@ -178,7 +178,7 @@ def _read(path: Path) -> StoredRun:
         slo=slo.name,
         outcome=str(verdict.get("outcome", "damaged")),
         at=at,
-        until=_until(directory, at, slo),
+        until=_expiry(directory, at, slo),
         family=json.dumps([slo.name, *(manifest.host.get(key) for key in ("chip", "machine", "memory_bytes"))]),
         subject=admission.subject_digest(slo, admission.certified_with(manifest)),
         finished=directory.is_finished(),
@@ -194,7 +194,7 @@ def _verdict(directory: RunDirectory) -> dict[str, Any]:
         return {}
 
 
-def _until(directory: RunDirectory, at: datetime, slo: Slo) -> datetime:
+def _expiry(directory: RunDirectory, at: datetime, slo: Slo) -> datetime:
     """Return when the run expires, counted from the latest of its times, so that none is removed too early."""
     times = [at]
     with suppress(GatekeeperError, ValueError, LookupError, TypeError):

@@ -34,7 +34,7 @@ class LongRequests:
     async def read(self, path: str, headers: Mapping[str, str], content: bytes) -> LiveRequest:
         """Read a request, whose body stays in the other process."""
         read_headers = {name: headers[name] for name in live_request.HEADERS if name in headers}
-        return await self._elsewhere(_read, path, read_headers, content)
+        return await self._run_in_process(_read, path, read_headers, content)
 
     async def merge(self, content: bytes, request: LiveRequest, fields: Mapping[str, Any]) -> bytes:
         """Return the body with *fields*, and without a client's own choice of a draft; the same bytes if none change.
@@ -49,11 +49,11 @@ class LongRequests:
         try:
             if request.body is not None:
                 return live_request.merged(request.body, *patches)
-            return await self._elsewhere(_merge, content, patches)
+            return await self._run_in_process(_merge, content, patches)
         except (ValueError, RecursionError) as error:  # nested too deeply, or a number that no text can hold
             raise UnreadableBodyError from error
 
-    async def _elsewhere(self, work: Callable[..., T], *arguments: Any) -> T:
+    async def _run_in_process(self, work: Callable[..., T], *arguments: Any) -> T:
         try:
             if self._pool is None:
                 self._pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_ignore_interrupts)

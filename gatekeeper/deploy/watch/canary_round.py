@@ -93,7 +93,7 @@ class CanaryRound:
         self._costs: dict[str, float] = {}
         """Seconds of the last turn of each workload; none before its first."""
 
-    def restarted(self) -> None:
+    def expect_cold_answers(self) -> None:
         """Treat the server as just started: its first answers load and compile."""
         self._cold = set(self._canaries)
 

@@ -170,7 +170,7 @@ def ratio_series(evidence: PairedAnswers, measured: MeasuredRoute, slack: float)
         ended_ns = max(generation.answer.ended_ns for generation in pair)
         values += [(ended_ns, math.log(ratio)) for _, ratio in ratios if ratio > 0]
     return GuardSeries(
-        *_split(values),
+        *_in_time_order(values),
         bounded=partial(sequential.interval, least_spread=certified_spread(measured.throughput_ratio)),
         least=lambda _: sequential.MIN_CANARIES,
         notes=("against paired plain requests",),
@@ -209,7 +209,7 @@ def median_series(metric: str, evidence: PairedAnswers) -> GuardSeries:
     answers, claimed = (
         counted_or_claimed(evidence.answers) if BY_NAME[metric].from_rounds else (evidence.answers, False)
     )
-    values = _split(_read(answers, answer_reader(metric).on(evidence)))
+    values = _in_time_order(_read_values(answers, answer_reader(metric).on(evidence)))
     return GuardSeries(*values, bounded=median_bounds, least=median_min_values, notes=(CLAIMS_NOTE,) if claimed else ())
 
 
@@ -232,7 +232,7 @@ def acceptance_units(evidence: PairedAnswers) -> tuple[list[WeightedValue], tupl
     answers, claimed = counted_or_claimed(evidence.answers)
     units = [
         WeightedValue(ended_ns, value)
-        for ended_ns, value in sorted(_read(answers, answer_reader("acceptance_rate").on(evidence)))
+        for ended_ns, value in sorted(_read_values(answers, answer_reader("acceptance_rate").on(evidence)))
     ]
     return units, (CLAIMS_NOTE,) if claimed else ()
 
@@ -293,7 +293,9 @@ def _graded(evidence: PairedAnswers, kind: str | None) -> Iterator[tuple[Generat
             yield generation, passed
 
 
-def _read(answers: Iterable[Generation], value_of: Callable[[Answer], float | None]) -> Iterator[tuple[int, float]]:
+def _read_values(
+    answers: Iterable[Generation], value_of: Callable[[Answer], float | None]
+) -> Iterator[tuple[int, float]]:
     for generation in successful(answers):
         if (value := value_of(generation.answer)) is not None:
             yield generation.answer.ended_ns, value
@@ -301,10 +303,10 @@ def _read(answers: Iterable[Generation], value_of: Callable[[Answer], float | No
 
 def _share_series(values: Iterable[tuple[int, bool]], *notes: str) -> GuardSeries:
     numbers = ((ended_ns, float(value)) for ended_ns, value in values)
-    return GuardSeries(*_split(numbers), bounded=share_bounds, least=lambda _: MIN_SHARE_VALUES, notes=notes)
+    return GuardSeries(*_in_time_order(numbers), bounded=share_bounds, least=lambda _: MIN_SHARE_VALUES, notes=notes)
 
 
-def _split(values: Iterable[tuple[int, float]]) -> tuple[tuple[float, ...], int | None]:
+def _in_time_order(values: Iterable[tuple[int, float]]) -> tuple[tuple[float, ...], int | None]:
     ordered = sorted(values, key=lambda pair: pair[0])
     return tuple(value for _, value in ordered), ordered[-1][0] if ordered else None
 

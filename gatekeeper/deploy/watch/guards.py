@@ -89,23 +89,26 @@ def judge_guard(
     With plain *knobs* a guard of speculation is asleep; errors, the canaries' pass rate and the host are still judged.
     """
     if guard.of.host:
-        return _of_host(guard, route.workload, recent, context)
+        return _judge_host(guard, route.workload, recent, context)
     if not speculates(knobs) and guard.metric not in JUDGED_WHILE_PLAIN:
         check = _check(guard, Missing("speculation is off"))
         return GuardResult(guard, route.workload, check, None, asleep=True)
     error = round_error(context, route.workload)
     evidence = _evidence(guard, route.workload, recent, context, knobs)
     if guard.metric in PASS_RATES and evidence.plain:
-        check, newest = _paired_passes(guard, evidence, error, context.confidence)
+        check, newest = _judge_paired_passes(guard, evidence, error, context.confidence)
     else:
         series = _series(guard, evidence, route.measured, context.policy.watch.slack)
-        check, newest = crossed_or_kept(guard, series, error, context.confidence), series.newest_ns
+        check, newest = judge_series(guard, series, error, context.confidence), series.newest_ns
         newest = None if series.missing else newest
-        check = _by_census(guard, route.measured, evidence, check)
+        check = _judge_whole_set(guard, route.measured, evidence, check)
     since = None
-    if guard.metric == "acceptance_rate" and (fall := _fall(guard, route, recent, evidence, context)) is not None:
+    if (
+        guard.metric == "acceptance_rate"
+        and (fall := _detect_fall(guard, route, recent, evidence, context)) is not None
+    ):
         check, since = fall
-    thin = check.center is None and recent.now_ns - recent.since_ns >= _over(guard, context) * SECOND
+    thin = check.center is None and recent.now_ns - recent.since_ns >= _window_s(guard, context) * SECOND
     return GuardResult(guard, route.workload, check, None if thin else newest, crossed_ns=since)
 
 
@@ -124,15 +127,15 @@ def round_error(context: GuardContext, workload: str) -> float:
     """
     policy = context.policy
     rounds = max(1.0, policy.lifetime / policy.watch.interval)
-    return policy.watch.false_alarms / (rounds * _sharing(policy, workload) * STRETCHES)
+    return policy.watch.false_alarms / (rounds * _error_shares(policy, workload) * STRETCHES)
 
 
 def fall_error(policy: Policy, workload: str) -> float:
     """Return the error of one detection of a fall of acceptance over the policy's life: by canaries, or by counters."""
-    return policy.watch.false_alarms / _sharing(policy, workload) / 2
+    return policy.watch.false_alarms / _error_shares(policy, workload) / 2
 
 
-def _sharing(policy: Policy, workload: str) -> int:
+def _error_shares(policy: Policy, workload: str) -> int:
     """Return how many shares a route's error has: one a guard, and one for both detections of a fall of acceptance."""
     sampled = [guard for guard in policy.guards_of(workload) if not guard.of.host]
     return max(1, len(sampled) + any(guard.metric == "acceptance_rate" for guard in sampled))
@@ -142,7 +145,7 @@ def _evidence(
     guard: Guard, workload: str, recent: GuardEvidence, context: GuardContext, knobs: Setting
 ) -> PairedAnswers:
     """Collect the answers of one setting and the plain ones, both within the guard's window."""
-    oldest = recent.now_ns - _over(guard, context) * SECOND
+    oldest = recent.now_ns - _window_s(guard, context) * SECOND
     of_workload = (generation for generation in recent.answers if generation.workload == workload)
     answers = [generation for generation in of_workload if generation.answer.ended_ns >= oldest]
     setting = setting_document(knobs)
@@ -159,13 +162,13 @@ def _evidence(
     )
 
 
-def _over(guard: Guard, context: GuardContext) -> float:
+def _window_s(guard: Guard, context: GuardContext) -> float:
     """Return the window of a guard in seconds."""
     watch = context.policy.watch
     return guard.over or (watch.interval if guard.of.host else watch.window)
 
 
-def crossed_or_kept(guard: Guard, series: GuardSeries, error: float, confidence: float) -> Check:
+def judge_series(guard: Guard, series: GuardSeries, error: float, confidence: float) -> Check:
     """Judge the latest values, then ever longer stretches, until one of them decides.
 
     So earlier good values do not dilute a loss, and earlier bad values do not dilute a recovery.
@@ -177,32 +180,34 @@ def crossed_or_kept(guard: Guard, series: GuardSeries, error: float, confidence:
         if count > len(series.values):
             break
         latest, notes = series.values[-count:], (f"last {count} values", *series.notes)
-        crossed = _check(guard, _noted(series.bounded(latest, error), *notes), slack=series.slack)
+        crossed = _check(guard, _with_notes(series.bounded(latest, error), *notes), slack=series.slack)
         if crossed.outcome is Outcome.FAIL:
             return crossed
-        passing = _check(guard, _noted(series.bounded(latest, 1 - confidence), *notes))
+        passing = _check(guard, _with_notes(series.bounded(latest, 1 - confidence), *notes))
         if passing.outcome is Outcome.PASS:
             return passing
         count *= 2
-    return _not_yet(_check(guard, _noted(series.bounded(series.values, 1 - confidence), *series.notes)))
+    return _as_undecided(_check(guard, _with_notes(series.bounded(series.values, 1 - confidence), *series.notes)))
 
 
 def _check(guard: Guard, measured: Estimate | Missing, *, slack: float = 0.0) -> Check:
     return check_bound(guard.of, guard.bound, guard.threshold * (1 - slack), measured, why=guard.why)
 
 
-def _not_yet(check: Check) -> Check:
+def _as_undecided(check: Check) -> Check:
     """Return a crossing at the confidence of a single round as undecided: among many rounds some show one by chance."""
     if check.outcome is not Outcome.FAIL:
         return check
     return replace(check, outcome=Outcome.UNPROVEN, because=f"{check.because}; not significant over all rounds")
 
 
-def _noted(estimate: Estimate | Missing, *notes: str) -> Estimate | Missing:
+def _with_notes(estimate: Estimate | Missing, *notes: str) -> Estimate | Missing:
     return replace(estimate, notes=(*estimate.notes, *notes)) if isinstance(estimate, Estimate) else estimate
 
 
-def _paired_passes(guard: Guard, evidence: PairedAnswers, error: float, confidence: float) -> tuple[Check, int | None]:
+def _judge_paired_passes(
+    guard: Guard, evidence: PairedAnswers, error: float, confidence: float
+) -> tuple[Check, int | None]:
     """Judge a difference of pass rates; as a fact, as the gate does, once both arms answered every canary twice."""
     counts = [Counter(generation.canary for generation in arm) for arm in (evidence.answers, evidence.plain)]
     canaries = {name: canary for name, canary in evidence.canaries.items() if all(count[name] for count in counts)}
@@ -220,10 +225,10 @@ def _paired_passes(guard: Guard, evidence: PairedAnswers, error: float, confiden
         check = _check(guard, difference)
         if check.outcome is Outcome.FAIL and level == 1 - error:
             return check, newest
-    return _not_yet(check), newest
+    return _as_undecided(check), newest
 
 
-def _fall(
+def _detect_fall(
     guard: Guard, route: Route, recent: GuardEvidence, evidence: PairedAnswers, context: GuardContext
 ) -> tuple[Check, int] | None:
     """Return a fall of the acceptance and its begin, by the canaries or by the server's own counters.
@@ -234,7 +239,7 @@ def _fall(
     policy, spread = context.policy, acceptance_spread(route.measured.acceptance_rate)
     rounds = max(1.0, policy.lifetime / policy.watch.interval)
     error = fall_error(policy, route.workload)
-    oldest = recent.now_ns - _over(guard, context) * SECOND
+    oldest = recent.now_ns - _window_s(guard, context) * SECOND
     longest = policy.conditions.max_tokens if policy.conditions is not None else ANSWER_TOKENS
     lowest = min(peer.threshold for peer in policy.guard if peer.metric == guard.metric)
     gains = [gain for gain in recent.counter_gains if gain.at_ns >= oldest] if guard.threshold <= lowest else []
@@ -251,9 +256,10 @@ def _fall(
     return None
 
 
-def _of_host(guard: Guard, workload: str, recent: GuardEvidence, context: GuardContext) -> GuardResult:
+def _judge_host(guard: Guard, workload: str, recent: GuardEvidence, context: GuardContext) -> GuardResult:
     """Judge a host metric over the guard's window: a fact, given enough samples."""
-    begun = max(recent.since_ns, recent.now_ns - round(_over(guard, context) * SECOND))
+    window_s = _window_s(guard, context)
+    begun = max(recent.since_ns, recent.now_ns - round(window_s * SECOND))
     samples = [sample for sample in recent.samples if sample.at_ns >= begun]
     if not samples:
         check = _check(guard, Missing("the host was not sampled"))
@@ -265,10 +271,8 @@ def _of_host(guard: Guard, workload: str, recent: GuardEvidence, context: GuardC
     measured = throttle_time_by_sensors(sampled) if by_sensors else host.estimate(guard.metric, sampled)
     check = _check(guard, measured)
     seconds = (recent.now_ns - begun) / SECOND
-    if check.outcome is Outcome.PASS and seconds < _over(guard, context):
-        short = (
-            f"{check.because}, but only {show_seconds(seconds)} of {show_seconds(_over(guard, context))} were sampled"
-        )
+    if check.outcome is Outcome.PASS and seconds < window_s:
+        short = f"{check.because}, but only {show_seconds(seconds)} of {show_seconds(window_s)} were sampled"
         check = replace(check, outcome=Outcome.UNPROVEN, because=short)
     return GuardResult(guard, workload, check, None if isinstance(measured, Missing) else samples[-1].at_ns)
 
@@ -303,7 +307,7 @@ def _passes_against_certified(rate: PassRate, evidence: PairedAnswers, measured:
     return replace(series, bounded=bounded, notes=("against the certified pass rate",))
 
 
-def _by_census(guard: Guard, measured: MeasuredRoute, evidence: PairedAnswers, check: Check) -> Check:
+def _judge_whole_set(guard: Guard, measured: MeasuredRoute, evidence: PairedAnswers, check: Check) -> Check:
     """Return a pass shown by the whole frozen set, for a bound so high that no interval could meet it."""
     rate = PASS_RATES.get(guard.metric)
     figure: MeasuredValue | None = getattr(measured, rate.figure) if rate else None

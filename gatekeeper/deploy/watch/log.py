@@ -57,7 +57,7 @@ class Log:
 
     def __enter__(self) -> Self:
         """Open the file; end a half-written line and undo a half-finished rotation after a crash."""
-        with _naming(self.path):
+        with _naming_file(self.path):
             if self.previous.exists() and not self.path.exists():
                 self.previous.replace(self.path)
             self.is_new = not os.path.lexists(self.path)
@@ -79,7 +79,7 @@ class Log:
         """Append one entry and return it; raise GatekeeperError, naming the file, if the disk is full."""
         entry = {"at": stamp(self._wall()), "kind": kind, **detail}
         assert self._file is not None
-        with _naming(self.path):
+        with _naming_file(self.path):
             if self._file.tell() > self._limit:
                 self._rotate()
             line = _line(entry)
@@ -147,7 +147,7 @@ def _finite(value: Any) -> Any:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def _naming_file(path: Path) -> Iterator[None]:
     """Turn an OSError into a GatekeeperError that names the file."""
     try:
         yield

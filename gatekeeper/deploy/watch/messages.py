@@ -31,7 +31,7 @@ MOST_DUTY = 0.5
 """The highest duty that a policy may have."""
 
 
-def position(standing: Standing, rules: RouteRules) -> str:
+def describe_standing(standing: Standing, rules: RouteRules) -> str:
     """Describe the state of a route."""
     if standing.barred:
         return f"off until certified again: {standing.barred}"
@@ -53,7 +53,7 @@ def started(url: str, slo: str, standings: Mapping[str, Standing], rules: Mappin
     for name, standing in standings.items():
         lowered = standing.step > 0 and not standing.barred and standing.because
         since = f" since {standing.at}: {standing.because}" if lowered else ""
-        parts.append(f"{name}: {position(standing, rules[name])}{since}")
+        parts.append(f"{name}: {describe_standing(standing, rules[name])}{since}")
     return f"watching {slo} at {url}: {'; '.join(parts)}"
 
 
@@ -111,7 +111,9 @@ def round_result(
     for standing, rules, results in routes:
         not_kept = "".join(f", {text}" for result in results if (text := _not_kept(result)) is not None)
         silent = standing.step < rules.plain and standing.workload not in answered
-        state = f"no answer yet; set to {_setting_words(standing, rules)}" if silent else position(standing, rules)
+        state = (
+            f"no answer yet; set to {_setting_words(standing, rules)}" if silent else describe_standing(standing, rules)
+        )
         parts.append(f"{standing.workload}: {state}{not_kept}")
     return f"{at[11:19]}Z {'; '.join(parts)}; {canary_load(cost)}"
 

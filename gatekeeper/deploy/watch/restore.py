@@ -55,7 +55,7 @@ def read_log(entries: Iterable[Mapping[str, Any]], verdict_sha256: str, *, is_ne
             if entry["kind"] in SNAPSHOTS:
                 routes, damage = _routes_in(entry, verdict_sha256), None
             elif entry["kind"] == CHANGE:
-                _follow(entry, routes)
+                _apply_change(entry, routes)
             readable = entry["kind"] != DAMAGED
         except (ValueError, KeyError, TypeError, AttributeError):
             readable = False
@@ -77,7 +77,7 @@ def _routes_in(entry: Mapping[str, Any], verdict_sha256: str) -> dict[str, tuple
     return routes
 
 
-def _follow(entry: Mapping[str, Any], routes: dict[str, tuple[Standing, tuple[Setting, ...]]]) -> None:
+def _apply_change(entry: Mapping[str, Any], routes: dict[str, tuple[Standing, tuple[Setting, ...]]]) -> None:
     change = RouteChange.model_validate(entry)
     if change.workload in routes:
         standing, ladder = routes[change.workload]

@@ -88,7 +88,7 @@ class Routes:
                 self._answers[name] = RecentAnswers(now.now_ns)
                 continue
             self.states[name] = states[name]
-            changes += self._become(name, *route_state.after_edit(states[name], before[name], rules, now))
+            changes += self._set_state(name, *route_state.after_edit(states[name], before[name], rules, now))
         return changes
 
     def forget(self, now: Instant) -> None:
@@ -132,7 +132,7 @@ class Routes:
         canaries = guards.judge_guards(name, evidence, context, route_state.judged_setting(state, rules))
         results = (*canaries, *live)
         self.results[name] = results
-        return self._become(name, *route_state.after_round(state, results, rules, now))
+        return self._set_state(name, *route_state.after_round(state, results, rules, now))
 
     def last_round(self, name: str) -> tuple[RouteState, tuple[GuardResult, ...], RouteRules]:
         """Return a route's state after its last round, its guards' results, and its rules."""
@@ -147,14 +147,14 @@ class Routes:
     def bar(self, name: str, reason: str, now: Instant) -> tuple[RouteChange, ...]:
         """Turn one route off until another certificate."""
         self.results[name] = ()
-        return self._become(name, *route_state.bar(self.states[name], self.rules[name], reason, now))
+        return self._set_state(name, *route_state.bar(self.states[name], self.rules[name], reason, now))
 
     def hold(self, name: str, reason: str, now: Instant) -> tuple[RouteChange, ...]:
         """Turn one route off while the server contradicts the policy's conditions."""
         self.results[name] = ()
-        return self._become(name, *route_state.hold(self.states[name], self.rules[name], reason, now))
+        return self._set_state(name, *route_state.hold(self.states[name], self.rules[name], reason, now))
 
-    def _become(self, name: str, state: RouteState, changes: tuple[RouteChange, ...]) -> tuple[RouteChange, ...]:
+    def _set_state(self, name: str, state: RouteState, changes: tuple[RouteChange, ...]) -> tuple[RouteChange, ...]:
         before = self.states[name]
         self.states[name] = state
         if state.standing.step != before.standing.step:

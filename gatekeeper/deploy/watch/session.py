@@ -82,7 +82,7 @@ class Session:
             stack.callback(self._server.close)
             stack.callback(self._sampling.close)
             routes = self.routes
-            routes.restore(*self._written(), self._last)
+            routes.restore(*self._read_routes(), self._last)
             watch = routes.policy.watch
             self._outputs.say(messages.started(self._url, routes.policy.slo, routes.standings, routes.rules))
             self._outputs.say(messages.canary_cost(watch.duty, watch.interval))
@@ -108,7 +108,7 @@ class Session:
         finally:
             self._stack.close()
 
-    def _written(self) -> tuple[LoggedRoutes, PublishedRoutes]:
+    def _read_routes(self) -> tuple[LoggedRoutes, PublishedRoutes]:
         """Read the log and the overlay; report what of them cannot be read."""
         certificate = self._certified.verdict_sha256
         logged = read_log(entries(self._config.log_path), certificate, is_new=self._outputs.has_new_log)
@@ -137,7 +137,7 @@ class Session:
         expected, interval = self._rested, self.routes.policy.watch.interval
         self._take_gap(clock_gap(self._last, begun, expected=expected, interval=interval))
         self._reread_policy()
-        barred, contradiction = self._invalid(begun), None
+        barred, contradiction = self._policy_fault(begun), None
         try:
             barred = barred or self._identify() or self._request_canaries(begun)
             contradiction = None if barred is not None else self._contradiction()
@@ -192,7 +192,7 @@ class Session:
         self._outputs.note("policy", policy_sha256=file.sha256, because=news, **self._snapshot())
         self._apply(changes)
 
-    def _invalid(self, now: Instant) -> str | None:
+    def _policy_fault(self, now: Instant) -> str | None:
         """Return why the policy is not valid at *now*; None if it is."""
         policy = self.routes.policy
         if policy.expired(now.wall):
@@ -210,7 +210,7 @@ class Session:
         identity, first = self._identity, self._identified is None
         difference = identity.check()
         if identity.restarted:
-            self._round.restarted()
+            self._round.expect_cold_answers()
             if (document := identity.document()) != self._identified:
                 self._outputs.note("server", **document)
                 self._identified = document

@@ -198,7 +198,7 @@ class Exchange(asyncio.Protocol):
             self._transport.write(head)
             await self._upload(content, is_chunked=is_chunked)
         while not self._has_head:
-            await self._arrival()
+            await self._wait_for_bytes()
 
     async def _upload(self, content: AsyncIterator[bytes], *, is_chunked: bool) -> None:
         async for piece in content:
@@ -216,7 +216,7 @@ class Exchange(asyncio.Protocol):
         while not self._pieces:
             if self._is_whole:
                 return b""
-            await self._arrival()
+            await self._wait_for_bytes()
         pieces, buffered, self._pieces, self._buffered = self._pieces, self._buffered, [], 0
         if buffered > MOST_BUFFERED and self.is_open:
             self._transport.resume_reading()
@@ -227,7 +227,7 @@ class Exchange(asyncio.Protocol):
         """Return whether the answer was read to its end."""
         return self._is_whole and not self._pieces
 
-    async def _arrival(self) -> None:
+    async def _wait_for_bytes(self) -> None:
         if self._error or not self.is_open:
             raise UpstreamError(self._error or CLOSED)
         self._waiter = asyncio.get_running_loop().create_future()

@@ -11,7 +11,7 @@ from aiohttp import web
 from gatekeeper.core.subject import Address
 from gatekeeper.proxy.answer_meter import AnswerMeter
 from gatekeeper.proxy.http.exchange import Exchange, Origin, UpstreamError
-from gatekeeper.proxy.http.headers import passed_on
+from gatekeeper.proxy.http.headers import forwarded_headers
 from gatekeeper.proxy.http.upstream import Upstream
 from gatekeeper.proxy.live_request import ends_with_done
 
@@ -22,6 +22,10 @@ STREAMS = ("text/event-stream", "application/x-ndjson")
 
 class ServerFailedError(Exception):
     """The server failed before anything was sent to the client."""
+
+
+class BrokenAnswerError(Exception):
+    """The server broke off in mid-answer; the connection to the client was closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ async def forward(
     With *may_retry* another server can take the request, so that a status of failure is not passed on.
     """
     is_read = isinstance(content, bytes)
-    headers = passed_on(request.headers, without=("host", "content-length") if is_read else ("host",))
+    headers = forwarded_headers(request.headers, without=("host", "content-length") if is_read else ("host",))
     if is_read and content:
         headers["Accept-Encoding"] = "identity"  # what is compressed cannot be measured
     if target.origin.has_key:
@@ -82,7 +86,9 @@ async def _pass_back(
 ) -> web.StreamResponse:
     media_type = exchange.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     meter.streamed = media_type in STREAMS
-    response = web.StreamResponse(status=exchange.status, reason=exchange.reason, headers=passed_on(exchange.headers))
+    response = web.StreamResponse(
+        status=exchange.status, reason=exchange.reason, headers=forwarded_headers(exchange.headers)
+    )
     response.headers.update(added)
     await response.prepare(request)
     meter.status = exchange.status
@@ -113,7 +119,3 @@ def _may_be_cut(request: web.BaseRequest, exchange: Exchange, media_type: str) -
     """Return whether only the connection's end shows the end of a stream, as in mlx_lm.server: then it may be cut."""
     has_no_end = not exchange.is_framed and exchange.status == HTTPStatus.OK
     return has_no_end and media_type == STREAMS[0] and ends_with_done(request.path)
-
-
-class BrokenAnswerError(Exception):
-    """The server broke off in mid-answer; the connection to the client was closed."""

@@ -27,7 +27,9 @@ OURS = "x-gatekeeper-"
 """Headers that only the proxy sets; a server or client that sets one is not believed."""
 
 
-def passed_on(headers: CIMultiDictProxy[str] | CIMultiDict[str], *, without: Iterable[str] = ()) -> CIMultiDict[str]:
+def forwarded_headers(
+    headers: CIMultiDictProxy[str] | CIMultiDict[str], *, without: Iterable[str] = ()
+) -> CIMultiDict[str]:
     """Return the headers that are passed on, in their order, repeated ones included; *without* is in lower case."""
     lines = headers.getall("Connection", ())
     dropped = HOP_BY_HOP.union(without, (name.strip().lower() for line in lines for name in line.split(",")))

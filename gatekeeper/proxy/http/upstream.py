@@ -37,7 +37,7 @@ class Upstream:
         Raise OwnLimitError where this process or machine can open no connection: the server is not to blame.
         A *content* of unknown length is sent in chunks, unless *headers* state its length.
         """
-        exchange = self._taken(origin) or await self._opened(origin)
+        exchange = self._take_idle(origin) or await self._open(origin)
         try:
             await exchange.send(method, target, headers, content)
         except BaseException:
@@ -45,7 +45,7 @@ class Upstream:
             raise
         return exchange
 
-    def _taken(self, origin: Origin) -> Exchange | None:
+    def _take_idle(self, origin: Origin) -> Exchange | None:
         idle, now = self._idle.get(origin), time.monotonic()
         while idle:
             exchange = idle.pop()
@@ -54,7 +54,7 @@ class Upstream:
             exchange.close()
         return None
 
-    async def _opened(self, origin: Origin) -> Exchange:
+    async def _open(self, origin: Origin) -> Exchange:
         if origin.tls and self._tls is None:
             self._tls = ssl.create_default_context()
         try:

@@ -19,7 +19,7 @@ from gatekeeper.deploy.watch.guard_samples import (
     median_min_values,
     share_bounds,
 )
-from gatekeeper.deploy.watch.guards import crossed_or_kept
+from gatekeeper.deploy.watch.guards import judge_series
 
 HOW: dict[str, tuple[BoundSeries, Callable[[float], int]]] = {
     "throughput_ratio": (sequential.interval, lambda _: sequential.MIN_CANARIES),
@@ -50,7 +50,7 @@ def test_every_look_of_the_bench_is_the_guards_own(metric: str) -> None:
     if metric == "throughput_ratio":
         bounded = partial(sequential.interval, least_spread=differ)
     rounds = [
-        crossed_or_kept(
+        judge_series(
             guard, GuardSeries(tuple(values[:count].tolist()), 1, bounded, least), error, watch.CONFIDENCE
         ).outcome
         for count in range(1, len(values) + 1)
