@@ -19,13 +19,13 @@ from gatekeeper.deploy.running.model_identity import ModelIdentity
 from gatekeeper.deploy.running.running_server import seen_process
 from gatekeeper.deploy.running.server_check import ServerConditions
 from gatekeeper.deploy.watch import messages
+from gatekeeper.deploy.watch.alerts import Alert, Alerts
 from gatekeeper.deploy.watch.canary_round import CanaryRound, DutyBudget
 from gatekeeper.deploy.watch.config import WatchConfig, host_interval
 from gatekeeper.deploy.watch.detection_time import server_seconds
 from gatekeeper.deploy.watch.guard_samples import RecentHost
 from gatekeeper.deploy.watch.guards import GuardContext, GuardResult
 from gatekeeper.deploy.watch.log import entries
-from gatekeeper.deploy.watch.messages import Alert, Alerts
 from gatekeeper.deploy.watch.outputs import Outputs, Say, Write
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.deploy.watch.restore import LoggedRoutes, PublishedRoutes, read_log, read_overlay
