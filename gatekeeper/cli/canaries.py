@@ -21,7 +21,7 @@ def canaries() -> None:
     \b
     gatekeeper canaries import requests.jsonl -o canaries/NAME
     gatekeeper canaries check canaries/NAME --slo slos/this-host.toml
-    """  # noqa: D301 (click reads the \b)
+    """
 
 
 @canaries.command(name="import")
@@ -54,8 +54,8 @@ def import_(
     as_json: bool,
 ) -> None:
     """Write canaries from logs of requests: distinct prompts in the mix of the traffic, without personal data."""
-    from gatekeeper.canaries.canary_text import imported  # noqa: PLC0415
-    from gatekeeper.canaries.import_traffic import import_logs  # noqa: PLC0415
+    from gatekeeper.canaries.canary_text import imported
+    from gatekeeper.canaries.import_traffic import import_logs
 
     document = import_logs(logs, out, by=by, most=most, replace_personal=not keep_personal_data, force=force)
     show(document, imported(document), as_json=as_json)
@@ -75,8 +75,8 @@ def import_(
 @AS_JSON
 def check(paths: Sequence[Path], *, slo: Path | None, limit: int, tokenizer: Path | None, as_json: bool) -> int:
     """Say what is wrong with canary files: repeats, answers in prompts, sizes, too few. Exits 2 if anything is."""
-    from gatekeeper.canaries.canary_text import checked  # noqa: PLC0415
-    from gatekeeper.canaries.check_set import check as check_sets  # noqa: PLC0415
+    from gatekeeper.canaries.canary_text import checked
+    from gatekeeper.canaries.check_set import check as check_sets
 
     document = check_sets(paths, limit=limit, slo=slo, tokenizer=tokenizer)
     show(document, checked(document), as_json=as_json)

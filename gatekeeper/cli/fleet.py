@@ -47,7 +47,7 @@ def fleet() -> None:
     gatekeeper fleet certify slos/*.toml --hosts soak/hosts.toml --runs runs/fleet
 
     One run at a time measures on a host, hosts run in parallel, the longest runs start first.
-    """  # noqa: D301 (click reads the \b)
+    """
 
 
 @fleet.command()
@@ -61,8 +61,8 @@ def plan(slos: Sequence[Path], hosts: Path, only: Sequence[str], assume: Sequenc
 
     A host needs the models it does not have, and disk space for them, for the runs and for an environment.
     """
-    from gatekeeper.fleet.fleet_plan import plan_fleet  # noqa: PLC0415
-    from gatekeeper.fleet.fleet_report import plan_text  # noqa: PLC0415
+    from gatekeeper.fleet.fleet_plan import plan_fleet
+    from gatekeeper.fleet.fleet_report import plan_text
 
     plan = plan_fleet(*_cells(slos, hosts, only, dict(map(_size, assume))))
     show(plan.document(), plan_text(plan), as_json=as_json)
@@ -72,9 +72,9 @@ def plan(slos: Sequence[Path], hosts: Path, only: Sequence[str], assume: Sequenc
 @_looks
 def matrix(slos: Sequence[Path], hosts: Path, only: Sequence[str]) -> None:
     """Print the same pairs of SLO and host as JSON for strategy.matrix in GitHub Actions."""
-    import json  # noqa: PLC0415
+    import json
 
-    from gatekeeper.fleet.cells import matrix as matrix_of  # noqa: PLC0415
+    from gatekeeper.fleet.cells import matrix as matrix_of
 
     cells, _ = _cells(slos, hosts, only)
     sys.stdout.write(json.dumps(matrix_of(cells)) + "\n")
@@ -126,10 +126,10 @@ def certify(
 
     Exits with the worst code of all runs.
     """
-    from gatekeeper.fleet import dispatch, fleet_run  # noqa: PLC0415
-    from gatekeeper.fleet.fleet_report import text  # noqa: PLC0415
-    from gatekeeper.fleet.fleet_view import FleetView  # noqa: PLC0415
-    from gatekeeper.fleet.task import FleetOptions  # noqa: PLC0415
+    from gatekeeper.fleet import dispatch, fleet_run
+    from gatekeeper.fleet.fleet_report import text
+    from gatekeeper.fleet.fleet_view import FleetView
+    from gatekeeper.fleet.task import FleetOptions
 
     if scheduler is not None and (exposed := dispatch.check_scheduler(scheduler)) is not None:
         click.echo(f"warning: {exposed}", err=True)
@@ -152,8 +152,8 @@ def certify(
 @AS_JSON
 def report(runs: Path, *, as_json: bool) -> int:
     """Show the answer of the fleet in --runs again; exits with its code."""
-    from gatekeeper.fleet.answer import read_existing  # noqa: PLC0415
-    from gatekeeper.fleet.fleet_report import text  # noqa: PLC0415
+    from gatekeeper.fleet.answer import read_existing
+    from gatekeeper.fleet.fleet_report import text
 
     answer = read_existing(runs)
     show(answer.document(), text(answer), as_json=as_json)
@@ -167,10 +167,10 @@ def report(runs: Path, *, as_json: bool) -> int:
 @AS_JSON
 def policy(slo: str, runs: Path, only: Sequence[str], *, as_json: bool) -> None:
     """Write the routes of SLO (its name) that hold on all hosts, and what one policy for all costs each host."""
-    import tomli_w  # noqa: PLC0415
+    import tomli_w
 
-    from gatekeeper.fleet.answer import read_existing  # noqa: PLC0415
-    from gatekeeper.fleet.policy import common_policy  # noqa: PLC0415
+    from gatekeeper.fleet.answer import read_existing
+    from gatekeeper.fleet.policy import common_policy
 
     document = common_policy(read_existing(runs), slo, only)
     show(document, tomli_w.dumps(document), as_json=as_json)
@@ -183,7 +183,7 @@ def policy(slo: str, runs: Path, only: Sequence[str], *, as_json: bool) -> None:
 @AS_JSON
 def cancel(hosts: Path, only: Sequence[str], runs: Path, *, as_json: bool) -> int:
     """Stop the runs of the fleet in --runs on their hosts."""
-    from gatekeeper.fleet.on_hosts import cancel_all  # noqa: PLC0415
+    from gatekeeper.fleet.on_hosts import cancel_all
 
     document = cancel_all(runs, hosts, only)
     lines = [f"{row['host']}: {row['run']}: {row['says']}\n" for row in document["runs"]]
@@ -200,7 +200,7 @@ def cancel(hosts: Path, only: Sequence[str], runs: Path, *, as_json: bool) -> in
 @AS_JSON
 def prune(hosts: Path, only: Sequence[str], keep: int, *, as_json: bool) -> int:
     """Remove your old downloaded runs from every host; nothing else is touched."""
-    from gatekeeper.fleet.on_hosts import prune_all  # noqa: PLC0415
+    from gatekeeper.fleet.on_hosts import prune_all
 
     document = prune_all(hosts, keep, only)
     show(document, "".join(f"{row['host']}: {row['says']}\n" for row in document["hosts"]), as_json=as_json)
@@ -208,7 +208,7 @@ def prune(hosts: Path, only: Sequence[str], keep: int, *, as_json: bool) -> int:
 
 
 def _size(written: str) -> tuple[str, int]:
-    from gatekeeper.core.units import BYTES, parse  # noqa: PLC0415
+    from gatekeeper.core.units import BYTES, parse
 
     model, _, size = written.rpartition("=")
     try:
@@ -220,7 +220,7 @@ def _size(written: str) -> tuple[str, int]:
 def _cells(
     slos: Sequence[Path], hosts: Path, only: Sequence[str], assumed: Mapping[str, int] | None = None
 ) -> "tuple[list[Cell], dict[str, HostLook]]":
-    from gatekeeper.fleet.cells import look_at_hosts, pair_slos_with_hosts, read_hosts, read_slos  # noqa: PLC0415
+    from gatekeeper.fleet.cells import look_at_hosts, pair_slos_with_hosts, read_hosts, read_slos
 
     entries = read_slos(slos)
     looks = look_at_hosts(read_hosts(hosts, only), entries)

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from gatekeeper.cli import deploy, read, regression, setup
+from gatekeeper.cli import deploy, probe, read, regression, setup, stored_runs, watch
 from gatekeeper.cli import run as run_commands
 from gatekeeper.cli.common_options import add_common, add_display, apply_color, wants_json
 from gatekeeper.cli.options import CommandGroup, LazyCommand
@@ -41,13 +41,13 @@ def gatekeeper() -> None:
       0    safe to deploy policy.toml        3    unproven: evidence is missing
       1    an objective failed               4    gatekeeper itself failed
       2    wrong command line or input file  130  interrupted: see --resume
-    """  # noqa: D301 (click reads the \b)
+    """
 
 
 AFTER_INTERRUPT = {
-    **run_commands.AFTER_INTERRUPT,
-    **deploy.AFTER_INTERRUPT,
+    **probe.AFTER_INTERRUPT,
     **regression.AFTER_INTERRUPT,
+    "watch": watch.AFTER_INTERRUPT,
     "remote": "a started run continues on the remote host: the same command attaches to it, "
     "gatekeeper remote cancel stops it",
     "fleet": "started runs continue on their hosts: the same command attaches to them, "
@@ -73,11 +73,11 @@ PROXY = LazyCommand(
     "gatekeeper.cli.proxy",
     "Route live requests by the certificate: speculate where it holds, else decode plainly.",
 )
-_OWN = (*run_commands.COMMANDS, *read.COMMANDS, *setup.COMMANDS, *deploy.COMMANDS, *regression.COMMANDS)
-_ALL = (*_OWN, REMOTE, FLEET, CANARIES, PROXY)
+_GROUPS = (run_commands, probe, read, stored_runs, regression, deploy, setup)
+_COMMANDS = (*(command for group in _GROUPS for command in group.COMMANDS), watch.watch)
 gatekeeper.sections = SECTIONS
 add_display(gatekeeper)
-for _command in _ALL:
+for _command in (*_COMMANDS, REMOTE, FLEET, CANARIES, PROXY):
     gatekeeper.add_command(_command if isinstance(_command, LazyCommand) else add_common(_command))
 
 
@@ -136,10 +136,10 @@ def _usage_error(error: click.ClickException) -> tuple[str, str]:
 
 def _describe_failure(error: Exception) -> tuple[str, str, ExitCode]:
     """Return which limit was reached, or what cannot be written or opened; any other unexpected error is a bug."""
-    import traceback  # noqa: PLC0415
+    import traceback
 
-    from gatekeeper.core.system.own_limits import own_limit  # noqa: PLC0415
-    from gatekeeper.core.text import printable_error  # noqa: PLC0415
+    from gatekeeper.core.system.own_limits import own_limit
+    from gatekeeper.core.text import printable_error
 
     if (reached := own_limit(error)) is not None:
         return reached.message, reached.hint, ExitCode.INTERNAL_ERROR
@@ -166,7 +166,7 @@ def _output_trouble() -> str:
 
 def _print_error(message: str, hint: str, code: int, *, as_json: bool, color: bool | None) -> None:
     """Print an error on stderr, and with --json as one line of JSON on stdout, too."""
-    from gatekeeper.core.text import printable_error  # noqa: PLC0415
+    from gatekeeper.core.text import printable_error
 
     message, hint = printable_error(message), printable_error(hint)
     if as_json and sys.stdout is not None:

@@ -33,7 +33,7 @@ class RunPath(click.Path):
         path = Path(str(super().convert(value, param, ctx)))
         if path != Path(LATEST) or path.is_dir():
             return path
-        from gatekeeper.core.system.run_directory import RUNS, newest_run  # noqa: PLC0415
+        from gatekeeper.core.system.run_directory import RUNS, newest_run
 
         return newest_run(RUNS)
 
@@ -51,7 +51,7 @@ class SloPath(click.Path):
         path = Path(str(super().convert(value, param, ctx)))
         if path.suffix or len(path.parts) != 1 or path.exists():
             return path
-        from gatekeeper.core.system.inputs import shipped_folder  # noqa: PLC0415
+        from gatekeeper.core.system.inputs import shipped_folder
 
         shipped = shipped_folder("slos") / f"{path}.toml"
         return shipped if shipped.is_file() else path
@@ -91,7 +91,7 @@ def graded(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def show(document: Any, text: str, *, as_json: bool) -> None:
     """Print the document or the text on stdout."""
-    from gatekeeper.core.text import inert_json, printable_error  # noqa: PLC0415
+    from gatekeeper.core.text import inert_json, printable_error
 
     written = json.dumps(document, indent=1, ensure_ascii=False) if as_json else ""
     sys.stdout.write(inert_json(written) + "\n" if as_json else printable_error(text))
@@ -101,9 +101,9 @@ def annotate(decision: "Decision", run_dir: Path, slo: Path | None) -> None:
     """Inside GitHub Actions, annotate the SLO file's lines with the failed checks, on stderr."""
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return
-    from gatekeeper.core.slo import parse  # noqa: PLC0415
-    from gatekeeper.core.system.inputs import find_slo_file  # noqa: PLC0415
-    from gatekeeper.report import github_annotations  # noqa: PLC0415
+    from gatekeeper.core.slo import parse
+    from gatekeeper.core.system.inputs import find_slo_file
+    from gatekeeper.report import github_annotations
 
     file, text = find_slo_file(run_dir, slo)
     sys.stderr.write(github_annotations.render(decision, parse(text, str(file)), text, str(file)))
@@ -124,7 +124,7 @@ def parse_duration(text: str | None, option: str, example: str = "7d") -> float 
 
 def parse_quantity(text: str | None, option: str, unit: str, example: str) -> float | None:
     """Return a positive quantity in *unit*, a base unit of `units.UNITS_OF`, given to *option*; None stays None."""
-    from gatekeeper.core.units import UNITS_OF, parse  # noqa: PLC0415
+    from gatekeeper.core.units import UNITS_OF, parse
 
     try:
         value = None if text is None else parse(text, UNITS_OF[unit])
@@ -148,7 +148,7 @@ class SecondsRange(click.FloatRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the seconds; NaN, which every range of click lets pass, is refused like a number outside of it."""
-        from gatekeeper.core.units import SECONDS, parse  # noqa: PLC0415
+        from gatekeeper.core.units import SECONDS, parse
 
         try:
             value = parse(value, SECONDS)

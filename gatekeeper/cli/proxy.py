@@ -62,13 +62,13 @@ def proxy(
       2    wrong command line or input file
       3    a watch or another proxy uses this policy
       4    a file cannot be written
-    """  # noqa: D301 (click reads the \b)
-    from gatekeeper.core.system.own_limits import raise_descriptor_limit  # noqa: PLC0415
-    from gatekeeper.core.text import printable_error  # noqa: PLC0415
-    from gatekeeper.deploy.watch.config import WatchConfig  # noqa: PLC0415
+    """
+    from gatekeeper.core.system.own_limits import raise_descriptor_limit
+    from gatekeeper.core.text import printable_error
+    from gatekeeper.deploy.watch.config import WatchConfig
 
     try:
-        from gatekeeper.proxy import serve  # noqa: PLC0415
+        from gatekeeper.proxy import serve
     except ModuleNotFoundError as error:
         raise InputError(f"{MISSING}: no module {error.name}", hint='pip install "gatekeeper-slo[proxy]"') from error
 

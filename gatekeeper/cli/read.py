@@ -1,4 +1,4 @@
-"""The commands that show what is there: open a report, explain a word."""
+"""The commands that read a run, or a word: judge, report, open, explain, export."""
 
 import os
 import shutil
@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gatekeeper.cli.options import AS_JSON, LATEST, RunPath, show
+from gatekeeper.cli.common_options import is_verbose
+from gatekeeper.cli.options import AS_JSON, LATEST, RUN_DIR, RunPath, annotate, show
 from gatekeeper.core.errors import GatekeeperError, InputError, did_you_mean
+from gatekeeper.report import FORMATS
 
 if TYPE_CHECKING:
     from gatekeeper.report.data.glossary import GlossaryEntry
@@ -43,10 +45,10 @@ def _open(page: Path) -> bool:
         return False
     program = shutil.which("open" if mac else "xdg-open")
     if program is None:
-        import webbrowser  # noqa: PLC0415 (seldom needed)
+        import webbrowser
 
         return webbrowser.open(page.as_uri())
-    import subprocess  # noqa: PLC0415
+    import subprocess
 
     ran = subprocess.run((program, str(page)), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if ran.returncode:
@@ -65,8 +67,8 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
 
     A run directory in the place of WORD: draw its certified region. Without WORD: list every word.
     """
-    from gatekeeper.report.commands.explain import explain_text, list_text  # noqa: PLC0415
-    from gatekeeper.report.data import glossary  # noqa: PLC0415
+    from gatekeeper.report.commands.explain import explain_text, list_text
+    from gatekeeper.report.data import glossary
 
     if not words:
         every = glossary.entries()
@@ -74,8 +76,8 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
         return
     entries = glossary.explained(" ".join(words))
     if not entries and len(words) == 1 and (run := RunPath().convert(words[0], None, None)).is_dir():
-        from gatekeeper.report.terminal import region_text  # noqa: PLC0415
-        from gatekeeper.run.judge import judge  # noqa: PLC0415
+        from gatekeeper.report.terminal import region_text
+        from gatekeeper.run.judge import judge
 
         verdict = judge(run)
         regions = {
@@ -94,4 +96,62 @@ def _nearest(word: str, entries: "Sequence[GlossaryEntry]") -> str:
     return hint if hint.startswith("did you mean") else "gatekeeper explain lists every word"
 
 
-COMMANDS = (open_report, explain)
+@click.command()
+@RUN_DIR
+@click.option("--slo", type=click.Path(path_type=Path), help="Judge the records by this SLO's objectives.")
+@AS_JSON
+def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
+    """Derive the verdict again from the records of a run: same exit code, same bytes."""
+    from gatekeeper.report import plain_text, verdict_json
+    from gatekeeper.report.terminal import summary
+    from gatekeeper.run.judge import load_decision
+
+    decision = load_decision(run_dir, slo)
+    annotate(decision, run_dir, slo)
+    if as_json:
+        sys.stdout.write(verdict_json.render(decision.verdict))
+    elif sys.stdout.isatty() and not is_verbose():
+        summary.show(decision, run=run_dir, slo=slo or "SLO.toml", newest=False)
+    else:
+        summary.show_stored(decision, plain_text.render(decision), run=run_dir, slo=slo or "SLO.toml")
+    return decision.verdict.exit_code
+
+
+@click.command()
+@RUN_DIR
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="Output format.")
+@AS_JSON
+def report(run_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG001 (--json sets the format)
+    """Render a finished or interrupted run."""
+    from gatekeeper.run.judge import load_decision, load_page_data, stored_policy
+
+    chosen = FORMATS[form]
+    page = load_page_data(run_dir) if chosen.whole else None
+    decision = page.decision if page is not None else load_decision(run_dir)
+    annotate(decision, run_dir, None)
+    content = chosen.load()(page or (decision if chosen.decided else decision.verdict))
+    if form == "text" and (policy := stored_policy(run_dir)) is not None:
+        from gatekeeper.report import plain_text
+
+        content += plain_text.conditions(policy)
+    if form == "text":
+        from gatekeeper.report.terminal import summary
+
+        summary.show_stored(decision, content, run=run_dir)
+    else:
+        sys.stdout.write(content)
+
+
+@click.command()
+@RUN_DIR
+@AS_JSON
+def export(run_dir: Path, *, as_json: bool) -> None:
+    """Send a stored run to an OpenTelemetry collector; sending it again sends the same spans."""
+    from gatekeeper.report.otel import export_stored
+
+    document = export_stored(run_dir)
+    text = "sent {spans} spans and {points} points to {endpoint}\n".format_map(document)
+    show(document, text, as_json=as_json)
+
+
+COMMANDS = (open_report, explain, judge, report, export)

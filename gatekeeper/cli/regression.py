@@ -62,8 +62,8 @@ def versus(
     A and B are SLO files, or with --slo two environments (folders of venv), two drafts of the SLO, two programs or the
     addresses of two servers. Exits 0 once finished; with --fail-on worse 1 where B is worse.
     """
-    from gatekeeper.regression.regression_text import versus_text  # noqa: PLC0415
-    from gatekeeper.regression.versus import versus as compare  # noqa: PLC0415
+    from gatekeeper.regression.regression_text import versus_text
+    from gatekeeper.regression.versus import versus as compare
 
     with observers(quiet=quiet) as watching:
         result = compare((a, b), slo, workload, out, seconds=seconds, resume=resume, observers=watching)
@@ -101,11 +101,11 @@ def bisect(slo: Path, *, resume: bool, out: Path | None, as_json: bool, quiet: b
     Exit codes:
       0    the first bad version is known
       3    it is not: no difference between the ends, or unclear versions
-    """  # noqa: D301 (click reads the \b)
-    from gatekeeper.regression.bisect import Search  # noqa: PLC0415
-    from gatekeeper.regression.bisect import bisect as find  # noqa: PLC0415
-    from gatekeeper.regression.regression_text import bisect_text  # noqa: PLC0415
-    from gatekeeper.regression.symptom import Symptom  # noqa: PLC0415
+    """
+    from gatekeeper.regression.bisect import Search
+    from gatekeeper.regression.bisect import bisect as find
+    from gatekeeper.regression.regression_text import bisect_text
+    from gatekeeper.regression.symptom import Symptom
 
     symptom = Symptom(options["metric"], *_bound(options["metric"], options["at_least"], options["at_most"]))
     versions = _versions(options)
@@ -128,7 +128,7 @@ def _folder(slo: Path, *, resume: bool) -> Path:
 
 
 def _bound(metric: str, at_least: float | None, at_most: float | None) -> tuple[str, float | None]:
-    from gatekeeper.core.metrics import BY_NAME  # noqa: PLC0415
+    from gatekeeper.core.metrics import BY_NAME
 
     if at_least is not None and at_most is not None:
         raise InputError("--at-least and --at-most are both set", hint="remove one of them")
@@ -149,8 +149,8 @@ def _refuse_options(words: Iterable[str]) -> None:
 
 def _versions(options: dict[str, Any]) -> "tuple[Version, ...]":
     """Return the versions to search, the good one first."""
-    from gatekeeper.regression.bisect import Version  # noqa: PLC0415
-    from gatekeeper.regression.package_environments import released  # noqa: PLC0415
+    from gatekeeper.regression.bisect import Version
+    from gatekeeper.regression.package_environments import released
 
     lists: dict[str, Sequence[str]] = {name: options[name] for name in ("steps", "programs", "drafts")}
     package, good, bad = options["package"], options["good"], options["bad"]

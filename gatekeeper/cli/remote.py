@@ -1,10 +1,9 @@
 """The commands of `gatekeeper remote`: run a command on a remote host, and manage its runs."""
 
-import functools
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,93 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gatekeeper.cli.common_options import is_verbose
-from gatekeeper.cli.options import AS_JSON, LATEST, OUT, QUIET, SLO, CommandGroup, SecondsRange, annotate, graded, show
-from gatekeeper.core.errors import ExitCode, InputError, NoProofError
+from gatekeeper.cli.options import AS_JSON, SLO, CommandGroup, SecondsRange, annotate, graded, show
+from gatekeeper.cli.remote_options import RUN, downloads_run, on_host, starts_run
+from gatekeeper.core.errors import ExitCode, NoProofError
 from gatekeeper.core.reasons import Reason
 
 if TYPE_CHECKING:
     from gatekeeper.report.data.decision import Decision
     from gatekeeper.run.remote.download import RemoteResult
     from gatekeeper.run.remote.remote_run import RemoteHost, RemoteRunner
-
-PATIENCE = "10 min"
-RUN = click.argument(
-    "run_id",
-    metavar="[RUN]",
-    required=False,
-    callback=lambda _context, _option, run_id: None if run_id == LATEST else run_id,
-)
-
-
-def _decorate(command: Callable[..., Any], *decorators: Callable[[Any], Any]) -> Callable[..., Any]:
-    """Apply decorators, the last one outermost."""
-    for decorator in decorators:
-        command = decorator(command)
-    return command
-
-
-def _on_host(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that name a host; the command gets them as one RemoteHost, *remote_host*."""
-
-    @functools.wraps(command)
-    def resolved(*arguments: Any, name: str, hosts: Path | None, python: str | None, **options: Any) -> Any:
-        from gatekeeper.run.remote import hosts_file  # noqa: PLC0415
-        from gatekeeper.run.remote.remote_run import RemoteHost  # noqa: PLC0415
-
-        address, settings = hosts_file.find(name, hosts)
-        settings = settings.model_copy(update={"python": python}) if python else settings
-        return command(*arguments, remote_host=RemoteHost(name, address, settings), **options)
-
-    return _decorate(
-        resolved,
-        click.option(
-            "--python", help="The remote host's Python for new environments [default: the first that is new enough]."
-        ),
-        click.option(
-            "--hosts",
-            type=click.Path(path_type=Path),
-            help="A hosts file [default: soak/hosts.toml, then ~/.config/gatekeeper/hosts.toml].",
-        ),
-        click.option(
-            "--on", "name", metavar="HOST", required=True, help="A name in the hosts file, or any host that ssh knows."
-        ),
-    )
-
-
-def _patience_s(_context: click.Context, _parameter: click.Parameter, written: str) -> float:
-    from gatekeeper.core.units import SECONDS, parse  # noqa: PLC0415
-
-    try:
-        seconds = parse(written, SECONDS)
-    except ValueError as error:
-        raise InputError(f"--patience: {error}", hint="for example --patience 10min") from error
-    if seconds < 0:
-        raise InputError(f"--patience {written}: must not be negative", hint="for example --patience 10min")
-    return seconds
-
-
-_PATIENCE = click.option(
-    "--patience",
-    "patience_s",
-    default=PATIENCE,
-    show_default=True,
-    callback=_patience_s,
-    help="How long to retry after the connection is lost.",
-)
-
-
-def _starts_run(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a command that starts a run."""
-    send_env = click.option(
-        "--send-env", "send_env", metavar="NAME", multiple=True, help="An environment variable to pass on; repeatable."
-    )
-    ship = click.option("--ship-models", is_flag=True, help="Upload the models that the SLO names by path.")
-    return _decorate(command, send_env, ship, OUT, AS_JSON, QUIET, _PATIENCE, _on_host)
-
-
-def _downloads_run(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a command that downloads a run."""
-    return _decorate(command, QUIET, AS_JSON, OUT, _on_host, _PATIENCE, RUN)
 
 
 @click.group(cls=CommandGroup)
@@ -110,12 +31,12 @@ def remote() -> None:
 
     The run continues on the remote host if the connection is lost; the same command attaches to it again. A downloaded
     run is verified and judged again locally. Every connection error is exit code 3.
-    """  # noqa: D301 (click reads the \b)
+    """
 
 
 @remote.command()
 @SLO
-@_starts_run
+@starts_run
 @click.option("--resume", is_flag=True, help="Continue the unfinished run of this command on the remote host.")
 @graded
 def certify(slo: Path, *, grade: str, as_json: bool, **options: Any) -> int:
@@ -132,7 +53,7 @@ def certify(slo: Path, *, grade: str, as_json: bool, **options: Any) -> int:
 @remote.command()
 @SLO
 @click.option("--set", "knobs", multiple=True, metavar="KNOB=VALUE", help="A knob of the setting to soak; repeatable.")
-@_starts_run
+@starts_run
 def soak(slo: Path, knobs: Sequence[str], *, as_json: bool, **options: Any) -> None:
     """Soak one setting on the remote host. Exits 0 once finished, whatever the result."""
     result = _run(("soak", *(word for knob in knobs for word in ("--set", knob))), slo, **options)
@@ -141,10 +62,10 @@ def soak(slo: Path, knobs: Sequence[str], *, as_json: bool, **options: Any) -> N
 
 @remote.command()
 @SLO
-@_starts_run
+@starts_run
 def sweep(slo: Path, *, as_json: bool, **options: Any) -> None:
     """Run the sweep alone on the remote host and show what it would choose. Exits 0 once finished."""
-    from gatekeeper.report.commands.sweep import sweep_text  # noqa: PLC0415
+    from gatekeeper.report.commands.sweep import sweep_text
 
     document = _document(_run(("sweep",), slo, **options))
     show(document, sweep_text(document), as_json=as_json)
@@ -153,10 +74,10 @@ def sweep(slo: Path, *, as_json: bool, **options: Any) -> None:
 @remote.command()
 @SLO
 @click.option("--seconds", type=SecondsRange(1), default="30s", show_default=True, help="Approximate duration.")
-@_starts_run
+@starts_run
 def probe(slo: Path, *, seconds: float, as_json: bool, out: Path | None, **options: Any) -> None:
     """Measure in about 30 seconds whether a draft helps on the remote host. Exits 0 once finished."""
-    from gatekeeper.report.commands.probe import probe_text  # noqa: PLC0415
+    from gatekeeper.report.commands.probe import probe_text
 
     result = _run(("probe", "--seconds", f"{seconds:g}"), slo, out=out, **options)
     document = _document(result)
@@ -180,9 +101,9 @@ def _in_foreground(verb: str, help_text: str) -> None:
         name=verb, help=help_text, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True}
     )
     @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar=f"[OPTIONS OF {verb}]...")
-    @_on_host
+    @on_host
     def _run_verb(words: Sequence[str], remote_host: "RemoteHost") -> int:
-        from gatekeeper.run.remote.foreground import run_in_foreground  # noqa: PLC0415
+        from gatekeeper.run.remote.foreground import run_in_foreground
 
         return run_in_foreground(remote_host, [verb, *words])
 
@@ -192,25 +113,25 @@ _in_foreground("doctor", "Show what the remote host lacks, and the command that 
 
 
 @remote.command(name="list")
-@_on_host
+@on_host
 @AS_JSON
 def list_runs(remote_host: "RemoteHost", *, as_json: bool) -> None:
     """List the runs on the remote host: owner, start and state."""
-    from gatekeeper.run.remote import run_list  # noqa: PLC0415
+    from gatekeeper.run.remote import run_list
 
     document = run_list.list_runs(remote_host)
     show(document, run_list.render_list(document), as_json=as_json)
 
 
 @remote.command()
-@_downloads_run
+@downloads_run
 def attach(run_id: str | None, **options: Any) -> int:
     """Follow a remote run to its end, download it and judge it again. Without RUN: the one in progress."""
     return _fetch(run_id, running=True, **options)
 
 
 @remote.command()
-@_downloads_run
+@downloads_run
 def fetch(run_id: str | None, **options: Any) -> int:
     """Download a finished remote run and judge it again. Without RUN: the newest not yet downloaded."""
     return _fetch(run_id, running=False, **options)
@@ -218,7 +139,7 @@ def fetch(run_id: str | None, **options: Any) -> int:
 
 @remote.command()
 @RUN
-@_on_host
+@on_host
 @click.option("--grace", type=SecondsRange(1), default="60s", show_default=True, help="Time until it is killed.")
 @AS_JSON
 def cancel(run_id: str | None, remote_host: "RemoteHost", *, grace: float, as_json: bool) -> None:
@@ -226,14 +147,14 @@ def cancel(run_id: str | None, remote_host: "RemoteHost", *, grace: float, as_js
 
     Without RUN: the one in progress, if it is yours.
     """
-    from gatekeeper.run.remote import run_list  # noqa: PLC0415
+    from gatekeeper.run.remote import run_list
 
     document = run_list.cancel(remote_host, run_id, grace)
     show(document, run_list.render_cancelled(document), as_json=as_json)
 
 
 @remote.command()
-@_on_host
+@on_host
 @click.option(
     "--keep", type=click.IntRange(min=1), required=True, metavar="N", help="Keep the newest N downloaded runs."
 )
@@ -241,7 +162,7 @@ def cancel(run_id: str | None, remote_host: "RemoteHost", *, grace: float, as_js
 @AS_JSON
 def prune(remote_host: "RemoteHost", *, keep: int, dry_run: bool, as_json: bool) -> None:
     """Remove your old downloaded runs from the remote host; nothing else is touched."""
-    from gatekeeper.run.remote import run_list  # noqa: PLC0415
+    from gatekeeper.run.remote import run_list
 
     document = run_list.prune(remote_host, keep, dry_run=dry_run)
     show(document, run_list.render_pruned(document), as_json=as_json)
@@ -251,16 +172,16 @@ def prune(remote_host: "RemoteHost", *, keep: int, dry_run: bool, as_json: bool)
 @SLO
 def inventory(slo: Path) -> None:
     """Print what this machine has for an SLO, for gatekeeper on another machine."""
-    from gatekeeper.run.remote import preflight  # noqa: PLC0415
+    from gatekeeper.run.remote import preflight
 
     show(preflight.inventory(slo), "", as_json=True)
 
 
 @contextmanager
 def _runner(remote_host: "RemoteHost", patience_s: float, *, quiet: bool) -> "Iterator[RemoteRunner]":
-    from gatekeeper.report.terminal import live  # noqa: PLC0415
-    from gatekeeper.run.remote.reconnect import ReconnectingSession  # noqa: PLC0415
-    from gatekeeper.run.remote.remote_run import RemoteRunner  # noqa: PLC0415
+    from gatekeeper.report.terminal import live
+    from gatekeeper.run.remote.reconnect import ReconnectingSession
+    from gatekeeper.run.remote.remote_run import RemoteRunner
 
     with (
         live.progress(quiet=quiet) as observer,
@@ -282,7 +203,7 @@ def _run(
     baseline: str | None = None,
     **options: Any,
 ) -> "RemoteResult":
-    from gatekeeper.run.remote.remote_run import NewRun, RemoteCommand  # noqa: PLC0415
+    from gatekeeper.run.remote.remote_run import NewRun, RemoteCommand
 
     command = RemoteCommand(
         words, slo, out, resume=resume, ship_models=ship_models, send_env=tuple(send_env), baseline=baseline
@@ -292,9 +213,9 @@ def _run(
 
 
 def _fetch(run_id: str | None, *, running: bool, out: Path | None, as_json: bool, **options: Any) -> int:
-    from gatekeeper.report.commands.probe import probe_text  # noqa: PLC0415
-    from gatekeeper.report.commands.sweep import sweep_text  # noqa: PLC0415
-    from gatekeeper.run.remote import run_list  # noqa: PLC0415
+    from gatekeeper.report.commands.probe import probe_text
+    from gatekeeper.report.commands.sweep import sweep_text
+    from gatekeeper.run.remote import run_list
 
     with _runner(**options) as runner:
         entry, result = run_list.fetch(runner, run_id, out, running=running)
@@ -317,7 +238,7 @@ def _fetch(run_id: str | None, *, running: bool, out: Path | None, as_json: bool
 
 
 def _decision(result: "RemoteResult", grade: str = "demo") -> "Decision | None":
-    from gatekeeper.report.data.decision import decide  # noqa: PLC0415
+    from gatekeeper.report.data.decision import decide
 
     if result.verdict is None:
         return None
@@ -328,7 +249,7 @@ def _decision(result: "RemoteResult", grade: str = "demo") -> "Decision | None":
 
 def _show_verdict(result: "RemoteResult", slo: object = "SLO.toml", grade: str = "demo", *, as_json: bool) -> None:
     """Print the verdict, if there is one; then raise the error, if there is one."""
-    from gatekeeper.report.terminal import summary  # noqa: PLC0415
+    from gatekeeper.report.terminal import summary
 
     decision = _decision(result, grade)
     if decision is not None:

@@ -1,4 +1,4 @@
-"""The commands that come before a run: init, doctor, completion; help and the versions."""
+"""The commands on this machine and this program: init, doctor, host, metrics, completion, help, version."""
 
 import sys
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from gatekeeper.cli.options import AS_JSON, show
+from gatekeeper.cli.options import AS_JSON, SecondsRange, show
 from gatekeeper.core.errors import ExitCode, InputError
 
 
@@ -14,8 +14,8 @@ def show_versions(context: click.Context, _option: click.Parameter, requested: b
     """Print the versions a bug report needs and exit."""
     if not requested or context.resilient_parsing:
         return
-    from gatekeeper.report.commands.version import versions_text  # noqa: PLC0415
-    from gatekeeper.run.start.doctor import versions  # noqa: PLC0415
+    from gatekeeper.report.commands.version import versions_text
+    from gatekeeper.run.start.doctor import versions
 
     sys.stdout.write(versions_text(versions()))
     context.exit()
@@ -25,8 +25,8 @@ def show_versions(context: click.Context, _option: click.Parameter, requested: b
 @AS_JSON
 def version(*, as_json: bool) -> None:
     """Show the versions for a bug report."""
-    from gatekeeper.report.commands.version import versions_text  # noqa: PLC0415
-    from gatekeeper.run.start.doctor import versions  # noqa: PLC0415
+    from gatekeeper.report.commands.version import versions_text
+    from gatekeeper.run.start.doctor import versions
 
     version_numbers = versions()
     show(version_numbers, versions_text(version_numbers), as_json=as_json)
@@ -66,8 +66,8 @@ def init(output: Path, *, backend: str | None, force: bool, as_json: bool) -> in
 
     Exits 3 if the models must be downloaded or the backend installed first, and prints the commands.
     """
-    from gatekeeper.report.commands.init import init_text  # noqa: PLC0415
-    from gatekeeper.run.start.init_slo import propose  # noqa: PLC0415
+    from gatekeeper.report.commands.init import init_text
+    from gatekeeper.run.start.init_slo import propose
 
     document, exit_code = propose(output, force=force, backend=backend)
     show(document, init_text(document), as_json=as_json)
@@ -81,8 +81,8 @@ def doctor(*, as_json: bool) -> int:
 
     Exits 2 if a variable of the environment would make speculation lossy, otherwise 0.
     """
-    from gatekeeper.report.commands.doctor import doctor_text  # noqa: PLC0415
-    from gatekeeper.run.start.doctor import examine  # noqa: PLC0415
+    from gatekeeper.report.commands.doctor import doctor_text
+    from gatekeeper.run.start.doctor import examine
 
     document = examine()
     show(document, doctor_text(document), as_json=as_json)
@@ -102,8 +102,8 @@ def completion(shell: str) -> None:
       eval "$(gatekeeper completion zsh)"
     fish, in ~/.config/fish/config.fish:
       gatekeeper completion fish | source
-    """  # noqa: D301 (click reads the \b)
-    from click.shell_completion import get_completion_class  # noqa: PLC0415
+    """
+    from click.shell_completion import get_completion_class
 
     script = get_completion_class(shell)
     assert script is not None
@@ -114,4 +114,26 @@ def completion(shell: str) -> None:
     sys.stdout.write(completion_script.source_template % completion_script.source_vars() + "\n")
 
 
-COMMANDS = (init, doctor, completion, show_help, version)
+@click.command()
+@click.option("--samples", type=click.IntRange(min=1), default=1, show_default=True, help="Number of samples.")
+@click.option("--interval", type=SecondsRange(0.05), default="1s", show_default=True, help="Time between samples.")
+@click.option("--as", "platform", type=click.Choice(["macos", "linux"]), help="Use this platform's sources.")
+@click.option("--json", "as_json", is_flag=True, help="Print NDJSON, one object per sample.")
+def host(samples: int, interval: float, platform: str | None, *, as_json: bool) -> None:
+    """Show this host's telemetry now: every value with its source and status."""
+    from gatekeeper.host.sampler import watch
+    from gatekeeper.report.host_table import table
+
+    watch(samples, interval, platform, as_json, click.echo, lambda hint: click.echo(hint, err=True), table)
+
+
+@click.command()
+@AS_JSON
+def metrics(*, as_json: bool) -> None:
+    """List every metric an objective may name: unit, direction, unit of analysis, what it needs."""
+    from gatekeeper.report.commands.metrics import metrics_document, metrics_text
+
+    show(metrics_document(), metrics_text(), as_json=as_json)
+
+
+COMMANDS = (init, doctor, host, metrics, completion, show_help, version)
