@@ -84,6 +84,7 @@ READERS: Mapping[str, Reader] = {
     "answer_latency": OfAnswer(lambda answer: (answer.ended_ns - answer.sent_ns) / 1e9),
     **{name: OfEvidence(partial(shares.pass_delta, kind=rate.kind)) for name, rate in PASS_RATES.items()},
     "token_agreement": OfEvidence(shares.agreement),
+    "plain_repeat_agreement": OfEvidence(shares.plain_repeats),
     **{name: OfEvidence(partial(shares.warm_cache_agreement, metric=name)) for name in WARM_PARTS},
     "first_tokens_p_value": OfEvidence(shares.first_tokens),
     "error_rate": OfEvidence(shares.error_rate),

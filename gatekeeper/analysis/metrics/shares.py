@@ -111,6 +111,31 @@ def agreement(paired: PairedAnswers) -> Estimate | Missing:
     return _share_of_canaries(compared.agree, paired, *compared.notes())
 
 
+def plain_repeats(paired: PairedAnswers) -> Estimate | Missing:
+    """Return the share of canaries to which plain decoding gave the same greedy answer each time."""
+    if not paired.greedy:
+        return Missing("answers are only the same each time at temperature 0")
+    decoded: dict[str, list[Answer]] = defaultdict(list)
+    for generation in successful(plain_answers(paired)):
+        decoded[generation.canary].append(generation.answer)
+    repeated = {
+        canary: all(exactness.same_output(later, answers[0]) for later in answers[1:])
+        for canary, answers in decoded.items()
+        if len(answers) > 1
+    }
+    if lacking := len(paired.canaries) - len(repeated):
+        return Missing(f"{lacking} of {len(paired.canaries)} canaries have fewer than two plain answers", len(repeated))
+    return _share_of_canaries(repeated, paired)
+
+
+def plain_answers(paired: PairedAnswers) -> tuple[Generation, ...]:
+    """Return the answers that plain decoding wrote, without those that a forced pass stands in for."""
+    words = paired.words
+    return tuple(
+        generation for generation in (*words.plain, *words.answers) if dict(generation.setting).get("draft") is None
+    )
+
+
 def warm_cache_agreement(paired: PairedAnswers, metric: str) -> Estimate | Missing:
     """Return the share of canaries whose words the prompt cache leaves alone, under the condition of *metric*."""
     if isinstance(paired.warm_cache, str):

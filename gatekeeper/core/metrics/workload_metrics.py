@@ -263,6 +263,15 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
         every_canary=True,
     ),
     _share(
+        "plain_repeat_agreement",
+        Per.ANSWER,
+        Sight.TEXT,
+        "share of canaries to which plain decoding gives the same greedy answer each time it is asked",
+        formula="canaries whose plain greedy answers are all equal / canaries",
+        remedy="send one request at a time, switch the prompt cache off, or use another version of the server; "
+        "until plain decoding repeats itself, no draft can be compared with it word by word",
+    ),
+    _share(
         "warm_cache_agreement",
         Per.PAIR,
         _PAIRED_TEXT,
