@@ -185,6 +185,7 @@ SAME_THING = {
     "forced_check": "a pass after a soak, and its stage",
     "near_ties": "a pass after a soak, and its stage",
     "page": "the page of a run: its data, and its HTML",
+    "plain_repeats": "a pass after a soak, and its stage",
     "plain_words": "a pass after a soak, and its stage",
     "preflight": "what stops a run before it starts: in the plan, and on a remote host",
     "region": "the pass that explores it at the end of a run, and its stage",

@@ -10,6 +10,7 @@ from gatekeeper.analysis.passes import (
     first_tokens,
     forced_check,
     near_ties,
+    plain_repeats,
     plain_words,
     region,
     routing,
@@ -21,6 +22,7 @@ from gatekeeper.analysis.passes.definition import FinalPass, Pass
 PASSES: tuple[Pass[Any], ...] = (
     forced_check.PASS,
     plain_words.PASS,
+    plain_repeats.PASS,
     near_ties.PASS,
     warm_cache.PASS,
     warm_up.PASS,

@@ -1,0 +1,63 @@
+"""Plain repeats: canaries decoded plainly again after the soak, until each has two answers to compare."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
+from gatekeeper.analysis.metrics.shares import plain_answers
+from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
+from gatekeeper.analysis.plan.request_costs import RequestCosts
+from gatekeeper.analysis.plan.settings import plain_of, speculates
+from gatekeeper.core.records import Generation, Setting
+from gatekeeper.core.slo import Slo
+
+ANSWERS = 2
+"""Of plain decoding, to each canary."""
+
+
+def _workloads(slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:
+    return tuple(
+        name
+        for name, knobs in settings.items()
+        if dict(knobs).get("temperature", slo.sampling.temperature) == 0
+        and any(
+            objective.metric == "plain_repeat_agreement"
+            for objective in slo.objectives_for(name, speculating=speculates(knobs))
+        )
+    )
+
+
+def _needs(soak: Soaked) -> Needs:
+    """Return, by workload, each canary as often as it still needs a plain answer."""
+    lacking = {}
+    for name in _workloads(soak.slo, soak.settings):
+        answers = soak.answers(name)
+        count = Counter(generation.canary for generation in successful(plain_answers(answers)))
+        lacking[name] = tuple(
+            canary for canary in answers.canaries for _ in range(ANSWERS - min(count[canary], ANSWERS))
+        )
+    return {name: canaries for name, canaries in lacking.items() if canaries}
+
+
+def _add(answers: PairedAnswers, recorded: Recorded[Generation]) -> PairedAnswers:
+    return replace(answers, untimed=(*answers.untimed, *recorded.records))
+
+
+def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[float]:
+    """Count one answer a canary: the other one comes with the baseline requests of the soak."""
+    for name in _workloads(costs.slo, settings):
+        for canary in costs.canaries[name]:
+            yield costs.answering(name, canary, plain_of(settings[name]))
+
+
+PASS = Pass(
+    name="plain_repeats",
+    stem="repeats",
+    kind=Generation,
+    stage="plain repeats",
+    title="plain answers again, to see whether they repeat",
+    needs=_needs,
+    add=_add,
+    forecast=_forecast,
+)
