@@ -11,7 +11,7 @@ from gatekeeper.core.clock import SystemClock, stamp
 from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError
 from gatekeeper.core.system.files import FileLock, LockHeldError
 from gatekeeper.core.system.run_directory import new_run_id
-from gatekeeper.fleet import answer, dispatch, fleet_report
+from gatekeeper.fleet import answer, dispatch, fleet_page, fleet_report
 from gatekeeper.fleet.answer import Fleet
 from gatekeeper.fleet.cells import Cell, cells_to_run, look_at_hosts, pair_slos_with_hosts, read_hosts, read_slos
 from gatekeeper.fleet.fleet_cell import FleetCell, ended_cell
@@ -75,7 +75,7 @@ def certify(
             with _mark(runs) as mark:
                 dispatch.run(remaining, task_of, note, retries=retries, scheduler=scheduler, mark=str(mark))
         fleet = file.end(stamp(SystemClock().wall()))
-        (runs / "fleet.html").write_text(fleet_report.html(fleet), "utf-8")
+        (runs / "fleet.html").write_text(fleet_page.render(fleet), "utf-8")
         (runs / "fleet.md").write_text(fleet_report.markdown(fleet), "utf-8")
         return fleet
     finally:

@@ -8,6 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from gatekeeper.fleet import fleet_page
+from gatekeeper.fleet.answer import Fleet
+from gatekeeper.fleet.cells import Cell
+from gatekeeper.fleet.fleet_cell import FleetCell
+from gatekeeper.fleet.task import Done
 from gatekeeper.report.data.compared_runs import ComparedFigure
 from gatekeeper.report.data.run_history import (
     HistoryRun,
@@ -38,9 +43,12 @@ NIGHT = HistoryRun(
     changed=("mlx: 0.1 → 0.2",),
 )
 HISTORY = RunHistory((SloHistory("made", (NIGHT, NIGHT), None),), (UnreadableRun("x", "damaged"),))
+STUDIO, MINI = (Cell("made", Path("slo.toml"), host) for host in ("studio", "mini"))
+FLEET = Fleet("2026-01-01T00:00:00Z", None, (FleetCell(STUDIO), FleetCell(MINI, Done(MINI.name, 3, error="no route"))))
 PAGES = {
     "promoted": lambda: page.render(page_of(whole_case())),
     "failed": lambda: page.render(PAGE),
+    "fleet": lambda: fleet_page.render(FLEET),
     "history": lambda: history_page.render(HISTORY),
 }
 pytestmark = [

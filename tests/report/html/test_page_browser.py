@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.fleet import fleet_report
+from gatekeeper.fleet import fleet_page
 from gatekeeper.fleet.answer import Fleet
 from gatekeeper.fleet.cells import Cell
 from gatekeeper.fleet.fleet_cell import FleetCell
@@ -268,7 +268,7 @@ def test_a_fleets_page_fits_a_phone(tab: Tab, tmp_path: Path) -> None:
     cells = [Cell("m2-ultra-64gb-gguf", Path("slo.toml"), f"studio-{number}") for number in range(5)]
     error = f"no route to /Users/{'long_name' * 20}"
     failed = tuple(FleetCell(cell, Done(cell.name, 3, error=error, hint="check ssh")) for cell in cells)
-    path.write_text(fleet_report.html(Fleet("now", None, failed)))
+    path.write_text(fleet_page.render(Fleet("now", None, failed)))
 
     tab.open(path, width=390)
 

@@ -1,0 +1,33 @@
+"""The page of a fleet: SLOs and hosts, each run, what gave no verdict, and whether hosts of one chip differ."""
+
+from gatekeeper.fleet import fleet_report
+from gatekeeper.fleet.answer import Fleet
+from gatekeeper.report.html.markup import Markup, el, section, table
+from gatekeeper.report.html.page import document
+
+
+def render(fleet: Fleet) -> str:
+    """Return the answer as one page that loads nothing."""
+    hero = el(
+        "header",
+        el("p", "gatekeeper", el("span", " · fleet"), class_="eyebrow"),
+        el("h1", fleet_report.headline(fleet)),
+        el("p", f"Started {fleet.started}, ended {fleet.ended or 'not yet'}", class_="dim"),
+        class_="hero",
+    )
+    heads, rows = fleet_report.matrix(fleet, ratios=False)  # on a phone four hosts fit; the ratios follow by run
+    parts = [
+        section("SLOs and hosts", _scrolled(table(heads, rows, "plainly"), "SLOs and hosts")),
+        section("Runs", table(fleet_report.COLUMNS, map(fleet_report.row, fleet.included), "plainly")),
+    ]
+    for title, lines in (
+        ("Without a verdict", fleet_report.errors(fleet)),
+        ("Hosts of one chip", fleet_report.remarks(fleet)),
+    ):
+        items = [el("li", line) for line in lines]
+        parts += [section(title, el("ul", *items, class_="events"))] if items else []
+    return document("gatekeeper: fleet", hero, parts)
+
+
+def _scrolled(wide: Markup, label: str) -> Markup:
+    return el("div", wide, class_="scroll", tabindex="0", role="region", aria_label=label)
