@@ -17,7 +17,8 @@ from gatekeeper.core.text import counted, describe_point, describe_setting, prin
 from gatekeeper.core.units import show_seconds
 from gatekeeper.report.data.progress import DONE, Progress, Snapshot
 from gatekeeper.report.data.workload_progress import WorkloadRow
-from gatekeeper.report.terminal.redrawn_lines import CLOSED, REFRESH_S, LiveView
+from gatekeeper.report.phrases import tokens_per_second
+from gatekeeper.report.terminal.redrawn_lines import CLOSED, REFRESH_S, RedrawnLines
 
 OFTEN_S, SELDOM_S, SETTLED_S = 5.0, 60.0, 60.0
 """Without a terminal, a progress line every 5 s for the first minute, then every minute: logs stay short."""
@@ -40,8 +41,6 @@ WIDEST = 120
 """Longer lines are hard to read."""
 SHORTEST = 4
 """Columns of a draft's name that still identify it."""
-TENTHS = 10.0
-"""Below this many tokens a second, a speed is shown with a tenth."""
 MINUTES_S, HOURS_MIN = 100.0, 120
 """From here on a time is written in minutes, in hours."""
 
@@ -109,7 +108,7 @@ def progress(first: str = "", *, quiet: bool) -> Iterator[Observer | None]:
         frame = int(time.monotonic() / REFRESH_S)
         return _drawn(console, view(state.snapshot(), console.width - 1, console.height - 1, frame))
 
-    with LiveView(sys.stderr, draw, lambda: (console.width, console.height)) as live:
+    with RedrawnLines(sys.stderr, draw, lambda: (console.width, console.height)) as live:
         live.print_above([printable_error(first)] if first else [])
 
         def observe(event: Event) -> None:
@@ -128,9 +127,9 @@ def hanging_lines(text: Text, console: Console, *, indent: int = 0) -> Iterator[
         yield Text(" " * (indent + HANG * (number > 0))) + line
 
 
-def _drawn(console: Console, what: RenderableType) -> list[str]:
+def _drawn(console: Console, renderable: RenderableType) -> list[str]:
     with console.capture() as captured:
-        console.print(what)
+        console.print(renderable)
     return [line.rstrip() for line in captured.get().removesuffix("\n").split("\n")]
 
 
@@ -160,8 +159,8 @@ def _in_one_line(now: Snapshot) -> list[str]:
     words = [": ".join(filter(None, (now.stage, now.part, ", ".join(filter(None, (_answers(now), *_times(now)))))))]
     for row in now.rows:
         if row.answered:
-            figures = [f"{_speed(row.drafting)} drafting"] if row.drafting is not None else []
-            figures += [f"{_speed(row.plain)} plain"] if row.plain is not None else []
+            figures = [f"{tokens_per_second(row.drafting)} drafting"] if row.drafting is not None else []
+            figures += [f"{tokens_per_second(row.plain)} plain"] if row.plain is not None else []
             figures += ["{:.2f}x [{:.2f}, {:.2f}]".format(*row.ratio)] if row.ratio is not None else []
             figures += [f"acceptance {row.acceptance:.2f}"] if row.acceptance is not None else []
             words.append(f"{row.workload} {', '.join(figures)}")
@@ -205,19 +204,13 @@ def _rounded_time(seconds: float) -> str:
     return f"{minutes} min" if minutes < HOURS_MIN else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def _speed(speed: float | None) -> str:
-    if speed is None:
-        return "-"
-    return f"{speed:.1f} tok/s" if speed < TENTHS else f"{speed:.0f} tok/s"
-
-
 def view(now: Snapshot, width: int, height: int, frame: int = 0) -> RenderableType:
     """Draw a snapshot into at most *width* columns and *height* rows; *frame* counts how often it was drawn."""
     width = max(1, min(width, WIDEST))
     drawn: list[RenderableType] = [_title(now, width, frame), _bar(now, min(width, LONGEST_BAR), frame)]
     answers = [Text(word) for word in (_answers(now), _clock(now.elapsed), *_times(now)) if word]
-    seen = [Text(one.text, style="yellow" if one.alarming else "") for one in now.host]
-    drawn += [_joined(words, width) for words in (answers, seen) if words]
+    gauges = [Text(gauge.text, style="yellow" if gauge.alarming else "") for gauge in now.host]
+    drawn += [_joined(words, width) for words in (answers, gauges) if words]
     room = max(0, height - len(drawn) - 1)
     if now.rows and room:
         drawn.append(_workload_table(now.rows[:room], width))
@@ -258,8 +251,10 @@ def _workload_table(rows: Sequence[WorkloadRow], width: int) -> Table:
     wide = width >= NARROW
     columns = (WIDEST_COLUMNS if width >= ROOMY else WIDE_COLUMNS) if wide else NARROW_COLUMNS
     speeds = {"plain": [row.plain for row in rows], "drafting": [row.drafting for row in rows]}
-    longest = {one: max(len(_speed(speed)) for speed in seen) for one, seen in speeds.items()}
-    columns = {one: max(least, longest.get(one, 0)) for one, least in columns.items()}
+    longest = {
+        head: max(len(tokens_per_second(speed)) for speed in column_speeds) for head, column_speeds in speeds.items()
+    }
+    columns = {head: max(least, longest.get(head, 0)) for head, least in columns.items()}
     name = min(max(8, *(len(row.workload) for row in rows)), width // 3)
     rest = width - name - 2 - sum(column + 2 for column in columns.values())
     room = min(rest, max(8, *(len(row.setting) for row in rows)))
@@ -267,11 +262,11 @@ def _workload_table(rows: Sequence[WorkloadRow], width: int) -> Table:
     table.add_column(width=name, no_wrap=True, overflow="ellipsis")
     if wide:
         table.add_column(width=room, no_wrap=True, overflow="ellipsis")
-    for one in columns.values():
-        table.add_column(width=one, justify="right", no_wrap=True)
+    for column in columns.values():
+        table.add_column(width=column, justify="right", no_wrap=True)
     table.add_row("workload", *(["setting"] if wide else []), *columns, style="dim")
     for row in rows:
-        plain, drafting = _speed(row.plain), _speed(row.drafting)
+        plain, drafting = tokens_per_second(row.plain), tokens_per_second(row.drafting)
         cells = {
             "plain": plain,
             "drafting": drafting,

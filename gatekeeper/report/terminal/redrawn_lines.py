@@ -24,7 +24,7 @@ CLOSED = (OSError, ValueError)
 """Errors of writing to a terminal that was closed."""
 
 
-class LiveView:
+class RedrawnLines:
     """Draws the lines that *draw* returns, four times a second, while its context is open, and then erases them.
 
     *size* returns the terminal's columns and rows now. After a resize the whole screen is drawn again, because each
@@ -77,10 +77,10 @@ class LiveView:
     def _redraw(self, above: Sequence[str] = (), first: str = "") -> None:
         """Write the lines *above* and then the view, in one write so that nothing flickers."""
         lines = self._draw()
-        kept, shown = ("".join(f"{CLEAR_LINE}{line}\n" for line in part) for part in (above, lines))
+        above_text, drawn_text = ("".join(f"{CLEAR_LINE}{line}\n" for line in part) for part in (above, lines))
         back, self._drawn = self._back(lines), lines
         self._recent.extend(above)
-        self._send(f"{back}{first}{kept}{NO_WRAP}{shown}{WRAP}{CLEAR_BELOW}")
+        self._send(f"{back}{first}{above_text}{NO_WRAP}{drawn_text}{WRAP}{CLEAR_BELOW}")
 
     def _back(self, lines: Sequence[str]) -> str:
         """Return the codes for the first line of the view; after a resize for all above it, where *lines* will fit."""
@@ -91,13 +91,13 @@ class LiveView:
             return f"\r\x1b[{len(self._drawn)}A" if self._drawn else "\r"
         self._clear -= 1
         columns, room = max(1, size[0]), size[1] - len(lines) - 1
-        kept: list[str] = []
+        reprinted: list[str] = []
         for line in reversed(self._recent):
             room -= max(1, -(-Text.from_ansi(line).cell_len // columns))
             if room < 0:
                 break
-            kept.insert(0, f"{line}\n")
-        return CLEAR_SCREEN + "".join(kept)
+            reprinted.insert(0, f"{line}\n")
+        return CLEAR_SCREEN + "".join(reprinted)
 
     def _send(self, text: str) -> None:
         try:

@@ -103,7 +103,7 @@ def _fitted(console: Console, decision: Decision, end: Sequence[Text], height: i
     # What would prove an incomplete run is always the rest of the run.
     details = (0,) if decision.verdict.incomplete else (2, 1, 0)
     described = {detail: [_row(console, row, detail) for row in blocking] for detail in details}
-    others = [line for row in rows if not row.blocking for line in _row(console, row, 0)]
+    nonblocking = [line for row in rows if not row.blocking for line in _row(console, row, 0)]
 
     def lines(most: int, parts: Sequence[Sequence[Text]], rest: Sequence[Text]) -> list[Text]:
         left_out = len(blocking) - len(parts)
@@ -111,23 +111,26 @@ def _fitted(console: Console, decision: Decision, end: Sequence[Text], height: i
         middle += [Text(f"… and {counted(left_out, 'more objective')} in the report", "dim")] if left_out else []
         return [*head, *_table(workloads, most, console), *([Text(), *middle] if middle else []), *foot]
 
-    def fits(found: Sequence[Text]) -> bool:
-        return height is None or sum(max(1, -(-one.cell_len // max(1, console.width))) for one in found) <= height
+    def rows_of(line: Text) -> int:
+        return max(1, -(-line.cell_len // max(1, console.width)))
 
-    tries = [(described[details[0]], others), *((described[detail], ()) for detail in details)]
+    def fits(drawn: Sequence[Text]) -> bool:
+        return height is None or sum(map(rows_of, drawn)) <= height
+
+    tries = [(described[details[0]], nonblocking), *((described[detail], ()) for detail in details)]
     for parts, rest in tries:
-        if fits(found := lines(len(workloads), parts, rest)):
-            return found
+        if fits(drawn := lines(len(workloads), parts, rest)):
+            return drawn
     shortest = described[details[-1]]
-    most, kept = len(workloads), len(shortest)
-    while not fits(found) and (kept or most > LEAST_WORKLOADS):
+    most, objectives = len(workloads), len(shortest)
+    while not fits(drawn) and (objectives or most > LEAST_WORKLOADS):
         # Objectives beyond the first two go before workloads, and these before the first objectives.
-        if kept > KEPT_OBJECTIVES or most <= LEAST_WORKLOADS:
-            kept -= 1
+        if objectives > KEPT_OBJECTIVES or most <= LEAST_WORKLOADS:
+            objectives -= 1
         else:
             most -= 1
-        found = lines(most, shortest[:kept], ())
-    return found
+        drawn = lines(most, shortest[:objectives], ())
+    return drawn
 
 
 def _head(console: Console, decision: Decision, *, rows: bool) -> list[Text]:
@@ -154,9 +157,9 @@ def _row(console: Console, row: ObjectiveRow, detail: int) -> list[Text]:
     """Return an objective that failed or is not proven: its figures; *detail* 1 adds the remedy, 2 the reason."""
     check = row.check
     mark = (f"{phrases.CHECK_GLYPHS[check.outcome]} ", COLOURS[check.outcome] if row.blocking else "dim")
-    said = f"{row.about}: {check.metric} {phrases.bound(check)}: {phrases.row_measured(row)}"
+    sentence = f"{row.about}: {check.metric} {phrases.bound(check)}: {phrases.row_measured(row)}"
     style = "" if row.blocking else "dim"
-    lines = list(hanging_lines(Text.assemble(mark, (printable_error(said), style)), console))
+    lines = list(hanging_lines(Text.assemble(mark, (printable_error(sentence), style)), console))
     if detail and row.blocking:
         bound = f"passes at {row.passes_at}; " if row.passes_at and check.outcome is Outcome.FAIL else ""
         lines += _paragraph(console, f"{bound}what to do: {row.remedy}", style="dim", indent=4)
@@ -174,7 +177,7 @@ def _remarks(console: Console, decision: Decision) -> list[Text]:
         if check.metric in phrases.TESTS and check.outcome is Outcome.PASS
         for line in _paragraph(console, f"{workload.name}, {check.metric}: {check.because}", style="dim")
     ]
-    kinds = list(dict.fromkeys(phrases.spaced(one.kind) for one in phrases.merged(decision.verdict)))
+    kinds = list(dict.fromkeys(phrases.spaced(finding.kind) for finding in phrases.merged(decision.verdict)))
     if kinds:
         lines += _paragraph(console, f"findings (in the report, or with -v): {', '.join(kinds)}", style="yellow")
     return [Text(), *lines] if lines else []
@@ -192,8 +195,8 @@ def _foot(decision: Decision, run: Path, slo: object, console: Console, *, short
     if decision.advice:
         yield from _paragraph(console, f"advice: {decision.advice}")
     # The newest of the default folder has a short name: a command that fits a line is easier to read.
-    named = LATEST if short else shlex.quote(str(run))
-    yield Text(printable_error(f"next: {decision.next_step(shlex.quote(str(slo)), named)}"))
+    run_name = LATEST if short else shlex.quote(str(run))
+    yield Text(printable_error(f"next: {decision.next_step(shlex.quote(str(slo)), run_name)}"))
 
 
 def _explanations(console: Console, decision: Decision) -> Iterator[Text]:
@@ -212,18 +215,18 @@ def _explanations(console: Console, decision: Decision) -> Iterator[Text]:
         passed = f": {phrases.passed(verdict.host_checks)}/{len(verdict.host_checks)} checks passed"
         yield from _paragraph(console, passed, about="host")
     for finding in phrases.merged(verdict):
-        found = f"{phrases.spaced(finding.kind)}, {finding.about}: {phrases.advised(finding)}"
-        yield from _paragraph(console, found, style="yellow")
+        sentence = f"{phrases.spaced(finding.kind)}, {finding.about}: {phrases.advised(finding)}"
+        yield from _paragraph(console, sentence, style="yellow")
 
 
 def _paragraph(
     console: Console, text: str, *, about: str = "", style: str = "", indent: int = 0, hang: int | None = None
 ) -> list[Text]:
     """Return the lines of a paragraph, the later ones indented like, or further than, the first."""
-    whole = Text.assemble((printable_error(about), "bold"), (printable_error(text), style))
+    paragraph = Text.assemble((printable_error(about), "bold"), (printable_error(text), style))
     if hang is None:
-        return list(hanging_lines(whole, console, indent=indent))
-    lines = list(whole.wrap(console, max(20, console.width)))
+        return list(hanging_lines(paragraph, console, indent=indent))
+    lines = list(paragraph.wrap(console, max(20, console.width)))
     for line in lines:
         line.rstrip()
     return lines
@@ -231,14 +234,14 @@ def _paragraph(
 
 def _table(workloads: Sequence[WorkloadSummary], most: int, console: Console) -> list[Text]:
     """Return a row for each workload; columns that do not fit are left out, because the report has them too."""
-    rows = [_cells(one) for one in workloads]
+    rows = [_cells(workload) for workload in workloads]
     widths = {name: max(len(name), *(row[name].cell_len for row in rows)) if rows else len(name) for name in COLUMNS}
-    shown = list(COLUMNS)
+    columns = list(COLUMNS)
     for name in SPARE:
-        if sum(widths[one] for one in shown) + GAP * (len(shown) - 1) > console.width:
-            shown.remove(name)
-    lines = [_line([Text(name, "bold") for name in shown], [widths[name] for name in shown])]
-    lines += [_line([row[name] for name in shown], [widths[name] for name in shown]) for row in rows[:most]]
+        if sum(widths[column] for column in columns) + GAP * (len(columns) - 1) > console.width:
+            columns.remove(name)
+    lines = [_line([Text(name, "bold") for name in columns], [widths[name] for name in columns])]
+    lines += [_line([row[name] for name in columns], [widths[name] for name in columns]) for row in rows[:most]]
     for line in lines:
         line.rstrip()
         line.truncate(console.width, overflow="ellipsis")
@@ -256,15 +259,15 @@ def _line(cells: Sequence[Text], widths: Sequence[int]) -> Text:
     return line
 
 
-def _cells(one: WorkloadSummary) -> dict[str, Text]:
-    glyph, word = phrases.GLYPHS[one.outcome], SWITCH.get(one.outcome, one.outcome)
-    found = (
-        Text(printable_error(one.name)),
-        Text(f"{glyph} {word}", style=COLOURS[one.outcome]),
-        Text(phrases.against_plain(one.speed)),
-        Text(phrases.tokens_per_second(one.plain)),
-        Text(phrases.tokens_per_second(one.drafting)),
-        Text("-" if one.acceptance is None else f"{one.acceptance:.2f}"),
-        Text(phrases.checks_passed(one) or "-"),
+def _cells(workload: WorkloadSummary) -> dict[str, Text]:
+    glyph, word = phrases.GLYPHS[workload.outcome], SWITCH.get(workload.outcome, workload.outcome)
+    cells = (
+        Text(printable_error(workload.name)),
+        Text(f"{glyph} {word}", style=COLOURS[workload.outcome]),
+        Text(phrases.against_plain(workload.speed)),
+        Text(phrases.tokens_per_second(workload.plain)),
+        Text(phrases.tokens_per_second(workload.drafting)),
+        Text("-" if workload.acceptance is None else f"{workload.acceptance:.2f}"),
+        Text(phrases.checks_passed(workload) or "-"),
     )
-    return dict(zip(COLUMNS, found, strict=True))
+    return dict(zip(COLUMNS, cells, strict=True))

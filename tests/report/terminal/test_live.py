@@ -20,7 +20,7 @@ from rich.console import Console
 from gatekeeper.core.records import Event, Reading, setting
 from gatekeeper.report.data.progress import Progress
 from gatekeeper.report.terminal.live import plain_lines, view
-from gatekeeper.report.terminal.redrawn_lines import CLEAR_BELOW, CLEAR_SCREEN, CLEARED, HIDE, SHOW, WRAP, LiveView
+from gatekeeper.report.terminal.redrawn_lines import CLEAR_BELOW, CLEAR_SCREEN, CLEARED, HIDE, SHOW, WRAP, RedrawnLines
 from tests.builders.page_data import like_golden
 from tests.builders.project_folder import ROOT, canary_lines
 from tests.builders.waiting import until
@@ -36,7 +36,7 @@ def test_a_resize_draws_the_whole_screen_again(resize: str) -> None:
     are printed again. A terminal that was resized and set back at once has only sent the signal.
     """
     file, size = io.StringIO(), [(80, 8)]
-    with LiveView(file, lambda: VIEW, lambda: size[0]) as live:
+    with RedrawnLines(file, lambda: VIEW, lambda: size[0]) as live:
         live.print_above([f"line {number}" for number in range(20)])
         if resize == "a new size":
             size[0] = (40, 8)
@@ -56,7 +56,7 @@ def test_the_region_is_drawn_in_one_piece_and_wiped_at_the_end() -> None:
     """
     file = io.StringIO()
 
-    with LiveView(file, lambda: VIEW, lambda: (80, 24)):
+    with RedrawnLines(file, lambda: VIEW, lambda: (80, 24)):
         begun = file.getvalue()
 
     assert begun.startswith(f"\r{HIDE}")
@@ -75,7 +75,7 @@ def test_a_closed_terminal_does_not_end_the_run() -> None:
     """
     Nothing more is drawn, and the run continues.
     """
-    with LiveView(ClosedTerminal(), lambda: VIEW, lambda: (80, 24)) as live:
+    with RedrawnLines(ClosedTerminal(), lambda: VIEW, lambda: (80, 24)) as live:
         live.print_above(["kept"])
 
 
@@ -86,7 +86,7 @@ def test_whatever_ends_the_run_the_cursor_is_shown(error: type[BaseException]) -
     """
     file = io.StringIO()
 
-    with pytest.raises(error), LiveView(file, lambda: VIEW, lambda: (80, 24)):
+    with pytest.raises(error), RedrawnLines(file, lambda: VIEW, lambda: (80, 24)):
         raise error
 
     assert file.getvalue().endswith(SHOW)
