@@ -15,8 +15,10 @@ LONGEST = 60
 
 def message(verdict: Verdict) -> str:
     """Return what the badge says: each workload's speed where drafting is on, else the outcome."""
-    on = [one for one in verdict.workloads if one.outcome is WorkloadOutcome.PROMOTED]
-    speeds = [f"{one.name} {short_ratio(seen.center)}" for one in on if (seen := speed_up(one)) is not None]
+    on = [workload for workload in verdict.workloads if workload.outcome is WorkloadOutcome.PROMOTED]
+    speeds = [
+        f"{workload.name} {short_ratio(speed.center)}" for workload in on if (speed := speed_up(workload)) is not None
+    ]
     text = (
         one_line(", ".join(speeds))
         if verdict.outcome is WorkloadOutcome.PROMOTED and speeds

@@ -43,8 +43,8 @@ def markdown(comparisons: Sequence[RunComparison]) -> str:
     """Return the same for a comment on GitHub; its first line marks it as gatekeeper's."""
     from gatekeeper.report.markdown import plain, table  # noqa: PLC0415 (it needs numpy, which most commands do not)
 
-    first, *others = headlines(comparisons)
-    blocks = [MARKER, f"### {plain(first)}", *map(plain, others)]
+    first, *later_headlines = headlines(comparisons)
+    blocks = [MARKER, f"### {plain(first)}", *map(plain, later_headlines)]
     rows = [(f"**{letter}**", *map(plain, cells), f"`{run}`") for letter, *cells, run in runs(comparisons)]
     blocks.append(table(("", *RUN_HEADS, "Run"), rows))
     listed = [f"- {plain(remark)}" for remark in remarks(comparisons)]
@@ -178,5 +178,5 @@ def figure(measured: ComparedFigure | None, metric: str) -> str:
     """Write a figure with its interval; a counted one is a single value."""
     if measured is None:
         return "-"
-    known = measured.lo == measured.hi and not BY_NAME[metric].relative
-    return show(measured.center, BY_NAME[metric].unit) if known else interval(measured.estimate(), metric)
+    is_counted = measured.lo == measured.hi and not BY_NAME[metric].relative
+    return show(measured.center, BY_NAME[metric].unit) if is_counted else interval(measured.estimate(), metric)

@@ -17,34 +17,36 @@ def render(decision: Decision, slo: Slo, text: str, file: str) -> str:
 
     *text* is the content of *file*.
     """
-    found: list[tuple[int, str]] = []
+    ranked: list[tuple[int, str]] = []
     verdict = decision.verdict
     if decision.exit_code != verdict.exit_code:
         line = toml_file.line_of(text, ("soak", "duration"))
-        found.append((0, command("error", decision.reason or "", file, line, f"{verdict.slo}: a demo")))
+        ranked.append((0, command("error", decision.reason or "", file, line, f"{verdict.slo}: a demo")))
     if verdict.incomplete:
-        found.append((1, command("error", verdict.incomplete, file, 1, f"{verdict.slo}: not proven")))
+        ranked.append((1, command("error", verdict.incomplete, file, 1, f"{verdict.slo}: not proven")))
     rows = decision.rows
-    found += [(_rank(row), _row_command(row, slo, text, file)) for row in rows]
-    named = {row.about for row in rows if row.blocking}
+    ranked += [(_rank(row), _row_command(row, slo, text, file)) for row in rows]
+    blocked = {row.about for row in rows if row.blocking}
     for workload in verdict.workloads:
-        if workload.name in named:
+        if workload.name in blocked:
             continue
         if workload.outcome in {WorkloadOutcome.FAILED, WorkloadOutcome.UNPROVEN} and not verdict.incomplete:
             title = f"{workload.name}: {workload.outcome}"
-            found.append((1, command("error", workload.because, file, _workload_line(slo, text, workload.name), title)))
+            ranked.append(
+                (1, command("error", workload.because, file, _workload_line(slo, text, workload.name), title))
+            )
         if workload.outcome is WorkloadOutcome.GRADED_BACK:
             kind, rank = ("error", 0) if workload.required else ("notice", 3)
             title = f"{workload.name}: graded back to plain decoding"
             line = _workload_line(slo, text, workload.name)
             if workload.required:
                 line = _ratio_line(slo, text, workload.name) or line
-            found.append((rank, command(kind, workload.because, file, line, title)))
+            ranked.append((rank, command(kind, workload.because, file, line, title)))
     # One soak after another finds the same: GitHub shows ten annotations.
-    once = {(one.kind, one.about.rpartition(", ")[2]): one for one in reversed(verdict.findings)}
-    for finding in reversed(once.values()):
-        found.append((2, command("warning", advised(finding), file, 1, f"{spaced(finding.kind)}, {finding.about}")))
-    return "".join(f"{line}\n" for _, line in sorted(found, key=lambda one: one[0]))
+    findings = {(finding.kind, finding.about.rpartition(", ")[2]): finding for finding in reversed(verdict.findings)}
+    for finding in reversed(findings.values()):
+        ranked.append((2, command("warning", advised(finding), file, 1, f"{spaced(finding.kind)}, {finding.about}")))
+    return "".join(f"{line}\n" for _, line in sorted(ranked, key=lambda pair: pair[0]))
 
 
 def _rank(row: ObjectiveRow) -> int:
@@ -69,24 +71,25 @@ def _row_command(row: ObjectiveRow, slo: Slo, text: str, file: str) -> str:
 
 
 def _line(check: Check, part: str, slo: Slo, text: str) -> int:
-    wanted = (check.metric, check.bound, rounded(check.threshold))
-    for number, one in enumerate(slo.objective):
-        mine = (one.metric, one.bound, rounded(one.threshold))
-        if mine == wanted and (one.of.host or one.applies_to(part)):
+    key = (check.metric, check.bound, rounded(check.threshold))
+    for number, objective in enumerate(slo.objective):
+        if (objective.metric, objective.bound, rounded(objective.threshold)) == key and (
+            objective.of.host or objective.applies_to(part)
+        ):
             return toml_file.line_of(text, ("objective", number, "metric"))
     return _workload_line(slo, text, part)  # an implicit objective has no line of its own
 
 
 def _ratio_line(slo: Slo, text: str, workload: str) -> int | None:
     """Return the line of the objective on the speed-up of a workload, which a sweep without a gain misses."""
-    for number, one in enumerate(slo.objective):
-        if one.of.speed_ratio and one.applies_to(workload):
+    for number, objective in enumerate(slo.objective):
+        if objective.of.speed_ratio and objective.applies_to(workload):
             return toml_file.line_of(text, ("objective", number, "metric"))
     return None
 
 
 def _workload_line(slo: Slo, text: str, workload: str) -> int:
-    names = [one.name for one in slo.workload]
+    names = [entry.name for entry in slo.workload]
     return toml_file.line_of(text, ("workload", names.index(workload), "name")) if workload in names else 1
 
 

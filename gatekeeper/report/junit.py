@@ -42,7 +42,7 @@ def render(verdict: Verdict) -> str:
             _bad(case, "error", _outcome(workload), workload.because)
         _check_cases(suite, f"{verdict.slo}.{workload.name}", workload.checks)
         _given_up_cases(
-            suite, f"{verdict.slo}.{workload.name}", [one for one in given_up if one.about == workload.name]
+            suite, f"{verdict.slo}.{workload.name}", [row for row in given_up if row.about == workload.name]
         )
         _set_time(suite, seconds := _seconds(workload))
         longest = max(longest, seconds)
@@ -56,13 +56,13 @@ def render(verdict: Verdict) -> str:
         _set_time(suite, longest)
     if longest:
         root.set("time", f"{longest:g}")
-    for one in (*root, root):
+    for suite in (*root, root):
         for kind, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error")):
-            one.set(kind, str(sum(1 for _ in one.iter(tag))))
-        one.set("skipped", "0")
-    for one in root.iter():
-        one.text = _safe(one.text) if one.text is not None else None
-        one.attrib.update({name: _safe(value) for name, value in one.attrib.items()})
+            suite.set(kind, str(sum(1 for _ in suite.iter(tag))))
+        suite.set("skipped", "0")
+    for element in root.iter():
+        element.text = _safe(element.text) if element.text is not None else None
+        element.attrib.update({name: _safe(value) for name, value in element.attrib.items()})
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
@@ -83,8 +83,8 @@ def _seconds(workload: WorkloadVerdict) -> float:
 
 def _set_time(suite: ET.Element, seconds: float) -> None:
     """Set the time of a suite and its cases, if it is known."""
-    for one in (suite, *suite) if seconds else ():
-        one.set("time", f"{seconds:g}")
+    for element in (suite, *suite) if seconds else ():
+        element.set("time", f"{seconds:g}")
 
 
 def _case(suite: ET.Element, classname: str, name: str) -> ET.Element:
@@ -121,10 +121,12 @@ def _name(check: Check) -> str:
 
 def _figures(case: ET.Element, check: Check, **more: str) -> None:
     """Add what was measured as properties; in base units, as verdict.json has it."""
-    seen = {"threshold": check.threshold, "center": check.center, "lo": check.lo, "hi": check.hi, "n": check.n}
-    known = {name: f"{value:.6g}" for name, value in seen.items() if value is not None} | {"unit": check.unit} | more
+    figures = {"threshold": check.threshold, "center": check.center, "lo": check.lo, "hi": check.hi, "n": check.n}
+    values = (
+        {name: f"{value:.6g}" for name, value in figures.items() if value is not None} | {"unit": check.unit} | more
+    )
     properties = ET.SubElement(case, "properties")
-    for name, value in known.items():
+    for name, value in values.items():
         ET.SubElement(properties, "property", name=name, value=value)
 
 

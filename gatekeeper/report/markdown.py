@@ -46,21 +46,21 @@ def _blocks(page: PageData, *, with_passed: bool) -> list[str]:
     ]
     blocks += [plain(blended)] if (blended := phrases.routing(verdict)) else []
     open_ones = {row.check.because for row in decided.rows}  # in the first table
-    if gaps := [one for one in page.gaps if one.because not in open_ones]:
-        rows = [(plain(one.about), plain(one.because), plain(one.remedy)) for one in gaps]
+    if gaps := [gap for gap in page.gaps if gap.because not in open_ones]:
+        rows = [(plain(gap.about), plain(gap.because), plain(gap.remedy)) for gap in gaps]
         blocks += ["### What was not proven", table(("What", "Because", "What would prove it"), rows)]
     if given_up := [row for row in decided.rows if not row.blocking]:
         blocks += ["### Objectives that settings given up did not meet", _rows(given_up)]
-    groups = [(one.name, one.checks) for one in verdict.workloads] + [("host", verdict.host_checks)]
-    passed = [(name, one) for name, checks in groups for one in checks if one.outcome is Outcome.PASS]
+    groups = [(workload.name, workload.checks) for workload in verdict.workloads] + [("host", verdict.host_checks)]
+    passed = [(name, check) for name, checks in groups for check in checks if check.outcome is Outcome.PASS]
     if passed and with_passed:
         blocks.append(f"<details><summary>{counted(len(passed), 'check')} passed</summary>")
         blocks += [_checks(passed), "</details>"]
-    steps = [f"1. {plain(f'{one.workload}: {phrases.step(one)}, {one.because}')}" for one in verdict.transitions]
+    steps = [f"1. {plain(f'{step.workload}: {phrases.step(step)}, {step.because}')}" for step in verdict.transitions]
     blocks += ["### Steps down the fallback ladder", "\n".join(steps)] if steps else []
     findings = [
-        f"- {plain(f'{phrases.spaced(one.kind)}, {one.about}: {phrases.advised(one)}')}"
-        for one in phrases.merged(verdict)
+        f"- {plain(f'{phrases.spaced(finding.kind)}, {finding.about}: {phrases.advised(finding)}')}"
+        for finding in phrases.merged(verdict)
     ]
     blocks += ["### Findings", "\n".join(findings)] if findings else []
     return blocks
@@ -69,16 +69,16 @@ def _blocks(page: PageData, *, with_passed: bool) -> list[str]:
 def _glance(workloads: Sequence[WorkloadSummary]) -> str:
     rows = [
         (
-            f"**{plain(one.name)}**",
-            f"{phrases.GLYPHS[one.outcome]} {phrases.spaced(one.outcome)}",
-            plain(describe_setting(one.setting)),
-            plain(phrases.against_plain(one.speed)),
-            plain(phrases.tokens_per_second(one.plain)),
-            plain(phrases.tokens_per_second(one.drafting)),
-            phrases.checks_passed(one) or "-",
-            plain(one.because),
+            f"**{plain(workload.name)}**",
+            f"{phrases.GLYPHS[workload.outcome]} {phrases.spaced(workload.outcome)}",
+            plain(describe_setting(workload.setting)),
+            plain(phrases.against_plain(workload.speed)),
+            plain(phrases.tokens_per_second(workload.plain)),
+            plain(phrases.tokens_per_second(workload.drafting)),
+            phrases.checks_passed(workload) or "-",
+            plain(workload.because),
         )
-        for one in workloads
+        for workload in workloads
     ]
     return table(("Workload", "Outcome", "Setting", "Against plain", "Plain", "Drafting", "Checks", "Why"), rows)
 

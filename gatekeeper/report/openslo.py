@@ -33,7 +33,9 @@ def render(page: PageData) -> str:
         about = {"workload": workload.name, "outcome": workload.outcome, "setting": json.dumps(workload.setting)}
         objects += [_slo(page, workload.name, check, about) for check in workload.checks]
     objects += [_slo(page, "host", check, {"outcome": verdict.outcome}) for check in verdict.host_checks]
-    return "---\n".join(inert_json(json.dumps(one, indent=1, ensure_ascii=True)) + "\n" for one in objects)
+    return "---\n".join(
+        inert_json(json.dumps(definition, indent=1, ensure_ascii=True)) + "\n" for definition in objects
+    )
 
 
 def _service(page: PageData) -> dict[str, object]:
@@ -47,7 +49,7 @@ def _slo(page: PageData, part: str, check: Check, about: Mapping[str, str]) -> d
     metric = BY_NAME[check.metric]
     title = f"{verdict.slo} {part} {check.metric} {check.bound} {check.threshold:g}"
     figures = (("center", check.center), ("lo", check.lo), ("hi", check.hi))
-    seen = {key: f"{value:g}" for key, value in figures if value is not None}
+    measured = {key: f"{value:g}" for key, value in figures if value is not None}
     annotations = {
         "slo": verdict.slo,
         "manifest-sha256": verdict.manifest_sha256,
@@ -57,7 +59,7 @@ def _slo(page: PageData, part: str, check: Check, about: Mapping[str, str]) -> d
         "confidence": f"{page.slo.confidence:g}",
         "ladder": ", ".join(page.slo.fallback.ladder),
         "n": str(check.n),
-        **seen,
+        **measured,
         **about,
     }
     source = {"type": "gatekeeper", "spec": {"metric": check.metric, "unit": check.unit, "part": part}}

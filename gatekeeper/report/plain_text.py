@@ -54,8 +54,8 @@ def render(decision: Decision) -> str:
         lines += ["", "  host", *_check_lines(verdict.host_checks, incomplete=incomplete), *_given_up(host)]
     if blended := routing(verdict):
         lines += ["", f"  {blended}"]
-    for one in verdict.transitions:
-        lines += ["", f"  {one.workload}: {step(one, '->')} ({one.because})"]
+    for transition in verdict.transitions:
+        lines += ["", f"  {transition.workload}: {step(transition, '->')} ({transition.because})"]
     for finding in merged(verdict):
         lines += ["", f"  {spaced(finding.kind)}, {finding.about}: {finding.detail}"]
         lines += [f"    {finding.advice}"] if finding.advice else []
@@ -95,22 +95,24 @@ def explanation(check: Check, *, incomplete: bool) -> list[str]:
 
 def conditions(policy: Policy) -> str:
     """Return the conditions under which a policy holds, and how its servers were launched; empty where it has none."""
-    known = policy.conditions
-    if known is None:
+    certified = policy.conditions
+    if certified is None:
         return ""
-    context = f"prompts of at most {known.longest_prompt} tokens, " if known.longest_prompt else ""
-    sampled = known.sampling.model_dump(exclude_none=True)
+    context = f"prompts of at most {certified.longest_prompt} tokens, " if certified.longest_prompt else ""
+    sampled = certified.sampling.model_dump(exclude_none=True)
     lines = ["", "  certified under these conditions"]
-    lines.append(f"    server      {known.backend} with {known.target}{f' at {known.url}' if known.url else ''}")
+    lines.append(
+        f"    server      {certified.backend} with {certified.target}{f' at {certified.url}' if certified.url else ''}"
+    )
     lines.append(f"    sampling    {', '.join(f'{name} {value:g}' for name, value in sampled.items())}")
-    lines.append(f"    context     {context}answers of at most {known.max_tokens} tokens")
-    lines.append(f"    load        at most {counted(known.concurrency, 'request')} at once")
-    lines.append(f"    cache       prompt cache {known.prompt_cache}")
-    lines += [f"    requests    carry {json.dumps(known.request)}"] if known.request else []
-    for one in policy.launch:
-        variables = "".join(f"{name}={shlex.quote(value)} " for name, value in one.environment.items())
-        about = ", ".join(one.workloads) or "plain"
-        lines.append(f"    launch      {about}: {variables}{shlex.join(one.command)}")
+    lines.append(f"    context     {context}answers of at most {certified.max_tokens} tokens")
+    lines.append(f"    load        at most {counted(certified.concurrency, 'request')} at once")
+    lines.append(f"    cache       prompt cache {certified.prompt_cache}")
+    lines += [f"    requests    carry {json.dumps(certified.request)}"] if certified.request else []
+    for launch in policy.launch:
+        variables = "".join(f"{name}={shlex.quote(value)} " for name, value in launch.environment.items())
+        about = ", ".join(launch.workloads) or "plain"
+        lines.append(f"    launch      {about}: {variables}{shlex.join(launch.command)}")
     return printable_error("\n".join(lines)) + "\n"
 
 

@@ -93,10 +93,10 @@ def _head(proposed: Proposal) -> Iterator[str]:
 
 
 def _subject(proposed: Proposal) -> Iterator[str]:
-    also = (
+    comment = (
         f"installed as well: {', '.join(proposed.others)}; certify the one that you deploy" if proposed.others else ""
     )
-    yield from ("[subject]", _commented(f"backend = {_quoted(proposed.backend)}", also))
+    yield from ("[subject]", _commented(f"backend = {_quoted(proposed.backend)}", comment))
     yield f"target = {_quoted(proposed.target.name)}  # {proposed.target.note}"
     yield _commented("drafts = [", "heaviest first; they share the target's token map")
     yield from (f"  {_quoted(draft.name)},  # {draft.note}" for draft in proposed.drafts)
@@ -150,9 +150,9 @@ def _objectives(proposed: Proposal) -> Iterator[str]:
     )
     for workload in proposed.workloads:
         if workload.quality is not None:
-            named = f"workloads = [{_quoted(workload.name)}]"
+            limit = f"workloads = [{_quoted(workload.name)}]"
             why = "Speculation must not make answers worse."
-            yield from _objective(workload.quality, "at_least = 0.0", why, named)
+            yield from _objective(workload.quality, "at_least = 0.0", why, limit)
     yield "# For a bound in milliseconds, measure this machine first with gatekeeper probe. For example:"
     yield from ("# [[objective]]", '# metric = "itl_p95"', '# at_most = "45 ms"', '# why = "..."', "")
     if proposed.peak is not None and "footprint_peak" not in proposed.lacks:

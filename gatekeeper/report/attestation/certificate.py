@@ -73,10 +73,10 @@ def tries_before(events: Sequence[Event]) -> dict[str, int | bool] | None:
     if not details:
         return None
     counts = {name: details[-1].get(name) for name in ("finished", "not_passed")}
-    whole = {name: number for name, number in counts.items() if type(number) is int and number >= 0}
-    if len(whole) < len(counts):
+    valid_counts = {name: number for name, number in counts.items() if type(number) is int and number >= 0}
+    if len(valid_counts) < len(counts):
         return None
-    return whole | {"at_least": details[-1].get("at_least") is not False}
+    return valid_counts | {"at_least": details[-1].get("at_least") is not False}
 
 
 def result(verdict: Verdict) -> str:
@@ -86,10 +86,10 @@ def result(verdict: Verdict) -> str:
     """
     if verdict.exit_code != ExitCode.OK:
         return "FAILED"
-    whole = verdict.grade == "certification" and all(
-        one.outcome is WorkloadOutcome.PROMOTED for one in verdict.workloads
+    is_whole = verdict.grade == "certification" and all(
+        workload.outcome is WorkloadOutcome.PROMOTED for workload in verdict.workloads
     )
-    return "PASSED" if whole else "WARNED"
+    return "PASSED" if is_whole else "WARNED"
 
 
 def _tests(verdict: Verdict) -> tuple[list[str], list[str], list[str]]:
@@ -100,11 +100,11 @@ def _tests(verdict: Verdict) -> tuple[list[str], list[str], list[str]]:
             passed.append(test)
         else:
             failed.append(test)  # unproven ones too; the extension field says which
-    for one in verdict.workloads:
-        test = f"{one.name}: outcome"
-        if one.outcome is WorkloadOutcome.PROMOTED:
+    for workload in verdict.workloads:
+        test = f"{workload.name}: outcome"
+        if workload.outcome is WorkloadOutcome.PROMOTED:
             passed.append(test)
-        elif one.outcome is WorkloadOutcome.GRADED_BACK and not one.required:
+        elif workload.outcome is WorkloadOutcome.GRADED_BACK and not workload.required:
             warned.append(test)
         else:
             failed.append(test)
@@ -116,12 +116,14 @@ def _tests(verdict: Verdict) -> tuple[list[str], list[str], list[str]]:
 def unproven(verdict: Verdict) -> list[str]:
     """Return the tests that the evidence does not decide."""
     open_ones = [test for test, check in _named(verdict) if check.outcome is Outcome.UNPROVEN]
-    return open_ones + [f"{one.name}: outcome" for one in verdict.workloads if one.outcome is WorkloadOutcome.UNPROVEN]
+    return open_ones + [
+        f"{workload.name}: outcome" for workload in verdict.workloads if workload.outcome is WorkloadOutcome.UNPROVEN
+    ]
 
 
 def _named(verdict: Verdict) -> list[tuple[str, Check]]:
     """Return every check with the name of its test, which no result changes."""
-    checks = [(one.name, check) for one in verdict.workloads for check in one.checks]
+    checks = [(workload.name, check) for workload in verdict.workloads for check in workload.checks]
     checks += [("host", check) for check in verdict.host_checks]
     return [
         (f"{about}: {check.metric} {check.bound} {check.threshold:g}{phrases.against(check)}", check)

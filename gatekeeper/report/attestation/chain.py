@@ -19,21 +19,21 @@ RECORDS = ".jsonl"
 
 def build_url() -> str | None:
     """Return the page of the CI job that runs this, where there is one: GitHub, GitLab or Buildkite."""
-    seen = os.environ
-    if seen.get("GITHUB_ACTIONS") == "true" and "GITHUB_RUN_ID" in seen:
-        return f"{seen.get('GITHUB_SERVER_URL')}/{seen.get('GITHUB_REPOSITORY')}/actions/runs/{seen['GITHUB_RUN_ID']}"
-    return seen.get("CI_JOB_URL") or seen.get("BUILDKITE_BUILD_URL")
+    env = os.environ
+    if env.get("GITHUB_ACTIONS") == "true" and "GITHUB_RUN_ID" in env:
+        return f"{env.get('GITHUB_SERVER_URL')}/{env.get('GITHUB_REPOSITORY')}/actions/runs/{env['GITHUB_RUN_ID']}"
+    return env.get("CI_JOB_URL") or env.get("BUILDKITE_BUILD_URL")
 
 
 def build_of(events: Iterable[Event]) -> str | None:
     """Return the page of the CI job that ended the run; None: there was none."""
-    built = [one.detail.get("build") for one in events if one.kind == "begin"]
-    return str(built[-1]) if built and built[-1] else None
+    urls = [event.detail.get("build") for event in events if event.kind == "begin"]
+    return str(urls[-1]) if urls and urls[-1] else None
 
 
 def document(manifest: Manifest, events: Sequence[Event], digests: Mapping[str, str]) -> dict[str, object]:
     """Return the chain of a run with these files: freeze, measure, judge, promote."""
-    begun = [one for one in events if one.kind == "begin"]
+    begun = [event for event in events if event.kind == "begin"]
     records = [name for name in digests if name.endswith(RECORDS)]
     models = [model for model in (manifest.target, *manifest.drafts) if model is not None]
     inputs = {"slo": manifest.slo, "profile": manifest.profile, **manifest.canaries}
@@ -42,21 +42,21 @@ def document(manifest: Manifest, events: Sequence[Event], digests: Mapping[str, 
     first, last = begun[:1], begun[-1:]
 
     def link(
-        name: str, made: Sequence[str], materials: list[dict[str, object]], at: str, who: Sequence[Event]
+        name: str, products: Sequence[str], materials: list[dict[str, object]], at: str, makers: Sequence[Event]
     ) -> dict[str, object]:
         return {
             "_type": STATEMENT_TYPE,
-            "subject": described({one: digests[one] for one in made}),
+            "subject": described({file: digests[file] for file in products}),
             "predicateType": PREDICATE_TYPE,
             "predicate": {
                 "name": name,
                 "materials": materials,
                 "environment": {
-                    "by": list(dict.fromkeys(str(one.detail["by"]) for one in who if "by" in one.detail)),
+                    "by": list(dict.fromkeys(str(event.detail["by"]) for event in makers if "by" in event.detail)),
                     "at": at,
                     "host": host_of(manifest),
                     "gatekeeper": manifest.versions.get("gatekeeper"),
-                    **({"build": built} if (built := build_of(who)) else {}),
+                    **({"build": built} if (built := build_of(makers)) else {}),
                 },
             },
         }
@@ -76,9 +76,8 @@ def document(manifest: Manifest, events: Sequence[Event], digests: Mapping[str, 
 
 def steps(chain: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return who made each step, when and on which host."""
-    found = []
-    for one in chain["links"]:
-        predicate = one["predicate"]
-        seen = predicate["environment"]
-        found.append({"step": predicate["name"], "by": seen["by"], "at": seen["at"], "host": seen["host"]})
-    return found
+    predicates = [link["predicate"] for link in chain["links"]]
+    return [
+        {"step": predicate["name"], **{key: predicate["environment"][key] for key in ("by", "at", "host")}}
+        for predicate in predicates
+    ]

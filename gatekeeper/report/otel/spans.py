@@ -34,8 +34,8 @@ INCIDENTS = frozenset({"subject_died", "subject_lost", "sampler_died", "load_die
 def stage_of(file: str) -> str:
     """Name the stage of a record file: all files of the sweep are one stage, each other file is its own."""
     stem, final = file.removesuffix(".jsonl"), {name for after in FINAL_PASSES for name in after.files}
-    own = file in final or stem.startswith(("soak-", *(f"{after.stem}-" for after in PASSES)))
-    return stem if own else "sweep"
+    is_own_stage = file in final or stem.startswith(("soak-", *(f"{after.stem}-" for after in PASSES)))
+    return stem if is_own_stage else "sweep"
 
 
 def request(identity: RunIdentity, file: str, generation: Generation, *, rounds: bool) -> ReadableSpan | None:
