@@ -72,7 +72,7 @@ class Forecast:
 
     def fallback(self) -> tuple[StageForecast, ...]:
         """Return each step of the ladder: the soak and the passes it adds where every workload takes it."""
-        settings, last, found = dict(self._chosen()), None, []
+        settings, last, stages = dict(self._chosen()), None, []
         for turn in range(2, len(self.slo.fallback.ladder) + 2):
             down = {name: next_step(self.slo, knobs, last) for name, knobs in settings.items()}
             steps = {name: step for name, step in down.items() if step is not None}
@@ -81,26 +81,28 @@ class Forecast:
             last = min((step for step, _ in steps.values()), key=self.slo.fallback.ladder.index)
             settings = {name: knobs for name, (step, knobs) in steps.items() if step == last}
             passes = self.soaks(soak_plans(self.plan, settings, turn))
-            found.append(StageForecast(last, sum(one.answers for one in passes), sum(one.seconds for one in passes)))
-        return tuple(found)
+            answers, seconds = sum(stage.answers for stage in passes), sum(stage.seconds for stage in passes)
+            stages.append(StageForecast(last, answers, seconds))
+        return tuple(stages)
 
     def soaks(self, soaks: Iterable[SoakPlan]) -> tuple[StageForecast, ...]:
         """Return the stages of *soaks*: the soaks themselves, and the passes outside of their duration."""
         total: dict[str, StageForecast] = {}
         for soak in soaks:
-            for one in (
+            for stage in (
                 self._soak(soak),
                 self._stage("plain_blocks", self._plain_blocks(soak)),
                 self._stage("closing", closing_requests(soak.settings, self.canaries)),
-                *(self._pass(each, soak) for each in PASSES),
+                *(self._pass(after, soak) for after in PASSES),
             ):
-                before = total.get(one.name, StageForecast(one.name, 0, 0.0))
-                total[one.name] = StageForecast(one.name, before.answers + one.answers, before.seconds + one.seconds)
+                before = total.get(stage.name, StageForecast(stage.name, 0, 0.0))
+                answers, seconds = before.answers + stage.answers, before.seconds + stage.seconds
+                total[stage.name] = StageForecast(stage.name, answers, seconds)
         return tuple(total.values())
 
     def _chosen(self) -> Mapping[str, Setting]:
         default = self.plan.candidates[0].setting if self.plan.candidates else PLAIN
-        return dict.fromkeys((one.name for one in self.slo.workload), self.plan.fixed or default)
+        return dict.fromkeys((workload.name for workload in self.slo.workload), self.plan.fixed or default)
 
     def _first_soaks(self) -> tuple[SoakPlan, ...]:
         return soak_plans(self.plan, self._chosen(), 1)
@@ -116,10 +118,10 @@ class Forecast:
     def _soak(self, soak: SoakPlan) -> StageForecast:
         """Play the schedule through until every workload has the answers it needs; counts decide, as in the soak."""
         slo, profile, woven = self.slo, self.profile, self._woven
-        tiers = {one.name: one.tier for one in slo.workload}
+        tiers = {workload.name: workload.tier for workload in slo.workload}
         weights = {name: profile.weight(name, tiers[name]) for name in soak.settings}
         swept = swept_canaries(slo, self.canaries)
-        tried = {one.setting for one in self.plan.candidates}
+        tried = {trial.setting for trial in self.plan.candidates}
         forces = forced_workloads(slo, soak.settings, self.plan.terms)
         coverage = Coverage(
             {
@@ -128,18 +130,20 @@ class Forecast:
             },
             {name: swept[name] for name, knobs in soak.settings.items() if knobs in tried},
         )
-        for plain in () if woven else [one for number in range(PLAIN_BLOCKS) for one in self._block(soak, number)]:
+        for plain in (
+            () if woven else [request for number in range(PLAIN_BLOCKS) for request in self._block(soak, number)]
+        ):
             coverage.add(plain.workload, plain.arm, plain.canary.id)
         share = slo.soak.sentinel_share if woven else 0.0
         answers, seconds = 0, 0.0
         for turn in soak_requests(
             soak.settings, self.canaries, weights, sentinel_share=share, seed=self.plan.seed, swept=swept
         ):
-            for one in turn:
-                seconds += (self._answering(one) + profile.idle) / slo.soak.concurrency
+            for request in turn:
+                seconds += (self._answering(request) + profile.idle) / slo.soak.concurrency
                 seconds = max(seconds, answers / profile.rate) if profile.rate is not None else seconds
                 answers += 1
-                coverage.add(one.workload, one.arm, one.canary.id)
+                coverage.add(request.workload, request.arm, request.canary.id)
             enough = not coverage.lacking() and (answers >= _TYPICAL or seconds >= slo.soak.duration)
             if seconds >= slo.soak.max_duration or enough:
                 break

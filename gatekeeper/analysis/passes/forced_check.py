@@ -15,8 +15,8 @@ from gatekeeper.core.verdict import Missing
 def _needs(soak: Soaked) -> Needs:
     """Return the passes of the target to make, without their results, by workload."""
     names = forced_workloads(soak.slo, soak.settings, soak.terms)
-    wanted = {name: passes_wanted(replace(soak.answers(name), untimed=())) for name in names}
-    return {name: passes for name, passes in wanted.items() if passes}
+    passes_by_workload = {name: passes_wanted(replace(soak.answers(name), untimed=())) for name in names}
+    return {name: passes for name, passes in passes_by_workload.items() if passes}
 
 
 def _add(answers: PairedAnswers, recorded: Recorded[Forced]) -> PairedAnswers:

@@ -74,8 +74,8 @@ def or_warmed(objective: Objective, direct: Check, answers: PairedAnswers, void:
     if objective.or_with != WARM_UP or direct.outcome is Outcome.PASS:
         return direct
     warmed = check(objective, Missing(void) if void is not None else warmed_delta(answers))
-    both = f"{direct.because}; warmed, against plain decoding after a pause: {warmed.because}"
+    because = f"{direct.because}; warmed, against plain decoding after a pause: {warmed.because}"
     if warmed.outcome is Outcome.PASS:
-        return replace(direct, outcome=Outcome.PASS, because=both, passed_with=WARM_UP)
+        return replace(direct, outcome=Outcome.PASS, because=because, passed_with=WARM_UP)
     fails = Outcome.FAIL in {direct.outcome} & {warmed.outcome}
-    return replace(direct, outcome=Outcome.FAIL if fails else Outcome.UNPROVEN, because=both)
+    return replace(direct, outcome=Outcome.FAIL if fails else Outcome.UNPROVEN, because=because)

@@ -87,11 +87,11 @@ def implicit_objectives(slo: Slo, workload: str, terms: Terms = NEWEST) -> tuple
 
 def _no_loss(slo: Slo, terms: Terms) -> tuple[Implicit, ...]:
     """Return the objective that speculation does not slow decoding down, by the first ratio the backend can show."""
-    why = "implicit: a draft may not make decoding slower"
+    reason = "implicit: a draft may not make decoding slower"
     metrics = [
         metric for metric in (PAIR_SPEEDS if slo.soak.concurrency == 1 else (SYSTEM_RATIO,)) if terms.show(metric)
     ]
-    return tuple(Implicit(metric=metric, at_least=NO_LOSS, why=why) for metric in metrics[:1])
+    return tuple(Implicit(metric=metric, at_least=NO_LOSS, why=reason) for metric in metrics[:1])
 
 
 def _same_words(slo: Slo, terms: Terms) -> tuple[Implicit, ...]:
@@ -100,10 +100,12 @@ def _same_words(slo: Slo, terms: Terms) -> tuple[Implicit, ...]:
     if not greedy or not terms.show("token_agreement"):
         return ()
     if Sight.LOGITS in terms.sight:
-        why = "implicit: at temperature 0 a draft changes no token, except where the target's logits nearly tie"
-        return (Implicit(metric="token_agreement", at_least=1.0, why=why),)
-    why = "implicit: at temperature 0 a draft changes no words; the backend shows no logits, so near-ties are allowed"
-    return (Implicit(metric="token_agreement", at_least=AGREE_UNREAD, why=why),)
+        reason = "implicit: at temperature 0 a draft changes no token, except where the target's logits nearly tie"
+        return (Implicit(metric="token_agreement", at_least=1.0, why=reason),)
+    reason = (
+        "implicit: at temperature 0 a draft changes no words; the backend shows no logits, so near-ties are allowed"
+    )
+    return (Implicit(metric="token_agreement", at_least=AGREE_UNREAD, why=reason),)
 
 
 def all_objectives(slo: Slo, workload: str, *, speculating: bool, terms: Terms = NEWEST) -> tuple[Objective, ...]:

@@ -66,7 +66,7 @@ def sampling_for(slo: Slo, canary: Canary, knobs: Setting, concurrency: int) -> 
 
 def setting_document(knobs: Setting) -> dict[str, object]:
     """Return the chosen knobs of a setting as verdict.json writes them."""
-    return {k: v for k, v in chosen_of(knobs) if v is not None} if speculates(knobs) else dict(PLAIN)
+    return {knob: value for knob, value in chosen_of(knobs) if value is not None} if speculates(knobs) else dict(PLAIN)
 
 
 def defaults(slo: Slo) -> dict[str, Any]:

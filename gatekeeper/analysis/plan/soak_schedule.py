@@ -235,22 +235,22 @@ def plain_block(
     settings: Mapping[str, Setting], canaries: Mapping[str, Sequence[Canary]], number: int
 ) -> list[PlannedRequest]:
     """Return the plain requests of block *number* (from 0): the same canaries each time, or a share of many."""
-    out = []
+    requests = []
     for name, knobs in settings.items():
         if speculates(knobs):
             block_canaries = list(canaries[name])
             if len(block_canaries) > PLAIN_BLOCK_ANSWERS:
                 block_canaries = block_canaries[number::PLAIN_BLOCKS]
             plain = plain_of(knobs)
-            out += [PlannedRequest(name, canary, "plain", plain, role=Role.BLOCK) for canary in block_canaries]
-    return out
+            requests += [PlannedRequest(name, canary, "plain", plain, role=Role.BLOCK) for canary in block_canaries]
+    return requests
 
 
 def closing_requests(settings: Mapping[str, Setting], canaries: Mapping[str, Sequence[Canary]]) -> list[PlannedRequest]:
     """Return requests of evenly picked quality canaries, to be sent when the soak is over."""
-    out = []
+    requests = []
     for name, knobs in settings.items():
         marked = [canary for canary in canaries[name] if canary.expect is not None]
         stride = max(1, -(-len(marked) // CLOSING_CANARIES))
-        out += [_judged(name, canary, knobs, Role.CLOSING) for canary in marked[::stride]]
-    return out
+        requests += [_judged(name, canary, knobs, Role.CLOSING) for canary in marked[::stride]]
+    return requests

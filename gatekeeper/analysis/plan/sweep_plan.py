@@ -264,9 +264,9 @@ def units_between_looks(units: Sequence[Unit], looks: Mapping[str, tuple[int, ..
     count_by_workload: Counter[str] = Counter()
     stretch_units = []
     for unit in units:
-        counts, at = looks[unit.workload], count_by_workload[unit.workload]
+        counts, position = looks[unit.workload], count_by_workload[unit.workload]
         count_by_workload[unit.workload] += 1
-        if stretch < len(counts) and (counts[stretch - 1] if stretch else 0) <= at < counts[stretch]:
+        if stretch < len(counts) and (counts[stretch - 1] if stretch else 0) <= position < counts[stretch]:
             stretch_units.append(unit)
     return stretch_units
 

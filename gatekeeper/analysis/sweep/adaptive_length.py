@@ -69,16 +69,16 @@ def _compare(
         return AdaptiveResult(adaptive, rival, ratio, taken=False, because=f"not compared {text}: {ratio.because}")
     text = f"{show_ratio(ratio.center, ratio.lo, ratio.hi)} {text}"
     if (worse := _collapse(adaptive, results, level)) is not None:
-        taken, why = False, worse
+        taken, reason = False, worse
     elif not adaptive.beats_plain:
-        taken, why = False, "no gain over plain decoding is proven"
+        taken, reason = False, "no gain over plain decoding is proven"
     elif ratio.lo > 1:
-        taken, why = True, "proven faster"
+        taken, reason = True, "proven faster"
     elif ratio.lo > 1 / (1 + ALIKE) and (safer := _safer(adaptive, rival, results)) is not None:
-        taken, why = True, f"as fast, and {safer}"
+        taken, reason = True, f"as fast, and {safer}"
     else:
-        taken, why = False, "not proven faster, so the fixed length is the smaller risk"
-    return AdaptiveResult(adaptive, rival, ratio, taken, f"{text}: {why}")
+        taken, reason = False, "not proven faster, so the fixed length is the smaller risk"
+    return AdaptiveResult(adaptive, rival, ratio, taken, f"{text}: {reason}")
 
 
 def _collapse(adaptive: SettingResult, results: Sequence[SettingResult], level: float) -> str | None:

@@ -112,12 +112,12 @@ def _choose_fixed(
         return Choice(PLAIN, f"the sweep is inconclusive: {because}", tuple(results), doubt=doubt)
     best, pick = _best_and_shortest(slo, measured, bounds)
     winner = pick.trial.setting
-    why = f"{_name(pick)}: {_ratio(pick)}"
+    reason = f"{_name(pick)}: {_ratio(pick)}"
     if pick is not best:
-        why += f", shorter and within noise of the fastest, {_name(best)}: {_ratio(best)}"
+        reason += f", shorter and within noise of the fastest, {_name(best)}: {_ratio(best)}"
     if slo.sweep.design == "one-at-a-time":
         winner, combined = _combine(slo, measured, default, pick, bounds)
-        why += combined
+        reason += combined
     beats = [result for result in _not_abandoned(measured) if result.beats_plain]
     if not beats and required is not None and (open_ones := _not_ruled_out(bounds, usual)):
         pick = _first_of_open(slo, open_ones)
@@ -128,11 +128,11 @@ def _choose_fixed(
         return Choice(PLAIN, because + _stopped(usual), tuple(results))
     if pick not in beats:
         pick = max(beats, key=_center)
-        winner, why = (
+        winner, reason = (
             pick.trial.setting,
             f"{_name(pick)}: {_ratio(pick)}, the fastest that beats plain decoding beyond noise",
         )
-    return Choice(chosen_of(winner), why + _stopped(usual), tuple(results))
+    return Choice(chosen_of(winner), reason + _stopped(usual), tuple(results))
 
 
 def _bounds(slo: Slo, workload: str | None) -> Mapping[str, float]:

@@ -67,12 +67,12 @@ def positions(answers: Iterable[Generation]) -> tuple[float, ...]:
     accepted: dict[int, int] = defaultdict(int)
     for generation in successful(answers):
         if generation.answer.rounds is not None:
-            for at, count in enumerate(generation.answer.rounds.tried_by_position):
-                tried[at] += count
-            for at, count in enumerate(generation.answer.rounds.accepted_by_position):
-                accepted[at] += count
-    reached = [at for at in sorted(tried) if tried[at]]
-    return tuple(accepted[at] / tried[at] for number, at in enumerate(reached) if number == at)
+            for position, count in enumerate(generation.answer.rounds.tried_by_position):
+                tried[position] += count
+            for position, count in enumerate(generation.answer.rounds.accepted_by_position):
+                accepted[position] += count
+    reached = [position for position in sorted(tried) if tried[position]]
+    return tuple(accepted[position] / tried[position] for number, position in enumerate(reached) if number == position)
 
 
 def expected_tokens(chances: Sequence[float]) -> float:
@@ -169,12 +169,14 @@ def _line(group: Sequence[MeasuredRounds]) -> RoundCost | None:
     lengths = sorted({length for length, _ in points})
     if len(lengths) < 2:
         return None
-    mean_k, mean_s = fmean(k for k, _ in points), fmean(s for _, s in points)
-    step = sum((k - mean_k) * (s - mean_s) for k, s in points) / sum((k - mean_k) ** 2 for k, _ in points)
-    verify = mean_s - step * mean_k
+    mean_length, mean_seconds = (fmean(column) for column in zip(*points, strict=True))
+    spread = sum((length - mean_length) ** 2 for length, _ in points)
+    step = sum((length - mean_length) * (seconds - mean_seconds) for length, seconds in points) / spread
+    verify = mean_seconds - step * mean_length
     if verify <= 0 or step < 0:
         return None
-    misfit = max(abs(s / (verify + k * step) - 1) for k, s in points) if len(lengths) > 2 else None
+    off = (abs(seconds / (verify + length * step) - 1) for length, seconds in points)
+    misfit = max(off) if len(lengths) > 2 else None
     fitted_lengths = ", ".join(str(length) for length in lengths)
     exact = "" if misfit is not None else " (two points, so the fit is exact)"
     return RoundCost(verify, step, f"a line through the round times at draft lengths {fitted_lengths}{exact}", misfit)

@@ -91,7 +91,7 @@ class _Looks:
             if request.workload == sweep.workload
         }
         self._plain = self._answers(BASELINE) + self._answers(NULL)
-        together = burst_gap(generation for at, generation in self._plain if at == 0)
+        together = burst_gap(generation for stretch, generation in self._plain if stretch == 0)
         self._measures: dict[str, Read] = {name: answer_reader(name).at(together) for name in PAIR_SPEEDS}
         null = [trial for trial in sweep.plan.trials if trial.name == NULL]
         self._pairs = {trial.name: self._paired(trial) for trial in (*candidates, *null)}
@@ -107,20 +107,24 @@ class _Looks:
             (self._stretch.get((trial, generation.pair, generation.canary)), generation)
             for generation in self._sweep.of(trial)
         ]
-        return [(at, generation) for at, generation in answers if at is not None and generation.role is not Role.WARMUP]
+        return [
+            (stretch, generation)
+            for stretch, generation in answers
+            if stretch is not None and generation.role is not Role.WARMUP
+        ]
 
     def _paired(self, trial: Trial) -> list[_Pair]:
         plain = {(generation.pair, generation.canary): generation for _, generation in self._answers(trial.baseline)}
         null, greedy = self._sweep.null_answers(trial), self._sweep.greedy(trial)
         pairs = []
-        for at, candidate in self._answers(trial.name):
+        for stretch, candidate in self._answers(trial.name):
             if (baseline := plain.get((candidate.pair, candidate.canary))) is not None:
                 second = null.get((candidate.pair, candidate.canary))
                 logs = {
                     name: mean_log_ratio(candidate, baseline, second, read, greedy=greedy)
                     for name, read in self._measures.items()
                 }
-                pairs.append(_Pair(at, candidate.canary, logs))
+                pairs.append(_Pair(stretch, candidate.canary, logs))
         return pairs
 
     def _seen(self, trial: str, number: int) -> tuple[str, dict[str, float]]:
@@ -138,7 +142,7 @@ class _Looks:
     def look(self, state: EarlyStops, number: int, error: float) -> None:
         """Look after stretch *number* (from 1), with the nominal *error* of this look."""
         state.looks = number
-        plain = [generation for at, generation in self._plain if at < number]
+        plain = [generation for stretch, generation in self._plain if stretch < number]
         _, null = self._seen(NULL, number)
         noise = self._noise(number)
         state.maybe_bimodal = self._maybe_bimodal(plain, noise)
@@ -199,8 +203,8 @@ class _Looks:
 
     def _maybe_bimodal(self, plain: Sequence[Generation], noise: float | None) -> bool:
         """Return whether plain answers may be bimodal and are too few to show it."""
-        each = Counter(generation.canary for generation in plain)
-        often = sum(count for count in each.values() if count >= comparability.BIMODAL_REPEATS)
+        answers_by_canary = Counter(generation.canary for generation in plain)
+        often = sum(count for count in answers_by_canary.values() if count >= comparability.BIMODAL_REPEATS)
         enough = not self._can_show_modes or often >= comparability.BIMODAL_ANSWERS
         return not enough and (noise is None or noise > BIMODAL_LOG_SD**2)
 

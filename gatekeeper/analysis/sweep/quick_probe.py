@@ -66,10 +66,10 @@ def probe_result(sweep: SweepAnswers, answered: int, before: ProbeResult | None)
         error = sequential.nominal_errors(looks, most, 1 - bound_level(sweep.slo))[-1]
         now = sequential.interval(list(results[0].logs.values()), error)
         ratio = sequential.intersected(before.result.ratio if before is not None else None, now)
-    word, why = _word(ratio)
+    word, reason = _word(ratio)
     if (failing := _failing(sweep.of(name))) is not None:
-        word, why = "unclear", failing
-    return ProbeResult(word, replace(results[0], ratio=ratio, model=model), why, looks, most)
+        word, reason = "unclear", failing
+    return ProbeResult(word, replace(results[0], ratio=ratio, model=model), reason, looks, most)
 
 
 def _failing(answers: Sequence[Generation]) -> str | None:

@@ -221,7 +221,10 @@ def _answered(records: Sequence[Generation], workload: str) -> dict[str, tuple[f
         timed = generation.workload == workload and generation.role is not Role.WARMUP and answer.fault is None
         if timed and answer.output_tokens and seconds > 0:
             by_canary.setdefault(generation.canary, []).append((answer.output_tokens, seconds))
-    return {name: (fmean(t for t, _ in answers), fmean(s for _, s in answers)) for name, answers in by_canary.items()}
+    return {
+        name: (fmean(tokens for tokens, _ in answers), fmean(s for _, s in answers))
+        for name, answers in by_canary.items()
+    }
 
 
 def _table(
@@ -275,8 +278,8 @@ def _blended(
     tables: Sequence[_Table], columns: Sequence[int], rows: Sequence[Any]
 ) -> tuple[intervals.Floats, intervals.Floats]:
     """Return, by draw, the policy's tokens per second, and those of each setting used for all workloads."""
-    tokens = [table.weight * table.tokens[at].mean(axis=1) for table, at in zip(tables, rows, strict=True)]
-    seconds = [table.weight * table.seconds[at].mean(axis=1) for table, at in zip(tables, rows, strict=True)]
+    tokens = [table.weight * table.tokens[drawn].mean(axis=1) for table, drawn in zip(tables, rows, strict=True)]
+    seconds = [table.weight * table.seconds[drawn].mean(axis=1) for table, drawn in zip(tables, rows, strict=True)]
     statics: intervals.Floats = sum(tokens[1:], tokens[0]) / sum(seconds[1:], seconds[0])
     routed = [(t[:, column], s[:, column]) for t, s, column in zip(tokens, seconds, columns, strict=True)]
     policy: intervals.Floats = sum((t for t, _ in routed[1:]), routed[0][0]) / sum(
@@ -299,8 +302,8 @@ def _says(compared: Routing, routes: Mapping[str, Setting], reasons: Mapping[str
         return "routing is faster than the best single setting"
     if compared.gain.hi >= 1:
         return "routing is not proven faster than the best single setting"
-    why = "; ".join(f"{name}: {reasons[name]}" for name in workloads if reasons.get(name))
-    return f"the best single setting is faster{f', but not chosen: {why}' if why else ''}"
+    reason = "; ".join(f"{name}: {reasons[name]}" for name in workloads if reasons.get(name))
+    return f"the best single setting is faster{f', but not chosen: {reason}' if reason else ''}"
 
 
 def _trial(knobs: Setting) -> Trial:

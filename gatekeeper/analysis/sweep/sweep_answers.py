@@ -73,7 +73,7 @@ class SweepAnswers:
         for generation in same_process:
             sent_ns = generation.answer.sent_ns
             begun[generation.segment] = min(sent_ns, begun.get(generation.segment, sent_ns))
-        return fmean([(each.answer.sent_ns - begun[each.segment]) / 1e9 for each in answers] or [0.0])
+        return fmean([(answered.answer.sent_ns - begun[answered.segment]) / 1e9 for answered in answers] or [0.0])
 
     def null_answers(self, trial: Trial) -> dict[tuple[str, str], Generation]:
         """Return the null arm's answers, by pair and canary, where a trial is compared with both plain arms."""

@@ -89,8 +89,8 @@ def values(metric: str, evidence: PairedAnswers) -> run_to_run.Values | Missing:
         ]
         return counted or Missing(reader.unread, len(evidence.answers))
     ratios, lost = pair_ratios(evidence.pairs, read, greedy=None if reader.any_length else evidence.greedy)
-    if (why := too_many_lost(lost, evidence)) is not None:
-        return Missing(why, len(evidence.pairs))
+    if (reason := too_many_lost(lost, evidence)) is not None:
+        return Missing(reason, len(evidence.pairs))
     return [(canary, math.log(ratio)) for canary, ratio in ratios if ratio > 0]
 
 
@@ -100,8 +100,8 @@ def _system_logs(evidence: PairedAnswers) -> run_to_run.Values | Missing:
     Each canary weighs the same. The parts are those of the delta method: their mean over canaries is zero.
     """
     work, lost = pair_work(evidence.pairs, greedy=evidence.greedy)
-    if (why := too_many_lost(lost, evidence)) is not None:
-        return Missing(why, len(evidence.pairs))
+    if (reason := too_many_lost(lost, evidence)) is not None:
+        return Missing(reason, len(evidence.pairs))
     rows = [(name, (*candidate, *plain)) for name, candidate, plain in work]
     grouped = by_canary(rows).values()
     means = [[math.fsum(column) / len(group) for column in zip(*group, strict=True)] for group in grouped]

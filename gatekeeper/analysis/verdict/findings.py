@@ -79,10 +79,10 @@ def differing_answers(evidence: PairedAnswers, checks: Iterable[Check], about: s
     compared = exactness.compare(evidence.answers, evidence.plain, evidence.ties)
     if not compared.unexplained:
         return ()
-    canary, why = next(iter(compared.unexplained.items()))
+    canary, difference = next(iter(compared.unexplained.items()))
     detail = (
         f"at temperature 0, {len(compared.unexplained)} of {len(compared.agree)} canaries get other words than with "
-        f"plain decoding, first {canary}: {why}"
+        f"plain decoding, first {canary}: {difference}"
     )
     advice = "compare the answers in the records: a draft may change the speed, and no word"
     return (Finding(FindingKind.ANSWERS_DIFFER, about, detail, advice),)

@@ -28,8 +28,8 @@ class Measured:
 
     def claims(self, metric: str) -> bool:
         """Return whether a metric rests on what the server claims."""
-        known = BY_NAME.get(metric)
-        return self.claimed and known is not None and known.from_rounds
+        row = BY_NAME.get(metric)
+        return self.claimed and row is not None and row.from_rounds
 
     def center(self, metric: str) -> float | None:
         """Return the estimate of a metric; None where it was not measured."""

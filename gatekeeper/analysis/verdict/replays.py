@@ -62,7 +62,7 @@ class Repeat(NamedTuple):
 class Gains:
     """Log of what repeats of each canary gain over its first answer, in the order of the first answers."""
 
-    of: Mapping[str, float]
+    by_canary: Mapping[str, float]
     variance: float = 0.0
     """Of the gain that least squares give to all canaries together: what settings differ by is uncertain as well, and
     that error is the same in every canary."""
@@ -91,8 +91,8 @@ class History:
             self.cache[arm, read] = self._first_and_gains(arm, read)
         first, gains = self.cache[arm, read]
         first_requests = {answer.canary: answer for answer in reversed(self.answers if alone else of_arm)}
-        fresh = {name: gain for name, gain in gains.of.items() if first[name] is first_requests[name]}
-        return replace(gains, of=fresh) if alone or len(fresh) >= LEAST_CANARIES else gains
+        fresh = {name: gain for name, gain in gains.by_canary.items() if first[name] is first_requests[name]}
+        return replace(gains, by_canary=fresh) if alone or len(fresh) >= LEAST_CANARIES else gains
 
     def _first_and_gains(self, arm: Arm, read: Read) -> tuple[dict[str, Generation], Gains]:
         rows = [
@@ -194,8 +194,8 @@ def _gains(rows: Sequence[Repeat]) -> Gains:
     """
     if not any(row.later for row in rows):
         return Gains({})
-    canaries = {name: at for at, name in enumerate(dict.fromkeys(row.canary for row in rows))}
-    settings = {name: at for at, name in enumerate(dict.fromkeys(row.setting for row in rows))}
+    canaries = {name: number for number, name in enumerate(dict.fromkeys(row.canary for row in rows))}
+    settings = {name: number for number, name in enumerate(dict.fromkeys(row.setting for row in rows))}
     at_setting = np.zeros((len(settings), len(rows)))
     at_setting[[settings[row.setting] for row in rows], np.arange(len(rows))] = 1
     facts = np.array([(row.later, row.value, row.later_in_either) for row in rows], dtype=np.float64).T
@@ -219,11 +219,11 @@ def _gains(rows: Sequence[Repeat]) -> Gains:
             later_values[row.canary].append(adjusted)
         else:
             first[row.canary] = adjusted
-    of = {name: fmean(later_values[name]) - value for name, value in first.items() if later_values[name]}
+    gain_by_canary = {name: fmean(later_values[name]) - value for name, value in first.items() if later_values[name]}
     by_repeats = min(residual, _fit(of_settings, later_in_either, values)[2])
     by_age = (_fit(of_settings, warm_up, values) for warm_up in warm)
     warms_up = any(rise[-1] > 0 and unexplained < by_repeats for rise, _, unexplained in by_age)
-    return Gains(of, residual / degrees / float(later_alone @ later_alone), degrees, warms_up)
+    return Gains(gain_by_canary, residual / degrees / float(later_alone @ later_alone), degrees, warms_up)
 
 
 def _fit(settings: Floats, column: Floats, values: Floats) -> tuple[Sequence[float], int, float]:
@@ -235,11 +235,11 @@ def _fit(settings: Floats, column: Floats, values: Floats) -> tuple[Sequence[flo
 
 def _fewer_pieces(gains: Gains, other_gains: Gains) -> str | None:
     """Describe repeats that come in fewer pieces than first answers, where those of the other arm do not."""
-    canaries = gains.of.keys() & other_gains.of.keys()
+    canaries = gains.by_canary.keys() & other_gains.by_canary.keys()
     if len(canaries) < LEAST_CANARIES:
         return None
     pieces_left, other_pieces_left = (
-        median(arm_gains.of[name] for name in canaries) for arm_gains in (gains, other_gains)
+        median(arm_gains.by_canary[name] for name in canaries) for arm_gains in (gains, other_gains)
     )
     if pieces_left <= FEWER_PIECES < other_pieces_left:
         return f"come in {percent(math.exp(pieces_left), '.0f')} of the pieces of the first answers"
@@ -248,11 +248,11 @@ def _fewer_pieces(gains: Gains, other_gains: Gains) -> str | None:
 
 def _faster(gains: Gains, other_gains: Gains) -> str | None:
     """Describe repeats that are faster than first answers beyond noise, where those of the other arm are not."""
-    canaries = [name for name in gains.of if name in other_gains.of]
+    canaries = [name for name in gains.by_canary if name in other_gains.by_canary]
     if len(canaries) < LEAST_CANARIES or gains.warms_up:
         return None
-    gain = fmean(gains.of[name] for name in canaries)
-    apart = [gains.of[name] - other_gains.of[name] for name in canaries]
+    gain = fmean(gains.by_canary[name] for name in canaries)
+    apart = [gains.by_canary[name] - other_gains.by_canary[name] for name in canaries]
     # An arm that was slow in its first seconds alone: there, later first answers gain nothing.
     late = apart[len(apart) // 2 :]
     lowest = min(_lowest(apart, LEVEL), fmean(apart) - _common_error(gains, other_gains))

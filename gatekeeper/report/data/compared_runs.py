@@ -35,8 +35,8 @@ class ComparedFigure:
     def document(self) -> dict[str, object]:
         """Return it as a verdict writes it."""
         optional = {"n": self.n, "scope": self.scope, "from": self.source}
-        known = {key: value for key, value in optional.items() if value is not None}
-        return {"center": self.center, "lo": self.lo, "hi": self.hi, **known}
+        written = {key: value for key, value in optional.items() if value is not None}
+        return {"center": self.center, "lo": self.lo, "hi": self.hi, **written}
 
 
 def figure_document(figure: ComparedFigure | None) -> dict[str, object] | None:

@@ -160,11 +160,11 @@ def _decision(verdict: Verdict, workloads: Sequence[WorkloadSummary], rows: Sequ
             for workload in workloads
             if workload.required and workload.outcome is WorkloadOutcome.GRADED_BACK
         ]
-        names, why = _failing(rows, abandoned=True)
+        names, failure = _failing(rows, abandoned=True)
         if names == back:
-            return f"Do not deploy: {why} while drafting, and the SLO requires drafting{gains}"
-        why += " while drafting; " if why else ""
-        return f"Do not deploy: {why}drafting must stay off for {listed(back)}, although the SLO requires it{gains}"
+            return f"Do not deploy: {failure} while drafting, and the SLO requires drafting{gains}"
+        failure += " while drafting; " if failure else ""
+        return f"Do not deploy: {failure}drafting must stay off for {listed(back)}, although the SLO requires it{gains}"
     return f"Do not deploy: {_failing(rows, abandoned=False)[1] or 'an objective fails'}"
 
 

@@ -79,5 +79,5 @@ def _reached(happened: Sequence[Event]) -> str:
     last = happened[-1]
     stages = [str(event.detail.get("soak") or event.detail["stage"]) for event in happened if "stage" in event.detail]
     during = f"during {stages[-1]}" if stages else "before its first answer"
-    at = f"{last.at[:19].replace('T', ' ')} UTC"
-    return f"{during}, at {at}" if last.kind == "interrupted" else f"{during}, after {at} ({last.kind})"
+    moment = f"{last.at[:19].replace('T', ' ')} UTC"
+    return f"{during}, at {moment}" if last.kind == "interrupted" else f"{during}, after {moment} ({last.kind})"

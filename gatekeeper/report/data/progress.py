@@ -107,8 +107,10 @@ class _Part:
     def left(self, now: float) -> float | None:
         if self.seconds is not None:
             return max(0.0, self.seconds - (now - self.begun)) or None
-        each = self.each(now)
-        return None if each is None or not self.of else max(0.0, each * (self.of - self.answered)) or None
+        seconds_each = self.each(now)
+        return (
+            None if seconds_each is None or not self.of else max(0.0, seconds_each * (self.of - self.answered)) or None
+        )
 
 
 class Progress:
@@ -263,8 +265,8 @@ class Progress:
             part.before = max(0, part.answered - 1)
         if self._kind == "sweep" and part.of:
             self._planned = max(part.of, self._planned or 0)
-            each, expected = part.each(self._at), self._expected.get("sweep")
-            self._pace = each * self._planned / expected if each is not None and expected else None
+            seconds_each, expected = part.each(self._at), self._expected.get("sweep")
+            self._pace = seconds_each * self._planned / expected if seconds_each is not None and expected else None
 
     def _run_left(self, now: float, part_left: float | None) -> float | None:
         """Return the time left of this stage, plus the forecast of the later ones at the pace of the sweep."""

@@ -39,7 +39,7 @@ def grids(region: CertifiedRegion) -> list[RegionGrid]:
 
 def _values(axis: RegionAxis) -> tuple[float, ...]:
     """Return the certified value of an axis and those around it; what a limit covers anyway is left out."""
-    neighbours = [known.value for known in axis.values if known.outcome != "certified"]
+    neighbours = [axis_value.value for axis_value in axis.values if axis_value.outcome != "certified"]
     return tuple(sorted({axis.certified, *neighbours}))
 
 

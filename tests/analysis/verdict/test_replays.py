@@ -129,7 +129,7 @@ def test_a_faster_setting_is_no_replay() -> None:
         [(arm, f"c-{at}", {"candidate": 2.0}.get(arm, 1.0)) for at in range(COUNT) for arm in ("candidate", "plain")]
     )
 
-    assert {} == told([*slow, *fast]).gains("candidate", decode_or_answer_rate).of
+    assert {} == told([*slow, *fast]).gains("candidate", decode_or_answer_rate).by_canary
 
 
 @pytest.mark.parametrize("compared", [2, COUNT])

@@ -189,9 +189,9 @@ def longest_tokens(slo: Slo, canaries: Mapping[str, Sequence[Canary]], vocabular
 
 def prompt_tokens(canary: Canary, vocabulary: int | None) -> int:
     """Return the tokens of a prompt with its tools, a cautious estimate from its characters."""
-    each = 1.0 if vocabulary is not None and vocabulary < SMALL_VOCABULARY else CHARACTERS_PER_TOKEN
+    characters = 1.0 if vocabulary is not None and vocabulary < SMALL_VOCABULARY else CHARACTERS_PER_TOKEN
     tools = json.dumps(canary.tools, ensure_ascii=False) if canary.tools else ""
-    return round((len(json.dumps(canary.messages, ensure_ascii=False)) + len(tools)) / each) + TEMPLATE_TOKENS
+    return round((len(json.dumps(canary.messages, ensure_ascii=False)) + len(tools)) / characters) + TEMPLATE_TOKENS
 
 
 def complaints(fit: MemoryFit | None) -> list[Complaint]:

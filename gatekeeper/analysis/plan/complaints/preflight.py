@@ -54,8 +54,8 @@ def complaints(
             complaints += _objective(slo, workload, objective, canaries[workload.name], kind)
     for objective in slo.host_objectives:
         if objective.metric in host_lacks:
-            about, why = f"objective {objective.metric}", host_lacks[objective.metric]
-            message, hint = f"not measurable on this host: {why}", "certify on another host, or remove the objective"
+            about, lack = f"objective {objective.metric}", host_lacks[objective.metric]
+            message, hint = f"not measurable on this host: {lack}", "certify on another host, or remove the objective"
             complaints.append(Complaint("not-here", about, message, hint))
     words = [objective for objective in slo.objective if objective.metric == "token_agreement"]
     if words and any(value > 0 for value in slo.region.temperature):

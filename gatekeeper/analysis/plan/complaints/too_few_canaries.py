@@ -64,7 +64,7 @@ def _pass_delta(
     half = 1 - (1 - _level(slo, objective)) / 2
     bound = intervals.proportion_bounds(0, len(marked), half)[1]
     if bound > edge:
-        need = next((n for n in range(len(marked), 100_000) if 1 - (1 - half) ** (1 / n) <= edge), None)
+        need = next((count for count in range(len(marked), 100_000) if 1 - (1 - half) ** (1 / count) <= edge), None)
         message = (
             f"even if {len(marked)} canaries all pass alike in both arms, the bound at {_confidence(slo, objective)} "
             f"is {percent(bound, '.2f')}; {percent(edge, '.3g')} is allowed"

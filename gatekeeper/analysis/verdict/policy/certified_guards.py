@@ -48,11 +48,11 @@ class CertifiedGuard:
         """Return whether it is a bound on *metric* of *workload*."""
         return self.metric == metric and (not self.workloads or workload in self.workloads)
 
-    def tightened(self, other: "CertifiedGuard") -> "CertifiedGuard":
+    def tightened(self, guard: "CertifiedGuard") -> "CertifiedGuard":
         """Return the stricter one of two guards on the same metric."""
         if self.bound == "at_least":
-            return other if other.threshold > self.threshold else self
-        return other if other.threshold < self.threshold else self
+            return guard if guard.threshold > self.threshold else self
+        return guard if guard.threshold < self.threshold else self
 
     def document(self) -> dict[str, object]:
         """Return it as policy.toml has it."""

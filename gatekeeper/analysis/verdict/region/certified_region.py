@@ -81,7 +81,7 @@ class RegionAxis:
 
     def word(self, value: float) -> str:
         """Return the outcome of one of its values."""
-        return next(known.outcome for known in self.values if known.value == value)
+        return next(axis_value.outcome for axis_value in self.values if axis_value.value == value)
 
     def document(self) -> dict[str, object]:
         """Return it as verdict.json writes it."""

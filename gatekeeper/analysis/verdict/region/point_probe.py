@@ -104,24 +104,24 @@ def judge_point(
     logits = Sight.LOGITS in case.plan.terms.sight
     apart = 1 - (1 - stricter) / max(1, len(objectives))
 
-    def judged(objective: Objective, at: float) -> Check:
-        evidence_at = replace(unseen(case, evidence) if objective.beyond_canaries else evidence, level=at)
+    def judged(objective: Objective, confidence: float) -> Check:
+        evidence_at = replace(unseen(case, evidence) if objective.beyond_canaries else evidence, level=confidence)
         return check(objective, objective_estimate(objective, evidence_at, lost, logits=logits))
 
     checks = [judged(objective, level) for objective in objectives]
-    for at, (objective, first) in enumerate(zip(objectives, checks, strict=True)):
+    for number, (objective, first) in enumerate(zip(objectives, checks, strict=True)):
         if first.outcome is Outcome.FAIL and objective.metric == "truncation_rate" and not evidence.greedy:
             because = f"{first.because}; above temperature 0 answers end elsewhere by chance: not decided"
-            checks[at] = replace(first, outcome=Outcome.UNPROVEN, because=because)
+            checks[number] = replace(first, outcome=Outcome.UNPROVEN, because=because)
         elif first.outcome is Outcome.FAIL:
             again = judged(objective, apart)
-            checks[at] = again if again.outcome is Outcome.FAIL else replace(first, outcome=Outcome.UNPROVEN)
+            checks[number] = again if again.outcome is Outcome.FAIL else replace(first, outcome=Outcome.UNPROVEN)
     checks += _host(case, plan)
     outcome = worst(check.outcome for check in checks)
     because = "; ".join(f"{check.metric}: {check.because}" for check in checks if check.outcome is outcome)
-    reach, why, density = _reach(plan, certified, evidence)
-    if outcome is Outcome.PASS or (why and outcome is Outcome.UNPROVEN):
-        outcome, because = (Outcome.UNPROVEN, why) if why else (outcome, "every objective is proven")
+    reach, reason, density = _reach(plan, certified, evidence)
+    if outcome is Outcome.PASS or (reason and outcome is Outcome.UNPROVEN):
+        outcome, because = (Outcome.UNPROVEN, reason) if reason else (outcome, "every objective is proven")
     answers = len(evidence.answers) + len(evidence.plain)
     return PointProbe(
         plan.point,
@@ -131,7 +131,7 @@ def judge_point(
         checks=tuple(checks),
         reach=reach,
         tokens_per_byte=density,
-        hopeless=bool(why),
+        hopeless=bool(reason),
     )
 
 
