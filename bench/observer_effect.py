@@ -102,7 +102,7 @@ class Bare:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=environment(ours=True),
+            env=environment(with_package=True),
             start_new_session=True,
         )
         assert self._process.stdout is not None

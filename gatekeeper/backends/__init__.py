@@ -38,8 +38,8 @@ def facts_of(backend: str) -> "BackendFacts":
 
 def all_facts() -> list["BackendFacts"]:
     """Return the facts of every backend: our own workers first, then servers, then adapters, each by name."""
-    own = [name for name in OPENERS if name not in ADAPTERS]
-    return [facts_of(name) for name in (*own, *sorted(SERVERS), *sorted(ADAPTERS))]
+    own_names = [name for name in OPENERS if name not in ADAPTERS]
+    return [facts_of(name) for name in (*own_names, *sorted(SERVERS), *sorted(ADAPTERS))]
 
 
 def backends_that_load(files: Literal["folder", "GGUF"]) -> list[str]:

@@ -19,20 +19,20 @@ _LAST_ALONE = 1
 
 def count(value: object) -> int | None:
     """Return *value* as a count; None where it is not a whole number of at least 0."""
-    found = number_of(value)
-    return int(found) if found is not None and float(found).is_integer() and int(found) in COUNTS else None
+    number = number_of(value)
+    return int(number) if number is not None and float(number).is_integer() and int(number) in COUNTS else None
 
 
 def counts(values: object) -> tuple[int, ...]:
     """Return counters by position; empty where one of them is not a count."""
-    found = [count(one) for one in values] if isinstance(values, list) else []
-    return tuple(one for one in found if one is not None) if None not in found else ()
+    numbers = [count(value) for value in values] if isinstance(values, list) else []
+    return tuple(value for value in numbers if value is not None) if None not in numbers else ()
 
 
 def seconds(milliseconds: object) -> float | None:
     """Return milliseconds as seconds; None for anything but a number."""
-    found = number_of(milliseconds)
-    return None if found is None else found / 1e3
+    number = number_of(milliseconds)
+    return None if number is None else number / 1e3
 
 
 def number_of(value: object) -> float | None:
@@ -42,10 +42,10 @@ def number_of(value: object) -> float | None:
 
 def within(document: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
     """Return the object at *path* of a JSON document; empty where there is none."""
-    here: Any = document
+    part: Any = document
     for name in path:
-        here = here.get(name) if isinstance(here, Mapping) else None
-    return here if isinstance(here, Mapping) else {}
+        part = part.get(name) if isinstance(part, Mapping) else None
+    return part if isinstance(part, Mapping) else {}
 
 
 def claims_at(*path: str, **keys: str) -> Callable[[Answer, ChatResponse], Answer]:
@@ -55,8 +55,8 @@ def claims_at(*path: str, **keys: str) -> Callable[[Answer, ChatResponse], Answe
     """
 
     def read(answer: Answer, response: ChatResponse) -> Answer:
-        found = within(response.last, *path)
-        return claiming(answer, **{claim: _claim(claim, key, found.get(key)) for claim, key in keys.items()})
+        part = within(response.last, *path)
+        return claiming(answer, **{claim: _claim(claim, key, part.get(key)) for claim, key in keys.items()})
 
     return read
 
@@ -69,16 +69,16 @@ def _claim(claim: str, key: str, value: object) -> object:
     return seconds(value) if key.endswith("_ms") else number_of(value)
 
 
-def dropped_prompt(field: str, *, original: int | None, left: int | None) -> str:
+def dropped_prompt(field: str, *, original: int | None, remaining: int | None) -> str:
     """Return the fault of an answer to a part of the prompt, which a server reports under *field*."""
-    tokens = "tokens" if original is None or left is None else f"{original - left} of {original} tokens"
+    tokens = "tokens" if original is None or remaining is None else f"{original - remaining} of {original} tokens"
     return f"not lossless: the server dropped {tokens} of the prompt ({field})"
 
 
 def claiming(answer: Answer, **claims: Any) -> Answer:
     """Return *answer* with more claims; a claim of None changes nothing."""
-    known = {name: value for name, value in claims.items() if value is not None}
-    return replace(answer, claims=replace(answer.claims, **known))
+    present = {name: value for name, value in claims.items() if value is not None}
+    return replace(answer, claims=replace(answer.claims, **present))
 
 
 def by_length(rounds: int | None, length: object) -> int | None:
@@ -86,14 +86,14 @@ def by_length(rounds: int | None, length: object) -> int | None:
 
     Every round emits the accepted tokens and one of the target's own: accepted = rounds x (length - 1).
     """
-    found = number_of(length)
-    return None if rounds is None or found is None else max(0, round(rounds * (found - 1)))
+    tokens_per_round = number_of(length)
+    return None if rounds is None or tokens_per_round is None else max(0, round(rounds * (tokens_per_round - 1)))
 
 
 def by_output(answer: Answer, rate: object) -> int | None:
     """Return the accepted tokens from their share of the output (definition B)."""
-    found = number_of(rate)
-    return None if found is None or answer.output_tokens is None else max(0, round(found * answer.output_tokens))
+    share = number_of(rate)
+    return None if share is None or answer.output_tokens is None else max(0, round(share * answer.output_tokens))
 
 
 def with_all_rounds(request: ServerRequest, answer: Answer) -> Answer:
@@ -122,42 +122,43 @@ def samples(text: str, part: str) -> tuple[Sample, ...]:
 
 def _parsed(line: str) -> Iterable[Sample]:
     try:
-        return [one for family in text_string_to_metric_families(f"{line}\n") for one in family.samples]
+        return [sample for family in text_string_to_metric_families(f"{line}\n") for sample in family.samples]
     except (ValueError, IndexError):  # its own error, and what it runs into in a line that is cut off
         return [Sample(line.partition("{")[0].partition(" ")[0], {}, math.nan)]
 
 
-def total(found: Iterable[Sample], name: str) -> int | None:
+def total(scraped: Iterable[Sample], name: str) -> int | None:
     """Return a Prometheus counter summed over its labels; None where it does not occur, or is not a count."""
-    values = [float(one.value) for one in found if one.name == name]
+    values = [float(sample.value) for sample in scraped if sample.name == name]
     summed = math.fsum(values) if all(math.isfinite(value) for value in values) else math.inf
     return count(float(math.floor(summed))) if values and abs(summed) < WHOLE else None
 
 
-def by_position(found: Iterable[Sample], name: str) -> tuple[int, ...]:
+def by_position(scraped: Iterable[Sample], name: str) -> tuple[int, ...]:
     """Return a Prometheus counter by its label `position`, from 0 on; empty where one is missing or not a count."""
     summed: dict[int, float] = {}
-    for one in found:
-        if one.name == name:
+    for sample in scraped:
+        if sample.name == name:
             try:
-                at = integer(one.labels.get("position", ""))
+                position = integer(sample.labels.get("position", ""))
             except ParseError:
                 return ()
-            summed[at] = summed.get(at, 0) + float(one.value)
-    return counts([summed[at] for at in range(len(summed))]) if summed.keys() == set(range(len(summed))) else ()
+            summed[position] = summed.get(position, 0) + float(sample.value)
+    positions = range(len(summed))
+    return counts([summed[position] for position in positions]) if summed.keys() == set(positions) else ()
 
 
 def spec_decode(text: str | None, prefix: str) -> Counters | None:
     """Return the counters that vLLM and llama-server have in common; None where there are none."""
     if text is None:
         return None
-    found = samples(text, "spec_decode_num_")
-    drafted = total(found, f"{prefix}spec_decode_num_draft_tokens_total")
+    scraped = samples(text, "spec_decode_num_")
+    drafted = total(scraped, f"{prefix}spec_decode_num_draft_tokens_total")
     if drafted is None:
         return None
     return Counters(
         drafted=drafted,
-        accepted=total(found, f"{prefix}spec_decode_num_accepted_tokens_total"),
-        rounds=total(found, f"{prefix}spec_decode_num_drafts_total"),
-        accepted_by_position=by_position(found, f"{prefix}spec_decode_num_accepted_tokens_per_pos_total"),
+        accepted=total(scraped, f"{prefix}spec_decode_num_accepted_tokens_total"),
+        rounds=total(scraped, f"{prefix}spec_decode_num_drafts_total"),
+        accepted_by_position=by_position(scraped, f"{prefix}spec_decode_num_accepted_tokens_per_pos_total"),
     )

@@ -112,14 +112,14 @@ class Counters:
             return None if now is None or then is None else now - then
 
         was = (*before.accepted_by_position, *(0 for _ in self.accepted_by_position))
-        found = Counters(
+        difference = Counters(
             gain(self.drafted, before.drafted),
             gain(self.accepted, before.accepted),
             gain(self.rounds, before.rounds),
             tuple(now - then for now, then in zip(self.accepted_by_position, was, strict=False)),
         )
-        gains = (found.drafted, found.accepted, found.rounds, *found.accepted_by_position)
-        return Counters() if any(one is not None and one < 0 for one in gains) else found
+        gains = (difference.drafted, difference.accepted, difference.rounds, *difference.accepted_by_position)
+        return Counters() if any(change is not None and change < 0 for change in gains) else difference
 
 
 Get = Callable[[str], str | None]
@@ -184,7 +184,7 @@ class Dialect(BackendFacts):
     path: str = COMPLETIONS
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Callable[[ServerRequest], dict[str, Any]] = chat_body
-    named: Literal["listed", "path"] | None = None
+    model_name: Literal["listed", "path"] | None = None
     """Its requests carry the target's name: `served_model_name`, else (`listed`) the only one the server lists or the
     name in the SLO, or (`path`) the paths of target and draft."""
     streams: int = 64

@@ -27,19 +27,19 @@ def shown_command(words: Sequence[str], models: Mapping[str, Path]) -> list[str]
 
 def without_keys(words: Sequence[str]) -> list[str]:
     """Return a command with its keys hidden."""
-    shown: list[str] = []
+    words_shown: list[str] = []
     after_secret = False
     for word in words:
         hide = after_secret and not word.startswith("--")
-        shown.append(HIDDEN if hide else _without_keys(word))
+        words_shown.append(HIDDEN if hide else _without_keys(word))
         after_secret = word.startswith("-") and "=" not in word and _is_secret(word)
-    return shown
+    return words_shown
 
 
 def shown_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that change how a server decodes; the value of one that holds a key is hidden."""
-    known = {name: value for name, value in sorted(environment.items()) if name.startswith(_variables())}
-    return {name: HIDDEN if _is_secret(name) else _without_keys(value) for name, value in known.items()}
+    relevant = {name: value for name, value in sorted(environment.items()) if name.startswith(_variables())}
+    return {name: HIDDEN if _is_secret(name) else _without_keys(value) for name, value in relevant.items()}
 
 
 @cache
@@ -73,5 +73,5 @@ def _without_keys(word: str) -> str:
     return hide_keys(_VALUE.sub(_hidden, word), ())
 
 
-def _hidden(found: re.Match[str]) -> str:
-    return found["before"] + HIDDEN if _is_secret(found["name"] or found["option"]) else found[0]
+def _hidden(match: re.Match[str]) -> str:
+    return match["before"] + HIDDEN if _is_secret(match["name"] or match["option"]) else match[0]

@@ -29,16 +29,16 @@ class ListeningProcess:
         return self.pid, self.begun
 
 
-def find_process(url: str, known: ListeningProcess | None = None) -> ListeningProcess | None:
+def find_process(url: str, previous: ListeningProcess | None = None) -> ListeningProcess | None:
     """Return the process behind a local *url*; None for a remote one, or if the system does not show it.
 
-    *known* is tried first: usually it still listens.
+    *previous* is tried first: usually it still listens.
     """
     where = urlsplit(url)
     port = where.port or (443 if where.scheme == "https" else 80)
     if not is_local(where.hostname or ""):
         return None
-    if known is not None and (still := _listener(known.pid, port)) is not None and still.start == known.start:
+    if previous is not None and (still := _listener(previous.pid, port)) is not None and still.start == previous.start:
         return still
     try:
         pids = psutil.pids()
@@ -46,8 +46,8 @@ def find_process(url: str, known: ListeningProcess | None = None) -> ListeningPr
         check_own_limit(error)
         return None
     for pid in pids:
-        if (found := _listener(pid, port)) is not None:
-            return found
+        if (process := _listener(pid, port)) is not None:
+            return process
     return None
 
 
@@ -60,7 +60,8 @@ def _listener(pid: int, port: int) -> ListeningProcess | None:
     try:
         process = psutil.Process(pid)
         if not any(
-            one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in process.net_connections("tcp")
+            connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+            for connection in process.net_connections("tcp")
         ):
             return None
         argv, begun = tuple(process.cmdline()), process.create_time()

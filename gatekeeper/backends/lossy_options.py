@@ -110,8 +110,8 @@ class Lossy:
     def hint(self) -> str:
         """Return what to remove, or what to set instead."""
         verb = "unset" if self.written.is_variable else "remove"
-        *others, last = [value for value in self.option.lossless if value not in _OFF] or [""]
-        allowed = f"{', '.join(others)} or {last}" if others else last
+        *values, last = [value for value in self.option.lossless if value not in _OFF] or [""]
+        allowed = f"{', '.join(values)} or {last}" if values else last
         return f"{verb} {quote(self.written.name)}" + (f", or set it to {allowed}" if allowed else "")
 
 
@@ -251,8 +251,8 @@ def _spelled(name: str) -> str:
     return name.lstrip("-").replace("_", "-").casefold()
 
 
-def _same_number(value: str, other: str) -> bool:
+def _same_number(value: str, allowed: str) -> bool:
     try:
-        return float(value) == float(other)
+        return float(value) == float(allowed)
     except ValueError:
         return False

@@ -37,15 +37,15 @@ _TAIL_BYTES = 4000
 _ERROR = re.compile(r"\s*([\w.]*(Error|Exception|Exit)\b|(ERROR|error|fatal)\b)(?!.*ResolutionImpossible)")
 
 
-def environment(*, ours: bool) -> dict[str, str]:
-    """Return the environment of a program we start: this one, offline, and for *ours* with our package on its path.
+def environment(*, with_package: bool) -> dict[str, str]:
+    """Return the environment of a program we start: this one, offline, with our package on its path if asked for.
 
     A server of another environment must not see our packages: each pins its own mlx-lm.
     """
     quiet = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}
     # Some servers report their usage by default.
     quiet |= {"DO_NOT_TRACK": "1"}
-    if not ours:
+    if not with_package:
         return {**os.environ, **quiet}
     root = str(_package_alone())
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
@@ -79,7 +79,7 @@ def tail(log: Path) -> str:
 def error_line(log: Path) -> str:
     """Return the last line of *log* that names an error, else its last line; empty where there are none."""
     lines = tail(log).splitlines()
-    return quote(next((one for one in reversed(lines) if _ERROR.match(one)), (lines or [""])[-1]))
+    return quote(next((line for line in reversed(lines) if _ERROR.match(line)), (lines or [""])[-1]))
 
 
 def new_log(log: Path) -> IO[bytes]:
@@ -105,10 +105,10 @@ def program_path(name: str) -> str | None:
 
 def find_program(name: str, *, install: str) -> str:
     """Return the path of a program; raise InputError with how to install it."""
-    found = program_path(name)
-    if found is None:
+    path = program_path(name)
+    if path is None:
         raise InputError(f"program '{name}' is not on PATH, nor beside {sys.executable}", hint=install)
-    return found
+    return path
 
 
 def installed(*names: str) -> dict[str, str]:
@@ -131,21 +131,21 @@ def installed_beside(program: str, names: Sequence[str]) -> dict[str, str]:
     )
     try:
         done = subprocess.run([python, "-I", "-c", script, *names], capture_output=True, timeout=60, check=True)
-        found = json_value(done.stdout)
+        versions = json_value(done.stdout)
     except (OSError, subprocess.SubprocessError, ParseError) as error:
         check_own_limit(error)
         return {}
-    return {str(name): str(version) for name, version in found.items()} if isinstance(found, dict) else {}
+    return {str(name): str(version) for name, version in versions.items()} if isinstance(versions, dict) else {}
 
 
-def _python_of(found: str | None) -> str | None:
+def _python_of(path: str | None) -> str | None:
     """Return the Python that runs a program: the program itself, or the one its first lines name."""
-    if found is None or Path(found).name.startswith("python"):
-        return found
-    with contextlib.suppress(OSError), Path(found).open("rb") as file:
+    if path is None or Path(path).name.startswith("python"):
+        return path
+    with contextlib.suppress(OSError), Path(path).open("rb") as file:
         # For a path that is long or has a space, installers write `#!/bin/sh`, and the Python on the second line.
-        named = re.match(rb"#!(?:/bin/sh\n'+exec' )?[ \t]*\"?([^\"\n]*python[^\"\n ]*)", file.read(1000))
-        return None if named is None else os.fsdecode(named.group(1))
+        interpreter = re.match(rb"#!(?:/bin/sh\n'+exec' )?[ \t]*\"?([^\"\n]*python[^\"\n ]*)", file.read(1000))
+        return None if interpreter is None else os.fsdecode(interpreter.group(1))
     return None
 
 
@@ -163,10 +163,12 @@ def free_port() -> int:
 class ServerProcess:
     """A server program under its guard, with its log."""
 
-    def __init__(self, command: Sequence[str], *, log: Path, ours: bool = False, grace: float = GRACE_S) -> None:
+    def __init__(
+        self, command: Sequence[str], *, log: Path, with_package: bool = False, grace: float = GRACE_S
+    ) -> None:
         self.log, self._grace, self._closing = log, grace, threading.Lock()
         try:
-            self._guard, self._pipe = _guarded(command, log, ours=ours, grace=grace)
+            self._guard, self._pipe = _guarded(command, log, with_package=with_package, grace=grace)
         except OSError as error:
             check_own_limit(error)
             raise
@@ -202,7 +204,7 @@ class ServerProcess:
 
 
 def _guarded(
-    command: Sequence[str], log: Path, *, ours: bool, grace: float
+    command: Sequence[str], log: Path, *, with_package: bool, grace: float
 ) -> tuple[subprocess.Popen[bytes], int | None]:
     """Start *command* under its guard; return the guard and our end of the pipe that keeps it waiting."""
     with new_log(log) as file:
@@ -215,7 +217,7 @@ def _guarded(
                 stderr=file,
                 pass_fds=(guards_end,),
                 start_new_session=True,
-                env=environment(ours=ours),
+                env=environment(with_package=with_package),
             )
         except BaseException:
             os.close(our_end)
@@ -232,7 +234,7 @@ def launch(
     ready: Callable[[int], bool],
     start_timeout: float,
     install: str,
-    ours: bool = False,
+    with_package: bool = False,
 ) -> ServerProcess:
     """Start *command* and wait until *ready*, which is called with its pid, is true.
 
@@ -240,7 +242,7 @@ def launch(
     *start_timeout* seconds.
     """
     program = find_program(command[0], install=install)
-    process = ServerProcess([program, *command[1:]], log=log, ours=ours)
+    process = ServerProcess([program, *command[1:]], log=log, with_package=with_package)
     try:
         _await(process, " ".join(command), ready, start_timeout)
     except BaseException:
@@ -256,12 +258,16 @@ def listens(pid: int, port: int) -> bool:
     """
     try:
         root = psutil.Process(pid)
-        opened = [one for process in (root, *root.children(recursive=True)) for one in process.net_connections("tcp")]
+        connections = [
+            connection
+            for process in (root, *root.children(recursive=True))
+            for connection in process.net_connections("tcp")
+        ]
     except psutil.NoSuchProcess:
         return False
     except (psutil.Error, RuntimeError):
         return True
-    return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in opened)
+    return any(connection.status == psutil.CONN_LISTEN and connection.laddr.port == port for connection in connections)
 
 
 def _await(process: ServerProcess, command: str, ready: Callable[[int], bool], start_timeout: float) -> None:

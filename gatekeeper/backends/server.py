@@ -42,7 +42,7 @@ class RequestFormat:
     """The server's name for each draft."""
     cache: bool
     limits: AnswerLimits
-    other: str | None = None
+    other_model: str | None = None
     """The server's name for the SLO's other model."""
 
     def server_request(self, request: DecodeRequest) -> ServerRequest:
@@ -51,8 +51,8 @@ class RequestFormat:
         if (knobs.get("concurrency") or 1) > 1:
             resolved = replace(resolved, seed=None)
         draft = None if resolved.draft is None else self.drafts[resolved.draft]
-        other = self.other if request.other_model else None
-        return ServerRequest(resolved, knobs, self.model, draft, self.cache, other)
+        other_model = self.other_model if request.other_model else None
+        return ServerRequest(resolved, knobs, self.model, draft, self.cache, other_model)
 
     def body(self, request: ServerRequest) -> bytes:
         """Return the request's JSON, the knobs of the SLO's own table included.
@@ -193,8 +193,8 @@ def _completed(claims: Claims, gained: Counters) -> Claims:
 
     Counters that contradict the answer count other requests too, and are not used.
     """
-    for own, counted in ((claims.drafted, gained.drafted), (claims.accepted, gained.accepted)):
-        if None not in {own, counted} and own != counted:
+    for claimed, counted in ((claims.drafted, gained.drafted), (claims.accepted, gained.accepted)):
+        if None not in {claimed, counted} and claimed != counted:
             return claims
     return replace(
         claims,

@@ -70,16 +70,16 @@ def _other_model(subject: Subject, models: Mapping[str, Path], base: Path) -> st
     """Return the folder of the SLO's other model; None where the server has a name for it, or the SLO has none."""
     if subject.other_model is None:
         return None
-    other = base / Path(subject.other_model).expanduser()
-    if other.exists():
-        if subject.target in models and other.resolve() == models[subject.target].resolve():
+    path = base / Path(subject.other_model).expanduser()
+    if path.exists():
+        if subject.target in models and path.resolve() == models[subject.target].resolve():
             raise InputError(
                 "subject.other_model is the target",
                 hint="name a second model: a switch to the same one switches nothing",
             )
-        return str(other.resolve())
+        return str(path.resolve())
     if subject.url is None and subject.other_model.startswith((".", "/", "~")):
-        message = f"subject.other_model: {other} does not exist"
+        message = f"subject.other_model: {path} does not exist"
         raise InputError(message, hint="paths are relative to the SLO file; a server's own name needs no dot or slash")
     return None
 
@@ -130,16 +130,20 @@ class ServerBackend:
         self._headers = {**dialect.headers, **_authorization(subject)}
         command = " ".join(subject.command or ())
         placeholders = {name for name in CHOSEN if f"{{{name}}}" in command} - {"draft"}
-        known = {"draft", *CONDITIONS, *dialect.knobs, *subject.knobs, *placeholders}
-        restarting = {*dialect.restart_knobs, *placeholders, *(name for name, it in subject.knobs.items() if it.argv)}
-        self.knobs = frozenset(known - (restarting - self._settable(restarting)))
+        taken = {"draft", *CONDITIONS, *dialect.knobs, *subject.knobs, *placeholders}
+        restarting = {
+            *dialect.restart_knobs,
+            *placeholders,
+            *(name for name, place in subject.knobs.items() if place.argv),
+        }
+        self.knobs = frozenset(taken - (restarting - self._settable(restarting)))
         restarts = restarting & self.knobs if subject.url is None or not dialect.switches else set()
         self.restart_knobs = tuple(sorted(restarts))
         self.sight = self._forecast()
-        ours = subject.url is None and subject.command is None
-        self.caches = dialect.caches_by_request or (bool(dialect.cache_off) and ours)
+        our_command = subject.url is None and subject.command is None
+        self.caches = dialect.caches_by_request or (bool(dialect.cache_off) and our_command)
         self.uncached = self.caches
-        self.adapts = dialect.adapts and ours
+        self.adapts = dialect.adapts and our_command
         self.draft_hint = dialect.draft_hint
         self.greedy_only = dialect.greedy_only
 
@@ -154,14 +158,14 @@ class ServerBackend:
         return {name for name in restarting if f"{{{name}}}" in command or name in subject.knobs} | {"draft"}
 
     def _forecast(self) -> Sight:
-        subject, seen = self._subject, self._dialect.sight
+        subject, sight = self._subject, self._dialect.sight
         if any(part is not None for part in (subject.url, subject.command, subject.program)):
-            seen &= ~Sight.ROUNDS  # we can count them only with our patch in the server
+            sight &= ~Sight.ROUNDS  # we can count them only with our patch in the server
         if subject.url is None:
-            seen |= Sight.MEMORY
+            sight |= Sight.MEMORY
         if self.shares_process or subject.url is None or subject.plain_url is not None:
-            seen |= Sight.PLAIN
-        return seen
+            sight |= Sight.PLAIN
+        return sight
 
     def residence(self, setting: Setting) -> str:
         """Name the server that can answer *setting*."""
@@ -194,7 +198,7 @@ class ServerBackend:
             ),
             start_timeout=subject.start_timeout,
             install=self._dialect.install,
-            ours=command[0] == sys.executable,
+            with_package=command[0] == sys.executable,
         )
         try:
             self._refuse_lossy(find_lossy_process(process_tree(process.pid), self._dialect.lossy))
@@ -254,7 +258,7 @@ class ServerBackend:
             return None
         cache = self._subject.prompt_cache == "as-deployed"
         words = self.command(setting, PORT, cache=cache)
-        variables = shown_environment(environment(ours=words[0] == sys.executable))
+        variables = shown_environment(environment(with_package=words[0] == sys.executable))
         return {"command": shown_command(words, self._models), "environment": variables}
 
     def required_fields(self) -> dict[str, Any]:
@@ -262,7 +266,12 @@ class ServerBackend:
         if not self._dialect.caches_by_request or self._subject.prompt_cache == "as-deployed":
             return {}
         formats = (self._format({}, None, cache=cache) for cache in (False, True))
-        return _difference(*(json.loads(one.body(one.server_request(shortest_request(_PLAIN)))) for one in formats))
+        return _difference(
+            *(
+                json.loads(request_format.body(request_format.server_request(shortest_request(_PLAIN))))
+                for request_format in formats
+            )
+        )
 
     def command(self, setting: Setting, port: int | str, *, cache: bool) -> tuple[str, ...]:
         """Return the command line of the server that can answer *setting*."""
@@ -289,42 +298,45 @@ class ServerBackend:
     def versions(self) -> Mapping[str, str]:
         """Return the versions of the server, and the SLO's own commands that start it; raise InputError without it."""
         subject, dialect = self._subject, self._dialect
-        named = {"program": subject.program, "command": subject.command, "plain_command": subject.plain_command}
-        found = {name: " ".join(without_keys(words)) for name, words in named.items() if words is not None}
+        commands = {"program": subject.program, "command": subject.command, "plain_command": subject.plain_command}
+        entries = {name: " ".join(without_keys(words)) for name, words in commands.items() if words is not None}
         if subject.url is not None:
-            found |= {"url": subject.url} | ({"plain_url": subject.plain_url} if subject.plain_url else {})
+            entries |= {"url": subject.url} | ({"plain_url": subject.plain_url} if subject.plain_url else {})
             path = dialect.version_path
             text = control.fetch(subject.url.at(path), self._headers) if path else None
-            return found | {self.name: _version(text or "", dialect.version_key)}
+            return entries | {self.name: _version(text or "", dialect.version_key)}
         _check_programs(subject, dialect)
         if dialect.version is not None:
-            return found | dialect.version(subject) or {self.name: "unknown"}
+            return entries | dialect.version(subject) or {self.name: "unknown"}
         program = subject.program or (subject.command or ())[:1] or dialect.program
         beside = installed_beside(program[0], dialect.packages) if dialect.packages else {}
-        return found | (beside or {self.name: _version(_output_of((*program[:1], "--version")))})
+        return entries | (beside or {self.name: _version(_output_of((*program[:1], "--version")))})
 
     def _place(self, name: str) -> str:
         """Return where a model is stored; the name itself for a draft that is part of the server."""
-        own = name in self._dialect.own_drafts and name not in self._models
-        return name if own else str(local_path(self._models, name))
+        is_part = name in self._dialect.own_drafts and name not in self._models
+        return name if is_part else str(local_path(self._models, name))
 
-    def fields(self, setting: Setting, other: Setting) -> dict[str, Any]:
+    def fields(self, setting: Setting, other_setting: Setting) -> dict[str, Any]:
         """Return the fields by which a request with *setting* differs from one with *other*; nothing is sent."""
         requests = self._format({}, None, cache=False)
-        bodies = (requests.body(requests.server_request(shortest_request(one))) for one in (setting, other))
+        bodies = (
+            requests.body(requests.server_request(shortest_request(each_setting)))
+            for each_setting in (setting, other_setting)
+        )
         return _difference(*map(json.loads, bodies))
 
     def _drafts(self) -> dict[str, str]:
         """Return the server's name for each draft."""
-        named = self._dialect.named
-        return {name: self._place(name) if named == "path" else name for name in self._subject.drafts}
+        model_name = self._dialect.model_name
+        return {name: self._place(name) if model_name == "path" else name for name in self._subject.drafts}
 
     def _request_format(self, root: Address, *, cache: bool) -> RequestFormat:
-        subject, named = self._subject, self._dialect.named
+        subject, model_name = self._subject, self._dialect.model_name
         model = subject.served_model_name
-        if model is None and named == "path":
+        if model is None and model_name == "path":
             model = self._place(subject.target)
-        elif model is None and named == "listed":
+        elif model is None and model_name == "listed":
             listed = _listed(control.fetch(root.at("/v1/models"), self._headers))
             model = listed[0] if len(listed) == 1 else subject.target
         return self._format(self._headers, model, cache=cache)
@@ -334,16 +346,16 @@ class ServerBackend:
         return RequestFormat(self._dialect, self._subject, headers, model, drafts, cache, self._limits, self._other)
 
 
-def _difference(ours: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what *ours* holds and *others* do not, in nested tables too."""
-    found: dict[str, Any] = {}
-    for name, value in ours.items():
-        other = others.get(name)
-        if isinstance(value, dict) and isinstance(other, dict):
-            found |= {name: own} if (own := _difference(value, other)) else {}
-        elif value != other:
-            found[name] = value
-    return found
+def _difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what *first* holds and *second* does not, in nested tables too."""
+    difference: dict[str, Any] = {}
+    for name, value in first.items():
+        opposite = second.get(name)
+        if isinstance(value, dict) and isinstance(opposite, dict):
+            difference |= {name: nested} if (nested := _difference(value, opposite)) else {}
+        elif value != opposite:
+            difference[name] = value
+    return difference
 
 
 def _filled(word: str, values: Mapping[str, str]) -> str:
@@ -371,7 +383,7 @@ def _output_of(command: Sequence[str]) -> str:
             stdin=subprocess.DEVNULL,
             timeout=_COMMAND_S,
             check=False,
-            env=environment(ours=False),
+            env=environment(with_package=False),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         check_own_limit(error)
@@ -394,6 +406,6 @@ def _version(text: str, key: str | None = None) -> str:
 def _listed(models: str | None) -> list[str]:
     """Return the names a server lists under /v1/models."""
     try:
-        return [str(one["id"]) for one in json_value(models or "{}").get("data") or ()]
+        return [str(model["id"]) for model in json_value(models or "{}").get("data") or ()]
     except (ParseError, AttributeError, KeyError, TypeError):
         return []

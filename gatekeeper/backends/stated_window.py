@@ -30,8 +30,8 @@ class StatedWindow:
         if self.models is not None:
             listed = document.get(self.models) if isinstance(document, dict) else None
             models = [model for model in listed if isinstance(model, dict)] if isinstance(listed, list) else []
-            named = [model for model in models if any(_is(model.get(key), target) for key in _NAMES)]
-            document = (named or models)[0] if len(named or models) == 1 else None
+            matching = [model for model in models if any(_is(model.get(key), target) for key in _NAMES)]
+            document = (matching or models)[0] if len(matching or models) == 1 else None
         return _number(document, self.keys)
 
 

@@ -37,9 +37,9 @@ class Load:
 def worker_jobs(memory_bytes: float, cpu: float, disk_read: float) -> list[tuple[str, str]]:
     """Return the kind and amount of each worker: one for memory, one for each started core, one for the disk."""
     jobs = [("memory", str(round(memory_bytes)))] if memory_bytes > 0 else []
-    whole = math.floor(cpu)
-    jobs += [("cpu", "1.0")] * whole
-    jobs += [("cpu", f"{cpu - whole:.6f}")] if cpu - whole > 1e-9 else []
+    full_cores = math.floor(cpu)
+    jobs += [("cpu", "1.0")] * full_cores
+    jobs += [("cpu", f"{cpu - full_cores:.6f}")] if cpu - full_cores > 1e-9 else []
     return jobs + ([("disk", f"{disk_read:.0f}")] if disk_read > 0 else [])
 
 

@@ -65,12 +65,12 @@ def survey(platform: str | None = None) -> tuple[Mapping[str, Reading], Mapping[
         panel.settle(streams=True, limit=_READY)
         panel.refresh(0.5)
         readings, details = panel.readings(), panel.details()
-    found = {}
+    lacks = {}
     for metric in (metric.name for metric in ALL if metric.host):
         needed = [readings[value] for value in METRIC_VALUES[metric]]
         if not any(_servable(reading) for reading in needed):
-            found[metric] = _why(name, METRIC_VALUES[metric][0], needed[0], details)
-    return MappingProxyType(readings), MappingProxyType(found)
+            lacks[metric] = _why(name, METRIC_VALUES[metric][0], needed[0], details)
+    return MappingProxyType(readings), MappingProxyType(lacks)
 
 
 def _servable(reading: Reading) -> bool:

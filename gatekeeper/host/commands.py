@@ -42,8 +42,8 @@ class Output:
 
 def environment() -> dict[str, str]:
     """Return this process's environment in the C locale, for decimal points and English words."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("LC_") and key != "LANG"}
-    return kept | {"LC_ALL": "C", "LANG": "C"}
+    variables = {key: value for key, value in os.environ.items() if not key.startswith("LC_") and key != "LANG"}
+    return variables | {"LC_ALL": "C", "LANG": "C"}
 
 
 @contextlib.contextmanager
@@ -138,8 +138,8 @@ def run_all(
                 ended(index, error)
         while runs:
             pipes = {pipe: run for run in runs.values() for pipe in run.open}
-            left = min(run.end for run in runs.values()) - time.monotonic()
-            ready = select.select((*pipes, *stops), (), (), max(0.0, left))[0]
+            seconds = min(run.end for run in runs.values()) - time.monotonic()
+            ready = select.select((*pipes, *stops), (), (), max(0.0, seconds))[0]
             if stop in ready:
                 return
             for pipe in ready:

@@ -42,8 +42,8 @@ KEYS = (
 def conditions(platform: str | None = None) -> dict[str, Any]:
     """Return the facts as plain JSON. Taken before and after a soak, they show what changed during it."""
     name = platform or this_platform()
-    known: Mapping[str, Any] = macos_facts.facts() if name == "macos" else _linux() if name == "linux" else {}
-    facts: dict[str, Any] = dict.fromkeys(KEYS) | {"platform": name} | dict(known)
+    tool_facts: Mapping[str, Any] = macos_facts.facts() if name == "macos" else _linux() if name == "linux" else {}
+    facts: dict[str, Any] = dict.fromkeys(KEYS) | {"platform": name} | dict(tool_facts)
     if os.environ.get(HOST_AS):
         facts["replayed"] = True  # the tools are a test's: the facts describe no real machine
     if facts["booted_at"] is not None and facts["uptime_s"] is None:

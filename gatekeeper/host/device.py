@@ -17,45 +17,45 @@ FROM_METAL, FROM_SYSCTL = "Metal's recommended working set", "iogpu.wired_limit_
 
 def device(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the device of the host that *facts* describe; a value that is not known is None."""
-    known: dict[str, Any] = {"name": facts.get("chip"), "memory_bytes": facts.get("memory_bytes")}
-    known |= {"wired_limit": None, "wired_limit_from": None}
+    common: dict[str, Any] = {"name": facts.get("chip"), "memory_bytes": facts.get("memory_bytes")}
+    common |= {"wired_limit": None, "wired_limit_from": None}
     platform = facts.get("platform")
     if platform == "macos":
         if limit := facts.get("gpu_wired_limit"):
-            known |= {"wired_limit": limit, "wired_limit_from": FROM_SYSCTL}
+            common |= {"wired_limit": limit, "wired_limit_from": FROM_SYSCTL}
         return {
             "kind": "metal",
-            **known,
+            **common,
             **(metal(run([sys.executable, "-c", _MLX])) if sys.platform == "darwin" else {}),
         }
     if platform == "linux":
-        return {"kind": "cpu", **known, **cuda(run(_NVIDIA))}
-    return {"kind": "unknown", **known}
+        return {"kind": "cpu", **common, **cuda(run(_NVIDIA))}
+    return {"kind": "unknown", **common}
 
 
 def metal(output: Output | None) -> dict[str, Any]:
     """Return what Metal says of itself; nothing where it was not asked or does not say it."""
     try:
-        told = json_value(output.out) if output is not None and output.code == 0 else {}
+        info = json_value(output.out) if output is not None and output.code == 0 else {}
     except ParseError:
-        told = {}
-    if not isinstance(told, dict) or not _whole(told.get("max_recommended_working_set_size")):
+        info = {}
+    if not isinstance(info, dict) or not _whole(info.get("max_recommended_working_set_size")):
         return {}
-    found = {"wired_limit": told["max_recommended_working_set_size"], "wired_limit_from": FROM_METAL}
-    found |= {"memory_bytes": told["memory_size"]} if _whole(told.get("memory_size")) else {}
-    name = told.get("device_name")
-    return found | ({"name": name[:200]} if isinstance(name, str) and name.isprintable() else {})
+    facts = {"wired_limit": info["max_recommended_working_set_size"], "wired_limit_from": FROM_METAL}
+    facts |= {"memory_bytes": info["memory_size"]} if _whole(info.get("memory_size")) else {}
+    name = info.get("device_name")
+    return facts | ({"name": name[:200]} if isinstance(name, str) and name.isprintable() else {})
 
 
 def cuda(output: Output | None) -> dict[str, Any]:
     """Return the CUDA devices that nvidia-smi lists, the first one's memory; nothing where there is none."""
     text = output.text if output is not None and output.code == 0 else None
     rows = [re.fullmatch(r"(.{1,200}), (\d{1,9})", line.strip()) for line in (text or "").splitlines()[:64]]
-    found = [row for row in rows if row is not None and row[1].isprintable()]
-    if not found:
+    devices = [row for row in rows if row is not None and row[1].isprintable()]
+    if not devices:
         return {}
-    names = ", ".join(row[1] for row in found)
-    return {"kind": "cuda", "name": names, "memory_bytes": int(found[0][2]) * _MEBIBYTE}
+    names = ", ".join(row[1] for row in devices)
+    return {"kind": "cuda", "name": names, "memory_bytes": int(devices[0][2]) * _MEBIBYTE}
 
 
 def _whole(value: object) -> bool:

@@ -72,17 +72,17 @@ def hold_host(run: str) -> Iterator[str | None]:
     lock = _host_lock()
     owner = {"who": this_owner(), "run": run, "pid": os.getpid(), "since": stamp(_now())}
     try:
-        left = lock.acquire(json.dumps({"schema": 1, **owner}) + "\n")
-    except LockHeldError as held:
-        by = _description(held.owner) or f"another run ({lock.path} does not name its owner)"
+        stale_text = lock.acquire(json.dumps({"schema": 1, **owner}) + "\n")
+    except LockHeldError as error:
+        holder = _description(error.owner) or f"another run ({lock.path} does not name its owner)"
         raise HostLacksError(
-            f"this host is locked by {by}",
+            f"this host is locked by {holder}",
             hint="wait for that run or end it, which releases the lock: two runs would disturb each other",
         ) from None
     try:
-        if left.strip():
-            by = _description(left) or "an unknown run"
-            yield f"took over the lock file {lock.path} of {by}: that run was killed"
+        if stale_text.strip():
+            holder = _description(stale_text) or "an unknown run"
+            yield f"took over the lock file {lock.path} of {holder}: that run was killed"
         else:
             yield None
     finally:
@@ -92,10 +92,10 @@ def hold_host(run: str) -> Iterator[str | None]:
 def lock_holder() -> Holder | None:
     """Return who holds the host lock; None where it is free, or its file cannot be read."""
     try:
-        held = _host_lock().holder()
+        text = _host_lock().holder()
     except GatekeeperError:
         return None
-    return Holder.parse(held) if held is not None else None
+    return Holder.parse(text) if text is not None else None
 
 
 def _host_lock() -> FileLock:

@@ -101,30 +101,30 @@ class Pressure(DirectSource):
         averages = dict(re.findall(r"^(some|full) avg10=(\d{1,3}\.\d\d) ", self._path.read_text("ascii"), re.MULTILINE))
         if set(averages) != {"some", "full"}:
             return {"memory_pressure_level": Status.PARSE_ERROR}
-        some, full = float(averages["some"]), float(averages["full"])
-        return {"memory_pressure_level": 4.0 if full >= 10.0 else 2.0 if some >= 10.0 else 1.0}
+        partial, complete = float(averages["some"]), float(averages["full"])
+        return {"memory_pressure_level": 4.0 if complete >= 10.0 else 2.0 if partial >= 10.0 else 1.0}
 
 
 def process_tree(roots: Sequence[int], proc: Path = PROC) -> set[int]:
     """Return those of *roots* that still run, and all their descendants."""
-    found: set[int] = set()
+    pids: set[int] = set()
     waiting = list(roots)
     while waiting:
         pid = waiting.pop()
-        if pid in found:
+        if pid in pids:
             continue
         try:
             threads = list((proc / str(pid) / "task").iterdir())
         except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
             continue
-        found.add(pid)
+        pids.add(pid)
         for thread in threads:
             try:
                 children = (thread / "children").read_text("ascii")
             except (FileNotFoundError, ProcessLookupError):
                 continue  # the thread has ended meanwhile
             waiting.extend(integer(child) for child in children.split())
-    return found
+    return pids
 
 
 COST_MOST = 1 / 1000
@@ -158,7 +158,7 @@ class Footprint(DirectSource):
         return self._kept
 
     def _measure(self, roots: Sequence[int]) -> float | Status:
-        total, seen = 0.0, False
+        total, measured = 0.0, False
         for pid in process_tree(roots, self._proc):
             try:
                 row = fields((self._proc / str(pid) / "smaps_rollup").read_text("ascii"))
@@ -171,8 +171,8 @@ class Footprint(DirectSource):
             swap = row.get("SwapPss", row.get("Swap"))
             if "Pss" not in row or swap is None:
                 return Status.PARSE_ERROR
-            total, seen = total + row["Pss"] + swap, True
-        return total if seen else Status.ABSENT
+            total, measured = total + row["Pss"] + swap, True
+        return total if measured else Status.ABSENT
 
 
 def _read_number(path: Path) -> int:
@@ -192,15 +192,15 @@ class Throttle(DirectSource):
         self._counts: list[Path] = []
         self._times: list[Path] = []
         cpu = sys / "devices" / "system" / "cpu"
-        seen: set[tuple[str, ...]] = set()
+        counted: set[tuple[str, ...]] = set()
         for folder in sorted(cpu.glob("cpu[0-9]*/thermal_throttle")):
             package = _read_word(folder.parent / "topology" / "physical_package_id")
             core = _read_word(folder.parent / "topology" / "core_id")
             # Siblings of a core, and cores of a package, repeat the same counter: each is read once.
             for kind, unit in (("core", (package, core)), ("package", (package,))):
-                if (kind, *unit) in seen or not (folder / f"{kind}_throttle_count").exists():
+                if (kind, *unit) in counted or not (folder / f"{kind}_throttle_count").exists():
                     continue
-                seen.add((kind, *unit))
+                counted.add((kind, *unit))
                 self._counts.append(folder / f"{kind}_throttle_count")
                 if (folder / f"{kind}_throttle_total_time_ms").exists():
                     self._times.append(folder / f"{kind}_throttle_total_time_ms")

@@ -48,14 +48,14 @@ def ready() -> None:
 def hold_memory(size: int) -> None:
     """Hold *size* bytes that cannot be compressed, the same ones in every run."""
     block = random.Random(0).randbytes(MEBIBYTE)
-    held = mmap.mmap(-1, max(1, size))
+    memory = mmap.mmap(-1, max(1, size))
     for start in range(0, size, MEBIBYTE):
-        held[start : start + MEBIBYTE] = block[: min(MEBIBYTE, size - start)]
+        memory[start : start + MEBIBYTE] = block[: min(MEBIBYTE, size - start)]
     ready()
     while True:
         time.sleep(TOUCH_EVERY)
         for start in range(0, size, MEBIBYTE):
-            _ = held[start : min(start + MEBIBYTE, size) : 4096]
+            _ = memory[start : min(start + MEBIBYTE, size) : 4096]
 
 
 def burn_cpu(share: float) -> None:
@@ -66,9 +66,9 @@ def burn_cpu(share: float) -> None:
         while time.monotonic() - begin < CYCLE * share:
             pass
         begin += CYCLE
-        left = begin - time.monotonic()
-        if left > 0:
-            time.sleep(left)
+        pause = begin - time.monotonic()
+        if pause > 0:
+            time.sleep(pause)
         else:
             begin = time.monotonic()
 

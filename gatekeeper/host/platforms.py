@@ -15,8 +15,8 @@ HOST_AS = "GATEKEEPER_HOST_AS"
 
 def this_platform() -> str:
     """Return the name of this platform; an unknown one has no sources."""
-    if named := os.environ.get(HOST_AS):
-        return named
+    if replayed := os.environ.get(HOST_AS):
+        return replayed
     return {"darwin": "macos", "linux": "linux"}.get(sys.platform, sys.platform)
 
 

@@ -200,8 +200,8 @@ class StreamReader(Reader):
         pipes, tails = {out, err}, {out: b"", err: b""}
         decoder, newest = self._stream.decoder(), time.monotonic()
         while pipes:
-            left = max(0.0, newest + self._stream.silence - time.monotonic())
-            ready = select.select([stop, *pipes], [], [], left)[0]
+            seconds = max(0.0, newest + self._stream.silence - time.monotonic())
+            ready = select.select([stop, *pipes], [], [], seconds)[0]
             if not ready:
                 self._timed_out(f"{self.name}: no reading for {self._stream.silence:g} s, restarting it")
             if not ready or stop in ready:
@@ -300,8 +300,8 @@ class Poller:
         """
         now = time.monotonic_ns()
         readings = {name: self._reading(name, now) for name in UNITS}
-        known = {name: reading.value for name, reading in readings.items() if reading.value is not None}
-        dead = dead_counters(known, LOADED_APART)
+        values = {name: reading.value for name, reading in readings.items() if reading.value is not None}
+        dead = dead_counters(values, LOADED_APART)
         self._dead = {name: dead_detail(readings[name].source, (name,)) for name in dead}
         return readings | {name: replace(readings[name], value=None, status=Status.ABSENT.value) for name in dead}
 
@@ -311,8 +311,8 @@ class Poller:
             value, age = reader.current(name, now)
             if not isinstance(value, Status):
                 return Reading(value, UNITS[name], reader.name, "ok", age)
-            found = Reading(None, UNITS[name], reader.name, value.value, age)
-            missing.append((_MOST_USEFUL_FIRST.index(value), not reader.answers, found))
+            reading = Reading(None, UNITS[name], reader.name, value.value, age)
+            missing.append((_MOST_USEFUL_FIRST.index(value), not reader.answers, reading))
         if not missing:
             return Reading(None, UNITS[name], "none", Status.ABSENT.value)
         return min(missing, key=lambda ranked: ranked[:2])[-1]

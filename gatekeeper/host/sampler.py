@@ -139,11 +139,11 @@ def watch(
         begin = time.monotonic()
         for number in itertools.count() if samples is None else range(samples):
             time.sleep(max(0.0, begin + number * interval - time.monotonic()))
-            now, at, cost_from = clock.now_ns(), stamp(clock.wall()), poller.cost_ns()
+            now, wall_time, cost_from = clock.now_ns(), stamp(clock.wall()), poller.cost_ns()
             poller.refresh(_grace(interval))
-            sample = HostSample(at, now, poller.readings(), took_ns=poller.cost_ns() - cost_from)
+            sample = HostSample(wall_time, now, poller.readings(), took_ns=poller.cost_ns() - cost_from)
             values = {name: asdict(reading) for name, reading in sample.values.items()}
-            document = {"at": at, "values": values}
+            document = {"at": wall_time, "values": values}
             write(json.dumps(document, allow_nan=False) if json_output else table(sample, poller.details()))
             if number == 0:
                 for line in value_hints(platform, sample.values, poller.details()):

@@ -70,10 +70,10 @@ def number(value: object, *, least: float = 0.0, most: float = MOST) -> float | 
     if isinstance(value, bool) or not isinstance(value, int | float):
         return Status.PARSE_ERROR
     try:
-        found = float(value)
+        finite = float(value)
     except OverflowError:
         return Status.PARSE_ERROR
-    return found if math.isfinite(found) and least <= found <= most else Status.PARSE_ERROR
+    return finite if math.isfinite(finite) and least <= finite <= most else Status.PARSE_ERROR
 
 
 def written(text: str | None) -> float | Status:

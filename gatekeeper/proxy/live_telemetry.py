@@ -36,7 +36,7 @@ class LiveTelemetry:
     ) -> None:
         """Report what *routes* show; *folder* is the node exporter's, for its textfile collector."""
         certified = certified_run.load(run)
-        slo = certified.given.slo
+        slo = certified.inputs.slo
         self._config, self._digest = slo.telemetry, certified.manifest_sha256
         self._routes, self._records, self._tell, self._troubles = routes, records, tell, {"telemetry": "", "text": ""}
         self._exposition = exposition

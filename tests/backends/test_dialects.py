@@ -536,7 +536,7 @@ def test_counters_that_are_not_valid_are_none(line: str) -> None:
 NEW_DIALECT = """
 from gatekeeper.backends.dialect import Dialect
 
-DIALECT = Dialect(name="brand-new", install="", draft_hint="", health="/v1/models", named="listed")
+DIALECT = Dialect(name="brand-new", install="", draft_hint="", health="/v1/models", model_name="listed")
 """
 
 

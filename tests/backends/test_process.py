@@ -178,7 +178,7 @@ def test_a_foreign_server_does_not_see_us(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import os; print(os.environ.get('PYTHONPATH'), os.environ['HF_HUB_OFFLINE'])"]
     printed = []
     for ours in (False, True):
-        process = ServerProcess(command, log=tmp_path / "log", ours=ours)
+        process = ServerProcess(command, log=tmp_path / "log", with_package=ours)
         process.ending(20)
         process.close()
         printed.append((tmp_path / "log").read_text().split())

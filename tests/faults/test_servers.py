@@ -261,7 +261,7 @@ def test_a_process_without_descriptors_is_our_limit(start: str, tmp_path: Path) 
     """
     starts: dict[str, Callable[..., object]] = {
         "server": ServerProcess,
-        "worker": partial(WorkerProcess, folder=tmp_path, ours=False),
+        "worker": partial(WorkerProcess, folder=tmp_path, with_package=False),
     }
 
     with few_descriptors(3), pytest.raises(OwnLimitError, match="may not open more files"):

@@ -68,11 +68,11 @@ def flags_of(help_text: str) -> frozenset[str]:
     """Return the flags in a --help, without those it lists as removed."""
     entries = list(_HELP_ENTRY.finditer(help_text))
     begins = [*(entry.start() for entry in entries), len(help_text)]
-    found: set[str] = set()
+    flags: set[str] = set()
     for entry, end in zip(entries, begins[1:], strict=True):
         if "has been removed" not in " ".join(help_text[entry.end() : end].split()):
-            found |= {*re.split(r",\s+", entry.group())}
-    return frozenset(found)
+            flags |= {*re.split(r",\s+", entry.group())}
+    return frozenset(flags)
 
 
 def spec_types(help_text: str) -> tuple[str, ...]:
@@ -88,21 +88,21 @@ def argv(start: Start) -> Iterator[str]:
         message = f"target '{start.subject.target}' is not a .gguf file"
         raise InputError(message, hint="llama-server loads GGUF files only: name one, or convert the model")
     help_text = start.help()
-    known = flags_of(help_text)
-    if "--model" not in known:
+    listed = flags_of(help_text)
+    if "--model" not in listed:
         command = " ".join((*start.program, "--help"))
         raise InputError(f"`{command}` does not list --model", hint="run it by hand: is it llama-server?")
     yield from (*start.program, "--model", start.target, *start.address)
     # Tools need the template engine, which is off in older builds; nothing may be downloaded.
-    yield from (flag for flag in ("--metrics", "--jinja", "--offline") if flag in known)
-    if not start.cache and "--cache-ram" in known:
+    yield from (flag for flag in ("--metrics", "--jinja", "--offline") if flag in listed)
+    if not start.cache and "--cache-ram" in listed:
         yield from ("--cache-ram", "0")
     yield from _reading(start)
     if start.draft is None:
-        yield from ("--spec-type", "none") if "--spec-type" in known else ()
+        yield from ("--spec-type", "none") if "--spec-type" in listed else ()
         return
     method = drafting_method(start)
-    if "--spec-type" in known:
+    if "--spec-type" in listed:
         _check_type(method, spec_types(help_text))
         yield from ("--spec-type", method)
     elif method != SIMPLE:
@@ -110,19 +110,19 @@ def argv(start: Start) -> Iterator[str]:
         raise InputError(message, hint="install a newer llama.cpp, or draft with a smaller model")
     if start.draft.endswith(gguf.SUFFIX):
         yield from ("--model-draft", start.draft)
-    yield from _lengths(start, method, known)
+    yield from _lengths(start, method, listed)
 
 
-def _lengths(start: Start, method: str, known: frozenset[str]) -> Iterator[str]:
+def _lengths(start: Start, method: str, listed: frozenset[str]) -> Iterator[str]:
     """Yield how long a draft is."""
-    if start.adaptive and _ADAPTIVE not in known:
+    if start.adaptive and _ADAPTIVE not in listed:
         message = f"this llama-server's --help does not list {_ADAPTIVE}: it does not adapt its draft length"
         raise InputError(message, hint='remove "adaptive", or sweep draft_p_min, which ends a draft that is unsure')
     for knob, flags in _KNOBS.items():
         if start.knobs.get(knob) == ADAPTIVE:
             yield _ADAPTIVE
             continue
-        yield from option(_flag(knob, flags, method, known), start.knob(knob)) if start.knob(knob) is not None else ()
+        yield from option(_flag(knob, flags, method, listed), start.knob(knob)) if start.knob(knob) is not None else ()
 
 
 def _reading(start: Start) -> Iterator[str]:
@@ -150,14 +150,14 @@ def _method_of(header: gguf.Header) -> str:
     return MTP if any(name.endswith(".nextn.eh_proj.weight") for name in header.tensors) else SIMPLE
 
 
-def _flag(knob: str, flags: tuple[str, ...], method: str, known: frozenset[str]) -> str:
-    own = _NGRAM_KNOBS[method].get(knob, ()) if method in _NGRAM_KNOBS else flags
-    if not own:
+def _flag(knob: str, flags: tuple[str, ...], method: str, listed: frozenset[str]) -> str:
+    spellings = _NGRAM_KNOBS[method].get(knob, ()) if method in _NGRAM_KNOBS else flags
+    if not spellings:
         raise InputError(f"{knob} has no effect with {method}", hint=f"remove {knob} from [sweep]")
-    for flag in own:
-        if flag in known:
+    for flag in spellings:
+        if flag in listed:
             return flag
-    hint = f"install a newer llama.cpp, or remove {knob} from [sweep]; its --help lists none of {', '.join(own)}"
+    hint = f"install a newer llama.cpp, or remove {knob} from [sweep]; its --help lists none of {', '.join(spellings)}"
     raise InputError(f"this llama-server has no flag for {knob}", hint=hint)
 
 

@@ -37,7 +37,7 @@ DIALECT = Dialect(
     ),
     path="/api/v0/chat/completions",
     health="/v1/models",
-    named="listed",
+    model_name="listed",
     switches=True,
     restart_knobs=(),
     sight=STREAMED | Sight.CLAIMED_ROUNDS,

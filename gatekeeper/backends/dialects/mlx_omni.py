@@ -31,6 +31,6 @@ DIALECT = Dialect(
     argv=argv,
     body=body,
     health="/v1/models",
-    named="path",
+    model_name="path",
     knobs=frozenset({"thinking"}),
 )

@@ -54,7 +54,7 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
         return answer
     numbers = [count(counted.get(name)) for name in ("rounds", "drafted", "accepted")]
     lists = [counted.get(name) for name in ("tried_by_position", "accepted_by_position")]
-    if None in numbers or not all(isinstance(one, list) and len(counts(one)) == len(one) for one in lists):
+    if None in numbers or not all(isinstance(values, list) and len(counts(values)) == len(values) for values in lists):
         return answer
     return replace(answer, rounds=rounds_from(counted))
 

@@ -27,7 +27,7 @@ def body(request: ServerRequest) -> dict[str, Any]:
     """Return the request: the sampling fields of OpenAI's API are in `options` here."""
     fields = request_fields(request.resolved, model=request.model, think=request.resolved.thinking)
     fields.pop("stream_options")
-    options = {theirs: fields.pop(ours) for ours, theirs in _MOVED.items() if ours in fields}
+    options = {option: fields.pop(name) for name, option in _MOVED.items() if name in fields}
     if request.draft is None:
         options["draft_num_predict"] = 0
     elif request.resolved.draft_tokens is not None:
@@ -69,7 +69,7 @@ DIALECT = Dialect(
     path="/api/chat",
     health="/api/version",
     version_path="/api/version",
-    named="listed",
+    model_name="listed",
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     restart_knobs=("draft", "num_draft_tokens"),
     by_request=frozenset({"num_draft_tokens"}),

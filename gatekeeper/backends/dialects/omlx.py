@@ -12,7 +12,7 @@ DIALECT = Dialect(
     attached="omlx",
     variables=("OMLX_",),
     health="/v1/models",
-    named="listed",
+    model_name="listed",
     knobs=frozenset({"thinking"}),
     own_drafts=frozenset({"mtp"}),
 )

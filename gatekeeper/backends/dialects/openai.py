@@ -21,6 +21,6 @@ DIALECT = Dialect(
     model_options=llama_server.MODEL_OPTIONS,
     harmless=llama_server.HARMLESS,
     health="/v1/models",
-    named="listed",
+    model_name="listed",
     lossy=(*vllm.LOSSY, *sglang.LOSSY, *rapid_mlx.LOSSY, *llama_server.LOSSY, *LOSSY),  # it may be any of them
 )

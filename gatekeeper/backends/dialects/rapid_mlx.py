@@ -50,17 +50,17 @@ def drafting(start: Start) -> dict[str, Any]:
 def read(answer: Answer, response: ChatResponse) -> Answer:
     """Add the claims in the last chunk's metrics; an answer to a compressed prompt is a fault."""
     if compressed := within(response.last, "metrics", "prompt_compression"):
-        original, left = (count(compressed.get(f"{which}_tokens")) for which in ("original", "kept"))
-        return replace(answer, fault=dropped_prompt("prompt_compression", original=original, left=left))
+        original, remaining = (count(compressed.get(f"{which}_tokens")) for which in ("original", "kept"))
+        return replace(answer, fault=dropped_prompt("prompt_compression", original=original, remaining=remaining))
     metrics = within(response.last, "metrics", "speculative_decoding")
-    tried, kept = counts(metrics.get("drafted_by_depth")), counts(metrics.get("accepted_by_depth"))
+    tried, accepted = counts(metrics.get("drafted_by_depth")), counts(metrics.get("accepted_by_depth"))
     return claiming(
         answer,
         drafted=sum(tried) if tried else None,
-        accepted=sum(kept) if kept else None,
+        accepted=sum(accepted) if accepted else None,
         rounds=count(metrics.get("verify_calls")),
         tried_by_position=tried,
-        accepted_by_position=kept,
+        accepted_by_position=accepted,
     )
 
 
@@ -76,7 +76,7 @@ DIALECT = Dialect(
     argv=argv,
     read=read,
     health="/v1/models",
-    named="listed",
+    model_name="listed",
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     restart_knobs=("draft", "num_draft_tokens"),
     cache_off=("--disable-prefix-cache",),

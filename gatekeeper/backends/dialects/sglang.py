@@ -79,8 +79,8 @@ _counts = claims_at(
 
 def read(answer: Answer, response: ChatResponse) -> Answer:
     """Add the counts of this request; plain decoding reports zeros, or nothing."""
-    found = _counts(answer, response)
-    return found if found.claims.rounds else replace(answer, claims=replace(found.claims, rounds=None))
+    claiming = _counts(answer, response)
+    return claiming if claiming.claims.rounds else replace(answer, claims=replace(claiming.claims, rounds=None))
 
 
 LOSSY = (
@@ -99,7 +99,7 @@ DIALECT = Dialect(
     argv=argv,
     body=body,
     read=read,
-    named="listed",
+    model_name="listed",
     packages=("sglang", "torch"),
     version_path="/server_info",
     version_key="version",

@@ -30,8 +30,8 @@ def argv(start: Start) -> Iterator[str]:
 
 def drafting(start: Start) -> dict[str, Any]:
     """Return its speculative config."""
-    method, own = start.subject.draft_method, start.draft in _OWN
-    config: dict[str, Any] = {"method": method or start.draft} if own else {"model": start.draft}
+    method, is_part = start.subject.draft_method, start.draft in _OWN
+    config: dict[str, Any] = {"method": method or start.draft} if is_part else {"model": start.draft}
     if method is not None:
         config["method"] = method
     if start.adaptive:
@@ -41,7 +41,7 @@ def drafting(start: Start) -> dict[str, Any]:
             hint = "set draft_schedule = [[1, 4, 4], [5, 64, 2]] in [subject]: from, to, draft tokens"
             raise InputError("vllm adapts its draft length by a schedule, and the SLO names none", hint=hint)
         config["num_speculative_tokens"] = max(tokens for _, _, tokens in schedule)
-        config["num_speculative_tokens_per_batch_size"] = [list(one) for one in schedule]
+        config["num_speculative_tokens_per_batch_size"] = [list(step) for step in schedule]
     elif (tokens := start.length()) is not None:
         config["num_speculative_tokens"] = tokens
     return config
@@ -80,7 +80,7 @@ DIALECT = Dialect(
     ),
     counters=counters,
     corrected=with_all_rounds,  # it counts no step without a draft
-    named="listed",
+    model_name="listed",
     version_path="/version",
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     restart_knobs=("draft", "num_draft_tokens"),

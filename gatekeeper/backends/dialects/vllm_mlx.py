@@ -34,8 +34,8 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
     """Add the claims in its metadata; an answer to a part of the prompt is a fault."""
     metadata = within(response.last, "generation_metadata")
     if metadata.get("specprefill_engaged") is True:
-        original, left = (count(metadata.get(f"specprefill_{which}_tokens")) for which in ("original", "selected"))
-        return replace(answer, fault=dropped_prompt("specprefill_engaged", original=original, left=left))
+        original, selected = (count(metadata.get(f"specprefill_{which}_tokens")) for which in ("original", "selected"))
+        return replace(answer, fault=dropped_prompt("specprefill_engaged", original=original, remaining=selected))
     return _read_claims(answer, response)
 
 
@@ -52,7 +52,7 @@ DIALECT = Dialect(
     packages=("vllm-mlx", "rapid-mlx", "mlx-lm", "mlx"),
     argv=argv,
     read=read,
-    named="listed",
+    model_name="listed",
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     restart_knobs=("draft", "num_draft_tokens"),
     cache_off=("--disable-prefix-cache",),

@@ -174,16 +174,16 @@ class ChatResponse:
 
     def _add_call(self, call: Mapping[str, Any]) -> None:
         index = call.get("index")
-        known = self.calls.setdefault(
+        gathered = self.calls.setdefault(
             len(self.calls) if index is None else int(index),
             {"type": "function", "function": {"name": "", "arguments": ""}},
         )
         if call.get("id"):
-            known["id"] = quote(str(call["id"]))
+            gathered["id"] = quote(str(call["id"]))
         function = call.get("function") or {}
-        known["function"]["name"] += function.get("name") or ""
+        gathered["function"]["name"] += function.get("name") or ""
         arguments = function.get("arguments") or ""
-        known["function"]["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
+        gathered["function"]["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
 
     def _end(self, chunk: Mapping[str, Any]) -> None:
         """Add the end of an answer as Ollama writes it."""
@@ -241,7 +241,7 @@ def _missing(http: HttpResponse, chat: ChatResponse) -> str | None:
         return f"not an event stream: {excerpt(http.body)}"
     if not http.done and chat.finish is None:
         return f"{CUT_OFF}: the stream ended without [DONE] and without a finish_reason"
-    if not http.done and not http.whole:
+    if not http.done and not http.complete:
         return f"{CUT_OFF}: the connection ended before the answer was complete"
     return None
 
@@ -284,7 +284,7 @@ def _counted(chat: ChatResponse, output: int | None, tokens_of: TokensOf | None)
     """
     if tokens_of is None:
         return None
-    tokens, known, latest, arrived = [], 0, 0, set(chat.arrived)
+    tokens, counted, latest, arrived = [], 0, 0, set(chat.arrived)
     for number, chunk in enumerate(chat.chunks):
         count = _tokens_in(tokens_of, chunk.fields)
         if count is not None and count < latest:
@@ -293,8 +293,8 @@ def _counted(chat: ChatResponse, output: int | None, tokens_of: TokensOf | None)
         if number in arrived:
             if count is None:
                 return None
-            tokens.append(count - known)
-            known = count
+            tokens.append(count - counted)
+            counted = count
     return tokens if output is None or latest <= output else None
 
 

@@ -26,4 +26,4 @@ def fetch(url: str, headers: Mapping[str, str]) -> str | None:
 def _get(url: str, headers: Mapping[str, str]) -> HttpResponse | None:
     raw = get(url, headers=headers, deadline=LIMIT_S, most_bytes=MOST_BYTES)
     answer = parse_response(raw) if raw.broken is None else None
-    return answer if answer is not None and answer.whole else None
+    return answer if answer is not None and answer.complete else None

@@ -29,7 +29,7 @@ class Keys:
 
     def mask(self, text: str) -> str:
         """Return *text* with a star for each character of a key."""
-        return text if self._found is None else self._found.sub(lambda found: "*" * len(found[0]), text)
+        return text if self._found is None else self._found.sub(lambda match: "*" * len(match[0]), text)
 
     def mask_bytes(self, raw: bytes) -> bytes:
         """Return what a server sent, masked and of the same length."""
@@ -56,12 +56,12 @@ def _pattern(url: str, headers: tuple[tuple[str, str], ...]) -> re.Pattern[str] 
     parts = urlsplit(url)
     values = [value.split()[-1] for name, value in headers if _SECRET_HEADER.fullmatch(name) and value.split()]
     keys = {*values, *_keys_in(parts), user_of(parts) or ""}
-    found = [
+    patterns = [
         re.escape(key) if len(key) >= _LONG else rf"(?<![A-Za-z0-9]){re.escape(key)}(?![A-Za-z0-9])"
         for key in sorted(keys, key=len, reverse=True)
         if len(key) >= _SHORTEST
     ]
-    return re.compile("|".join(found)) if found else None
+    return re.compile("|".join(patterns)) if patterns else None
 
 
 def user_of(parts: SplitResult) -> str | None:
@@ -75,4 +75,4 @@ def _keys_in(parts: SplitResult) -> list[str]:
     """Return the keys in an address, as they may be echoed by its server."""
     user = parts.password or parts.username or ""
     query = [value for name, value in parse_qsl(parts.query) if SECRET_NAME.match(name) or len(value) >= _LONG_VALUE]
-    return [key for one in (user, *query) for key in {one, unquote(one)} if key]
+    return [key for text in (user, *query) for key in {text, unquote(text)} if key]

@@ -32,7 +32,7 @@ class HttpResponse:
     events: tuple[JsonText, ...] = ()
     done: bool = False
     """The stream ended with `[DONE]`."""
-    whole: bool = False
+    complete: bool = False
     """As much of the body came as the server announced, or it announced nothing."""
     body: bytes = b""
     retry_after: str | None = None
@@ -47,7 +47,7 @@ def parse_response(raw: RawResponse) -> HttpResponse:
     framed = frame(raw.data, len(raw.data))
     if framed is None or framed.status is None:
         return HttpResponse(None, body=raw.data)
-    spans, whole = _spans(raw.data, framed)
+    spans, complete = _spans(raw.data, framed)
     body = b"".join(raw.data[begin:stop] for begin, stop in spans)
     times = _ArrivalTimes(raw, spans)
     events = tuple(JsonText(times.at(stop - 1), data) for stop, data in _texts(body))
@@ -56,7 +56,7 @@ def parse_response(raw: RawResponse) -> HttpResponse:
         framed.status,
         events[:-1] if done else events,
         done,
-        whole,
+        complete,
         body,
         retry_after=header(framed.head, "Retry-After"),
         location=header(framed.head, "Location"),

@@ -104,8 +104,8 @@ def _request(method: str, url: str, body: bytes, headers: Mapping[str, str], lim
         sock = _connect(parts, min(limits.silence, limits.deadline, _CONNECT_S))
     except OSError as error:
         check_own_limit(error)
-        at = time.monotonic_ns()
-        return RawResponse(at, at, broken=f"{NO_CONNECTION}: {error.strerror or error}")
+        now = time.monotonic_ns()
+        return RawResponse(now, now, broken=f"{NO_CONNECTION}: {error.strerror or error}")
     with contextlib.closing(sock), quiet:
         return _exchange(sock, request, limits, Keys(url, headers))
 
@@ -172,25 +172,25 @@ def _head(method: str, parts: SplitResult, headers: Mapping[str, str], length: i
 
 def _exchange(sock: socket.socket, request: bytes, limits: _Limits, keys: Keys) -> RawResponse:
     reads, broken = _Reads(limits.most_bytes), None
-    left = min(limits.silence, limits.deadline)
-    sock.settimeout(left)
+    patience = min(limits.silence, limits.deadline)
+    sock.settimeout(patience)
     sent = begun = content = last = time.monotonic_ns()
     try:
         sock.sendall(request)
         while reads.read(sock):
             waited = reads.at - last
-            if waited > (left + _NO_WAIT_S) * 1e9:
+            if waited > (patience + _NO_WAIT_S) * 1e9:
                 # No wait is that long: this process was stopped, which is no fault of the server.
                 begun, content = begun + waited, content + waited
             last = reads.at
             if reads.has_content():
                 content = reads.at
-            before = left
-            left = min(limits.silence - (reads.at - content) / 1e9, limits.deadline - (reads.at - begun) / 1e9)
-            if left <= 0:
+            before = patience
+            patience = min(limits.silence - (reads.at - content) / 1e9, limits.deadline - (reads.at - begun) / 1e9)
+            if patience <= 0:
                 raise TimeoutError  # noqa: TRY301 (a server that never pauses does not let the socket time out)
-            if left != before:
-                sock.settimeout(max(_MIN_TIMEOUT_S, left))
+            if patience != before:
+                sock.settimeout(max(_MIN_TIMEOUT_S, patience))
         broken = reads.excess()
     except TimeoutError:
         if time.monotonic_ns() - begun >= limits.deadline * 1e9:
@@ -201,8 +201,8 @@ def _exchange(sock: socket.socket, request: bytes, limits: _Limits, keys: Keys) 
         check_own_limit(error)
         broken = f"{BROKEN}: {error.strerror or error}"
     ended = time.monotonic_ns() if broken else reads.at
-    kept = _KEPT_BYTES if reads.excess() else reads.filled
-    raw = keys.mask_bytes(bytes(reads.buffer[: min(kept, reads.filled)]))
+    most = _KEPT_BYTES if reads.excess() else reads.filled
+    raw = keys.mask_bytes(bytes(reads.buffer[: min(most, reads.filled)]))
     return RawResponse(sent, ended, raw, reads.times, reads.ends, broken)
 
 
@@ -295,16 +295,16 @@ def frame(raw: bytes | bytearray, filled: int) -> Frame | None:
             length = header(head, "Content-Length") or ""
             if status in _BODILESS:
                 return Frame(status, head, start, chunked=False, stop=start)
-            known = _LENGTH.fullmatch(length) is not None and not chunked
-            return Frame(status, head, start, chunked, start + int(length) if known else None)
+            has_length = _LENGTH.fullmatch(length) is not None and not chunked
+            return Frame(status, head, start, chunked, start + int(length) if has_length else None)
         begin = start
     return None
 
 
 def header(head: bytes, name: str) -> str | None:
     """Return the value of a header; None where it was not sent."""
-    found = re.search(rb"(?im)^" + name.encode() + rb":[ \t]*([^\r\n]*)", head)
-    return found.group(1).decode("latin-1").strip() if found else None
+    match = re.search(rb"(?im)^" + name.encode() + rb":[ \t]*([^\r\n]*)", head)
+    return match.group(1).decode("latin-1").strip() if match else None
 
 
 class _Quiet:

@@ -40,21 +40,21 @@ def find(name: str, base: Path, backend: str = "") -> Path:
     Looked up as a path relative to *base*, then in the *backend*'s own store (LM Studio, Ollama), then in the local hub
     cache. Nothing is downloaded: raise InputError with the command that downloads a missing model.
     """
-    here = (base / name).expanduser()
-    if here.is_dir():
-        return here.resolve()
-    if here.is_file() and (here.suffix == gguf.SUFFIX or _is_gguf(here)):
+    path = (base / name).expanduser()
+    if path.is_dir():
+        return path.resolve()
+    if path.is_file() and (path.suffix == gguf.SUFFIX or _is_gguf(path)):
         # Only the parent is resolved: a file of the hub cache is a link to a file without that name.
-        return here.parent.resolve() / here.name
-    if here.exists():
+        return path.parent.resolve() / path.name
+    if path.exists():
         hint = "name the folder that holds config.json, or a .gguf file"
-        raise InputError(f"model '{name}': {here} is not a folder", hint=hint)
+        raise InputError(f"model '{name}': {path} is not a folder", hint=hint)
     store = facts_of(backend).keeps_models if backend else None
     if store is not None and (stored := store.find(name)) is not None:
         return stored
     in_hub = store is None or not store.only
-    if in_hub and here.suffix == gguf.SUFFIX:
-        return _cached_file(name, here)
+    if in_hub and path.suffix == gguf.SUFFIX:
+        return _cached_file(name, path)
     cached = locate.in_hub_cache(name) if in_hub and _looks_like_hub_id(name) else None
     if cached is not None:
         return cached
@@ -62,7 +62,7 @@ def find(name: str, base: Path, backend: str = "") -> Path:
         raise InputError(f"model '{name}' is not on this machine", hint=f"download it: {store.download} {name}")
     if _looks_like_hub_id(name):
         raise InputError(f"model '{name}' is not on this machine", hint=f"download it: hf download {name}")
-    raise InputError(f"model '{name}': no folder {here}", hint="paths are relative to the SLO file; check the spelling")
+    raise InputError(f"model '{name}': no folder {path}", hint="paths are relative to the SLO file; check the spelling")
 
 
 def local_path(models: Mapping[str, Path], name: str) -> Path:
@@ -80,13 +80,13 @@ def _is_gguf(path: Path) -> bool:
         return False
 
 
-def _cached_file(name: str, here: Path) -> Path:
+def _cached_file(name: str, path: Path) -> Path:
     organisation, _, rest = name.partition("/")
     title, _, file = rest.partition("/")
     repository = f"{organisation}/{title}"
     if not file or not _looks_like_hub_id(repository):
         hint = "paths are relative to the SLO file; check the spelling"
-        raise InputError(f"model '{name}': no file {here}", hint=hint)
+        raise InputError(f"model '{name}': no file {path}", hint=hint)
     cached = locate.in_hub_cache(repository)
     if cached is None or not (cached / file).is_file():
         hint = f"download it: hf download {repository} {file}"
@@ -131,8 +131,8 @@ def freeze(name: str, folder: Path, hashes: Hashes) -> Model:
 
 def _architecture(config: Mapping[str, Any]) -> str | None:
     listed = config.get("architectures")
-    named = listed[0] if isinstance(listed, list) and listed else config.get("model_type")
-    return named if isinstance(named, str) else None
+    architecture = listed[0] if isinstance(listed, list) and listed else config.get("model_type")
+    return architecture if isinstance(architecture, str) else None
 
 
 def _of_ollama(name: str, manifest: Path, hashes: Hashes) -> Model:
@@ -162,8 +162,8 @@ def _read_json(path: Path, name: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise InputError(f"model '{name}': {path} is missing", hint="name a folder that mlx-lm can load") from None
     except (OSError, ParseError) as error:
-        what = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"model '{name}': cannot read {path}: {what}", hint="download the model again") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"model '{name}': cannot read {path}: {reason}", hint="download the model again") from error
 
 
 def check_safetensors(path: Path, name: str) -> None:
@@ -173,11 +173,11 @@ def check_safetensors(path: Path, name: str) -> None:
     """
     hint = f"the file is damaged; download the model again, e.g. hf download {name} --force-download"
     try:
-        found = path.stat()
-        size = found.st_size
+        status = path.stat()
+        size = status.st_size
     except OSError as error:  # a link of the hub cache whose blob is gone
         raise InputError(f"model '{name}': cannot read {path}: {error.strerror}", hint=hint) from error
-    if not stat.S_ISREG(found.st_mode):  # opening a pipe would wait for its other end
+    if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for its other end
         raise InputError(f"model '{name}': {path} is not a regular file", hint=hint)
     with path.open("rb") as file:
         head = file.read(8)
@@ -191,8 +191,8 @@ def check_safetensors(path: Path, name: str) -> None:
             raise InputError(f"model '{name}': {path} has no readable header: {error}", hint=hint) from error
     expected = 8 + length + max(ends, default=0)
     if size != expected:
-        what = "truncated" if size < expected else "longer than its header says"
-        raise InputError(f"model '{name}': {path} is {what}: {size} bytes, expected {expected}", hint=hint)
+        defect = "truncated" if size < expected else "longer than its header says"
+        raise InputError(f"model '{name}': {path} is {defect}: {size} bytes, expected {expected}", hint=hint)
 
 
 def _offset(value: object) -> int:
@@ -206,12 +206,12 @@ def _all_shards(folder: Path, name: str) -> None:
     placed = _read_json(index, name).get("weight_map") if index.is_file() else {}
     if not isinstance(placed, dict) or not all(isinstance(shard, str) for shard in placed.values()):
         raise InputError(f"model '{name}': {index} has no weight_map of file names", hint="download the model again")
-    wanted = set(placed.values())
+    shards = set(placed.values())
     for path in folder.glob(f"*{_WEIGHTS}"):  # the shards' own names hold their number
         if numbered := _SHARD.fullmatch(path.name):
             stem, count = numbered.groups()
-            wanted |= {f"{stem}-{number:05}-of-{count}{_WEIGHTS}" for number in range(1, int(count) + 1)}
-    missing = sorted(shard for shard in wanted if not (folder / shard).is_file())
+            shards |= {f"{stem}-{number:05}-of-{count}{_WEIGHTS}" for number in range(1, int(count) + 1)}
+    missing = sorted(shard for shard in shards if not (folder / shard).is_file())
     if missing:
         raise InputError(f"model '{name}': {folder} lacks {some(missing)}", hint="finish the download")
 
@@ -271,19 +271,19 @@ def cache_shape(config: Mapping[str, Any]) -> Shape | None:
     kv_heads, size = inner.get("num_key_value_heads") or heads, inner.get("head_dim")
     if size is None and isinstance(inner.get("hidden_size"), int) and isinstance(heads, int) and heads > 0:
         size = inner["hidden_size"] // heads
-    if not all(isinstance(one, int) and one > 0 for one in (layers, kv_heads, size)):
+    if not all(isinstance(size_or_count, int) and size_or_count > 0 for size_or_count in (layers, kv_heads, size)):
         return None
     listed = inner.get("layer_types")
     kinds = {str(kind) for kind in listed} - {"full_attention"} if isinstance(listed, list) else set()
     windowed = inner.get("sliding_window") and inner.get("use_sliding_window", True)
-    others = any(inner.get(key) for key in _NOT_EVERY_LAYER if key != "sliding_window")
+    partial = any(inner.get(key) for key in _NOT_EVERY_LAYER if key != "sliding_window")
     dtype = str(inner.get("torch_dtype") or inner.get("dtype"))
     return Shape(
         layers=layers,
         kv_heads=kv_heads,
         head_dim=size,
         value_bytes=4 if dtype == "float32" else 2,
-        every_layer=not (kinds or windowed or others),
+        every_layer=not (kinds or windowed or partial),
     )
 
 
@@ -335,10 +335,10 @@ def check_pair(target: Model, draft: Model) -> list[Finding]:
             "and there is no token map to compare them",
             hint=hint,
         )
-    found = []
+    findings = []
     if target.vocabulary != draft.vocabulary:
         detail = f"the embeddings have {target.vocabulary} and {draft.vocabulary} rows, with the same token map"
-        found.append(
+        findings.append(
             Finding(FindingKind.VOCABULARY_PADDING, draft.name, detail, "normal in some model families; nothing to do")
         )
     if is_quantised(target) and not is_quantised(draft):
@@ -346,7 +346,7 @@ def check_pair(target: Model, draft: Model) -> list[Finding]:
             f"the target is {target.quantisation}, the draft is {draft.quantisation}: a draft made for the "
             "unquantised target is accepted less often by the quantised one"
         )
-        found.append(
+        findings.append(
             Finding(FindingKind.QUANTISATION_MISMATCH, draft.name, detail, "try a draft quantised like the target")
         )
-    return found
+    return findings

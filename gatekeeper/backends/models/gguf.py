@@ -156,19 +156,19 @@ class _Reader:
         for _ in range(key_count):
             key = self._text()
             keys[key] = self._value(self._number("I"))
-        found = [self._tensor() for _ in range(tensor_count)]
+        listed = [self._tensor() for _ in range(tensor_count)]
         align = int(keys.get("general.alignment", _ALIGNMENT))
         start = -(-self._file.tell() // align) * align
         weights: Counter[str] = Counter()
-        begins = sorted({one.offset for one in found} | {max(0, self._size - start)})
-        for one in found:
-            after = begins[min(bisect_right(begins, one.offset), len(begins) - 1)]
-            weights[one.type_name] += one.bytes if one.bytes is not None else max(0, after - one.offset)
+        begins = sorted({tensor.offset for tensor in listed} | {max(0, self._size - start)})
+        for tensor in listed:
+            after = begins[min(bisect_right(begins, tensor.offset), len(begins) - 1)]
+            weights[tensor.type_name] += tensor.bytes if tensor.bytes is not None else max(0, after - tensor.offset)
         return Header(
             keys=keys,
-            tensors={one.name: one.dimensions for one in found},
+            tensors={tensor.name: tensor.dimensions for tensor in listed},
             weights=dict(weights),
-            least_size=start + max((one.offset + (one.bytes or 0) for one in found), default=0),
+            least_size=start + max((tensor.offset + (tensor.bytes or 0) for tensor in listed), default=0),
         )
 
     def _tensor(self) -> "_Tensor":
@@ -210,11 +210,11 @@ class _Reader:
 def freeze(name: str, path: Path, hashed: Callable[[Path], str]) -> Model:
     """Check that *path* is a complete model, in one file or a split; return what identifies it."""
     paths = _parts(path, name)
-    headers = [read_header(one, name) for one in paths]
+    headers = [read_header(part, name) for part in paths]
     first = headers[0]
     if not first.architecture:
         raise InputError(f"model '{name}': {path} names no architecture", hint="it holds no model: name another file")
-    files = {one.name: hashed(one) for one in paths}
+    files = {part.name: hashed(part) for part in paths}
     weights: Counter[str] = Counter()
     for header in headers:
         weights.update(header.weights)
@@ -223,7 +223,7 @@ def freeze(name: str, path: Path, hashed: Callable[[Path], str]) -> Model:
         name=name,
         digest=digest_of(files),
         files=files,
-        bytes=sum(one.stat().st_size for one in paths),
+        bytes=sum(part.stat().st_size for part in paths),
         quantisation=quantisation(weights),
         vocabulary=_vocabulary(headers),
         tokens_sha256=sha256(json.dumps(tokens, sort_keys=True)) if tokens is not None else None,
@@ -241,7 +241,7 @@ def _parts(path: Path, name: str) -> list[Path]:
     stem, number, count = split.groups()
     if int(number) != 1:
         raise InputError(f"model '{name}': {path} is part {int(number)} of a split", hint="name the first part")
-    parts = [path.with_name(f"{stem}-{one:05}-of-{count}{SUFFIX}") for one in range(1, int(count) + 1)]
+    parts = [path.with_name(f"{stem}-{index:05}-of-{count}{SUFFIX}") for index in range(1, int(count) + 1)]
     missing = [part.name for part in parts if not part.is_file()]
     if missing:
         raise InputError(f"model '{name}': {path.parent} lacks {some(missing)}", hint="finish the download")
@@ -299,7 +299,7 @@ def cache_shape(header: Header) -> Shape | None:
     size, width = header.of_architecture("attention.key_length"), header.of_architecture("embedding_length")
     if size is None and isinstance(width, int) and isinstance(heads, int) and heads > 0:
         size = width // heads
-    if not all(isinstance(one, int) and one > 0 for one in (layers, kv_heads, size)):
+    if not all(isinstance(size_or_count, int) and size_or_count > 0 for size_or_count in (layers, kv_heads, size)):
         return None
     fewer = any(header.of_architecture(key) for key in _NOT_EVERY_LAYER)
     return Shape(layers=layers, kv_heads=kv_heads, head_dim=size, value_bytes=2, every_layer=not fewer)

@@ -38,15 +38,15 @@ class FoundModel:
 
 def all_models() -> list[FoundModel]:
     """Return the models of all stores, sorted by name; what cannot be read is left out."""
-    found = [*_hub(), *_lm_studio(), *_ollama()]
-    return sorted(found, key=lambda one: (one.name.lower(), one.store))
+    models = [*_hub(), *_lm_studio(), *_ollama()]
+    return sorted(models, key=lambda model: (model.name.lower(), model.store))
 
 
 def in_folder(folder: Path) -> list[FoundModel]:
     """Return the models in a folder of the user's: each a folder of its own, or a GGUF file."""
     inside = sorted(path for path in folder.glob("*") if path.is_dir()) if folder.is_dir() else []
-    found = [one for path in inside for one in _of_repository(str(path), path, "folder")]
-    return [*found, *(FoundModel(str(file), file, "folder") for file in sorted(folder.glob(f"*{gguf.SUFFIX}")))]
+    models = [model for path in inside for model in _of_repository(str(path), path, "folder")]
+    return [*models, *(FoundModel(str(file), file, "folder") for file in sorted(folder.glob(f"*{gguf.SUFFIX}")))]
 
 
 def hub_cache() -> Path:
@@ -71,10 +71,10 @@ def lm_studio_folders() -> list[Path]:
     """Return LM Studio's model folders: the one in its settings, its default, and that of old versions."""
     home = Path.home()
     pointer = _text(home / ".lmstudio-home-pointer").strip()
-    own = Path(pointer) if pointer and Path(pointer).is_dir() else home / ".lmstudio"
-    named = _json(own / "settings.json").get("downloadsFolder")
-    places = [Path(named)] if isinstance(named, str) and named else []
-    places += [own / "models", home / ".lmstudio" / "models", home / ".cache" / "lm-studio" / "models"]
+    settings_folder = Path(pointer) if pointer and Path(pointer).is_dir() else home / ".lmstudio"
+    downloads = _json(settings_folder / "settings.json").get("downloadsFolder")
+    places = [Path(downloads)] if isinstance(downloads, str) and downloads else []
+    places += [settings_folder / "models", home / ".lmstudio" / "models", home / ".cache" / "lm-studio" / "models"]
     return [place for place in dict.fromkeys(places) if place.is_dir()]
 
 
@@ -104,8 +104,8 @@ def in_lm_studio(name: str) -> Path | None:
 
 def ollama_folders() -> list[Path]:
     """Return Ollama's model folders: the one in OLLAMA_MODELS, else the user's and the service's."""
-    if named := os.environ.get("OLLAMA_MODELS"):
-        return [Path(named).expanduser()]
+    if folder := os.environ.get("OLLAMA_MODELS"):
+        return [Path(folder).expanduser()]
     return [Path.home() / ".ollama" / "models", OLLAMA_SERVICE]
 
 
@@ -131,7 +131,7 @@ def ollama_layers(manifest: Path, name: str) -> dict[str, Path]:
     layers = _json(manifest).get("layers")
     if blobs is None or not isinstance(layers, list):
         raise InputError(f"model '{name}': {manifest} is neither a GGUF file nor an Ollama manifest", hint=again)
-    found: dict[str, Path] = {}
+    blob_by_kind: dict[str, Path] = {}
     for layer in layers:
         digest, kind = (layer.get(key) for key in ("digest", "mediaType")) if isinstance(layer, dict) else (None, None)
         if not isinstance(digest, str) or not _DIGEST.fullmatch(digest) or not isinstance(kind, str):
@@ -141,12 +141,14 @@ def ollama_layers(manifest: Path, name: str) -> dict[str, Path]:
         if not blob.is_file():
             raise InputError(f"model '{name}': {blob} is missing", hint=again)
         if short != "license":
-            same = sum(one.partition(" ")[0] == short for one in found)
-            found[f"{short} {same + 1}" if same else short] = blob
-    if "model" not in found:
+            equal = sum(layer_kind.partition(" ")[0] == short for layer_kind in blob_by_kind)
+            blob_by_kind[f"{short} {equal + 1}" if equal else short] = blob
+    if "model" not in blob_by_kind:
         hint = "name a model that Ollama stores as one GGUF file, or certify it with the backend mlx"
-        raise InputError(f"model '{name}': Ollama stores it as {', '.join(found)}, not as one GGUF file", hint=hint)
-    return found
+        raise InputError(
+            f"model '{name}': Ollama stores it as {', '.join(blob_by_kind)}, not as one GGUF file", hint=hint
+        )
+    return blob_by_kind
 
 
 def _hub() -> Iterator[FoundModel]:

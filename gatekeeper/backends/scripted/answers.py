@@ -61,9 +61,9 @@ class AnswerContext:
         """Return the key of the draws about the text: greedy answers depend only on their canary."""
         return self.canary.id if self.request.greedy else f"{self.canary.id}|{self.number}"
 
-    def draw(self, what: str) -> random.Random:
+    def draw(self, kind: str) -> random.Random:
         """Return the generator of one kind of draw about the text."""
-        return self.script.draw(what, self.text_key)
+        return self.script.draw(kind, self.text_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +86,11 @@ class PlannedAnswer:
 def plan_answer(context: AnswerContext) -> PlannedAnswer:
     """Plan one answer; the same context gives the same one."""
     script, behaviour, number = context.script, context.behaviour, context.number
-    whole, calls = _tokens_and_calls(context)
+    words, calls = _tokens_and_calls(context)
     if context.arm == "candidate":
-        whole = _worded(whole, behaviour.wording)
-    limit = max(1, len(whole) // 2) if context.short else context.request.max_tokens
-    tokens = whole[:limit]
+        words = _worded(words, behaviour.wording)
+    limit = max(1, len(words) // 2) if context.short else context.request.max_tokens
+    tokens = words[:limit]
     jitter, sigma = script.draw("token", number), script.noise.token
     plain = [behaviour.token * _lognormal(jitter, sigma) * context.pace for _ in tokens]
     prefill = behaviour.prefill + behaviour.prefill_token * prompt_tokens(context.canary)
@@ -111,8 +111,8 @@ def plan_answer(context: AnswerContext) -> PlannedAnswer:
     if stall.random() < script.noise.stall_share and len(bursts) > 1:
         where = stall.randrange(1, len(bursts))
         bursts[where] = (bursts[where][0] + script.noise.stall, bursts[where][1])
-    finish = "length" if len(whole) >= limit else "tool_calls" if calls else "stop"
-    text, calls = "" if calls else "".join(tokens), calls if len(whole) <= limit else ()
+    finish = "length" if len(words) >= limit else "tool_calls" if calls else "stop"
+    text, calls = "" if calls else "".join(tokens), calls if len(words) <= limit else ()
     return PlannedAnswer(tokens, text, calls, finish, tuple(drafted), tuple(bursts), rounds, prefill * context.pace)
 
 
@@ -141,7 +141,7 @@ def _tokens_and_calls(context: AnswerContext) -> tuple[tuple[str, ...], Calls]:
         text, calls = text_for(canary), calls_for(canary)
     if calls:
         spelled = (f"{call['function']['name']} {call['function']['arguments']}" for call in calls)
-        text = "".join(f"<tool_call>{one}</tool_call>" for one in spelled)
+        text = "".join(f"<tool_call>{call_text}</tool_call>" for call_text in spelled)
     tokens = tuple(_TOKEN.findall(text or "")) or ("",)
     # A final newline changes a token and not the grade, so that a script can set disagreement without lower quality.
     return (tokens if agrees else (*tokens[:-1], tokens[-1] + "\n")), calls
@@ -162,7 +162,9 @@ def _greedy_shortcut(context: AnswerContext, words: tuple[str, ...]) -> tuple[st
     """Replace each word that the draft proposes by the likeliest one, instead of sampling."""
     chance, draw = context.behaviour.chance(str(context.request.draft)), context.draw("shortcut")
     likeliest = _words(random.Random(0), 1)[0]
-    return tuple((" " if at else "") + likeliest if draw.random() < chance else one for at, one in enumerate(words))
+    return tuple(
+        (" " if index else "") + likeliest if draw.random() < chance else word for index, word in enumerate(words)
+    )
 
 
 def _speculate(context: AnswerContext, length: int, jitter: random.Random) -> tuple[list[bool], list[Burst]]:

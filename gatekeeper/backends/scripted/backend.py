@@ -86,24 +86,24 @@ class ScriptedBackend:
         """Return the number of the next answer, from 1, and the logarithm of its noise."""
         with self.lock:
             self._answers += 1
-            kept = self.script.noise.autocorrelation if self._answers > 1 else 0.0
+            correlation = self.script.noise.autocorrelation if self._answers > 1 else 0.0
             fresh = self.script.draw("noise", self._answers).gauss(0, self.script.noise.answer)
-            self._noise = kept * self._noise + math.sqrt(1 - kept**2) * fresh
+            self._noise = correlation * self._noise + math.sqrt(1 - correlation**2) * fresh
             return self._answers, self._noise
 
     def expected_seconds(self, request: DecodeRequest) -> float:
         """Return the seconds of an answer without noise, drift and faults."""
         arm: Arm = "plain" if request.draft is None else "candidate"
-        slower = [1 + one.share * (one.slower - 1) for one in self.script.modes if one.arm in {"both", arm}]
+        slower = [1 + mode.share * (mode.slower - 1) for mode in self.script.modes if mode.arm in {"both", arm}]
         context = self.context(request, number=0, pace=math.prod(slower), seconds=0.0)
         return sum(gap for gap, _ in plan_answer(context).bursts)
 
-    def context(self, request: DecodeRequest, **given: Any) -> AnswerContext:
-        """Return what the answer to *request* depends on; *given* is what differs from answer to answer."""
+    def context(self, request: DecodeRequest, **varying: Any) -> AnswerContext:
+        """Return what the answer to *request* depends on; *varying* is what differs from answer to answer."""
         behaviour, knobs = self.script.behaviour(request.canary), dict(request.setting)
         written = knobs.get("num_draft_tokens") or knobs.get("block_size") or behaviour.num_draft_tokens
         length = int(behaviour.length(knobs.get("concurrency") or 1) if written == ADAPTIVE else written)
-        return AnswerContext(self.script, behaviour, request.canary, resolve(request), draft_tokens=length, **given)
+        return AnswerContext(self.script, behaviour, request.canary, resolve(request), draft_tokens=length, **varying)
 
     def replays(self, arm: Arm, canary: str) -> bool:
         """Tell whether an answer comes from the script's cache of answers; keep it there."""
@@ -132,10 +132,10 @@ class ScriptedBackend:
         self.clock.sleep((ended_ns - self.clock.now_ns()) / 1e9)
 
 
-def _parts(some: Messages, others: Messages) -> bool:
+def _parts(messages: Messages, other_messages: Messages) -> bool:
     """Tell whether two conversations go on differently: neither is the beginning of the other."""
-    both = min(len(some), len(others))
-    return some[:both] != others[:both]
+    shorter = min(len(messages), len(other_messages))
+    return messages[:shorter] != other_messages[:shorter]
 
 
 class ScriptedSystem(RunningSystem):
@@ -179,7 +179,9 @@ class ScriptedSystem(RunningSystem):
             backend.clock.sleep(behaviour.prefill + read_s)
             plain = tuple(token_id(token) for token in plan_answer(context).tokens)
         pairs = enumerate(zip(tokens, plain, strict=False))
-        parted = tuple(Parting(at, own, behaviour.gap) for at, (forced, own) in pairs if forced != own)
+        parted = tuple(
+            Parting(index, expected, behaviour.gap) for index, (forced, expected) in pairs if forced != expected
+        )
         return ForcedPass(parted, len(tokens) == len(plain))
 
     def pids(self) -> tuple[int, ...]:
@@ -203,7 +205,9 @@ class ScriptedSystem(RunningSystem):
         number, noise = backend.next_number()
         arm: Arm = "plain" if request.draft is None else "candidate"
         replayed = script.replays if backend.replays(arm, canary.id) else None
-        fault = next((one.fault for one in script.faults if one.strikes(number, arm, canary.id)), None)
+        fault = next(
+            (candidate.fault for candidate in script.faults if candidate.strikes(number, arm, canary.id)), None
+        )
         context = backend.context(
             request,
             number=number,
@@ -217,8 +221,8 @@ class ScriptedSystem(RunningSystem):
         )
         context = replace(context, pace=context.pace * self._draft_pace(context, streams))
         planned = plan_answer(context)
-        (first, tokens), *others = planned.bursts
-        bursts = ((first + self._cold(begun), tokens), *others)
+        (first, tokens), *later = planned.bursts
+        bursts = ((first + self._cold(begun), tokens), *later)
         if fault in {"die", "hang", "truncate"}:
             bursts = bursts[: max(1, len(bursts) // 2)]
         times = self._token_times(begun, bursts)
@@ -245,14 +249,14 @@ class ScriptedSystem(RunningSystem):
             return ()
         messages, switched = request.canary.messages, self._switched
         self._switched = request.other_model
-        alike = [one for one in self._cached if one[0] == messages[0]]
-        found: dict[Cause, bool] = {
-            "warm": any(messages[: len(one)] == one for one in alike),
-            "shared": any(_parts(messages, one) for one in alike),
+        alike = [prompt for prompt in self._cached if prompt[0] == messages[0]]
+        present: dict[Cause, bool] = {
+            "warm": any(messages[: len(prompt)] == prompt for prompt in alike),
+            "shared": any(_parts(messages, prompt) for prompt in alike),
             "switched": switched,
         }
         self._cached.append(messages)
-        return tuple(cause for cause, seen in found.items() if seen)
+        return tuple(cause for cause, is_present in present.items() if is_present)
 
     def _token_times(self, begun: int, bursts: tuple[tuple[float, int], ...]) -> list[int]:
         """Return when each token comes; in real time, wait for it."""
@@ -285,8 +289,8 @@ class ScriptedSystem(RunningSystem):
             "max_tokens": request.sampling.max_tokens,
             "concurrency": streams,
         }
-        mine = (one for one in self._script.slower if one.arm in {"both", arm} and where[one.axis] > one.above)
-        return math.prod(one.by for one in mine)
+        rules = (rule for rule in self._script.slower if rule.arm in {"both", arm} and where[rule.axis] > rule.above)
+        return math.prod(rule.by for rule in rules)
 
     def _draft_pace(self, context: AnswerContext, streams: int) -> float:
         """Return what the length of the draft multiplies every time with, besides."""
@@ -304,18 +308,18 @@ class ScriptedSystem(RunningSystem):
         at_once: bool,
     ) -> Answer:
         memory, sight = self._script.memory, self._backend.sight
-        whole = len(times) == len(planned.tokens)
+        complete = len(times) == len(planned.tokens)
         counted = Sight.TOKEN_COUNT in sight
         active = round(memory.active + memory.growth * context.number) if Sight.MEMORY in sight else None
         return Answer(
             *span,
             arrivals=self._arrivals(planned, times, at_once=at_once),
-            text=planned.text if whole else "".join(planned.tokens[: len(times)]),
-            tool_calls=planned.calls if whole else (),
-            finish=planned.finish if whole else None,
+            text=planned.text if complete else "".join(planned.tokens[: len(times)]),
+            tool_calls=planned.calls if complete else (),
+            finish=planned.finish if complete else None,
             prompt_tokens=prompt_tokens(context.canary) if counted else None,
-            output_tokens=len(times) if counted and whole else None,
-            rounds=self._counted(planned) if whole else None,
+            output_tokens=len(times) if counted and complete else None,
+            rounds=self._counted(planned) if complete else None,
             claims=self._claimed(planned),
             memory_active=active,
             memory_peak=active,
@@ -332,7 +336,7 @@ class ScriptedSystem(RunningSystem):
         if at_once:
             return (Arrival(times[-1], len(times) if Sight.TOKEN_COUNT in sight else None),)
         by_token = self._script.arrivals == "token"
-        counted, flagged, named = (one in sight for one in (Sight.TOKEN_COUNT, Sight.ROUNDS, Sight.TOKEN_IDS))
+        counted, flagged, identified = (part in sight for part in (Sight.TOKEN_COUNT, Sight.ROUNDS, Sight.TOKEN_IDS))
         for size in (1,) * len(times) if by_token else (tokens for _, tokens in planned.bursts):
             last = first + size - 1
             if last >= len(times):
@@ -341,7 +345,7 @@ class ScriptedSystem(RunningSystem):
                 times[last],
                 size if counted else None,
                 planned.drafted[first] if by_token and flagged else None,
-                token_id(planned.tokens[first]) if by_token and named else None,
+                token_id(planned.tokens[first]) if by_token and identified else None,
             )
             arrivals.append(arrival)
             first += size
@@ -372,15 +376,15 @@ def readings(script: Script, seconds: Sequence[float], process: str = "") -> lis
 
     *process* seeds the noise: two processes of one script have the same leak and different noise.
     """
-    memory, noise, held = script.memory, 0.0, []
+    memory, noise, footprints = script.memory, 0.0, []
     begun = script.draw("sawtooth", process).random()
-    for number, at in enumerate(seconds):
-        kept = memory.noise_kept if number else 0.0
+    for number, second in enumerate(seconds):
+        correlation = memory.noise_kept if number else 0.0
         fresh = script.draw("footprint", f"{process}|{number}").gauss(0, memory.noise)
-        noise = kept * noise + math.sqrt(1 - kept**2) * fresh
-        leaked = memory.leak * at
+        noise = correlation * noise + math.sqrt(1 - correlation**2) * fresh
+        leaked = memory.leak * second
         if memory.step:
             leaked = memory.step * math.floor(leaked / memory.step)
-        tooth = memory.sawtooth * math.modf(begun + at / memory.sawtooth_every)[0]
-        held.append(max(0.0, memory.active + leaked + tooth + noise))
-    return held
+        tooth = memory.sawtooth * math.modf(begun + second / memory.sawtooth_every)[0]
+        footprints.append(max(0.0, memory.active + leaked + tooth + noise))
+    return footprints

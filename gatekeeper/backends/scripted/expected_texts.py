@@ -45,7 +45,7 @@ def calls_for(canary: Canary) -> tuple[dict[str, Any], ...]:
     if expect is None or expect.kind != "tool":
         return ()
     expected = expect.tool_calls if expect.tool_calls is not None else (expect.tool_call,)
-    return tuple(_call(number, one) for number, one in enumerate(expected) if one is not None)
+    return tuple(_call(number, call) for number, call in enumerate(expected) if call is not None)
 
 
 def _call(number: int, expected: ToolCall) -> dict[str, Any]:
@@ -81,13 +81,13 @@ def _plain_schema(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(schema, dict):
         return {}
     if reference := schema.get("$ref"):
-        here: Any = root
+        target: Any = root
         for step in str(reference).removeprefix("#").strip("/").split("/"):
-            here = here.get(step, {}) if step else here
-        return _plain_schema(here, root)
+            target = target.get(step, {}) if step else target
+        return _plain_schema(target, root)
     merged = {key: value for key, value in schema.items() if key not in {"anyOf", "oneOf", "allOf"}}
     parts = [schema[key][0] for key in ("anyOf", "oneOf") if schema.get(key)] + list(schema.get("allOf", []))
-    for part in (_plain_schema(one, root) for one in parts):
+    for part in (_plain_schema(schema_part, root) for schema_part in parts):
         properties = {**merged.get("properties", {}), **part.get("properties", {})}
         required = [*merged.get("required", []), *part.get("required", [])]
         merged = {**part, **merged}
@@ -102,9 +102,9 @@ def _object(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
 
 
 def _array(schema: dict[str, Any], root: dict[str, Any]) -> list[Any]:
-    fixed, others = schema.get("prefixItems", []), schema.get("items", {"type": "string"})
+    fixed, rest = schema.get("prefixItems", []), schema.get("items", {"type": "string"})
     least = _count(schema.get("minItems", 0))
-    return [_instance(fixed[index] if index < len(fixed) else others, root) for index in range(least)]
+    return [_instance(fixed[index] if index < len(fixed) else rest, root) for index in range(least)]
 
 
 def _number(schema: dict[str, Any], _root: dict[str, Any]) -> float:
@@ -113,11 +113,11 @@ def _number(schema: dict[str, Any], _root: dict[str, Any]) -> float:
     least, above = schema.get("minimum"), schema.get("exclusiveMinimum")
     most, below = schema.get("maximum"), schema.get("exclusiveMaximum")
     if least is None and above is None:
-        ceiling = min(one for one in (most, below, 1) if one is not None)
+        ceiling = min(limit for limit in (most, below, 1) if limit is not None)
         value = min(0, ceiling // step * step)
         value -= step if value == below else 0
     else:
-        floor = max(one for one in (least, above) if one is not None)
+        floor = max(limit for limit in (least, above) if limit is not None)
         value = -(-floor // step) * step
         value += step if value == above else 0
     return int(value) if schema.get("type") == "integer" else float(value)
@@ -185,7 +185,9 @@ def _member(choices: list[tuple[Any, Any]]) -> str:
     if str(choices[0][0]) == "NEGATE":
         excluded = [_member([choice]) for choice in choices[1:] if str(choice[0]) == "LITERAL"]
         ranges = [choice[1] for choice in choices[1:] if str(choice[0]) == "RANGE"]
-        allowed = (one for one in "az AZ09-_" if one not in excluded and not any(a <= ord(one) <= b for a, b in ranges))
+        allowed = (
+            char for char in "az AZ09-_" if char not in excluded and not any(a <= ord(char) <= b for a, b in ranges)
+        )
         return next(allowed, "~")
     name, argument = str(choices[0][0]), choices[0][1]
     if name == "CATEGORY":

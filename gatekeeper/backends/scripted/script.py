@@ -160,7 +160,9 @@ class Behaviour(InputTable):
 
     def length(self, streams: int) -> int:
         """Return the draft length of an adaptive setting with this many streams."""
-        return self.adaptive[max((one for one in self.adaptive if one <= streams), default=min(self.adaptive))]
+        return self.adaptive[
+            max((threshold for threshold in self.adaptive if threshold <= streams), default=min(self.adaptive))
+        ]
 
     def exact_ratio(self, draft_tokens: int) -> float | None:
         """Return the decode ratio that the script sets at this draft length, None where the costs decide."""
@@ -314,10 +316,10 @@ class Script(Behaviour):
     @field_validator("sight")
     @classmethod
     def _seen(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        known = [member.name.lower() for member in Sight if member.name]
+        allowed = [member.name.lower() for member in Sight if member.name]
         for name in names:
-            if name not in known:
-                raise ValueError(f"unknown sight '{name}'; allowed: {', '.join(known)}")
+            if name not in allowed:
+                raise ValueError(f"unknown sight '{name}'; allowed: {', '.join(allowed)}")
         return names
 
     @field_validator("canaries")
@@ -330,16 +332,16 @@ class Script(Behaviour):
                 raise ValueError(f"'{prefix}': {complaints(error)}") from error
         return written
 
-    def draw(self, what: str, key: object) -> random.Random:
+    def draw(self, kind: str, key: object) -> random.Random:
         """Return the generator of one kind of draw: the same script and key draw the same."""
-        return random.Random(f"{self.seed}|{what}|{key}")
+        return random.Random(f"{self.seed}|{kind}|{key}")
 
     def behaviour(self, canary: Canary) -> Behaviour:
         """Return how *canary* is answered: the longest matching prefix wins over its category, that over the rest."""
-        own = {
+        defaults = {
             name: value for name, value in self.model_dump(exclude_unset=True).items() if name in Behaviour.model_fields
         }
-        merged = own | self.canaries.get(canary.category or "", {})
+        merged = defaults | self.canaries.get(canary.category or "", {})
         prefixes = [prefix for prefix in self.canaries if canary.id.startswith(prefix)]
         if prefixes:
             merged |= self.canaries[max(prefixes, key=len)]
@@ -348,14 +350,14 @@ class Script(Behaviour):
 
 def complaints(error: ValidationError) -> str:
     """Write pydantic's errors as `where: what`, joined."""
-    found = []
-    for one in error.errors():
-        where = ".".join(str(part) for part in one["loc"]) or "script"
-        what = one["msg"].removeprefix("Value error, ")
-        if one["type"] == "extra_forbidden" and len(one["loc"]) == 1:
-            what = f"unknown key; {did_you_mean(where, Script.model_fields)}"
-        found.append(f"{where}: {what}")
-    return "; ".join(found)
+    parts = []
+    for problem in error.errors():
+        where = ".".join(str(part) for part in problem["loc"]) or "script"
+        message = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
+            message = f"unknown key; {did_you_mean(where, Script.model_fields)}"
+        parts.append(f"{where}: {message}")
+    return "; ".join(parts)
 
 
 def read_script(path: Path) -> Script:
@@ -366,6 +368,6 @@ def read_script(path: Path) -> Script:
         hint = "`script` is a path relative to the SLO file"
         raise InputError(f"{path}: cannot be read: {error.strerror}", hint=hint) from error
     except ValueError as error:
-        what = complaints(error) if isinstance(error, ValidationError) else str(error)
+        reason = complaints(error) if isinstance(error, ValidationError) else str(error)
         hint = "gatekeeper/backends/scripted/script.py describes its keys; `{}` is a valid script"
-        raise InputError(f"{path}: not a valid script: {what}", hint=hint) from error
+        raise InputError(f"{path}: not a valid script: {reason}", hint=hint) from error

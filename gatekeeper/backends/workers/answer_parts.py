@@ -24,11 +24,11 @@ class Piece(Protocol):
 
 
 def answer_parts(
-    tokenizer: Any, prompt: list[int], seen: list[Any], tools: list[dict[str, Any]]
+    tokenizer: Any, prompt: list[int], pieces: list[Any], tools: list[dict[str, Any]]
 ) -> tuple[str, list[dict[str, Any]]]:
     """Return the text and the tool calls of an answer, separated as mlx-lm's own server does."""
     by_server = hasattr(getattr(generation, "TextStateMachine", None), "split")
-    segments = _by_state_machine(tokenizer, prompt, seen) if by_server else _by_markers(tokenizer, prompt, seen)
+    segments = _by_state_machine(tokenizer, prompt, pieces) if by_server else _by_markers(tokenizer, prompt, pieces)
     text, spans, before = "", [""], segments[0][0] if segments else "normal"
     for name, segment in segments:
         if name == "tool":
@@ -41,7 +41,7 @@ def answer_parts(
     return text, [call for span in spans if span for call in _calls(tokenizer, span, tools)]
 
 
-def _by_state_machine(tokenizer: Any, prompt: list[int], seen: list[Piece]) -> Segments:
+def _by_state_machine(tokenizer: Any, prompt: list[int], pieces: list[Piece]) -> Segments:
     """Separate an answer by the state machine of mlx-lm's server."""
     machine = generation.TextStateMachine
     initial = "normal"
@@ -50,19 +50,19 @@ def _by_state_machine(tokenizer: Any, prompt: list[int], seen: list[Piece]) -> S
     initial = getattr(tokenizer, "response_initial_state", None) or initial
     state = generation.make_text_state_machine(tokenizer).make_state(initial)
     segments: Segments = [(initial, "")]
-    for one in seen:
-        if one.finish == "stop":
+    for piece in pieces:
+        if piece.finish == "stop":
             # The stop token's text, and a held-back start of a marker, are not part of the answer.
             break
-        state, split = machine.split(state, one.text)
+        state, split = machine.split(state, piece.text)
         segments += split
-        if one.finish == "length":
+        if piece.finish == "length":
             state, flushed, name = machine.flush(state)
             segments.append((name, flushed))
     return segments
 
 
-def _by_markers(tokenizer: Any, prompt: list[int], seen: list[Piece]) -> Segments:
+def _by_markers(tokenizer: Any, prompt: list[int], pieces: list[Piece]) -> Segments:
     """Separate a whole answer at its markers: the state machine of mlx-lm before 0.32.1 does not name its parts."""
     edges: dict[str, list[tuple[str, str]]] = {"normal": [], "reasoning": [], "tool": []}
     name = "normal"
@@ -76,15 +76,15 @@ def _by_markers(tokenizer: Any, prompt: list[int], seen: list[Piece]) -> Segment
         for state in ("normal", "reasoning"):
             edges[state].append((tokenizer.tool_call_start, "tool"))
         edges["tool"] += [(tokenizer.tool_call_end, "normal")] if tokenizer.tool_call_end else []
-    rest = "".join(one.text for one in seen)
+    rest = "".join(piece.text for piece in pieces)
     segments: Segments = []
     while True:
-        found = [(rest.find(marker), marker, to) for marker, to in edges[name] if marker in rest]
-        if not found:
+        markers = [(rest.find(marker), marker, to) for marker, to in edges[name] if marker in rest]
+        if not markers:
             return [*segments, (name, rest)]
-        at, marker, to = min(found)
-        segments.append((name, rest[:at]))
-        name, rest = to, rest[at + len(marker) :]
+        index, marker, to = min(markers)
+        segments.append((name, rest[:index]))
+        name, rest = to, rest[index + len(marker) :]
 
 
 def _calls(tokenizer: Any, span: str, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -37,9 +37,9 @@ class WorkerChannel:
         self._lines.write(json.dumps(message) + "\n")
         self._lines.flush()
 
-    def give_up(self, why: str, hint: str) -> NoReturn:
+    def give_up(self, reason: str, hint: str) -> NoReturn:
         """Send the reason why this worker cannot run here and what to do, instead of its ready line; exit."""
-        self.send({"failed": why, "hint": hint})
+        self.send({"failed": reason, "hint": hint})
         sys.exit(1)
 
     def serve(self, hello: dict[str, Any], load: Callable[[list[str]], Answerer]) -> NoReturn:
@@ -74,13 +74,13 @@ def _requests() -> SimpleQueue[dict[str, Any]]:
 
 def installed(*names: str) -> dict[str, str]:
     """Return the versions of those packages that are in this environment."""
-    found = {}
+    versions = {}
     for name in names:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def release(name: str) -> tuple[int, ...]:

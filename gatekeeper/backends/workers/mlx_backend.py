@@ -47,7 +47,7 @@ def open_mlx(subject: Subject, *, models: Mapping[str, Path], base: Path, logs: 
     words = (word for flag, value in options if value is not None for word in (flag, str(value)))
     program = subject.program or (sys.executable, "-P")
     command = (*program, "-m", "gatekeeper.backends.workers.mlx_lm", "{target}", "{draft}", *words)
-    return MlxBackend(subject, Commands(command, None, models, Path.cwd()), logs, ours=True)
+    return MlxBackend(subject, Commands(command, None, models, Path.cwd()), logs, with_package=True)
 
 
 class MlxBackend(WorkerBackend):

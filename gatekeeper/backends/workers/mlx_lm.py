@@ -163,7 +163,7 @@ class MlxWorker:
         """Return the tokens of the chat as the tokenizer's template writes them."""
         more = {} if request["thinking"] is None else {"enable_thinking": request["thinking"]}
         tokens = self.tokenizer.apply_chat_template(
-            [_message(one) for one in request["messages"]],
+            [_message(message) for message in request["messages"]],
             tools=request["tools"] or None,
             add_generation_prompt=True,
             tokenize=True,
@@ -205,18 +205,18 @@ class MlxWorker:
             fault = f"{type(error).__name__}: {error}"
         ended = now()
         tokens = decoding.tokens(timed)
-        seen = [one for _, one in tokens]
-        rounds = decoding.rounds([one.drafted for one in seen])
+        pieces = [piece for _, piece in tokens]
+        rounds = decoding.rounds([piece.drafted for piece in pieces])
         try:
-            text, calls = answer_parts(self.tokenizer, prompt, seen, request["tools"])
+            text, calls = answer_parts(self.tokenizer, prompt, pieces, request["tools"])
         except Exception as error:  # noqa: BLE001  a tool parser may fail on any text
             text, calls, fault = "", [], fault or f"unreadable answer: {type(error).__name__}: {error}"
-        finish = seen[-1].finish if seen else None
+        finish = pieces[-1].finish if pieces else None
         read_at = decoding.prompt_read_at() if len(prompt) > 1 else None
         return {
             "sent_ns": sent,
             "ended_ns": ended,
-            "arrivals": [(at, 1, one.drafted, one.id) for at, one in tokens],
+            "arrivals": [(at_ns, 1, piece.drafted, piece.id) for at_ns, piece in tokens],
             "output_tokens": len(tokens),
             "text": text,
             "tool_calls": calls,
@@ -233,8 +233,8 @@ class MlxWorker:
     def _gap(self, request: dict[str, Any], tokens: list[int]) -> dict[str, Any]:
         """Return how far the target's best logit lies above its second after the prompt and *tokens*."""
         try:
-            whole = mx.array(self.prompt(request) + tokens)
-            _, logprobs = next(generation.generate_step(whole, self.model, max_tokens=1))
+            text_read = mx.array(self.prompt(request) + tokens)
+            _, logprobs = next(generation.generate_step(text_read, self.model, max_tokens=1))
         except Exception as error:  # noqa: BLE001  a fault of the answer
             return {"gap": None, "fault": f"{type(error).__name__}: {error}"}
         top: Any = mx.sort(logprobs.astype(mx.float32).flatten())[-2:].tolist()
@@ -252,23 +252,23 @@ class MlxWorker:
             self._read(prompt[:-1], cache)
             read, position = [*prompt[-1:], *tokens[:-1]], 0
             while position < len(tokens):
-                wanted = mx.array(tokens[position : position + FORCED_STEP])
+                expected = mx.array(tokens[position : position + FORCED_STEP])
                 step = mx.array(read[position : position + FORCED_STEP])
                 logits = self.model(step[None], cache=cache)[0]
                 self._quantise(cache)
                 logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
                 best = mx.argmax(logprobs, axis=-1)
-                pairs = mx.stack([best.astype(wanted.dtype), wanted], axis=-1)
+                pairs = mx.stack([best.astype(expected.dtype), expected], axis=-1)
                 chosen: Any = mx.take_along_axis(logprobs.astype(mx.float32), pairs, axis=-1).tolist()
-                own: Any = best.tolist()
-                for at, (token, (most, mine)) in enumerate(zip(own, chosen, strict=True), start=position):
-                    if token != tokens[at]:
-                        parted.append([at, token, most - mine if math.isfinite(most - mine) else None])
-                position += len(own)
+                choices: Any = best.tolist()
+                for index, (token, (most, forced)) in enumerate(zip(choices, chosen, strict=True), start=position):
+                    if token != tokens[index]:
+                        parted.append([index, token, most - forced if math.isfinite(most - forced) else None])
+                position += len(choices)
                 self._beat[0] += 1
         except Exception as error:  # noqa: BLE001  a fault of the pass
             return {"parted": None, "fault": f"{type(error).__name__}: {error}"}
-        stops = [at for at, token in enumerate(tokens) if token in self.tokenizer.eos_token_ids]
+        stops = [index for index, token in enumerate(tokens) if token in self.tokenizer.eos_token_ids]
         last = len(tokens) - 1
         ended = stops == [last] if stops else len(tokens) == request["max_tokens"]
         return {"parted": parted, "ended": bool(ended and tokens)}
@@ -279,7 +279,7 @@ class MlxWorker:
         for begun in range(0, len(tokens), most):
             self.model(mx.array(tokens[begun : begun + most])[None], cache=cache)
             self._quantise(cache)
-            mx.eval([one.state for one in cache])
+            mx.eval([layer.state for layer in cache])
             self._beat[0] += 1
 
     def _quantise(self, cache: list[Any]) -> None:

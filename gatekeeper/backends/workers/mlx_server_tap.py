@@ -65,12 +65,12 @@ def missing_hooks() -> list[str]:
     """Name what this mlx-lm lacks."""
     lacks = []
     for module, path, parameters in _HOOKS:
-        found: Any = import_module(module)
+        hook: Any = import_module(module)
         for name in path.split("."):
-            found = getattr(found, name, None)
-        known = () if found is None else signature(found).parameters
-        lacks += [f"{module}.{path}"] if found is None else []
-        lacks += [f"{module}.{path}({name})" for name in parameters if found is not None and name not in known]
+            hook = getattr(hook, name, None)
+        taken = () if hook is None else signature(hook).parameters
+        lacks += [f"{module}.{path}"] if hook is None else []
+        lacks += [f"{module}.{path}({name})" for name in parameters if hook is not None and name not in taken]
     response = getattr(import_module("mlx_lm.generate"), "GenerationResponse", None)
     if "from_draft" not in getattr(response, "__dataclass_fields__", {}):
         lacks.append("mlx_lm.generate.GenerationResponse.from_draft")

@@ -60,14 +60,14 @@ def unfold(steps: list[tuple[int, list[int]]], prompt: int, stop: int | None) ->
     answer, never overstated.
     """
     tokens: list[tuple[int, bool, int]] = []
-    known = prompt
-    for at, whole in steps:
-        fresh = whole[known:]
-        known = max(known, len(whole))
+    length = prompt
+    for at_ns, sequence in steps:
+        fresh = sequence[length:]
+        length = max(length, len(sequence))
         if stop is not None and stop in fresh:
             fresh = fresh[: fresh.index(stop) + 1]
         for place, token in enumerate(fresh):
-            tokens.append((at, bool(tokens) and place < len(fresh) - 1, token))
+            tokens.append((at_ns, bool(tokens) and place < len(fresh) - 1, token))
         if stop is not None and tokens and tokens[-1][2] == stop:
             break
     return tokens
@@ -109,19 +109,19 @@ class RedrafterWorker:
             fault = f"{type(error).__name__}: {error}"
         ended = time.monotonic_ns()
         stop = self._tokenizer.eos_token_id
-        steps = [(at, whole[0].tolist()) for at, whole in timed]
+        steps = [(at_ns, sequence[0].tolist()) for at_ns, sequence in timed]
         tokens = unfold(steps, len(prompt), stop)
         ids = [token for _, _, token in tokens]
         stopped = bool(ids) and ids[-1] == stop
         speculating = request["setting"]["draft"] is not None
-        drafted = [one for _, one, _ in tokens[1:]]
+        drafted = [flag for _, flag, _ in tokens[1:]]
         width = self._draft_tokens(request)
         # The beam is as long at the end of an answer as before it: no limit shortens the last proposal.
         rounds = count_rounds(drafted, draft_tokens=width, max_tokens=len(drafted) + width) if speculating else None
         return {
             "sent_ns": sent,
             "ended_ns": ended,
-            "arrivals": [(at, 1, speculating and one, token) for at, one, token in tokens],
+            "arrivals": [(at_ns, 1, speculating and flag, token) for at_ns, flag, token in tokens],
             "output_tokens": len(tokens),
             "text": self._tokenizer.decode(ids[:-1] if stopped else ids, skip_special_tokens=True),
             "finish": "stop" if stopped else "length" if len(ids) >= request["max_tokens"] else None,
@@ -135,9 +135,9 @@ class RedrafterWorker:
     def _observe(self, steps: Iterable[Any], timed: list[tuple[int, Any]]) -> None:
         """Collect each step when it is computed; nothing else happens during the measurement."""
         now, compute = time.monotonic_ns, self._mx.eval
-        for whole in steps:
-            compute(whole)
-            timed.append((now(), whole))
+        for sequence in steps:
+            compute(sequence)
+            timed.append((now(), sequence))
             self._beat[0] += 1
 
     def _generate(self, request: dict[str, Any], prompt: Any) -> Iterable[Any]:

@@ -14,7 +14,7 @@ def count_rounds(drafted: Iterable[bool], *, draft_tokens: int, max_tokens: int)
     of the answer count as drafted and as neither tried nor accepted. This is mlx-lm's `speculative_generate_step`.
     """
     flags = list(drafted)
-    tried, kept = [0] * draft_tokens, [0] * draft_tokens
+    tried_at, accepted_at = [0] * draft_tokens, [0] * draft_tokens
     rounds = proposed = accepted = emitted = 0
     while emitted < len(flags):
         width = min(draft_tokens, max_tokens - emitted)
@@ -24,14 +24,14 @@ def count_rounds(drafted: Iterable[bool], *, draft_tokens: int, max_tokens: int)
             emitted += 1
         finished = emitted < len(flags)
         for position in range(run):
-            tried[position] += 1
-            kept[position] += 1
+            tried_at[position] += 1
+            accepted_at[position] += 1
         if finished:
             emitted += 1
             if run < width:
-                tried[run] += 1
+                tried_at[run] += 1
         rounds, proposed, accepted = rounds + 1, proposed + width, accepted + run
-    return Rounds(rounds, proposed, accepted, tuple(tried), tuple(kept))
+    return Rounds(rounds, proposed, accepted, tuple(tried_at), tuple(accepted_at))
 
 
 def rounds_from(written: Mapping[str, Any]) -> Rounds:

@@ -38,8 +38,10 @@ class Worker(RunningSystem):
     def answer(self, request: DecodeRequest) -> Answer:
         """Answer one request; an error, the death and the silence of the worker are the answer's fault."""
         if request.draft not in self._drafts:
-            because = f"the worker started for '{self._draft or PLAIN}' got a request for '{request.draft or PLAIN}'"
-            raise GatekeeperError(because, hint="this is a bug; please report it")
+            message_text = (
+                f"the worker started for '{self._draft or PLAIN}' got a request for '{request.draft or PLAIN}'"
+            )
+            raise GatekeeperError(message_text, hint="this is a bug; please report it")
         with self._lock:
             sent = time.monotonic_ns()
             message, fault = self._exchange(request)
@@ -99,8 +101,8 @@ class Worker(RunningSystem):
                 begun = True
         except WorkerFault as fault:
             self._process.close()
-            why = quote(str(fault))
-            return None, why if begun else f"{why} (it had not begun)"
+            reason = quote(str(fault))
+            return None, reason if begun else f"{reason} (it had not begun)"
 
 
 def _check_in_step(message: Mapping[str, Any], number: int, *, begun: bool) -> None:

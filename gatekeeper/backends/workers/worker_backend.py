@@ -59,10 +59,10 @@ class Commands:
     def filled(self, target: str, draft: str | None) -> list[str]:
         """Return one arm's command line; raise InputError where its program is missing."""
         words = self.drafting if draft is not None or self.plain is None else self.plain
-        if not (kept := [word for word in words if draft is not None or "{draft}" not in word]):
+        if not (chosen := [word for word in words if draft is not None or "{draft}" not in word]):
             raise InputError(f"`{' '.join(words)}` is empty without the words that hold {{draft}}", hint=MANUAL)
         values = {"target": local_path(self.models, target), "draft": draft and local_path(self.models, draft)}
-        filled = [_PLACEHOLDER.sub(lambda found: str(values[found[1]]), word) for word in kept]
+        filled = [_PLACEHOLDER.sub(lambda match: str(values[match[1]]), word) for word in chosen]
         return [self._program(filled[0]), *filled[1:]]
 
     def _program(self, word: str) -> str:
@@ -109,7 +109,7 @@ def open_worker(subject: Subject, *, models: Mapping[str, Path], base: Path, log
             raise InputError(f"'{word}': a worker has no port", hint=hint)
     plain = None if subject.plain_command is None else (*subject.plain_command, *subject.args)
     commands = Commands((*command, *subject.args), plain, models, base.absolute())
-    return WorkerBackend(subject, commands, logs, ours=subject.command is None and subject.program is None)
+    return WorkerBackend(subject, commands, logs, with_package=subject.command is None and subject.program is None)
 
 
 class WorkerBackend:
@@ -122,11 +122,11 @@ class WorkerBackend:
     adapts = False
     draft_hint = "check why the worker's draft proposes nothing"
 
-    def __init__(self, subject: Subject, commands: Commands, logs: Path, *, ours: bool) -> None:
-        """*ours*: the worker is part of this package, and is started with this package on its path."""
+    def __init__(self, subject: Subject, commands: Commands, logs: Path, *, with_package: bool) -> None:
+        """*with_package*: the worker is part of this package, and is started with it on its path."""
         self.name: str = subject.backend
         self.clock: Clock = SystemClock()
-        self._subject, self._commands, self._logs, self._ours = subject, commands, logs, ours
+        self._subject, self._commands, self._logs, self._with_package = subject, commands, logs, with_package
         self._limits = AnswerLimits(subject)
         self._starts = count(1)
         separate = commands.plain is not None
@@ -158,14 +158,14 @@ class WorkerBackend:
 
     def versions(self) -> Mapping[str, str]:
         """Return the versions in the workers' greetings, their commands, and the digests of the files in these."""
-        found = _versions("worker", self._greeting)
-        if not self._ours:
-            found |= self._commands.for_manifest()
-        return found | ({} if self._commands.plain is None else _versions("plain worker", self._plain_greeting))
+        entries = _versions("worker", self._greeting)
+        if not self._with_package:
+            entries |= self._commands.for_manifest()
+        return entries | ({} if self._commands.plain is None else _versions("plain worker", self._plain_greeting))
 
     def _launch(self, draft: str | None, log: Path) -> WorkerProcess:
         command = self._commands.filled(self._subject.target, draft)
-        return WorkerProcess(command, log=log, folder=self._commands.folder, ours=self._ours)
+        return WorkerProcess(command, log=log, folder=self._commands.folder, with_package=self._with_package)
 
     def _first_greeting(self, draft: str | None) -> Greeting:
         """Start the program for its greeting alone."""
@@ -214,18 +214,18 @@ def _await_ready(process: WorkerProcess, name: str, deadline: float, limit: floa
         raise InputError(f"`{process.command}` did not send its ready line", hint=f'{MANUAL}: {{"ready": true}}')
 
 
-def _read_at_start(process: WorkerProcess, timeout: float, what: str, limit: float) -> dict[str, Any]:
+def _read_at_start(process: WorkerProcess, timeout: float, step: str, limit: float) -> dict[str, Any]:
     try:
         return read_line(process.receive(timeout, time.monotonic() + timeout))
     except WorkerFault as fault:
         hint = MANUAL
         if str(fault).startswith(TIMEOUT):
-            message = f"`{process.command}` did not {what} within start_timeout = {limit:g} s"
+            message = f"`{process.command}` did not {step} within start_timeout = {limit:g} s"
             hint = "raise start_timeout in [subject], or check what else runs on this machine"
         elif process.alive():
-            message = f"`{process.command}` did not {what}: {fault}"
+            message = f"`{process.command}` did not {step}: {fault}"
         else:
-            message = f"`{process.command}` ended at start, before it could {what}: {fault}"
+            message = f"`{process.command}` ended at start, before it could {step}: {fault}"
         cause = process.error_line() or str(fault)
         raise StartError(message, cause=cause, hint=f"{hint}.\n{process.quoted_log()}") from None
 
@@ -233,9 +233,9 @@ def _read_at_start(process: WorkerProcess, timeout: float, what: str, limit: flo
 def _failure(process: WorkerProcess, name: str, message: Mapping[str, Any]) -> StartError:
     failed = quote(str(message["failed"]))
     if model := message.get("loading"):
-        because = f"{quote(str(model))}: {name} cannot load this model: {failed}"
+        text = f"{quote(str(model))}: {name} cannot load this model: {failed}"
         hint = quote(str(message.get("hint") or "is the folder complete? Download the model again"))
     else:
-        because = f"`{process.command}` cannot work here: {failed}"
+        text = f"`{process.command}` cannot work here: {failed}"
         hint = quote(str(message.get("hint") or MANUAL))
-    return StartError(because, cause=failed, hint=f"{hint}.\n{process.quoted_log()}")
+    return StartError(text, cause=failed, hint=f"{hint}.\n{process.quoted_log()}")

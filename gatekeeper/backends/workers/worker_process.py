@@ -32,7 +32,7 @@ _QUOTED = 160
 class WorkerProcess:
     """Owns the program, its pipes and its page."""
 
-    def __init__(self, argv: Sequence[str], *, log: Path, folder: Path, ours: bool) -> None:
+    def __init__(self, argv: Sequence[str], *, log: Path, folder: Path, with_package: bool) -> None:
         """Start *argv* in *folder*; raise InputError where the system cannot run it."""
         self.command = " ".join(argv)
         self._log, self._unread, self._open = log, bytearray(), True
@@ -53,7 +53,7 @@ class WorkerProcess:
                         start_new_session=True,
                         cwd=folder,
                         bufsize=0,
-                        env={**environment(ours=ours), HEARTBEAT: str(page.fileno())},
+                        env={**environment(with_package=with_package), HEARTBEAT: str(page.fileno())},
                     )
                 except OSError as error:
                     check_own_limit(error)
@@ -107,7 +107,7 @@ class WorkerProcess:
         del self._unread[: end + 1]
         return line
 
-    def _await(self, event: int, timeout: float, because: str, until: float) -> None:
+    def _await(self, event: int, timeout: float, reason: str, until: float) -> None:
         """Wait until a pipe is ready, at most *until*; a heartbeat starts the timeout anew."""
         if not self._open:
             raise WorkerFault(self.ending())
@@ -115,16 +115,16 @@ class WorkerProcess:
         poll.register(self._in if event == select.POLLOUT else self._out, event)
         beat, since = self.heartbeat(), time.monotonic()
         while True:
-            left = until - time.monotonic()
+            remaining = until - time.monotonic()
             # What is there already is read, also by a process that was stopped itself until after the deadline.
-            if poll.poll(1000 * max(0.0, min(_POLL_S, timeout / 4, left))):
+            if poll.poll(1000 * max(0.0, min(_POLL_S, timeout / 4, remaining))):
                 return
-            if left <= 0:
+            if remaining <= 0:
                 raise WorkerFault(f"{TIMEOUT}: its answer was not complete in time; gatekeeper ended the worker")
             if self.heartbeat() != beat:
                 beat, since = self.heartbeat(), time.monotonic()
             elif time.monotonic() - since > timeout:
-                raise WorkerFault(f"{because}; gatekeeper ended the worker")
+                raise WorkerFault(f"{reason}; gatekeeper ended the worker")
 
     def heartbeat(self) -> bytes:
         """Return the counter on the worker's shared page."""

@@ -192,19 +192,19 @@ def forced_from(message: Mapping[str, Any], tokens: tuple[int, ...]) -> ForcedPa
     parted, ended = message.get("parted"), message.get("ended")
     if not isinstance(parted, list) or type(ended) is not bool:
         return None
-    found = []
+    partings = []
     for place in parted:
         if not isinstance(place, list) or len(place) != 3:
             return None
         position, token, gap = place
-        if not all(type(one) is int and one in COUNTS for one in (position, token)) or position >= len(tokens):
+        if not all(type(number) is int and number in COUNTS for number in (position, token)) or position >= len(tokens):
             return None
         if token == tokens[position]:
             return None
-        found.append(Parting(position, token, gap_from({"gap": gap})))
-    if len({one.position for one in found}) < len(found):
+        partings.append(Parting(position, token, gap_from({"gap": gap})))
+    if len({parting.position for parting in partings}) < len(partings):
         return None
-    return ForcedPass(tuple(sorted(found)), ended)
+    return ForcedPass(tuple(sorted(partings)), ended)
 
 
 def _arrivals(value: object) -> tuple[Arrival, ...]:
@@ -219,38 +219,38 @@ def _arrival(piece: object) -> Arrival:
     """Return `[at_ns, tokens, drafted, token_id]`, of which the last ones may be left out or null."""
     if not isinstance(piece, list) or not 1 <= len(piece) <= 4 or type(piece[0]) is not int:
         raise WorkerFault(f"invalid arrival: {_excerpt(json.dumps(piece).encode())}")
-    at, tokens, drafted, token = (*piece, None, None, None)[:4]
+    at_ns, tokens, drafted, token = (*piece, None, None, None)[:4]
     if tokens is not None and (type(tokens) is not int or tokens < 1 or tokens not in COUNTS):
         raise WorkerFault(f"arrival of {tokens!r} tokens; allowed: 1 or more, null for unknown")
     if drafted is not None and type(drafted) is not bool:
         raise WorkerFault(f"arrival with drafted = {drafted!r}; allowed: true, false, null")
     if token is not None and (type(token) is not int or token not in COUNTS):
         raise WorkerFault(f"arrival with token id {token!r}; allowed: 0 or more, null")
-    return Arrival(at, tokens, drafted, token)
+    return Arrival(at_ns, tokens, drafted, token)
 
 
 def _instant(message: Mapping[str, Any], name: str, otherwise: int) -> int:
-    at = message.get(name, otherwise)
-    if type(at) is not int:
-        raise WorkerFault(f"{name} is {at!r}, not a whole number of nanoseconds")
-    return at
+    instant = message.get(name, otherwise)
+    if type(instant) is not int:
+        raise WorkerFault(f"{name} is {instant!r}, not a whole number of nanoseconds")
+    return instant
 
 
 def _in_order(requested: int, sent: int, arrivals: tuple[Arrival, ...], ended: int, received: int) -> None:
     """Raise WorkerFault unless request, sent, arrivals, end and receipt follow each other on this machine's clock."""
     instants = [
         ("sent_ns", sent),
-        *((f"arrival {n}", one.at_ns) for n, one in enumerate(arrivals, 1)),
+        *((f"arrival {n}", arrival.at_ns) for n, arrival in enumerate(arrivals, 1)),
         ("ended_ns", ended),
     ]
-    before, at = "the request", requested
+    before, latest = "the request", requested
     for name, instant in instants:
-        if instant < at:
-            late = (at - instant) / 1e9
+        if instant < latest:
+            late = (latest - instant) / 1e9
             raise WorkerFault(f"times out of order: {name} is {late:.6f} s before {before}")
-        before, at = name, instant
-    if at > received:
-        early = (at - received) / 1e9
+        before, latest = name, instant
+    if latest > received:
+        early = (latest - received) / 1e9
         raise WorkerFault(f"times out of order: ended_ns is {early:.6f} s after its line was read")
 
 
@@ -271,19 +271,23 @@ def _rounds(value: object) -> Rounds | None:
     if not isinstance(value, dict):
         raise WorkerFault("rounds is not an object")
     numbers = [_count(value, name) for name in ("rounds", "drafted", "accepted")]
-    tried, kept = (_counts(value, name) for name in ("tried_by_position", "accepted_by_position"))
+    tried, accepted_by_position = (_counts(value, name) for name in ("tried_by_position", "accepted_by_position"))
     if None in numbers:
         raise WorkerFault("rounds needs the counts rounds, drafted and accepted")
     rounds, drafted, accepted = (number or 0 for number in numbers)
-    sound = accepted <= drafted and bool(rounds) == bool(drafted) and len(tried) == len(kept)
-    if not sound or any(a > b for a, b in zip(kept, tried, strict=True)) or (kept and sum(kept) != accepted):
+    sound = accepted <= drafted and bool(rounds) == bool(drafted) and len(tried) == len(accepted_by_position)
+    if (
+        not sound
+        or any(a > b for a, b in zip(accepted_by_position, tried, strict=True))
+        or (accepted_by_position and sum(accepted_by_position) != accepted)
+    ):
         raise WorkerFault(f"impossible rounds: {_excerpt(json.dumps(value).encode())}")
-    return Rounds(rounds, drafted, accepted, tried, kept)
+    return Rounds(rounds, drafted, accepted, tried, accepted_by_position)
 
 
 def _counts(message: Mapping[str, Any], name: str) -> tuple[int, ...]:
     numbers = message.get(name) or []
-    if not isinstance(numbers, list) or any(type(one) is not int or one not in COUNTS for one in numbers):
+    if not isinstance(numbers, list) or any(type(number) is not int or number not in COUNTS for number in numbers):
         raise WorkerFault(f"{name} is not a list of counts")
     return tuple(numbers)
 

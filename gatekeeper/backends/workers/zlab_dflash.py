@@ -65,19 +65,19 @@ class Dflash:
         detokenizer.reset()
         ended = timed[-1][1][1] if timed else None
         flat = [
-            (at, token, number > 0 and place < len(tokens) - 1)
-            for number, (at, (tokens, _)) in enumerate(timed)
+            (at_ns, token, number > 0 and place < len(tokens) - 1)
+            for number, (at_ns, (tokens, _)) in enumerate(timed)
             for place, token in enumerate(tokens)
         ]
-        found = []
-        for index, (at, token, drafted) in enumerate(flat):
+        pieces = []
+        for index, (at_ns, token, drafted) in enumerate(flat):
             last = index == len(flat) - 1
             if not (last and ended == "stop"):
                 detokenizer.add_token(token)
             if last:
                 detokenizer.finalize()
-            found.append((at, self.mlx.Token(token, drafted, detokenizer.last_segment, ended if last else None)))
-        return found
+            pieces.append((at_ns, self.mlx.Token(token, drafted, detokenizer.last_segment, ended if last else None)))
+        return pieces
 
     def prompt_read_at(self) -> None:
         """Return that it is not known: the package yields only whole rounds."""
@@ -90,17 +90,17 @@ class Dflash:
 
 def _sampling(generate: Any, request: dict[str, Any]) -> dict[str, Any]:
     """Return the sampling options; raise ValueError for one that this dflash lacks."""
-    wanted = {
+    options = {
         "temperature": request["temperature"],
         "top_p": request["top_p"],
         "top_k": request["top_k"],
         "min_p": request["min_p"],
     }
-    known = inspect.signature(generate).parameters
-    given = {name: value for name, value in wanted.items() if value is not None}
-    if unknown := sorted(set(given) - set(known)):
+    accepted = inspect.signature(generate).parameters
+    present = {name: value for name, value in options.items() if value is not None}
+    if unknown := sorted(set(present) - set(accepted)):
         raise ValueError(f"this dflash cannot sample with {', '.join(unknown)}")
-    return given
+    return present
 
 
 class DflashWorker:

@@ -40,7 +40,7 @@ class CertifiedRun:
 
     run: Path
     manifest: Manifest
-    given: Inputs
+    inputs: Inputs
     """The SLO and the canaries as they were frozen."""
     manifest_sha256: str
     verdict_sha256: str
@@ -67,15 +67,15 @@ class CertifiedRun:
         return self._other_conditions(policy) or self._beyond_routes(policy, again)
 
     def _other_conditions(self, policy: Policy) -> tuple[str, str] | None:
-        own = self.policy
-        if own is None or (policy.conditions, policy.launch) == (own.conditions, own.launch):
+        certified = self.policy
+        if certified is None or (policy.conditions, policy.launch) == (certified.conditions, certified.launch):
             return None
         hint = f"restore both as {self.run} certified them: the certificate holds under its own conditions alone"
         return "its [conditions] or [[launch]] were edited", hint
 
     def _beyond_routes(self, policy: Policy, again: str) -> tuple[str, str] | None:
         for route in policy.route:
-            if route.workload not in self.given.canaries:
+            if route.workload not in self.inputs.canaries:
                 return f"route '{route.workload}': the run has no such workload", "use the workloads of the SLO"
             if (higher := self._above(policy, route)) is not None:
                 return f"route '{route.workload}': {higher}, the certified one", again
@@ -89,14 +89,14 @@ class CertifiedRun:
             return None
         if policy.max_concurrency(route.workload) > (most := self.policy.max_concurrency(route.workload)):
             return f"max_concurrency is above {most}"
-        certified = next((each for each in self.policy.route if each.workload == route.workload), None)
+        certified = next((candidate for candidate in self.policy.route if candidate.workload == route.workload), None)
         longest = None if certified is None else certified.longest_prompt
         if longest is not None and (route.longest_prompt is None or route.longest_prompt > longest):
             return f"longest_prompt is above {longest}"
         return None
 
     def _valid_for_too_long(self, policy: Policy) -> str | None:
-        allowed = self.given.slo.promote.valid_for
+        allowed = self.inputs.slo.promote.valid_for
         if policy.lifetime > allowed + _ROUNDING_S:
             return f"it is valid for {show_seconds(policy.lifetime)}, the SLO allows {show_seconds(allowed)}"
         if (policy.issued - self.ended).total_seconds() > _JUDGED_S:
@@ -109,14 +109,18 @@ class CertifiedRun:
             return "the run did not promote it"
         if dict(route.steps[0]) != dict(certified):
             return f"its setting differs from the certified one, {dict(certified)}"
-        if (own := self.regions.get(route.workload)) is not None:
-            mine = route.region.axes if route.region is not None else {}
-            wider = [axis for axis, bounds in own.axes.items() if axis not in mine or not bounds.covers(mine[axis])]
+        if (certified_region := self.regions.get(route.workload)) is not None:
+            axes = route.region.axes if route.region is not None else {}
+            wider = [
+                axis
+                for axis, bounds in certified_region.axes.items()
+                if axis not in axes or not bounds.covers(axes[axis])
+            ]
             if wider:
                 return f"its region is wider than the certified one: {', '.join(wider)}"
         for lower in map(dict, route.steps[1:-1]):
             longer = any((lower.get(knob) or 0) > (certified.get(knob) or 0) for knob in _LENGTHS)
-            if lower["draft"] not in self.given.slo.subject.drafts or longer:
+            if lower["draft"] not in self.inputs.slo.subject.drafts or longer:
                 return f"its ladder step {lower} is not below the certified setting {dict(certified)}"
         return None
 
@@ -129,7 +133,7 @@ class CertifiedRun:
 
     def model_paths(self, base: Path) -> dict[str, Path]:
         """Return the paths of the certified models on this machine; missing ones are left out."""
-        subject = self.given.slo.subject
+        subject = self.inputs.slo.subject
         paths: dict[str, Path] = {}
         for name in stored_models(subject):
             with suppress(InputError):
@@ -150,30 +154,38 @@ def load(run: Path) -> CertifiedRun:
         )
     frozen = directory.read("manifest.json")
     manifest = inputs.load_manifest(frozen)
-    given, broken = inputs.stored_inputs(directory, manifest)
+    run_inputs, broken = inputs.stored_inputs(directory, manifest)
     if broken:
         raise InputError(f"{run}: {broken[0]}", hint=RESTORE_HINT)
     text = directory.read("verdict.json")
     verdict = run_directory.parse_json(text, "verdict.json")
     try:
-        host_failed = any(one["outcome"] == "fail" for one in verdict.get("host_checks") or ())
+        host_failed = any(workload["outcome"] == "fail" for workload in verdict.get("host_checks") or ())
         settings = {
-            one["name"]: {knob: one["setting"][knob] for knob in CHOSEN if one["setting"].get(knob) is not None}
-            for one in verdict["workloads"]
-            if one["outcome"] == "promoted" and not host_failed
+            workload["name"]: {
+                knob: workload["setting"][knob] for knob in CHOSEN if workload["setting"].get(knob) is not None
+            }
+            for workload in verdict["workloads"]
+            if workload["outcome"] == "promoted" and not host_failed
         }
-        regions = {one["name"]: stored_bounds(one["region"]) for one in verdict["workloads"] if one.get("region")}
+        regions = {
+            workload["name"]: stored_bounds(workload["region"])
+            for workload in verdict["workloads"]
+            if workload.get("region")
+        }
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(f"{run}/verdict.json: damaged", hint="derive it again: gatekeeper judge") from error
     names = _model_names(run, manifest)
     digests = sha256(frozen), sha256(text)
-    return CertifiedRun(run, manifest, given, *digests, settings, names, _ended(run), certified_policy(run), regions)
+    return CertifiedRun(
+        run, manifest, run_inputs, *digests, settings, names, _ended(run), certified_policy(run), regions
+    )
 
 
 def _ended(run: Path) -> datetime:
     try:
         events = map(parse.json_object, files.read_regular(run / "events.jsonl").splitlines())
-        return max(parse.moment(one["at"]) for one in events if "at" in one)
+        return max(parse.moment(event["at"]) for event in events if "at" in event)
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"{run}/events.jsonl does not show when the run ended", hint=RESTORE_HINT) from error
 
@@ -184,8 +196,8 @@ def _model_names(run: Path, manifest: Manifest) -> frozenset[str]:
         names = {name for path in sorted(run.glob("soak-*.jsonl")) for name in _names_in(path)}
     except OSError as error:
         raise InputError(f"cannot read {error.filename}: {error.strerror}", hint=RESTORE_HINT) from error
-    own = model_name(manifest.target.name) if manifest.target is not None else None
-    return frozenset(names | {own} if names and own is not None else names)
+    target = model_name(manifest.target.name) if manifest.target is not None else None
+    return frozenset(names | {target} if names and target is not None else names)
 
 
 def _names_in(path: Path) -> Iterator[str]:
@@ -237,7 +249,7 @@ class PolicyFile:
         self.trouble, self._refused = None, ""
         return "the edited policy is in force"
 
-    def _refuse(self, content: str, because: str) -> str | None:
-        known, self._refused = self._refused, content
-        self.trouble = f"{because}; the previous policy stays in force"
-        return self.trouble if known != content else None
+    def _refuse(self, content: str, reason: str) -> str | None:
+        refused, self._refused = self._refused, content
+        self.trouble = f"{reason}; the previous policy stays in force"
+        return self.trouble if refused != content else None

@@ -86,7 +86,7 @@ class DeployedServer:
 
     def _subject(self, request: DecodeRequest) -> RunningSystem:
         if request.draft is None and self._backend.shares_process:
-            subject = next((one for one in self._subjects.values() if one.alive()), None)
+            subject = next((running for running in self._subjects.values() if running.alive()), None)
             if subject is not None:
                 return subject
         residence = self._backend.residence(request.setting)
@@ -100,7 +100,7 @@ class DeployedServer:
 
         None if it has no counters, they were reset, or this is the first call.
         """
-        server = next((one for one in self._subjects.values() if isinstance(one, Server)), None)
+        server = next((running for running in self._subjects.values() if isinstance(running, Server)), None)
         before, self._counters = self._counters, None if server is None else server.counters()
         if before is None or self._counters is None:
             return None
@@ -111,7 +111,7 @@ class DeployedServer:
 
     def fetch(self, path: str) -> str | None:
         """Return the text of one of the server's own paths; None where there is none, or nothing answered yet."""
-        server = next((one for one in self._subjects.values() if isinstance(one, Server)), None)
+        server = next((running for running in self._subjects.values() if isinstance(running, Server)), None)
         return None if server is None else server.document(path)
 
     def versions(self) -> Mapping[str, str]:
@@ -123,9 +123,9 @@ class DeployedServer:
         backend, drafts = self._backend, self._drafts
         if not isinstance(backend, ServerBackend) or not drafts:
             return {}
-        other = plain_of(setting) if speculates(setting) else (("draft", drafts[0]), ("num_draft_tokens", 1))
+        opposite = plain_of(setting) if speculates(setting) else (("draft", drafts[0]), ("num_draft_tokens", 1))
         try:
-            return backend.fields(setting, other)
+            return backend.fields(setting, opposite)
         except InputError:  # the setting names a draft by a folder that is not on this machine
             return {}
 

@@ -24,22 +24,22 @@ def models_on_command_line(process: ListeningProcess, hashes: Hashes) -> dict[st
 
     A folder or file that looks like a model but cannot be read has the digest "".
     """
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for word in _words(process.argv):
         path = _model_at(word, process.folder)
         if path is not None:
             try:
-                found[word] = artifacts.freeze(word, path, hashes).digest
+                digests[word] = artifacts.freeze(word, path, hashes).digest
             except (InputError, OSError) as error:
                 _check_own_limit_behind(error)
-                found[word] = ""
-    return found
+                digests[word] = ""
+    return digests
 
 
 def _check_own_limit_behind(error: Exception) -> None:
     """Raise OwnLimitError where a model cannot be read for a limit of ours: then the server is not to blame."""
-    for one in filter(None, (error, error.__cause__, error.__context__)):
-        check_own_limit(one)
+    for cause in filter(None, (error, error.__cause__, error.__context__)):
+        check_own_limit(cause)
 
 
 def _words(argv: Sequence[str]) -> Iterable[str]:
@@ -53,12 +53,12 @@ def _words(argv: Sequence[str]) -> Iterable[str]:
 
 def _model_at(word: str, folder: Path | None) -> Path | None:
     try:
-        here = Path(word).expanduser()
-        here = here if folder is None else folder / here
-        if (here / "config.json").is_file() and next(here.glob("*.safetensors"), None) is not None:
-            return here.resolve()
-        if here.suffix == ".gguf" and here.is_file():
-            return here
+        path = Path(word).expanduser()
+        path = path if folder is None else folder / path
+        if (path / "config.json").is_file() and next(path.glob("*.safetensors"), None) is not None:
+            return path.resolve()
+        if path.suffix == ".gguf" and path.is_file():
+            return path
     except (OSError, ValueError, RuntimeError):  # not a path
         return None
     parts = word.split("/")
@@ -72,8 +72,8 @@ def uncertified_model(manifest: Manifest, models: dict[str, str]) -> str | None:
     certified = {model.digest for model in (manifest.target, *manifest.drafts) if model is not None}
     for word, digest in models.items():
         if digest not in certified:
-            what = f"has the digest {digest[:12]}" if digest else "cannot be read as a model"
-            return f"the server was started with {word}, which was not certified: it {what}"
+            difference = f"has the digest {digest[:12]}" if digest else "cannot be read as a model"
+            return f"the server was started with {word}, which was not certified: it {difference}"
     if models and manifest.target is not None and manifest.target.digest not in models.values():
         return f"the server was started without the certified target '{manifest.target.name}'"
     return None
@@ -83,7 +83,7 @@ def drafting_plain(manifest: Manifest, url: Address, hashes: Hashes) -> str | No
     """Return why the server at *url* cannot be the plain one, as far as its command line shows; None if it may be."""
     process = find_process(url)
     models = {} if process is None else models_on_command_line(process, hashes)
-    drafts = {one.digest for one in manifest.drafts} - {manifest.target.digest if manifest.target else None}
+    drafts = {draft.digest for draft in manifest.drafts} - {manifest.target.digest if manifest.target else None}
     for word, digest in models.items():
         if digest in drafts:
             return f"the server was started with the draft {word}"
@@ -111,18 +111,18 @@ def model_name(name: str | None) -> str | None:
     return None if last in _NAMELESS else last
 
 
-def other_name(given: str | None, known: frozenset[str]) -> str | None:
-    """Return that the server reports another model name; None for a *known* name, or for no name."""
-    name = model_name(given)
-    if name is None or not known or name in known:
+def other_name(reported: str | None, certified: frozenset[str]) -> str | None:
+    """Return that the server reports another model name; None for a *certified* name, or for no name."""
+    name = model_name(reported)
+    if name is None or not certified or name in certified:
         return None
-    return f"the server reports the model '{given}', certified: {' or '.join(sorted(known))}"
+    return f"the server reports the model '{reported}', certified: {' or '.join(sorted(certified))}"
 
 
 def listed_model(document: str | None) -> str | None:
     """Return the name of the only model that a server lists under /v1/models; None if it lists none or several."""
     try:
-        names = [quote(str(one["id"])) for one in loads(document or "{}").get("data") or ()]
+        names = [quote(str(model["id"])) for model in loads(document or "{}").get("data") or ()]
     except (JSONDecodeError, AttributeError, KeyError, TypeError):
         return None
     return names[0] if len(names) == 1 else None
@@ -192,11 +192,11 @@ class ModelIdentity:
         if not sound:
             return None
         name = None if name is None else quote(name)
-        own = model_name(name)
-        self._named = self._named or (bool(self._names) and own is not None)
-        if own is not None and not self._names:
+        plain_name = model_name(name)
+        self._named = self._named or (bool(self._names) and plain_name is not None)
+        if plain_name is not None and not self._names:
             # The certified name is unknown: the first reported name must stay the same.
-            self._names = frozenset({own})
+            self._names = frozenset({plain_name})
         return other_name(name, self._names)
 
     def document(self) -> dict[str, Any]:

@@ -41,10 +41,10 @@ def check_server(run: Path, slo_path: Path, url: Address) -> list[Compared]:
     base = certified.base(slo_path)
     models = certified.model_paths(base)
     with tempfile.TemporaryDirectory(prefix="gatekeeper-admit-") as logs:
-        backend = attach(certified.given.slo, url=url, plain_url=None, models=models, base=base, logs=Path(logs))
+        backend = attach(certified.inputs.slo, url=url, plain_url=None, models=models, base=base, logs=Path(logs))
         hashes = files.HashCache(files.user_hash_cache())
         identity = ModelIdentity(certified.manifest, url=url, paths=models, names=certified.names, hashes=hashes)
-        server = DeployedServer(backend, certified.given.slo.subject.drafts)
+        server = DeployedServer(backend, certified.inputs.slo.subject.drafts)
         try:
             return [*_compared(certified, policy, server, identity)]
         finally:
@@ -57,13 +57,13 @@ def _compared(
     """Send the two requests first: until the server has answered, it tells nothing."""
     answers, setting = _answers(certified, policy, server)
     model = identity.check() or identity.check_answer(answers[-1].claims.model, sound=answers[-1].fault is None)
-    seen = identity.describe().removeprefix("server: ")
+    description = identity.describe().removeprefix("server: ")
     if model is not None:
         yield Compared("models", "differs", model)
     elif identity.seen:
-        yield Compared("models", "as certified", seen)
+        yield Compared("models", "as certified", description)
     else:
-        yield Compared("models", "not checked", seen)
+        yield Compared("models", "not checked", description)
     yield from compare_answers(policy.conditions, answers, speculating=speculates(setting))
     yield from compare(policy, seen_process(identity.process, server.name), server.fetch)
     yield compare_versions(certified.manifest.versions, running_versions(certified.manifest, server, identity.process))
@@ -71,10 +71,10 @@ def _compared(
 
 def _answers(certified: CertifiedRun, policy: Policy, server: DeployedServer) -> tuple[list[Answer], Setting]:
     """Send one canary twice, with the setting of the first route that speculates."""
-    slo = certified.given.slo
-    route = next((one for one in policy.route if one.speculation), policy.route[0])
+    slo = certified.inputs.slo
+    route = next((candidate for candidate in policy.route if candidate.speculation), policy.route[0])
     setting = route.steps[0]
-    canary = certified.given.canaries[route.workload][0]
+    canary = certified.inputs.canaries[route.workload][0]
     knobs = with_conditions(slo, setting)
     sampling = sampling_for(slo, canary, knobs, 1)
     request = DecodeRequest(canary, knobs, replace(sampling, max_tokens=min(sampling.max_tokens, PROBE_TOKENS)))

@@ -32,14 +32,14 @@ class Compared:
     detail: str
 
 
-def differences(found: Iterable[Compared]) -> str:
+def differences(results: Iterable[Compared]) -> str:
     """Return what differs in one line; empty where nothing does."""
-    return "; ".join(f"{one.part}: {one.detail}" for one in found if one.outcome == "differs")
+    return "; ".join(f"{result.part}: {result.detail}" for result in results if result.outcome == "differs")
 
 
-def not_checked(found: Iterable[Compared]) -> str:
+def not_checked(results: Iterable[Compared]) -> str:
     """Return what was not checked in one line; empty where everything was."""
-    return "; ".join(f"{one.part} ({one.detail})" for one in found if one.outcome == "not checked")
+    return "; ".join(f"{result.part} ({result.detail})" for result in results if result.outcome == "not checked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,44 +212,44 @@ def _documents(policy: Policy, conditions: Conditions, dialect: Dialect, fetch: 
 
 def compare_versions(certified: Mapping[str, str], running: Mapping[str, str]) -> Compared:
     """Compare the versions of the server, and of the packages in its environment."""
-    known = {name: (certified[name], running[name]) for name in sorted({*certified} & {*running})}
-    marks = {name: [{*_VERSION.findall(text)} for text in pair] for name, pair in known.items()}
+    pairs = {name: (certified[name], running[name]) for name in sorted({*certified} & {*running})}
+    marks = {name: [{*_VERSION.findall(text)} for text in pair] for name, pair in pairs.items()}
     changed = [
-        f"{name} is {quote(known[name][1])}, certified {known[name][0]}"
+        f"{name} is {quote(pairs[name][1])}, certified {pairs[name][0]}"
         for name, (then, now) in marks.items()
         if then and now and not then & now
     ]
     if changed:
         return Compared("versions", "differs", ", ".join(changed))
-    same = [name for name, (then, now) in marks.items() if then & now]
-    if not same:
+    equal = [name for name, (then, now) in marks.items() if then & now]
+    if not equal:
         return Compared("versions", "not checked", "the server does not tell its version")
-    return Compared("versions", "as certified", ", ".join(f"{name} {known[name][1]}" for name in same))
+    return Compared("versions", "as certified", ", ".join(f"{name} {pairs[name][1]}" for name in equal))
 
 
-def _by_request(known: Conditions, routes: Sequence[Route]) -> Iterator[Compared]:
+def _by_request(conditions: Conditions, routes: Sequence[Route]) -> Iterator[Compared]:
     """List what every request decides anew, and the server cannot tell."""
-    wider = [one.workload for one in routes if one.region is not None]
+    wider = [route.workload for route in routes if route.region is not None]
     region = f"; further in the region of {', '.join(wider)}" if wider else ""
-    sampled = known.sampling.model_dump(exclude_none=True)
-    wanted = ", ".join(f"{name} {value:g}" for name, value in sampled.items())
-    yield Compared("sampling", "not checked", f"each request decides it; certified with {wanted}{region}")
-    limits = f"{known.concurrency} at once, answers of {known.max_tokens} tokens"
-    limits += f", prompts of {known.longest_prompt}" if known.longest_prompt else ""
+    sampled = conditions.sampling.model_dump(exclude_none=True)
+    certified = ", ".join(f"{name} {value:g}" for name, value in sampled.items())
+    yield Compared("sampling", "not checked", f"each request decides it; certified with {certified}{region}")
+    limits = f"{conditions.concurrency} at once, answers of {conditions.max_tokens} tokens"
+    limits += f", prompts of {conditions.longest_prompt}" if conditions.longest_prompt else ""
     yield Compared("load", "not checked", f"its clients decide it; certified up to {limits}{region}")
-    if known.request:
-        yield Compared("request fields", "not checked", f"every request must carry {json.dumps(known.request)}")
+    if conditions.request:
+        yield Compared("request fields", "not checked", f"every request must carry {json.dumps(conditions.request)}")
 
 
-def cache_difference(known: Conditions | None, answer: Answer) -> str | None:
+def cache_difference(conditions: Conditions | None, answer: Answer) -> str | None:
     """Return that an answer came from a prompt cache, though the certificate was made without one."""
     cached = answer.claims.cached_tokens
-    if known is None or known.prompt_cache != "off" or not cached:
+    if conditions is None or conditions.prompt_cache != "off" or not cached:
         return None
-    options_off = running_dialect(known.backend).cache_off
+    options_off = running_dialect(conditions.backend).cache_off
     advice = f"; start it with {' '.join(options_off)}" if options_off else ""
-    of = f" of {answer.prompt_tokens}" if answer.prompt_tokens else ""
-    return f"the server took {cached}{of} prompt tokens from its cache, certified with the prompt cache off{advice}"
+    out_of = f" of {answer.prompt_tokens}" if answer.prompt_tokens else ""
+    return f"the server took {cached}{out_of} prompt tokens from its cache, certified with the prompt cache off{advice}"
 
 
 class ServerConditions:
@@ -272,34 +272,38 @@ class ServerConditions:
     def difference(self) -> str | None:
         """Return what differs: by the last check, or by the answers since this was last read; None if nothing does."""
         answers, self._answers = self._answers, []
-        known = self._policy.conditions if self._policy is not None else None
-        warm = next(filter(None, (cache_difference(known, one) for one in answers)), None)
+        conditions = self._policy.conditions if self._policy is not None else None
+        warm = next(filter(None, (cache_difference(conditions, answer) for answer in answers)), None)
         return "; ".join(filter(None, (differences(self.found), warm))) or None
 
     def describe(self) -> str:
         """Return the result of the last check in one line."""
-        same = ", ".join(one.part for one in self.found if one.outcome == "as certified") or "nothing"
-        parts = [f"as certified: {same}", f"not checked: {not_checked(self.found)}"]
-        return "; ".join((*parts, f"differs: {found}") if (found := differences(self.found)) else parts)
+        equal = ", ".join(result.part for result in self.found if result.outcome == "as certified") or "nothing"
+        parts = [f"as certified: {equal}", f"not checked: {not_checked(self.found)}"]
+        return "; ".join((*parts, f"differs: {differing}") if (differing := differences(self.found)) else parts)
 
 
-def compare_answers(known: Conditions | None, answers: Sequence[Answer], *, speculating: bool) -> Iterator[Compared]:
+def compare_answers(
+    conditions: Conditions | None, answers: Sequence[Answer], *, speculating: bool
+) -> Iterator[Compared]:
     """Compare what *answers* to one prompt, sent twice, tell: the prompt cache, and whether anything was drafted."""
-    faults = [one.fault for one in answers if one.fault is not None]
+    faults = [answer.fault for answer in answers if answer.fault is not None]
     if faults:
         yield Compared("answers", "differs", f"no answer: {quote(faults[0])}")
         return
-    warm = next(filter(None, (cache_difference(known, one) for one in answers)), None)
-    if known is None or known.prompt_cache != "off":
-        yield Compared("prompt cache", "not checked", f"certified with it {known.prompt_cache if known else 'unknown'}")
+    warm = next(filter(None, (cache_difference(conditions, answer) for answer in answers)), None)
+    if conditions is None or conditions.prompt_cache != "off":
+        yield Compared(
+            "prompt cache", "not checked", f"certified with it {conditions.prompt_cache if conditions else 'unknown'}"
+        )
     elif warm is not None:
         yield Compared("prompt cache", "differs", warm)
-    elif all(one.claims.cached_tokens is None for one in answers):
+    elif all(answer.claims.cached_tokens is None for answer in answers):
         yield Compared("prompt cache", "not checked", "the server does not tell how many prompt tokens were cached")
     else:
         yield Compared("prompt cache", "as certified", "off: one prompt sent twice was computed twice")
     if speculating:
-        drafted = [_drafted(one) for one in answers if (one.output_tokens or 0) > 1]
+        drafted = [_drafted(answer) for answer in answers if (answer.output_tokens or 0) > 1]
         if not drafted or None in drafted:
             yield Compared("drafted tokens", "not checked", "the server does not count them")
         elif not any(drafted):

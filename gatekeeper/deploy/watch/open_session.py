@@ -28,7 +28,7 @@ def open_session(
     certified = certified_run.load(config.run or config.policy.parent)
     policy_file = PolicyFile(config.policy, certified)
     config.apply(policy_file.policy)  # report a wrong option before the server is contacted
-    slo, base = certified.given.slo, certified.base(config.slo)
+    slo, base = certified.inputs.slo, certified.base(config.slo)
     models, hashes = certified.model_paths(base), files.HashCache(files.user_hash_cache())
     plain = config.plain_url
     if plain is not None and (reason := drafting_plain(certified.manifest, plain, hashes)) is not None:

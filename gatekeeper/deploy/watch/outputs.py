@@ -243,4 +243,4 @@ class Outputs:
         attributes = {key: document[key] for key in keys}
         attributes |= {f"setting.{knob}": value for knob, value in change.setting.items()}
         at_ns = round(datetime.fromisoformat(change.at).timestamp() * 1e9)
-        return otel.transition(self._certified.given.slo.telemetry, attributes, at_ns, self._certified.manifest_sha256)
+        return otel.transition(self._certified.inputs.slo.telemetry, attributes, at_ns, self._certified.manifest_sha256)

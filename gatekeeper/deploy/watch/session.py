@@ -58,7 +58,7 @@ class Session:
         self._config, self._certified, self._policy_file = config, certified, policy_file
         self._traffic = traffic
         self._server, self._identity, self._clock = server, identity, clock
-        policy, now, slo = config.apply(policy_file.policy), Instant.of(clock), certified.given.slo
+        policy, now, slo = config.apply(policy_file.policy), Instant.of(clock), certified.inputs.slo
         url = config.url or slo.subject.url
         self._url = url or "unknown address"
         self._samples_host = config.samples_host(policy, url)
@@ -66,7 +66,7 @@ class Session:
         self.routes = Routes(policy, switched=server.both_arms, now=now)
         self.budget = DutyBudget(policy.watch.duty, policy.watch.interval, now.now_ns)
         self._outputs = Outputs(config, certified, clock, url=self._url, say=say, write=write, state=self._snapshot)
-        self._round = CanaryRound(slo, certified.given.canaries, server, clock)
+        self._round = CanaryRound(slo, certified.inputs.canaries, server, clock)
         self._alerts = Alerts(server.name)
         self._conditions = ServerConditions()
         self._host, self._sampling = RecentHost(), ExitStack()
@@ -251,7 +251,7 @@ class Session:
         return conditions.difference
 
     def _context(self) -> GuardContext:
-        inputs = self._certified.given
+        inputs = self._certified.inputs
         canaries = {name: {canary.id: canary for canary in canary_set} for name, canary_set in inputs.canaries.items()}
         greedy = inputs.slo.sampling.temperature == 0
         return GuardContext(self.routes.policy, canaries, greedy, self._host_interval, inputs.slo.confidence)

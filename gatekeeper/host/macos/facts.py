@@ -54,10 +54,10 @@ def facts() -> dict[str, Any]:
 def _sysctl(keys: Sequence[str]) -> dict[str, str]:
     """Read all keys with one call, or one by one where the lines cannot be matched to the keys."""
     output = run(["sysctl", "-n", *keys])
-    found = sysctl.lines(output, keys) if output is not None else {}
-    if len(keys) > 1 and Status.PARSE_ERROR in found.values():
-        return {key: value for one in keys for key, value in _sysctl((one,)).items()}
-    return {key: value for key, value in found.items() if not isinstance(value, Status)}
+    lines = sysctl.lines(output, keys) if output is not None else {}
+    if len(keys) > 1 and Status.PARSE_ERROR in lines.values():
+        return {key: value for name in keys for key, value in _sysctl((name,)).items()}
+    return {key: value for key, value in lines.items() if not isinstance(value, Status)}
 
 
 def _virtual(model: str | None, present: str | None) -> bool | None:
@@ -72,5 +72,5 @@ def _one(output: Output | None, parse: Any, name: str) -> str | None:
 
 
 def _heavy(output: Output | None) -> dict[str, float] | None:
-    found = ps.heavy(output.out.decode("utf-8", "replace")) if output is not None and output.code == 0 else None
-    return {name: round(cores, 3) for name, cores in sorted(found.items())} if found is not None else None
+    cores_by_job = ps.heavy(output.out.decode("utf-8", "replace")) if output is not None and output.code == 0 else None
+    return {name: round(cores, 3) for name, cores in sorted(cores_by_job.items())} if cores_by_job is not None else None

@@ -26,14 +26,14 @@ TREE_MAX_AGE = 5.0
 
 def process_tree(roots: Sequence[int]) -> list[int]:
     """Return those of *roots* that still run, and all their descendants, on any platform."""
-    found: set[int] = set()
+    pids: set[int] = set()
     for root in roots:
         try:
             process = psutil.Process(root)
-            found |= {root} | {child.pid for child in process.children(recursive=True)}
+            pids |= {root} | {child.pid for child in process.children(recursive=True)}
         except (psutil.Error, RuntimeError):  # psutil raises RuntimeError on systems newer than itself
             continue
-    return sorted(found)
+    return sorted(pids)
 
 
 def footprint_in(structure: bytes) -> int:
@@ -61,7 +61,7 @@ class ProcPidRusage(DirectSource):
         if roots != self._roots or now >= self._due_ns:
             self._roots, self._tree = roots, process_tree(roots)
             self._due_ns = now + round(TREE_MAX_AGE * 1e9)
-        total, seen = 0, False
+        total, measured = 0, False
         for pid in self._tree:
             buffer = ctypes.create_string_buffer(SIZE)
             if self._call(pid, FLAVOR, buffer) != 0:
@@ -71,8 +71,8 @@ class ProcPidRusage(DirectSource):
                 if code in (errno.EPERM, errno.EACCES):
                     return {"subject_footprint": Status.DENIED}
                 raise OSError(code, os.strerror(code))
-            total, seen = total + footprint_in(buffer.raw), True
-        return {"subject_footprint": float(total) if seen else Status.ABSENT}
+            total, measured = total + footprint_in(buffer.raw), True
+        return {"subject_footprint": float(total) if measured else Status.ABSENT}
 
 
 _HEADER = re.compile(r"^.*\[(\d{1,9})\]:.*\bFootprint:\s+(\d{1,18})(?:\s+([A-Za-z]+))?\s*(?:\(.*\))?$", re.MULTILINE)
@@ -96,11 +96,11 @@ def parse(output: Output, pids: Sequence[int]) -> Values:
     """Return the sum over *pids*; if one process has no line, the sum is unknown, not smaller."""
     if status := failure(output):
         return dict.fromkeys(PROVIDES, status)
-    seen: dict[int, float] = {}
+    bytes_by_pid: dict[int, float] = {}
     for pid, size, unit in _HEADER.findall(output.text or ""):
         if unit not in _UNITS:
             return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
-        seen[int(pid)] = float(int(size) * _UNITS[unit])
-    if not pids or not seen.keys() >= set(pids):
+        bytes_by_pid[int(pid)] = float(int(size) * _UNITS[unit])
+    if not pids or not bytes_by_pid.keys() >= set(pids):
         return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
-    return {"subject_footprint": sum(seen[pid] for pid in pids)}
+    return {"subject_footprint": sum(bytes_by_pid[pid] for pid in pids)}

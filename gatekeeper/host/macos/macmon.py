@@ -44,8 +44,8 @@ def parse(line: bytes) -> Values:
         document = json_object(line)
     except ParseError:
         return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
-    found: Values = {name: number(document[key]) if key in document else Status.ABSENT for name, key in POWERS.items()}
-    return found | _gpu(document) | {"fan_speed": _fans(document)}
+    powers: Values = {name: number(document[key]) if key in document else Status.ABSENT for name, key in POWERS.items()}
+    return powers | _gpu(document) | {"fan_speed": _fans(document)}
 
 
 def _gpu(document: Mapping[str, Any]) -> Values:
@@ -71,8 +71,8 @@ def _fans(document: Mapping[str, Any]) -> float | Status:
     if not isinstance(fans, Sequence) or not all(isinstance(fan, dict) for fan in fans):
         return Status.PARSE_ERROR
     speeds = [number(fan.get("rpm")) for fan in fans]
-    known = [speed for speed in speeds if not isinstance(speed, Status)]
-    return max(known) if len(known) == len(speeds) else Status.PARSE_ERROR
+    valid = [speed for speed in speeds if not isinstance(speed, Status)]
+    return max(valid) if len(valid) == len(speeds) else Status.PARSE_ERROR
 
 
 def permanent_failure(output: Output) -> Status | None:

@@ -65,7 +65,7 @@ class PlistDecoder:
     def feed(self, chunk: bytes) -> list[Values]:
         """Return the samples that *chunk* completes; an unfinished one is kept, and never parsed if cut off."""
         self._buffer += chunk
-        found: list[Values] = []
+        samples: list[Values] = []
         while (end := self._buffer.find(_END, self._searched)) >= 0:
             frame = bytes(self._buffer[: end + len(_END)])
             del self._buffer[: end + len(_END)]
@@ -74,13 +74,13 @@ class PlistDecoder:
             begin = frame.rfind(_START)
             sample = parse(frame[begin:] if begin >= 0 else b"")
             if sample is not None:
-                found.append(sample)
+                samples.append(sample)
         self._searched = max(0, len(self._buffer) - len(_END))
         if len(self._buffer) > FRAME_MOST:
             self._buffer.clear()
             self._searched = 0
-            found.append(dict.fromkeys(PROVIDES, Status.PARSE_ERROR))
-        return found
+            samples.append(dict.fromkeys(PROVIDES, Status.PARSE_ERROR))
+        return samples
 
 
 def parse(frame: bytes) -> Values | None:

@@ -15,12 +15,12 @@ HEAVY = ("mds", "mds_stores", "mdworker", "mdworker_shared", "photoanalysisd", "
 def heavy(text: str) -> dict[str, float] | None:
     """Return the cores that each of these jobs uses; None where no row holds a share and a program."""
     rows = re.findall(r"^\s*(\d{1,9}\.\d{1,9})\s+(\S.*?)\s*$", text, re.MULTILINE)
-    found: dict[str, float] = {}
+    cores_by_job: dict[str, float] = {}
     for share, program in rows:
         name = program.rsplit("/", 1)[-1]
         if name in HEAVY or name.startswith("XProtect"):
-            found[name] = found.get(name, 0.0) + float(share) / 100
-    return found if rows else None
+            cores_by_job[name] = cores_by_job.get(name, 0.0) + float(share) / 100
+    return cores_by_job if rows else None
 
 
 def parse(output: Output) -> Values:
@@ -29,8 +29,8 @@ def parse(output: Output) -> Values:
     # Program names may be in any encoding; only a failed run makes the value missing.
     if status is not None and output.code != 0:
         return dict.fromkeys(PROVIDES, status)
-    found = heavy(output.out.decode("utf-8", "replace"))
-    return {"background_cpu": sum(found.values(), 0.0) if found is not None else Status.PARSE_ERROR}
+    cores_by_job = heavy(output.out.decode("utf-8", "replace"))
+    return {"background_cpu": sum(cores_by_job.values(), 0.0) if cores_by_job is not None else Status.PARSE_ERROR}
 
 
 ARGV = ("ps", "-A", "-o", "%cpu=", "-o", "comm=")

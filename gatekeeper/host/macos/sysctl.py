@@ -30,20 +30,20 @@ def lines(output: Output, keys: Sequence[str]) -> dict[str, str | Status]:
     if output.text is None:
         return dict.fromkeys(keys, Status.PARSE_ERROR)
     *complete, tail = output.text.split("\n")
-    given: list[str | Status] = [*complete, *([Status.PARSE_ERROR] if tail else [])]
-    found: dict[str, str | Status] = dict.fromkeys(keys, Status.ABSENT)
-    if not given:  # `-i` prints nothing for a missing key, with exit code 0
-        return dict.fromkeys(keys, Status.DENIED) if output.code != 0 and refused(output.messages) else found
-    named = {match.group(1): match.group(2) for line in complete if (match := _NAMED.fullmatch(line))}
-    bare = [line for line in given if isinstance(line, Status) or not _NAMED.fullmatch(line)]
+    output_lines: list[str | Status] = [*complete, *([Status.PARSE_ERROR] if tail else [])]
+    line_by_key: dict[str, str | Status] = dict.fromkeys(keys, Status.ABSENT)
+    if not output_lines:  # `-i` prints nothing for a missing key, with exit code 0
+        return dict.fromkeys(keys, Status.DENIED) if output.code != 0 and refused(output.messages) else line_by_key
+    named_lines = {match.group(1): match.group(2) for line in complete if (match := _NAMED.fullmatch(line))}
+    bare_lines = [line for line in output_lines if isinstance(line, Status) or not _NAMED.fullmatch(line)]
     unknown = set(re.findall(r"unknown oid '?([\w.]+)'?", output.err.decode("utf-8", "replace")))
-    expected = [key for key in keys if key not in unknown and key not in named]
-    found |= {key: value for key, value in named.items() if key in found}
-    if named and not bare:
-        return found
-    if len(bare) != len(expected):
-        return found | dict.fromkeys(expected, Status.PARSE_ERROR)
-    return found | dict(zip(expected, bare, strict=True))
+    expected = [key for key in keys if key not in unknown and key not in named_lines]
+    line_by_key |= {key: value for key, value in named_lines.items() if key in line_by_key}
+    if named_lines and not bare_lines:
+        return line_by_key
+    if len(bare_lines) != len(expected):
+        return line_by_key | dict.fromkeys(expected, Status.PARSE_ERROR)
+    return line_by_key | dict(zip(expected, bare_lines, strict=True))
 
 
 def whole(text: str) -> int | None:

@@ -36,22 +36,22 @@ class Item:
 def examine() -> dict[str, Any]:
     """Return what was found, as a document; nothing is started but the tools that read the host."""
     items = [*_backends(), *_downloaders(), *_host(), *_lossy_variables()]
-    return {"schema": 1, "versions": versions(), "items": [asdict(one) for one in items], **_summary(items)}
+    return {"schema": 1, "versions": versions(), "items": [asdict(item) for item in items], **_summary(items)}
 
 
 def _summary(items: Sequence[Item]) -> dict[str, Any]:
     """Return what this machine is ready for, what is missing for what, and the next command."""
-    backends = [one.needed_for.removeprefix("backend ") for one in items if one.kind == "backend" and one.found]
-    lacking = [one.needed_for for one in items if one.kind == "host" and one.found is None]
+    backends = [item.needed_for.removeprefix("backend ") for item in items if item.kind == "backend" and item.found]
+    lacking = [item.needed_for for item in items if item.kind == "host" and item.found is None]
     first = next(item.fix for item in items if item.kind == "backend")
     models = len(locate.all_models())
     ready = [f"certify with {', '.join(backends)}"] if backends else []
     ready += [f"{models} models in the local caches"] if models else []
-    ready += [f"{sum(one.kind == 'host' for one in items) - len(lacking)} host objectives"]
+    ready += [f"{sum(item.kind == 'host' for item in items) - len(lacking)} host objectives"]
     missing = [] if backends else ["certify: no serving system is installed"]
     missing += [] if models else ["a real run: no model is in the caches of Hugging Face, LM Studio and Ollama"]
     missing += [", ".join(lacking)] if lacking else []
-    missing += [f"{one.needed_for}: {one.what}" for one in items if one.kind == "variable"]
+    missing += [f"{item.needed_for}: {item.what}" for item in items if item.kind == "variable"]
     return {"ready": ready, "missing": missing, "next": "gatekeeper init" if backends else first}
 
 
@@ -76,8 +76,14 @@ def _version(package: str) -> str | None:
 
 
 def _backends() -> Iterator[Item]:
-    for one in find_backends().values():
-        yield Item("backend", one.what, one.found, f"backend {one.name}", None if one.found else one.install)
+    for backend in find_backends().values():
+        yield Item(
+            "backend",
+            backend.requirement,
+            backend.place,
+            f"backend {backend.name}",
+            None if backend.place else backend.install,
+        )
 
 
 def _lossy_variables() -> Iterator[Item]:
@@ -90,17 +96,17 @@ def _lossy_variables() -> Iterator[Item]:
 
 def _downloaders() -> Iterator[Item]:
     for program, install in DOWNLOADERS.items():
-        found = program_path(program)
-        yield Item("program", program, found, "downloading models", None if found else install)
+        path = program_path(program)
+        yield Item("program", program, path, "downloading models", None if path else install)
 
 
 def _host() -> Iterator[Item]:
     readings, lacks = host.survey()
-    for metric in (one.name for one in ALL if one.host):
+    for metric in (row.name for row in ALL if row.host):
         lacking = metric in lacks
         sources = dict.fromkeys(
             readings[value].source for value in host.METRIC_VALUES[metric] if readings[value].status == "ok"
         )
-        found = None if lacking else ", ".join(sources) or "from the second sample on"
+        place = None if lacking else ", ".join(sources) or "from the second sample on"
         fix = host.metric_hint(metric) if lacking else None
-        yield Item("host", ", ".join(host.METRIC_VALUES[metric]), found, f"objective {metric}", fix)
+        yield Item("host", ", ".join(host.METRIC_VALUES[metric]), place, f"objective {metric}", fix)

@@ -65,30 +65,31 @@ def propose(output: Path, *, force: bool, backend: str | None = None) -> tuple[d
     free = readings["memory_headroom"].value
     memory = facts.get("memory_bytes")
     available = float(free) if isinstance(free, int | float) else memory
-    found = [inspect_model(one) for one in locate.all_models()]
+    models = [inspect_model(stored) for stored in locate.all_models()]
     installed = find_backends()
     missing = missing_backends(installed)
-    others = tuple(name for name in backends_that_load("folder") if name not in missing)
-    writer = _SloWriter(output, facts, lacks, {one.model.name: one for one in found if one.model is not None}, others)
+    folder_backends = tuple(name for name in backends_that_load("folder") if name not in missing)
+    by_name = {inspected.model.name: inspected for inspected in models if inspected.model is not None}
+    writer = _SloWriter(output, facts, lacks, by_name, folder_backends)
     chosen, tight = None, None
     if backend is not None and facts_of(backend).loads is None:
-        text, pair, seen, commands = _shipped(writer, backend, missing)
+        text, pair, fit, commands = _shipped(writer, backend, missing)
     else:
-        chosen, tight = _choose(writer, found, missing, available, backend)
-        text, pair, seen, commands = chosen if chosen is not None else _to_download(writer, missing, memory, backend)
+        chosen, tight = _choose(writer, models, missing, available, backend)
+        text, pair, fit, commands = chosen if chosen is not None else _to_download(writer, missing, memory, backend)
     _write(output, text, force=force)
     document = {
         "schema": 1,
         "written": str(output),
         "host": {"chip": facts.get("chip"), "os": facts.get("os"), "memory_bytes": memory, "available": available},
-        "backends": {name: one.found is not None for name, one in installed.items()},
+        "backends": {name: system.place is not None for name, system in installed.items()},
         "also": _also(pair.backend, [name for name in installed if name not in missing]),
-        "models": [one.document() for one in found],
+        "models": [inspected.document() for inspected in models],
         "pair": {"backend": pair.backend, "target": pair.target, "drafts": list(pair.drafts)},
         "here": chosen is not None,
         "elsewhere": f"{tight}: gatekeeper remote certify {output} --on HOST runs it there" if tight else None,
-        "memory": seen.document() if seen is not None else None,
-        "left_out": {metric: why for metric, why in lacks.items() if f"# {metric} is left out" in text},
+        "memory": fit.document() if fit is not None else None,
+        "left_out": {metric: reason for metric, reason in lacks.items() if f"# {metric} is left out" in text},
         "do_first": list(commands),
         "next": f"gatekeeper plan {output}",
     }
@@ -97,8 +98,8 @@ def propose(output: Path, *, force: bool, backend: str | None = None) -> tuple[d
 
 def backends_with_a_file() -> list[str]:
     """Return the backends that init writes a file for; those that load models of this machine come first."""
-    known = [facts for facts in all_facts() if facts.loads is not None or facts.shipped is not None]
-    return [facts.name for facts in sorted(known, key=lambda facts: facts.loads is None)]
+    usable_facts = [facts for facts in all_facts() if facts.loads is not None or facts.shipped is not None]
+    return [facts.name for facts in sorted(usable_facts, key=lambda facts: facts.loads is None)]
 
 
 def _also(chosen: str, installed: Sequence[str]) -> dict[str, str]:
@@ -117,24 +118,26 @@ class _SloWriter:
     output: Path
     facts: Mapping[str, Any]
     lacks: Mapping[str, str]
-    found: Mapping[str, InspectedModel]
+    models: Mapping[str, InspectedModel]
     """By their name in an SLO file."""
     folder_backends: tuple[str, ...] = ()
     """Those installed here that load a pair of folders."""
 
     def text(self, pair: "_PairNames", missing: Sequence[str] = ()) -> str:
         """Write the file for *pair*."""
-        inspected = self.found.get(pair.target)
+        inspected = self.models.get(pair.target)
         model = inspected.model if inspected is not None else None
         little = model is not None and (model.vocabulary or SMALL_VOCABULARY) < SMALL_VOCABULARY
         template = (inspected.template if inspected is not None else None) or ""
         # A model that is not on this machine is assumed to be like those of the shipped pairs.
         tools, thinks = (True, True) if inspected is None else ("tools" in template, "enable_thinking" in template)
-        work = LITTLE_WORK if little else tuple(one for one in WORK if tools or one.name != "tools")
+        work = LITTLE_WORK if little else tuple(workload for workload in WORK if tools or workload.name != "tools")
         memory = self.facts.get("memory_bytes") or 0
         facts = facts_of(pair.backend)
         sight = facts.sight or Sight.NOTHING
-        others = tuple(name for name in self.folder_backends if facts.loads == "folder" and name != pair.backend)
+        other_backends = tuple(
+            name for name in self.folder_backends if facts.loads == "folder" and name != pair.backend
+        )
         return slo_template.render(
             Proposal(
                 path=str(self.output),
@@ -155,32 +158,38 @@ class _SloWriter:
                 peak=self._peak(pair),
                 cold=Sight.COLD in sight,
                 claims=Sight.ROUNDS not in sight,
-                others=others,
+                others=other_backends,
             )
         )
 
     def _peak(self, pair: "_PairNames") -> float | None:
         """Return the most that the pair may hold: its weights and a quarter more, and a gigabyte; None if unknown."""
-        models = [one.model for name in (pair.target, pair.drafts[0]) if (one := self.found.get(name)) is not None]
-        known = [one.bytes for one in models if one is not None]
-        return 1.25 * sum(known) + RUNTIME_BYTES if len(known) == 2 else None
+        models = [
+            inspected.model
+            for name in (pair.target, pair.drafts[0])
+            if (inspected := self.models.get(name)) is not None
+        ]
+        sizes = [model.bytes for model in models if model is not None]
+        return 1.25 * sum(sizes) + RUNTIME_BYTES if len(sizes) == 2 else None
 
     def fit(self, text: str, target: Model, drafts: Sequence[Model], available: float | None) -> MemoryFit | None:
         """Estimate what the file's pair needs, against the memory that is *available* now."""
         proposed = slo.parse(text, str(self.output))
         base = self.output.parent.resolve()
         canaries = {
-            one.name: canary.parse(inputs.find_canaries(one.canaries, base).read_text(encoding="utf-8"), one.name)
-            for one in proposed.workload
+            workload.name: canary.parse(
+                inputs.find_canaries(workload.canaries, base).read_text(encoding="utf-8"), workload.name
+            )
+            for workload in proposed.workload
         }
         shares = facts_of(proposed.subject.backend).switches
         return estimate_fit(proposed, canaries, target, drafts, background=0.0, memory=available, shares_process=shares)
 
     def _note(self, name: str) -> str:
-        one = self.found.get(name)
-        if one is None or one.model is None:
+        inspected = self.models.get(name)
+        if inspected is None or inspected.model is None:
             return "not on this machine yet"
-        return f"{show_bytes(one.model.bytes)}, {one.model.quantisation}; {one.found.store}"
+        return f"{show_bytes(inspected.model.bytes)}, {inspected.model.quantisation}; {inspected.stored.store}"
 
     def _schema(self) -> str | None:
         """Return the path of the schema for editors; an installation's is left out, because it is elsewhere in CI."""
@@ -221,28 +230,28 @@ _Chosen = tuple[str, _PairNames, MemoryFit | None, tuple[str, ...]]
 
 def _choose(
     writer: _SloWriter,
-    found: Sequence[InspectedModel],
+    models: Sequence[InspectedModel],
     missing: Mapping[str, str],
     available: float | None,
-    wanted: str | None,
+    requested: str | None,
 ) -> tuple[_Chosen | None, str | None]:
-    """Return the heaviest pair that fits into the available memory, for the backend that is *wanted* or installed.
+    """Return the heaviest pair that fits into the available memory, for the backend that is *requested* or installed.
 
     Where none fits, also return in words which pair is here and what it needs.
     """
     tight = None
-    for pair in sorted(model_pairs(usable(found)), key=lambda one: one.backend in missing):
-        backend = wanted or pair.backend
+    for pair in sorted(model_pairs(usable(models)), key=lambda candidate: candidate.backend in missing):
+        backend = requested or pair.backend
         if facts_of(backend).loads != facts_of(pair.backend).loads:
             continue
         commands = (missing[backend],) if backend in missing else ()
-        named = _PairNames(backend, pair.target.name, tuple(draft.name for draft in pair.drafts))
-        text = writer.text(named, commands)
-        seen = writer.fit(text, pair.target, pair.drafts, available)
-        if seen is None or seen.host_bytes is None or seen.needed <= seen.host_bytes:
-            return (text, named, seen, commands), None
-        needs = f"needs {show_bytes(seen.needed)} of memory, and {show_bytes(seen.host_bytes)} is available here"
-        tight = tight or f"{named.target} with {named.drafts[0]} {needs}; write it into the file for a larger Mac"
+        names = _PairNames(backend, pair.target.name, tuple(draft.name for draft in pair.drafts))
+        text = writer.text(names, commands)
+        fit = writer.fit(text, pair.target, pair.drafts, available)
+        if fit is None or fit.host_bytes is None or fit.needed <= fit.host_bytes:
+            return (text, names, fit, commands), None
+        needs = f"needs {show_bytes(fit.needed)} of memory, and {show_bytes(fit.host_bytes)} is available here"
+        tight = tight or f"{names.target} with {names.drafts[0]} {needs}; write it into the file for a larger Mac"
     return None, tight
 
 
@@ -252,29 +261,31 @@ def _shipped(writer: _SloWriter, backend: str, missing: Mapping[str, str]) -> _C
     text = re.sub(r"(?m)^(#:schema .*\n)|\[host\]\n(?:.+\n)+\n", "", path.read_text("utf-8"))
     text = re.sub(r'(?m)^name = ".*"$', f'name = "{_slo_name(writer.output)}"', text, count=1)
     subject = slo.parse(text, path.name).subject
-    named = _PairNames(backend, subject.target, subject.drafts)
+    names = _PairNames(backend, subject.target, subject.drafts)
     install = (missing[backend],) if backend in missing else ()
-    return text, named, None, (*install, f"check the models and addresses in {writer.output}: they are an example")
+    return text, names, None, (*install, f"check the models and addresses in {writer.output}: they are an example")
 
 
 def _shipped_slo(name: str) -> slo.Slo:
     return slo.parse((inputs.shipped_folder("slos") / f"{name}.toml").read_text("utf-8"), name)
 
 
-def _to_download(writer: _SloWriter, missing: Mapping[str, str], memory: float | None, wanted: str | None) -> _Chosen:
+def _to_download(
+    writer: _SloWriter, missing: Mapping[str, str], memory: float | None, requested: str | None
+) -> _Chosen:
     """Return the pair of the shipped SLO for the largest machine that is no larger than this one."""
     # By name: in a checkout the folder also has the user's own files, and those of an earlier init.
     shipped = [_shipped_slo(name) for name in MACHINES]
     limit = sold_gigabytes(memory or 0) * (1 + _SOLD)
-    fitting = [shipped[0], *(one for one in shipped if (one.host.memory_gb or 0) <= limit)][-1]
-    backend = wanted or backends_that_load("folder")[0]
-    example = facts_of(backend).shipped
-    subject = _shipped_slo(example).subject if example is not None else fitting.subject
-    named = _PairNames(backend, subject.target, subject.drafts)
-    absent = [name for name in (named.target, *named.drafts) if name not in writer.found]
-    install = [missing[named.backend]] if named.backend in missing else []
+    fitting = [shipped[0], *(candidate for candidate in shipped if (candidate.host.memory_gb or 0) <= limit)][-1]
+    backend = requested or backends_that_load("folder")[0]
+    shipped_name = facts_of(backend).shipped
+    subject = _shipped_slo(shipped_name).subject if shipped_name is not None else fitting.subject
+    names = _PairNames(backend, subject.target, subject.drafts)
+    absent = [name for name in (names.target, *names.drafts) if name not in writer.models]
+    install = [missing[names.backend]] if names.backend in missing else []
     commands = (*install, *(f"hf download {_downloaded(name)}" for name in absent)) or (CLOSE,)
-    return writer.text(named, commands), named, None, commands
+    return writer.text(names, commands), names, None, commands
 
 
 def _downloaded(name: str) -> str:

@@ -26,7 +26,7 @@ class _NoHashes:
 class InspectedModel:
     """One model of a cache, and whether it can be used."""
 
-    found: FoundModel
+    stored: FoundModel
     path: Path
     backend: str
     model: Model | None
@@ -37,8 +37,8 @@ class InspectedModel:
     def document(self) -> dict[str, Any]:
         """Return its entry in `init --json`."""
         return {
-            "name": self.found.name,
-            "shelf": self.found.store,
+            "name": self.stored.name,
+            "shelf": self.stored.store,
             "path": str(self.path),
             "backend": self.backend,
             "bytes": self.model.bytes if self.model is not None else None,
@@ -47,23 +47,23 @@ class InspectedModel:
         }
 
 
-def inspect_model(one: FoundModel) -> InspectedModel:
+def inspect_model(stored: FoundModel) -> InspectedModel:
     """Read what identifies a model, and why it cannot be part of a pair."""
-    path, backend = one.path, backends_that_load("folder" if one.path.is_dir() else "GGUF")[0]
+    path, backend = stored.path, backends_that_load("folder" if stored.path.is_dir() else "GGUF")[0]
     try:
-        if one.store == "Ollama":
-            path = locate.ollama_layers(one.path, one.name)["model"]
-        model = artifacts.freeze(one.name if one.store == "Hugging Face" else str(path), path, _NoHashes())
+        if stored.store == "Ollama":
+            path = locate.ollama_layers(stored.path, stored.name)["model"]
+        model = artifacts.freeze(stored.name if stored.store == "Hugging Face" else str(path), path, _NoHashes())
         if path.is_dir():
-            template = artifacts.chat_template(path, one.name)
+            template = artifacts.chat_template(path, stored.name)
         else:
-            template = gguf.read_header(path, one.name).keys.get("tokenizer.chat_template")
+            template = gguf.read_header(path, stored.name).keys.get("tokenizer.chat_template")
         unfit = _unfit(model, path)
     except InputError as error:
-        return InspectedModel(one, path, backend, None, None, error.message)
+        return InspectedModel(stored, path, backend, None, None, error.message)
     except Exception as error:  # noqa: BLE001 (one odd model in a cache must not hide the others)
-        return InspectedModel(one, path, backend, None, None, f"cannot be read: {type(error).__name__}: {error}")
-    return InspectedModel(one, path, backend, model, template, unfit)
+        return InspectedModel(stored, path, backend, None, None, f"cannot be read: {type(error).__name__}: {error}")
+    return InspectedModel(stored, path, backend, model, template, unfit)
 
 
 def _unfit(model: Model, path: Path) -> str | None:
@@ -78,19 +78,19 @@ def _unfit(model: Model, path: Path) -> str | None:
     return None
 
 
-def _each_once(found: Sequence[InspectedModel]) -> Iterator[InspectedModel]:
+def _each_once(models: Sequence[InspectedModel]) -> Iterator[InspectedModel]:
     """Yield each folder once: LM Studio may keep its models in the hub cache."""
-    seen = set()
-    for one in found:
-        if (real := one.path.resolve()) not in seen:
-            seen.add(real)
-            yield one
+    folders = set()
+    for model in models:
+        if (real := model.path.resolve()) not in folders:
+            folders.add(real)
+            yield model
 
 
-def usable(found: Sequence[InspectedModel]) -> list[LocalModel]:
+def usable(models: Sequence[InspectedModel]) -> list[LocalModel]:
     """Return the models that can be part of a pair."""
     return [
-        LocalModel(one.model, one.backend, one.template is not None)
-        for one in _each_once(found)
-        if one.model is not None and one.unfit is None
+        LocalModel(inspected.model, inspected.backend, inspected.template is not None)
+        for inspected in _each_once(models)
+        if inspected.model is not None and inspected.unfit is None
     ]

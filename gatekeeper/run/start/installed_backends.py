@@ -14,9 +14,9 @@ class InstalledBackend:
     """A serving system: where it was found, if it is installed."""
 
     name: str
-    what: str
+    requirement: str
     """Its program or its Python module."""
-    found: str | None
+    place: str | None
     install: str
 
 
@@ -28,7 +28,7 @@ def find_backends() -> dict[str, InstalledBackend]:
 def missing_backends(backends: Mapping[str, InstalledBackend] | None = None) -> dict[str, str]:
     """Return the systems that are not installed, with the command that installs each."""
     systems = backends or find_backends()
-    return {name: backend.install for name, backend in systems.items() if backend.found is None}
+    return {name: backend.install for name, backend in systems.items() if backend.place is None}
 
 
 def _find(facts: BackendFacts) -> InstalledBackend | None:

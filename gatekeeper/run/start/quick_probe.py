@@ -45,30 +45,32 @@ def probe(
     It looks at the records a few times, as a sweep does, and stops when every workload is decided. *again* is the
     command for a longer probe.
     """
-    given = inputs.read(slo_path)
-    if not given.slo.subject.drafts:
+    whole_inputs = inputs.read(slo_path)
+    if not whole_inputs.slo.subject.drafts:
         raise InputError(
             f"{slo_path}: subject.drafts is empty", hint="name a draft: without one there is nothing to probe"
         )
     small = replace(
-        given, slo=default_alone(given.slo), canaries={n: _cut(given.slo, c) for n, c in given.canaries.items()}
+        whole_inputs,
+        slo=default_alone(whole_inputs.slo),
+        canaries={n: _cut(whole_inputs.slo, c) for n, c in whole_inputs.canaries.items()},
     )
     with ExitStack() as stack:
         path = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gatekeeper-")))
         remark = stack.enter_context(hold_host(small, path))
         prepared = prepare(small, path, measuring=False)
-        for one in prepared.complaints:
-            if one.weight == "never" and one.about.startswith(BLOCKING):
-                raise UnprovableError(f"{one.about}: {one.message}", hint=one.hint)
+        for complaint in prepared.complaints:
+            if complaint.weight == "never" and complaint.about.startswith(BLOCKING):
+                raise UnprovableError(f"{complaint.about}: {complaint.message}", hint=complaint.hint)
         directory = run_directory.RunDirectory.open(path, resume=False)
         stack.callback(directory.close)
         directory.write("manifest.json", prepared.text)
-        for name, text in given.texts.items():
+        for name, text in whole_inputs.texts.items():
             directory.write(name, text)
         measured = _Probe(prepared, directory, observers, seconds)
         stack.callback(measured.close)
         measured.run(remark)
-        document = measured.document(again, kept=out)
+        document = measured.document(again, out=out)
         directory.write("probe.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
         return document
 
@@ -95,8 +97,8 @@ def probe_pair(
         "workload": [{"name": file.stem, "canaries": str(file.resolve())} for file in files],
         "objective": [{"metric": "throughput_ratio", "at_least": 1.0, "why": "it must help"}],
     }
-    with tempfile.TemporaryDirectory(prefix="gatekeeper-") as made:
-        path = Path(made) / "probe.toml"
+    with tempfile.TemporaryDirectory(prefix="gatekeeper-") as folder_name:
+        path = Path(folder_name) / "probe.toml"
         path.write_text(tomli_w.dumps(slo), encoding="utf-8")
         return probe(path, out, seconds=seconds, observers=observers, again=again)
 
@@ -120,8 +122,8 @@ def default_alone(slo: Slo) -> Slo:
 def _cut(slo: Slo, canaries: Sequence[Canary]) -> tuple[Canary, ...]:
     """Return the first canaries, with answers of at most TOKENS tokens."""
     return tuple(
-        one.model_copy(update={"max_tokens": min(one.max_tokens or slo.sampling.max_tokens, TOKENS)})
-        for one in canaries[: quick_probe.MOST_CANARIES]
+        canary.model_copy(update={"max_tokens": min(canary.max_tokens or slo.sampling.max_tokens, TOKENS)})
+        for canary in canaries[: quick_probe.MOST_CANARIES]
     )
 
 
@@ -172,8 +174,8 @@ class _Probe:
         stops = list(range(1, quick_probe.MOST_CANARIES + 1)) if fine else list(quick_probe.LOOKS)
         begin = 0
         for end in stops:
-            left = [one for one in self._slo.workload if not self._decided(one.name)]
-            more = tuple(one for one in left if len(self._canaries[one.name]) > begin)
+            undecided = [workload for workload in self._slo.workload if not self._decided(workload.name)]
+            more = tuple(workload for workload in undecided if len(self._canaries[workload.name]) > begin)
             if not more or client.gave_up:
                 break
             self._sweep(begin, end, more, client, warm=begin == 0 or not fine)
@@ -193,15 +195,15 @@ class _Probe:
         slo = self._slo.model_copy(update={"workload": workloads, "sweep": knobs})
         plan = sweep_plan.sweep_plan(
             slo,
-            {one.name: self._canaries[one.name][begin:end] for one in workloads},
+            {workload.name: self._canaries[workload.name][begin:end] for workload in workloads},
             shares_process=self._backend.shares_process,
             restart_knobs=self._backend.restart_knobs,
             seed=self._prepared.plan.seed + begin,
         )
 
-        def record(made: Generation) -> None:
-            self._files[made.trial](made)
-            self._records[made.trial].append(made)
+        def record(generation: Generation) -> None:
+            self._files[generation.trial](generation)
+            self._records[generation.trial].append(generation)
 
         sweep(slo, plan, client, Recorder(record, self._observe), before={})
 
@@ -210,13 +212,13 @@ class _Probe:
         plan = replace(self._prepared.plan, seed=seed_of(self._prepared.sha256))
         for workload in self._slo.workload:
             canaries = self._canaries[workload.name]
-            seen, before = min(count, len(canaries)), self._found.get(workload.name)
-            if self._decided(workload.name) or (before is not None and before.looks[-1] == seen):
+            answered, before = min(count, len(canaries)), self._found.get(workload.name)
+            if self._decided(workload.name) or (before is not None and before.looks[-1] == answered):
                 continue
             answers = sweep_answers(self._slo, plan, self._records, workload.name, canaries)
-            self._found[workload.name] = quick_probe.probe_result(answers, seen, before)
+            self._found[workload.name] = quick_probe.probe_result(answers, answered, before)
 
-    def document(self, again: str, *, kept: Path | None) -> dict[str, Any]:
+    def document(self, again: str, *, out: Path | None) -> dict[str, Any]:
         """Return what was found, per workload, with the next step."""
         return {
             "schema": 1,
@@ -226,9 +228,13 @@ class _Probe:
             "confidence": self._slo.confidence,
             "tokens_at_most": TOKENS,
             "workloads": {
-                name: found.document() | {"next": quick_probe.next_step_text(found, self._took, again)}
-                for name, found in self._found.items()
+                name: result.document() | {"next": quick_probe.next_step_text(result, self._took, again)}
+                for name, result in self._found.items()
             },
-            "notes": [f"{one.about}: {one.message}" for one in self._prepared.complaints if one.about == "memory"],
-            "run": str(kept) if kept is not None else None,
+            "notes": [
+                f"{complaint.about}: {complaint.message}"
+                for complaint in self._prepared.complaints
+                if complaint.about == "memory"
+            ],
+            "run": str(out) if out is not None else None,
         }

@@ -24,21 +24,21 @@ NEXT = "gatekeeper init"
 
 def find_pair() -> ModelPair:
     """Return the heaviest target on this machine with its drafts that fits into memory and has an installed backend."""
-    found = [inspect_model(one) for one in (*locate.all_models(), *locate.in_folder(FOLDER))]
-    pairs, missing = model_pairs(usable(found)), missing_backends()
+    models = [inspect_model(stored) for stored in (*locate.all_models(), *locate.in_folder(FOLDER))]
+    pairs, missing = model_pairs(usable(models)), missing_backends()
     if not pairs:
         raise HostLacksError(
             "no target and draft with the same vocabulary were found in the caches and in the folder models",
             hint=f"name them: gatekeeper try --target T --draft D; or see which fit this machine: {NEXT}",
         )
-    here = [pair for pair in pairs if pair.backend not in missing]
-    if not here:
+    installed = [pair for pair in pairs if pair.backend not in missing]
+    if not installed:
         backend = pairs[0].backend
         raise HostLacksError(f"the backend {backend} of the models found is not installed", hint=missing[backend])
     readings, _ = host.survey()
     free = readings["memory_headroom"].value
     room = float(free) if isinstance(free, int | float) else float("inf")
-    fitting = [pair for pair in here if pair.target.bytes + pair.drafts[0].bytes + RUNTIME_BYTES <= room]
+    fitting = [pair for pair in installed if pair.target.bytes + pair.drafts[0].bytes + RUNTIME_BYTES <= room]
     if not fitting:
         raise HostLacksError("no pair of the models found fits into the available memory", hint="close other programs")
     return fitting[0]
@@ -54,19 +54,19 @@ def try_pair(
         target, drafts, backend = pair.target.name, [pair.drafts[0].name], pair.backend
         canaries = LITTLE if (pair.target.vocabulary or SMALL_VOCABULARY) < SMALL_VOCABULARY else canaries
     again = f"gatekeeper try --target {target} " + " ".join(f"--draft {draft}" for draft in drafts)
-    found = quick_probe.probe_pair(
+    probed = quick_probe.probe_pair(
         target, drafts, None, None, backend=backend, seconds=seconds, observers=observers, again=again, shipped=canaries
     )
     pair_names = {"backend": backend, "target": target, "drafts": list(drafts)}
-    return found | {"pair": pair_names, "sentence": sentence(target, drafts[0], found["workloads"]), "next": NEXT}
+    return probed | {"pair": pair_names, "sentence": sentence(target, drafts[0], probed["workloads"]), "next": NEXT}
 
 
 def sentence(target: str, draft: str, workloads: Mapping[str, Mapping[str, Any]]) -> str:
     """Say for which workloads the draft helps, for which it hurts, and what is open."""
     parts = []
     for word, says in WORDS.items():
-        mine = [f"{name}{_ratio(one)}" for name, one in workloads.items() if one["answer"] == word]
-        parts += [says.format(listed(mine))] if mine else []
+        names = [f"{name}{_ratio(result)}" for name, result in workloads.items() if result["answer"] == word]
+        parts += [says.format(listed(names))] if names else []
     return f"Drafting with {last_part(draft)} for {last_part(target)} {listed(parts)} on this machine."
 
 
@@ -78,5 +78,5 @@ WORDS = {
 """What the sentence says of workloads, by the answer of the probe."""
 
 
-def _ratio(one: Mapping[str, Any]) -> str:
-    return f" ({one['ratio']:.2f}x)" if one.get("ratio") is not None else ""
+def _ratio(result: Mapping[str, Any]) -> str:
+    return f" ({result['ratio']:.2f}x)" if result.get("ratio") is not None else ""

@@ -101,7 +101,7 @@ def test_any_bytes_are_survived(raw: bytes) -> None:
         answer, chat = read_answer(response)
         received = parse_response(response)
 
-        whole = received.done or (received.whole and chat.finish is not None)
+        whole = received.done or (received.complete and chat.finish is not None)
         assert (answer.fault is None) == (whole and received.status == 200)
 
 
