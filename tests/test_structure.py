@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -325,6 +326,18 @@ def test_nothing_outside_the_backends_names_a_server() -> None:
     }
 
     assert MAY_NAME_A_SERVER.keys() == naming
+
+
+def test_every_stored_text_is_still_compared() -> None:
+    """
+    A text in tests/golden/words/ has a test that says it; a kind that lost its last one has no file.
+    """
+    here = Path(__file__).parent
+    sources = "".join(path.read_text() for path in here.rglob("test_*.py"))
+    stored = [name for path in (here / "golden" / "words").glob("*.toml") for name in tomllib.loads(path.read_text())]
+
+    assert stored
+    assert [] == [name for name in stored if f'"{name}"' not in sources]
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -10,6 +10,7 @@ from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome, WorkloadVer
 from gatekeeper.core.verdict import Bounds, Check, Estimate, Missing, Outcome
 from gatekeeper.report.data.workload_summary import speed_up
 from gatekeeper.report.phrases import about, account, against_plain, measured, token_latency
+from tests.builders.golden_words import says
 from tests.builders.page_data import DRAFTED, RATIO, choice_of
 
 
@@ -29,7 +30,7 @@ def test_speed_against_plain_is_the_soaks_or_else_the_sweeps_best() -> None:
     plain = against_plain(speed_up(workload("graded_back", choice=swept)))
 
     assert "1.31x [1.22, 1.38]" == soaked
-    assert "0.95x [0.90, 1.00] (sweep)" == plain
+    says("reports", "speed against plain is the soaks or else the sweeps best", plain)
     assert "-" == against_plain(speed_up(workload("graded_back")))
 
 
@@ -51,7 +52,7 @@ def test_an_interval_says_which_prompts_it_is_about() -> None:
     bare = Check("throughput_ratio", "at_least", 1.16, Outcome.PASS, "1", "", "", 1.31, 1.29, 1.33, 24)
     these = replace(bare, scope="frozen", population=Bounds(1.22, 1.41))
 
-    assert "on these canaries; for prompts like these 1.22x to 1.41x" == about(these)
+    says("reports", "an interval says which prompts it is about", about(these))
     assert "on these canaries" == about(replace(these, population=Bounds(None, 1.41)))
     assert "for prompts like these" == about(replace(bare, scope="population"))
     assert "" == about(bare)
@@ -63,7 +64,7 @@ def test_token_latencies_are_written_as_far_as_they_are_bounded() -> None:
     """
     measured = Measured({"itl_p50": Estimate(0.02, 0.019, 0.021, 9), "itl_p99": Estimate(0.1, 0.09, 0.2, 9)})
 
-    assert "time per token: median 20 [19, 21] ms, 99 % 100 [90, 200] ms" == token_latency(measured)
+    says("reports", "token latencies are written as far as they are bounded", token_latency(measured))
     assert "" == token_latency(Measured({"ttft": Estimate(1, 1, 1, 9)}))
 
 

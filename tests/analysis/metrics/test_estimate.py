@@ -16,6 +16,7 @@ from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import Answer, Claims, Generation, Role, Tie
 from gatekeeper.core.verdict import Estimate, Missing
+from tests.builders.golden_words import says
 from tests.builders.slo import (
     Twins,
     answer,
@@ -123,7 +124,7 @@ def test_prefill_is_never_the_time_to_first_token() -> None:
     """
     silent = evidence(spread(60, lambda _: answer([0.1], prompt_tokens=50)))
 
-    assert "no answer says how long its prompt was read" in because(estimate("prefill_throughput", silent))
+    says("estimates", "prefill is never the time to first token", because(estimate("prefill_throughput", silent)))
     assert pytest.approx(500.0) == known(estimate("prefill_throughput", replace(silent, rules=1))).center
 
 
@@ -233,7 +234,7 @@ def test_a_character_of_two_tokens_leaves_the_itl_known_and_no_shorter() -> None
 
     assert pytest.approx(0.1) == found.center
     assert 60 == found.n
-    assert "in 30 of 60 answers some tokens came without a chunk" in found.notes[0]
+    says("estimates", "a character of two tokens leaves the itl known and no shorter", found.notes[0])
 
 
 def test_faulty_answers_have_no_latency() -> None:
@@ -912,4 +913,4 @@ def test_short_answers_tell_nothing_by_their_bursts() -> None:
     """
     short = evidence(mixed(10, 10, "candidate", 15), mixed(10, 0, "plain"))
 
-    assert "0 of 0 answers came in bursts, 0 of 10 plain" in because(estimate("speculation_engaged", short))
+    says("estimates", "short answers tell nothing by their bursts", because(estimate("speculation_engaged", short)))

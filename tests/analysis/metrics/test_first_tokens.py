@@ -25,6 +25,7 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.records import Answer, Generation, Role, setting
 from gatekeeper.core.verdict import Estimate, Missing
+from tests.builders.golden_words import says
 
 
 def drawn(rng: np.random.Generator, shares: list[float], count: int = SAMPLES) -> list[FirstTokens]:
@@ -188,7 +189,7 @@ def test_the_power_is_said() -> None:
 
     assert isinstance(seen, Estimate)
     assert "drawn" not in seen.notes[0]
-    assert "120 samples per arm; for a first token with a share of 50 % a change of 30 %" in seen.notes[0]
+    says("estimates", "the power is said", seen.notes[0])
 
 
 def test_tokens_are_the_first_three() -> None:

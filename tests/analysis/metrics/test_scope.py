@@ -14,6 +14,7 @@ from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.remedies import remedy
 from gatekeeper.core.records import Role, StoredRecords
 from gatekeeper.core.verdict import Estimate, Outcome
+from tests.builders.golden_words import says
 from tests.builders.slo import Twins, answer, evidence, known, objective, slo, steady, twins
 
 COUNT = 12
@@ -136,8 +137,8 @@ def test_a_check_names_the_scope_in_words_and_in_its_document() -> None:
     these, others = judged(seen, at_least=1.3), judged(seen, at_least=1.3, scope="population")
 
     assert (Outcome.PASS, Outcome.UNPROVEN) == (these.outcome, others.outcome)
-    assert " on these 12 canaries, at least 1.3x required" in these.because
-    assert " for prompts like these; the limit of 1.3x lies inside" in others.because
+    says("estimates", "a check names the scope in words and in its document (1)", these.because)
+    says("estimates", "a check names the scope in words and in its document (2)", others.because)
     assert ("frozen", {"lo": others.lo, "hi": others.hi}) == (
         these.document()["scope"],
         these.document()["population"],
@@ -154,8 +155,8 @@ def test_what_would_decide_it_is_a_longer_soak_or_more_canaries() -> None:
 
     these, others = judged(seen, at_least=close), judged(seen, at_least=close, scope="population")
 
-    assert "a longer soak would narrow it" in these.because
-    assert "more canaries would narrow it" in others.because
+    says("estimates", "what would decide it is a longer soak or more canaries (1)", these.because)
+    says("estimates", "what would decide it is a longer soak or more canaries (2)", others.because)
     assert "times as long" in remedy(these)
     assert "canaries instead of 12" in remedy(judged(seen, at_least=1.3, scope="population"))
 
@@ -183,5 +184,5 @@ def test_a_bound_for_prompts_like_them_rests_on_canaries_the_choice_has_not_seen
 
     assert (24, 12) == (checks["frozen"].n, checks["population"].n)
     assert {Outcome.PASS} == {one.outcome for one in checks.values()}
-    assert "the sweep chose the setting on all canaries" in seen[None].because
+    says("estimates", "a bound for prompts like them rests on canaries the choice has not seen", seen[None].because)
     assert Outcome.UNPROVEN is seen[None].outcome

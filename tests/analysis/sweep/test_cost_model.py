@@ -11,6 +11,7 @@ from gatekeeper.analysis.sweep.cost_explanation import CostExplanation, explanat
 from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.records import Answer, Generation, Role, Rounds, setting
 from gatekeeper.core.verdict import Missing
+from tests.builders.golden_words import says
 
 CHANCES = st.lists(st.floats(0, 1), min_size=1, max_size=8)
 
@@ -140,7 +141,7 @@ def test_the_model_tells_a_win_and_its_break_even() -> None:
     first, _ = explained(seen(4, 28, chance=0.9), seen(2, 24, chance=0.9))
 
     assert 0.1 == pytest.approx(first.break_even_acceptance, abs=1e-4)
-    assert "above the break-even of 0.10" in first.because
+    says("sweeps", "the model tells a win and its break even", first.because)
 
 
 def test_a_shorter_draft_is_advised_where_proposals_are_refused() -> None:
@@ -160,7 +161,7 @@ def test_a_dear_draft_is_told_from_a_dear_verify_pass() -> None:
     dear_draft = explained(seen(2, 60), seen(4, 100))[0]
     dear_verify = explained(seen(2, 200), seen(4, 201))[0]
 
-    assert "a lighter draft could help" in dear_draft.because
+    says("sweeps", "a dear draft is told from a dear verify pass", dear_draft.because)
     assert "no draft can help" in dear_verify.because
 
 

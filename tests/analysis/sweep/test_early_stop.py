@@ -20,6 +20,7 @@ from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo
 from gatekeeper.run.requests import Client, Recorder
 from gatekeeper.run.stages.sweep import sweep
+from tests.builders.golden_words import says
 
 PROMPTS = {"work": canaries("work", 24)}
 LENGTHS = [2, 4, 6]
@@ -119,7 +120,7 @@ def test_a_setting_that_is_clearly_worse_is_abandoned() -> None:
     assert "slower-than-plain" == stops["num_draft_tokens-6"].kind
     assert sum(map(len, asked(some).values())) < 0.5 * sum(map(len, asked(every).values()))
     assert chosen(early, plan, some).setting == chosen(never, whole, every).setting
-    assert "settings were stopped early" in chosen(early, plan, some).because
+    says("sweeps", "a setting that is clearly worse is abandoned", chosen(early, plan, some).because)
     assert "early" not in chosen(never, whole, every).because
 
 

@@ -11,6 +11,7 @@ from gatekeeper.analysis.sweep.setting_result import SettingResult
 from gatekeeper.core.records import Answer, Generation, Role, Setting, setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, Missing
+from tests.builders.golden_words import says
 
 HEAVY = setting(draft="heavy", num_draft_tokens=4)
 LIGHT = setting(draft="heavy", num_draft_tokens=2)
@@ -95,7 +96,7 @@ def test_the_turning_point_lies_between_proven_signs() -> None:
     found = ConcurrencyEffect(((1, known(1.5)), (4, known(1.0)), (8, known(0.7))))
 
     assert [[1, 8]] == found.turns
-    assert "speculation is faster at concurrency 1, plain decoding is faster at 8" in found.says
+    says("sweeps", "the turning point lies between proven signs", found.says)
 
 
 def test_no_turning_point_is_made_up() -> None:
@@ -170,7 +171,7 @@ def test_routing_wins_over_every_static_setting() -> None:
 
     assert math.isclose(8 / 6, found.gain.center, rel_tol=0.01)
     assert found.gain.lo > 1.25
-    assert "routing is faster than the best single setting" == found.says
+    says("sweeps", "routing wins over every static setting", found.says)
 
 
 def test_the_mix_decides_the_best_static_setting() -> None:
@@ -248,4 +249,4 @@ def test_a_slower_policy_is_explained_by_its_own_reasons() -> None:
     found = gained(routing(slo(), plan, answers(fast), EVEN, routes, reasons=reasons))
 
     assert found.gain.hi < 1
-    assert "the best single setting is faster, but not chosen: good: shorter and within noise" == found.says
+    says("sweeps", "a slower policy is explained by its own reasons", found.says)

@@ -16,6 +16,7 @@ from gatekeeper.analysis.verdict import findings
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.records import Answer, Claims, Generation, Role, Rounds, setting
+from tests.builders.golden_words import says
 
 HEAVY = setting(draft="heavy", num_draft_tokens=4)
 
@@ -187,7 +188,7 @@ def test_two_speeds_show_where_each_canary_answered_once() -> None:
     once = [answered(f"c-{at}", seconds=20 / speed, arm="plain", pair=f"{at}") for at, speed in enumerate(speeds)]
     long = [replace(one, answer=replace(one.answer, prompt_tokens=20_000)) for one in once if one.answer.ended_ns > 2e9]
 
-    assert "16 of 40 plain answers differ from the median speed" in (comparability.instability(once) or "")
+    says("verdicts", "two speeds show where each canary answered once", comparability.instability(once) or "")
     assert None is comparability.instability(once, rules=1)
     assert None is comparability.instability([one for one in once if one.answer.ended_ns < 2e9] + long)
 

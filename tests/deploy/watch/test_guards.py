@@ -13,6 +13,7 @@ from gatekeeper.core.records import Claims, Reading
 from gatekeeper.core.verdict import Outcome
 from gatekeeper.deploy.watch.guard_samples import CounterGain, GuardEvidence, certified_spread
 from gatekeeper.deploy.watch.guards import STRETCHES, judge_guards, round_error
+from tests.builders.golden_words import says
 from tests.builders.slo import FAST, PLAIN, SECOND, canary, counted, near, steady
 from tests.builders.watch import (
     DAY_S,
@@ -63,7 +64,7 @@ def test_too_few_pairs_decide_nothing() -> None:
     found = [judged(context(RATIO), evidence(pairs(at_ratio(0.5, count)))) for count in (7, 8)]
 
     assert [Outcome.UNPROVEN, Outcome.FAIL] == [one.outcome for one in found]
-    assert "too few canaries in both arms: 7" in found[0].check.because
+    says("watch", "too few pairs decide nothing", found[0].check.because)
     assert found[0].fresh_ns is not None
 
 
@@ -151,7 +152,7 @@ def test_without_any_reference_there_is_no_speed_to_guard() -> None:
     found = judged(known, evidence(alone([speed(1.5, 60.0 * number) for number in range(40)])))
 
     assert (Outcome.UNPROVEN, None) == (found.outcome, found.fresh_ns)
-    assert "no measured speed to compare with" in found.check.because
+    says("watch", "without any reference there is no speed to guard", found.check.because)
 
 
 def test_decode_speed_is_judged_as_promised() -> None:
@@ -396,7 +397,7 @@ def test_a_stretch_that_has_only_begun_keeps_nothing() -> None:
 
     assert [Outcome.UNPROVEN, Outcome.FAIL] == [one.outcome for one in found]
     assert found[0].fresh_ns is not None
-    assert "only 10 s of 60 s were sampled" in found[0].check.because
+    says("watch", "a stretch that has only begun keeps nothing", found[0].check.because)
 
 
 @pytest.mark.parametrize(("grown", "outcome"), [(0.0, Outcome.PASS), (1e6, Outcome.FAIL)])

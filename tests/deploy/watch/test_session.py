@@ -13,6 +13,7 @@ import pytest
 from gatekeeper.core.clock import Instant, VirtualClock, clock_gap
 from gatekeeper.deploy.watch import log
 from tests.builders.deployment import GUARDS, SETTING, Deployed, WatchOutput
+from tests.builders.golden_words import says
 
 BAD_DRAFT = {"drift": [{"of": "acceptance", "by": -0.95, "over": "1 s", "after": "600 s"}]}
 
@@ -64,8 +65,7 @@ def test_a_warm_up_that_the_policy_requires_is_said(tmp_path: Path) -> None:
     _, output = deployed.watch(1)
 
     (said,) = [line for line in output.messages if "warm-up" in line]
-    assert "easy: the first token keeps its bound with a warm-up only" in said
-    assert "after a pause of 10 s or longer" in said
+    says("watch", "a warm up that the policy requires is said", said)
 
 
 def test_it_comes_back_after_a_quiet_time(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_clock_from_before_the_policy_is_off(tmp_path: Path) -> None:
     code, output = deployed.watch(1)
 
     assert (1, ["barred 0>2"]) == (code, output.changes)
-    assert "before the policy was issued" in output.of("change")[0]["because"]
+    says("watch", "a clock from before the policy is off", output.of("change")[0]["because"])
 
 
 class Shifted(VirtualClock):
@@ -359,7 +359,7 @@ def test_a_sensor_that_vanished_turns_speculation_off(tmp_path: Path) -> None:
     code, output = deployed.watch(20)
 
     assert (1, ["off 0>2"]) == (code, output.changes)
-    assert "acceptance_rate: no evidence for" in output.of("change")[0]["because"]
+    says("watch", "a sensor that vanished turns speculation off", output.of("change")[0]["because"])
 
 
 def test_an_unsampled_host_turns_speculation_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,7 +378,7 @@ def test_an_unsampled_host_turns_speculation_off(tmp_path: Path, monkeypatch: py
         session.run(20)
 
     assert (["pass"], ["off 0>2"]) == (kept, output.changes)
-    assert "memory_headroom: no evidence for" in output.of("change")[0]["because"]
+    says("watch", "an unsampled host turns speculation off", output.of("change")[0]["because"])
     assert output.of("sampler_failed")
 
 

@@ -11,6 +11,7 @@ from gatekeeper.core.verdict import Outcome
 from gatekeeper.report.data.decision import Decision, decide
 from gatekeeper.report.data.workload_summary import short_ratio
 from tests.builders.case import FAILING, LOSING, WINNING, Made, bare, concluded, with_soak
+from tests.builders.golden_words import says
 from tests.builders.page_data import DRAFTED, VERDICT, check
 
 POLICY = 'expires = "2026-12-22T15:00:00.000000Z"\n'
@@ -38,9 +39,9 @@ def test_the_headline_says_what_to_turn_on() -> None:
     """
     found = decide(made(easy=WINNING, hard=LOSING), policy=POLICY)
 
-    assert "Turn drafting on for easy (1.5x, 20 → 30 tok/s); keep it off for hard" == found.headline
+    says("reports", "the headline says what to turn on: headline", found.headline)
     assert (None, "2026-12-22T15:00:00.000000Z") == (found.reason, found.valid_until)
-    assert "gatekeeper admit s.toml --run r" == found.next_step("s.toml", "r")
+    says("reports", "the headline says what to turn on: next step", found.next_step("s.toml", "r"))
 
 
 def test_what_would_gain_is_said_where_nothing_changes() -> None:
@@ -52,7 +53,7 @@ def test_what_would_gain_is_said_where_nothing_changes() -> None:
 
     found = decide(replace(verdict, workloads=(easy, replace(hard, outcome=WorkloadOutcome.UNPROVEN))))
 
-    assert "Change nothing: hard is not proven; easy (1.5x, 20 → 30 tok/s) would gain" == found.headline
+    says("reports", "what would gain is said where nothing changes", found.headline)
 
 
 def test_a_demo_says_so_first() -> None:
@@ -62,7 +63,7 @@ def test_a_demo_says_so_first() -> None:
     demo = decide(replace(made(easy=WINNING), grade="demo"))
     failed = decide(replace(graded_back().verdict, grade="demo"))
 
-    assert demo.headline.startswith("Demo, do not deploy: turn drafting on for easy (1.5x")
+    says("reports", "a demo says so first", demo.headline)
     assert (True, "600 s" in demo.advice) == (demo.demo, True)
     assert failed.headline.startswith("Demo: do not deploy: ")
 
@@ -77,9 +78,9 @@ def test_the_broken_objective_of_every_step_is_a_row() -> None:
     assert ("easy", "throughput_ratio", Outcome.FAIL) == (row.about, row.check.metric, row.check.outcome)
     assert (3, True, True, "≥ 0.89x") == (len(row.tried), row.blocking, row.abandoned, row.passes_at)
     assert row.check.lo == max(one.lo or 0.0 for _, one in row.tried)
-    assert found.headline.startswith("Do not deploy: easy fails throughput_ratio while drafting, and the SLO requires")
+    says("reports", "the broken objective of every step is a row: headline", found.headline)
     assert found.reason is not None
-    assert found.reason.startswith("easy: throughput_ratio 0.897x to 0.906x, at least 1.1x required")
+    says("reports", "the broken objective of every step is a row: reason", found.reason)
 
 
 def test_the_figures_of_a_plain_route_are_those_of_the_best_setting_given_up() -> None:
@@ -151,9 +152,9 @@ def test_a_workload_nobody_measured_has_a_name_only() -> None:
         Verdict("made", "certification", "f", (bare_one,), incomplete="unfinished"), unfinished="in the sweep"
     )
 
-    assert "No decision yet: the run was interrupted in the sweep" == found.headline
+    says("reports", "a workload nobody measured has a name only: headline", found.headline)
     assert (None, None) == (found.workloads[0].speed, found.reason)
-    assert "gatekeeper certify s --resume --output r" == found.next_step("s", "r")
+    says("reports", "a workload nobody measured has a name only: next step", found.next_step("s", "r"))
 
 
 def test_answers_that_are_alike_are_quality() -> None:
@@ -163,7 +164,11 @@ def test_answers_that_are_alike_are_quality() -> None:
     alike = check("token_agreement", "at_least", 1.0, Outcome.PASS, 1.0, 1.0, 1.0)
     one = WorkloadVerdict("easy", WorkloadOutcome.PROMOTED, DRAFTED, (alike,), True, "")
 
-    assert "24/24 answers as with plain decoding" == decide(replace(VERDICT, workloads=(one,))).workloads[0].quality
+    says(
+        "reports",
+        "answers that are alike are quality",
+        decide(replace(VERDICT, workloads=(one,))).workloads[0].quality,
+    )
 
 
 def test_a_small_gain_keeps_its_second_digit() -> None:

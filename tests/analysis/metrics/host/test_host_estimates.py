@@ -19,6 +19,7 @@ from gatekeeper.core.clock import stamp
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import HostSample, Reading
 from gatekeeper.core.verdict import Estimate, Finding, Missing
+from tests.builders.golden_words import says
 
 SECOND = 10**9
 START = datetime(2026, 11, 20, 9, 12, tzinfo=UTC)
@@ -191,7 +192,7 @@ def test_readings_of_a_second_source_do_not_count() -> None:
         for number, sample in enumerate(soak(package_power=20.0))
     ]
 
-    assert "the source changed: a tool, other" in because(judged(samples)["power_mean"])
+    says("estimates", "readings of a second source do not count", because(judged(samples)["power_mean"]))
 
 
 def test_headroom_is_the_lowest_median_of_ten_seconds() -> None:
@@ -360,7 +361,7 @@ def test_power_that_an_answering_tool_lacks_is_missing_with_the_cause() -> None:
 
     found = [because(judged(samples)["energy_per_token"]) for samples in (dead, no_tool)]
 
-    assert "absent in 600: a tool reads other powers, but one of the package's is missing, or 0 W" in found[0]
+    says("estimates", "power that an answering tool lacks is missing with the cause", found[0])
     assert found[1].endswith("absent in 600")
 
 
@@ -395,7 +396,7 @@ def test_a_witness_who_left_early_is_none() -> None:
 
     reason = because(judged(samples, outside=IDLE)["throttle_time"])
 
-    assert "gpu_power: fewer than 10 readings of a busy GPU in a third of the soak" in reason
+    says("estimates", "a witness who left early is none", reason)
 
 
 @pytest.mark.parametrize(
@@ -447,7 +448,7 @@ def test_a_gpu_sensor_without_an_idle_value_confirms_nothing() -> None:
     resting = [replace(one, values=one.values | {"gpu_power": reading(0.0)}) for one in paused[::100]]
     paused[::100] = resting
 
-    assert "no reading of an idle GPU" in because(judged(busy)["throttle_time"])
+    says("estimates", "a gpu sensor without an idle value confirms nothing", because(judged(busy)["throttle_time"]))
     assert center(judged(paused)["throttle_time"]) == 0.0
 
 
@@ -462,7 +463,11 @@ def test_a_gpu_sensor_of_two_sources_confirms_nothing() -> None:
         for number, one in enumerate(soak(**BUSY))
     ]
 
-    assert "gpu_power by a tool and other: two sources" in because(judged(samples, outside=IDLE)["throttle_time"])
+    says(
+        "estimates",
+        "a gpu sensor of two sources confirms nothing",
+        because(judged(samples, outside=IDLE)["throttle_time"]),
+    )
 
 
 def test_runs_of_older_rules_keep_their_thermal_zero() -> None:
@@ -511,7 +516,11 @@ def test_sentinels_that_slowed_down_contradict_nominal() -> None:
     """
     Whatever the GPU says.
     """
-    assert "plain decoding changed its speed" in because(judged(soak(**BUSY), baseline_held=False)["throttle_time"])
+    says(
+        "estimates",
+        "sentinels that slowed down contradict nominal",
+        because(judged(soak(**BUSY), baseline_held=False)["throttle_time"]),
+    )
 
 
 def test_two_thermal_sensors_that_differ_are_unproven() -> None:
