@@ -100,7 +100,7 @@ def ends_with_done(path: str) -> bool:
     return path.rstrip("/").endswith(COMPLETIONS)
 
 
-def read(path: str, headers: Mapping[str, str], content: bytes) -> LiveRequest:
+def read_request(path: str, headers: Mapping[str, str], content: bytes) -> LiveRequest:
     """Read a generating request; a body that is no JSON object, or is ambiguous, has no properties."""
     workload = headers.get(WORKLOAD_HEADER)
     key = headers.get("Authorization", "").removeprefix("Bearer ").strip() or headers.get("x-api-key", "")
@@ -286,7 +286,7 @@ def _answers(body: Mapping[str, Any]) -> int:
     return min(MOST_ANSWERS, max(1, count))
 
 
-def sort(request: LiveRequest, proxy: Proxy, workloads: Iterable[str]) -> tuple[str, str]:
+def choose_workload(request: LiveRequest, proxy: Proxy, workloads: Iterable[str]) -> tuple[str, str]:
     """Return the workload of a request and what chose it; an unknown name in the header is a workload without a route.
 
     The header decides first, then the first rule that fits, then the default.
@@ -305,14 +305,14 @@ def fits(request: LiveRequest, rule: ProxyRule) -> bool:
     return (
         (rule.path is None or fnmatchcase(request.path, rule.path))
         and (rule.model is None or fnmatchcase(request.model, rule.model))
-        and _begins(request.api_key_sha256, rule.api_key_sha256)
+        and _has_prefix(request.api_key_sha256, rule.api_key_sha256)
         and (rule.tools is None or rule.tools == request.tools)
         and (rule.response_format is None or rule.response_format == request.response_format)
         and (rule.prompt_chars_at_least is None or request.prompt_chars >= rule.prompt_chars_at_least)
         and (rule.prompt_chars_at_most is None or request.prompt_chars <= rule.prompt_chars_at_most)
-        and _begins(request.system_sha256, rule.system_sha256)
+        and _has_prefix(request.system_sha256, rule.system_sha256)
     )
 
 
-def _begins(sha256: str, prefix: str | None) -> bool:
+def _has_prefix(sha256: str, prefix: str | None) -> bool:
     return prefix is None or sha256.startswith(prefix)

@@ -74,9 +74,9 @@ def _ignore_interrupts() -> None:
 
 
 def _read(path: str, headers: Mapping[str, str], content: bytes) -> LiveRequest:
-    request = live_request.read(path, headers, content)
+    request = live_request.read_request(path, headers, content)
     return replace(request, body=None, is_long=request.body is not None)
 
 
 def _merge(content: bytes, patches: Sequence[Mapping[str, Any]]) -> bytes:
-    return live_request.merged(live_request.read("", {}, content).body or {}, *patches)
+    return live_request.merged(live_request.read_request("", {}, content).body or {}, *patches)

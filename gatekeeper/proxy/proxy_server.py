@@ -15,7 +15,7 @@ from aiohttp.http import RawRequestMessage
 from gatekeeper.core.subject import Address
 from gatekeeper.core.system.host_names import HostNames
 from gatekeeper.core.system.own_limits import OwnLimitError
-from gatekeeper.proxy import live_request, proxy_page
+from gatekeeper.proxy import proxy_page
 from gatekeeper.proxy.answer_meter import AnswerMeter
 from gatekeeper.proxy.ended_request import (
     CLIENT_LEFT,
@@ -35,7 +35,7 @@ from gatekeeper.proxy.http.forward import BrokenAnswerError, ServerFailedError, 
 from gatekeeper.proxy.http.headers import is_from_foreign_page
 from gatekeeper.proxy.http.upstream import Upstream
 from gatekeeper.proxy.live_records import LiveRecords
-from gatekeeper.proxy.live_request import LiveRequest
+from gatekeeper.proxy.live_request import LiveRequest, generates, read_request
 from gatekeeper.proxy.long_requests import LONG, LongRequests, UnreadableBodyError
 from gatekeeper.proxy.prometheus import Exposition
 from gatekeeper.proxy.request_routes import RequestDecision, RequestRoutes
@@ -110,9 +110,9 @@ class ProxyServer:
         if request.method in {"GET", "HEAD"} and request.path == "/metrics":
             body, kind = self.exposition.text()
             return web.Response(body=body, headers={"Content-Type": kind})
-        generates = live_request.generates(request.method, request.raw_path)
+        is_generating = generates(request.method, request.raw_path)
         try:
-            return await (self._generate(request) if generates else self._pass(request))
+            return await (self._generate(request) if is_generating else self._pass(request))
         except web.RequestPayloadError:
             return web.Response(status=400, text="the request's body cannot be read\n")
 
@@ -125,7 +125,7 @@ class ProxyServer:
             return web.Response(status=400, text="the request target must be a path\n")
         if request.headers.get("Expect", "100-continue").lower() != "100-continue":
             return web.Response(status=417, text="the only expectation that can be met is 100-continue\n")
-        if (request.content_length or 0) > MOST_BODY and live_request.generates(request.method, request.raw_path):
+        if (request.content_length or 0) > MOST_BODY and generates(request.method, request.raw_path):
             return web.Response(status=413, text=f"a request has at most {MOST_BODY >> 20} MB\n")
         return None
 
@@ -164,15 +164,15 @@ class ProxyServer:
         content: Any,
         meter: AnswerMeter,
         added: Mapping[str, str],
-        live: LiveRequest | None = None,
+        live_request: LiveRequest | None = None,
     ) -> tuple[web.StreamResponse, Target, str]:
         """Try one server after another while nothing was sent to the client; return also the last failure."""
         failed = ""
         for number, target in enumerate(targets):
             may_retry = number + 1 < len(targets)
             body = content
-            if live is not None and (target.fields or live.drafting or target.must_be_read):
-                body = await self._long.merge(content, live, target.fields)
+            if live_request is not None and (target.fields or live_request.drafting or target.must_be_read):
+                body = await self._long.merge(content, live_request, target.fields)
             headers = {**added, "x-gatekeeper-route": target.name} if added else added
             try:
                 answer = await forward.forward(
@@ -191,17 +191,17 @@ class ProxyServer:
 
     async def _decide(self, request: web.BaseRequest, body: bytes) -> tuple[LiveRequest, RequestDecision]:
         """Read a request and decide its route; whatever fails in here decodes plainly."""
-        live, because = LiveRequest(request.path), "the proxy failed to decide"
+        live_request, because = LiveRequest(request.path), "the proxy failed to decide"
         try:
             if self._records.keeps_prompts or len(body) < LONG:
-                live = live_request.read(request.path, request.headers, body)
+                live_request = read_request(request.path, request.headers, body)
             else:
-                live = await self._long.read(request.path, request.headers, body)
-            self.routes.begin(live.answers - 1)
-            return live, self.routes.decide(live)
+                live_request = await self._long.read(request.path, request.headers, body)
+            self.routes.begin(live_request.answers - 1)
+            return live_request, self.routes.decide(live_request)
         except Exception as error:  # noqa: BLE001 (it must not cost an answer)
             self._report(because, error)
-        return live, replace(UNDECIDED, because=because, plain_fields=self.routes.plain_fields)
+        return live_request, replace(UNDECIDED, because=because, plain_fields=self.routes.plain_fields)
 
     def _safely(self, record: Callable[[], None]) -> None:
         try:

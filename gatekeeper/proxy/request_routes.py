@@ -13,7 +13,7 @@ from gatekeeper.core.policy import Policy, Proxy
 from gatekeeper.deploy.watch.guards import GuardResult
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.proxy.live_evidence import LiveEvidence
-from gatekeeper.proxy.live_request import LiveRequest, sort, value_digest
+from gatekeeper.proxy.live_request import LiveRequest, choose_workload, value_digest
 
 Fields = Mapping[str, Any]
 _random = random.SystemRandom()
@@ -147,7 +147,7 @@ class RequestRoutes:
         if published is None:
             return RequestDecision("unknown", "none", False, "the watch has not finished its first round")
         proxy = published.policy.proxy
-        workload, rule = sort(request, proxy, published.routes)
+        workload, rule = choose_workload(request, proxy, published.routes)
         route = published.routes.get(workload) or OverlayRoute(workload, False, "no route in the policy")
         plain = published.plain.get(workload) or self.plain_fields
         if now_ns >= published.until_ns:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.policy import Proxy, digest
-from gatekeeper.proxy.live_request import MOST_ANSWERS, generates, merged, read, sort
+from gatekeeper.proxy.live_request import MOST_ANSWERS, choose_workload, generates, merged, read_request
 from tests.builders.live_server import CHAT
 
 SYSTEM = "You answer in JSON."
@@ -45,7 +45,7 @@ def test_each_rule_chooses_the_workload_of_the_requests_it_describes(
 
     def sorted_as(given: dict[str, Any]) -> tuple[str, str]:
         made = {**usual, **given}
-        return sort(read(made["path"], made["headers"], made["body"]), proxy, ["mine", "rest"])
+        return choose_workload(read_request(made["path"], made["headers"], made["body"]), proxy, ["mine", "rest"])
 
     assert (("mine", "rule 1"), ("rest", "default")) == (sorted_as(fits), sorted_as(misses))
 
@@ -57,7 +57,8 @@ def test_the_header_decides_before_the_rules() -> None:
     proxy = Proxy.model_validate({"rule": [{"workload": "mine", "path": "*"}]})
 
     named, other = (
-        sort(read(CHAT, {"x-gatekeeper-workload": name}, chat()), proxy, ["mine", "rest"]) for name in ("rest", "no")
+        choose_workload(read_request(CHAT, {"x-gatekeeper-workload": name}, chat()), proxy, ["mine", "rest"])
+        for name in ("rest", "no")
     )
 
     assert (("rest", "header"), ("unknown", "header")) == (named, other)
@@ -68,7 +69,7 @@ def test_a_body_that_cannot_be_read_has_no_properties(body: bytes) -> None:
     """
     What is no chat request is sorted like one without properties; the server refuses it, not the proxy.
     """
-    assert ("default", "default") == sort(read(CHAT, {}, body), Proxy(), [])
+    assert ("default", "default") == choose_workload(read_request(CHAT, {}, body), Proxy(), [])
 
 
 def test_only_requests_that_generate_are_routed() -> None:
@@ -132,7 +133,7 @@ def test_all_texts_of_a_request_count_as_its_context(field: dict[str, Any]) -> N
     """
     body = {"messages": [{"role": "user", "content": "a"}]} | field
 
-    context = read(CHAT, {}, json.dumps(body).encode()).on_axes(1, 1.0)["context"]
+    context = read_request(CHAT, {}, json.dumps(body).encode()).on_axes(1, 1.0)["context"]
 
     assert context is not None
     assert context >= len(LONG_TEXT)
@@ -146,7 +147,7 @@ def test_every_limit_of_tokens_counts(name: str, value: int) -> None:
     """
     body = {"messages": [], "max_tokens": 16, name: value}
 
-    most = read(CHAT, {}, json.dumps(body).encode()).max_tokens
+    most = read_request(CHAT, {}, json.dumps(body).encode()).max_tokens
 
     assert most is not None
     assert most >= 4096
@@ -170,7 +171,7 @@ def test_several_answers_at_once_are_several_requests(fields: dict[str, Any], an
     """
     With n = 64 a server decodes 64 answers beside each other, and so it does for 64 prompts.
     """
-    assert answers == read(CHAT, {}, json.dumps({"messages": [], **fields}).encode()).answers
+    assert answers == read_request(CHAT, {}, json.dumps({"messages": [], **fields}).encode()).answers
 
 
 def test_a_temperature_that_moves_is_not_the_certified_one() -> None:
@@ -179,7 +180,7 @@ def test_a_temperature_that_moves_is_not_the_certified_one() -> None:
     """
     body = {"messages": [], "temperature": 0.0, "dynatemp_range": 1.5}
 
-    assert read(CHAT, {}, json.dumps(body).encode()).temperature is None
+    assert read_request(CHAT, {}, json.dumps(body).encode()).temperature is None
 
 
 @pytest.mark.parametrize(
@@ -195,14 +196,14 @@ def test_a_temperature_that_servers_may_read_differently_is_none(client: dict[st
     """
     Of two temperatures in one request nothing says which one the server takes.
     """
-    assert server == read(CHAT, {}, json.dumps({"messages": [], **client}).encode()).temperature
+    assert server == read_request(CHAT, {}, json.dumps({"messages": [], **client}).encode()).temperature
 
 
 def test_a_name_that_comes_twice_is_ambiguous() -> None:
     """
     Servers differ in which of the two they take, and Go's merge them, so the body has no properties.
     """
-    twice = read(CHAT, {}, b'{"max_tokens": 4096, "max_tokens": 16}')
+    twice = read_request(CHAT, {}, b'{"max_tokens": 4096, "max_tokens": 16}')
 
     assert (None, None) == (twice.body, twice.max_tokens)
 
@@ -224,7 +225,7 @@ def test_a_client_does_not_choose_the_draft() -> None:
     """
     body = {"draft_model": "x", "speculative.n_max": 3, "Depth": 2, "options": {"draft_num_predict": 4, "seed": 1}}
 
-    patch = read(CHAT, {}, json.dumps(body).encode()).drafting
+    patch = read_request(CHAT, {}, json.dumps(body).encode()).drafting
 
     assert {"options": {"seed": 1}} == json.loads(merged(body, patch))
-    assert {} == read(CHAT, {}, b'{"messages": [], "options": {"seed": 1}}').drafting
+    assert {} == read_request(CHAT, {}, b'{"messages": [], "options": {"seed": 1}}').drafting

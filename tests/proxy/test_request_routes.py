@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from gatekeeper.core.policy import Proxy, ProxyRule, RouteRegion
 from gatekeeper.deploy.watch.overlay import Overlay, OverlayRoute
 from gatekeeper.proxy.live_evidence import LiveEvidence
-from gatekeeper.proxy.live_request import LiveRequest, read
+from gatekeeper.proxy.live_request import LiveRequest, read_request
 from gatekeeper.proxy.request_routes import ConcurrencyLimit, RequestRoutes
 from tests.builders.live_server import CHAT, live_policy, published
 from tests.builders.project_folder import ROOT
@@ -205,7 +205,7 @@ def test_a_request_outside_of_the_region_decodes_plainly(body: dict[str, Any], i
     carried = policy.conditions.model_copy(update={"request": {"certified_with": 1}})
     published(routes, region=REGION, of=policy.model_copy(update={"conditions": carried}))
     asked = {"messages": [{"role": "user", "content": "hello"}], "temperature": 0, "max_tokens": 100, **body}
-    request = read(CHAT, {}, json.dumps(asked).encode())
+    request = read_request(CHAT, {}, json.dumps(asked).encode())
     routes.begin(in_flight + request.answers - 1)
 
     decided = routes.decide(request)
@@ -249,7 +249,7 @@ def test_what_a_server_may_take_in_another_way_is_outside(name: str) -> None:
     published(routes, region=REGION, of=policy.model_copy(update={"conditions": carried}))
     usual = {"messages": [{"role": "user", "content": "hello"}], "temperature": 0, "max_tokens": 100, "min_tokens": 0}
 
-    inside, outside = (read(CHAT, {}, json.dumps(body).encode()) for body in (usual, usual | fields))
+    inside, outside = (read_request(CHAT, {}, json.dumps(body).encode()) for body in (usual, usual | fields))
     routes.begin(outside.answers)
 
     assert why in routes.decide(outside).because
@@ -264,7 +264,7 @@ def test_a_body_that_cannot_be_read_is_outside_of_every_region() -> None:
     routes = RequestRoutes(LiveEvidence(), lambda: 1.0)
     published(routes, region=RouteRegion.model_validate({"concurrency": {"certified": 1, "at_most": 2}}))
 
-    readable, unreadable = (routes.decide(read(CHAT, {}, body)) for body in (b"{}", b'{"a": 1, "a": 2}'))
+    readable, unreadable = (routes.decide(read_request(CHAT, {}, body)) for body in (b"{}", b'{"a": 1, "a": 2}'))
 
     assert (True, False) == (readable.speculative, unreadable.speculative)
     assert "the request's body cannot be read" == unreadable.because
