@@ -8,7 +8,7 @@ MOST_LISTED = 30
 """Problems of a set that are listed; --json has all."""
 
 
-def imported(document: dict[str, Any]) -> str:
+def import_text(document: dict[str, Any]) -> str:
     """Return what was imported, how well it mirrors the traffic, and the lines for an SLO file."""
     total = sum(workload["canaries"] for workload in document["workloads"])
     repeats = f"{document['repeated']} of them repeats"
@@ -47,7 +47,7 @@ def imported(document: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def checked(document: dict[str, Any]) -> str:
+def check_text(document: dict[str, Any]) -> str:
     """Return the sets with what they suffice for, and their problems."""
     lines = []
     for canaries in document["sets"]:

@@ -12,7 +12,7 @@ Json = dict[str, Any]
 _ASK = "\n\nAnswer with one JSON {what} and nothing else, without a code fence."
 
 
-def propose(conversation: Conversation) -> Json | None:
+def propose_expectation(conversation: Conversation) -> Json | None:
     """Return an expectation for the answer, or None where only its speed can be judged.
 
     A schema or a call counts only where the recorded answer keeps it: one that it breaks would fail both arms.
@@ -20,7 +20,7 @@ def propose(conversation: Conversation) -> Json | None:
     answer = conversation.answer
     if answer is not None and answer.calls:
         return _calls(conversation)
-    schema = wanted_schema(conversation)
+    schema = requested_schema(conversation)
     if schema is None:
         return None
     try:
@@ -31,7 +31,7 @@ def propose(conversation: Conversation) -> Json | None:
     return {"json_schema": schema} if right else None
 
 
-def wanted_schema(conversation: Conversation) -> Json | None:
+def requested_schema(conversation: Conversation) -> Json | None:
     """Return the schema that the request's response_format names; of any object where it names none."""
     form = conversation.response_format or {}
     if form.get("type") == "json_object":
@@ -44,9 +44,9 @@ def wanted_schema(conversation: Conversation) -> Json | None:
     return schema if isinstance(schema, dict) else None
 
 
-def in_words(conversation: Conversation) -> str:
+def format_instruction(conversation: Conversation) -> str:
     """Return the line of a prompt that asks for what response_format enforced: a canary is sent without it."""
-    schema = wanted_schema(conversation)
+    schema = requested_schema(conversation)
     if schema is None:
         return ""
     if schema == {"type": "object"}:

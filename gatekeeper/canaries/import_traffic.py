@@ -12,11 +12,11 @@ from typing import Any, Literal
 import tomli_w
 
 from gatekeeper.canaries.conversation import Conversation, UnusableError
-from gatekeeper.canaries.expectations import in_words, propose, wanted_schema
+from gatekeeper.canaries.expectations import format_instruction, propose_expectation, requested_schema
 from gatekeeper.canaries.log_formats import conversations
 from gatekeeper.canaries.near_duplicates import TextIndex
 from gatekeeper.canaries.personal_data import Replacer
-from gatekeeper.canaries.stratified_sample import LengthPair, compare, draw
+from gatekeeper.canaries.stratified_sample import LengthPair, compare_mixes, draw_sample
 from gatekeeper.canaries.traffic_log import records
 from gatekeeper.core.canary import parse as parse_canaries
 from gatekeeper.core.errors import GatekeeperError, InputError
@@ -89,7 +89,7 @@ def import_logs(
     texts, lengths, sampled, workloads = {}, {}, {}, []
     for name, share in mix.items():
         lengths[name] = groups[name].lengths()
-        places = draw(lengths[name], most, name)
+        places = draw_sample(lengths[name], most, name)
         sampled[name] = [lengths[name][place] for place in places]
         canaries = [_canary(groups[name].distinct[place], f"{name}-{number:03d}", name, replacer)
                     for number, place in enumerate(places, start=1)]  # fmt: skip
@@ -107,7 +107,7 @@ def import_logs(
         ],
         "repeated": sum(requests.values()) - sum(len(group.distinct) for group in groups.values()),
         "workloads": workloads,
-        "mirror": asdict(compare(lengths, sampled, mix)),
+        "mirror": asdict(compare_mixes(lengths, sampled, mix)),
         "personal_data": None if replacer is None else replacer.counts,
         "profile": str(out / PROFILE),
         "review": None if replacer is None else str(out / REVIEW),
@@ -136,7 +136,7 @@ def _workload(conversation: Conversation, by: By, source: str, replacer: Replace
     label: str | None = None
     if by == "workload":
         label = conversation.workload or (
-            "tools" if conversation.tools else "json" if wanted_schema(conversation) is not None else "chat"
+            "tools" if conversation.tools else "json" if requested_schema(conversation) is not None else "chat"
         )
     elif by == "model":
         label = (conversation.model or "unknown").rpartition("/")[2]
@@ -155,7 +155,7 @@ def _clean_name(name: str, replacer: Replacer | None) -> str:
 
 def _canary(conversation: Conversation, name: str, workload: str, replacer: Replacer | None) -> Json:
     messages = [dict(message) for message in conversation.messages]
-    if words := in_words(conversation):
+    if words := format_instruction(conversation):
         last = next(message for message in reversed(messages) if message["role"] == "user")
         last["content"] = f"{last['content'] or ''}{words}"
     size = sum(len(message["content"] or "") for message in messages) + len(
@@ -168,7 +168,7 @@ def _canary(conversation: Conversation, name: str, workload: str, replacer: Repl
         "messages": messages,
         "max_tokens": _limit(conversation),
         "tools": list(conversation.tools) or None,
-        "expect": propose(conversation),
+        "expect": propose_expectation(conversation),
     }
     fields = {key: value for key, value in fields.items() if value is not None}
     if replacer is not None:

@@ -20,7 +20,7 @@ class LengthPair:
         return self.prompt.bit_length(), -1 if self.answer is None else self.answer.bit_length()
 
 
-def draw(pairs: Sequence[LengthPair], most: int, seed: str) -> list[int]:
+def draw_sample(pairs: Sequence[LengthPair], most: int, seed: str) -> list[int]:
     """Return the places of up to *most* of *pairs*, in proportion to the requests of each stratum.
 
     Within a stratum the choice is by the SHA-256 of *seed* and the place: the same each time, and related to nothing.
@@ -70,7 +70,7 @@ class Mirror:
     """The same of answer lengths; None where the log holds no answers."""
 
 
-def compare(
+def compare_mixes(
     traffic: Mapping[str, Sequence[LengthPair]], sample: Mapping[str, Sequence[LengthPair]], mix: Mapping[str, float]
 ) -> Mirror:
     """Compare the *sample* of each workload, weighted by the *mix*, with all requests."""

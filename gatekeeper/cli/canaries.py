@@ -54,11 +54,11 @@ def import_(
     as_json: bool,
 ) -> None:
     """Write canaries from logs of requests: distinct prompts in the mix of the traffic, without personal data."""
-    from gatekeeper.canaries.canary_text import imported
+    from gatekeeper.canaries.canary_text import import_text
     from gatekeeper.canaries.import_traffic import import_logs
 
     document = import_logs(logs, out, by=by, most=most, replace_personal=not keep_personal_data, force=force)
-    show(document, imported(document), as_json=as_json)
+    show(document, import_text(document), as_json=as_json)
 
 
 @canaries.command()
@@ -75,11 +75,11 @@ def import_(
 @AS_JSON
 def check(paths: Sequence[Path], *, slo: Path | None, limit: int, tokenizer: Path | None, as_json: bool) -> int:
     """Say what is wrong with canary files: repeats, answers in prompts, sizes, too few. Exits 2 if anything is."""
-    from gatekeeper.canaries.canary_text import checked
+    from gatekeeper.canaries.canary_text import check_text
     from gatekeeper.canaries.check_set import check as check_sets
 
     document = check_sets(paths, limit=limit, slo=slo, tokenizer=tokenizer)
-    show(document, checked(document), as_json=as_json)
+    show(document, check_text(document), as_json=as_json)
     return ExitCode.BAD_INPUT if document["errors"] else ExitCode.OK
 
 

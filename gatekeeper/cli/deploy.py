@@ -86,7 +86,7 @@ def admit(
         if run_dir is not None or runs is not None:
             raise InputError("--fleet goes with neither --run nor --runs", hint="the fleet names the run of each host")
         fleet_answer = fleet_gate.admit(slo, fleet, required, SystemClock().wall())
-        show(fleet_answer, fleet_gate.text(fleet_answer), as_json=as_json)
+        show(fleet_answer, fleet_gate.admission_text(fleet_answer), as_json=as_json)
         return int(fleet_answer["exit_code"])
     admission = gate.admit(slo, run=run_dir, runs=runs, required=required, now=SystemClock().wall())
     document = admission.document()

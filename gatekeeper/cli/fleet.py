@@ -139,7 +139,7 @@ def certify(
     assert patience_s is not None
     options = FleetOptions(patience_s, ship_models, tuple(send_env), baseline)
     with FleetView(quiet=quiet) as view:
-        answer = fleet_run.certify(
+        answer = fleet_run.certify_fleet(
             slos, hosts, runs, only=only, retries=retries, scheduler=scheduler, options=options,
             report=view.report, begin=view.begin,
         )  # fmt: skip

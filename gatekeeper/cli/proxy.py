@@ -83,6 +83,14 @@ def proxy(
     def listening(address: str) -> None:
         click.echo(f"proxy: listening on {address}", err=True)
 
-    config = serve.ProxyConfig(WatchConfig(policy, **options), host, port, keep_prompts, records, hosts, drain_s)
+    config = serve.ProxyConfig(
+        WatchConfig(policy, **options),
+        host,
+        port,
+        keep_prompts=keep_prompts,
+        records=records,
+        hosts=hosts,
+        drain_s=drain_s,
+    )
     raise_descriptor_limit()
     serve.run(config, say=say, listening=listening)

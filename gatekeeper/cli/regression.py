@@ -150,7 +150,7 @@ def _refuse_options(words: Iterable[str]) -> None:
 def _versions(options: dict[str, Any]) -> "tuple[Version, ...]":
     """Return the versions to search, the good one first."""
     from gatekeeper.regression.bisect import Version
-    from gatekeeper.regression.package_environments import released
+    from gatekeeper.regression.package_environments import released_versions
 
     lists: dict[str, Sequence[str]] = {name: options[name] for name in ("steps", "programs", "drafts")}
     package, good, bad = options["package"], options["good"], options["bad"]
@@ -167,7 +167,7 @@ def _versions(options: dict[str, Any]) -> "tuple[Version, ...]":
     if options["versions"]:
         versions = [version.strip() for version in options["versions"].split(",") if version.strip()]
     elif good and bad:
-        versions = released(package, good, bad, options["pip"])
+        versions = released_versions(package, good, bad, options["pip"])
     else:
         raise InputError("--package needs --good and --bad", hint="or --versions 0.31.2,0.31.3,0.32.0")
     return tuple(Version(requirements=(f"{package}=={version}",)) for version in versions)

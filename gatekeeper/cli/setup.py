@@ -37,14 +37,16 @@ def version(*, as_json: bool) -> None:
 @click.pass_context
 def show_help(context: click.Context, words: Sequence[str]) -> None:
     """Show the help of a command; without one, the list of all."""
-    command, at = context.find_root().command, context.find_root()
+    parent = context.find_root()
+    command = parent.command
     for word in words:
         if not isinstance(command, click.Group):
-            raise InputError(f"'{at.command_path}' has no commands of its own", hint=f"see: {at.command_path} --help")
-        _, subcommand, _ = command.resolve_command(at, [word])
+            path = parent.command_path
+            raise InputError(f"'{path}' has no commands of its own", hint=f"see: {path} --help")
+        _, subcommand, _ = command.resolve_command(parent, [word])
         assert subcommand is not None
-        command, at = subcommand, click.Context(subcommand, info_name=word, parent=at)
-    click.echo(command.get_help(at))
+        command, parent = subcommand, click.Context(subcommand, info_name=word, parent=parent)
+    click.echo(command.get_help(parent))
 
 
 @click.command()

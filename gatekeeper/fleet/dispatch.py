@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import gatekeeper
 from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError, InputError
 from gatekeeper.fleet.cells import Cell
-from gatekeeper.fleet.task import Done, Task, certify
+from gatekeeper.fleet.task import Done, Task, certify_cell
 
 if TYPE_CHECKING:
     from distributed import Client, Future, SpecCluster
@@ -187,7 +187,7 @@ def dispatch(task: Task) -> Done:
     def tell(kind: str, detail: dict[str, Any]) -> None:
         worker.log_event(TOPIC, {"cell": task.cell, "kind": kind, "detail": detail})
 
-    return certify(task, tell)
+    return certify_cell(task, tell)
 
 
 def _client(scheduler: str | None, hosts: int) -> "AbstractContextManager[Client]":

@@ -25,7 +25,7 @@ RESTS = 19.0
 """So many times as long as the last writing of fleet.json took, none follows."""
 
 
-def certify(
+def certify_fleet(
     slos: Sequence[Path],
     hosts: Path,
     runs: Path,

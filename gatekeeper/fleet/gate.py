@@ -32,7 +32,7 @@ def _admission(slo: Path, cell: FleetCell, required: gate.Requirements, now: dat
     return admission.document()
 
 
-def text(document: dict[str, Any]) -> str:
+def admission_text(document: dict[str, Any]) -> str:
     """Return one line for each host."""
     lines = []
     for answer in document["cells"]:

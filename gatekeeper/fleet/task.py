@@ -85,7 +85,7 @@ class Done:
         }
 
 
-def certify(task: Task, tell: Tell = lambda _kind, _detail: None) -> Done:
+def certify_cell(task: Task, tell: Tell = lambda _kind, _detail: None) -> Done:
     """Certify the cell on its host, or attach to its run; whatever fails is in the answer.
 
     Dask starts a task again when it loses a worker. If that worker still follows the run, this waits for its end.

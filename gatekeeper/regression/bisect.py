@@ -20,11 +20,16 @@ from gatekeeper.core.system.files import write_atomically
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.verdict import Estimate, Missing
-from gatekeeper.regression import package_environments as environments
 from gatekeeper.regression.bisect_result import BisectResult, KeptEnvironments, Step
 from gatekeeper.regression.bisection_order import Interval, Word, interval, next_version
-from gatekeeper.regression.mlx_requirements import check_oldest, completed, parsed
-from gatekeeper.regression.package_environments import InstallError, PackageEnvironment, environment
+from gatekeeper.regression.mlx_requirements import check_oldest, complete_requirements, parse_requirements
+from gatekeeper.regression.package_environments import (
+    InstallError,
+    PackageEnvironment,
+    environments_folder,
+    folder_bytes,
+    make_environment,
+)
 from gatekeeper.regression.symptom import Symptom
 from gatekeeper.regression.version_probe import probe_version
 from gatekeeper.regression.version_under_test import with_one_workload
@@ -209,7 +214,8 @@ class _Bisection:
             for observer in self.observers:
                 observer(Event("", "stage", {"stage": stage}))
 
-        return environment(completed((*version.requirements, *self.search.also)), self.search.pip, note)
+        requirements = complete_requirements((*version.requirements, *self.search.also))
+        return make_environment(requirements, self.search.pip, note)
 
     def _result(self, because: str, hint: str = "") -> BisectResult:
         """Return what was tested, and why the first bad version is not known."""
@@ -227,8 +233,8 @@ class _Bisection:
             return result
         if any(isinstance(step.value, Missing) for step in result.steps):
             result = replace(result, hint=UNMEASURED)
-        folder = environments.folder()
-        return replace(result, environments=KeptEnvironments(str(folder), environments.size_of(folder)))
+        folder = environments_folder()
+        return replace(result, environments=KeptEnvironments(str(folder), folder_bytes(folder)))
 
     def _found(self, bounds: Interval) -> BisectResult:
         names = [version.name for version in self.search.versions]
@@ -249,7 +255,8 @@ class _Bisection:
 
     def _also_differs(self, bounds: Interval) -> Iterator[str]:
         """Yield what changed between two tested versions beside the packages that were searched."""
-        searched = {requirement.name for requirement in parsed(self.search.versions[bounds.first_bad].requirements)}
+        requirements = parse_requirements(self.search.versions[bounds.first_bad].requirements)
+        searched = {requirement.name for requirement in requirements}
         before, after = (self.steps[position].versions for position in (bounds.last_good, bounds.first_bad))
         for name, version in before.items():
             if name in after and name not in searched and version != after[name]:

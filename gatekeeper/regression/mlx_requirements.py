@@ -20,7 +20,7 @@ _LIMITS = (
 """The first release of mlx-lm that works with any version of a package, the package, and the bound for those before."""
 
 
-def parsed(words: Sequence[str]) -> list[Requirement]:
+def parse_requirements(words: Sequence[str]) -> list[Requirement]:
     """Return the requirements that name a package; a path or an address names none."""
     requirements = []
     for word in words:
@@ -37,13 +37,13 @@ def _release(requirement: Requirement) -> tuple[int, ...]:
     return Version(version.removesuffix(".*")).release[:3] if (version := next(pinned, None)) is not None else ()
 
 
-def completed(requirements: Sequence[str]) -> tuple[str, ...]:
+def complete_requirements(requirements: Sequence[str]) -> tuple[str, ...]:
     """Return *requirements*, and what they need besides to run here; what they name themselves is left alone.
 
     On Linux mlx computes with a library of its own, which it leaves to an extra: the one of the CPU, unless a
     requirement names another.
     """
-    by_name = {requirement.name: requirement for requirement in parsed(requirements)}
+    by_name = {requirement.name: requirement for requirement in parse_requirements(requirements)}
     of_mlx = {name: requirement for name, requirement in by_name.items() if "mlx" in name.split("-")}
     if not of_mlx:
         return tuple(requirements)
@@ -59,7 +59,7 @@ def completed(requirements: Sequence[str]) -> tuple[str, ...]:
 
 def check_oldest(requirements: Sequence[str], facts: BackendFacts) -> None:
     """Raise InputError where *requirements* pin a release that is too old for a backend."""
-    for requirement in parsed(requirements):
+    for requirement in parse_requirements(requirements):
         oldest, release = facts.oldest.get(requirement.name), _release(requirement)
         if oldest is not None and release and release < oldest:
             version, needed = str(requirement.specifier).removeprefix("=="), ".".join(map(str, oldest))

@@ -63,17 +63,19 @@ class PackageEnvironment:
         return subject.model_copy(update={"program": (str(script),)})
 
 
-def folder() -> Path:
+def environments_folder() -> Path:
     """Return the folder of all environments in the user's cache."""
     return user_hash_cache().parent / "environments"
 
 
-def size_of(path: Path) -> int:
+def folder_bytes(path: Path) -> int:
     """Return the bytes of a folder."""
     return sum(file.lstat().st_size for file in path.rglob("*") if file.is_file() and not file.is_symlink())
 
 
-def environment(requirements: Sequence[str], options: Sequence[str], note: Callable[[str], None]) -> PackageEnvironment:
+def make_environment(
+    requirements: Sequence[str], options: Sequence[str], note: Callable[[str], None]
+) -> PackageEnvironment:
     """Return an environment with *requirements*, installed with the *options* of pip; raise InstallError if it fails.
 
     *note* takes what is being done. The environment is made once; two processes never make the same one.
@@ -84,10 +86,10 @@ def environment(requirements: Sequence[str], options: Sequence[str], note: Calla
         "options": list(options),
         "sources": _sources(options),
     }
-    path = folder() / sha256(json.dumps(contents, sort_keys=True))[:16]
+    path = environments_folder() / sha256(json.dumps(contents, sort_keys=True))[:16]
     if _is_made(path, contents):
         return PackageEnvironment(path)
-    folder().mkdir(parents=True, exist_ok=True)
+    environments_folder().mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_suffix(".lock"), remove=True)
     try:
         lock.acquire("")
@@ -164,7 +166,7 @@ def _succeeds(step: Sequence[str], output: IO[bytes]) -> bool:
         return False
 
 
-def released(package: str, good: str, bad: str, options: Sequence[str]) -> list[str]:
+def released_versions(package: str, good: str, bad: str, options: Sequence[str]) -> list[str]:
     """Return the versions of *package* from *good* to *bad* that the package index offers, in their order."""
     program = [sys.executable, "-m", "pip", "index", "versions", "--disable-pip-version-check", *options, package]
     ran = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False)

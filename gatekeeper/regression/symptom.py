@@ -115,6 +115,6 @@ def share_of_canaries(agrees: Mapping[str, bool], most: int) -> Estimate | Missi
     return Estimate(agreeing / len(agrees), agreeing / most, (agreeing + unanswered) / most, len(agrees))
 
 
-def peak(bytes_: int | None) -> Estimate | Missing:
+def peak_memory(bytes_: int | None) -> Estimate | Missing:
     """Return the largest memory footprint."""
     return fact(float(bytes_), 1) if bytes_ else Missing("the memory of the system cannot be measured")

@@ -14,7 +14,7 @@ from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.verdict import Estimate, Missing
 from gatekeeper.regression.bisect_result import Step
-from gatekeeper.regression.symptom import BOTH_ARMS, MEMORY, Symptom, measure, peak, share_of_canaries
+from gatekeeper.regression.symptom import BOTH_ARMS, MEMORY, Symptom, measure, peak_memory, share_of_canaries
 from gatekeeper.regression.version_under_test import VersionUnderTest
 from gatekeeper.run.requests import PassTask, SoakTask
 from gatekeeper.run.stages import warm_cache
@@ -79,7 +79,7 @@ class _VersionProbe:
     def _value(self, looks: tuple[int, ...]) -> Estimate | Missing:
         most = len(self._canaries)
         if self._symptom.metric == MEMORY:
-            return peak(self._version.peak)
+            return peak_memory(self._version.peak)
         if self._symptom.metric == "warm_cache_agreement":
             return share_of_canaries(self._warm, most)
         answers = self._version.paired(self._version.measured("candidate"), self._version.measured("plain"))

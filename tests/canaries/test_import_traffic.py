@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.canaries.conversation import UnusableError
-from gatekeeper.canaries.expectations import propose
+from gatekeeper.canaries.expectations import propose_expectation
 from gatekeeper.canaries.import_traffic import import_logs
 from gatekeeper.canaries.log_formats import conversations
 from gatekeeper.canaries.personal_data import Replacer
@@ -78,7 +78,7 @@ def test_a_call_is_expected_however_the_api_writes_it(name: str) -> None:
 
     assert not isinstance(found, UnusableError)
     assert ("Weather in Oslo?", "weather") == (found.words, found.tools[0]["function"]["name"])
-    assert {"tool_call": {"name": "weather", "arguments": {"city": ["Oslo"]}}} == propose(found)
+    assert {"tool_call": {"name": "weather", "arguments": {"city": ["Oslo"]}}} == propose_expectation(found)
 
 
 def test_a_conversation_of_the_responses_api_is_read_whole() -> None:
@@ -105,7 +105,7 @@ def test_a_conversation_of_the_responses_api_is_read_whole() -> None:
     assert ["system", "user", "assistant", "tool"] == [one["role"] for one in found.messages]
     assert "locate" == found.messages[2]["tool_calls"][0]["function"]["name"]
     assert (90, 7, None) == (found.max_tokens, found.answer and found.answer.tokens, cut.answer)
-    assert {"json_schema": schema} == propose(found)
+    assert {"json_schema": schema} == propose_expectation(found)
 
 
 def test_a_record_of_the_responses_api_may_hold_both_sides(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
-from gatekeeper.cli.regression import bisect
+from gatekeeper.cli.main import gatekeeper
 from gatekeeper.core.errors import InputError
 
 
@@ -14,7 +14,9 @@ def test_an_option_is_no_package(words: tuple[str, ...]) -> None:
     """
     A package or requirement that begins with a dash is refused before an installer is started.
     """
-    ran = CliRunner().invoke(bisect, ["slo.toml", "--metric", "decode_throughput", "--at-least", "1", *words])
+    symptom = ("--metric", "decode_throughput", "--at-least", "1")
+
+    ran = CliRunner().invoke(gatekeeper, ["bisect", "slo.toml", *symptom, *words])
 
     assert isinstance(ran.exception, InputError), ran.output
     assert "is an option and not a package" in str(ran.exception)

@@ -29,7 +29,7 @@ from gatekeeper.backends.scripted.script import read_script
 from gatekeeper.backends.workers import worker_protocol
 from gatekeeper.canaries import log_formats, traffic_log
 from gatekeeper.canaries.conversation import UnusableError
-from gatekeeper.canaries.expectations import in_words, propose
+from gatekeeper.canaries.expectations import format_instruction, propose_expectation
 from gatekeeper.core import canary, parse, policy, slo, toml_file, units
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.records import Answer, Generation, Role
@@ -151,7 +151,10 @@ def traffic(path: Path) -> list[Any]:
     """Read a log, and make of each request what an imported canary is made of."""
     found = [one for _, record in traffic_log.records(path) for one in log_formats.conversations(record)]
     whole = [one for one in found if not isinstance(one, UnusableError)]
-    return [[one.messages, one.tools, propose(one), in_words(one), one.length, one.max_tokens] for one in whole]
+    return [
+        [one.messages, one.tools, propose_expectation(one), format_instruction(one), one.length, one.max_tokens]
+        for one in whole
+    ]
 
 
 def linux_source(source: Callable[[Path], DirectSource], name: str) -> Callable[[bytes, Path], Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.regression.package_environments import MADE, PackageEnvironment, environment
+from gatekeeper.regression.package_environments import MADE, PackageEnvironment, make_environment
 from tests.regression.conftest import write_wheel
 
 
@@ -36,9 +36,9 @@ def test_an_environment_is_made_once(
     notes: list[str] = []
     asked = (["echo-drafter==0.1"], ["--no-index", f"--find-links={links}"], notes.append)
 
-    first, second = environment(*asked), environment(*asked)
+    first, second = make_environment(*asked), make_environment(*asked)
     write_wheel(links, "echo_drafter", "0.1", "RIGHT = 'changed'\n")
-    third = environment(*asked)
+    third = make_environment(*asked)
 
     assert (first.folder, "4") == (second.folder, installed(first))
     assert ("changed", 2) == (installed(third), len(notes))

@@ -9,7 +9,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from gatekeeper.regression.mlx_requirements import completed
+from gatekeeper.regression.mlx_requirements import complete_requirements
 from tests.builders.project_folder import ProjectFolder
 from tests.regression.conftest import write_wheel, write_worker
 
@@ -152,7 +152,7 @@ def test_what_is_added_on_linux(asked: str, added: list[str]) -> None:
     """
     The library of the CPU where none is named, and the bounds that old releases lack; what is named stays.
     """
-    assert (*asked.split(), *added) == completed(asked.split())
+    assert (*asked.split(), *added) == complete_requirements(asked.split())
 
 
 def test_elsewhere_only_bounds_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,5 +161,5 @@ def test_elsewhere_only_bounds_are_added(monkeypatch: pytest.MonkeyPatch) -> Non
     """
     monkeypatch.setattr(sys, "platform", "darwin")
 
-    assert ("mlx-lm==0.32.2",) == completed(["mlx-lm==0.32.2"])
-    assert ("mlx-lm==0.31.2", "mlx<0.31.2") == completed(["mlx-lm==0.31.2"])
+    assert ("mlx-lm==0.32.2",) == complete_requirements(["mlx-lm==0.32.2"])
+    assert ("mlx-lm==0.31.2", "mlx<0.31.2") == complete_requirements(["mlx-lm==0.31.2"])
