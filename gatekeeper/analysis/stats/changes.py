@@ -137,11 +137,11 @@ def _fits(owners: Sequence[str], values: Sequence[float], before: Sequence[tuple
     return _Fits(
         along,
         lengths,
-        total,
-        max(1.0, len(left) - 2 - lost * len(left) / count),
-        _lasting(left - along[best] * directions[best]),
-        np.abs(shuffled @ directions.T).max(axis=1),
-        shapes[:, -1] - shapes.mean(axis=1),
+        total=total,
+        free=max(1.0, len(left) - 2 - lost * len(left) / count),
+        widened=_lasting(left - along[best] * directions[best]),
+        by_chance=np.abs(shuffled @ directions.T).max(axis=1),
+        after=shapes[:, -1] - shapes.mean(axis=1),
     )
 
 

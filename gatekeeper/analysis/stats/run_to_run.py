@@ -39,7 +39,7 @@ def ratio(now: Values, then: Values, level: float, size: int, *, logs: bool) -> 
     after = [math.fsum(now_by_canary[name]) / len(now_by_canary[name]) for name in common]
     means = math.fsum(before) / n, math.fsum(after) / n
     if not logs and means[0] > 0 == means[1]:
-        return Estimate(0.0, 0.0, 0.0, n, ("all values are zero now",), level, "frozen")
+        return Estimate(0.0, 0.0, hi=0.0, n=n, notes=("all values are zero now",), confidence=level, scope="frozen")
     if not all(map(math.isfinite, (*before, *after))) or (not logs and min(means) <= 0):
         return Missing("a value is zero or not finite, so no ratio of the runs exists", n)
     scale = (1.0, 1.0) if logs else means
@@ -108,7 +108,15 @@ def better_or_worse(lo: float, hi: float, *, unchanged: float, higher_is_better:
 
 
 def _noted(estimate: Estimate, note: str) -> Estimate:
-    return Estimate(estimate.center, estimate.lo, estimate.hi, estimate.n, (note,), estimate.confidence, estimate.scope)
+    return Estimate(
+        estimate.center,
+        estimate.lo,
+        hi=estimate.hi,
+        n=estimate.n,
+        notes=(note,),
+        confidence=estimate.confidence,
+        scope=estimate.scope,
+    )
 
 
 def _by_canary(values: Values) -> Mapping[str, list[float]]:

@@ -182,7 +182,9 @@ class HostColumns(Sequence[HostSample]):
         place = range(len(self))[at] * WHOLE
         at_ns, segment, took_ns, late_ns, layout, start = self._whole[place : place + WHOLE]
         values = {name: self._reading(slot, start) for name, slot in self.layouts[layout].items()}
-        return HostSample(self.at[at], at_ns, values, self.phase[at], segment, took_ns, late_ns)
+        return HostSample(
+            self.at[at], at_ns, values=values, phase=self.phase[at], segment=segment, took_ns=took_ns, late_ns=late_ns
+        )
 
 
 def _moment(sample: HostSample) -> tuple[str, str, int, int, int, int]:
