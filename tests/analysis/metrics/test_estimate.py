@@ -18,6 +18,7 @@ from gatekeeper.core.records import Answer, Claims, Generation, Role, Tie
 from gatekeeper.core.verdict import Estimate, Missing
 from tests.builders.golden_words import says
 from tests.builders.slo import (
+    PLAIN,
     Twins,
     answer,
     because,
@@ -674,7 +675,8 @@ def test_no_share_of_a_population_is_a_fact(metric: str, tries: int) -> None:
     text = "{}" if metric == "json_pass_delta" else "ok"
     said = answer(text=text, rounds=counted(2, 4, 1), tool_calls=tuple(calls) if "tool" in metric else ())
     mine = spread(12, lambda _: said, tries)
-    plain = [replace(one, arm="plain", role=Role.SENTINEL) for one in spread(12, lambda _: replace(said, rounds=None))]
+    twice = spread(12, lambda _: replace(said, rounds=None), 2)
+    plain = [replace(one, arm="plain", role=Role.SENTINEL, setting=PLAIN) for one in twice]
     warm = [_warm(f"{one.id}{turn}", arm, at, "x") for one in asked for turn in ("", "+x") for arm, at in WARM_ASKED]
     if (part := WARM_PARTS.get(metric)) is not None and part.between is not None:
         warm = [replace(one, role=part.role) for one in warm]
