@@ -185,7 +185,7 @@ SAME_THING = {
     "files": "locks and whole files; the remote agent runs on old Pythons and has its own",
     "first_tokens": "the distribution check: its statistics, its pass, and the stage that draws",
     "forced_check": "a pass after a soak, and its stage",
-    "near_ties": "a pass after a soak, and its stage",
+    "near_ties": "what a near-tie is, the pass that reads the logits there, and its stage",
     "page": "the page of a run: its data, and its HTML",
     "plain_repeats": "a pass after a soak, and its stage",
     "plain_words": "a pass after a soak, and its stage",

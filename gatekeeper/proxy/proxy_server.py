@@ -29,7 +29,14 @@ from gatekeeper.proxy.ended_request import (
     record_line,
 )
 from gatekeeper.proxy.http import forward
-from gatekeeper.proxy.http.client_limits import MOST_BODY, ClientServer, RefusedBodyError, RequestBodies, pieces
+from gatekeeper.proxy.http.client_limits import (
+    MOST_BODY,
+    RETRY_AFTER_S,
+    ClientServer,
+    RefusedBodyError,
+    RequestBodies,
+    pieces,
+)
 from gatekeeper.proxy.http.exchange import origin_of
 from gatekeeper.proxy.http.forward import BrokenAnswerError, ServerFailedError, Target
 from gatekeeper.proxy.http.headers import is_from_foreign_page
@@ -298,7 +305,7 @@ class ProxyServer:
 
 def _error(status: int, reason: str) -> web.Response:
     """Return an error in the form of the OpenAI API."""
-    headers = {"Retry-After": "5"} if status == 503 else {}
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else {}
     error = {"message": reason, "type": "server_error" if status >= 500 else "invalid_request_error"}
     return web.json_response({"error": error}, status=status, headers=headers)
 

@@ -4,8 +4,8 @@ import json
 import shlex
 from collections.abc import Iterable
 
-from gatekeeper.analysis.verdict.remedies import remedy
 from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome
+from gatekeeper.analysis.verdict.unproven import remedy
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.text import counted, describe_setting, one_line, printable_error
 from gatekeeper.core.verdict import Check, Outcome

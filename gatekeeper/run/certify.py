@@ -18,12 +18,12 @@ from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.system.record_files import ANSWERS, RecordWriter
 from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.run.active_run import ActiveRun
-from gatekeeper.run.after_soak import after_soak, compare_routes, explore_regions
 from gatekeeper.run.finished_run import open_extended, verify_finished
 from gatekeeper.run.open_run import open_new, open_stored
 from gatekeeper.run.plan import soak_outlook
 from gatekeeper.run.publish import Finished, publish
 from gatekeeper.run.requests import Client
+from gatekeeper.run.run_passes import after_soak, compare_routes, explore_regions
 from gatekeeper.run.stages.soak import soak
 from gatekeeper.run.stages.sweep import sweep
 

@@ -7,9 +7,9 @@ from typing import Any
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.policy.certified_policy import issue_policy
-from gatekeeper.analysis.verdict.remedies import extension
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.analysis.verdict.sweep_result import sweep_conclusion
+from gatekeeper.analysis.verdict.unproven import extension
 from gatekeeper.core import parse
 from gatekeeper.core import policy as policies
 from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError

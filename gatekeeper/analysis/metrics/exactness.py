@@ -4,19 +4,16 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
-from gatekeeper.core.columns.arrivals import UNKNOWN
+from gatekeeper.analysis.metrics.near_ties import (
+    TIE_TOLERANCE,
+    Divergence,
+    explained,
+    first_divergence,
+    token_column,
+)
 from gatekeeper.core.records import Answer, Generation, Role, Tie
 from gatekeeper.core.verdict import Missing
-
-TIE_TOLERANCE = 0.125
-"""The largest gap between the target's two best logits at which either token is correct.
-
-One unit in the last place of a bfloat16 logit from 16 to 32, where the best logits of chat models lie. A round verifies
-several tokens in one pass and plain decoding one token a pass; their sums are rounded in another order, so logits that
-lie closer than one unit can swap. The other token is then at most e^0.125 = 1.13 times less likely.
-"""
 
 EARLY = 16
 """Tokens that must be alike before a difference may be a near-tie where the target's logits cannot be read.
@@ -36,22 +33,7 @@ def same_output(answer: Answer, baseline: Answer) -> bool:
 def _output(answer: Answer) -> tuple[bytes, tuple[str, str, tuple[str, ...]]]:
     """Return the column of an answer's tokens, empty where one is unknown; and its reasoning, text and calls."""
     calls = tuple(json.dumps(call.get("function", call), sort_keys=True) for call in answer.tool_calls)
-    return _ids(answer), (answer.reasoning, answer.text, calls)
-
-
-def _ids(answer: Answer) -> bytes:
-    column = answer.columns.token_ids
-    return column if _is_known(column) else b""
-
-
-def known_tokens(answer: Answer) -> tuple[int, ...]:
-    """Return the tokens of an answer; none where one is unknown."""
-    return tuple(memoryview(_ids(answer)).cast("q"))
-
-
-@lru_cache(maxsize=4096)
-def _is_known(column: bytes) -> bool:
-    return UNKNOWN not in memoryview(column).cast("q").tolist()
+    return token_column(answer), (answer.reasoning, answer.text, calls)
 
 
 def shared_tokens(answer: Answer, baseline: Answer) -> int:
@@ -68,30 +50,6 @@ def _shared_length(tokens: Sequence[object], baseline: Sequence[object]) -> int:
         if token != expected:
             return index
     return min(len(tokens), len(baseline))
-
-
-@dataclass(frozen=True, slots=True)
-class Divergence:
-    """The first token at which a candidate's answer differs from plain decoding's."""
-
-    canary: str
-    shared: tuple[int, ...]
-    plain_id: int
-    candidate_id: int
-
-    def matches(self, tie: Tie) -> bool:
-        """Return whether *tie* was read at this position."""
-        place = (self.canary, len(self.shared), self.shared, self.plain_id, self.candidate_id)
-        return place == (tie.canary, tie.position, tie.shared, tie.plain_id, tie.candidate_id)
-
-
-def first_divergence(canary: str, answer: Answer, baseline: Answer) -> Divergence | None:
-    """Return where two answers diverge; None where tokens are unknown or one answer only ends earlier."""
-    candidate, plain = (memoryview(_ids(output)).cast("q") for output in (answer, baseline))
-    for position, (token, plain_token) in enumerate(zip(candidate, plain, strict=False)):
-        if token != plain_token:
-            return Divergence(canary, tuple(plain[:position]), plain_token, token)
-    return None
 
 
 def divergences(answers: Iterable[Generation], plain: Iterable[Generation]) -> tuple[Divergence, ...]:
@@ -163,7 +121,7 @@ def compare(
         compared.agree.setdefault(generation.canary, True)
         if same_output(generation.answer, baseline):
             continue
-        gap, reason = _explained(first_divergence(generation.canary, generation.answer, baseline), ties)
+        gap, reason = explained(first_divergence(generation.canary, generation.answer, baseline), ties)
         if gap is None and unread and shared_tokens(generation.answer, baseline) >= EARLY:
             compared.late.add(generation.canary)
         elif gap is None:
@@ -175,24 +133,6 @@ def compare(
         compared.excused.pop(canary, None)
         compared.late.discard(canary)
     return compared
-
-
-def _explained(where: Divergence | None, ties: Sequence[Tie]) -> tuple[float | None, str]:
-    """Return the gap of a divergence at a near-tie, or None and why it is not one."""
-    if where is None:
-        return None, "the texts differ or one ends early, and there are no tokens to compare"
-    place = f"at token {len(where.shared) + 1}"
-    tie = next((tie for tie in ties if where.matches(tie)), None)
-    if tie is None:
-        return None, f"{place} the target's logits were not read"
-    if tie.gap is None:
-        return None, f"{place} the gap between the target's logits is unknown: {tie.fault or 'no reason given'}"
-    if not 0 <= tie.gap <= TIE_TOLERANCE:
-        return (
-            None,
-            f"{place} the target prefers its own token by {tie.gap:.3g}, {TIE_TOLERANCE:g} allowed",
-        )
-    return tie.gap, ""
 
 
 @dataclass(frozen=True, slots=True)

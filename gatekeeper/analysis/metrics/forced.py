@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from gatekeeper.analysis.metrics.exactness import TIE_TOLERANCE, distinct_outputs, known_tokens
+from gatekeeper.analysis.metrics.exactness import distinct_outputs
+from gatekeeper.analysis.metrics.near_ties import TIE_TOLERANCE, known_tokens
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.core.records import Forced, Generation
 from gatekeeper.core.text import counted

@@ -98,7 +98,7 @@ class FinalPass:
     """One pass at the end of a run, once, of all workloads.
 
     It is no `Pass`: what it needs follows from the routes of all workloads, which `analysis.verdict.conclude` knows
-    when no soak is due any more, and its records belong to no soak. `gatekeeper.run.after_soak` runs it.
+    when no soak is due any more, and its records belong to no soak. `gatekeeper.run.run_passes` runs it.
     """
 
     name: str

@@ -20,10 +20,12 @@ OWN_DESCRIPTORS = 64
 """Of the files, locks and connections of the proxy and its watch."""
 DESCRIPTORS_PER_CLIENT = 3
 """Its connection, the one to a server, and an idle one to the other server."""
+RETRY_AFTER_S = 5
+"""What a 503 tells its client to wait."""
 FULL = (
-    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Type: text/plain\r\n"
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: %d\r\nConnection: close\r\nContent-Type: text/plain\r\n"
     b"Content-Length: 22\r\n\r\ntoo many connections.\n"
-)
+) % RETRY_AFTER_S
 
 
 def most_clients() -> int:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gatekeeper.analysis.verdict.remedies import passes_at, remedy
 from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Verdict, WorkloadOutcome
+from gatekeeper.analysis.verdict.unproven import passes_at, remedy
 from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.records import Knobs
 from gatekeeper.core.verdict import Check, Outcome

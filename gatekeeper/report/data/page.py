@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gatekeeper.analysis.verdict.case import Case
-from gatekeeper.analysis.verdict.remedies import Gap, extension, gaps
 from gatekeeper.analysis.verdict.run_verdict import Verdict
+from gatekeeper.analysis.verdict.unproven import Gap, extension, gaps
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.records import Event
 from gatekeeper.core.slo import Slo

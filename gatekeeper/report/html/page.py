@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
-from gatekeeper.analysis.verdict.remedies import Gap
 from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome, WorkloadVerdict
+from gatekeeper.analysis.verdict.unproven import Gap
 from gatekeeper.core.slo import CERTIFICATION_S
 from gatekeeper.core.text import describe_setting, last_part, listed, one_line
 from gatekeeper.core.units import show_memory, show_ratio, show_seconds

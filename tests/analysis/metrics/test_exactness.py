@@ -10,15 +10,13 @@ from hypothesis import strategies as st
 from gatekeeper.analysis.metrics.exactness import (
     SHARED,
     SWITCHED,
-    TIE_TOLERANCE,
-    Divergence,
     WarmPart,
     compare,
     divergences,
-    first_divergence,
     same_output,
     warm_cache_agreement,
 )
+from gatekeeper.analysis.metrics.near_ties import TIE_TOLERANCE, Divergence, first_divergence
 from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.records import Answer, Claims, Generation, Role, Tie, setting
 from gatekeeper.core.verdict import Missing

@@ -5,8 +5,8 @@ from functools import cache
 
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
-from gatekeeper.analysis.verdict.remedies import extension
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.analysis.verdict.unproven import extension
 from gatekeeper.core.verdict import Outcome
 from gatekeeper.report.data.decision import Decision, decide
 from gatekeeper.report.data.workload_summary import short_ratio

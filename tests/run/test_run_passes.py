@@ -6,7 +6,7 @@ import pytest
 
 from gatekeeper.analysis.passes import FINAL_PASSES, PASSES
 from gatekeeper.analysis.passes.definition import Pass
-from gatekeeper.run.after_soak import sender_of
+from gatekeeper.run.run_passes import sender_of
 
 
 @pytest.mark.parametrize("after", PASSES, ids=lambda after: after.name)

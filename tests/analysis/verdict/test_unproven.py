@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from gatekeeper.analysis.verdict.remedies import gaps, passes_at, remedy, times_as_long
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.analysis.verdict.unproven import gaps, passes_at, remedy, times_as_long
 from gatekeeper.core.verdict import Check, Outcome
 from tests.builders.slo import slo
 
