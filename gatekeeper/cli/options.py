@@ -158,6 +158,13 @@ class SecondsRange(click.FloatRange):
         return number if number == number else self.fail("nan is not a number", param, ctx)  # noqa: PLR0124
 
 
+def seconds_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option of the time that a command takes."""
+    return click.option(
+        "--seconds", type=SecondsRange(1), default=default, show_default=True, help="Approximate duration."
+    )
+
+
 class LazyCommand(click.Command):
     """A command that `--help` lists without importing it: *module* holds it under its *name*."""
 

@@ -2,48 +2,36 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from gatekeeper.cli.common_options import is_verbose
-from gatekeeper.cli.options import (
-    AS_JSON,
-    OUT,
-    QUIET,
-    SecondsRange,
-    show,
-)
+from gatekeeper.cli.options import AS_JSON, OUT, QUIET, seconds_option, show
+from gatekeeper.cli.run import observers
 from gatekeeper.core.backend_registry import PROBED
 from gatekeeper.core.errors import InputError
-
-if TYPE_CHECKING:
-    pass
-
-from gatekeeper.cli.run import observers
 
 AFTER_INTERRUPT = {
     "try": "it keeps nothing: run it again, with a lower --seconds if it took too long",
     "probe": "a probe cannot be resumed: run it again, with a lower --seconds if it took too long",
 }
 """What to do after Ctrl-C, by command."""
+DRAFTS = click.option("--draft", "drafts", multiple=True, help="A draft for --target; repeatable.")
+BACKEND = click.option(
+    "--backend", type=click.Choice(PROBED), default=PROBED[0], show_default=True, help="The backend for --target."
+)
+SECONDS = seconds_option("30s")
 
 
 @click.command()
 @click.argument("slo", type=click.Path(path_type=Path), required=False)
 @click.option("--target", help="Instead of an SLO file: the target, a folder or a hub id in the local cache.")
-@click.option("--draft", "drafts", multiple=True, help="A draft for --target; repeatable.")
+@DRAFTS
 @click.option(
     "--canaries", type=click.Path(path_type=Path), help="A file of canary prompts [default: shipped JSON and chat]."
 )
-@click.option(
-    "--backend",
-    type=click.Choice(PROBED),
-    default=PROBED[0],
-    show_default=True,
-    help="The backend for --target.",
-)
-@click.option("--seconds", type=SecondsRange(1), default="30s", show_default=True, help="Approximate duration.")
+@BACKEND
+@SECONDS
 @OUT
 @AS_JSON
 @QUIET
@@ -83,15 +71,9 @@ def probe(
 
 @click.command(name="try")
 @click.option("--target", help="The target, a folder or a hub id in the local cache [default: the heaviest found].")
-@click.option("--draft", "drafts", multiple=True, help="A draft for --target; repeatable.")
-@click.option(
-    "--backend",
-    type=click.Choice(PROBED),
-    default=PROBED[0],
-    show_default=True,
-    help="The backend for --target.",
-)
-@click.option("--seconds", type=SecondsRange(1), default="30s", show_default=True, help="Approximate duration.")
+@DRAFTS
+@BACKEND
+@SECONDS
 @AS_JSON
 @QUIET
 def try_pair(

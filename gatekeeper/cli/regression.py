@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gatekeeper.cli.options import AS_JSON, QUIET, SLO, SecondsRange, out_option, show
+from gatekeeper.cli.options import AS_JSON, QUIET, SLO, out_option, seconds_option, show
 from gatekeeper.cli.run import observers
 from gatekeeper.core.errors import InputError
 
@@ -38,7 +38,7 @@ WORKLOAD = click.option("--workload", metavar="NAME", help="The workload to meas
 @click.argument("b")
 @click.option("--slo", type=click.Path(path_type=Path), help="The SLO of both, if A and B are not SLO files.")
 @WORKLOAD
-@click.option("--seconds", type=SecondsRange(1), default="60s", show_default=True, help="Approximate duration.")
+@seconds_option("60s")
 @click.option("--fail-on", type=click.Choice(["worse"]), help="Exit 1 where B is proven worse.")
 @click.option("--resume", is_flag=True, help="Continue the interrupted comparison in --output.")
 @out_option("Folder of the answers [default: they are not kept].")

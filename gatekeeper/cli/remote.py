@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gatekeeper.cli.common_options import is_verbose
-from gatekeeper.cli.options import AS_JSON, SLO, CommandGroup, SecondsRange, annotate, graded, show
+from gatekeeper.cli.options import AS_JSON, SLO, CommandGroup, SecondsRange, annotate, graded, seconds_option, show
 from gatekeeper.cli.remote_options import RUN, downloads_run, on_host, starts_run
 from gatekeeper.core.errors import ExitCode, NoProofError
 from gatekeeper.core.reasons import Reason
@@ -73,7 +73,7 @@ def sweep(slo: Path, *, as_json: bool, **options: Any) -> None:
 
 @remote.command()
 @SLO
-@click.option("--seconds", type=SecondsRange(1), default="30s", show_default=True, help="Approximate duration.")
+@seconds_option("30s")
 @starts_run
 def probe(slo: Path, *, seconds: float, as_json: bool, out: Path | None, **options: Any) -> None:
     """Measure in about 30 seconds whether a draft helps on the remote host. Exits 0 once finished."""

@@ -3,15 +3,12 @@
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from gatekeeper.cli.options import AS_JSON, LATEST, OUT, QUIET
 from gatekeeper.core.errors import InputError
-
-if TYPE_CHECKING:
-    pass
 
 PATIENCE = "10 min"
 RUN = click.argument(

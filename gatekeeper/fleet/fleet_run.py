@@ -34,7 +34,7 @@ def certify_fleet(
     only: Sequence[str] = (),
     retries: int = 2,
     scheduler: str | None = None,
-    report: Report = lambda _name, _what, _detail: None,
+    report: Report = lambda _name, _change, _detail: None,
     begin: Callable[[Sequence[Cell]], None] = lambda _cells: None,
 ) -> Fleet:
     """Certify every SLO on every host that it fits; return the answer, which is also written to *runs*.
@@ -60,10 +60,10 @@ def certify_fleet(
         begin(cells)
         file = FleetFile(runs, cells, started, done_by_cell.values())
 
-        def note(name: str, what: str, detail: Mapping[str, Any]) -> None:
-            if what == "done":
+        def note(name: str, change: str, detail: Mapping[str, Any]) -> None:
+            if change == "done":
                 file.take(Done(**detail))
-            report(name, what, detail)
+            report(name, change, detail)
 
         def task_of(cell: Cell) -> Task:
             slo, folder = str(cell.path.resolve()), str(runs.resolve())

@@ -74,15 +74,7 @@ class Done:
 
     def document(self) -> dict[str, Any]:
         """Return it as plain JSON."""
-        return {
-            "cell": self.cell,
-            "exit_code": self.exit_code,
-            "outcome": self.outcome,
-            "run": self.run,
-            "error": self.error,
-            "hint": self.hint,
-            "again": self.again,
-        }
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 def certify_cell(task: Task, tell: Tell = lambda _kind, _detail: None) -> Done:

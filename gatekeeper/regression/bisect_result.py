@@ -1,7 +1,7 @@
 """What a bisection knows: each tested version with its value, and the first bad one."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gatekeeper.core.errors import ExitCode
@@ -86,7 +86,6 @@ class BisectResult:
 
     def document(self) -> dict[str, Any]:
         """Return it for JSON."""
-        kept = self.environments
         return {
             "schema": 1,
             "slo": self.slo,
@@ -103,7 +102,7 @@ class BisectResult:
             "because": self.because,
             "hint": self.hint,
             "reproduce": self.reproduce,
-            "environments": None if kept is None else {"folder": kept.folder, "bytes": kept.bytes},
+            "environments": None if self.environments is None else asdict(self.environments),
             "run": self.run,
             "exit_code": int(self.exit_code),
         }

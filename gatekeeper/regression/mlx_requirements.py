@@ -64,5 +64,5 @@ def check_oldest(requirements: Sequence[str], facts: BackendFacts) -> None:
         if oldest is not None and release and release < oldest:
             version, needed = str(requirement.specifier).removeprefix("=="), ".".join(map(str, oldest))
             message = f"backend {facts.name} cannot run {requirement.name} {version}: it needs {needed} or newer"
-            other = f'set backend = "{facts.served_as}" in [subject], or ' if facts.served_as else ""
-            raise InputError(message, hint=f"{other}begin with a newer version")
+            served = f'set backend = "{facts.served_as}" in [subject], or ' if facts.served_as else ""
+            raise InputError(message, hint=f"{served}begin with a newer version")

@@ -51,8 +51,9 @@ def bisect_text(result: BisectResult) -> str:
         lines.append(f"hint: {result.hint}")
     if result.reproduce:
         lines.append(f"again: {result.reproduce}")
-    if (kept := result.environments) is not None:
-        lines.append(f"environments: {show(kept.bytes, 'B')} in {kept.folder}; to free it: rm -r {kept.folder}")
+    if (environments := result.environments) is not None:
+        folder = environments.folder
+        lines.append(f"environments: {show(environments.bytes, 'B')} in {folder}; to free it: rm -r {folder}")
     lines.append(f"run: {result.run}")
     return "\n".join(lines) + "\n"
 
