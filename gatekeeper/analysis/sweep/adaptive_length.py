@@ -6,12 +6,10 @@ where it is proven faster than the best fixed length, or as fast and slower than
 measured, where the fixed one is; and never where it is proven slower at any of them.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gatekeeper.analysis.plan.settings import chosen_of, conditions_of
-from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.sweep.setting_result import SettingResult
 from gatekeeper.analysis.sweep.stopped_settings import ALIKE
 from gatekeeper.core.records import Setting
@@ -55,15 +53,15 @@ def compare_adaptive(results: Sequence[SettingResult], level: float) -> tuple[Ad
     fixed = [result for result in measured if not adapts(result.trial.setting)]
     if not fixed:
         return ()
-    rival = max(fixed, key=_center)
+    rival = max(fixed, key=lambda result: result.center)
     comparisons = [_compare(result, rival, results, level) for result in measured if adapts(result.trial.setting)]
-    return tuple(sorted(comparisons, key=lambda comparison: (not comparison.taken, -_center(comparison.adaptive))))
+    return tuple(sorted(comparisons, key=lambda comparison: (not comparison.taken, -comparison.adaptive.center)))
 
 
 def _compare(
     adaptive: SettingResult, rival: SettingResult, results: Sequence[SettingResult], level: float
 ) -> AdaptiveResult:
-    ratio = _over(adaptive, rival, level)
+    ratio = adaptive.over(rival, level)
     text = f"against the best fixed one, {_length(rival)}"
     if not isinstance(ratio, Estimate):
         return AdaptiveResult(adaptive, rival, ratio, taken=False, because=f"not compared {text}: {ratio.because}")
@@ -88,7 +86,7 @@ def _collapse(adaptive: SettingResult, results: Sequence[SettingResult], level: 
         if isinstance(there.ratio, Estimate) and there.ratio.hi < 1:
             return f"at {where} it is {there.ratio.center:.2f}x plain decoding"
         for rival in _same_conditions(there, results):
-            apart = _over(there, rival, level)
+            apart = there.over(rival, level)
             if isinstance(apart, Estimate) and apart.hi < 1 / (1 + ALIKE):
                 return f"at {where} it is {apart.center:.2f}x {_length(rival)}"
     return None
@@ -130,14 +128,3 @@ def _same_conditions(result: SettingResult, results: Iterable[SettingResult]) ->
         for candidate in results
         if conditions_of(candidate.trial.setting) == conditions and not adapts(candidate.trial.setting)
     ]
-
-
-def _over(result: SettingResult, rival: SettingResult, level: float) -> Estimate | Missing:
-    shared = result.logs.keys() & rival.logs.keys()
-    return intervals.geometric_mean_ratio(
-        {name: [math.exp(result.logs[name] - rival.logs[name])] for name in sorted(shared)}, level
-    )
-
-
-def _center(result: SettingResult) -> float:
-    return result.ratio.center if isinstance(result.ratio, Estimate) else 0.0

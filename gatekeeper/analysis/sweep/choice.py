@@ -8,7 +8,7 @@ from typing import Any
 from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.objectives import NO_LOSS
 from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, conditions_of, setting_document
-from gatekeeper.analysis.stats import intervals, sequential
+from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.sweep.adaptive_length import AdaptiveResult, adapts, compare_adaptive
 from gatekeeper.analysis.sweep.knob_effects import ConcurrencyEffect, KnobEffect, concurrency_effect, main_effects
 from gatekeeper.analysis.sweep.setting_result import SettingResult, cost_models, interval_document, measure_of
@@ -127,7 +127,7 @@ def _choose_fixed(
         because = f"no {kind} is faster than plain decoding: best {_best_ratio(best)}"
         return Choice(PLAIN, because + _stopped(usual), tuple(results))
     if pick not in beats:
-        pick = max(beats, key=_center)
+        pick = max(beats, key=lambda result: result.center)
         winner, reason = (
             pick.trial.setting,
             f"{_name(pick)}: {_ratio(pick)}, the fastest that beats plain decoding beyond noise",
@@ -166,7 +166,7 @@ def _first_of_open(slo: Slo, results: Sequence[SettingResult]) -> SettingResult:
     What was stopped as too slow at an early look differs by chance, and by how warm the process was. Of two lengths
     the ladder goes on from the longer one to the shorter, and never back.
     """
-    fastest = max(results, key=_center)
+    fastest = max(results, key=lambda result: result.center)
     then = "shrink-draft", chosen_of(fastest.trial.setting)
     longer = (
         result
@@ -218,7 +218,7 @@ def _best_and_shortest(
     Where none is proven to keep them that is the fastest one: within noise of it is no proof of being as fast.
     """
     candidates = _not_abandoned(results)
-    best = max(candidates, key=_center)
+    best = max(candidates, key=lambda result: result.center)
     within = [result for result in candidates if result is best or _within_noise(result, best, slo.confidence)]
     within_bounds = [
         result
@@ -233,16 +233,9 @@ def _not_abandoned(results: Sequence[SettingResult]) -> Sequence[SettingResult]:
     return [result for result in results if not result.abandoned] or results
 
 
-def _center(result: SettingResult) -> float:
-    return result.ratio.center if isinstance(result.ratio, Estimate) else 0.0
-
-
 def _within_noise(result: SettingResult, best: SettingResult, level: float) -> bool:
     """Return whether *best* is not proven faster than *result* on the canaries they share."""
-    shared = result.logs.keys() & best.logs.keys()
-    apart = intervals.geometric_mean_ratio(
-        {name: [math.exp(best.logs[name] - result.logs[name])] for name in shared}, level
-    )
+    apart = best.over(result, level)
     return isinstance(apart, Missing) or apart.lo <= 1
 
 

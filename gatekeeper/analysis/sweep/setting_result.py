@@ -14,6 +14,7 @@ from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import acceptance_rate
 from gatekeeper.analysis.plan.settings import concurrency_of
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Trial
+from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.sweep.cost_explanation import CostExplanation, explanations
 from gatekeeper.analysis.sweep.cost_model import measure_rounds, plain_seconds
 from gatekeeper.analysis.sweep.early_stop import early_stops
@@ -63,6 +64,18 @@ class SettingResult:
     def shown(self) -> Estimate | None:
         """Return the ratio as reports show it; None where it was not measured."""
         return self.ratio.rounded() if isinstance(self.ratio, Estimate) else None
+
+    @property
+    def center(self) -> float:
+        """Return the ratio, 0 where it was not measured, to order settings by their speed."""
+        return self.ratio.center if isinstance(self.ratio, Estimate) else 0.0
+
+    def over(self, rival: "SettingResult", level: float) -> Estimate | Missing:
+        """Return its speed over a rival's, on the canaries that both have."""
+        shared = sorted(self.logs.keys() & rival.logs.keys())
+        return intervals.geometric_mean_ratio(
+            {name: [math.exp(self.logs[name] - rival.logs[name])] for name in shared}, level
+        )
 
     @property
     def may_gain(self) -> float:
