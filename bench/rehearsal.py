@@ -36,8 +36,8 @@ from gatekeeper.core.records import Generation, HostSample, Reading, StoredRecor
 from gatekeeper.core.slo import Profile, Slo
 from gatekeeper.core.system import inputs
 from gatekeeper.core.verdict import Outcome
-from gatekeeper.run.run_passes import sender_of
 from gatekeeper.run.requests import Client, PassTask, Recorder, SoakTask
+from gatekeeper.run.run_passes import sender_of
 from gatekeeper.run.stages.routing import send_routing_requests
 from gatekeeper.run.stages.soak import soak
 from gatekeeper.run.stages.sweep import sweep
