@@ -2,11 +2,9 @@
 
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
-from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -23,15 +21,13 @@ from gatekeeper.backends.models.artifacts import local_path
 from gatekeeper.backends.process import (
     HOST,
     environment,
-    find_program,
     free_port,
-    installed_beside,
     launch,
     listens,
-    program_path,
     quoted_log,
 )
 from gatekeeper.backends.server import RequestFormat, Server, shortest_request
+from gatekeeper.backends.server_program import check_commands, installed_versions, output_of, version_in
 from gatekeeper.core.clock import Clock, SystemClock
 from gatekeeper.core.errors import InputError, UnresponsiveError
 from gatekeeper.core.metrics.metric import Sight
@@ -39,15 +35,11 @@ from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import TIMEOUT, Setting
 from gatekeeper.core.slo import CHOSEN
 from gatekeeper.core.subject import Address, Subject
-from gatekeeper.core.system.own_limits import check_own_limit
-from gatekeeper.core.text import quote
 
 _HEALTHY = 200
 PORT = "{port}"
 """The port in a launch line: it differs with every start."""
 _PLAIN: Setting = (("draft", None),)
-_COMMAND_S = 60.0
-"""Seconds to wait for a program's --help or --version: some import a whole framework first."""
 
 
 def open_server(subject: Subject, *, models: Mapping[str, Path], base: Path, logs: Path) -> "ServerBackend":
@@ -62,7 +54,7 @@ def open_server(subject: Subject, *, models: Mapping[str, Path], base: Path, log
             raise InputError(message, hint="put the key back (for watch: --url), or set subject.api_key_env")
     backend = ServerBackend(subject, models, logs, dialect, _other_model(subject, models, base))
     if subject.url is None:
-        _check_commands(subject, dialect)
+        check_commands(subject, dialect)
     return backend
 
 
@@ -84,29 +76,6 @@ def _other_model(subject: Subject, models: Mapping[str, Path], base: Path) -> st
     return None
 
 
-def _check_commands(subject: Subject, dialect: Dialect) -> None:
-    """Raise InputError for a command that no server could be started with."""
-    for name, command in (("plain_command", subject.plain_command), ("command", subject.command)):
-        if command is not None and not any("{port}" in word for word in command):
-            # On a fixed port another server may already listen, and would be measured instead.
-            message = f"subject.{name} has no {{port}}"
-            raise InputError(message, hint="write {port} where the server's port goes")
-        if command is None and dialect.argv is None and not (dialect.switches and subject.command is not None):
-            message = f"subject.{name} is missing: gatekeeper has no command line for {dialect.name}"
-            raise InputError(message, hint=dialect.install)
-
-
-def _check_programs(subject: Subject, dialect: Dialect) -> None:
-    """Raise InputError for programs that are not installed; a plan needs none."""
-    for command in (subject.plain_command, subject.command):
-        program = (command or subject.program or dialect.program)[:1]
-        if program:
-            find_program(program[0], install=dialect.install)
-        elif dialect.module is not None and find_spec(dialect.module) is None:
-            message = f"the {dialect.name} backend needs {dialect.module}, which is not installed here"
-            raise InputError(message, hint=dialect.install)
-
-
 class ServerBackend:
     """Starts or attaches to a server, one process per setting that needs its own."""
 
@@ -126,7 +95,7 @@ class ServerBackend:
         self._other = other_model or subject.other_model
         self._limits = AnswerLimits(subject)
         self._starts = count(1)
-        self._help = cache(lambda program: _output_of((*program, dialect.help)))
+        self._help = cache(lambda program: output_of((*program, dialect.help)))
         self._headers = {**dialect.headers, **_authorization(subject)}
         command = " ".join(subject.command or ())
         placeholders = {name for name in CHOSEN if f"{{{name}}}" in command} - {"draft"}
@@ -288,7 +257,17 @@ class ServerBackend:
         else:
             assert self._dialect.argv is not None
             program = subject.program or self._dialect.program
-            start = Start(subject, target, path, knobs, port, cache, program, lambda: self._help(program), self._place)
+            start = Start(
+                subject,
+                target,
+                path,
+                knobs,
+                port,
+                cache=cache,
+                program=program,
+                help=lambda: self._help(program),
+                place=self._place,
+            )
             words = [*self._dialect.argv(start), *(() if cache else self._dialect.cache_off)]
         for name, place in subject.knobs.items():
             if place.argv is not None and knobs.get(name) is not None:
@@ -304,13 +283,8 @@ class ServerBackend:
             entries |= {"url": subject.url} | ({"plain_url": subject.plain_url} if subject.plain_url else {})
             path = dialect.version_path
             text = control.fetch(subject.url.at(path), self._headers) if path else None
-            return entries | {self.name: _version(text or "", dialect.version_key)}
-        _check_programs(subject, dialect)
-        if dialect.version is not None:
-            return entries | dialect.version(subject) or {self.name: "unknown"}
-        program = subject.program or (subject.command or ())[:1] or dialect.program
-        beside = installed_beside(program[0], dialect.packages) if dialect.packages else {}
-        return entries | (beside or {self.name: _version(_output_of((*program[:1], "--version")))})
+            return entries | {self.name: version_in(text or "", dialect.version_key)}
+        return entries | installed_versions(subject, dialect) or {self.name: "unknown"}
 
     def _place(self, name: str) -> str:
         """Return where a model is stored; the name itself for a draft that is part of the server."""
@@ -342,8 +316,16 @@ class ServerBackend:
         return self._format(self._headers, model, cache=cache)
 
     def _format(self, headers: Mapping[str, str], model: str | None, *, cache: bool) -> RequestFormat:
-        drafts = self._drafts()
-        return RequestFormat(self._dialect, self._subject, headers, model, drafts, cache, self._limits, self._other)
+        return RequestFormat(
+            self._dialect,
+            self._subject,
+            headers,
+            model=model,
+            drafts=self._drafts(),
+            cache=cache,
+            limits=self._limits,
+            other_model=self._other,
+        )
 
 
 def _difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
@@ -372,35 +354,6 @@ def _authorization(subject: Subject) -> dict[str, str]:
         hint = f"export {subject.api_key_env}=… before you start gatekeeper; keys are never read from a file"
         raise InputError(f"the variable {subject.api_key_env} (subject.api_key_env) is not set", hint=hint)
     return {"Authorization": f"Bearer {key}"}
-
-
-def _output_of(command: Sequence[str]) -> str:
-    """Return a program's output; empty where it cannot be started or does not end in time."""
-    try:
-        done = subprocess.run(
-            (program_path(command[0]) or command[0], *command[1:]),
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=_COMMAND_S,
-            check=False,
-            env=environment(with_package=False),
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        check_own_limit(error)
-        return ""
-    return (done.stdout + done.stderr).decode("utf-8", "replace")
-
-
-def _version(text: str, key: str | None = None) -> str:
-    """Return the version in *text*: the value under *key*, else the line that names it, else the first line."""
-    if key is not None:
-        try:
-            text = str(json_value(text, from_server=True)[key])
-        except (ParseError, KeyError, TypeError):
-            return "unknown"
-    lines = [quoted for line in text.splitlines() if (quoted := quote(line))]
-    # Some programs list their devices first.
-    return next((line for line in lines if line.lower().startswith("version")), next(iter(lines), "unknown"))
 
 
 def _listed(models: str | None) -> list[str]:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -126,7 +127,8 @@ def host(samples: int, interval: float, platform: str | None, *, as_json: bool) 
     from gatekeeper.host.sampler import watch
     from gatekeeper.report.host_table import table
 
-    watch(samples, interval, platform, as_json, click.echo, lambda hint: click.echo(hint, err=True), table)
+    write_hint = partial(click.echo, err=True)
+    watch(samples, interval, platform, json_output=as_json, write=click.echo, write_hint=write_hint, table=table)
 
 
 @click.command()

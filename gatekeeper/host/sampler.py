@@ -124,6 +124,7 @@ def watch(
     samples: int | None,
     interval: float,
     platform: str | None,
+    *,
     json_output: bool,
     write: Callable[[str], None],
     write_hint: Callable[[str], None],

@@ -16,7 +16,8 @@ from gatekeeper.backends.dialect import Dialect, ServerRequest
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.http.chat import read_answer, resolve
 from gatekeeper.backends.http.stream import RawResponse, post
-from gatekeeper.backends.server_backend import _listed, _version
+from gatekeeper.backends.server_backend import _listed
+from gatekeeper.backends.server_program import version_in
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.core.system.record_files import ANSWERS
@@ -298,8 +299,8 @@ def test_any_list_of_models_and_any_version_is_survived(name: str) -> None:
     text = LISTS[name]
 
     assert [] == _listed(text)
-    assert _version(text, "build_info") == "unknown"
-    assert _version(f"\x1b[31m{text}\n" * 3).isprintable()
+    assert version_in(text, "build_info") == "unknown"
+    assert version_in(f"\x1b[31m{text}\n" * 3).isprintable()
 
 
 def cut(raw: bytes) -> Iterator[bytes]:

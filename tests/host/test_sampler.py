@@ -247,7 +247,15 @@ def test_watch_writes_one_object_a_sample(healthy_mac: StandIn) -> None:
     healthy_mac("ioreg", "exit 1")
     lines: list[str] = []
 
-    host.watch(2, 0.05, "macos", True, lines.append, lambda _: None, host_table.table)
+    host.watch(
+        2,
+        0.05,
+        "macos",
+        json_output=True,
+        write=lines.append,
+        write_hint=lambda _: None,
+        table=host_table.table,
+    )
 
     first, second = (json.loads(line) for line in lines)
     assert sorted(first) == ["at", "values"]
@@ -264,7 +272,7 @@ def test_watch_without_tools_hints_at_what_to_install(stand_in: StandIn) -> None
     lines: list[str] = []
     hints: list[str] = []
 
-    host.watch(1, 1.0, "macos", False, lines.append, hints.append, host_table.table)
+    host.watch(1, 1.0, "macos", json_output=False, write=lines.append, write_hint=hints.append, table=host_table.table)
 
     assert any("brew install macmon" in hint and powermetrics.sudoers_line() in hint for hint in hints)
     rows = lines[0].splitlines()[1:-1]

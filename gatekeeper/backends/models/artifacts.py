@@ -1,27 +1,19 @@
 """The models of a run, folders or files: find them on this machine, check and hash them."""
 
 import json
-import re
-import stat
-import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from gatekeeper.backends import facts_of
 from gatekeeper.backends.models import gguf, locate
+from gatekeeper.backends.models.safetensors import INDEX, MOST_BYTES, SUFFIX, check_safetensors, check_shards
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.manifest import Model, Shape, digest_of, sha256
 from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.system.files import read_input
 from gatekeeper.core.system.inputs import read_text
-from gatekeeper.core.text import some
 from gatekeeper.core.verdict import Finding, FindingKind
-
-MOST_BYTES = 256 << 20
-"""Of one JSON file of a model, and of the header of its weights: the largest tokenizers have 40 MB."""
-_WEIGHTS = ".safetensors"
-_SHARD = re.compile(r"(.+)-\d{5}-of-(\d{5})\.safetensors")
 
 _LOADED = ("model", "draft", "projector", "adapter")
 """Layers of an Ollama model that take memory."""
@@ -106,12 +98,13 @@ def freeze(name: str, folder: Path, hashes: Hashes) -> Model:
             return gguf.freeze(name, folder, hashes.sha256)
         return _of_ollama(name, folder, hashes)
     config = _read_json(folder / "config.json", name)
-    weights = sorted(folder.glob(f"*{_WEIGHTS}"))
+    weights = sorted(folder.glob(f"*{SUFFIX}"))
     if not weights:
-        raise InputError(f"model '{name}': no {_WEIGHTS} file in {folder}", hint="was the download finished?")
+        raise InputError(f"model '{name}': no {SUFFIX} file in {folder}", hint="was the download finished?")
     for path in weights:
         check_safetensors(path, name)
-    _all_shards(folder, name)
+    index = folder / INDEX
+    check_shards(folder, name, _read_json(index, name).get("weight_map") if index.is_file() else {})
     files = {str(path.relative_to(folder)): hashes.sha256(path) for path in _files(folder)}
     tokens = token_map(folder, name)
     template = chat_template(folder, name)
@@ -164,56 +157,6 @@ def _read_json(path: Path, name: str) -> dict[str, Any]:
     except (OSError, ParseError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"model '{name}': cannot read {path}: {reason}", hint="download the model again") from error
-
-
-def check_safetensors(path: Path, name: str) -> None:
-    """Raise InputError for a weights file whose length does not match its header.
-
-    Format: 8 bytes little-endian header length, the JSON header, then the tensors its offsets point into.
-    """
-    hint = f"the file is damaged; download the model again, e.g. hf download {name} --force-download"
-    try:
-        status = path.stat()
-        size = status.st_size
-    except OSError as error:  # a link of the hub cache whose blob is gone
-        raise InputError(f"model '{name}': cannot read {path}: {error.strerror}", hint=hint) from error
-    if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for its other end
-        raise InputError(f"model '{name}': {path} is not a regular file", hint=hint)
-    with path.open("rb") as file:
-        head = file.read(8)
-        length = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
-        if len(head) < 8 or length > size - 8:
-            raise InputError(f"model '{name}': {path} is truncated inside its header ({size} bytes)", hint=hint)
-        try:
-            header = json_object(file.read(min(length, MOST_BYTES + 1)), most=MOST_BYTES)
-            ends = [_offset(entry["data_offsets"][1]) for key, entry in header.items() if key != "__metadata__"]
-        except (ValueError, LookupError, TypeError) as error:
-            raise InputError(f"model '{name}': {path} has no readable header: {error}", hint=hint) from error
-    expected = 8 + length + max(ends, default=0)
-    if size != expected:
-        defect = "truncated" if size < expected else "longer than its header says"
-        raise InputError(f"model '{name}': {path} is {defect}: {size} bytes, expected {expected}", hint=hint)
-
-
-def _offset(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise ParseError(f"{value!r} is not an offset")
-    return value
-
-
-def _all_shards(folder: Path, name: str) -> None:
-    index = folder / "model.safetensors.index.json"
-    placed = _read_json(index, name).get("weight_map") if index.is_file() else {}
-    if not isinstance(placed, dict) or not all(isinstance(shard, str) for shard in placed.values()):
-        raise InputError(f"model '{name}': {index} has no weight_map of file names", hint="download the model again")
-    shards = set(placed.values())
-    for path in folder.glob(f"*{_WEIGHTS}"):  # the shards' own names hold their number
-        if numbered := _SHARD.fullmatch(path.name):
-            stem, count = numbered.groups()
-            shards |= {f"{stem}-{number:05}-of-{count}{_WEIGHTS}" for number in range(1, int(count) + 1)}
-    missing = sorted(shard for shard in shards if not (folder / shard).is_file())
-    if missing:
-        raise InputError(f"model '{name}': {folder} lacks {some(missing)}", hint="finish the download")
 
 
 def quantisation(config: Mapping[str, Any]) -> str:

@@ -8,8 +8,9 @@ from statistics import fmean
 from typing import Any, Literal
 
 from gatekeeper.backends.http.chat import ResolvedRequest
+from gatekeeper.backends.scripted.behaviour import Behaviour
 from gatekeeper.backends.scripted.expected_texts import calls_for, text_for
-from gatekeeper.backends.scripted.script import Arm, Behaviour, Script
+from gatekeeper.backends.scripted.script import Arm, Script
 from gatekeeper.backends.workers.rounds import count_rounds
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Rounds
@@ -113,7 +114,16 @@ def plan_answer(context: AnswerContext) -> PlannedAnswer:
         bursts[where] = (bursts[where][0] + script.noise.stall, bursts[where][1])
     finish = "length" if len(words) >= limit else "tool_calls" if calls else "stop"
     text, calls = "" if calls else "".join(tokens), calls if len(words) <= limit else ()
-    return PlannedAnswer(tokens, text, calls, finish, tuple(drafted), tuple(bursts), rounds, prefill * context.pace)
+    return PlannedAnswer(
+        tokens,
+        text,
+        calls,
+        finish,
+        drafted=tuple(drafted),
+        bursts=tuple(bursts),
+        rounds=rounds,
+        prefill=prefill * context.pace,
+    )
 
 
 def prompt_tokens(canary: Canary) -> int:

@@ -7,19 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 from gatekeeper.backends.backend_facts import BackendFacts
 from gatekeeper.backends.http.chat import PLAIN, resolve
-from gatekeeper.backends.scripted.answers import EMIT_S, AnswerContext, Cause, PlannedAnswer, plan_answer, prompt_tokens
+from gatekeeper.backends.scripted.answers import EMIT_S, AnswerContext, Cause, plan_answer, prompt_tokens
 from gatekeeper.backends.scripted.script import Arm, Script, read_script
+from gatekeeper.backends.scripted.shown_answer import ShownAnswer, token_id
 from gatekeeper.core.backend_registry import SCRIPTED
 from gatekeeper.core.clock import Clock, SystemClock, VirtualClock
-from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.interfaces import DecodeRequest, ForcedPass, RunningSystem
 from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.records import TIMEOUT, Answer, Claims, Parting, Rounds, Setting
+from gatekeeper.core.records import TIMEOUT, Answer, Parting, Setting
 from gatekeeper.core.slo import ADAPTIVE
 from gatekeeper.core.subject import Subject
 
@@ -234,7 +233,16 @@ class ScriptedSystem(RunningSystem):
             backend.end(streams, ended)
         self._alive, self._ended_ns = fault not in {"die", "hang"}, ended
         at_once = replayed is not None and replayed.whole
-        return self._record(context, planned, (begun, ended), times, fault, at_once=at_once)
+        return ShownAnswer(context, planned, backend.sight, times, at_once).answer(begun, ended, self._words(fault))
+
+    def _words(self, fault: str | None) -> str | None:
+        """Return the fault of an answer, in the words of a record."""
+        return {
+            "die": "died: signal 9",
+            "hang": f"{TIMEOUT}: no token for {self._backend.timeout:g} s",
+            "garble": "garbled stream: a chunk is not JSON",
+            "truncate": "cut off: the stream ended before the answer was complete",
+        }.get(fault or "")
 
     def _cold(self, begun: int) -> float:
         """Return what the first token of an answer that begins now takes longer."""
@@ -296,79 +304,6 @@ class ScriptedSystem(RunningSystem):
         """Return what the length of the draft multiplies every time with, besides."""
         width = context.draft_tokens if context.arm == "candidate" else 0
         return 1 + self._script.batching.draft_token * width * (streams - 1)
-
-    def _record(
-        self,
-        context: AnswerContext,
-        planned: PlannedAnswer,
-        span: tuple[int, int],
-        times: list[int],
-        fault: str | None,
-        *,
-        at_once: bool,
-    ) -> Answer:
-        memory, sight = self._script.memory, self._backend.sight
-        complete = len(times) == len(planned.tokens)
-        counted = Sight.TOKEN_COUNT in sight
-        active = round(memory.active + memory.growth * context.number) if Sight.MEMORY in sight else None
-        return Answer(
-            *span,
-            arrivals=self._arrivals(planned, times, at_once=at_once),
-            text=planned.text if complete else "".join(planned.tokens[: len(times)]),
-            tool_calls=planned.calls if complete else (),
-            finish=planned.finish if complete else None,
-            prompt_tokens=prompt_tokens(context.canary) if counted else None,
-            output_tokens=len(times) if counted and complete else None,
-            rounds=self._counted(planned) if complete else None,
-            claims=self._claimed(planned),
-            memory_active=active,
-            memory_peak=active,
-            fault={
-                "die": "died: signal 9",
-                "hang": f"{TIMEOUT}: no token for {self._backend.timeout:g} s",
-                "garble": "garbled stream: a chunk is not JSON",
-                "truncate": "cut off: the stream ended before the answer was complete",
-            }.get(fault or ""),
-        )
-
-    def _arrivals(self, planned: PlannedAnswer, times: list[int], *, at_once: bool) -> tuple[Arrival, ...]:
-        sight, arrivals, first = self._backend.sight, [], 0
-        if at_once:
-            return (Arrival(times[-1], len(times) if Sight.TOKEN_COUNT in sight else None),)
-        by_token = self._script.arrivals == "token"
-        counted, flagged, identified = (part in sight for part in (Sight.TOKEN_COUNT, Sight.ROUNDS, Sight.TOKEN_IDS))
-        for size in (1,) * len(times) if by_token else (tokens for _, tokens in planned.bursts):
-            last = first + size - 1
-            if last >= len(times):
-                break
-            arrival = Arrival(
-                times[last],
-                size if counted else None,
-                planned.drafted[first] if by_token and flagged else None,
-                token_id(planned.tokens[first]) if by_token and identified else None,
-            )
-            arrivals.append(arrival)
-            first += size
-        return tuple(arrivals)
-
-    def _counted(self, planned: PlannedAnswer) -> Rounds | None:
-        if planned.rounds is None or Sight.ROUNDS not in self._backend.sight or self._script.counters == "silent":
-            return None
-        return planned.rounds if self._script.counters == "honest" else Rounds(len(planned.tokens), 0, 0)
-
-    def _claimed(self, planned: PlannedAnswer) -> Claims:
-        rounds, claims, sight = planned.rounds, self._script.claims, self._backend.sight
-        read_s = planned.prefill if Sight.PROMPT_TIME in sight else None
-        if rounds is None or (claims is None and Sight.CLAIMED_ROUNDS not in sight):
-            return Claims(prompt_seconds=read_s)
-        drafted, accepted = (claims.drafted, claims.accepted) if claims else (1.0, 1.0)
-        numbers = round(rounds.drafted * drafted), round(rounds.accepted * accepted), rounds.rounds
-        return Claims(*numbers, prompt_seconds=read_s)
-
-
-def token_id(token: str) -> int:
-    """Return the id of a token."""
-    return crc32(token.encode())
 
 
 def readings(script: Script, seconds: Sequence[float], process: str = "") -> list[float]:

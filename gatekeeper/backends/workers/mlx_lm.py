@@ -185,7 +185,7 @@ class MlxWorker:
         if not speculating:
             return MlxLm(self.model, self.tokenizer, sampler, most, reading=self._reading)
         draft_tokens = request["setting"].get("num_draft_tokens", self._draft_tokens)
-        return MlxLm(self.model, self.tokenizer, sampler, most, self._draft, draft_tokens, self._reading)
+        return MlxLm(self.model, self.tokenizer, sampler, most, self._draft, draft_tokens, reading=self._reading)
 
     def reply(self, request: dict[str, Any], decoding: Decoding) -> dict[str, Any]:
         """Answer with *decoding*; what goes wrong while generating is the answer's fault."""

@@ -130,7 +130,7 @@ class DflashWorker:
         model, tokenizer = self._plain.model, self._plain.tokenizer
         block_size = request["setting"].get("block_size") or int(self._draft.config.block_size)
         reply = self._plain.reply(
-            request, Dflash(self._package, self._mlx, model, tokenizer, self._draft, request, block_size)
+            request, Dflash(self._package, self._mlx, model, tokenizer, self._draft, request, block_size=block_size)
         )
         return reply
 
