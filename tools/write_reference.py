@@ -1,4 +1,4 @@
-"""The reference pages of the docs, written from the program itself: commands, SLO keys, metrics, backends, exit codes.
+"""The reference pages of the docs, written from the program itself: commands, SLO keys, metrics, exit codes and others.
 
 `python tools/write_reference.py` writes `docs/reference/`; a test compares the pages with the program.
 """
@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,6 +31,7 @@ from gatekeeper.core.metrics import ALL  # noqa: E402
 from gatekeeper.core.metrics.metric import Metric, Sight  # noqa: E402
 from gatekeeper.core.policy import Policy  # noqa: E402
 from gatekeeper.core.reasons import Reason  # noqa: E402
+from gatekeeper.core.system import environment_variables  # noqa: E402
 from gatekeeper.report.data import glossary  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
@@ -194,12 +196,26 @@ def exit_codes() -> str:
     )
 
 
-def _attribute_docs(of: type) -> dict[str, str]:
-    """Return the string below each attribute of a class, which Python itself does not keep."""
+def environment() -> str:
+    """Return the page of every environment variable that is read."""
+    docs = _attribute_docs(environment_variables)
+    rows = {name: (f"`{name}`", text) for name, text in docs.items() if name != "FAMILIES"}
+    of_gatekeeper = [row for name, row in rows.items() if name.startswith("GATEKEEPER_")]
+    of_others = [row for name, row in rows.items() if not name.startswith("GATEKEEPER_")]
+    head = ("variable", "what it is for")
+    return (
+        "# Environment variables\n\nEvery environment variable that gatekeeper reads.\n\n"
+        f"## Of gatekeeper\n\n{table(head, of_gatekeeper)}\n## Of other programs\n\n{table(head, of_others)}\n"
+        f"## Families\n\n{table(('variables', 'what they are for'), environment_variables.FAMILIES.items())}"
+    )
+
+
+def _attribute_docs(of: type | ModuleType) -> dict[str, str]:
+    """Return the string below each attribute of a class or a module, which Python itself does not keep."""
     found = {}
-    (whole,) = ast.parse(textwrap.dedent(inspect.getsource(of))).body
-    assert isinstance(whole, ast.ClassDef)
-    for above, below in pairwise(whole.body):
+    tree = ast.parse(textwrap.dedent(inspect.getsource(of)))
+    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else tree.body
+    for above, below in pairwise(body):
         target = (
             above.target
             if isinstance(above, ast.AnnAssign)
@@ -289,6 +305,7 @@ PAGES = {
     "metrics.md": metrics,
     "backends.md": backends,
     "exit-codes.md": exit_codes,
+    "environment-variables.md": environment,
     "files.md": files,
     "words.md": words,
 }

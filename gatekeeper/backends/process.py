@@ -23,6 +23,7 @@ from gatekeeper.backends.workers import loop
 from gatekeeper.core.errors import GatekeeperError, InputError, StartError
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.system import child_process
+from gatekeeper.core.system.environment_variables import PYTHONPATH
 from gatekeeper.core.system.files import open_regular
 from gatekeeper.core.system.own_limits import check_own_limit
 from gatekeeper.core.text import quote, quote_lines
@@ -48,8 +49,8 @@ def environment(*, with_package: bool) -> dict[str, str]:
     if not with_package:
         return {**os.environ, **quiet}
     root = str(_package_alone())
-    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
-    return {**os.environ, **quiet, "PYTHONPATH": path}
+    path = os.pathsep.join(part for part in (root, os.environ.get(PYTHONPATH, "")) if part)
+    return {**os.environ, **quiet, PYTHONPATH: path}
 
 
 @cache

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.system.environment_variables import FORCE_COLOR, NO_COLOR
 
 STREAMS = frozenset({"host", "watch"})
 """Commands whose output has no end of its own, so that no file holds all of it."""
@@ -97,12 +98,12 @@ def apply_color(arguments: Sequence[str]) -> bool | None:
     """
     color = option_value(arguments, "--color")
     if color in {"always", "never"}:
-        variable, opposite = ("FORCE_COLOR", "NO_COLOR") if color == "always" else ("NO_COLOR", "FORCE_COLOR")
+        variable, opposite = (FORCE_COLOR, NO_COLOR) if color == "always" else (NO_COLOR, FORCE_COLOR)
         os.environ[variable] = "1"
         os.environ.pop(opposite, None)
-    if os.environ.get("NO_COLOR"):
+    if os.environ.get(NO_COLOR):
         return False
-    return True if os.environ.get("FORCE_COLOR") else None
+    return True if os.environ.get(FORCE_COLOR) else None
 
 
 def wants_json(arguments: Sequence[str]) -> bool:

@@ -12,6 +12,7 @@ import click
 
 from gatekeeper.cli.common_options import add_common
 from gatekeeper.core.errors import InputError, did_you_mean
+from gatekeeper.core.system.environment_variables import GITHUB_ACTIONS
 
 if TYPE_CHECKING:
     from gatekeeper.report.data.decision import Decision
@@ -99,7 +100,7 @@ def show(document: Any, text: str, *, as_json: bool) -> None:
 
 def annotate(decision: "Decision", run_dir: Path, slo: Path | None) -> None:
     """Inside GitHub Actions, annotate the SLO file's lines with the failed checks, on stderr."""
-    if os.environ.get("GITHUB_ACTIONS") != "true":
+    if os.environ.get(GITHUB_ACTIONS) != "true":
         return
     from gatekeeper.core.slo import parse
     from gatekeeper.core.system.inputs import find_slo_file

@@ -12,15 +12,16 @@ import click
 from gatekeeper.cli.common_options import is_verbose
 from gatekeeper.cli.options import AS_JSON, LATEST, RUN_DIR, RunPath, annotate, show
 from gatekeeper.core.errors import GatekeeperError, InputError, did_you_mean
+from gatekeeper.core.system.environment_variables import DISPLAY, SSH_CONNECTION, SSH_TTY, WAYLAND_DISPLAY
 from gatekeeper.report import FORMATS
 
 if TYPE_CHECKING:
     from gatekeeper.report.data.glossary import GlossaryEntry
 
 PAGE = "report.html"
-DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
+DISPLAYS = (DISPLAY, WAYLAND_DISPLAY)
 """Variables of an X11 or a Wayland session."""
-REMOTE_SESSION = ("SSH_CONNECTION", "SSH_TTY")
+REMOTE_SESSION = (SSH_CONNECTION, SSH_TTY)
 """Variables of an ssh session: a browser would open on the remote machine."""
 
 

@@ -4,13 +4,12 @@ from gatekeeper.host.background_load import apply_load
 from gatekeeper.host.capabilities import METRIC_VALUES, metric_hint, survey, unavailable_metrics
 from gatekeeper.host.conditions import conditions, idle_sleep_seconds, keep_awake
 from gatekeeper.host.device import device
-from gatekeeper.host.host_lock import OWNER, hold_host, lock_holder, this_owner
+from gatekeeper.host.host_lock import hold_host, lock_holder, this_owner
 from gatekeeper.host.platforms import PLATFORMS
 from gatekeeper.host.sampler import SAMPLE_INTERVAL_S, Sampler, watch
 
 __all__ = [
     "METRIC_VALUES",
-    "OWNER",
     "PLATFORMS",
     "SAMPLE_INTERVAL_S",
     "Sampler",

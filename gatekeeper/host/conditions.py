@@ -11,11 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from gatekeeper.core.system.environment_variables import GATEKEEPER_HOST_AS
 from gatekeeper.host import linux
 from gatekeeper.host.commands import run, running
 from gatekeeper.host.macos import facts as macos_facts
 from gatekeeper.host.macos import pmset
-from gatekeeper.host.platforms import HOST_AS, this_platform
+from gatekeeper.host.platforms import this_platform
 from gatekeeper.host.sources import Status
 
 KEYS = (
@@ -44,7 +45,7 @@ def conditions(platform: str | None = None) -> dict[str, Any]:
     name = platform or this_platform()
     tool_facts: Mapping[str, Any] = macos_facts.facts() if name == "macos" else _linux() if name == "linux" else {}
     facts: dict[str, Any] = dict.fromkeys(KEYS) | {"platform": name} | dict(tool_facts)
-    if os.environ.get(HOST_AS):
+    if os.environ.get(GATEKEEPER_HOST_AS):
         facts["replayed"] = True  # the tools are a test's: the facts describe no real machine
     if facts["booted_at"] is not None and facts["uptime_s"] is None:
         facts["uptime_s"] = round(datetime.now(UTC).timestamp() - facts["booted_at"], 1)

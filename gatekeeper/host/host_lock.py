@@ -15,14 +15,11 @@ from typing import Any
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
 from gatekeeper.core.parse import ParseError, integer, json_object, moment
+from gatekeeper.core.system.environment_variables import GATEKEEPER_HOST_LOCK, GATEKEEPER_OWNER
 from gatekeeper.core.system.files import FileLock, LockHeldError
 from gatekeeper.core.text import quote
 from gatekeeper.core.units import show_seconds
 
-LOCK = "GATEKEEPER_HOST_LOCK"
-"""Names another lock file. Runs with different lock files may measure at the same time."""
-OWNER = "GATEKEEPER_OWNER"
-"""The owner of a run that another program starts: a remote run names the machine it was started from."""
 DEFAULT_PATH = Path("/tmp/gatekeeper-host.lock")  # noqa: S108 (one file for all users of the host; a link there is refused)
 
 
@@ -59,7 +56,7 @@ class Holder:
 
 def this_owner() -> str:
     """Return the owner of a run here: USER@HOST, or the one that a remote run was started for."""
-    return os.environ.get(OWNER) or f"{_user()}@{socket.gethostname()}"
+    return os.environ.get(GATEKEEPER_OWNER) or f"{_user()}@{socket.gethostname()}"
 
 
 @contextmanager
@@ -100,7 +97,7 @@ def lock_holder() -> Holder | None:
 
 def _host_lock() -> FileLock:
     # The file stays: if it were removed, every user of the host would need the right to create it again.
-    return FileLock(Path(os.environ.get(LOCK) or DEFAULT_PATH), opener=_open)
+    return FileLock(Path(os.environ.get(GATEKEEPER_HOST_LOCK) or DEFAULT_PATH), opener=_open)
 
 
 def _description(text: str) -> str:
@@ -122,12 +119,14 @@ def _open(path: Path) -> int:
                 os.fchmod(descriptor, 0o666)  # the umask has removed what other users need
     except OSError as error:
         raise GatekeeperError(
-            f"cannot lock this host: {path}: {error.strerror}", hint=f"remove it, or name another file with {LOCK}"
+            f"cannot lock this host: {path}: {error.strerror}",
+            hint=f"remove it, or name another file with {GATEKEEPER_HOST_LOCK}",
         ) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise GatekeeperError(
-            f"cannot lock this host: {path} is not a regular file", hint=f"remove it, or name another file with {LOCK}"
+            f"cannot lock this host: {path} is not a regular file",
+            hint=f"remove it, or name another file with {GATEKEEPER_HOST_LOCK}",
         )
     return descriptor
 

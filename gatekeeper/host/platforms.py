@@ -5,17 +5,16 @@ import sys
 from collections.abc import Callable, Sequence
 
 from gatekeeper.core.errors import InputError, did_you_mean
+from gatekeeper.core.system.environment_variables import GATEKEEPER_HOST_AS
 from gatekeeper.host import linux, macos
 from gatekeeper.host.sources import Source
 
 PLATFORMS = ("macos", "linux")
-HOST_AS = "GATEKEEPER_HOST_AS"
-"""For tests: takes the tools on PATH for those of another platform; the host facts in the manifest note it."""
 
 
 def this_platform() -> str:
     """Return the name of this platform; an unknown one has no sources."""
-    if replayed := os.environ.get(HOST_AS):
+    if replayed := os.environ.get(GATEKEEPER_HOST_AS):
         return replayed
     return {"darwin": "macos", "linux": "linux"}.get(sys.platform, sys.platform)
 

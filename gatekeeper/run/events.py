@@ -13,10 +13,8 @@ from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.parse import json_object
 from gatekeeper.core.records import RECORDED_ELSEWHERE, Event, Generation
+from gatekeeper.core.system.environment_variables import GATEKEEPER_PROGRESS
 from gatekeeper.core.system.files import open_regular
-
-PROGRESS = "GATEKEEPER_PROGRESS"
-"""Environment variable with the file for the lines; it is set for a run that another machine started."""
 
 _EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
 _ANSWERS: TypeAdapter[Generation] = TypeAdapter(Generation)
@@ -68,7 +66,7 @@ class Lines:
 
 def relay_observer() -> Observer | None:
     """Return the observer of GATEKEEPER_PROGRESS, if it is set; processes that the run starts do not inherit it."""
-    path = os.environ.pop(PROGRESS, "")
+    path = os.environ.pop(GATEKEEPER_PROGRESS, "")
     return Lines(Path(path)) if path else None
 
 

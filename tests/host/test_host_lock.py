@@ -13,7 +13,8 @@ import pytest
 
 from gatekeeper.core.errors import GatekeeperError, HostLacksError
 from gatekeeper.core.system import files
-from gatekeeper.host.host_lock import LOCK, OWNER, hold_host, lock_holder
+from gatekeeper.core.system.environment_variables import GATEKEEPER_HOST_LOCK, GATEKEEPER_OWNER
+from gatekeeper.host.host_lock import hold_host, lock_holder
 
 HOLD = (
     "import sys\nfrom gatekeeper.host.host_lock import hold_host\n"
@@ -24,15 +25,15 @@ HOLD = (
 @pytest.fixture
 def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "host.lock"
-    monkeypatch.setenv(LOCK, str(path))
-    monkeypatch.delenv(OWNER, raising=False)
+    monkeypatch.setenv(GATEKEEPER_HOST_LOCK, str(path))
+    monkeypatch.delenv(GATEKEEPER_OWNER, raising=False)
     return path
 
 
 @contextmanager
 def holder(owner: str = "") -> Iterator[subprocess.Popen[str]]:
     """Another process that holds the host until its input ends."""
-    environment = {**os.environ, **({OWNER: owner} if owner else {})}
+    environment = {**os.environ, **({GATEKEEPER_OWNER: owner} if owner else {})}
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     )
@@ -141,4 +142,4 @@ def test_a_folder_in_the_locks_place_is_an_error(lock: Path) -> None:
     with pytest.raises(GatekeeperError, match="cannot lock this host") as refused, hold_host("mine"):
         pass
 
-    assert LOCK in refused.value.hint
+    assert GATEKEEPER_HOST_LOCK in refused.value.hint

@@ -7,6 +7,7 @@ import pytest
 
 from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.records import Answer, Claims, Event, Generation, Role, Rounds, setting
+from gatekeeper.core.system.environment_variables import GATEKEEPER_PROGRESS
 from gatekeeper.run import events
 
 MADE = Generation(
@@ -89,8 +90,8 @@ def test_the_wish_is_not_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """
     The variable is taken out of the environment, so that no subject writes into the lines of its run.
     """
-    monkeypatch.setenv(events.PROGRESS, str(tmp_path / "lines"))
+    monkeypatch.setenv(GATEKEEPER_PROGRESS, str(tmp_path / "lines"))
 
     assert events.relay_observer() is not None
-    assert events.PROGRESS not in os.environ
+    assert GATEKEEPER_PROGRESS not in os.environ
     assert events.relay_observer() is None

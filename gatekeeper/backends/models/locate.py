@@ -10,6 +10,7 @@ from typing import Any, Literal
 from gatekeeper.backends.models import gguf
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.parse import JSON_BYTES, ParseError, json_object
+from gatekeeper.core.system.environment_variables import HF_HOME, HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, OLLAMA_MODELS
 from gatekeeper.core.system.files import read_input
 
 ModelStore = Literal["Hugging Face", "LM Studio", "Ollama", "folder"]
@@ -51,9 +52,9 @@ def in_folder(folder: Path) -> list[FoundModel]:
 
 def hub_cache() -> Path:
     """Return the folder of the Hugging Face cache, by the variables its own library reads."""
-    if explicit := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
+    if explicit := os.environ.get(HF_HUB_CACHE) or os.environ.get(HUGGINGFACE_HUB_CACHE):
         return Path(explicit).expanduser()
-    home = os.environ.get("HF_HOME")
+    home = os.environ.get(HF_HOME)
     return (Path(home).expanduser() if home else Path.home() / ".cache" / "huggingface") / "hub"
 
 
@@ -104,7 +105,7 @@ def in_lm_studio(name: str) -> Path | None:
 
 def ollama_folders() -> list[Path]:
     """Return Ollama's model folders: the one in OLLAMA_MODELS, else the user's and the service's."""
-    if folder := os.environ.get("OLLAMA_MODELS"):
+    if folder := os.environ.get(OLLAMA_MODELS):
         return [Path(folder).expanduser()]
     return [Path.home() / ".ollama" / "models", OLLAMA_SERVICE]
 

@@ -1,6 +1,7 @@
 """The worker loop: the worker's side of the worker protocol, for the workers that ship with gatekeeper.
 
-It imports only the standard library, so that a worker can run in the environment of the package it serves.
+It imports the standard library and plain names of ours alone, so that a worker can run in the environment of the
+package it serves.
 """
 
 import json
@@ -13,6 +14,8 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from queue import SimpleQueue
 from typing import Any, NoReturn, Protocol, TextIO
+
+from gatekeeper.core.system.environment_variables import GATEKEEPER_BEAT
 
 
 class Answerer(Protocol):
@@ -29,7 +32,7 @@ class WorkerChannel:
         # What libraries print to stdout goes to the log; the protocol has a descriptor of its own.
         self._lines: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(2, 1)
-        page = os.environ.get("GATEKEEPER_BEAT")
+        page = os.environ.get(GATEKEEPER_BEAT)
         self.beat = memoryview(mmap.mmap(int(page), mmap.PAGESIZE) if page else bytearray(8)).cast("Q")
 
     def send(self, message: dict[str, Any]) -> None:

@@ -15,11 +15,10 @@ from gatekeeper.backends.workers.worker_protocol import LINE_BYTES, WorkerFault
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import TIMEOUT
 from gatekeeper.core.system import child_process
+from gatekeeper.core.system.environment_variables import GATEKEEPER_BEAT
 from gatekeeper.core.system.own_limits import check_own_limit
 from gatekeeper.core.text import quote
 
-HEARTBEAT = "GATEKEEPER_BEAT"
-"""Holds the descriptor of the shared page: any change of its first eight bytes is a heartbeat."""
 _POLL_S = 0.5
 """How often the page of a silent worker is read."""
 _EXIT_S = 2.0
@@ -53,7 +52,7 @@ class WorkerProcess:
                         start_new_session=True,
                         cwd=folder,
                         bufsize=0,
-                        env={**environment(with_package=with_package), HEARTBEAT: str(page.fileno())},
+                        env={**environment(with_package=with_package), GATEKEEPER_BEAT: str(page.fileno())},
                     )
                 except OSError as error:
                     check_own_limit(error)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gatekeeper.core.parse import ParseError, json_object
+from gatekeeper.core.system.environment_variables import XDG_CACHE_HOME, XDG_STATE_HOME
 
 UNNAMED_S = 0.5
 """Seconds a lock may be held with an empty file, by a process that is about to write its name or only reads one."""
@@ -320,7 +321,7 @@ def file_sha256(path: Path, *, inside: Path | None = None) -> str:
 
 def user_hash_cache() -> Path:
     """Return the file of the user's hash cache."""
-    root = os.environ.get("XDG_CACHE_HOME")
+    root = os.environ.get(XDG_CACHE_HOME)
     return (Path(root) if root else Path.home() / ".cache") / "gatekeeper" / "hashes.json"
 
 
@@ -330,7 +331,7 @@ def user_state_folder() -> Path:
     It is the one of the XDG Base Directory Specification, where a path that is not absolute is ignored; macOS has its
     own place, unless XDG_STATE_HOME is set.
     """
-    root = Path(os.environ.get("XDG_STATE_HOME", ""))
+    root = Path(os.environ.get(XDG_STATE_HOME, ""))
     if not root.is_absolute():
         try:
             home = Path.home()

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.slo import Telemetry
+from gatekeeper.core.system.environment_variables import OTEL_SDK_DISABLED, OTEL_SEMCONV_STABILITY_OPT_IN
 
 Protocol = Literal["http/protobuf", "grpc"]
 Signal = Literal["traces", "metrics"]
@@ -58,7 +59,7 @@ def destination(config: Telemetry, environment: Mapping[str, str]) -> Destinatio
     address, a header or a file that cannot be used.
     """
     variables = _variables(config, environment)
-    if variables.get("OTEL_SDK_DISABLED", "").lower() == "true":
+    if variables.get(OTEL_SDK_DISABLED, "").lower() == "true":
         return None
     signals = {signal: _protocol(signal, variables) for signal in SIGNALS if _wanted(signal, variables)}
     if not signals:
@@ -78,7 +79,7 @@ def destination(config: Telemetry, environment: Mapping[str, str]) -> Destinatio
         environment=variables,
         limit=config.timeout,
         rounds=config.rounds,
-        latest=LATEST in [word.strip() for word in variables.get("OTEL_SEMCONV_STABILITY_OPT_IN", "").split(",")],
+        latest=LATEST in [word.strip() for word in variables.get(OTEL_SEMCONV_STABILITY_OPT_IN, "").split(",")],
     )
 
 

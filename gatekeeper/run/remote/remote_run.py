@@ -15,6 +15,7 @@ from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import Manifest, sha256
 from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.records import Event
+from gatekeeper.core.system.environment_variables import GATEKEEPER_OWNER, GATEKEEPER_PROGRESS
 from gatekeeper.core.system.inputs import load_manifest
 from gatekeeper.core.system.run_directory import MANIFEST, RUNS, VERDICT, RunDirectory, is_taken, new_run_id
 from gatekeeper.core.text import printable
@@ -317,7 +318,7 @@ class NewRun:
                 owner=self._runner.owner,
                 slo_sha256=self._bundle.inputs.files["slo"].sha256,
                 env=self._environ,
-                settings={events.PROGRESS: "progress.jsonl", this_host.OWNER: self._runner.owner},
+                settings={GATEKEEPER_PROGRESS: "progress.jsonl", GATEKEEPER_OWNER: self._runner.owner},
                 label=label | {"installed": list(entry.installed)},
                 again=self._command.resume,
             )

@@ -20,13 +20,12 @@ from typing import Any, BinaryIO, Self
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.system import child_process
+from gatekeeper.core.system.environment_variables import GATEKEEPER_SSH
 from gatekeeper.core.units import show_bytes, show_seconds
 from gatekeeper.run.remote import replies
 from gatekeeper.run.remote.agent.frames import CHUNK
 from gatekeeper.run.remote.ssh_errors import MALFORMED, NO_PYTHON, SILENT, AgentError, SshError, explain
 
-SSH = "GATEKEEPER_SSH"
-"""The ssh program and its first options, as words: they win over the options below."""
 COMMAND = (
     "exec /bin/sh -c '"
     "for name in python3 /opt/homebrew/bin/python3 /usr/local/bin/python3 python; do "
@@ -130,7 +129,8 @@ class Connection:
             )
         except OSError as error:
             raise InputError(
-                f"cannot start {argv[0]}: {error.strerror}", hint=f"install OpenSSH, or set {SSH} to its path"
+                f"cannot start {argv[0]}: {error.strerror}",
+                hint=f"install OpenSSH, or set {GATEKEEPER_SSH} to its path",
             ) from error
         assert self._ssh.stdin is not None
         assert self._ssh.stdout is not None
@@ -347,4 +347,4 @@ def checked(host: str) -> str:
 
 def ssh_words() -> list[str]:
     """Return the ssh program and its first options."""
-    return shlex.split(os.environ.get(SSH, "")) or ["ssh"]
+    return shlex.split(os.environ.get(GATEKEEPER_SSH, "")) or ["ssh"]
