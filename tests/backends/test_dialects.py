@@ -11,16 +11,18 @@ from typing import Any
 import pytest
 
 from gatekeeper.analysis.metrics.server_claims import claimed_rounds
-from gatekeeper.backends import open_backend, own_drafts
+from gatekeeper.backends import all_facts, facts_of, open_backend, own_drafts
 from gatekeeper.backends.counters import by_position, samples, spec_decode, total
 from gatekeeper.backends.dialect import Counters, Start
-from gatekeeper.backends.dialects import dflash_mlx, dialect_of, rapid_mlx, sglang, vllm
+from gatekeeper.backends.dialects import dflash_mlx, dialect_of, rapid_mlx, running_dialect, sglang, vllm
 from gatekeeper.backends.server_backend import ServerBackend
-from gatekeeper.core.backend_registry import SERVERS
+from gatekeeper.backends.stated_window import StatedWindow
+from gatekeeper.core.backend_registry import SERVERS, backend_names
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Setting, setting
 from gatekeeper.core.subject import Subject
+from gatekeeper.core.system.inputs import shipped_folder
 from tests.backends.conftest import ROOT, make_request
 from tests.builders.servers import ACCEPTED, DRAFTED, OUTPUT, PROMPT, PROTOCOLS, VERIFIED, WORDS, RecordedServer
 
@@ -555,6 +557,27 @@ def test_a_new_server_is_one_file_and_one_registry_entry(tmp_path: Path, monkeyp
 
     assert ("brand-new", None, OUTPUT) == (backend.name, answer.fault, answer.output_tokens)
     assert "brand-new" in Subject.model_json_schema()["properties"]["backend"]["enum"]
+    assert "brand-new" in {facts.name for facts in all_facts()}
+    assert StatedWindow() == running_dialect("brand-new").window
+
+
+@pytest.mark.parametrize("name", backend_names())
+def test_the_facts_of_every_backend_have_its_name(name: str) -> None:
+    """
+    What is known of a backend is found by the name an SLO gives; what it names in turn exists.
+    """
+    facts = facts_of(name)
+
+    assert name == facts.name
+    assert facts.served_as in {None, *SERVERS}
+    assert facts.shipped is None or (shipped_folder("slos") / f"{facts.shipped}.toml").is_file()
+
+
+def test_a_backend_without_a_server_is_compared_as_any_server() -> None:
+    """
+    A certificate of a worker may be deployed on any server with the chat API.
+    """
+    assert "openai" == running_dialect("mlx").name
 
 
 def test_a_port_that_was_taken_is_no_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

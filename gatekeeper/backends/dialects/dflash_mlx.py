@@ -61,6 +61,7 @@ DIALECT = Dialect(
     restart_knobs=("draft", "block_size", "window"),
     cache_off=("--no-prefix-cache", "--prompt-cache-size", "0"),
     variables=("DFLASH_",),
+    model_options=frozenset({"--model", "--draft"}),
     shipped="dflash-mlx",
     adapts=True,
     streams=1,

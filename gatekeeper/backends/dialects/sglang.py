@@ -107,6 +107,7 @@ DIALECT = Dialect(
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     restart_knobs=("draft", "num_draft_tokens"),
     cache_off=("--disable-radix-cache",),
+    model_options=frozenset({"--model-path", "--speculative-draft-model-path"}),
     window=StatedWindow(option="--context-length"),
     adapts=True,
     corrected=without_drafted,

@@ -97,6 +97,24 @@ def test_another_option_is_named(argv: str, difference: str) -> None:
     assert ("differs", difference) == found(argv)["launch line"]
 
 
+@pytest.mark.parametrize(
+    ("backend", "options"),
+    [("sglang", ("--model-path", "--speculative-draft-model-path")), ("dflash-mlx", ("--model", "--draft"))],
+)
+def test_models_are_compared_by_their_digests_alone(backend: str, options: tuple[str, str]) -> None:
+    """
+    A certificate names its models, a server is started with their paths: each dialect says which options hold one.
+    """
+    target, draft = options
+    launch = {"workloads": ["chat"], "speculation": True, "command": ["serve", target, "big", draft, "small"]}
+    certified = policy(backend=backend).model_dump(mode="json") | {"launch": [launch]}
+    process = SeenProcess(("/bin/serve", target, "/m/big", draft, "/m/small"), {})
+
+    results = server_check.compare(Policy.model_validate(certified), process, lambda _: None)
+
+    assert "as certified" == {result.part: result.outcome for result in results}["launch line"]
+
+
 def test_what_is_not_told_is_not_checked() -> None:
     """
     A server on another machine tells nothing of its start: that is listed, and never counts as certified.
