@@ -43,7 +43,7 @@ class AnswerLimits:
         tokens = answer.output_tokens or len(answer.arrivals)
         if answer.fault is not None or not tokens:
             return
-        whole_s = (answer.ended_ns - answer.sent_ns) / 1e9 / tokens
+        whole_s = answer.seconds / tokens
         with self._lock:
             if tokens == 1 or not answer.arrivals:
                 # One token comes with the prompt, and says little: it only stands in until a longer answer came.

@@ -99,6 +99,11 @@ class Answer:
         """Return the arrivals, typed as what they are."""
         return self.arrivals  # type: ignore[return-value]  # see __post_init__
 
+    @property
+    def seconds(self) -> float:
+        """Return the time from the request to the end of the answer."""
+        return (self.ended_ns - self.sent_ns) / 1e9
+
 
 class Role(StrEnum):
     """Why an answer was requested."""

@@ -159,7 +159,7 @@ def soak_outlook(prepared: Prepared, soak: SoakPlan, generations: Iterable[Gener
     times: dict[tuple[str, bool, str], list[float]] = defaultdict(list)
     for generation in generations:
         if generation.role is not Role.WARMUP and generation.answer.fault is None:
-            seconds = (generation.answer.ended_ns - generation.answer.sent_ns) / 1e9
+            seconds = generation.answer.seconds
             times[generation.workload, generation.arm == "plain", generation.canary].append(seconds)
             times[generation.workload, generation.arm == "plain", ""].append(seconds)
 

@@ -81,7 +81,7 @@ READERS: Mapping[str, Reader] = {
     "round_gap": OfGaps(per_token=False),
     "stall": OfAnswer(timing.longest_gap, by_bursts=True),
     "tpot": OfAnswer(timing.seconds_per_token),
-    "answer_latency": OfAnswer(lambda answer: (answer.ended_ns - answer.sent_ns) / 1e9),
+    "answer_latency": OfAnswer(lambda answer: answer.seconds),
     **{name: OfEvidence(partial(shares.pass_delta, kind=rate.kind)) for name, rate in PASS_RATES.items()},
     "token_agreement": OfEvidence(shares.agreement),
     "plain_repeat_agreement": OfEvidence(shares.plain_repeats),

@@ -61,7 +61,7 @@ def seconds_per_token(answer: Answer) -> float | None:
 
 def answer_rate(answer: Answer) -> float | None:
     """Return output tokens per second from the request to its end."""
-    seconds = (answer.ended_ns - answer.sent_ns) / 1e9
+    seconds = answer.seconds
     return answer.output_tokens / seconds if answer.output_tokens and seconds > 0 else None
 
 

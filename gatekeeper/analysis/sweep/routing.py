@@ -217,7 +217,7 @@ def _answered(records: Sequence[Generation], workload: str) -> dict[str, tuple[f
     by_canary: dict[str, list[tuple[int, float]]] = {}
     for generation in records:
         answer = generation.answer
-        seconds = (answer.ended_ns - answer.sent_ns) / 1e9
+        seconds = answer.seconds
         timed = generation.workload == workload and generation.role is not Role.WARMUP and answer.fault is None
         if timed and answer.output_tokens and seconds > 0:
             by_canary.setdefault(generation.canary, []).append((answer.output_tokens, seconds))

@@ -181,7 +181,7 @@ def _timeline(
         return None
     spans: dict[int, tuple[float, float]] = {}
     for ended, generation in answers:
-        sent = ended - (generation.answer.ended_ns - generation.answer.sent_ns) / 1e9
+        sent = ended - generation.answer.seconds
         begin, end = spans.get(generation.segment, (sent, ended))
         spans[generation.segment] = min(begin, sent), max(end, ended)
     axis = _Axis(list(spans.values()))
@@ -240,9 +240,7 @@ def _windows(gathered: Mapping[str, PairedAnswers], axis: _Axis) -> tuple[Window
         begun: dict[int, float] = {}
         for generation in sorted(successful(evidence.answers), key=lambda generation: generation.answer.sent_ns):
             if (ended := wall_seconds(generation.at)) is not None:
-                begun.setdefault(
-                    generation.segment, ended - (generation.answer.ended_ns - generation.answer.sent_ns) / 1e9
-                )
+                begun.setdefault(generation.segment, ended - generation.answer.seconds)
         for (segment, number), rate in sorted(acceptance_windows(evidence).items()):
             if segment in begun and rate is not None:
                 begin = begun[segment] + number * length

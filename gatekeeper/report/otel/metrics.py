@@ -90,7 +90,7 @@ def _measured(identity: RunIdentity, names: RequestMetrics, stage: str, generati
         "gatekeeper.role": generation.role.value,
     }
     failed: dict[str, Value] = {} if answer.fault is None else {"error.type": error_type(answer.fault)}
-    yield names.duration, shared | failed, [(answer.ended_ns - answer.sent_ns) / 1e9]
+    yield names.duration, shared | failed, [answer.seconds]
     times = [piece.at_ns for piece in answer.arrivals]
     if times:
         first = (times[0] - answer.sent_ns) / 1e9
