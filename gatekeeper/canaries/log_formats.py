@@ -6,11 +6,9 @@ from typing import Any
 from gatekeeper.canaries.conversation import Conversation, UnusableError, from_request
 from gatekeeper.canaries.otel_spans import spans
 from gatekeeper.core.parse import ParseError, json_value
+from gatekeeper.core.policy import WORKLOAD_HEADER
 
 Json = dict[str, Any]
-
-WORKLOAD_HEADER = "x-gatekeeper-workload"
-"""The header that names a request's workload."""
 
 UNSORTED = frozenset({"unknown", "default"})
 """What our proxy calls requests that name a workload without a route, and those that no rule fits."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from gatekeeper.core.policy import RESPONSE_FORMATS, Proxy, ProxyRule, digest
+from gatekeeper.core.policy import RESPONSE_FORMATS, WORKLOAD_HEADER, Proxy, ProxyRule, digest
 from gatekeeper.proxy.request_fields import (
     ANSWERS,
     DRAFTING,
@@ -23,7 +23,6 @@ from gatekeeper.proxy.request_fields import (
     TEXT_TYPES,
 )
 
-WORKLOAD_HEADER = "x-gatekeeper-workload"
 COMPLETIONS = "/completions"
 NOT_GENERATING = re.compile(
     r"(?:/v[0-9]+)?(?:/(?:tokenize|detokenize|apply-template|messages/count_tokens|embeddings?|rerank|reranking)/?"

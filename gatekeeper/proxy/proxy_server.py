@@ -12,6 +12,7 @@ from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
 
+from gatekeeper.core.policy import WORKLOAD_HEADER
 from gatekeeper.core.subject import Address
 from gatekeeper.core.system.host_names import HostNames
 from gatekeeper.core.system.own_limits import OwnLimitError
@@ -253,7 +254,7 @@ class ProxyServer:
         try:
             ended.request, ended.decision = await self._decide(request, body)
             decision = ended.decision
-            added = {"x-gatekeeper-workload": decision.workload, "x-gatekeeper-rule": decision.rule}
+            added = {WORKLOAD_HEADER: decision.workload, "x-gatekeeper-rule": decision.rule}
             targets = self._targets(decision)
             ended.target = targets[0].name
             answer, target, ended.failed = await self._first_that_answers(

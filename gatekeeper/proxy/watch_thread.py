@@ -7,12 +7,12 @@ from typing import Any
 
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.policy import WORKLOAD_HEADER
 from gatekeeper.deploy.watch.config import WatchConfig
 from gatekeeper.deploy.watch.messages import WARNING
 from gatekeeper.deploy.watch.open_session import open_session
 from gatekeeper.deploy.watch.outputs import Say
 from gatekeeper.deploy.watch.routes import LiveTraffic
-from gatekeeper.proxy.live_request import WORKLOAD_HEADER
 
 JOIN_S = 10.0
 """Longest wait for a round to end: one that takes longer leaves an overlay that expires as it says."""

@@ -21,6 +21,8 @@ def _checked_digest(value: object) -> object:
 
 Digest = Annotated[str, Field(pattern=_DIGEST), BeforeValidator(_checked_digest)]
 """The first 16 to 64 hexadecimal digits of a SHA-256."""
+WORKLOAD_HEADER = "x-gatekeeper-workload"
+"""The header of a request that names its workload, which wins over every rule; the proxy's answers carry it, too."""
 RESPONSE_FORMATS = ("text", "json_object", "json_schema")
 
 
