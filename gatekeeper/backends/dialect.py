@@ -140,6 +140,11 @@ def chat_body(request: ServerRequest) -> dict[str, Any]:
     return request_fields(request.resolved, model=request.model, chat_template_kwargs=thinking(request))
 
 
+def body_with_draft(request: ServerRequest) -> dict[str, Any]:
+    """Return the body that names the draft; without `draft_model` the same model decodes plainly."""
+    return chat_body(request) | ({} if request.draft is None else {"draft_model": request.draft})
+
+
 def thinking(request: ServerRequest) -> dict[str, bool] | None:
     """Return the option that switches thinking in most chat templates; None leaves it to the template."""
     return None if request.resolved.thinking is None else {"enable_thinking": request.resolved.thinking}

@@ -98,6 +98,17 @@ def show(document: Any, text: str, *, as_json: bool) -> None:
     sys.stdout.write(inert_json(written) + "\n" if as_json else printable_error(text))
 
 
+def styled_printer(*, quiet: bool) -> Callable[[str, Mapping[str, Any]], None]:
+    """Return what prints a line on stderr; when *quiet*, only one with a style. Text of a server may hold controls."""
+    from gatekeeper.core.text import printable_error
+
+    def say(text: str, style: Mapping[str, Any]) -> None:
+        if style or not quiet:
+            click.echo(click.style(printable_error(text.replace("\n", " ")), **style), err=True)
+
+    return say
+
+
 def annotate(decision: "Decision", run_dir: Path, slo: Path | None) -> None:
     """Inside GitHub Actions, annotate the SLO file's lines with the failed checks, on stderr."""
     if os.environ.get(GITHUB_ACTIONS) != "true":

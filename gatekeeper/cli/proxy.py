@@ -1,12 +1,11 @@
 """The command `proxy`: route live requests by the certificate."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from gatekeeper.cli.options import QUIET, RunPath, parse_address, parse_duration
+from gatekeeper.cli.options import QUIET, RunPath, parse_address, parse_duration, styled_printer
 from gatekeeper.core.errors import InputError
 
 MISSING = "gatekeeper proxy needs the extra `proxy`"
@@ -64,7 +63,6 @@ def proxy(
       4    a file cannot be written
     """
     from gatekeeper.core.system.own_limits import raise_descriptor_limit
-    from gatekeeper.core.text import printable_error
     from gatekeeper.deploy.watch.config import WatchConfig
 
     try:
@@ -75,10 +73,6 @@ def proxy(
     options["interval"] = parse_duration(options["interval"], "--interval", "60s")
     drain_s = parse_duration(drain, "--drain", "60s") or 0.0
     host, port = parse_address(listen)
-
-    def say(text: str, style: Mapping[str, Any]) -> None:
-        if style or not quiet:
-            click.echo(click.style(printable_error(text.replace("\n", " ")), **style), err=True)
 
     def listening(address: str) -> None:
         click.echo(f"proxy: listening on {address}", err=True)
@@ -93,4 +87,4 @@ def proxy(
         drain_s=drain_s,
     )
     raise_descriptor_limit()
-    serve.run(config, say=say, listening=listening)
+    serve.run(config, say=styled_printer(quiet=quiet), listening=listening)

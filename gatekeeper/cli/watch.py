@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from gatekeeper.cli.options import QUIET, RunPath, parse_address, parse_duration
+from gatekeeper.cli.options import QUIET, RunPath, parse_address, parse_duration, styled_printer
 from gatekeeper.core.errors import InputError
 
 AFTER_INTERRUPT = "the overlay is valid until its next_look_before; the same command continues from watch.jsonl"
@@ -68,7 +68,7 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
       130  interrupted; the same command continues
     """
     from gatekeeper.core.system.own_limits import raise_descriptor_limit
-    from gatekeeper.core.text import inert_json, printable_error
+    from gatekeeper.core.text import inert_json
     from gatekeeper.deploy.watch.config import WatchConfig
     from gatekeeper.deploy.watch.open_session import open_session
 
@@ -82,17 +82,12 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
     options["commands"] = tuple(_argv(command) for command in options["commands"])
     options["listen"] = None if options["listen"] is None else parse_address(options["listen"])
 
-    def say(text: str, style: Mapping[str, Any]) -> None:
-        if style or not quiet:
-            # Text from a server may hold escape sequences.
-            click.echo(click.style(printable_error(text.replace("\n", " ")), **style), err=True)
-
     def write(entry: Mapping[str, Any]) -> None:
         if as_json:
             click.echo(inert_json(json.dumps(entry, ensure_ascii=False)))
 
     raise_descriptor_limit()
-    with open_session(WatchConfig(policy, **options), say=say, write=write) as session:
+    with open_session(WatchConfig(policy, **options), say=styled_printer(quiet=quiet), write=write) as session:
         return session.run(1 if once else rounds)
 
 

@@ -1,7 +1,7 @@
 """What a pass is: one after a soak, whose records add to its answers, and one at the end of a run, of all workloads."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
@@ -9,7 +9,7 @@ from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
-from gatekeeper.core.records import Kind, Setting
+from gatekeeper.core.records import Generation, Kind, Setting
 from gatekeeper.core.slo import Profile, Slo
 
 Needs = Mapping[str, Sequence[Any]]
@@ -42,6 +42,11 @@ class Recorded(Generic[Kind]):
     def sound(self) -> "tuple[Kind, ...] | str":
         """Return the records, or why they cannot be trusted."""
         return self.records if self.trouble is None else self.trouble
+
+
+def add_untimed(answers: PairedAnswers, recorded: Recorded[Generation]) -> PairedAnswers:
+    """Return the answers with further ones whose words count, and whose times do not."""
+    return replace(answers, untimed=(*answers.untimed, *recorded.records))
 
 
 @dataclass(frozen=True, slots=True)

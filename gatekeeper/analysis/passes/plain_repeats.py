@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
+from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.metrics.shares import plain_answers
-from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
+from gatekeeper.analysis.passes.definition import Needs, Pass, Soaked, add_untimed
 from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.analysis.plan.settings import plain_of, speculates
 from gatekeeper.core.records import Generation, Setting
@@ -40,10 +39,6 @@ def _needs(soak: Soaked) -> Needs:
     return {name: canaries for name, canaries in lacking.items() if canaries}
 
 
-def _add(answers: PairedAnswers, recorded: Recorded[Generation]) -> PairedAnswers:
-    return replace(answers, untimed=(*answers.untimed, *recorded.records))
-
-
 def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[float]:
     """Count one answer a canary: the other one comes with the baseline requests of the soak."""
     for name in _workloads(costs.slo, settings):
@@ -58,6 +53,6 @@ PASS = Pass(
     stage="plain repeats",
     title="plain answers again, to see whether they repeat",
     needs=_needs,
-    add=_add,
+    add=add_untimed,
     forecast=_forecast,
 )

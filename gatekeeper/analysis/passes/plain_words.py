@@ -1,9 +1,6 @@
 """Plain words: canaries decoded plainly after the soak, where no forced pass shows what plain decoding writes."""
 
-from dataclasses import replace
-
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
+from gatekeeper.analysis.passes.definition import Needs, Pass, Soaked, add_untimed
 from gatekeeper.analysis.plan.objectives import forced_workloads
 from gatekeeper.core.records import Generation
 
@@ -18,10 +15,6 @@ def _needs(soak: Soaked) -> Needs:
     return {name: canaries for name, canaries in lacking.items() if canaries}
 
 
-def _add(answers: PairedAnswers, recorded: Recorded[Generation]) -> PairedAnswers:
-    return replace(answers, untimed=(*answers.untimed, *recorded.records))
-
-
 PASS = Pass(
     name="plain_words",
     stem="words",
@@ -29,5 +22,5 @@ PASS = Pass(
     stage="plain words",
     title="plain answers, for their words",
     needs=_needs,
-    add=_add,
+    add=add_untimed,
 )

@@ -4,20 +4,12 @@ Fields: lmstudio.ai/docs, REST API v0, `stats` of a chat completion (draft count
 round proposes is LM Studio's own choice. Never run against LM Studio itself.
 """
 
-from typing import Any
-
 from gatekeeper.backends.backend_facts import ModelStore
 from gatekeeper.backends.counters import claims_at
-from gatekeeper.backends.dialect import STREAMED, Dialect, ServerRequest, chat_body
+from gatekeeper.backends.dialect import STREAMED, Dialect, body_with_draft
 from gatekeeper.backends.models import locate
 from gatekeeper.backends.stated_window import StatedWindow
 from gatekeeper.core.metrics.metric import Sight
-
-
-def body(request: ServerRequest) -> dict[str, Any]:
-    """Return the request; without `draft_model` the same model decodes plainly."""
-    return chat_body(request) | ({} if request.draft is None else {"draft_model": request.draft})
-
 
 DIALECT = Dialect(
     name="lmstudio",
@@ -28,7 +20,7 @@ DIALECT = Dialect(
     shipped="lmstudio",
     keeps_models=ModelStore(locate.in_lm_studio, "lms get"),
     window=StatedWindow("/api/v0/models", "data", ("loaded_context_length",), "the model's context length"),
-    body=body,
+    body=body_with_draft,
     read=claims_at(
         "stats",
         drafted="total_draft_tokens_count",

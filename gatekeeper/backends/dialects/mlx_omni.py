@@ -7,19 +7,13 @@ model and compile Metal kernels. Its answers are untested.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
-from gatekeeper.backends.dialect import Dialect, ServerRequest, Start, chat_body
+from gatekeeper.backends.dialect import Dialect, Start, body_with_draft
 
 
 def argv(start: Start) -> Iterator[str]:
     """Yield the command line; the models come with the requests."""
     yield from (*start.program, *start.address)
-
-
-def body(request: ServerRequest) -> dict[str, Any]:
-    """Return the request, which names the models."""
-    return chat_body(request) | ({} if request.draft is None else {"draft_model": request.draft})
 
 
 DIALECT = Dialect(
@@ -29,7 +23,7 @@ DIALECT = Dialect(
     program=("mlx-omni-server",),
     packages=("mlx-omni-server", "mlx-lm", "mlx"),
     argv=argv,
-    body=body,
+    body=body_with_draft,
     health="/v1/models",
     model_name="path",
     knobs=frozenset({"thinking"}),

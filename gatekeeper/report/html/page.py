@@ -13,6 +13,7 @@ from gatekeeper.core.slo import CERTIFICATION_S
 from gatekeeper.core.text import describe_setting, last_part, listed, one_line
 from gatekeeper.core.units import show_memory, show_ratio, show_seconds
 from gatekeeper.report import phrases
+from gatekeeper.report.data.decision import readable_time
 from gatekeeper.report.data.page import PageData
 from gatekeeper.report.data.workload_summary import WorkloadSummary, rate
 from gatekeeper.report.html import charts, objective_matrix, sections
@@ -83,11 +84,14 @@ def _hero(page: PageData) -> Markup:
     kind = "demo" if decision.demo and state == "promoted" else state
     until = decision.valid_until
     summary = (
-        ("Valid until", _instant(until) if until else "no policy was written" if page.progress is None else "not yet"),
+        (
+            "Valid until",
+            readable_time(until) if until else "no policy was written" if page.progress is None else "not yet",
+        ),
         ("Machine", _host(page)),
         ("Models", _target(page)),
         ("Outcome", _outcome(page)),
-        ("Started", _instant(page.manifest.frozen_at)),
+        ("Started", readable_time(page.manifest.frozen_at)),
         ("Run folder", page.run or "unknown"),
     )
     headline, reason = decision.headline, decision.reason
@@ -138,10 +142,6 @@ def _later(delta: float) -> str:
     """Write a change of a time to first token: 19 % later."""
     change = round(100 * delta)
     return f"{abs(change)} % {'later' if change > 0 else 'earlier'}" if change else "as early as plain decoding"
-
-
-def _instant(stamp: str) -> str:
-    return f"{stamp[:16].replace('T', ' ')} UTC"
 
 
 def _host(page: PageData) -> str:

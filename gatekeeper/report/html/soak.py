@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from gatekeeper.core.text import describe_setting, listed
 from gatekeeper.core.units import show, show_seconds
+from gatekeeper.report.data.decision import readable_time
 from gatekeeper.report.data.page import PageData
 from gatekeeper.report.data.timeline import HostLane, Timeline, Unsampled
 from gatekeeper.report.html import charts
@@ -103,8 +104,7 @@ def _soak(page: PageData, timeline: Timeline, names: Sequence[str]) -> list[Mark
     ]
     drawn = f", {len(timeline.dots)} of them drawn" if len(timeline.dots) < timeline.answers else ""
     about = (
-        f" from {timeline.begun[:16].replace('T', ' ')} UTC, {show_seconds(timeline.seconds)}, "
-        f"{timeline.answers} answers{drawn}"
+        f" from {readable_time(timeline.begun)}, {show_seconds(timeline.seconds)}, {timeline.answers} answers{drawn}"
     )
     unseen = [f"{LANES[lane.name].lower()} ({lane.missing})" for lane in timeline.lanes if not lane.points]
     settings = "; ".join(f"{name}: {describe_setting(knobs)}" for name, knobs in timeline.settings.items())
