@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs 
 from gatekeeper.analysis.metrics.timed_rounds import plain_timing, timed_rounds
 from gatekeeper.backends import open_backend
 from gatekeeper.core import canary
-from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters
 from gatekeeper.core.records import Answer, Generation, Role, Setting
+from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.subject import Subject
 from gatekeeper.core.system.record_files import ANSWERS
 from gatekeeper.core.verdict import Missing

@@ -39,6 +39,7 @@ from gatekeeper.core.errors import InputError
 @AS_JSON
 def admit(
     slo: Path,
+    *,
     run_dir: Path | None,
     runs: Path | None,
     fleet: Path | None,
@@ -48,7 +49,6 @@ def admit(
     issuer: str | None,
     trusted_root: Path | None,
     url: str | None,
-    *,
     as_json: bool,
 ) -> int:
     """Admit a deploy only with a passing, unexpired, unchanged run of exactly these artifacts.

@@ -8,10 +8,10 @@ from typing import Any
 
 from gatekeeper.analysis.metrics.host.host_series import host_numbers
 from gatekeeper.analysis.verdict.run_differences import compare_inputs
-from gatekeeper.core.columns.host_columns import HostColumns
 from gatekeeper.core.errors import GatekeeperError, NoProofError
 from gatekeeper.core.manifest import Manifest, differences
 from gatekeeper.core.metrics import DECODE_RATIO
+from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system import record_files, run_directory
 from gatekeeper.core.system.run_directory import RunDirectory

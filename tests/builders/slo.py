@@ -8,8 +8,8 @@ import pytest
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.records import Answer, Claims, Generation, Role, Rounds, Setting, setting
+from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, Missing
 

@@ -6,7 +6,8 @@ from typing import Any
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.policy import Guard, Policy
 from gatekeeper.core.records import Answer, Generation, HostSample, Reading, Role, Setting
-from gatekeeper.deploy.watch.guard_samples import CounterGain, GuardEvidence
+from gatekeeper.deploy.running.deployed_server import CounterGain
+from gatekeeper.deploy.watch.guard_samples import GuardEvidence
 from gatekeeper.deploy.watch.guards import GuardContext, GuardResult, judge_guard
 from tests.builders.slo import FAST, PLAIN, SECOND, canary, counted, generation, steady
 

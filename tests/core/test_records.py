@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gatekeeper.core.columns.arrivals import UNKNOWN, Arrival, Arrivals
 from gatekeeper.core.records import Answer
+from gatekeeper.core.records.arrivals import UNKNOWN, Arrival, Arrivals
 from gatekeeper.core.system.record_files import ANSWERS
 
 WHOLE = st.integers(UNKNOWN + 1, 2**63 - 1)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.records import Answer, Event, Generation, HostSample, Reading, Role, Rounds
+from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.system.record_files import ANSWERS, SAMPLES, RecordWriter, read_records
 from gatekeeper.run.certify import certify
 from tests.builders.slo import FAST

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.records import Answer, Claims, Event, Generation, Role, Rounds, setting
+from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.system.environment_variables import GATEKEEPER_PROGRESS
 from gatekeeper.run import events
 

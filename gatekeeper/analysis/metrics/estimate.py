@@ -22,10 +22,10 @@ from gatekeeper.analysis.metrics.paired_answers import (
 from gatekeeper.analysis.metrics.readers import OfAnswer, OfEvidence, OfGaps, OfWork, Read, reader_of
 from gatekeeper.analysis.metrics.timing import answer_rate, gather_bursts
 from gatekeeper.analysis.stats import fixed_canaries, intervals, lasting
-from gatekeeper.core.columns.arrivals import UNKNOWN
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.records import Answer
+from gatekeeper.core.records.arrivals import UNKNOWN
 from gatekeeper.core.verdict import Estimate, Missing, StillChanging
 
 LEAST_CONFIDENCE = 0.95

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from gatekeeper.core.columns.arrivals import UNKNOWN
 from gatekeeper.core.records import Answer, Tie
+from gatekeeper.core.records.arrivals import UNKNOWN
 
 TIE_TOLERANCE = 0.125
 """The largest gap between the target's two best logits at which either token is correct.

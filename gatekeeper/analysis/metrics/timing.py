@@ -7,8 +7,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from gatekeeper.core.columns.arrivals import UNKNOWN, Arrivals
 from gatekeeper.core.records import Answer
+from gatekeeper.core.records.arrivals import UNKNOWN, Arrivals
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

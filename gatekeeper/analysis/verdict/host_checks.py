@@ -12,9 +12,9 @@ from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import SOAK_ROLES, Case, soak_answers
-from gatekeeper.core.columns.host_columns import HostColumns
 from gatekeeper.core.manifest import RULES
 from gatekeeper.core.records import Generation
+from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.verdict import Check, Estimate, Finding, Missing
 
 

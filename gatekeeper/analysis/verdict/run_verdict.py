@@ -5,8 +5,8 @@ from enum import StrEnum
 
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.routing import Routing
+from gatekeeper.analysis.verdict.certified_region import CertifiedRegion
 from gatekeeper.analysis.verdict.measured import Measured
-from gatekeeper.analysis.verdict.region.certified_region import CertifiedRegion
 from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.records import Knobs
 from gatekeeper.core.verdict import Check, Finding, Missing, Outcome, worst

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from gatekeeper.backends.http.response import HttpResponse, excerpt, parse_response
 from gatekeeper.backends.http.stream import RawResponse, quiet
-from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.interfaces import DecodeRequest
 from gatekeeper.core.parse import COUNTS, ParseError, json_value
 from gatekeeper.core.records import Answer, Claims
+from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.text import quote
 
 PLAIN = "plain"

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from zlib import crc32
 
 from gatekeeper.backends.scripted.answers import AnswerContext, PlannedAnswer, prompt_tokens
-from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Claims, Rounds
+from gatekeeper.core.records.arrivals import Arrival
 
 
 @dataclass(frozen=True, slots=True)

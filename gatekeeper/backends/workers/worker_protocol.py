@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gatekeeper.backends.http.chat import ResolvedRequest
-from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.interfaces import ForcedPass
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import COUNTS, ParseError, json_object
 from gatekeeper.core.records import Answer, Claims, Parting, Rounds, Setting
+from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.slo import CHOSEN, CONDITIONS
 from gatekeeper.core.text import quote
 

@@ -12,11 +12,11 @@ from typing import Any, BinaryIO, Generic
 
 from pydantic import TypeAdapter, ValidationError
 
-from gatekeeper.core.columns.host_columns import HostColumns
 from gatekeeper.core.errors import GatekeeperError, NoProofError
 from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import MISSING, Event, Forced, Generation, HostSample, Kind, StoredRecords, Tie
+from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.system.files import (
     NotRegularError,
     open_folder,

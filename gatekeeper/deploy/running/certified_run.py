@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.analysis.verdict.region.certified_region import stored_bounds
+from gatekeeper.analysis.verdict.certified_region import stored_bounds
 from gatekeeper.backends import stored_models
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core import parse

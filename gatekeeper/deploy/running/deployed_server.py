@@ -1,6 +1,7 @@
 """The deployed server: requested the way it was certified, one request at a time."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from gatekeeper.core.records import Answer, Setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.subject import Address
 from gatekeeper.core.system.own_limits import OwnLimitError
-from gatekeeper.deploy.watch.guard_samples import CounterGain
 
 _START_TIMEOUT_S = 30.0
 """Longest wait for the first answer: a deployed server has already loaded its models."""
@@ -52,6 +52,16 @@ def attach(
     if name != SCRIPTED:
         subject = subject.model_copy(update=changes)
     return open_backend(subject, models=models, base=base, logs=logs)
+
+
+@dataclass(frozen=True, slots=True)
+class CounterGain:
+    """The increase of a server's own counters between two rounds, over all requests."""
+
+    at_ns: int
+    drafted: int
+    accepted: int
+    rounds: int | None = None
 
 
 class DeployedServer:

@@ -21,6 +21,7 @@ from gatekeeper.core.records import Answer, Generation, HostSample
 from gatekeeper.core.slo import CONFIDENCE
 from gatekeeper.core.text import quote
 from gatekeeper.core.verdict import Estimate, Missing
+from gatekeeper.deploy.running.deployed_server import CounterGain
 
 MAX_ANSWERS = 2000
 """Most answers kept per workload."""
@@ -29,16 +30,6 @@ MAX_ARRIVALS = 100_000
 MAX_SAMPLES = 8_000
 """Most host samples, 30 MB. A longer window needs a longer interval."""
 MAX_COUNTER_GAINS = 5_000
-
-
-@dataclass(frozen=True, slots=True)
-class CounterGain:
-    """The increase of a server's own counters between two rounds, over all requests."""
-
-    at_ns: int
-    drafted: int
-    accepted: int
-    rounds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

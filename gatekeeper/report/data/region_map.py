@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
-from gatekeeper.analysis.verdict.region.certified_region import CertifiedRegion, RegionAxis
+from gatekeeper.analysis.verdict.certified_region import CertifiedRegion, RegionAxis
 
 MARKS = {"certified": "=", "inside": "+", "outside": "x", "open": "?"}
 

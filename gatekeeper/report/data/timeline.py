@@ -15,8 +15,8 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case, soak_answers
 from gatekeeper.analysis.verdict.run_verdict import Transition
 from gatekeeper.core.clock import wall_seconds
-from gatekeeper.core.columns.host_columns import HostColumns
 from gatekeeper.core.records import Detail, Event, Generation, Role
+from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.verdict import rounded
 from gatekeeper.report.data.sweep import every_nth
 

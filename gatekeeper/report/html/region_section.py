@@ -1,6 +1,6 @@
 """The certified region on the page: a map of each pair of axes, the conditions, and every probed point."""
 
-from gatekeeper.analysis.verdict.region.certified_region import CertifiedRegion
+from gatekeeper.analysis.verdict.certified_region import CertifiedRegion
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.text import describe_point
 from gatekeeper.report.data.region_map import RegionGrid, conditions, grids

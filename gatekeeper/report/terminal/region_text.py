@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gatekeeper.analysis.verdict.region.certified_region import CertifiedRegion
+from gatekeeper.analysis.verdict.certified_region import CertifiedRegion
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.text import aligned, counted, describe_point
 from gatekeeper.core.verdict import Outcome

@@ -17,8 +17,8 @@ from gatekeeper.analysis.metrics.exactness import (
     warm_cache_agreement,
 )
 from gatekeeper.analysis.metrics.near_ties import TIE_TOLERANCE, Divergence, first_divergence
-from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.records import Answer, Claims, Generation, Role, Tie, setting
+from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.verdict import Missing
 from tests.builders.golden_words import says
 

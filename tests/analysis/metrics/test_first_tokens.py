@@ -22,8 +22,8 @@ from gatekeeper.analysis.metrics.first_tokens import (
     scouted_prompts,
 )
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.records import Answer, Generation, Role, setting
+from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.verdict import Estimate, Missing
 from tests.builders.golden_words import says
 

@@ -9,8 +9,8 @@ import pytest
 from gatekeeper.analysis.metrics.forced import CROSS_CHECKS, passes_wanted, stand_ins
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.records import Answer, Forced, Generation, Parting, Role, setting
+from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.verdict import Missing
 
 WRITTEN = (7, 8, 9, 10)

@@ -16,8 +16,8 @@ from gatekeeper.analysis.metrics.server_claims import (
     with_claimed_rounds,
 )
 from gatekeeper.analysis.verdict.findings import examine
-from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.records import Answer, Claims, Generation, Role, Rounds, setting
+from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.verdict import Estimate, fact
 
 HEAVY = setting(draft="heavy", num_draft_tokens=4)

@@ -13,8 +13,8 @@ from gatekeeper.analysis.metrics.timed_rounds import (
     plain_timing,
     timed_rounds,
 )
-from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.records import Answer, Generation
+from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.slo import Objective
 from gatekeeper.core.verdict import Estimate, Missing
 from tests.builders.slo import evidence, generation

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gatekeeper.analysis.sweep import cost_model
 from gatekeeper.analysis.sweep.cost_explanation import CostExplanation, explanations
-from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.records import Answer, Generation, Role, Rounds, setting
+from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.verdict import Missing
 from tests.builders.golden_words import says
 

@@ -14,8 +14,8 @@ from gatekeeper.analysis.metrics import comparability
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.analysis.verdict import findings
 from gatekeeper.analysis.verdict.conclude import conclude
-from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.records import Answer, Claims, Generation, Role, Rounds, setting
+from gatekeeper.core.records.arrivals import Arrival
 from tests.builders.golden_words import says
 
 HEAVY = setting(draft="heavy", num_draft_tokens=4)

@@ -12,9 +12,9 @@ from gatekeeper.backends.answer_limits import AnswerLimits, most_bytes
 from gatekeeper.backends.http import control
 from gatekeeper.backends.http.chat import read_answer
 from gatekeeper.backends.http.stream import MOST_BYTES, post
-from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.errors import ExitCode, InputError
 from gatekeeper.core.records import Answer
+from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.subject import Subject
 from gatekeeper.core.system.own_limits import OwnLimitError
 from tests.backends.fake_server import HEAD, Act, FakeServer, Forever, Script

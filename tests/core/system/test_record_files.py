@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.core.records import Answer, Event, Generation, HostSample, Reading, Role, Rounds, setting
+from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.system import record_files
 from tests.builders.disk import largest_file
 

@@ -2,10 +2,11 @@
 
 import pytest
 
-from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.records import Answer, Generation, HostSample, Role
+from gatekeeper.core.records.arrivals import Arrival
+from gatekeeper.deploy.running.deployed_server import CounterGain
 from gatekeeper.deploy.watch import guard_samples
-from gatekeeper.deploy.watch.guard_samples import CounterGain, RecentAnswers, RecentHost
+from gatekeeper.deploy.watch.guard_samples import RecentAnswers, RecentHost
 
 SECOND = 10**9
 

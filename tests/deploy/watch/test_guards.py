@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from gatekeeper.core.policy import MeasuredValue
 from gatekeeper.core.records import Claims, Reading
 from gatekeeper.core.verdict import Outcome
-from gatekeeper.deploy.watch.guard_samples import CounterGain, GuardEvidence, certified_spread
+from gatekeeper.deploy.running.deployed_server import CounterGain
+from gatekeeper.deploy.watch.guard_samples import GuardEvidence, certified_spread
 from gatekeeper.deploy.watch.guards import STRETCHES, judge_guards, round_error
 from tests.builders.golden_words import says
 from tests.builders.slo import FAST, PLAIN, SECOND, canary, counted, near, steady

@@ -9,8 +9,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.records import Answer, Event, Generation, Reading, Role, Rounds, setting
+from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.report.data.progress import Gauge, Progress, Snapshot
 from gatekeeper.run.events import encode
 

@@ -25,8 +25,8 @@ from gatekeeper.analysis.metrics.host.host_throttling import (
     throttle_time,
 )
 from gatekeeper.analysis.stats.trend import slope
-from gatekeeper.core.columns.host_columns import HostColumns
 from gatekeeper.core.metrics import ALL, BY_NAME
+from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
 CRITICAL = 4.0

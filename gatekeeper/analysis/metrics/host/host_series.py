@@ -10,9 +10,9 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from gatekeeper.core.columns.host_columns import HostColumns, Slot
 from gatekeeper.core.manifest import RULES
 from gatekeeper.core.records import HostSample, Reading
+from gatekeeper.core.records.host_columns import HostColumns, Slot
 from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Estimate, Missing, fact
 

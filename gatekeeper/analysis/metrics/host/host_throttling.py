@@ -18,7 +18,7 @@ from gatekeeper.analysis.metrics.host.host_series import (
     readings,
     stuck,
 )
-from gatekeeper.core.columns.host_columns import HostColumns
+from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
 NOMINAL = "the thermal sensors report no throttling"

@@ -25,7 +25,7 @@ from gatekeeper.analysis.plan.region_points import (
 )
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.verdict.case import Case
-from gatekeeper.analysis.verdict.region.certified_region import AxisValue, CertifiedRegion, PointProbe, RegionAxis
+from gatekeeper.analysis.verdict.certified_region import AxisValue, CertifiedRegion, PointProbe, RegionAxis
 from gatekeeper.analysis.verdict.region.point_probe import (
     OF_TIME,
     OWN_PASS,

@@ -11,9 +11,9 @@ from gatekeeper.analysis.plan.complaints.capability_probe import (
     probe_findings,
 )
 from gatekeeper.analysis.plan.complaints.preflight import BackendTraits, missing_capabilities
-from gatekeeper.core.columns.arrivals import Arrival
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Claims, Rounds
+from gatekeeper.core.records.arrivals import Arrival
 from tests.builders.slo import canary, objective, slo
 
 SPEED = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.PLAIN

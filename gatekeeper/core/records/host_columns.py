@@ -8,7 +8,7 @@ from itertools import compress
 from sys import intern
 from typing import Any, overload
 
-from gatekeeper.core.records import HostSample, Reading
+from gatekeeper.core.records.record_kinds import HostSample, Reading
 
 WHOLE = 6
 MOST_FORMS = 16

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.core.columns.host_columns import HostColumns
 from gatekeeper.core.records import HostSample, Reading
+from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.system import record_files
 from gatekeeper.core.system.record_files import SAMPLES
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
-from gatekeeper.core.columns.arrivals import Arrival, Arrivals, shared
+from gatekeeper.core.records.arrivals import Arrival, Arrivals, shared
 
 Setting = tuple[tuple[str, Any], ...]
 """Sorted (knob, value) pairs; `draft` is None for plain decoding."""
