@@ -32,10 +32,10 @@ ADAPTERS = {
 SCRIPTED = "scripted"
 """The simulated system: it has a script in place of models."""
 OPENERS = {
-    "mlx": ("gatekeeper.backends.workers.mlx_backend", "open_mlx"),
+    "mlx": ("gatekeeper.backends.worker_backend.mlx_backend", "open_mlx"),
     SCRIPTED: ("gatekeeper.backends.scripted.backend", "open_scripted"),
-    "worker": ("gatekeeper.backends.workers.worker_backend", "open_worker"),
-    **dict.fromkeys(ADAPTERS, ("gatekeeper.backends.workers.worker_backend", "open_worker")),
+    "worker": ("gatekeeper.backends.worker_backend.worker_backend", "open_worker"),
+    **dict.fromkeys(ADAPTERS, ("gatekeeper.backends.worker_backend.worker_backend", "open_worker")),
 }
 """Module and function that open each backend that is not a server; the module holds FACTS."""
 

@@ -26,7 +26,7 @@ from gatekeeper.backends.http.chat import read_answer
 from gatekeeper.backends.http.stream import RawResponse
 from gatekeeper.backends.models import artifacts, gguf, locate
 from gatekeeper.backends.scripted.script import read_script
-from gatekeeper.backends.workers import worker_protocol
+from gatekeeper.backends.worker_backend import worker_protocol
 from gatekeeper.canaries import log_formats, traffic_log
 from gatekeeper.canaries.conversation import UnusableError
 from gatekeeper.canaries.expectations import format_instruction, propose_expectation

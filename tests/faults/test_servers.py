@@ -15,7 +15,7 @@ import pytest
 
 from gatekeeper.backends.http import control
 from gatekeeper.backends.process import ServerProcess, launch
-from gatekeeper.backends.workers.worker_process import WorkerProcess
+from gatekeeper.backends.worker_backend.worker_process import WorkerProcess
 from gatekeeper.core.errors import ExitCode, InputError
 from gatekeeper.core.records import setting
 from gatekeeper.core.system.own_limits import OwnLimitError

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gatekeeper.backends import open_backend
+from gatekeeper.backends.worker_backend.worker import Worker
+from gatekeeper.backends.worker_backend.worker_backend import WorkerBackend
 from gatekeeper.backends.workers.redrafter import unfold, vicuna
-from gatekeeper.backends.workers.worker import Worker
-from gatekeeper.backends.workers.worker_backend import WorkerBackend
 from gatekeeper.backends.workers.zlab_dflash import DflashWorker
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight

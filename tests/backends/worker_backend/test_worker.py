@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from gatekeeper.backends.workers.worker import Worker
-from gatekeeper.backends.workers.worker_backend import WorkerBackend
+from gatekeeper.backends.worker_backend.worker import Worker
+from gatekeeper.backends.worker_backend.worker_backend import WorkerBackend
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Rounds, setting

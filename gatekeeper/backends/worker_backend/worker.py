@@ -8,8 +8,8 @@ from typing import Any
 
 from gatekeeper.backends.answer_limits import AnswerLimits
 from gatekeeper.backends.http.chat import PLAIN, resolve
-from gatekeeper.backends.workers.worker_process import WorkerProcess
-from gatekeeper.backends.workers.worker_protocol import (
+from gatekeeper.backends.worker_backend.worker_process import WorkerProcess
+from gatekeeper.backends.worker_backend.worker_protocol import (
     WorkerFault,
     answer_from,
     forced_from,

@@ -17,9 +17,9 @@ from gatekeeper.backends.http.chat import PLAIN
 from gatekeeper.backends.launch_line import without_keys
 from gatekeeper.backends.models.artifacts import local_path
 from gatekeeper.backends.process import find_program
-from gatekeeper.backends.workers.worker import Worker
-from gatekeeper.backends.workers.worker_process import WorkerProcess
-from gatekeeper.backends.workers.worker_protocol import (
+from gatekeeper.backends.worker_backend.worker import Worker
+from gatekeeper.backends.worker_backend.worker_process import WorkerProcess
+from gatekeeper.backends.worker_backend.worker_protocol import (
     MANUAL,
     Greeting,
     WorkerFault,

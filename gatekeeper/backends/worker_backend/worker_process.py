@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gatekeeper.backends.process import GRACE_S, environment, error_line, new_log, quoted_log, tail
-from gatekeeper.backends.workers.worker_protocol import LINE_BYTES, WorkerFault
+from gatekeeper.backends.worker_backend.worker_protocol import LINE_BYTES, WorkerFault
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import TIMEOUT
 from gatekeeper.core.system import child_process

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from gatekeeper.backends.backend_facts import BackendFacts
 from gatekeeper.backends.process import installed, installed_beside
-from gatekeeper.backends.workers.worker_backend import READS_TARGET, SEEN_IN_ANSWERS, Commands, WorkerBackend
-from gatekeeper.backends.workers.worker_process import WorkerProcess
-from gatekeeper.backends.workers.worker_protocol import Greeting
+from gatekeeper.backends.worker_backend.worker_backend import READS_TARGET, SEEN_IN_ANSWERS, Commands, WorkerBackend
+from gatekeeper.backends.worker_backend.worker_process import WorkerProcess
+from gatekeeper.backends.worker_backend.worker_protocol import Greeting
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.subject import Subject
