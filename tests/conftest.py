@@ -27,8 +27,10 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _handler)
 
-WHOLE = ("e2e", "faults", "run/remote", "deploy/running", "deploy/watch")
+WHOLE = ("e2e", "faults", "regression", "run/remote", "deploy/running", "deploy/watch")
 """Folders whose tests run whole commands; `./run unit` leaves them out."""
+WHOLE_FIXTURES = {"dist", "fleet", "fresh", "scripted", "told"}
+"""Elsewhere, a test that takes one of these does too: it builds a wheel, certifies a run, or starts hosts."""
 HEAVY = (*WHOLE, "backends")
 """Folders with files that take a minute."""
 TOGETHER = "tests/run/remote/"
@@ -61,9 +63,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if without and item.get_closest_marker("mlx"):
             item.add_marker(pytest.mark.skip(reason="no mlx-lm here: the extra `mlx` is not installed"))
-        if item.path.is_relative_to(here) and item.path.relative_to(here).as_posix().startswith(
-            tuple(f"{folder}/" for folder in WHOLE)
-        ):
+        folders = tuple(f"{here / folder}/" for folder in WHOLE)
+        if str(item.path).startswith(folders) or WHOLE_FIXTURES & {*getattr(item, "fixturenames", ())}:
             item.add_marker("whole")
     items.sort(key=lambda item: _weight(item.path.as_posix()))
 

@@ -429,6 +429,7 @@ except InputError as error:
 """
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(sys.platform != "linux", reason="macOS does not limit the address space")
 @pytest.mark.parametrize(
     ("begin", "unit", "end", "message"),

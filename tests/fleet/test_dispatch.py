@@ -254,6 +254,7 @@ def test_a_stranger_puts_no_module_into_a_fleet(tmp_path: Path, monkeypatch: pyt
     assert [taken_first] == list(tmp_path.iterdir())
 
 
+@pytest.mark.whole
 def test_a_scheduler_with_certificates_refuses_strangers() -> None:
     """
     --scheduler tls:// works with the owner's certificates in Dask's settings, and for nobody without them.
@@ -280,6 +281,7 @@ def test_a_scheduler_with_certificates_refuses_strangers() -> None:
             assert 3 == client.submit(sum, (1, 2)).result(timeout=20)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("address", "loopback"),
     [

@@ -14,7 +14,7 @@ from tests.builders.deployment import Answering, Deployed
 from tests.builders.proxy_process import proxy
 from tests.builders.waiting import until
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.whole]
 GUARD = {"metric": "error_rate", "at_most": 0.5, "for": 60.0}
 ONCE = {"interval": 3600.0, "missing_for": 36000.0, "canaries": 1}
 

@@ -131,6 +131,7 @@ def outcomes(verdict: Verdict) -> dict[str, str]:
     return {one.name: one.outcome for one in verdict.workloads}
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", ["m4-24gb", "m4-24gb-inprocess"])
 @pytest.mark.parametrize("truth", [None, 1.3])
 def test_a_draft_that_is_worth_it_is_promoted_within_the_hour(name: str, truth: float | None) -> None:
@@ -144,6 +145,7 @@ def test_a_draft_that_is_worth_it_is_promoted_within_the_hour(name: str, truth: 
     assert minutes(run) <= 75
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("truth", [None, 1.3])
 def test_a_soak_of_600_seconds_is_one(truth: float | None) -> None:
     """
@@ -154,6 +156,7 @@ def test_a_soak_of_600_seconds_is_one(truth: float | None) -> None:
     assert 600 <= len(soaking) <= 630
 
 
+@pytest.mark.whole
 def test_the_first_token_is_late_and_a_warm_up_is_required() -> None:
     """
     On the M4 a draft's first token comes more than 8 % later, and is in time only with a warm-up.
@@ -166,6 +169,7 @@ def test_the_first_token_is_late_and_a_warm_up_is_required() -> None:
     assert check.lo > 0.08
 
 
+@pytest.mark.whole
 def test_without_the_cost_of_a_pause_the_late_first_token_is_not_excused() -> None:
     """
     On a Mac where a pause costs nothing a warm-up saves nothing: code is graded back for its first token.
@@ -179,6 +183,7 @@ def test_without_the_cost_of_a_pause_the_late_first_token_is_not_excused() -> No
     assert "ttft_delta: " in run.verdict.transitions[-1].because
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("truth", [0.9, 1.0])
 def test_a_draft_that_is_not_worth_it_is_graded_back_sooner(truth: float) -> None:
     """
@@ -196,6 +201,7 @@ def test_a_draft_that_is_not_worth_it_is_graded_back_sooner(truth: float) -> Non
     )
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("fault", "metric"),
     [("leak", "footprint_growth"), ("throttle", "throttle_time"), ("squeeze", "memory_headroom")],
@@ -211,6 +217,7 @@ def test_a_host_in_trouble_fails_for_that_reason(fault: str, metric: str) -> Non
     assert all(one.because.startswith(f"drafting off: {metric}: ") for one in run.verdict.transitions)
 
 
+@pytest.mark.whole
 def test_wrong_tool_calls_turn_drafting_off_for_tools_alone() -> None:
     """
     Calls that only the draft gets wrong take tools down to plain decoding; the others stay promoted.
@@ -221,6 +228,7 @@ def test_wrong_tool_calls_turn_drafting_off_for_tools_alone() -> None:
     assert "tool_call_pass_delta: " in run.verdict.transitions[-1].because
 
 
+@pytest.mark.whole
 def test_a_host_that_shows_no_gpu_is_unproven() -> None:
     """
     Where nothing confirms that the thermal sensors work, no throttling is unproven, and so is the run.
@@ -232,6 +240,7 @@ def test_a_host_that_shows_no_gpu_is_unproven() -> None:
     assert [("throttle_time", Outcome.UNPROVEN)] == [(one.metric, one.outcome) for one in open_checks]
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_night_decides_chat_and_long_prompts_too() -> None:
     """

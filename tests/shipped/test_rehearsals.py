@@ -12,6 +12,7 @@ from bench.rehearsals import BEGIN, END, GAIN, MACHINE_OF, PAGE, SLOS, Rehearsal
 SLOWER = "no draft setting is faster than plain decoding"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("name", "truth", "code", "back"),
     [
