@@ -127,10 +127,10 @@ def report(run_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG001 
     from gatekeeper.run.judge import load_decision, load_page_data, stored_policy
 
     chosen = FORMATS[form]
-    page = load_page_data(run_dir) if chosen.whole else None
+    page = load_page_data(run_dir) if chosen.needs_page else None
     decision = page.decision if page is not None else load_decision(run_dir)
     annotate(decision, run_dir, None)
-    content = chosen.load()(page or (decision if chosen.decided else decision.verdict))
+    content = chosen.load()(page or (decision if chosen.needs_decision else decision.verdict))
     if form == "text" and (policy := stored_policy(run_dir)) is not None:
         from gatekeeper.report import plain_text
 

@@ -11,9 +11,9 @@ class Format:
     """A choice of `gatekeeper report --format`; its module is imported when it is used."""
 
     module: str
-    whole: bool = False
+    needs_page: bool = False
     """It renders PageData, with figures from the records, rather than the verdict alone."""
-    decided: bool = False
+    needs_decision: bool = False
     """It renders the Decision: the verdict with its headline, and what the policy says."""
     function: str = "render"
 
@@ -24,12 +24,12 @@ class Format:
 
 
 FORMATS: dict[str, Format] = {
-    "html": Format("html.page", whole=True),
+    "html": Format("html.page", needs_page=True),
     "json": Format("verdict_json"),
     "junit": Format("junit"),
-    "line": Format("plain_text", decided=True, function="render_line"),
-    "markdown": Format("markdown", whole=True),
-    "openslo": Format("openslo", whole=True),
+    "line": Format("plain_text", needs_decision=True, function="render_line"),
+    "markdown": Format("markdown", needs_page=True),
+    "openslo": Format("openslo", needs_page=True),
     "shields": Format("badge"),
-    "text": Format("plain_text", decided=True),
+    "text": Format("plain_text", needs_decision=True),
 }

@@ -169,9 +169,9 @@ def _cell(row: Contrast | None) -> str:
     if row is None:
         return "-"
     sign = f"{SIGNS[row.says]} " if row.says in SIGNS else ""
-    moved = f"{change(row)}, " if row.change is not None else ""
+    size = f"{change(row)}, " if row.change is not None else ""
     proven = ", proven" if row.proven else f" ({row.because})" if row.because else ""
-    return f"{figure(row.b, row.metric)}; {sign}{moved}{row.says}{proven}"
+    return f"{figure(row.b, row.metric)}; {sign}{size}{row.says}{proven}"
 
 
 def figure(measured: ComparedFigure | None, metric: str) -> str:

@@ -41,8 +41,10 @@ def passed(checks: Sequence[Check]) -> int:
 def bound(check: Check) -> str:
     """Write an objective's bound: ≥ 1.16x."""
     metric = BY_NAME.get(check.metric)
-    shown = show(check.threshold, check.unit)
-    limit = shown_as(metric, check.against).show(check.threshold) if metric is not None else shown
+    if metric is None:
+        limit = show(check.threshold, check.unit)
+    else:
+        limit = shown_as(metric, check.against).show(check.threshold)
     return f"{'≥' if check.bound == 'at_least' else '≤'} {limit}{against(check)}"
 
 
@@ -64,23 +66,23 @@ def about(check: Check) -> str:
     """Write which prompts a check's interval is about, and the interval for others beside it; nothing if counted."""
     if check.scope != "frozen":
         return "for prompts like these" if check.scope else ""
-    others = check.population
-    if others is None or others.lo is None or others.hi is None:
+    population = check.population
+    if population is None or population.lo is None or population.hi is None:
         return "on these canaries"
-    return f"on these canaries; for prompts like these {BY_NAME[check.metric].show_range(others.lo, others.hi)}"
+    return f"on these canaries; for prompts like these {BY_NAME[check.metric].show_range(population.lo, population.hi)}"
 
 
 def scopes(check: Check) -> list[str]:
     """Write the interval for these canaries and the one for prompts like them, a line each; nothing if counted."""
-    others = check.population
-    if check.scope != "frozen" or others is None or others.lo is None or others.hi is None:
+    population = check.population
+    if check.scope != "frozen" or population is None or population.lo is None or population.hi is None:
         return [about(check)] if check.scope else []
     assert check.lo is not None
     assert check.hi is not None
     write = BY_NAME[check.metric].show_range
     lines = [f"these canaries: {write(check.lo, check.hi)} (this decides)"]
-    lines.append(f"prompts like them: {write(others.lo, others.hi)}")
-    if check.hi - check.lo > others.hi - others.lo:
+    lines.append(f"prompts like them: {write(population.lo, population.hi)}")
+    if check.hi - check.lo > population.hi - population.lo:
         lines.append("The first is wider because few canaries were repeated: their noise is known only roughly.")
     return lines
 
@@ -112,20 +114,21 @@ def merged(verdict: Verdict) -> list[Finding]:
 
     Of such forecasts about one value, only the latest is returned.
     """
-    found: dict[tuple[str, ...], list[tuple[str, Finding]]] = {}
-    for one in verdict.findings:
-        where, _, about = one.about.rpartition(", ") if one.about.startswith("soak-") else ("", "", one.about)
-        forecast = one.kind == FindingKind.MEMORY_EXHAUSTION
+    alike: dict[tuple[str, ...], list[tuple[str, Finding]]] = {}
+    for finding in verdict.findings:
+        in_soak = finding.about.startswith("soak-")
+        soak, _, about = finding.about.rpartition(", ") if in_soak else ("", "", finding.about)
+        forecast = finding.kind == FindingKind.MEMORY_EXHAUSTION
         if not (forecast and verdict.grade == "demo"):
-            key = (one.kind, about) if forecast else (one.kind, about, one.detail, one.advice)
-            found.setdefault(key, []).append((where, replace(one, about=about)))
+            key = (finding.kind, about) if forecast else (finding.kind, about, finding.detail, finding.advice)
+            alike.setdefault(key, []).append((soak, replace(finding, about=about)))
     return [
         replace(
             last,
-            about=f"{last.about}, {listed(soaks)}" if (soaks := [soak for soak, _ in many if soak]) else last.about,
+            about=f"{last.about}, {listed(soaks)}" if (soaks := [soak for soak, _ in findings if soak]) else last.about,
         )
-        for many in found.values()
-        for _, last in many[-1:]
+        for findings in alike.values()
+        for _, last in findings[-1:]
     ]
 
 
@@ -153,45 +156,52 @@ def lede(page: "PageData") -> str:
             f"This run was interrupted {page.unfinished}. The measurements so far are shown below; they are not a "
             "verdict. To continue, run the same command with --resume --output RUN_DIR."
         )
-    speculating = [one.name for one in verdict.workloads if one.outcome is WorkloadOutcome.PROMOTED]
+    speculating = [workload.name for workload in verdict.workloads if workload.outcome is WorkloadOutcome.PROMOTED]
     count = f"Drafting on for {len(speculating)} of {counted(len(verdict.workloads), 'workload')}"
     if verdict.outcome is WorkloadOutcome.PROMOTED:
-        plain = [one.name for one in verdict.workloads if one.outcome is not WorkloadOutcome.PROMOTED]
+        plain = [workload.name for workload in verdict.workloads if workload.outcome is not WorkloadOutcome.PROMOTED]
         rest = f"; drafting off for {listed(plain)} (optional)" if plain else ""
         demo = " The soak was too short for a certificate: this is a demo." if verdict.grade == "demo" else ""
         return f"Safe to deploy policy.toml: every check passed. {count}{rest}.{demo}"
     if verdict.outcome is WorkloadOutcome.UNPROVEN:
         gaps = counted(len(page.gaps), "open point")
         return f"Nothing changes: the evidence is not sufficient. See the {gaps} under “What was not proven”."
-    failed = [one.name for one in verdict.workloads if one.outcome is WorkloadOutcome.FAILED]
-    failed += ["the host"] if any(one.outcome is Outcome.FAIL for one in verdict.host_checks) else []
+    failed = [workload.name for workload in verdict.workloads if workload.outcome is WorkloadOutcome.FAILED]
+    failed += ["the host"] if any(check.outcome is Outcome.FAIL for check in verdict.host_checks) else []
     if verdict.outcome is WorkloadOutcome.FAILED:
-        drafting = any(one.outcome is WorkloadOutcome.FAILED and one.setting.get("draft") for one in verdict.workloads)
+        drafting = any(
+            workload.outcome is WorkloadOutcome.FAILED and workload.setting.get("draft")
+            for workload in verdict.workloads
+        )
         where = "An" if drafting else "Even with plain decoding an"
         return f"{where} objective is not met: {listed(failed)}. {count}."
-    back = [one.name for one in verdict.workloads if one.required and one.outcome is WorkloadOutcome.GRADED_BACK]
+    back = [
+        workload.name
+        for workload in verdict.workloads
+        if workload.required and workload.outcome is WorkloadOutcome.GRADED_BACK
+    ]
     verb = "requires" if len(back) == 1 else "require"
     return f"{listed(back)} {verb} speculation but had to be graded back to plain decoding. {count}."
 
 
 def speed(workload: WorkloadVerdict) -> tuple[float, float, float, str] | None:
     """Return the ratio to plain decoding with its bounds, and where it was measured; every report shows this one."""
-    seen = speed_up(workload)
-    return (seen.center, seen.lo, seen.hi, seen.where or "in the soak") if seen is not None else None
+    ratio = speed_up(workload)
+    return (ratio.center, ratio.lo, ratio.hi, ratio.where or "in the soak") if ratio is not None else None
 
 
-def against_plain(seen: SpeedUp | None) -> str:
+def against_plain(figure: SpeedUp | None) -> str:
     """Write the speed against plain decoding, and where that was measured unless in the soak of the final setting."""
-    if seen is None:
+    if figure is None:
         return "-"
-    where = {"sweep": " (sweep)", "abandoned": " (given up)"}.get(seen.source, "")
-    return f"{seen.center:.2f}x [{seen.lo:.2f}, {seen.hi:.2f}]{where}"
+    where = {"sweep": " (sweep)", "abandoned": " (given up)"}.get(figure.source, "")
+    return f"{figure.center:.2f}x [{figure.lo:.2f}, {figure.hi:.2f}]{where}"
 
 
-def checks_passed(one: WorkloadSummary, of: str = "/", passed: str = "") -> str:
+def checks_passed(workload: WorkloadSummary, of: str = "/", passed: str = "") -> str:
     """Write how many checks passed and how many objectives failed while drafting: 5/6, 1 failed; empty without any."""
-    parts = [f"{one.passed}{of}{one.checks}{passed}"] if one.checks else []
-    parts += [f"{one.failed_drafting} failed"] if one.failed_drafting else []
+    parts = [f"{workload.passed}{of}{workload.checks}{passed}"] if workload.checks else []
+    parts += [f"{workload.failed_drafting} failed"] if workload.failed_drafting else []
     return ", ".join(parts)
 
 
@@ -218,11 +228,11 @@ def account(choice: Choice | None) -> list[str]:
         return []
     explained = [result for result in choice.results if result.model is not None]
     chosen = {knob: value for knob, value in choice.setting if value is not None}
-    own = [result for result in explained if chosen and chosen.items() <= dict(result.trial.setting).items()]
+    chosen_results = [result for result in explained if chosen and chosen.items() <= dict(result.trial.setting).items()]
     best_first = sorted(explained, key=lambda result: -(result.shown.center if result.shown is not None else 0.0))
     lines = []
-    for result in (own or best_first)[:1]:
-        label = "why" if own else f"best draft setting, {describe_setting(dict(result.trial.setting))}"
+    for result in (chosen_results or best_first)[:1]:
+        label = "why" if chosen_results else f"best draft setting, {describe_setting(dict(result.trial.setting))}"
         assert result.model is not None
         lines.append(f"{label}{_doubt(result.shown)}: {result.model.because}")
     if choice.effects:
@@ -268,9 +278,9 @@ def routing(verdict: Verdict) -> str:
 def token_latency(measured: Measured) -> str:
     """Write the latency of tokens at its quantiles, as far as the answers can bound them; empty without any."""
     quantiles = {"itl_p50": "median", "itl_p95": "95 %", "itl_p99": "99 %"}
-    known = [
+    latencies = [
         f"{word} {interval(figure, metric)}"
         for metric, word in quantiles.items()
         if (figure := measured.figures.get(metric)) is not None
     ]
-    return f"time per token: {', '.join(known)}" if known else ""
+    return f"time per token: {', '.join(latencies)}" if latencies else ""

@@ -62,7 +62,7 @@ class Proposal:
     """The first token's time can be measured: no prompt comes from a cache."""
     claims: bool
     """Acceptance is counted by the server alone."""
-    others: tuple[str, ...]
+    also_installed: tuple[str, ...]
     """Other backends that are installed and load the same files."""
     missing: tuple[str, ...] = ()
     """Commands that download or install what is missing."""
@@ -94,7 +94,9 @@ def _head(proposed: Proposal) -> Iterator[str]:
 
 def _subject(proposed: Proposal) -> Iterator[str]:
     comment = (
-        f"installed as well: {', '.join(proposed.others)}; certify the one that you deploy" if proposed.others else ""
+        f"installed as well: {', '.join(proposed.also_installed)}; certify the one that you deploy"
+        if proposed.also_installed
+        else ""
     )
     yield from ("[subject]", _commented(f"backend = {_quoted(proposed.backend)}", comment))
     yield f"target = {_quoted(proposed.target.name)}  # {proposed.target.note}"

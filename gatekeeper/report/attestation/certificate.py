@@ -95,7 +95,7 @@ def result(verdict: Verdict) -> str:
 def _tests(verdict: Verdict) -> tuple[list[str], list[str], list[str]]:
     """Sort every check and every workload into passed, warned and failed; unproven is never passed."""
     passed, warned, failed = [], [], []
-    for test, check in _named(verdict):
+    for test, check in _checks_by_test(verdict):
         if check.outcome is Outcome.PASS:
             passed.append(test)
         else:
@@ -115,20 +115,22 @@ def _tests(verdict: Verdict) -> tuple[list[str], list[str], list[str]]:
 
 def unproven(verdict: Verdict) -> list[str]:
     """Return the tests that the evidence does not decide."""
-    open_ones = [test for test, check in _named(verdict) if check.outcome is Outcome.UNPROVEN]
+    open_ones = [test for test, check in _checks_by_test(verdict) if check.outcome is Outcome.UNPROVEN]
     return open_ones + [
         f"{workload.name}: outcome" for workload in verdict.workloads if workload.outcome is WorkloadOutcome.UNPROVEN
     ]
 
 
-def _named(verdict: Verdict) -> list[tuple[str, Check]]:
-    """Return every check with the name of its test, which no result changes."""
+def _checks_by_test(verdict: Verdict) -> list[tuple[str, Check]]:
+    """Return every check with the name of its test."""
     checks = [(workload.name, check) for workload in verdict.workloads for check in workload.checks]
     checks += [("host", check) for check in verdict.host_checks]
-    return [
-        (f"{about}: {check.metric} {check.bound} {check.threshold:g}{phrases.against(check)}", check)
-        for about, check in checks
-    ]
+    return [(test_name(about, check), check) for about, check in checks]
+
+
+def test_name(about: str, check: Check) -> str:
+    """Return the name of the test that a check of a workload, or of the host, is; no result changes it."""
+    return f"{about}: {check.metric} {check.bound} {check.threshold:g}{phrases.against(check)}"
 
 
 def host_of(manifest: Manifest) -> dict[str, object]:

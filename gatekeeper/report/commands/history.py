@@ -60,8 +60,8 @@ def _sparklines(runs: Sequence[HistoryRun]) -> list[str]:
 
 def _sparkline(values: Sequence[float | None]) -> str:
     """Draw values between the least and the largest of them; a dot is a run without one."""
-    known = [value for value in values if value is not None]
-    least, most = min(known, default=0.0), max(known, default=0.0)
+    measured = [value for value in values if value is not None]
+    least, most = min(measured, default=0.0), max(measured, default=0.0)
     step = (most - least) / (len(BARS) - 1) or 1.0
     return "".join("·" if value is None else BARS[round((value - least) / step)] for value in values)
 
@@ -83,5 +83,5 @@ def _trend(trend: Trend | NoTrend | None) -> list[str]:
 
 def _contrast(contrast: Contrast) -> str:
     metric = contrast.metric
-    moved = f" ({change(contrast)})" if contrast.change is not None else ""
-    return f"{metric}: {figure(contrast.a, metric)} -> {figure(contrast.b, metric)}{moved}, {contrast.says}"
+    size = f" ({change(contrast)})" if contrast.change is not None else ""
+    return f"{metric}: {figure(contrast.a, metric)} -> {figure(contrast.b, metric)}{size}, {contrast.says}"

@@ -76,17 +76,17 @@ def scale(values: Iterable[float], *, pad: float = 0.06, floor: float | None = N
 
 def _round_ticks(lo: float, hi: float, most: int) -> list[float]:
     step = 10.0 ** math.floor(math.log10((hi - lo) / most))
-    step = next(step * by for by in (1, 2, 5, 10) if (hi - lo) / (step * by) <= most)
+    step = next(step * factor for factor in (1, 2, 5, 10) if (hi - lo) / (step * factor) <= most)
     first = math.ceil(lo / step - 1e-9)
     return [number * step for number in range(first, math.floor(hi / step + 1e-9) + 1)]
 
 
 def _log_ticks(lo: float, hi: float, most: int) -> list[float]:
-    for by in ((1, 2, 5), (1, 3), (1,)):
+    for heads in ((1, 2, 5), (1, 3), (1,)):
         ticks = [
             head * 10.0**decade
             for decade in range(math.floor(math.log10(lo)), math.ceil(math.log10(hi)) + 1)
-            for head in by
+            for head in heads
             if lo <= head * 10.0**decade <= hi
         ]
         if len(ticks) <= most:
@@ -100,13 +100,13 @@ def interval(check: Check) -> Markup:
     metric = BY_NAME.get(check.metric)
     reference = [1.0] if metric is not None and metric.speed_ratio else []
     across = scale([*figures, *reference, check.threshold], pad=0.2, log=False)
-    at = 100 * across.share(check.threshold)
-    passing = (at, 100 - at) if check.bound == "at_least" else (0.0, at)
+    bound_percent = 100 * across.share(check.threshold)
+    passing = (bound_percent, 100 - bound_percent) if check.bound == "at_least" else (0.0, bound_percent)
     parts = [
         el("rect", class_="track", x="0", y="22", width="100%", height="8", rx="2"),
         el("rect", class_="passing", x=f"{passing[0]:.2f}%", y="22", width=f"{passing[1]:.2f}%", height="8", rx="2"),
         _measured(check, across),
-        el("line", class_="bound", x1=f"{at:.2f}%", x2=f"{at:.2f}%", y1="16", y2="36"),
+        el("line", class_="bound", x1=f"{bound_percent:.2f}%", x2=f"{bound_percent:.2f}%", y1="16", y2="36"),
         _label(across, check.threshold, f"bound {bound(check)}", 11, "word"),
         *_ticks(
             across,
@@ -120,10 +120,10 @@ def interval(check: Check) -> Markup:
 
 def _ticks(across: Scale, write: Callable[[float], str], *, speed_ratio: bool) -> Iterator[Markup]:
     """Label a scale below its bar; a *speed_ratio* always has 1x, which is plain decoding."""
-    ticks = [at for at in across.ticks(3) if not speed_ratio or abs(across.share(at) - across.share(1.0)) > LABEL]
-    for at in [*ticks, *([1.0] if speed_ratio else [])]:
-        yield el("line", class_="tick", x1=across.percent(at), x2=across.percent(at), y1="31", y2="35")
-        yield _label(across, at, "1x = plain" if speed_ratio and at == 1.0 else write(at), 46)
+    ticks = [tick for tick in across.ticks(3) if not speed_ratio or abs(across.share(tick) - across.share(1.0)) > LABEL]
+    for tick in [*ticks, *([1.0] if speed_ratio else [])]:
+        yield el("line", class_="tick", x1=across.percent(tick), x2=across.percent(tick), y1="31", y2="35")
+        yield _label(across, tick, "1x = plain" if speed_ratio and tick == 1.0 else write(tick), 46)
 
 
 def _label(across: Scale, value: float, text: str, y: int, kind: str | None = None) -> Markup:
@@ -190,20 +190,22 @@ def plot(
 
     *read* holds the points and the unit that hovering shows; where y counts levels, *names* are their names.
     """
-    up = [(at, height * (1 - y.share(at))) for at in (y.ticks(most) if y_ticks is None else y_ticks)]
-    side = [el("text", y_show(at), x="100%", dx="-6", dy="0.32em", y=f"{row:.1f}", text_anchor="end") for at, row in up]
+    up = [(tick, height * (1 - y.share(tick))) for tick in (y.ticks(most) if y_ticks is None else y_ticks)]
+    side = [
+        el("text", y_show(tick), x="100%", dx="-6", dy="0.32em", y=f"{row:.1f}", text_anchor="end") for tick, row in up
+    ]
     grid = [level(row, "grid") for _, row in up]
     foot: list[Markup] = []
     if x_show is not None:
-        for at in _apart(x, x.ticks(6 if clock else most + 1, seconds=clock)):
-            grid.append(rule(x.percent(at), height, "grid"))
-            anchor = "start" if x.share(at) < 0.03 else "end" if x.share(at) > 0.97 else "middle"
-            foot.append(el("text", x_show(at), x=x.percent(at), y=height + 15, text_anchor=anchor))
+        for tick in _apart(x, x.ticks(6 if clock else most + 1, seconds=clock)):
+            grid.append(rule(x.percent(tick), height, "grid"))
+            anchor = "start" if x.share(tick) < 0.03 else "end" if x.share(tick) > 0.97 else "middle"
+            foot.append(el("text", x_show(tick), x=x.percent(tick), y=height + 15, text_anchor=anchor))
     drawn = (_path(line, x, y, height) for line in lines)
     paths = _svg(*drawn, height=height, viewBox=f"0 0 1000 {height}", preserveAspectRatio="none")
     reading: dict[str, str] = {"data_names": json.dumps(list(names))} if names else {}
     if read is not None:
-        points = [[round(100 * x.share(a), 2), b] for a, b in read[0]]
+        points = [[round(100 * x.share(across), 2), value] for across, value in read[0]]
         reading |= {"data_read": json.dumps(points), "data_unit": read[1]}
     full_height = height + (20 if x_show is not None else 2)
     area = _svg(*grid, paths, *over, *foot, height=full_height, class_="area", role="img", aria_label=label, **reading)
@@ -224,11 +226,11 @@ def _apart(across: Scale, ticks: Sequence[float]) -> list[float]:
 
 
 def _path(line: Line, x: Scale, y: Scale, height: int) -> Markup:
-    placed = [(1000 * x.share(a), height * (1 - y.share(b))) for a, b in line.points]
+    placed = [(1000 * x.share(across), height * (1 - y.share(up))) for across, up in line.points]
     if not placed:
         return Markup("")
     words = [f"M{placed[0][0]:.1f} {placed[0][1]:.1f}"]
-    words += [f"H{at:.1f}V{row:.1f}" if line.step else f"L{at:.1f} {row:.1f}" for at, row in placed[1:]]
+    words += [f"H{column:.1f}V{row:.1f}" if line.step else f"L{column:.1f} {row:.1f}" for column, row in placed[1:]]
     return el("path", class_=f"line {line.kind}", d="".join(words))
 
 

@@ -49,11 +49,12 @@ def soaks(page: PageData) -> Markup | None:
         return None
     names = [workload.name for workload in page.verdict.workloads]
     options = [
-        el("option", name, value=value) for name, value in (("all", ""), *((n, str(i)) for i, n in enumerate(names)))
+        el("option", name, value=value)
+        for name, value in (("all", ""), *((name, str(number)) for number, name in enumerate(names)))
     ]
     picker = el("label", "Workload", el("select", *options, id="pick-soak", autocomplete="off"))
     *earlier, last = (_soak(page, timeline, names) for timeline in page.timelines)
-    colours = [el("span", el("span", class_=f"key {_colour(at)}"), f" {name}") for at, name in enumerate(names)]
+    colours = [el("span", el("span", class_=f"key {_colour(number)}"), f" {name}") for number, name in enumerate(names)]
     arms = [el("span", el("span", class_=f"key ring {arm}"), f" {name}") for arm, name in ARMS.items()]
     about = "Each dot is one answer. The charts of the host show the worst readings. Hover for values."
     return section(
@@ -78,7 +79,7 @@ def _soak(page: PageData, timeline: Timeline, names: Sequence[str]) -> list[Mark
     marks = [(across.percent(mark.at), mark.kind) for mark in timeline.marks]
 
     def events_at(height: int) -> list[Markup]:
-        return [charts.rule(at, height, f"rule {kind}") for at, kind in marks]
+        return [charts.rule(position, height, f"rule {kind}") for position, kind in marks]
 
     def host_rules(height: int) -> list[Markup]:
         shaded = [
@@ -88,8 +89,8 @@ def _soak(page: PageData, timeline: Timeline, names: Sequence[str]) -> list[Mark
         return [*shaded, *events_at(height)]
 
     numbers = [
-        el("text", str(number), class_=f"number {kind}", x=at, dx="3", y="10")
-        for number, (at, kind) in enumerate(marks, start=1)
+        el("text", str(number), class_=f"number {kind}", x=position, dx="3", y="10")
+        for number, (position, kind) in enumerate(marks, start=1)
     ]
     drawings = [_speeds(timeline, across, names, [*events_at(130), *numbers])]
     drawings += [_acceptance(page, timeline, across, names, events_at(70))]
@@ -185,8 +186,8 @@ def _acceptance(
         y = height * (1 - up.share(last.rate)) + (12 if last.rate > 0.5 else -4)
         y += LINE * sum(abs(y - placed_y) < LINE for placed_y in placed)
         placed.append(y)
-        at = across.percent(last.end)
-        over.append(el("text", name, class_=f"name {_colour(number)}", x=at, y=f"{y:.1f}", text_anchor="end"))
+        x = across.percent(last.end)
+        over.append(el("text", name, class_=f"name {_colour(number)}", x=x, y=f"{y:.1f}", text_anchor="end"))
     drawing = charts.plot(
         across,
         up,

@@ -50,7 +50,7 @@ class LiveExport:
     def stage(self, name: str) -> None:
         """Send what the stage *name* has finished; only ever called while nothing is measured."""
         if self._to is not None and self.trouble is None:
-            self._send(self._to, name, whole=False, outcome={})
+            self._send(self._to, name, ends_run=False, outcome={})
 
     def close(self, conclude: Callable[[], Verdict] | None = None) -> None:
         """Send what is left and the run's own span, with the outcome of the verdict that *conclude* returns."""
@@ -58,7 +58,7 @@ class LiveExport:
             return
         verdict = conclude() if conclude is not None else None
         outcome = {name: getattr(verdict, name) for name in OUTCOME} if verdict is not None else {}
-        self._send(self._to, "run", whole=True, outcome=outcome)
+        self._send(self._to, "run", ends_run=True, outcome=outcome)
 
     def _send(self, to: Destination, stage: str, **part: Any) -> None:
         begun = time.monotonic()

@@ -77,7 +77,7 @@ class RunPart:
     """How many host samples were sent before."""
     finished_only: bool = False
     """Leave out record files without a closing line."""
-    whole: bool = True
+    ends_run: bool = True
     """Send the run's own span too: nothing follows."""
     outcome: Mapping[str, str | int | None] = field(default_factory=dict)
     rounds: bool = False
@@ -100,7 +100,7 @@ def export(path: Path, part: RunPart, options: SendOptions) -> Sent:
     answers, files = _answers(path, part)
     samples = record_files.read_records(path / "host.jsonl", record_files.SAMPLES).records
     readable_spans = _spans(identity, answers, rounds=part.rounds)
-    if part.whole:
+    if part.ends_run:
         events = record_files.read_records(path / "events.jsonl", record_files.EVENTS).records
         root = spans.run(identity, events, part.outcome)
         readable_spans += [root] if root is not None else []
@@ -128,7 +128,7 @@ def identity_of(path: Path) -> RunIdentity:
 def _answers(path: Path, part: RunPart) -> tuple[list[tuple[str, Generation]], tuple[str, ...]]:
     answers: list[tuple[str, Generation]] = []
     files = []
-    other_prefixes = tuple(f"{each.stem}-" for each in PASSES if each.kind is not Generation)
+    other_prefixes = tuple(f"{after.stem}-" for after in PASSES if after.kind is not Generation)
     for file in sorted(path.glob("*.jsonl")):
         if file.name in part.without or file.name in NOT_ANSWERS or file.name.startswith(other_prefixes):
             continue
@@ -162,12 +162,12 @@ def send_spans(readable_spans: Sequence[ReadableSpan], options: SendOptions) -> 
     return len(readable_spans)
 
 
-def _send_metrics(of: Resource, sdk_metrics: Sequence[sdk.Metric], options: SendOptions) -> int:
+def _send_metrics(source: Resource, sdk_metrics: Sequence[sdk.Metric], options: SendOptions) -> int:
     if not sdk_metrics or "metrics" not in options.signals:
         return 0
     scoped = sdk.ScopeMetrics(SCOPE, sdk_metrics, schema_url="")
     with options.open("metrics") as transport:
-        transport.send(sdk.MetricsData([sdk.ResourceMetrics(of, [scoped], schema_url="")]))
+        transport.send(sdk.MetricsData([sdk.ResourceMetrics(source, [scoped], schema_url="")]))
     return sum(len(metric.data.data_points) for metric in sdk_metrics)
 
 
@@ -181,9 +181,10 @@ def main() -> int:
         if "transition" in request:
             sent = {"spans": send_spans([spans.transition(**request["transition"])], options)}
         elif "live" in request:
-            measured, source = metrics.gauges(request["live"]["points"], request["live"]["at_ns"]), request["live"]
-            of = resource({"gatekeeper.manifest.sha256": source["manifest_sha256"]})
-            sent = {"spans": 0, "points": _send_metrics(of, measured, options)}
+            live = request["live"]
+            measured = metrics.gauges(live["points"], live["at_ns"])
+            source = resource({"gatekeeper.manifest.sha256": live["manifest_sha256"]})
+            sent = {"spans": 0, "points": _send_metrics(source, measured, options)}
         else:
             sent = asdict(export(Path(request["run"]), RunPart(**request["part"]), options))
     except GatekeeperError as error:

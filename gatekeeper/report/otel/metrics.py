@@ -137,8 +137,8 @@ def of_host(identity: RunIdentity, samples: Sequence[HostSample]) -> list[sdk.Me
     points_by_name: dict[str, tuple[HostMetric, list[sdk.NumberDataPoint]]] = {}
     frozen = wall_ns(identity.manifest.frozen_at) or 0
     for sample in samples:
-        at = wall_ns(sample.at)
-        if at is None:
+        at_ns = wall_ns(sample.at)
+        if at_ns is None:
             continue
         for value, reading in sample.values.items():
             if reading.status != "ok" or not isinstance(reading.value, int | float):
@@ -148,8 +148,8 @@ def of_host(identity: RunIdentity, samples: Sequence[HostSample]) -> list[sdk.Me
             point = sdk.NumberDataPoint(
                 attributes=known({**attributes, "gatekeeper.host.sources": reading.source}),
                 # A level counts from the beginning of the run; a gauge has no beginning.
-                start_time_unix_nano=min(frozen, at) if metric.kind == "level" else 0,
-                time_unix_nano=at,
+                start_time_unix_nano=min(frozen, at_ns) if metric.kind == "level" else 0,
+                time_unix_nano=at_ns,
                 value=float(reading.value),
             )
             points_by_name.setdefault(metric.name, (metric, []))[1].append(point)

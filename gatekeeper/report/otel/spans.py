@@ -116,13 +116,13 @@ def run(identity: RunIdentity, events: Iterable[Event], outcome: Mapping[str, st
     """Return the root: from the freeze to the run's last event, with the verdict where there is one."""
     # Events of the export itself are left out: otherwise the root would grow when it is sent again.
     run_events = [event for event in events if not event.kind.startswith("telemetry_")]
-    instants = [(event.kind, at) for event in run_events if (at := wall_ns(event.at)) is not None]
+    instants = [(event.kind, at_ns) for event in run_events if (at_ns := wall_ns(event.at)) is not None]
     frozen = wall_ns(identity.manifest.frozen_at)
-    times = span_of((at, at) for at in (frozen, *(at for _, at in instants)) if at is not None)
+    times = span_of((at_ns, at_ns) for at_ns in (frozen, *(at_ns for _, at_ns in instants)) if at_ns is not None)
     if times is None:
         return None
     attributes: dict[str, Value] = {f"gatekeeper.{name}": value for name, value in outcome.items()}
-    happened = [SpanEvent(f"gatekeeper.{kind}", timestamp=at) for kind, at in instants if kind in INCIDENTS]
+    happened = [SpanEvent(f"gatekeeper.{kind}", timestamp=at_ns) for kind, at_ns in instants if kind in INCIDENTS]
     name = f"certify {identity.slo.name}"
     return _span(identity, times, attributes, None, context=identity.context(RUN), name=name, events=happened)
 

@@ -158,7 +158,7 @@ class _SloWriter:
                 peak=self._peak(pair),
                 cold=Sight.COLD in sight,
                 claims=Sight.ROUNDS not in sight,
-                others=other_backends,
+                also_installed=other_backends,
             )
         )
 

@@ -25,7 +25,7 @@ def test_every_report_of_a_damaged_run_is_made(name: str, data: st.DataObject) -
 
     seen = page_of(hurt, finished=data.draw(st.booleans()), policy=None)
     made = {
-        form: one.load()(seen if one.whole else seen.decision if one.decided else seen.verdict)
+        form: one.load()(seen if one.needs_page else seen.decision if one.needs_decision else seen.verdict)
         for form, one in FORMATS.items()
     }
 
