@@ -12,14 +12,7 @@ from typing import Any, Literal
 
 from gatekeeper.backends.backend_facts import BackendFacts
 from gatekeeper.backends.http.chat import ChatResponse, ResolvedRequest, request_fields
-from gatekeeper.backends.lossy_options import (
-    Lossy,
-    LossyOption,
-    Written,
-    find_lossy,
-    in_command,
-    in_variables,
-)
+from gatekeeper.backends.lossy_options import Lossy, LossyOption, Written, find_lossy, in_command, in_variables
 from gatekeeper.backends.process import HOST
 from gatekeeper.backends.stated_window import StatedWindow
 from gatekeeper.core.metrics.metric import Sight

@@ -18,14 +18,7 @@ from gatekeeper.backends.launch_line import shown_command, shown_environment, wi
 from gatekeeper.backends.listening_process import find_lossy_process, find_process, process_tree
 from gatekeeper.backends.lossy_options import Lossy, find_lossy_setting
 from gatekeeper.backends.models.artifacts import local_path
-from gatekeeper.backends.process import (
-    HOST,
-    environment,
-    free_port,
-    launch,
-    listens,
-    quoted_log,
-)
+from gatekeeper.backends.process import HOST, environment, free_port, launch, listens, quoted_log
 from gatekeeper.backends.server import RequestFormat, Server, shortest_request
 from gatekeeper.backends.server_program import check_commands, installed_versions, output_of, version_in
 from gatekeeper.core.clock import Clock, SystemClock
@@ -82,12 +75,7 @@ class ServerBackend:
     realtime = True
 
     def __init__(
-        self,
-        subject: Subject,
-        models: Mapping[str, Path],
-        logs: Path,
-        dialect: Dialect,
-        other_model: str | None = None,
+        self, subject: Subject, models: Mapping[str, Path], logs: Path, dialect: Dialect, other_model: str | None = None
     ) -> None:
         self.clock: Clock = SystemClock()
         self.name, self.shares_process, self.streams = dialect.name, dialect.switches, dialect.streams

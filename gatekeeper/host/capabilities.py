@@ -32,10 +32,7 @@ HINTS: dict[tuple[str, str], str] = {
     ("macos", "system_power"): _MACMON,
     ("linux", "memory_pressure_level"): "boot the kernel with psi=1 (CONFIG_PSI)",
     ("linux", "subject_footprint"): "run gatekeeper as the user who owns the server's processes",
-    (
-        "linux",
-        "thermal_level",
-    ): "/sys has no thermal_throttle counters: they need an Intel processor, not virtual",
+    ("linux", "thermal_level"): "/sys has no thermal_throttle counters: they need an Intel processor, not virtual",
     ("linux", "fan_speed"): "/sys/class/hwmon lists no fan: load the board's sensor module, or leave out the objective",
     (
         "linux",

@@ -6,16 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from gatekeeper.backends.counters import count, counts, spec_decode
-from gatekeeper.backends.dialect import (
-    STREAMED,
-    Counters,
-    Dialect,
-    Get,
-    ServerRequest,
-    Start,
-    option,
-    thinking,
-)
+from gatekeeper.backends.dialect import STREAMED, Counters, Dialect, Get, ServerRequest, Start, option, thinking
 from gatekeeper.backends.http.chat import ChatResponse, request_fields
 from gatekeeper.backends.process import installed, installed_beside
 from gatekeeper.backends.workers.mlx_server_tap import METRICS, PREFIX

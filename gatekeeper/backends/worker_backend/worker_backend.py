@@ -19,13 +19,7 @@ from gatekeeper.backends.models.artifacts import local_path
 from gatekeeper.backends.process import find_program
 from gatekeeper.backends.worker_backend.worker import Worker
 from gatekeeper.backends.worker_backend.worker_process import WorkerProcess
-from gatekeeper.backends.worker_backend.worker_protocol import (
-    MANUAL,
-    Greeting,
-    WorkerFault,
-    greeting_from,
-    read_line,
-)
+from gatekeeper.backends.worker_backend.worker_protocol import MANUAL, Greeting, WorkerFault, greeting_from, read_line
 from gatekeeper.core.backend_registry import ADAPTERS
 from gatekeeper.core.clock import Clock, SystemClock
 from gatekeeper.core.errors import GatekeeperError, InputError, StartError

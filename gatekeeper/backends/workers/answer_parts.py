@@ -95,10 +95,7 @@ def _calls(tokenizer: Any, span: str, tools: list[dict[str, Any]]) -> list[dict[
         return []
     calls = parsed if isinstance(parsed, list) else [parsed]
     return [
-        {
-            "type": "function",
-            "function": {**call, "arguments": json.dumps(call.get("arguments"), ensure_ascii=False)},
-        }
+        {"type": "function", "function": {**call, "arguments": json.dumps(call.get("arguments"), ensure_ascii=False)}}
         for call in calls
         if isinstance(call, dict)
     ]

@@ -175,9 +175,7 @@ class RunDirectory:
             return self.read(name).decode()
         except UnicodeDecodeError as error:
             raise NoProofError(
-                Reason.UNREADABLE,
-                f"{self.path / name} is damaged: byte {error.start} is not UTF-8",
-                hint=RESTORE_HINT,
+                Reason.UNREADABLE, f"{self.path / name} is damaged: byte {error.start} is not UTF-8", hint=RESTORE_HINT
             ) from error
 
     def remove(self, name: str) -> None:
