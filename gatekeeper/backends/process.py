@@ -91,9 +91,8 @@ def new_log(log: Path) -> IO[bytes]:
         return os.fdopen(open_regular(log, flags, inside=log.parent.parent), "wb")
     except OSError as error:
         check_own_limit(error)
-        raise GatekeeperError(
-            f"cannot write {log}: {error.strerror}", hint="free disk space, or choose another --output"
-        ) from error
+        hint = "free disk space, or choose another --output"
+        raise GatekeeperError(f"cannot write {log}: {error.strerror}", hint=hint) from error
 
 
 def program_path(name: str) -> str | None:

@@ -58,10 +58,8 @@ def _other_model(subject: Subject, models: Mapping[str, Path], base: Path) -> st
     path = base / Path(subject.other_model).expanduser()
     if path.exists():
         if subject.target in models and path.resolve() == models[subject.target].resolve():
-            raise InputError(
-                "subject.other_model is the target",
-                hint="name a second model: a switch to the same one switches nothing",
-            )
+            hint = "name a second model: a switch to the same one switches nothing"
+            raise InputError("subject.other_model is the target", hint=hint)
         return str(path.resolve())
     if subject.url is None and subject.other_model.startswith((".", "/", "~")):
         message = f"subject.other_model: {path} does not exist"

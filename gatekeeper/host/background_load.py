@@ -70,13 +70,10 @@ def _wait_until_ready(workers: Sequence[subprocess.Popen[bytes]], kinds: Sequenc
             for key, _ in ready:
                 worker, kind = key.data
                 if worker.stdout.readline() != b"ready\n":
-                    raise GatekeeperError(
-                        f"the {kind} load of the soak profile exited at start with code {worker.wait()}",
-                        hint="lower `background` in the profile: this host has too little memory or disk for it",
-                    )
+                    message = f"the {kind} load of the soak profile exited at start with code {worker.wait()}"
+                    hint = "lower `background` in the profile: this host has too little memory or disk for it"
+                    raise GatekeeperError(message, hint=hint)
                 selector.unregister(key.fileobj)
             if not ready:
-                raise GatekeeperError(
-                    f"the background load was not ready within {START_LIMIT:g} s",
-                    hint="lower `background` in the soak profile",
-                )
+                hint = "lower `background` in the soak profile"
+                raise GatekeeperError(f"the background load was not ready within {START_LIMIT:g} s", hint=hint)

@@ -72,10 +72,8 @@ def hold_host(run: str) -> Iterator[str | None]:
         stale_text = lock.acquire(json.dumps({"schema": 1, **owner}) + "\n")
     except LockHeldError as error:
         holder = _description(error.owner) or f"another run ({lock.path} does not name its owner)"
-        raise HostLacksError(
-            f"this host is locked by {holder}",
-            hint="wait for that run or end it, which releases the lock: two runs would disturb each other",
-        ) from None
+        hint = "wait for that run or end it, which releases the lock: two runs would disturb each other"
+        raise HostLacksError(f"this host is locked by {holder}", hint=hint) from None
     try:
         if stale_text.strip():
             holder = _description(stale_text) or "an unknown run"
@@ -118,16 +116,12 @@ def _open(path: Path) -> int:
             with suppress(OSError):
                 os.fchmod(descriptor, 0o666)  # the umask has removed what other users need
     except OSError as error:
-        raise GatekeeperError(
-            f"cannot lock this host: {path}: {error.strerror}",
-            hint=f"remove it, or name another file with {GATEKEEPER_HOST_LOCK}",
-        ) from error
+        hint = f"remove it, or name another file with {GATEKEEPER_HOST_LOCK}"
+        raise GatekeeperError(f"cannot lock this host: {path}: {error.strerror}", hint=hint) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise GatekeeperError(
-            f"cannot lock this host: {path} is not a regular file",
-            hint=f"remove it, or name another file with {GATEKEEPER_HOST_LOCK}",
-        )
+        hint = f"remove it, or name another file with {GATEKEEPER_HOST_LOCK}"
+        raise GatekeeperError(f"cannot lock this host: {path} is not a regular file", hint=hint)
     return descriptor
 
 

@@ -95,9 +95,8 @@ def in_lm_studio(name: str) -> Path | None:
         files = _gguf_files(path)
         if len(files) > 1:
             several = ", ".join(str(file.relative_to(path)) for file in files)
-            raise InputError(
-                f"model '{name}': {path} holds {several}", hint="name one of them: PUBLISHER/NAME/FILE.gguf"
-            )
+            hint = "name one of them: PUBLISHER/NAME/FILE.gguf"
+            raise InputError(f"model '{name}': {path} holds {several}", hint=hint)
         if files:
             return files[0]
     return None
@@ -146,9 +145,8 @@ def ollama_layers(manifest: Path, name: str) -> dict[str, Path]:
             blob_by_kind[f"{short} {equal + 1}" if equal else short] = blob
     if "model" not in blob_by_kind:
         hint = "name a model that Ollama stores as one GGUF file, or certify it with the backend mlx"
-        raise InputError(
-            f"model '{name}': Ollama stores it as {', '.join(blob_by_kind)}, not as one GGUF file", hint=hint
-        )
+        message = f"model '{name}': Ollama stores it as {', '.join(blob_by_kind)}, not as one GGUF file"
+        raise InputError(message, hint=hint)
     return blob_by_kind
 
 

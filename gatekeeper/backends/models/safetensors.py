@@ -53,9 +53,8 @@ def _offset(value: object) -> int:
 def check_shards(folder: Path, name: str, placed: object) -> None:
     """Raise InputError where a file of the weights is missing; *placed* names the file of each tensor."""
     if not isinstance(placed, dict) or not all(isinstance(shard, str) for shard in placed.values()):
-        raise InputError(
-            f"model '{name}': {folder / INDEX} has no weight_map of file names", hint="download the model again"
-        )
+        hint = "download the model again"
+        raise InputError(f"model '{name}': {folder / INDEX} has no weight_map of file names", hint=hint)
     shards = set(placed.values())
     for path in folder.glob(f"*{SUFFIX}"):  # the shards' own names hold their number
         if numbered := _SHARD.fullmatch(path.name):

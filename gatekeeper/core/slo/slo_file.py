@@ -192,7 +192,6 @@ def parse(text: str, name: str, *, stored: bool = False) -> Slo:
     A *stored* copy was read when its run began: an older gatekeeper took text for a number.
     """
     if not re.sub(r"(?m)#.*$", "", text).strip():
-        raise InputError(
-            f"{name}: line 1: the file is empty", hint=f"write one for this machine: gatekeeper init --force -o {name}"
-        )
+        hint = f"write one for this machine: gatekeeper init --force -o {name}"
+        raise InputError(f"{name}: line 1: the file is empty", hint=hint)
     return parse_toml(text, name, Slo, strict=not stored)

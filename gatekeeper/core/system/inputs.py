@@ -130,10 +130,8 @@ def _without_keys(slo: Slo, text: str, name: str) -> str:
     addresses = (slo.subject.url, slo.subject.plain_url, slo.telemetry.endpoint)
     hidden = hide_keys(text, (address for address in addresses if address is not None))
     if hidden != text and parse_slo(hidden, name) != slo:
-        raise InputError(
-            f"{name}: a key stands in an address that is not a url, plain_url or endpoint, and would be recorded",
-            hint="pass it to the program in an environment variable",
-        )
+        message = f"{name}: a key stands in an address that is not a url, plain_url or endpoint, and would be recorded"
+        raise InputError(message, hint="pass it to the program in an environment variable")
     return hidden
 
 
@@ -181,16 +179,12 @@ def _check_mix(profile: Profile, slo: Slo, source: Path) -> None:
     """Raise InputError if a profile leaves out a workload of the SLO, or names a tier that no workload has."""
     idle = [workload.name for workload in slo.workload if profile.weight(workload.name, workload.tier) <= 0]
     if idle:
-        raise InputError(
-            f"{source}: mix gives {', '.join(idle)} no weight, so the soak would never send it a request",
-            hint="add a weight for it, or remove it from the SLO",
-        )
+        message = f"{source}: mix gives {', '.join(idle)} no weight, so the soak would never send it a request"
+        raise InputError(message, hint="add a weight for it, or remove it from the SLO")
     absent = sorted(set(profile.tiers) - {workload.tier for workload in slo.workload})
     if absent:
-        raise InputError(
-            f"{source}: mix names the tier {', '.join(absent)}, which no workload of the SLO has",
-            hint=f'set tier = "{absent[0]}" on a workload, or choose another profile',
-        )
+        message = f"{source}: mix names the tier {', '.join(absent)}, which no workload of the SLO has"
+        raise InputError(message, hint=f'set tier = "{absent[0]}" on a workload, or choose another profile')
 
 
 def shipped_folder(folder: str) -> Path:
@@ -236,9 +230,8 @@ def load_manifest(content: bytes) -> Manifest:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise InputError(
-            f"manifest.json: damaged: {where}: {first['msg']}", hint="restore it from a copy of the run"
-        ) from error
+        hint = "restore it from a copy of the run"
+        raise InputError(f"manifest.json: damaged: {where}: {first['msg']}", hint=hint) from error
 
 
 def stored_inputs(directory: run_directory.RunDirectory, manifest: Manifest) -> tuple[Inputs, list[str]]:

@@ -125,15 +125,12 @@ def write_errors(path: Path) -> Iterator[None]:
     except NotRegularError as error:
         raise NoProofError(Reason.UNREADABLE, f"cannot write {path}: {error.strerror}", hint=RESTORE_HINT) from error
     except FileNotFoundError as error:
-        raise GatekeeperError(
-            f"cannot write {path}: it or its folder was removed, renamed or replaced while the run was writing",
-            hint="if you renamed it, rename it back and continue with --resume; otherwise start a new run",
-        ) from error
+        message = f"cannot write {path}: it or its folder was removed, renamed or replaced while the run was writing"
+        hint = "if you renamed it, rename it back and continue with --resume; otherwise start a new run"
+        raise GatekeeperError(message, hint=hint) from error
     except OSError as error:
-        raise GatekeeperError(
-            f"cannot write {path}: {error.strerror or error}",
-            hint="free disk space, then continue with --resume (what was recorded is kept), or choose another --output",
-        ) from error
+        hint = "free disk space, then continue with --resume (what was recorded is kept), or choose another --output"
+        raise GatekeeperError(f"cannot write {path}: {error.strerror or error}", hint=hint) from error
 
 
 class RecordWriter(Generic[Kind]):

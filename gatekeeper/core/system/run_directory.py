@@ -79,9 +79,8 @@ def check_writable(path: Path) -> None:
     effective = os.access in os.supports_effective_ids
     if there.is_dir() and not os.access(there, os.W_OK | os.X_OK, effective_ids=effective):
         message = f"cannot write {path}: no permission to write in the folder {there}"
-        raise GatekeeperError(
-            message, hint="name a folder that you may write with --output, or run it in another folder"
-        )
+        hint = "name a folder that you may write with --output, or run it in another folder"
+        raise GatekeeperError(message, hint=hint)
 
 
 class RunDirectory:
@@ -111,10 +110,8 @@ class RunDirectory:
             with write_errors(path / LOCK):
                 run._lock.acquire(f"{os.getpid()}\n")
         except LockHeldError:
-            raise InputError(
-                f"another gatekeeper process is writing to {path}",
-                hint="wait until it ends, or choose another --output",
-            ) from None
+            hint = "wait until it ends, or choose another --output"
+            raise InputError(f"another gatekeeper process is writing to {path}", hint=hint) from None
         return run
 
     @staticmethod
@@ -157,13 +154,11 @@ class RunDirectory:
         except NotADirectoryError:
             raise InputError(f"{self.path} is a file", hint="name a run directory, or latest") from None
         except NotRegularError as error:
-            raise NoProofError(
-                Reason.UNREADABLE, f"cannot read {self.path / name}: {error.strerror}", hint=RESTORE_HINT
-            ) from error
+            message = f"cannot read {self.path / name}: {error.strerror}"
+            raise NoProofError(Reason.UNREADABLE, message, hint=RESTORE_HINT) from error
         except OSError as error:
-            raise GatekeeperError(
-                f"cannot read {self.path / name}: {error.strerror}", hint="check its permissions"
-            ) from error
+            hint = "check its permissions"
+            raise GatekeeperError(f"cannot read {self.path / name}: {error.strerror}", hint=hint) from error
 
     def document(self, name: str) -> dict[str, Any]:
         """Return the content of a JSON file; a newer schema or damage is an InputError."""
@@ -174,9 +169,8 @@ class RunDirectory:
         try:
             return self.read(name).decode()
         except UnicodeDecodeError as error:
-            raise NoProofError(
-                Reason.UNREADABLE, f"{self.path / name} is damaged: byte {error.start} is not UTF-8", hint=RESTORE_HINT
-            ) from error
+            message = f"{self.path / name} is damaged: byte {error.start} is not UTF-8"
+            raise NoProofError(Reason.UNREADABLE, message, hint=RESTORE_HINT) from error
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
@@ -268,9 +262,8 @@ def unreadable_as_no_proof(path: Path) -> Iterator[None]:
             raise
         trouble = error.message.removeprefix(f"{path} ") if isinstance(error, InputError) else f"damaged: {error}"
         newer = isinstance(error, InputError) and error.hint == UPDATE_HINT
-        raise NoProofError(
-            Reason.UNREADABLE, f"{path}: {trouble}", hint=UPDATE_HINT if newer else RESTORE_HINT
-        ) from error
+        hint = UPDATE_HINT if newer else RESTORE_HINT
+        raise NoProofError(Reason.UNREADABLE, f"{path}: {trouble}", hint=hint) from error
 
 
 def parse_json(content: bytes, name: str) -> dict[str, Any]:
@@ -282,7 +275,6 @@ def parse_json(content: bytes, name: str) -> dict[str, Any]:
     if not isinstance(parsed, dict) or not isinstance(parsed.get("schema"), int):
         raise InputError(f"{name}: not written by gatekeeper", hint="is this a run directory?")
     if parsed["schema"] > SCHEMA:
-        raise InputError(
-            f"{name}: schema {parsed['schema']} is newer than {SCHEMA}, the newest known here", hint=UPDATE_HINT
-        )
+        message = f"{name}: schema {parsed['schema']} is newer than {SCHEMA}, the newest known here"
+        raise InputError(message, hint=UPDATE_HINT)
     return parsed
