@@ -1,49 +1,270 @@
-"""What a run records: answers, samples of the host, events, and the columns that keep them small in memory."""
+"""The raw records of a run: answers, forced passes, near-ties, host samples and events, one JSON line each."""
 
-from gatekeeper.core.records.record_kinds import (
-    MISSING,
-    NO_CONNECTION,
-    RECORDED_ELSEWHERE,
-    TIMEOUT,
-    Answer,
-    Claims,
-    Detail,
-    Event,
-    Forced,
-    Generation,
-    HostSample,
-    Kind,
-    Knobs,
-    Parting,
-    Reading,
-    Role,
-    Rounds,
-    Setting,
-    StoredRecords,
-    Tie,
-    setting,
-)
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
-__all__ = [
-    "MISSING",
-    "NO_CONNECTION",
-    "RECORDED_ELSEWHERE",
-    "TIMEOUT",
-    "Answer",
-    "Claims",
-    "Detail",
-    "Event",
-    "Forced",
-    "Generation",
-    "HostSample",
-    "Kind",
-    "Knobs",
-    "Parting",
-    "Reading",
-    "Role",
-    "Rounds",
-    "Setting",
-    "StoredRecords",
-    "Tie",
-    "setting",
-]
+from gatekeeper.core.records.arrivals import Arrival, Arrivals, shared
+
+Setting = tuple[tuple[str, Any], ...]
+"""Sorted (knob, value) pairs; `draft` is None for plain decoding."""
+Knobs = Mapping[str, Any]
+"""The values of knobs, by the knob's name, as documents write a setting."""
+Detail = Mapping[str, Any]
+"""What an event says besides its kind; which keys it has is the kind's."""
+
+
+def setting(**knobs: Any) -> Setting:
+    """Return the knobs as a sorted, hashable setting."""
+    return tuple(sorted(knobs.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """Counters of one speculating answer, in the field's terms: acceptance rate is accepted / drafted."""
+
+    rounds: int
+    """Verify passes of the target."""
+    drafted: int
+    """Tokens the draft proposed."""
+    accepted: int
+    """Proposed tokens that were kept."""
+    tried_by_position: tuple[int, ...] = ()
+    """How often position i of a round was reached and verified."""
+    accepted_by_position: tuple[int, ...] = ()
+    """How often position i of a round was accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What a server reports about itself: recorded next to our own counts, never mixed with them."""
+
+    drafted: int | None = None
+    accepted: int | None = None
+    rounds: int | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_seconds: float | None = None
+    decode_seconds: float | None = None
+    tried_by_position: tuple[int, ...] = ()
+    accepted_by_position: tuple[int, ...] = ()
+    model: str | None = None
+    """The model that answers, by the server's name for it."""
+
+
+_NO_CLAIMS = Claims()
+
+TIMEOUT, NO_CONNECTION = "timeout", "no connection"
+"""The kinds of fault after which the system is started again: it may hang, or is not there any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The response to one request. All times are monotonic nanoseconds of this machine."""
+
+    sent_ns: int
+    ended_ns: int
+    arrivals: Annotated[Sequence[Arrival], Arrivals] = ()
+    """Kept as Arrivals, whatever sequence they are given as."""
+    text: str = ""
+    reasoning: str = ""
+    """Reasoning before the text, if a server separates the two; its arrivals count, and it is not graded."""
+    tool_calls: tuple[dict[str, Any], ...] = ()
+    """As the OpenAI API writes them: {"function": {"name": …, "arguments": "…"}}."""
+    finish: str | None = None
+    """stop | length | tool_calls; None when the answer never finished."""
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    rounds: Rounds | None = None
+    """Counted by us; None where only the server could count, or nothing was drafted."""
+    claims: Claims = _NO_CLAIMS
+    memory_active: int | None = None
+    """Bytes the allocator held at the end of the answer; None where it does not report them."""
+    memory_peak: int | None = None
+    fault: str | None = None
+    """An error of the system, as data: its kind (`timeout`, `cut off`, `worker died` ...), a colon and the details."""
+
+    def __post_init__(self) -> None:
+        """Keep the arrivals in columns, and equal texts once."""
+        object.__setattr__(self, "text", shared(self.text))
+        if self.claims == _NO_CLAIMS:
+            object.__setattr__(self, "claims", _NO_CLAIMS)
+        if not isinstance(self.arrivals, Arrivals):
+            object.__setattr__(self, "arrivals", Arrivals(self.arrivals))
+
+    @property
+    def columns(self) -> Arrivals:
+        """Return the arrivals, typed as what they are."""
+        return self.arrivals  # type: ignore[return-value]  # see __post_init__
+
+    @property
+    def seconds(self) -> float:
+        """Return the time from the request to the end of the answer."""
+        return (self.ended_ns - self.sent_ns) / 1e9
+
+
+class Role(StrEnum):
+    """Why an answer was requested."""
+
+    WARMUP = "warmup"
+    MEASURED = "measured"
+    SENTINEL = "sentinel"
+    """A baseline request: plain decoding during a soak, paired with a speculative request."""
+    BLOCK = "block"
+    """A plain answer of a block before, midway or after a soak, where the arms cannot share a process."""
+    CLOSING = "closing"
+    """A quality canary, requested again after the soak."""
+    WARM = "warm"
+    """Warm-cache pass: requested with the prompt cache on, or plain decoding's answer to the same prompt."""
+    SHARED = "shared"
+    """Warm-cache pass: requested before and after another user's conversation that begins with the same prompt."""
+    SWITCHED = "switched"
+    """Warm-cache pass: requested before and after a request to another model of the same server."""
+    OTHER_USER = "other_user"
+    """Warm-cache pass: the conversation of another user that is sent in between."""
+    OTHER_MODEL = "other_model"
+    """Warm-cache pass: the request to another model that is sent in between."""
+    LOADED = "loaded"
+    """Warm-up pass: the first request after a start."""
+    IDLE = "idle"
+    """Warm-up pass: the first request after a pause."""
+    FOLLOWING = "following"
+    """Warm-up pass: a request right after another one, as a warmed request is."""
+    DRAW = "draw"
+    """First-token pass: the first tokens of a short prompt, one of many samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One request and its answer."""
+
+    trial: str
+    """The trial it belongs to: `baseline`, `num_draft_tokens-4`, `soak-1`."""
+    key: str
+    """Unique in its record file; a resumed run skips the keys it finds."""
+    workload: str
+    canary: str
+    arm: str
+    """`plain` or `candidate`."""
+    setting: Setting
+    role: Role
+    repeat: int
+    """Which repeat of the sweep; in a soak, which unbroken stretch of its segment."""
+    pair: str
+    """Answers of both arms with the same pair were requested next to each other and may be compared."""
+    concurrency: int
+    answer: Answer
+    segment: int = 0
+    """Which uninterrupted part of the run: a resumed run begins a new one."""
+    at: str = ""
+    """Wall time when the answer ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """Where a candidate's greedy tokens first diverge from plain decoding's, and how sure the target was there."""
+
+    workload: str
+    canary: str
+    position: int
+    """How many tokens both arms share."""
+    shared: tuple[int, ...]
+    """Those tokens."""
+    plain_id: int
+    """The token plain decoding gave next."""
+    candidate_id: int
+    gap: float | None
+    """The target's best logit there minus its second; None: unknown."""
+    fault: str | None = None
+    """Why it is unknown."""
+    segment: int = 0
+    at: str = ""
+
+
+class Parting(NamedTuple):
+    """Where the target's greedy token is another than the one it was forced to read."""
+
+    position: int
+    target_id: int
+    gap: float | None
+    """The target's best logit less that of the forced token; None: unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """One pass of the target over given tokens (teacher forcing): where plain decoding would write another one."""
+
+    workload: str
+    canary: str
+    tokens: tuple[int, ...]
+    parted: tuple[Parting, ...] = ()
+    ended: bool = False
+    """Plain decoding that wrote these tokens would end after the last one, and not before."""
+    altered: int | None = None
+    """Of a control: the position of a token that was replaced, so that the target has to part from it."""
+    fault: str | None = None
+    """Why nothing is known."""
+    segment: int = 0
+    at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One value of the host in base units; missing is a status, never zero."""
+
+    value: float | str | None
+    unit: str
+    source: str
+    status: str
+    """ok | absent | denied | stale | parse_error"""
+    age: float | None = None
+    """Seconds since the source was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostSample:
+    """All readings of the host at one instant."""
+
+    at: str
+    at_ns: int
+    values: dict[str, Reading]
+    phase: str = ""
+    """The soak this sample belongs to, or the stage it was taken in."""
+    segment: int = 0
+    took_ns: int = 0
+    """How long taking the sample took."""
+    late_ns: int = 0
+    """How long after its deadline it was taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened: progress, a transition, an incident."""
+
+    at: str
+    kind: str
+    detail: dict[str, Any]
+
+
+RECORDED_ELSEWHERE = frozenset({"answer", "sample", "reading"})
+"""Kinds of events that have record files of their own, so events.jsonl does not hold them."""
+
+Kind = TypeVar("Kind", Generation, HostSample, Event, Tie, Forced)
+
+
+MISSING = "missing"
+"""The trouble of a record file that is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecords(Generic[Kind]):
+    """The content of a record file; `trouble` is what is wrong with the file, None where nothing is."""
+
+    records: Sequence[Kind] = ()
+    trouble: str | None = None
+    whole_bytes: int = 0
+    """How much of the file is whole records: a resumed run appends there."""
+    damaged: bool = False
+    """The trouble is not what a killed run leaves, which is a file that ends early."""

@@ -62,7 +62,6 @@ class Arrivals(Sequence[Arrival]):
         return memoryview(self.at_ns).cast("q")
 
     def __len__(self) -> int:
-        """Return the number of arrivals."""
         return len(self.at_ns) // 8
 
     def __iter__(self) -> Iterator[Arrival]:
@@ -77,21 +76,17 @@ class Arrivals(Sequence[Arrival]):
     @overload
     def __getitem__(self, index: slice) -> tuple[Arrival, ...]: ...
     def __getitem__(self, index: int | slice) -> Arrival | tuple[Arrival, ...]:
-        """Return one arrival, or a tuple of some."""
         return tuple(self)[index]
 
     def __eq__(self, other: object) -> bool:
-        """Compare with another sequence of arrivals."""
         if isinstance(other, Arrivals):
             return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
         return isinstance(other, tuple) and tuple(self) == other
 
     def __hash__(self) -> int:
-        """Return the hash of the tuple of the same arrivals."""
         return hash(tuple(self))
 
     def __repr__(self) -> str:
-        """Show them as a tuple."""
         return repr(tuple(self))
 
     @classmethod

@@ -8,7 +8,7 @@ from itertools import compress
 from sys import intern
 from typing import Any, overload
 
-from gatekeeper.core.records.record_kinds import HostSample, Reading
+from gatekeeper.core.records import HostSample, Reading
 
 WHOLE = 6
 MOST_FORMS = 16
@@ -167,7 +167,6 @@ class HostColumns(Sequence[HostSample]):
         return Reading(value, slot.unit, slot.source, slot.status, age)
 
     def __len__(self) -> int:
-        """Return the number of samples."""
         return len(self.at)
 
     @overload
@@ -175,7 +174,6 @@ class HostColumns(Sequence[HostSample]):
     @overload
     def __getitem__(self, at: slice) -> "HostColumns": ...
     def __getitem__(self, at: int | slice) -> "HostSample | HostColumns":
-        """Return one sample, or the columns of some."""
         if isinstance(at, slice):
             places = range(*at.indices(len(self)))
             return self.select([place in places for place in range(len(self))])
