@@ -14,8 +14,8 @@ from gatekeeper.backends.backend_facts import BackendFacts
 from gatekeeper.backends.http.chat import ChatResponse, ResolvedRequest, request_fields
 from gatekeeper.backends.lossy_options import Lossy, LossyOption, Written, find_lossy, in_command, in_variables
 from gatekeeper.backends.process import HOST
-from gatekeeper.backends.stated_window import StatedWindow
 from gatekeeper.core.metrics.metric import Sight
+from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import Answer
 from gatekeeper.core.slo import ADAPTIVE, DRAFT_LENGTHS
 from gatekeeper.core.subject import Subject
@@ -128,6 +128,48 @@ class Slots:
     """By slot; empty where it does not tell."""
 
 
+_NAMES = ("id", "name", "model")
+"""Keys of a model's name in a list of models."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatedWindow:
+    """Where a running server states its context window: how many tokens a prompt and its answer may have together.
+
+    By default where servers of the OpenAI protocol do.
+    """
+
+    path: str = "/v1/models"
+    models: str | None = "data"
+    """The key of the list of models; None: the document is about the one model that is served."""
+    keys: tuple[str, ...] = ("max_model_len",)
+    option: str | None = None
+    """What raises it."""
+
+    def read(self, text: str | None, target: str) -> int | None:
+        """Return the window that a document states for *target*; None where it is unclear whose it is."""
+        try:
+            document = json_value(text or "{}", from_server=True)
+        except ParseError:
+            return None
+        if self.models is not None:
+            listed = document.get(self.models) if isinstance(document, dict) else None
+            models = [model for model in listed if isinstance(model, dict)] if isinstance(listed, list) else []
+            matching = [model for model in models if any(_is(model.get(key), target) for key in _NAMES)]
+            document = (matching or models)[0] if len(matching or models) == 1 else None
+        return _number(document, self.keys)
+
+
+def _is(name: object, target: str) -> bool:
+    return isinstance(name, str) and target in {name, name.removesuffix(":latest")}
+
+
+def _number(document: Any, keys: tuple[str, ...]) -> int | None:
+    for key in keys:
+        document = document.get(key) if isinstance(document, Mapping) else None
+    return document if isinstance(document, int) and not isinstance(document, bool) and document > 0 else None
+
+
 def chat_body(request: ServerRequest) -> dict[str, Any]:
     """Return the body of a request to a server without fields of its own."""
     return request_fields(request.resolved, model=request.model, chat_template_kwargs=thinking(request))
@@ -147,9 +189,6 @@ def unchanged(answer: Answer, response: ChatResponse) -> Answer:
     """Return *answer* unchanged: the server reports nothing about its drafting."""
     del response
     return answer
-
-
-_WINDOW = StatedWindow()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +260,7 @@ class Dialect(BackendFacts):
     """The key of the version in the JSON document there; None: the first line is the version."""
     settings_path: str | None = None
     """The path of a JSON document with the options of a running server."""
-    window: StatedWindow = _WINDOW
+    window: StatedWindow = StatedWindow()
     slots: Callable[[Get], Slots] | None = None
     """Reads what it tells of its slots."""
 

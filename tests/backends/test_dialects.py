@@ -13,10 +13,9 @@ import pytest
 from gatekeeper.analysis.metrics.server_claims import claimed_rounds
 from gatekeeper.backends import all_facts, facts_of, open_backend, own_drafts
 from gatekeeper.backends.counters import by_position, samples, spec_decode, total
-from gatekeeper.backends.dialect import Counters, Start
+from gatekeeper.backends.dialect import Counters, Start, StatedWindow
 from gatekeeper.backends.dialects import dflash_mlx, dialect_of, rapid_mlx, running_dialect, sglang, vllm
 from gatekeeper.backends.server_backend import ServerBackend
-from gatekeeper.backends.stated_window import StatedWindow
 from gatekeeper.core.backend_registry import SERVERS, backend_names
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight

@@ -12,11 +12,21 @@ from typing import Any
 
 from gatekeeper.backends import dialect
 from gatekeeper.backends.counters import claiming, count, seconds, spec_decode, with_all_rounds, within
-from gatekeeper.backends.dialect import STREAMED, Counters, Dialect, Get, ServerRequest, Slots, Start, option, thinking
+from gatekeeper.backends.dialect import (
+    STREAMED,
+    Counters,
+    Dialect,
+    Get,
+    ServerRequest,
+    Slots,
+    Start,
+    StatedWindow,
+    option,
+    thinking,
+)
 from gatekeeper.backends.http.chat import ChatResponse, request_fields
 from gatekeeper.backends.lossy_options import INVENTS, LossyOption
 from gatekeeper.backends.models import gguf
-from gatekeeper.backends.stated_window import StatedWindow
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import ParseError, json_value

@@ -6,9 +6,8 @@ round proposes is LM Studio's own choice. Never run against LM Studio itself.
 
 from gatekeeper.backends.backend_facts import ModelStore
 from gatekeeper.backends.counters import claims_at
-from gatekeeper.backends.dialect import STREAMED, Dialect, body_with_draft
+from gatekeeper.backends.dialect import STREAMED, Dialect, StatedWindow, body_with_draft
 from gatekeeper.backends.models import locate
-from gatekeeper.backends.stated_window import StatedWindow
 from gatekeeper.core.metrics.metric import Sight
 
 DIALECT = Dialect(

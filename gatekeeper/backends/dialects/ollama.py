@@ -10,10 +10,9 @@ from typing import Any
 
 from gatekeeper.backends.backend_facts import ModelStore
 from gatekeeper.backends.counters import claiming, number_of
-from gatekeeper.backends.dialect import Dialect, ServerRequest
+from gatekeeper.backends.dialect import Dialect, ServerRequest, StatedWindow
 from gatekeeper.backends.http.chat import ChatResponse, request_fields
 from gatekeeper.backends.models import locate
-from gatekeeper.backends.stated_window import StatedWindow
 from gatekeeper.core.records import Answer
 
 _NS = 1e-9

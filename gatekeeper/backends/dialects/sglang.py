@@ -9,10 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from gatekeeper.backends.counters import claims_at
-from gatekeeper.backends.dialect import STREAMED, Dialect, ServerRequest, Start, chat_body, option
+from gatekeeper.backends.dialect import STREAMED, Dialect, ServerRequest, Start, StatedWindow, chat_body, option
 from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.backends.lossy_options import ACCEPTS, GREEDY, INVENTS, LossyOption
-from gatekeeper.backends.stated_window import StatedWindow
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from gatekeeper.backends.counters import claims_at, spec_decode, with_all_rounds
-from gatekeeper.backends.dialect import STREAMED, Counters, Dialect, Get, Start
+from gatekeeper.backends.dialect import STREAMED, Counters, Dialect, Get, Start, StatedWindow
 from gatekeeper.backends.lossy_options import ACCEPTS, INVENTS, LossyOption
-from gatekeeper.backends.stated_window import StatedWindow
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight
 

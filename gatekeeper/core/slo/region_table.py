@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from gatekeeper.core.slo.knobs import MOST_TOKENS, MOST_VALUES
+from gatekeeper.core.slo.sweep_table import MOST_TOKENS, MOST_VALUES
 from gatekeeper.core.subject import InputTable
 from gatekeeper.core.toml_file import located
 

@@ -7,11 +7,10 @@ from pydantic import Field, field_validator, model_validator
 
 from gatekeeper.core.canary import Tier
 from gatekeeper.core.errors import InputError, did_you_mean
-from gatekeeper.core.slo.knobs import MOST_TOKENS
 from gatekeeper.core.slo.objective import Objective
 from gatekeeper.core.slo.region_table import Region
 from gatekeeper.core.slo.soak_table import Soak
-from gatekeeper.core.slo.sweep_table import Sweep
+from gatekeeper.core.slo.sweep_table import MOST_TOKENS, Sweep
 from gatekeeper.core.subject import Address, InputTable, Subject
 from gatekeeper.core.toml_file import located
 from gatekeeper.core.toml_file import parse as parse_toml

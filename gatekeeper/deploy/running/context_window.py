@@ -7,8 +7,7 @@ without a word, and neither was certified. A server that states no window is not
 from collections.abc import Iterator
 from typing import Literal
 
-from gatekeeper.backends.dialect import Get
-from gatekeeper.backends.stated_window import StatedWindow
+from gatekeeper.backends.dialect import Get, StatedWindow
 from gatekeeper.core.policy import Conditions, Policy, RouteRegion
 
 Outcome = Literal["as certified", "differs", "not checked"]
