@@ -133,17 +133,8 @@ def seed_of(manifest_sha256: str) -> int:
 VOLATILE_FACTS = frozenset({"booted_at", "uptime_s", "load_average", "heavy_processes"})
 """Facts of a host that differ between any two runs, even on one machine."""
 COMPARED_PARTS = (
-    "slo",
-    "backend",
-    "target",
-    "drafts",
-    "sampling",
-    "reading",
-    "canaries",
-    "profile",
-    "versions",
-    "host",
-)
+    "slo", "backend", "target", "drafts", "sampling", "reading", "canaries", "profile", "versions", "host",
+)  # fmt: skip
 
 
 def differences(first: Manifest, second: Manifest) -> list[str]:

@@ -9,20 +9,7 @@ from gatekeeper.host.platforms import PLATFORMS
 from gatekeeper.host.sampler import SAMPLE_INTERVAL_S, Sampler, watch
 
 __all__ = [
-    "METRIC_VALUES",
-    "PLATFORMS",
-    "SAMPLE_INTERVAL_S",
-    "Sampler",
-    "apply_load",
-    "conditions",
-    "device",
-    "hold_host",
-    "idle_sleep_seconds",
-    "keep_awake",
-    "lock_holder",
-    "metric_hint",
-    "survey",
-    "this_owner",
-    "unavailable_metrics",
+    "METRIC_VALUES", "PLATFORMS", "SAMPLE_INTERVAL_S", "Sampler", "apply_load", "conditions", "device", "hold_host",
+    "idle_sleep_seconds", "keep_awake", "lock_holder", "metric_hint", "survey", "this_owner", "unavailable_metrics",
     "watch",
-]
+]  # fmt: skip

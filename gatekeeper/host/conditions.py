@@ -20,24 +20,9 @@ from gatekeeper.host.platforms import this_platform
 from gatekeeper.host.sources import Status
 
 KEYS = (
-    "platform",
-    "chip",
-    "machine",
-    "cores",
-    "memory_bytes",
-    "os",
-    "os_build",
-    "kernel",
-    "virtual",
-    "translated",
-    "gpu_wired_limit",
-    "power_source",
-    "power_mode",
-    "booted_at",
-    "uptime_s",
-    "heavy_processes",
-    "load_average",
-)
+    "platform", "chip", "machine", "cores", "memory_bytes", "os", "os_build", "kernel", "virtual", "translated",
+    "gpu_wired_limit", "power_source", "power_mode", "booted_at", "uptime_s", "heavy_processes", "load_average",
+)  # fmt: skip
 
 
 def conditions(platform: str | None = None) -> dict[str, Any]:

@@ -107,6 +107,7 @@ def _description(text: str) -> str:
 def _open(path: Path) -> int:
     """Open the lock file for every user of the host, without following a link that another user put there."""
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+    hint = f"remove it, or name another file with {GATEKEEPER_HOST_LOCK}"
     try:
         try:
             # First without O_CREAT: in a sticky folder Linux refuses it for a file of another user.
@@ -116,11 +117,9 @@ def _open(path: Path) -> int:
             with suppress(OSError):
                 os.fchmod(descriptor, 0o666)  # the umask has removed what other users need
     except OSError as error:
-        hint = f"remove it, or name another file with {GATEKEEPER_HOST_LOCK}"
         raise GatekeeperError(f"cannot lock this host: {path}: {error.strerror}", hint=hint) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        hint = f"remove it, or name another file with {GATEKEEPER_HOST_LOCK}"
         raise GatekeeperError(f"cannot lock this host: {path} is not a regular file", hint=hint)
     return descriptor
 

@@ -32,13 +32,9 @@ class Meminfo(DirectSource):
 
     name = "/proc/meminfo"
     provides = (
-        "memory_total",
-        "memory_headroom",
-        "memory_wired",
-        "memory_compressed",
-        "memory_uncompressed_demand",
+        "memory_total", "memory_headroom", "memory_wired", "memory_compressed", "memory_uncompressed_demand",
         "swap_used",
-    )
+    )  # fmt: skip
 
     def __init__(self, proc: Path = PROC) -> None:
         self._path = proc / "meminfo"
@@ -284,13 +280,5 @@ class Rapl(DirectSource):
 
 def sources(pids: Callable[[], Sequence[int]], proc: Path = PROC, sys: Path = SYS) -> list[DirectSource]:
     """Return every source of a Linux host."""
-    return [
-        Meminfo(proc),
-        Vmstat(proc),
-        Pressure(proc),
-        Footprint(pids, proc),
-        Throttle(sys),
-        Fans(sys),
-        PowerSupply(sys),
-        Rapl(sys),
-    ]
+    memory = [Meminfo(proc), Vmstat(proc), Pressure(proc), Footprint(pids, proc)]
+    return [*memory, Throttle(sys), Fans(sys), PowerSupply(sys), Rapl(sys)]

@@ -73,7 +73,6 @@ class Sampler:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop sampling and close every source."""
         self._stopping.set()
         if self._thread is None:
             self._unhook()

@@ -169,17 +169,9 @@ class Stream:
 Source = DirectSource | Tool | Stream
 
 _REFUSED = (
-    "a password is required",
-    "a terminal is required",
-    "not allowed",
-    "may not run",
-    "not in the sudoers",
-    "superuser",
-    "not permitted",
-    "permission denied",
-    "must be root",
-    "need root",
-)
+    "a password is required", "a terminal is required", "not allowed", "may not run", "not in the sudoers",
+    "superuser", "not permitted", "permission denied", "must be root", "need root",
+)  # fmt: skip
 
 
 def refused(message: str) -> bool:

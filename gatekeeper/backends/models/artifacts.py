@@ -193,17 +193,9 @@ def _text_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _NOT_EVERY_LAYER = (
-    "sliding_window",
-    "sliding_window_pattern",
-    "full_attention_interval",
-    "kv_lora_rank",
-    "layers_block_type",
-    "hybrid_override_pattern",
-    "attn_layer_indices",
-    "attention_chunk_size",
-    "num_kv_shared_layers",
-    "ssm_cfg",
-)
+    "sliding_window", "sliding_window_pattern", "full_attention_interval", "kv_lora_rank", "layers_block_type",
+    "hybrid_override_pattern", "attn_layer_indices", "attention_chunk_size", "num_kv_shared_layers", "ssm_cfg",
+)  # fmt: skip
 """Keys of models whose caches do not hold every token: windows, recurrent layers, compressed or shared caches."""
 
 

@@ -279,16 +279,9 @@ def token_map(header: Header) -> dict[str, int] | None:
 
 
 _NOT_EVERY_LAYER = (
-    "attention.sliding_window",
-    "attention.kv_lora_rank",
-    "attention.chunk_size",
-    "attention.shared_kv_layers",
-    "attention.recurrent_layers",
-    "full_attention_interval",
-    "ssm.state_size",
-    "wkv.head_size",
-    "shortconv.l_cache",
-)
+    "attention.sliding_window", "attention.kv_lora_rank", "attention.chunk_size", "attention.shared_kv_layers",
+    "attention.recurrent_layers", "full_attention_interval", "ssm.state_size", "wkv.head_size", "shortconv.l_cache",
+)  # fmt: skip
 """Keys of architectures whose caches do not hold every token: windows, recurrent layers, compressed caches."""
 
 

@@ -201,16 +201,8 @@ class Script(Behaviour):
     time: Literal["virtual", "real"] = "virtual"
     start: Seconds = Field(default=0.0, ge=0)
     sight: tuple[str, ...] = (
-        "arrivals",
-        "token_count",
-        "text",
-        "token_ids",
-        "rounds",
-        "memory",
-        "plain",
-        "logits",
-        "prompt_time",
-    )
+        "arrivals", "token_count", "text", "token_ids", "rounds", "memory", "plain", "logits", "prompt_time",
+    )  # fmt: skip
     arrivals: Literal["token", "round"] = "token"
     shares_process: bool = True
     caches: bool = False

@@ -3,29 +3,26 @@
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from gatekeeper.core.canary import json_schema
 from gatekeeper.core.canary.pattern import compiled
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.parse import ParseError, json_value
+from gatekeeper.core.subject import InputTable
 
 Tier = Literal["short", "medium", "long"]
 
 
-class ToolCall(BaseModel):
+class ToolCall(InputTable):
     """An expected call: the exact name; for each argument a value or a list of allowed values, where "" is optional."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     name: str
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] = Field(default={})
 
 
-class Expect(BaseModel):
+class Expect(InputTable):
     """What an answer must be to pass; exactly one of the fields is set."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     equals: str | None = None
     regex: str | None = None
@@ -67,10 +64,8 @@ class Expect(BaseModel):
         return "text" if self.equals is not None or self.regex is not None else "tool"
 
 
-class Canary(BaseModel):
+class Canary(InputTable):
     """One line of a canary file; `messages` and `tools` as in the OpenAI chat API."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str = Field(min_length=1)
     messages: tuple[dict[str, Any], ...] = Field(min_length=1)

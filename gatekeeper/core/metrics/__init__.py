@@ -43,16 +43,9 @@ PASS_RATES: dict[str, PassRate] = {metric.name: metric.pass_rate for metric in A
 """The pass rate that each difference of pass rates compares."""
 
 MEASURED = (
-    "throughput_ratio",
-    "answer_throughput_ratio",
-    "acceptance_rate",
-    "ttft_delta",
-    "decode_throughput",
-    "ttft",
-    "itl_p50",
-    "itl_p95",
-    "itl_p99",
-)
+    "throughput_ratio", "answer_throughput_ratio", "acceptance_rate", "ttft_delta", "decode_throughput", "ttft",
+    "itl_p50", "itl_p95", "itl_p99",
+)  # fmt: skip
 """Metrics that every workload's verdict shows, objective or not, where there are enough answers to bound them."""
 
 RUN_TO_RUN = tuple(metric.name for metric in ALL if metric.run_to_run)

@@ -25,7 +25,7 @@ def _host(name: str, unit: str, samples: str, description: str, *, higher: bool 
     )
 
 
-def _power(name: str, unit: str, samples: str, description: str, *, formula: str) -> Metric:
+def _power(name: str, unit: str, samples: str, description: str, formula: str) -> Metric:
     says = f"{description}; informational unless named"
     return _host(name, unit, samples, says, formula=formula, remedy=_POWER, soak_alone=True)
 
@@ -122,22 +122,14 @@ HOST_METRICS: tuple[Metric, ...] = (
         remedy=_COOL,
         soak_alone=True,
     ),
-    _power("power_mean", "W", "package_power", "mean package power over the soak", formula="energy / time"),
-    _power(
-        "energy_per_token", "J", "package_power", "package energy per output token", formula="energy / output tokens"
-    ),
-    _power(
-        "system_power_mean",
-        "W",
-        "system_power",
-        "mean power of the whole machine over the soak",
-        formula="energy / time",
-    ),
+    _power("power_mean", "W", "package_power", "mean package power over the soak", "energy / time"),
+    _power("energy_per_token", "J", "package_power", "package energy per output token", "energy / output tokens"),
+    _power("system_power_mean", "W", "system_power", "mean power of the whole machine over the soak", "energy / time"),
     _power(
         "system_energy_per_token",
         "J",
         "system_power",
         "energy of the whole machine per output token",
-        formula="energy / output tokens",
+        "energy / output tokens",
     ),
 )

@@ -9,19 +9,10 @@ from gatekeeper.host.macos import pmset, ps, sysctl
 from gatekeeper.host.sources import Status
 
 KEYS = (
-    "machdep.cpu.brand_string",
-    "hw.model",
-    "hw.ncpu",
-    "hw.memsize",
-    "kern.osproductversion",
-    "kern.osversion",
-    "kern.osrelease",
-    "kern.boottime",
-    "kern.hv_vmm_present",
-    "sysctl.proc_translated",
-    "iogpu.wired_limit_mb",
+    "machdep.cpu.brand_string", "hw.model", "hw.ncpu", "hw.memsize", "kern.osproductversion", "kern.osversion",
+    "kern.osrelease", "kern.boottime", "kern.hv_vmm_present", "sysctl.proc_translated", "iogpu.wired_limit_mb",
     "vm.loadavg",
-)
+)  # fmt: skip
 
 
 def facts() -> dict[str, Any]:

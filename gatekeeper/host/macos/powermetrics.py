@@ -15,14 +15,9 @@ from gatekeeper.host.macos.notifyutil import LEVELS
 from gatekeeper.host.sources import Status, Stream, Values, number, refused
 
 PROVIDES = (
-    "cpu_power",
-    "gpu_power",
-    "package_power",
-    "gpu_frequency",
-    "gpu_active",
-    "thermal_level_powermetrics",
+    "cpu_power", "gpu_power", "package_power", "gpu_frequency", "gpu_active", "thermal_level_powermetrics",
     "thermal_level",
-)
+)  # fmt: skip
 
 BOUND = 3600
 """Samples after which it ends by itself and is restarted: we cannot signal a process of root's."""

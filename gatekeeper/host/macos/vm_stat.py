@@ -5,15 +5,6 @@ import re
 from gatekeeper.host.commands import Output
 from gatekeeper.host.sources import Status, Tool, Values, failure
 
-PROVIDES = (
-    "memory_headroom",
-    "memory_wired",
-    "memory_compressed",
-    "memory_uncompressed_demand",
-    "swapin_bytes",
-    "swapout_bytes",
-)
-
 PAGES: dict[str, tuple[str, ...]] = {
     # Free without compressing or swapping; `inactive` holds anonymous pages and would count purgeable twice.
     "memory_headroom": ("Pages free", "File-backed pages", "Pages purgeable"),
@@ -25,6 +16,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "swapout_bytes": ("Swapouts",),
 }
 """Which rows each value is the sum of, in pages."""
+PROVIDES = tuple(PAGES)
 
 TORN_MOST = 0.005
 """The two ways to count resident pages agree at one instant; while counters change they may differ by this share."""
