@@ -3,6 +3,7 @@
 import ast
 import tomllib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +39,7 @@ def rows() -> list[Fault]:
     return [Fault(group=group, **row) for group, table in groups.items() for row in table]
 
 
+@cache
 def functions(path: Path) -> set[str]:
     """The names of all functions in a Python file."""
     tree = ast.parse(path.read_text())

@@ -7,7 +7,7 @@ import pytest
 
 from gatekeeper.report import FORMATS
 from tests.builders.project_folder import project_folder
-from tests.builders.scripted_slo import write_scripted
+from tests.builders.scripted_slo import EASY, write_scripted
 
 NAMES = [
     "\x1b[31mred\x1b[0m",
@@ -59,7 +59,7 @@ def test_a_reason_of_the_slo_prints_no_command_in_any_format(tmp_path: Path, at_
     project = project_folder(tmp_path)
     project = project.with_environment(GITHUB_ACTIONS="true")
     objective = {"metric": "throughput_ratio", "at_least": at_least, "why": HOSTILE}
-    write_scripted(project, why=HOSTILE, objective=[objective])
+    write_scripted(project, why=HOSTILE, objective=[objective], workload=EASY, soak={"duration": "20 s"})
 
     printed = [project.run("certify", "slo.toml", "--output", "run", "-v"), project.run("plan", "slo.toml")]
     printed += [project.run("report", "run", "--format", name) for name in FORMATS]
