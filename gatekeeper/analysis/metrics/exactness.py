@@ -5,13 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gatekeeper.analysis.metrics.near_ties import (
-    TIE_TOLERANCE,
-    Divergence,
-    explained,
-    first_divergence,
-    token_column,
-)
+from gatekeeper.analysis.metrics.near_ties import TIE_TOLERANCE, Divergence, explained, first_divergence, token_column
 from gatekeeper.core.records import Answer, Generation, Role, Tie
 from gatekeeper.core.verdict import Missing
 
@@ -153,11 +147,7 @@ class WarmPart:
 REPEATED = WarmPart(Role.WARM, "with the prompt cache on")
 SHARED = WarmPart(Role.SHARED, "after another user's conversation that begins with the same prompt", Role.OTHER_USER)
 SWITCHED = WarmPart(Role.SWITCHED, "after a request to another model", Role.OTHER_MODEL)
-WARM_PARTS = {
-    "warm_cache_agreement": REPEATED,
-    "shared_prefix_agreement": SHARED,
-    "model_switch_agreement": SWITCHED,
-}
+WARM_PARTS = {"warm_cache_agreement": REPEATED, "shared_prefix_agreement": SHARED, "model_switch_agreement": SWITCHED}
 """By the metric that is computed of it."""
 
 

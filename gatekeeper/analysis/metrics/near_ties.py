@@ -67,8 +67,5 @@ def explained(where: Divergence | None, ties: Sequence[Tie]) -> tuple[float | No
     if tie.gap is None:
         return None, f"{place} the gap between the target's logits is unknown: {tie.fault or 'no reason given'}"
     if not 0 <= tie.gap <= TIE_TOLERANCE:
-        return (
-            None,
-            f"{place} the target prefers its own token by {tie.gap:.3g}, {TIE_TOLERANCE:g} allowed",
-        )
+        return None, f"{place} the target prefers its own token by {tie.gap:.3g}, {TIE_TOLERANCE:g} allowed"
     return tie.gap, ""

@@ -21,7 +21,6 @@ from gatekeeper.core.slo import ADAPTIVE
 from gatekeeper.core.verdict import UNSEEN, Estimate, Missing
 
 TIMING_NOTE = "inferred from the timing of bursts"
-
 LEAST_TOKENS = 16
 """A shorter answer has too few gaps to fit a mixture."""
 LEAST_PLAIN = 60
@@ -48,7 +47,6 @@ MOST_REFUSED = 0.10
 """With a larger share of answers whose rounds cannot be seen, the others do not stand for all."""
 _FLOOR_S = 1e-6
 _STEPS = 100
-
 Floats = NDArray[np.float64]
 
 

@@ -40,11 +40,5 @@ def plan_document(slo: Slo, plan: SweepPlan, pass_files: Iterable[str]) -> dict[
             }
             for block in plan.blocks
         ],
-        "records": [
-            *(trial.file for trial in plan.trials),
-            "soak-1*.jsonl",
-            *pass_files,
-            "host.jsonl",
-            "events.jsonl",
-        ],
+        "records": [*(trial.file for trial in plan.trials), "soak-1*.jsonl", *pass_files, "host.jsonl", "events.jsonl"],
     }

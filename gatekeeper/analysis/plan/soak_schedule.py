@@ -27,8 +27,6 @@ WARMUPS = 2
 """Answers per workload and arm that only warm the process up."""
 PLAIN_BLOCK_ANSWERS = 24
 """Plain answers per workload in each plain block."""
-
-
 PART = ".part-"
 """Between the name of a soak and the number of a further part, in the names of its files."""
 

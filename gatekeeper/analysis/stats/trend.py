@@ -12,12 +12,9 @@ Array = npt.NDArray[np.float64]
 
 MIN_READINGS = 20
 """Readings below which no slope is given."""
-
 BINS = 100
 """The series is reduced to medians of this many parts: 3600 readings would have six million pairs."""
-
 RESAMPLES = 400
-
 BLOCK = 8
 """Blocks of residuals per series: memory changes in steps, so neighbouring residuals are alike."""
 

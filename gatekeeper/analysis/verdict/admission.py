@@ -94,9 +94,7 @@ def right_host(doubts: Sequence[str]) -> None:
     """Refuse a run whose host is not the one of the SLO's [host]."""
     if doubts:
         raise NoProofError(
-            Reason.OTHER_HOST,
-            "; ".join(dict.fromkeys(doubts)),
-            hint="certify on a host that matches [host] of the SLO",
+            Reason.OTHER_HOST, "; ".join(dict.fromkeys(doubts)), hint="certify on a host that matches [host] of the SLO"
         )
 
 

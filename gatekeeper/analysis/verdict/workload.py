@@ -27,17 +27,7 @@ from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome, WorkloadVer
 from gatekeeper.core.metrics import ANSWER_RATIO, BY_NAME, DECODE_RATIO, MEASURED, PASS_RATES
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.slo import Objective
-from gatekeeper.core.verdict import (
-    Check,
-    Estimate,
-    Finding,
-    Missing,
-    Outcome,
-    StillChanging,
-    fact,
-    rounded,
-    worst,
-)
+from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome, StillChanging, fact, rounded, worst
 
 
 def judge_workload(

@@ -31,19 +31,14 @@ from gatekeeper.core.verdict import Estimate, Missing, fact
 
 CRITICAL = 4.0
 """The pressure level that the system calls critical."""
-
 HEADROOM_WINDOW = 10.0
 """Seconds of one median of headroom: a dip shorter than half of it does not count."""
-
 TOOL_DIFFERENCE = 0.15
 """Two tools that differ more about the share of memory in use disagree about the page size."""
-
 LEAST_WATTS = 0.2
 """Less than the smallest Mac draws with a busy GPU, which takes some watts: the unit is another one."""
-
 ABOVE_IDLE = 1.1
 """Times its lowest idle values that a power reaches while the GPU is busy: screen and memory take power at rest."""
-
 LEAST_OF_PARTS = 0.9
 """Share of its parts' sum below which a power contradicts them."""
 

@@ -17,16 +17,12 @@ from gatekeeper.core.verdict import Finding, FindingKind
 
 COUNTERS = ("swapin_bytes", "swapout_bytes", "throttle_total", "throttle_events", "gpu_resets", "oom_kills")
 """Values that only grow while the host runs."""
-
 SLEEP_GAP = 2.0
 """Seconds by which the time of day may differ from the monotonic clock between two samples; more means sleep."""
-
 REBOOT_SHIFT = 60.0
 """Seconds by which the boot time may change without a restart: the system derives it from the time of day."""
-
 BUSY_CORES = 0.25
 """Cores that background jobs of the system may use on average before they are reported."""
-
 DISQUALIFYING = frozenset(
     {
         FindingKind.HOST_SLEPT,
@@ -38,7 +34,6 @@ DISQUALIFYING = frozenset(
     }
 )
 """Kinds of findings that make a soak unproven, whatever was measured."""
-
 Conditions = Sequence[Mapping[str, Any]]
 """The host's facts before and after the soak, as `gatekeeper.host.conditions` gives them."""
 

@@ -21,17 +21,12 @@ Places = NDArray[np.intp]
 
 COVERAGE = 0.95
 """Share of the expected samples below which nothing is concluded: what was not measured may have been bad."""
-
 Spans = Mapping[int, tuple[int, int]]
 """Monotonic nanoseconds in which each segment of the soak began and ended."""
-
-
 MINUTE = 60.0
 """Seconds of readings within which a sensor that works shows more than one value."""
-
 MOST_WATTS = 5000.0
 """More than any computer on one plug draws: such a power is an error of the unit, or of the sensor."""
-
 CHUNK = 4096
 """Windows whose medians are computed together, in a few megabytes."""
 

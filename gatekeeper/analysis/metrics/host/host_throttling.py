@@ -24,34 +24,24 @@ from gatekeeper.core.verdict import Estimate, Missing, fact
 NOMINAL = "the thermal sensors report no throttling"
 THROTTLED = 2.0
 """Levels from "heavy" up are throttled; 1, "moderate", is degraded."""
-
 BUSY = 0.95
 """Share of active time from which a GPU counts as fully busy, so that its power and frequency can be compared."""
-
 LEAST_SHARE = {"gpu_frequency": 0.85, "gpu_power": 0.70}
 """Lowest share of the run's own best that counts as steady: power varies with the work, frequency with the heat."""
-
 WINDOW = 10.0
 """Seconds of one median that is compared."""
-
 BLOCK = 60.0
 """Seconds of one median that may be the reference."""
-
 SENSOR_LAG = 10.0
 """Seconds for which two thermal sensors may differ: one lags behind the other."""
-
 MIN_BUSY_READINGS = 10
 """Busy readings needed in each third of the soak: a GPU that was busy early shows nothing about the end."""
-
 IDLE = 0.1
 """Share of active time up to which a GPU counts as idle: drawing a desktop takes a few per cent."""
-
 MIN_IDLE_READINGS = 3
 """Readings whose median is the idle value: one alone may still hold the power of the second before."""
-
 ABOVE_IDLE = {"gpu_frequency": 1.0, "gpu_power": 2.0}
 """Times the idle value that a busy GPU exceeds: at work its power is tens of times as high, its frequency higher."""
-
 POWER = "gpu_power"
 """The sensor without which nothing is confirmed: on some chips gpu_frequency is the requested one, heat or not."""
 

@@ -12,16 +12,7 @@ from gatekeeper.analysis.plan.settings import defaults
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import DECODE_RATIO, SYSTEM_RATIO
 from gatekeeper.core.metrics.metric import Metric, Per, Sight
-from gatekeeper.core.slo import (
-    ADAPTIVE,
-    CERTIFICATION_S,
-    CHOSEN,
-    CONDITIONS,
-    DRAFT_LENGTHS,
-    Objective,
-    Slo,
-    Workload,
-)
+from gatekeeper.core.slo import ADAPTIVE, CERTIFICATION_S, CHOSEN, CONDITIONS, DRAFT_LENGTHS, Objective, Slo, Workload
 from gatekeeper.core.units import show
 
 

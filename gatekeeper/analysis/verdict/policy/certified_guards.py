@@ -169,11 +169,7 @@ def _shown(slo: Slo, workload: WorkloadVerdict, from_objectives: Sequence[Certif
             _acceptance_floor(measured.get("acceptance_rate")),
             f"{percent(ACCEPTANCE_MARGIN)} below the soak's lower bound",
         ),
-        (
-            PASS_RATE.name,
-            _pass_floor(measured.get(PASS_RATE.name)),
-            f"{percent(PASS_MARGIN)} fewer than in the soak",
-        ),
+        (PASS_RATE.name, _pass_floor(measured.get(PASS_RATE.name)), f"{percent(PASS_MARGIN)} fewer than in the soak"),
     ):
         if bound is not None and not _watched(from_objectives, metric, workload.name):
             yield _guard(slo, metric, "at_least", bound, why, (workload.name,))

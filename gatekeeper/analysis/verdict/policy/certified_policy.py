@@ -96,13 +96,7 @@ class CertifiedPolicy:
 
 
 def issue_policy(
-    slo: Slo,
-    verdict: Verdict,
-    manifest: Manifest,
-    events: Sequence[Event],
-    *,
-    verdict_sha256: str,
-    issued: datetime,
+    slo: Slo, verdict: Verdict, manifest: Manifest, events: Sequence[Event], *, verdict_sha256: str, issued: datetime
 ) -> CertifiedPolicy:
     """Return what the verdict of a run allows, from *issued* on, for as long as the SLO's `valid_for` says."""
     host_failed = any(check.outcome is Outcome.FAIL for check in verdict.host_checks)
