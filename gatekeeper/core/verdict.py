@@ -65,6 +65,11 @@ class Estimate:
             self, center=rounded(self.center), lo=rounded(self.lo), hi=rounded(self.hi), population=population
         )
 
+    def as_change(self) -> "Estimate":
+        """Return the relative change that this ratio is."""
+        population = self.population.as_change() if self.population is not None else None
+        return replace(self, center=self.center - 1, lo=self.lo - 1, hi=self.hi - 1, population=population)
+
 
 def fact(value: float, n: int, *notes: str) -> Estimate:
     """Return a value that was counted, not estimated: lo = center = hi."""
@@ -88,6 +93,11 @@ class StillChanging(Missing):
     """No estimate, because the value still changed at the end: more time shows where it settles."""
 
     fell: bool = False
+
+
+def known(**values: object) -> dict[str, object]:
+    """Return those of the *values* that are not None: the keys that a document has only where there is something."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def figures(name: str, estimate: Estimate | Missing) -> dict[str, object]:
@@ -147,10 +157,6 @@ class Check:
 
     def document(self) -> dict[str, object]:
         """Return the check as verdict.json writes it."""
-        about = {"scope": self.scope} if self.scope is not None else {}
-        beside = {"population": asdict(self.population)} if self.population is not None else {}
-        needs = {"passed_with": self.passed_with} if self.passed_with is not None else {}
-        needs |= {"against": self.against} if self.against is not None else {}
         return {
             "metric": self.metric,
             "bound": self.bound,
@@ -163,9 +169,12 @@ class Check:
             "unit": self.unit,
             "because": self.because,
             "why": self.why,
-            **about,
-            **beside,
-            **needs,
+            **known(
+                scope=self.scope,
+                population=self.population and asdict(self.population),
+                passed_with=self.passed_with,
+                against=self.against,
+            ),
         }
 
 

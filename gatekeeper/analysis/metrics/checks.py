@@ -16,14 +16,13 @@ def check_bound(metric: Metric, bound: str, threshold: float, estimate: Estimate
     """Judge one bound on *metric*, from an objective or a guard."""
     threshold = rounded(threshold)
     if isinstance(estimate, Missing):
-        outcome, because = Outcome.UNPROVEN, estimate.because
         return Check(
             metric.name,
             bound,
             threshold=threshold,
-            outcome=outcome,
+            outcome=Outcome.UNPROVEN,
             unit=metric.unit,
-            because=because,
+            because=estimate.because,
             why=why,
             n=estimate.n,
             settles=isinstance(estimate, StillChanging),

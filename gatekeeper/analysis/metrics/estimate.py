@@ -71,7 +71,7 @@ def _pair_ratio(metric: Metric, reader: OfAnswer, paired: PairedAnswers) -> Esti
         return Missing(reason, len(paired.pairs))
     ratio = mean_ratio(ratios, pair_ratios(paired.before, read, greedy=greedy)[0], paired)
     ratio = _widened(ratio, partial(_ratio_noise, paired, read, greedy), paired)
-    return _as_change(ratio) if metric.relative and isinstance(ratio, Estimate) else ratio
+    return ratio.as_change() if metric.relative and isinstance(ratio, Estimate) else ratio
 
 
 def _widened(
@@ -205,9 +205,3 @@ def _one_token_a_chunk(answer: Answer) -> Answer:
     if counted or answer.output_tokens is None or chunks < CHUNKS_PER_TOKEN * answer.output_tokens:
         return answer
     return replace(answer, arrivals=tuple(arrival._replace(tokens=1) for arrival in answer.arrivals))
-
-
-def _as_change(ratio: Estimate) -> Estimate:
-    """Turn a ratio into a relative change."""
-    population = _as_change(ratio.population) if ratio.population is not None else None
-    return replace(ratio, center=ratio.center - 1, lo=ratio.lo - 1, hi=ratio.hi - 1, population=population)

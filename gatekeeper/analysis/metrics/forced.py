@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from gatekeeper.analysis.metrics.exactness import distinct_outputs
 from gatekeeper.analysis.metrics.near_ties import TIE_TOLERANCE, known_tokens
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary
 from gatekeeper.core.records import Forced, Generation
 from gatekeeper.core.text import counted
 from gatekeeper.core.verdict import Missing
@@ -24,20 +24,12 @@ def passes_wanted(paired: PairedAnswers) -> tuple[Forced, ...]:
     words = paired.words
     plain = _by_canary(words.plain)
     outputs = _by_canary(words.answers)
-    needed = [
-        _forced_pass(generation)
-        for canary in paired.canaries
-        if canary not in plain
-        for generation in outputs.get(canary, ())
-    ]
+    unanswered = [canary for canary in paired.canaries if canary not in plain]
+    needed = [_forced_pass(generation) for canary in unanswered for generation in outputs.get(canary, ())]
     if not needed:
         return ()
-    checks = [
-        _forced_pass(generation)
-        for canary in paired.canaries
-        for generation in plain.get(canary, ())
-        if canary in outputs
-    ]
+    in_both = [canary for canary in paired.canaries if canary in plain and canary in outputs]
+    checks = [_forced_pass(generation) for canary in in_both for generation in plain[canary]]
     checks = [forced for forced in checks if forced.tokens]
     first = list(dict.fromkeys(forced.canary for forced in checks))[:CROSS_CHECKS]
     checks = [forced for forced in checks if forced.canary in first]
@@ -103,10 +95,7 @@ def _is_exact(forced: Forced | None) -> bool:
 
 def _by_canary(answers: Iterable[Generation]) -> dict[str, list[Generation]]:
     """Return the distinct outputs of successful answers, by canary."""
-    outputs: dict[str, list[Generation]] = {}
-    for generation in distinct_outputs(answers):
-        outputs.setdefault(generation.canary, []).append(generation)
-    return outputs
+    return by_canary((generation.canary, generation) for generation in distinct_outputs(answers))
 
 
 def _forced_pass(generation: Generation) -> Forced:

@@ -28,20 +28,28 @@ def plain_drift(paired: PairedAnswers) -> Estimate | Missing:
 
     Each canary is compared with itself alone, by the seasonal Kendall slope.
     """
-    return paired.once(f"drift at {paired.level}", paired.plain, lambda plain: _drift(plain, paired.level))
+    return paired.once(f"drift at {paired.level}", lambda: _drift(paired.plain, paired.level), paired.plain)
 
 
 def _drift(plain: Sequence[Generation], level: float) -> Estimate | Missing:
-    by_canary: dict[str, list[tuple[float, float]]] = defaultdict(list)
     last = max((one.segment for one in plain), default=0)  # clocks of two segments do not compare
-    for one in successful(plain):
-        rate = decode_or_answer_rate(one.answer)
-        if rate and one.segment == last:
-            by_canary[one.canary].append((float(one.answer.sent_ns), math.log(rate)))
-    slope = intervals.seasonal_slope(list(by_canary.values()), level)
+    points = (
+        (one.canary, (float(one.answer.sent_ns), math.log(rate)))
+        for one in successful(plain)
+        if one.segment == last and (rate := decode_or_answer_rate(one.answer))
+    )
+    return _change_over_all(
+        by_canary(points).values(), level, "too few plain answers to the same canaries to measure a drift"
+    )
+
+
+def _change_over_all(groups: Iterable[Sequence[tuple[float, float]]], level: float, too_few: str) -> Estimate | Missing:
+    """Estimate the change of (time, value) points from the first time to the last, by the slope that *groups* share."""
+    groups = list(groups)
+    slope = intervals.seasonal_slope(groups, level)
     if isinstance(slope, Missing):
-        return Missing(f"too few plain answers to the same canaries to measure a drift: {slope.because}", slope.n)
-    times = [at for seen in by_canary.values() for at, _ in seen]
+        return Missing(f"{too_few}: {slope.because}", slope.n)
+    times = [at for group in groups for at, _ in group]
     span = max(times) - min(times)
     return replace(slope, center=slope.center * span, lo=slope.lo * span, hi=slope.hi * span)
 
@@ -53,9 +61,8 @@ def ratio_change(paired: PairedAnswers) -> Estimate | Missing:
     sweep sent are compared with each other, as distances from their ratio there, and so are the others: within each of
     both parts their order is random.
     """
-    before = paired.before  # kept with the result, so that its identity is of no other pairs
-    name = f"change at {paired.level} with {id(before)}"
-    return paired.once(name, paired.pairs, lambda _: (before, _ratio_change(paired)))[1]
+    name = f"change at {paired.level}"
+    return paired.once(name, lambda: _ratio_change(paired), paired.pairs, paired.before)
 
 
 def _ratio_change(paired: PairedAnswers) -> Estimate | Missing:
@@ -72,12 +79,7 @@ def _ratio_change(paired: PairedAnswers) -> Estimate | Missing:
     groups: dict[object, list[tuple[float, float]]] = defaultdict(list)
     for name, at, value in points:
         groups[name in heights if alone else name].append((at, value))
-    slope = intervals.seasonal_slope(list(groups.values()), paired.level)
-    if isinstance(slope, Missing):
-        return Missing(f"too few pairs to measure a change of the ratio: {slope.because}", slope.n)
-    times = [at for _, at, _ in points]
-    span = max(times) - min(times)
-    return replace(slope, center=slope.center * span, lo=slope.lo * span, hi=slope.hi * span)
+    return _change_over_all(groups.values(), paired.level, "too few pairs to measure a change of the ratio")
 
 
 def _log_ratios(pairs: Iterable[Pair], paired: PairedAnswers) -> list[tuple[str, float]]:
@@ -93,9 +95,7 @@ def settled(paired: PairedAnswers) -> PairedAnswers | StillChanging:
     """
     if paired.settled_s is None or math.isinf(paired.drift_limit) or paired.rules < 2:
         return paired
-    before = paired.before  # kept with the result, so that its identity is of no other pairs
-    name = f"settled with {id(before)}"
-    found = paired.once(name, paired.pairs, lambda _: (before, _settled(paired)))[1]
+    found = paired.once("settled", lambda: _settled(paired), paired.pairs, paired.before)
     return found if isinstance(found, StillChanging) else paired if found is None else replace(paired, pairs=found)
 
 

@@ -24,7 +24,6 @@ MIN_LENGTH_RATIO_SAMPLED = 0.1
 
 Pair = tuple[Generation, Generation]
 T = TypeVar("T")
-Some = TypeVar("Some")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +82,14 @@ class PairedAnswers:
     @property
     def burst_gap(self) -> float:
         """Return the seconds below which two arrivals are one burst."""
-        return self.once("burst gap", self.plain or self.answers, burst_gap)
+        answers = self.plain or self.answers
+        return self.once("burst gap", lambda: burst_gap(answers), answers)
 
-    def once(self, name: str, answers: Some, read: Callable[[Some], T]) -> T:
-        """Return what *read* returns of *answers*, computed once for every copy of this evidence."""
-        key = name, id(answers)
+    def once(self, name: str, read: Callable[[], T], *answers: object) -> T:
+        """Return what *read* makes of *answers*, computed once for every copy of this evidence."""
+        key = name, *map(id, answers)
         if key not in self.cache:
-            self.cache[key] = answers, read(answers)  # kept, so that the identity is of no other answers
+            self.cache[key] = answers, read()  # kept, so that the identity is of no other answers
         value: T = self.cache[key][1]
         return value
 
@@ -121,12 +121,8 @@ def successful(answers: Iterable[Generation]) -> list[Generation]:
 
 def per_canary(answers: Iterable[Generation], read: Callable[[Answer], T | None]) -> dict[str, list[T]]:
     """Return the values of *read*, grouped by canary; answers without a value are left out."""
-    values: dict[str, list[T]] = defaultdict(list)
-    for generation in answers:
-        value = read(generation.answer)
-        if value is not None:
-            values[generation.canary].append(value)
-    return dict(values)
+    values = ((generation.canary, read(generation.answer)) for generation in answers)
+    return by_canary((canary, value) for canary, value in values if value is not None)
 
 
 def burst_gap(plain: Iterable[Generation]) -> float:
@@ -199,14 +195,6 @@ def by_canary(values: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
     for canary, value in values:
         groups[canary].append(value)
     return dict(groups)
-
-
-def paired_ratios(
-    pairs: Iterable[Pair], read: Callable[[Answer], float | None], *, greedy: bool
-) -> tuple[dict[str, list[float]], int]:
-    """Return candidate over plain per canary, and how many pairs are lost to faults, lengths or missing values."""
-    ratios, lost = pair_ratios(pairs, read, greedy=greedy)
-    return by_canary(ratios), lost
 
 
 def has_no_decode_speed(paired: PairedAnswers) -> bool:

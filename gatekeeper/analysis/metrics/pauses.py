@@ -1,6 +1,8 @@
 """The first token after a start, after a pause and right after another request: what a warm-up is worth."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
 from statistics import median
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, per_canary, successful
@@ -19,6 +21,9 @@ PAUSE_S = 10.0
 ANSWER_TOKENS = 32
 """Of an answer in this pass, at most: only its first token is judged, and the first round must draft in full."""
 
+ROLES = (Role.LOADED, Role.IDLE, Role.FOLLOWING)
+"""Of its requests: after a start, after a pause, right after another."""
+
 
 def sent_after_pauses(canaries: Sequence[Canary]) -> list[Canary]:
     """Return evenly picked canaries of a workload for this pass."""
@@ -30,38 +35,21 @@ def warmed_delta(paired: PairedAnswers) -> Estimate | Missing:
     """Return the change of the time to first token, from plain decoding after a pause to drafting after a warm-up."""
     if isinstance(paired.pauses, str):
         return Missing(paired.pauses)
+    answers = successful(paired.pauses)
     times = {
-        (arm, role): per_canary(
-            (
-                generation
-                for generation in successful(paired.pauses)
-                if (generation.arm, generation.role) == (arm, role)
-            ),
-            ttft,
-        )
-        for arm in ("plain", "candidate")
-        for role in (Role.LOADED, Role.IDLE, Role.FOLLOWING)
+        key: per_canary((answer for answer in answers if (answer.arm, answer.role) == key), ttft)
+        for key in product(("plain", "candidate"), ROLES)
     }
     before, warmed = times["plain", Role.IDLE], times["candidate", Role.FOLLOWING]
     ratios = {name: [median(warmed[name]) / median(before[name])] for name in warmed.keys() & before.keys()}
     ratio = intervals.geometric_mean_ratio(ratios, paired.level)
     if isinstance(ratio, Missing):
         return ratio
-    medians = "; ".join(
-        f"{'plain' if arm == 'plain' else 'drafting'} {_medians(times, arm)}" for arm in ("plain", "candidate")
-    )
-    return Estimate(
-        ratio.center - 1,
-        ratio.lo - 1,
-        ratio.hi - 1,
-        ratio.n,
-        (f"median time to first token after a start, after a pause, right after a request: {medians}",),
-        confidence=ratio.confidence,
-        scope="population",
-    )
+    medians = f"plain {_medians(times, 'plain')}; drafting {_medians(times, 'candidate')}"
+    note = f"median time to first token after a start, after a pause, right after a request: {medians}"
+    return replace(ratio.as_change(), notes=(note,), scope="population")
 
 
 def _medians(times: dict[tuple[str, Role], dict[str, list[float]]], arm: str) -> str:
-    roles = (Role.LOADED, Role.IDLE, Role.FOLLOWING)
-    pooled = [[time for canary_times in times[arm, role].values() for time in canary_times] for role in roles]
+    pooled = [[time for canary_times in times[arm, role].values() for time in canary_times] for role in ROLES]
     return ", ".join(show_seconds(median(role_times)) if role_times else "unknown" for role_times in pooled)

@@ -3,6 +3,8 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
@@ -44,27 +46,24 @@ def ratio(now: Values, then: Values, level: float, size: int, *, logs: bool) -> 
         return Missing("a value is zero or not finite, so no ratio of the runs exists", n)
     scale = (1.0, 1.0) if logs else means
     center = means[1] - means[0] if logs else math.log(means[1] / means[0])
+    scope: Literal["frozen", "population"] = "frozen"
     errors = [_error(values, common, size) for values in (then, now)]
     if None not in errors:
         (first, degrees_1), (second, degrees_2) = (noise for noise in errors if noise is not None)
         error, degrees = _together((first / scale[0], degrees_1), (second / scale[1], degrees_2))
-        scope = "frozen"
     else:
         apart = np.array([b / scale[1] - a / scale[0] for a, b in zip(before, after, strict=True)])
         error, degrees, scope = float(apart.std(ddof=1)) / math.sqrt(n), n - 1, "population"
     half = student_quantile(level, max(1, degrees)) * error
     bounds = math.exp(center - half), math.exp(center + half)
-    estimate = Estimate(
-        math.exp(center), *bounds, n, confidence=level, scope="frozen" if scope == "frozen" else "population"
-    )
-    noises = [
-        lasting.of_one_arm(
-            lasting.TimedLogs.of([(name, value / mean) for name, value in values if name in then_by_canary])
-        )
+    estimate = Estimate(math.exp(center), *bounds, n, confidence=level, scope=scope)
+    series = (
+        lasting.TimedLogs.of([(name, value / mean) for name, value in values if name in then_by_canary])
         for values, mean in zip((then, now), scale, strict=True)
-    ]
-    estimate = lasting.widened(estimate, lasting.together(*noises))
-    return estimate if n == size else _noted(estimate, f"on the {n} of {size} canaries that both runs answered")
+    )
+    estimate = lasting.widened(estimate, lasting.together(*map(lasting.of_one_arm, series)))
+    notes = () if n == size else (f"on the {n} of {size} canaries that both runs answered",)
+    return replace(estimate, notes=notes)
 
 
 def apart(then: Estimate, now: Estimate, comparisons: int, scale: Callable[[float], float]) -> Estimate:
@@ -105,18 +104,6 @@ def better_or_worse(lo: float, hi: float, *, unchanged: float, higher_is_better:
     if lo <= unchanged <= hi:
         return NO_DIFFERENCE
     return "better" if (lo > unchanged) == higher_is_better else "worse"
-
-
-def _noted(estimate: Estimate, note: str) -> Estimate:
-    return Estimate(
-        estimate.center,
-        estimate.lo,
-        hi=estimate.hi,
-        n=estimate.n,
-        notes=(note,),
-        confidence=estimate.confidence,
-        scope=estimate.scope,
-    )
 
 
 def _by_canary(values: Values) -> Mapping[str, list[float]]:

@@ -39,9 +39,13 @@ class AdaptiveResult:
 
     def document(self) -> dict[str, object]:
         """Return it as verdict.json writes it."""
-        names = {"trial": self.adaptive.trial.name, "against": self.rival.trial.name}
-        document = {**names, **figures("ratio", self.ratio), "chosen": self.taken}
-        return document | {"because": self.because}
+        return {
+            "trial": self.adaptive.trial.name,
+            "against": self.rival.trial.name,
+            **figures("ratio", self.ratio),
+            "chosen": self.taken,
+            "because": self.because,
+        }
 
 
 def compare_adaptive(results: Sequence[SettingResult], level: float) -> tuple[AdaptiveResult, ...]:

@@ -17,7 +17,7 @@ from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import ADAPTIVE, CHOSEN, DRAFT_LENGTHS, Slo
 from gatekeeper.core.text import knob_name
 from gatekeeper.core.units import show_ratio
-from gatekeeper.core.verdict import Estimate, Finding, Missing
+from gatekeeper.core.verdict import Estimate, Finding, Missing, known
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +44,16 @@ class Choice:
 
     def document(self) -> dict[str, object]:
         """Return it as verdict.json writes it."""
-        adaptive = [comparison.document() for comparison in self.adaptive]
         return {
             "setting": setting_document(self.setting),
             "because": self.because,
             "null": interval_document(self.results[0].noise) if self.results else None,
             "settings": [result.document() for result in self.results],
             "effects": [effect.document() for effect in self.effects],
-            **({"adaptive": adaptive} if adaptive else {}),
-            **({"concurrency": self.concurrency.document()} if self.concurrency is not None else {}),
+            **known(
+                adaptive=[comparison.document() for comparison in self.adaptive] or None,
+                concurrency=self.concurrency and self.concurrency.document(),
+            ),
         }
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from statistics import fmean, median
 
@@ -122,7 +122,7 @@ class SettingResult:
         if self.claimed and self.acceptance is not None:
             document["acceptance_from"] = "claims"
         if self.stop is not None:
-            because["stopped"] = self.stop.document() | {
+            because["stopped"] = asdict(self.stop) | {
                 "throughout": interval_document(self.throughout or Missing("the answers were not compared"))
             }
         model = {"model": self.model.document()} if self.model is not None else {}

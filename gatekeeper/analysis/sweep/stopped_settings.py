@@ -29,10 +29,6 @@ class Stop:
     """Counts from 1."""
     because: str
 
-    def document(self) -> dict[str, object]:
-        """Return it as verdict.json writes it."""
-        return {"kind": self.kind, "look": self.look, "because": self.because}
-
 
 @dataclass(slots=True)
 class EarlyStops:

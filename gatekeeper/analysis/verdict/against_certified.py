@@ -177,9 +177,7 @@ def _change(
     estimate = run_to_run.ratio(
         now, then, evidence.level, len(evidence.canaries), logs=objective.metric not in _COUNTED
     )
-    if isinstance(estimate, Missing) or not objective.of.relative:
-        return estimate
-    return replace(estimate, center=estimate.center - 1, lo=estimate.lo - 1, hi=estimate.hi - 1)
+    return estimate.as_change() if objective.of.relative and isinstance(estimate, Estimate) else estimate
 
 
 def _claimed(evidence: PairedAnswers) -> PairedAnswers:

@@ -1,12 +1,12 @@
 """The certified region of a workload: which values of each axis are inside, outside and open, and the proven bounds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gatekeeper.analysis.plan.region_points import Point
 from gatekeeper.core.policy import AxisBounds, RouteRegion
-from gatekeeper.core.verdict import Check, Outcome
+from gatekeeper.core.verdict import Check, Outcome, known
 
 WORDS = {Outcome.PASS: "inside", Outcome.FAIL: "outside", Outcome.UNPROVEN: "open"}
 
@@ -54,10 +54,6 @@ class AxisValue:
     probed: bool = False
     """Whether it was measured itself."""
 
-    def document(self) -> dict[str, object]:
-        """Return it as verdict.json writes it."""
-        return {"value": self.value, "outcome": self.outcome, "probed": self.probed}
-
 
 @dataclass(frozen=True, slots=True)
 class RegionAxis:
@@ -75,9 +71,9 @@ class RegionAxis:
     @property
     def bounds(self) -> dict[str, float]:
         """Return the bounds as policy.toml writes them."""
-        known = {"certified": self.certified, **self.limits}
-        known |= {"tokens_per_byte": self.tokens_per_byte} if self.tokens_per_byte is not None else {}
-        return {key: known[key] for key in AxisBounds.model_fields if key in known}
+        ends = {"certified": self.certified, **self.limits}
+        ends |= {"tokens_per_byte": self.tokens_per_byte} if self.tokens_per_byte is not None else {}
+        return {key: ends[key] for key in AxisBounds.model_fields if key in ends}
 
     def word(self, value: float) -> str:
         """Return the outcome of one of its values."""
@@ -85,14 +81,13 @@ class RegionAxis:
 
     def document(self) -> dict[str, object]:
         """Return it as verdict.json writes it."""
-        density = {"tokens_per_byte": self.tokens_per_byte} if self.tokens_per_byte is not None else {}
         return {
             "axis": self.name,
             "certified": self.certified,
             "monotone": self.monotone,
             **self.limits,
-            "values": [value.document() for value in self.values],
-            **density,
+            "values": [asdict(value) for value in self.values],
+            **known(tokens_per_byte=self.tokens_per_byte),
         }
 
 
@@ -119,13 +114,12 @@ class CertifiedRegion:
 
     def document(self) -> dict[str, object]:
         """Return it as verdict.json writes it."""
-        trouble = {"because": self.because} if self.because is not None else {}
         return {
             "axes": [axis.document() for axis in self.axes],
             "points": [probe.document() for probe in self.points],
             "soak_alone": list(self.soak_alone),
             "answers": self.answers,
-            **trouble,
+            **known(because=self.because),
         }
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gatekeeper.core.metrics import BY_NAME
-from gatekeeper.core.verdict import Estimate, figures
+from gatekeeper.core.verdict import Estimate, figures, known
 
 PLAIN_SPEED = "plain_decode_throughput"
 """The decode throughput of the plain arm, beside the one of the speculating arm."""
@@ -38,23 +38,13 @@ class Measured:
 
     def document(self) -> dict[str, object]:
         """Return it as verdict.json writes it."""
-        counts = {
-            "soak_seconds": self.soak_seconds,
-            "answers": self.answers,
-            "plain_answers": self.plain_answers,
-            "longest_prompt": self.longest_prompt,
-            "longest_answer": self.longest_answer,
-        }
-        positions = {"acceptance_by_position": list(self.acceptance_by_position)} if self.acceptance_by_position else {}
+        counts = ("soak_seconds", "answers", "plain_answers", "longest_prompt", "longest_answer")
         return {
-            **{name: count for name, count in counts.items() if count is not None},
-            **{metric: self._figure_document(metric, figure) for metric, figure in self.figures.items()},
-            **positions,
-        }
-
-    def _figure_document(self, metric: str, figure: Estimate) -> dict[str, object]:
-        return {
-            **figures("center", figure),
-            **({"scope": figure.scope} if figure.scope else {}),
-            **({"from": "claims"} if self.claims(metric) else {}),
+            **known(**{name: getattr(self, name) for name in counts}),
+            **{
+                metric: figures("center", figure)
+                | known(**{"scope": figure.scope, "from": "claims" if self.claims(metric) else None})
+                for metric, figure in self.figures.items()
+            },
+            **known(acceptance_by_position=list(self.acceptance_by_position) or None),
         }

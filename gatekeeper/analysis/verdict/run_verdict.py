@@ -9,7 +9,7 @@ from gatekeeper.analysis.verdict.certified_region import CertifiedRegion
 from gatekeeper.analysis.verdict.measured import Measured
 from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.records import Knobs
-from gatekeeper.core.verdict import Check, Finding, Missing, Outcome, worst
+from gatekeeper.core.verdict import Check, Finding, Missing, Outcome, known, worst
 
 NOTHING_MEASURED = Measured()
 
@@ -78,7 +78,6 @@ class WorkloadVerdict:
 
     def document(self) -> dict[str, object]:
         """Return the workload as verdict.json writes it."""
-        around = {"region": self.region.document()} if self.region is not None else {}
         return {
             "name": self.name,
             "outcome": self.outcome,
@@ -89,7 +88,7 @@ class WorkloadVerdict:
             "measured": self.measured.document(),
             "choice": self.choice.document() if self.choice is not None else {},
             "steps": [step.document() for step in self.steps],
-            **around,
+            **known(region=self.region and self.region.document()),
         }
 
 
@@ -160,7 +159,7 @@ class Verdict:
 
     def document(self) -> dict[str, object]:
         """Return the content of verdict.json."""
-        document = {
+        return {
             "schema": 1,
             "slo": self.slo,
             "grade": self.grade,
@@ -171,5 +170,5 @@ class Verdict:
             "host_checks": [check.document() for check in self.host_checks],
             "findings": [finding.document() for finding in self.findings],
             "transitions": [transition.document() for transition in self.transitions],
-        } | ({"routing": self.routing.document()} if self.routing is not None else {})
-        return document | ({"incomplete": self.incomplete} if self.incomplete else {})
+            **known(routing=self.routing and self.routing.document(), incomplete=self.incomplete or None),
+        }

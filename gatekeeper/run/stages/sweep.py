@@ -1,6 +1,7 @@
 """The sweep: plain decoding and every setting on the same canaries, close to each other in time."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import groupby
 
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
@@ -80,7 +81,7 @@ def _report_stops(
         for name, stop in now.stops.items():
             if name not in before:
                 setting = dict(trials[name].setting)
-                observe("stopped", {"workload": workload, "trial": name, "setting": setting, **stop.document()})
+                observe("stopped", {"workload": workload, "trial": name, "setting": setting, **asdict(stop)})
         reported[workload] = now
 
 

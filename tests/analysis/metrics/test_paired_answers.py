@@ -3,7 +3,7 @@
 import pytest
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE, paired_ratios, similar_lengths
+from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE, by_canary, pair_ratios, similar_lengths
 from gatekeeper.analysis.metrics.timing import decode_rate
 from gatekeeper.core.records import Role
 from gatekeeper.core.verdict import Estimate
@@ -106,10 +106,10 @@ def test_every_pair_is_either_read_or_lost() -> None:
     ours[5] = generation(steady(0.05, fault="died"), "c-005", pair="p5")
     pairs = evidence(ours, theirs).pairs
 
-    ratios, lost = paired_ratios(pairs, decode_rate, greedy=True)
+    ratios, lost = pair_ratios(pairs, decode_rate, greedy=True)
 
-    assert (3, {"c-000", "c-002", "c-004", "c-006"}) == (lost, set(ratios))
-    assert [2.0] == [pytest.approx(one) for one in ratios["c-006"]]
+    assert (3, {"c-000", "c-002", "c-004", "c-006"}) == (lost, set(by_canary(ratios)))
+    assert [2.0] == [pytest.approx(one) for one in by_canary(ratios)["c-006"]]
 
 
 @pytest.mark.parametrize("metric", ["throughput_ratio", "answer_throughput_ratio", "system_throughput_ratio"])

@@ -1,6 +1,6 @@
 """The guards of a policy: the tightest objective on each watched metric, then what the soak showed with a margin."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gatekeeper.analysis.stats import intervals
@@ -9,7 +9,7 @@ from gatekeeper.core.metrics import DECODE_RATIO, PASS_RATE, WATCHED
 from gatekeeper.core.policy import Watch
 from gatekeeper.core.slo import Objective, Slo
 from gatekeeper.core.units import percent, show
-from gatekeeper.core.verdict import Estimate, rounded
+from gatekeeper.core.verdict import Estimate, known, rounded
 
 GUARDED = {name: name for name in WATCHED} | {"acceptance_window_min": "acceptance_rate"}
 """Metrics of objectives that can be watched in production, each with the metric that is watched for it."""
@@ -60,10 +60,9 @@ class CertifiedGuard:
             "metric": self.metric,
             self.bound: self.threshold,
             "for": self.for_s,
-            **({"over": self.over_s} if self.over_s is not None else {}),
-            **({"missing_for": self.missing_for_s} if self.missing_for_s is not None else {}),
+            **known(over=self.over_s, missing_for=self.missing_for_s),
             "why": self.why,
-            **({"workloads": list(self.workloads)} if self.workloads else {}),
+            **known(workloads=list(self.workloads) or None),
         }
 
 
@@ -73,9 +72,8 @@ def guards(slo: Slo, verdict: Verdict) -> tuple[CertifiedGuard, ...]:
     if not promoted:
         return ()
     guard_by_key: dict[tuple[str, tuple[str, ...]], CertifiedGuard] = {}
-    for objective in (objective for objective in slo.objective if objective.against is None):
-        guard = _from_objective(slo, objective, promoted)
-        if guard is not None:
+    for objective in slo.objective:
+        if objective.against is None and (guard := _from_objective(slo, objective, promoted)) is not None:
             key = guard.metric, guard.workloads
             guard_by_key[key] = guard_by_key.get(key, guard).tightened(guard)
     from_objectives = tuple(guard_by_key.values())
@@ -98,21 +96,10 @@ def _from_objective(slo: Slo, objective: Objective, promoted: list[WorkloadVerdi
         return None
     if objective.metric == "acceptance_window_min":
         # The soak's windows pool tokens, a guard takes the median answer: a lower median needs a lower bound.
-        acceptances = [
-            workload.measured.figures.get("acceptance_rate")
-            for workload in promoted
-            if objective.applies_to(workload.name)
-        ]
-        bound = min(
-            [
-                bound,
-                *(
-                    (1 - ACCEPTANCE_MARGIN) * acceptance.lo
-                    for acceptance in acceptances
-                    if acceptance is not None and acceptance.lo < bound
-                ),
-            ]
-        )
+        for workload in promoted:
+            acceptance = workload.measured.figures.get("acceptance_rate")
+            if objective.applies_to(workload.name) and acceptance is not None and acceptance.lo < objective.threshold:
+                bound = min(bound, (1 - ACCEPTANCE_MARGIN) * acceptance.lo)
     return _guard(slo, metric.name, objective.bound, bound, objective.why, objective.workloads)
 
 
@@ -157,31 +144,24 @@ def _watched(guards: Sequence[CertifiedGuard], metric: str, workload: str) -> bo
 
 def _shown(slo: Slo, workload: WorkloadVerdict, from_objectives: Sequence[CertifiedGuard]) -> Iterator[CertifiedGuard]:
     """Yield guards on what has no objective, at what the workload's soak showed with a margin."""
-    measured = workload.measured.figures
-    for metric, bound, why in (
+    margins: tuple[tuple[str, Callable[[Estimate], float], str], ...] = (
         (
             DECODE_RATIO,
-            _ratio_floor(measured.get(DECODE_RATIO)),
+            lambda ratio: max(1.0, (1 - RATIO_MARGIN) * ratio.lo),
             f"{percent(RATIO_MARGIN)} below the soak's lower bound, and never below plain decoding",
         ),
         (
             "acceptance_rate",
-            _acceptance_floor(measured.get("acceptance_rate")),
+            lambda acceptance: (1 - ACCEPTANCE_MARGIN) * acceptance.lo,
             f"{percent(ACCEPTANCE_MARGIN)} below the soak's lower bound",
         ),
-        (PASS_RATE.name, _pass_floor(measured.get(PASS_RATE.name)), f"{percent(PASS_MARGIN)} fewer than in the soak"),
-    ):
-        if bound is not None and not _watched(from_objectives, metric, workload.name):
-            yield _guard(slo, metric, "at_least", bound, why, (workload.name,))
-
-
-def _ratio_floor(ratio: Estimate | None) -> float | None:
-    return max(1.0, (1 - RATIO_MARGIN) * ratio.lo) if ratio is not None else None
-
-
-def _acceptance_floor(acceptance: Estimate | None) -> float | None:
-    return (1 - ACCEPTANCE_MARGIN) * acceptance.lo if acceptance is not None else None
-
-
-def _pass_floor(rate: Estimate | None) -> float | None:
-    return max(0.0, rate.center - PASS_MARGIN) if rate is not None else None
+        (
+            PASS_RATE.name,
+            lambda rate: max(0.0, rate.center - PASS_MARGIN),
+            f"{percent(PASS_MARGIN)} fewer than in the soak",
+        ),
+    )
+    for metric, floor, why in margins:
+        figure = workload.measured.figures.get(metric)
+        if figure is not None and not _watched(from_objectives, metric, workload.name):
+            yield _guard(slo, metric, "at_least", floor(figure), why, (workload.name,))

@@ -18,7 +18,7 @@ from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.policy import MeasuredRoute, Watch
 from gatekeeper.core.records import Event, Knobs, Setting
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.verdict import Estimate, Missing, Outcome, figures, rounded
+from gatekeeper.core.verdict import Estimate, Missing, Outcome, figures, known, rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class CertifiedRoute:
 
     def document(self) -> dict[str, object]:
         """Return it as policy.toml has it."""
-        warm_up = {"warm_up": True, "warm_up_after": self.warm_up_after} if self.warm_up_after is not None else {}
         optional = {
             "longest_prompt": self.longest_prompt,
-            **warm_up,
+            "warm_up": self.warm_up_after is not None,
+            "warm_up_after": self.warm_up_after,
             "max_concurrency": self.max_concurrency,
             "ladder": [{"rung": step, **dict(knobs)} for step, knobs in self.ladder],
             "measured": {name: figures("center", figure) for name, figure in self.measured.items()},
@@ -89,7 +89,7 @@ class CertifiedPolicy:
             "default": {"speculation": False},
             "watch": Watch().model_dump(exclude={"on_change"}),
             "conditions": self.conditions,
-            **({"launch": list(self.launches)} if self.launches else {}),
+            **known(launch=list(self.launches) or None),
             "route": [route.document() for route in self.routes],
             "guard": [guard.document() for guard in self.guards],
         }
