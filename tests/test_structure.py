@@ -205,6 +205,8 @@ COMMANDS = PACKAGE / "report" / "commands"
 """What commands print: each module has the name of its command, which may be that of the module that runs it."""
 MOST_MODULES = 16
 """In one folder of the package; a reader takes in no more at once."""
+MOST_LINES = 350
+"""In one module; a longer one holds two nouns."""
 MOST_VAGUE = 0.01
 """Of the names that a package binds, those that do not say what they hold; it only ever falls."""
 VAGUE = frozenset(
@@ -296,6 +298,15 @@ def test_no_folder_is_crowded() -> None:
 
     assert {} == {folder: count for folder, count in modules.items() if count > MOST_MODULES}
     assert len(list(PACKAGE.glob("*.py"))) <= 3
+
+
+def test_no_module_is_long() -> None:
+    """
+    A module is read in one go.
+    """
+    lines = {str(path.relative_to(PACKAGE)): len(path.read_text().splitlines()) for path in MODULES}
+
+    assert {} == {name: count for name, count in lines.items() if count > MOST_LINES}
 
 
 def bound_names(path: Path) -> list[str]:
