@@ -58,7 +58,7 @@ class Forecast:
     def stages(self) -> tuple[StageForecast, ...]:
         """Return the stages in their order, if the sweep sends all its requests and chooses the default everywhere."""
         sweep = [self._answering(request) for request in self.plan.requests]
-        soaks = self.soaks(self._first_soaks())
+        soaks = self.soaks(soak_plans(self.plan, self._chosen(), 1))
         ahead = RunAhead(self.costs, self.plan, self.profile, self._chosen())
         final = ((after.name, [*after.forecast(ahead)]) for after in FINAL_PASSES)
         ends = (StageForecast(name, len(seconds), sum(seconds)) for name, seconds in final)
@@ -89,9 +89,10 @@ class Forecast:
         """Return the stages of *soaks*: the soaks themselves, and the passes outside of their duration."""
         total: dict[str, StageForecast] = {}
         for soak in soaks:
+            plain = [request for block in self._plain_blocks(soak) for request in (*block[:WARMUPS], *block)]
             for stage in (
                 self._soak(soak),
-                self._stage("plain_blocks", self._plain_blocks(soak)),
+                self._stage("plain_blocks", plain),
                 self._stage("closing", closing_requests(soak.settings, self.canaries)),
                 *(self._pass(after, soak) for after in PASSES),
             ):
@@ -103,9 +104,6 @@ class Forecast:
     def _chosen(self) -> Mapping[str, Setting]:
         default = self.plan.candidates[0].setting if self.plan.candidates else PLAIN
         return dict.fromkeys((workload.name for workload in self.slo.workload), self.plan.fixed or default)
-
-    def _first_soaks(self) -> tuple[SoakPlan, ...]:
-        return soak_plans(self.plan, self._chosen(), 1)
 
     @property
     def costs(self) -> RequestCosts:
@@ -130,9 +128,7 @@ class Forecast:
             },
             {name: swept[name] for name, knobs in soak.settings.items() if knobs in tried},
         )
-        for plain in (
-            () if woven else [request for number in range(PLAIN_BLOCKS) for request in self._block(soak, number)]
-        ):
+        for plain in (request for block in self._plain_blocks(soak) for request in block):
             coverage.add(plain.workload, plain.arm, plain.canary.id)
         share = slo.soak.sentinel_share if woven else 0.0
         answers, seconds = 0, 0.0
@@ -154,13 +150,11 @@ class Forecast:
     def _woven(self) -> bool:
         return self.plan.shares_process and self.slo.soak.concurrency == 1
 
-    def _block(self, soak: SoakPlan, number: int) -> list[PlannedRequest]:
-        return plain_block(soak.settings, self.canaries, number)
-
-    def _plain_blocks(self, soak: SoakPlan) -> list[PlannedRequest]:
+    def _plain_blocks(self, soak: SoakPlan) -> list[list[PlannedRequest]]:
         """Return the plain requests before, midway and after a soak that does not interleave them."""
-        blocks = [] if self._woven else [self._block(soak, number) for number in range(PLAIN_BLOCKS)]
-        return [request for block in blocks for request in (*block[:WARMUPS], *block)]
+        return [
+            plain_block(soak.settings, self.canaries, number) for number in range(0 if self._woven else PLAIN_BLOCKS)
+        ]
 
     def _stage(self, name: str, requests: Sequence[PlannedRequest]) -> StageForecast:
         return StageForecast(name, len(requests), sum(map(self._answering, requests)) / self.slo.soak.concurrency)

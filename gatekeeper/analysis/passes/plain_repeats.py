@@ -7,7 +7,7 @@ from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.metrics.shares import plain_answers
 from gatekeeper.analysis.passes.definition import Needs, Pass, Soaked, add_untimed
 from gatekeeper.analysis.plan.request_costs import RequestCosts
-from gatekeeper.analysis.plan.settings import plain_of, speculates
+from gatekeeper.analysis.plan.settings import is_greedy, plain_of, speculates
 from gatekeeper.core.records import Generation, Setting
 from gatekeeper.core.slo import Slo
 
@@ -19,7 +19,7 @@ def _workloads(slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:
     return tuple(
         name
         for name, knobs in settings.items()
-        if dict(knobs).get("temperature", slo.sampling.temperature) == 0
+        if is_greedy(slo, knobs)
         and any(
             objective.metric == "plain_repeat_agreement"
             for objective in slo.objectives_for(name, speculating=speculates(knobs))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gatekeeper.analysis.metrics.exactness import WARM_PARTS
 from gatekeeper.analysis.metrics.first_tokens import FALSE_ALARM
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS
-from gatekeeper.analysis.plan.settings import defaults, speculates
+from gatekeeper.analysis.plan.settings import defaults, is_greedy, speculates
 from gatekeeper.core.manifest import RULES
 from gatekeeper.core.metrics import BY_NAME, SYSTEM_RATIO
 from gatekeeper.core.metrics.metric import Sight
@@ -137,7 +137,7 @@ def forced_workloads(slo: Slo, settings: Mapping[str, Setting], terms: Terms) ->
         name
         for name, knobs in settings.items()
         if speculates(knobs)
-        and dict(knobs).get("temperature", slo.sampling.temperature) == 0
+        and is_greedy(slo, knobs)
         and any(map(needs_every_canary, slo.objectives_for(name, speculating=True)))
     )
 

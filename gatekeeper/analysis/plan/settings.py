@@ -39,6 +39,11 @@ def concurrency_of(slo: Slo, knobs: Setting) -> int:
     return int(dict(knobs).get("concurrency", slo.soak.concurrency))
 
 
+def is_greedy(slo: Slo, knobs: Setting) -> bool:
+    """Return whether answers at this setting are decoded at temperature 0."""
+    return bool(dict(knobs).get("temperature", slo.sampling.temperature) == 0)
+
+
 def process_of(knobs: Setting, restart_knobs: Sequence[str]) -> str:
     """Name the process that can answer a setting: the values of the knobs that need a restart."""
     values = dict(knobs)

@@ -7,17 +7,17 @@ again come to the same result.
 """
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean, variance
 
 from gatekeeper.analysis.metrics import comparability
-from gatekeeper.analysis.metrics.paired_answers import burst_gap
+from gatekeeper.analysis.metrics.paired_answers import burst_gap, by_canary
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS, Read, answer_reader
 from gatekeeper.analysis.plan.ladder import bound_level
-from gatekeeper.analysis.plan.settings import concurrency_of, conditions_of
+from gatekeeper.analysis.plan.settings import concurrency_of, conditions_of, is_greedy
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, Trial
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.sweep.stopped_settings import EarlyStops, contests, faster, racing, settled
@@ -103,19 +103,16 @@ class _Looks:
 
     def _answers(self, trial: str) -> list[tuple[int, Generation]]:
         """Return a trial's answers with their stretch, without those that are not in the plan."""
-        answers = [
-            (self._stretch.get((trial, generation.pair, generation.canary)), generation)
-            for generation in self._sweep.of(trial)
-        ]
         return [
             (stretch, generation)
-            for stretch, generation in answers
-            if stretch is not None and generation.role is not Role.WARMUP
+            for generation in self._sweep.of(trial)
+            if (stretch := self._stretch.get((trial, generation.pair, generation.canary))) is not None
+            and generation.role is not Role.WARMUP
         ]
 
     def _paired(self, trial: Trial) -> list[_Pair]:
         plain = {(generation.pair, generation.canary): generation for _, generation in self._answers(trial.baseline)}
-        null, greedy = self._sweep.null_answers(trial), self._sweep.greedy(trial)
+        null, greedy = self._sweep.null_answers(trial), is_greedy(self._sweep.slo, trial.setting)
         pairs = []
         for stretch, candidate in self._answers(trial.name):
             if (baseline := plain.get((candidate.pair, candidate.canary))) is not None:
@@ -133,10 +130,7 @@ class _Looks:
         for measure in self._measures:
             logs = [(pair.canary, value) for pair in pairs if (value := pair.logs[measure]) is not None]
             if logs and len(logs) >= (1 - MOST_LOST) * len(pairs):
-                by_canary: dict[str, list[float]] = defaultdict(list)
-                for canary, value in logs:
-                    by_canary[canary].append(value)
-                return measure, {canary: fmean(values) for canary, values in sorted(by_canary.items())}
+                return measure, {canary: fmean(values) for canary, values in sorted(by_canary(logs).items())}
         return "", {}
 
     def look(self, state: EarlyStops, number: int, error: float) -> None:
@@ -165,7 +159,11 @@ class _Looks:
         remaining = [trial for trial in live if trial.name not in state.stops]
         # Repeats also narrow the null arm, so they are skipped only where a ratio is clearly outside of its noise.
         edge = _edge(sequential.interval(list(null.values()), error))
-        clear = [trial for trial in remaining if _outside(state.against_plain[trial.name], edge)]
+        clear = [
+            trial
+            for trial in remaining
+            if isinstance(ratio := state.against_plain[trial.name], Estimate) and not 1 / edge <= ratio.center <= edge
+        ]
         if remaining == clear and self._repeats_add_nothing(
             [measurements[trial.name][1] for trial in remaining], noise, number
         ):
@@ -237,22 +235,13 @@ class _Looks:
     def _bound(self, measure: str) -> float | None:
         """Return the highest bound of the objectives on *measure*, which a setting must meet."""
         objectives = self._sweep.slo.objectives_for(self._sweep.workload, speculating=True)
-        floors = [
-            objective.threshold
-            for objective in objectives
-            if objective.metric == measure and objective.bound == "at_least"
-        ]
-        return max(floors, default=None)
+        on_measure = (objective for objective in objectives if objective.metric == measure)
+        return max((objective.threshold for objective in on_measure if objective.bound == "at_least"), default=None)
 
 
 def _edge(noise: Estimate | Missing) -> float:
     """Return the noise of plain over plain decoding as a ratio above 1, in either direction; infinite if unknown."""
     return max(noise.hi, 1 / noise.lo) if isinstance(noise, Estimate) else math.inf
-
-
-def _outside(ratio: Estimate | Missing, edge: float) -> bool:
-    """Return whether a ratio lies outside the noise of plain over plain decoding, on either side."""
-    return isinstance(ratio, Estimate) and not 1 / edge <= ratio.center <= edge
 
 
 def _compared(ratio: Estimate | Missing | None, rival: str = "plain decoding") -> str:

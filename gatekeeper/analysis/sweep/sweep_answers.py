@@ -7,6 +7,7 @@ from itertools import chain
 from statistics import fmean
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers, pair_ratios
+from gatekeeper.analysis.plan.settings import is_greedy
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, Trial
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Generation, Role
@@ -31,10 +32,6 @@ class SweepAnswers:
         """Return the answers of the trial with this name."""
         return self.by_trial.get(trial, ())
 
-    def greedy(self, trial: Trial) -> bool:
-        """Return whether a trial decodes at temperature 0."""
-        return bool(dict(trial.setting).get("temperature", self.slo.sampling.temperature) == 0)
-
     def paired(self, trial: Trial) -> PairedAnswers:
         """Pair the answers of a trial with those of its baseline; a baseline's own answers stay unpaired."""
         return pair_answers(
@@ -45,7 +42,7 @@ class SweepAnswers:
                 self.of(trial.baseline) if trial.name != trial.baseline else (),
                 self.slo.confidence,
                 self.plan.seed,
-                greedy=self.greedy(trial),
+                greedy=is_greedy(self.slo, trial.setting),
                 drift_limit=math.inf,
                 lost_limit=MOST_LOST,
                 interleaved=self.plan.shares_process,
@@ -57,13 +54,13 @@ class SweepAnswers:
 
         Plain decoding is the geometric mean of the baseline and the null arm, where the null arm has an answer.
         """
-        pairs, null = self.paired(trial).pairs, self.null_answers(trial)
+        paired, null = self.paired(trial), self.null_answers(trial)
         ratios = []
-        for candidate, plain in pairs:
+        for candidate, plain in paired.pairs:
             second = null.get((candidate.pair, candidate.canary))
-            if (log := mean_log_ratio(candidate, plain, second, read, greedy=self.greedy(trial))) is not None:
+            if (log := mean_log_ratio(candidate, plain, second, read, greedy=paired.greedy)) is not None:
                 ratios.append((candidate.canary, math.exp(log)))
-        return ratios, len(pairs) - len(ratios)
+        return ratios, len(paired.pairs) - len(ratios)
 
     def age_s(self, trial: Trial) -> float:
         """Return how old the process was on average, in seconds, when it answered for a trial."""

@@ -10,7 +10,7 @@ from gatekeeper.analysis.passes import PASSES
 from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
 from gatekeeper.analysis.plan.ladder import bound_level, look_levels
 from gatekeeper.analysis.plan.objectives import Terms
-from gatekeeper.analysis.plan.settings import concurrency_of, speculates
+from gatekeeper.analysis.plan.settings import concurrency_of, is_greedy, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers, sweep_answers
@@ -98,8 +98,7 @@ def soak_answers(case: Case, soak: SoakPlan, workload: str, end: int | None = No
     """Gather what a soak recorded of *workload*, for its metrics; only its first *end* records where that is given."""
     knobs = soak.settings[workload]
     answers = [record for record in case.soaks[soak.name].records[:end] if record.workload == workload]
-    plain = tuple(answer for answer in answers if answer.arm == "plain")
-    candidate = tuple(answer for answer in answers if answer.arm == "candidate")
+    plain, candidate = (tuple(answer for answer in answers if answer.arm == arm) for arm in ("plain", "candidate"))
     speculating = speculates(knobs)
     paired = pair_answers(
         PairedAnswers(
@@ -109,7 +108,7 @@ def soak_answers(case: Case, soak: SoakPlan, workload: str, end: int | None = No
             plain if speculating else (),
             bound_level(case.slo),
             case.plan.seed,
-            greedy=dict(knobs).get("temperature", case.slo.sampling.temperature) == 0,
+            greedy=is_greedy(case.slo, knobs),
             window_s=case.slo.soak.window_s,
             drift_limit=case.slo.soak.sentinel_drift,
             settled_s=case.slo.soak.duration,
@@ -144,16 +143,15 @@ def _pairs_before(case: Case, workload: str, knobs: Setting) -> tuple[Pair, ...]
 
 def _swept(case: Case, workload: str, knobs: Setting) -> tuple[tuple[Generation, ...], tuple[Generation, ...]]:
     """Return the sweep's greedy answers at exactly this setting, and the plain ones to the same canaries."""
-    greedy = dict(knobs).get("temperature", case.slo.sampling.temperature) == 0
     trial = next((trial for trial in case.plan.candidates if trial.setting == knobs), None)
-    if trial is None or not greedy or case.plan.terms.rules < 2:
+    if trial is None or not is_greedy(case.slo, knobs) or case.plan.terms.rules < 2:
         return (), ()
     evidence = case.sweep_answers(workload).paired(trial)
-    shared_canaries = {answer.canary for answer in evidence.answers} & {answer.canary for answer in evidence.plain}
-    return (
-        tuple(answer for answer in evidence.answers if answer.canary in shared_canaries),
-        tuple(answer for answer in evidence.plain if answer.canary in shared_canaries),
+    shared = {answer.canary for answer in evidence.answers} & {answer.canary for answer in evidence.plain}
+    answers, plain = (
+        tuple(answer for answer in arm if answer.canary in shared) for arm in (evidence.answers, evidence.plain)
     )
+    return answers, plain
 
 
 def compared_in_sweep(case: Case, soak: SoakPlan) -> dict[str, frozenset[str]]:
@@ -221,7 +219,7 @@ def too_short(case: Case, answers: Sequence[Generation]) -> str | None:
     measured = [answer for answer in answers if answer.role in SOAK_ROLES]
     if not measured:
         return "the soak has no measured answer"
-    seconds = max(_seconds_by_segment(measured).values())
+    seconds = max(_seconds_by_segment(measured))
     # The first answer is sent a moment after the clock starts and the last may end a moment before it stops.
     if seconds < 0.98 * case.slo.soak.duration - 1:
         return f"the soak ran for {seconds:.0f} s without interruption; {case.slo.soak.duration:.0f} s are required"
@@ -230,13 +228,20 @@ def too_short(case: Case, answers: Sequence[Generation]) -> str | None:
 
 def soaked_seconds(answers: Iterable[Generation]) -> float:
     """Return the seconds of all parts of a soak."""
-    return sum(_seconds_by_segment([answer for answer in answers if answer.role in SOAK_ROLES]).values())
+    return sum(_seconds_by_segment([answer for answer in answers if answer.role in SOAK_ROLES]))
 
 
-def _seconds_by_segment(answers: Sequence[Generation]) -> dict[int, float]:
+def _seconds_by_segment(answers: Sequence[Generation]) -> list[float]:
     """Return the time from the first request to the last answer of each segment; clocks of two do not compare."""
+    spans = spans_by(lambda generation: generation.segment, answers)
+    return [(ended - begun) / 1e9 for begun, ended in spans.values()]
+
+
+def spans_by(part: Callable[[Generation], int], answers: Iterable[Generation]) -> dict[int, tuple[int, int]]:
+    """Return when the first request was sent and the last answer ended, by the *part* that answers belong to."""
     spans: dict[int, tuple[int, int]] = {}
     for generation in answers:
-        begun, ended = spans.get(generation.segment, (generation.answer.sent_ns, generation.answer.ended_ns))
-        spans[generation.segment] = min(begun, generation.answer.sent_ns), max(ended, generation.answer.ended_ns)
-    return {segment: (ended - begun) / 1e9 for segment, (begun, ended) in spans.items()}
+        number, answer = part(generation), generation.answer
+        begun, ended = spans.get(number, (answer.sent_ns, answer.ended_ns))
+        spans[number] = min(begun, answer.sent_ns), max(ended, answer.ended_ns)
+    return spans

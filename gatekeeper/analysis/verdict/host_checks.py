@@ -1,6 +1,6 @@
 """Host checks: the objectives on the host, judged by its samples during one soak."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from gatekeeper.analysis.metrics.checks import check
@@ -11,9 +11,8 @@ from gatekeeper.analysis.metrics.over_time import plain_drift
 from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
-from gatekeeper.analysis.verdict.case import SOAK_ROLES, Case, soak_answers
+from gatekeeper.analysis.verdict.case import SOAK_ROLES, Case, soak_answers, spans_by
 from gatekeeper.core.manifest import RULES
-from gatekeeper.core.records import Generation
 from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.verdict import Check, Estimate, Finding, Missing
 
@@ -23,7 +22,8 @@ def host_checks(case: Case, soak: SoakPlan) -> tuple[list[Check], list[Finding]]
     every = HostColumns.of(case.host_samples)
     samples = every.select([phase == soak.name for phase in every.phase])
     answers = [answer for answer in case.soaks[soak.name].records if answer.role in SOAK_ROLES]
-    spans = _spans(answers)
+    # Host samples number the uninterrupted parts alike.
+    spans = spans_by(lambda answer: host_segment(answer.segment, answer.repeat), answers)
     taken = zip(every.phase, every.segment, strict=True)
     earlier = every.select([phase != soak.name and segment in spans for phase, segment in taken])
     speculating = [name for name, knobs in soak.settings.items() if speculates(knobs)]
@@ -39,25 +39,13 @@ def host_checks(case: Case, soak: SoakPlan) -> tuple[list[Check], list[Finding]]
     objectives = case.slo.host_objectives
     if not objectives:
         return [], findings
+    missing, by_metric = Missing("not measured on this host"), dict[str, Estimate | Missing]()
     if case.host_trouble is not None:
         missing = Missing(f"host.jsonl: {case.host_trouble}", len(samples))
-        return [check(objective, missing) for objective in objectives], findings
-    tokens = sum(generation.answer.output_tokens or 0 for generation in answers)
-    estimates_by_metric = estimates(host, tokens=tokens, level=level, seed=case.plan.seed)
-    return [
-        check(objective, estimates_by_metric.get(objective.metric, Missing("not measured on this host")))
-        for objective in objectives
-    ], findings
-
-
-def _spans(answers: Sequence[Generation]) -> dict[int, tuple[int, int]]:
-    """Return the begin and end of each uninterrupted part of the soak; host samples number them alike."""
-    spans: dict[int, tuple[int, int]] = {}
-    for generation in answers:
-        number = host_segment(generation.segment, generation.repeat)
-        begun, ended = spans.get(number, (generation.answer.sent_ns, generation.answer.ended_ns))
-        spans[number] = min(begun, generation.answer.sent_ns), max(ended, generation.answer.ended_ns)
-    return spans
+    else:
+        tokens = sum(generation.answer.output_tokens or 0 for generation in answers)
+        by_metric = estimates(host, tokens=tokens, level=level, seed=case.plan.seed)
+    return [check(objective, by_metric.get(objective.metric, missing)) for objective in objectives], findings
 
 
 def host_segment(segment: int, stretch: int) -> int:

@@ -9,7 +9,8 @@ from gatekeeper.analysis.metrics.exactness import divergences
 from gatekeeper.analysis.metrics.near_ties import Divergence
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.analysis.plan.objectives import NO_LOSS, Implicit, all_objectives
-from gatekeeper.analysis.plan.region_points import Point, PointPlan
+from gatekeeper.analysis.plan.region_points import PointPlan
+from gatekeeper.analysis.plan.settings import is_greedy
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.certified_region import PointProbe
@@ -49,7 +50,7 @@ def point_evidence(case: Case, plan: PointPlan, generations: Sequence[Generation
             tuple(answer for answer in generations if answer.arm == "plain"),
             slo.confidence,
             case.plan.seed,
-            greedy=dict(plan.knobs).get("temperature", slo.sampling.temperature) == 0,
+            greedy=is_greedy(slo, plan.knobs),
             window_s=slo.soak.window_s,
             drift_limit=slo.soak.sentinel_drift,
             rules=case.plan.terms.rules,
@@ -63,20 +64,19 @@ def _objectives(case: Case, plan: PointPlan) -> list[Objective]:
     every = all_objectives(plan.slo, plan.workload, speculating=True, terms=case.plan.terms)
     if "concurrency" in dict(plan.point) and all(objective.metric != SYSTEM_RATIO for objective in every):
         every = (*every, *_NO_QUEUE)
-    return [objective for objective in every if objective.metric not in OF_TIME and _asked_of(objective, plan.point)]
-
-
-def _asked_of(objective: Objective, point: Point) -> bool:
-    """Return whether an objective counts at *point*: one of an own pass does on the axis that may change its result."""
-    axis = OWN_PASS.get(objective.metric)
-    return axis is None or axis in dict(point)
+    return [
+        objective
+        for objective in every
+        if objective.metric not in OF_TIME
+        # One of an own pass counts on the axis that may change its result.
+        and OWN_PASS.get(objective.metric) in {None, *dict(plan.point)}
+    ]
 
 
 def not_provable(case: Case, plan: PointPlan) -> str | None:
     """Return why no answer can prove a point: an objective is measured at the certified one alone; None otherwise."""
-    greedy = dict(plan.knobs).get("temperature", plan.slo.sampling.temperature) == 0
     for objective in _objectives(case, plan):
-        if objective.metric == "token_agreement" and not greedy:
+        if objective.metric == "token_agreement" and not is_greedy(plan.slo, plan.knobs):
             return "token_agreement: tokens can only be compared at temperature 0"
         if objective.metric in OWN_PASS:
             return f"{objective.metric}: it is measured at the certified {OWN_PASS[objective.metric]} alone"
@@ -123,12 +123,11 @@ def judge_point(
     reach, reason, density = _reach(plan, certified, evidence)
     if outcome is Outcome.PASS or (reason and outcome is Outcome.UNPROVEN):
         outcome, because = (Outcome.UNPROVEN, reason) if reason else (outcome, "every objective is proven")
-    answers = len(evidence.answers) + len(evidence.plain)
     return PointProbe(
         plan.point,
         outcome,
         because=because,
-        answers=answers,
+        answers=len(evidence.answers) + len(evidence.plain),
         checks=tuple(checks),
         reach=reach,
         tokens_per_byte=density,
@@ -143,18 +142,13 @@ def _host(case: Case, plan: PointPlan) -> list[Check]:
     )
     if not on_host:
         return []
-    generations = [
-        answer for answer in case.region.records if answer.workload == plan.workload and answer.trial == plan.name
+    answers = [
+        answer
+        for answer in case.region.records
+        if (answer.workload, answer.trial) == (plan.workload, plan.name) and answer.role is not Role.WARMUP
     ]
-    case_at_point = replace(
-        case,
-        slo=plan.slo.model_copy(update={"objective": on_host}),
-        soaks={
-            plan.phase: replace(
-                case.region, records=[answer for answer in generations if answer.role is not Role.WARMUP]
-            )
-        },
-    )
+    slo, soaks = plan.slo.model_copy(update={"objective": on_host}), {plan.phase: replace(case.region, records=answers)}
+    case_at_point = replace(case, slo=slo, soaks=soaks)
     return host_checks(case_at_point, SoakPlan(plan.phase, {plan.workload: plan.plain}, plan.knobs))[0]
 
 
