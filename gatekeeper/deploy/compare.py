@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gatekeeper.analysis.stats import run_to_run
-from gatekeeper.analysis.verdict.run_differences import compare_inputs, concerns
+from gatekeeper.analysis.verdict.against_certified import compare_inputs, concerns
 from gatekeeper.analysis.verdict.run_verdict import WorkloadVerdict
 from gatekeeper.core import slo as slo_file
 from gatekeeper.core.backend_registry import SERVERS

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.analysis.metrics.host.host_series import host_numbers
-from gatekeeper.analysis.verdict.run_differences import compare_inputs
+from gatekeeper.analysis.verdict.against_certified import compare_inputs
 from gatekeeper.core.errors import GatekeeperError, NoProofError
 from gatekeeper.core.manifest import Manifest, differences
 from gatekeeper.core.metrics import DECODE_RATIO

@@ -16,7 +16,7 @@ from gatekeeper.analysis.plan.settings import PLAIN, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case, soaked_seconds
 from gatekeeper.analysis.verdict.host_checks import host_segment
-from gatekeeper.analysis.verdict.policy.certified_conditions import LAUNCH
+from gatekeeper.analysis.verdict.policy.certified_policy import LAUNCH
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.errors import GatekeeperError, InputError, OutOfTimeError, UnresponsiveError
 from gatekeeper.core.interfaces import Observer, StartsServers

@@ -10,8 +10,12 @@ from gatekeeper import host
 from gatekeeper.analysis.plan.complaints import memory_fit
 from gatekeeper.analysis.plan.complaints.capability_probe import confirmed_sight, probe_findings
 from gatekeeper.analysis.plan.complaints.complaint import Complaint
-from gatekeeper.analysis.plan.complaints.implied_speeds import latency_complaints
-from gatekeeper.analysis.plan.complaints.preflight import BackendTraits, complaints, missing_capabilities
+from gatekeeper.analysis.plan.complaints.preflight import (
+    BackendTraits,
+    complaints,
+    latency_complaints,
+    missing_capabilities,
+)
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.scripted.script import read_script

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from gatekeeper.analysis.verdict.run_differences import compare_inputs, concerns
+from gatekeeper.analysis.verdict.against_certified import compare_inputs, concerns
 from gatekeeper.core.manifest import File
 from gatekeeper.deploy.compare import contrast
 from gatekeeper.report.data.compared_runs import ComparedFigure

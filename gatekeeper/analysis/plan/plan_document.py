@@ -31,12 +31,14 @@ def plan_document(slo: Slo, plan: SweepPlan, pass_files: Iterable[str]) -> dict[
             for trial in plan.trials
         ],
         "order": [
-            {"block": block.name, "resident": dict(block.resident), "concurrency": block.concurrency}
-            | {
+            {
+                "block": block.name,
+                "resident": dict(block.resident),
+                "concurrency": block.concurrency,
                 "answers": [
                     f"{request.trial}/{request.workload}/{request.canary.id}/{request.repeat}"
                     for request in block.requests
-                ]
+                ],
             }
             for block in plan.blocks
         ],

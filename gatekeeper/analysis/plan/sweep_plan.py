@@ -155,24 +155,12 @@ def sweep_plan(
                 sides = [("a", plain, first), ("b", candidates, first), ("c", candidates, second), ("d", plain, second)]
             for letter, side, side_units in sides:
                 if side and side_units:
-                    requests = (
-                        _interleaved(side, side_units, number, shuffle)
-                        if streams == 1
-                        else _batched(side, side_units, number, streams)
-                    )
+                    order = _in_order(side, side_units, streams, shuffle)
+                    requests = tuple(_request(trial, unit, number, streams) for trial, unit in order)
                     resident = side[0].setting if letter or not candidates else candidates[0].setting
                     name = f"{stretch + 1}.{number}{letter}"
-                    blocks.append(
-                        Block(
-                            name,
-                            resident,
-                            trials=side,
-                            requests=requests,
-                            concurrency=streams,
-                            stretch=stretch,
-                            candidates=candidates,
-                        )
-                    )
+                    block = Block(name, resident, side, requests, streams, stretch, candidates=candidates)
+                    blocks.append(block)
     return SweepPlan(trials, tuple(blocks), seed, shares_process, tuple(restart_knobs), looks=looks, terms=terms)
 
 
@@ -285,18 +273,16 @@ def halves(units: Sequence[Unit], part: Sequence[Unit]) -> tuple[list[Unit], lis
     return sides
 
 
-def _interleaved(
-    trials: Sequence[Trial], units: Sequence[Unit], number: int, shuffle: random.Random
-) -> tuple[PlannedRequest, ...]:
-    return tuple(_request(trial, unit, number) for unit in units for trial in shuffled(trials, shuffle))
+def _in_order(
+    trials: Sequence[Trial], units: Sequence[Unit], streams: int, shuffle: random.Random
+) -> list[tuple[Trial, Unit]]:
+    """Return the trials of each unit; of concurrent answers, which slow each other down, the units of each trial."""
+    if streams > 1:
+        return [(trial, unit) for trial in trials for unit in units]
+    return [(trial, unit) for unit in units for trial in shuffled(trials, shuffle)]
 
 
-def _batched(trials: Sequence[Trial], units: Sequence[Unit], number: int, streams: int) -> tuple[PlannedRequest, ...]:
-    """Send the requests of one trial after the other: concurrent answers slow each other down."""
-    return tuple(_request(trial, unit, number, streams) for trial in trials for unit in units)
-
-
-def _request(trial: Trial, unit: Unit, number: int, streams: int = 1) -> PlannedRequest:
+def _request(trial: Trial, unit: Unit, number: int, streams: int) -> PlannedRequest:
     pair = f"{number}.{unit.repeat}"
     return PlannedRequest(
         unit.workload,

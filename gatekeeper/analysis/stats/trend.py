@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from statistics import NormalDist
 
 import numpy as np
-import numpy.typing as npt
 
+from gatekeeper.analysis.stats.intervals import Floats
 from gatekeeper.core.verdict import Estimate
-
-Array = npt.NDArray[np.float64]
 
 MIN_READINGS = 20
 """Readings below which no slope is given."""
@@ -48,7 +46,7 @@ def slope(
     return Estimate(center, lo, hi, len(times), confidence=level)
 
 
-def _median(values: Array) -> float:
+def _median(values: Floats) -> float:
     """Return the median of finite *values*, which it reorders; NumPy's own checks would double the time."""
     half = len(values) // 2
     if len(values) % 2:
@@ -69,7 +67,7 @@ def _wider(level: float) -> float:
     return float(np.sqrt(BLOCK / free) * t_over_z)
 
 
-def _thin(times_read: Sequence[float], values_read: Sequence[float]) -> tuple[Array, Array]:
+def _thin(times_read: Sequence[float], values_read: Sequence[float]) -> tuple[Floats, Floats]:
     times, values = np.asarray(times_read, dtype=float), np.asarray(values_read, dtype=float)
     order = np.argsort(times, kind="stable")
     groups = np.array_split(order, min(BINS, len(order)))

@@ -6,7 +6,7 @@ measured on this host.
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -63,14 +63,11 @@ class RoundCost:
 
 def positions(answers: Iterable[Generation]) -> tuple[float, ...]:
     """Return, by position of a round, the accepted share of the proposed tokens that were reached."""
-    tried: dict[int, int] = defaultdict(int)
-    accepted: dict[int, int] = defaultdict(int)
+    tried, accepted = Counter[int](), Counter[int]()
     for generation in successful(answers):
-        if generation.answer.rounds is not None:
-            for position, count in enumerate(generation.answer.rounds.tried_by_position):
-                tried[position] += count
-            for position, count in enumerate(generation.answer.rounds.accepted_by_position):
-                accepted[position] += count
+        if (rounds := generation.answer.rounds) is not None:
+            tried.update(dict(enumerate(rounds.tried_by_position)))
+            accepted.update(dict(enumerate(rounds.accepted_by_position)))
     reached = [position for position in sorted(tried) if tried[position]]
     return tuple(accepted[position] / tried[position] for number, position in enumerate(reached) if number == position)
 
@@ -102,14 +99,11 @@ def break_even_chance(cost: float, length: int) -> float | None:
 def measure_rounds(setting: Setting, answers: Sequence[Generation], together_s: float) -> MeasuredRounds | Missing:
     """Return the measured rounds of one setting, or why there are none."""
     generations, claimed = counted_or_claimed(tuple(answers))
-    counted = [
-        generation
-        for generation in successful(generations)
-        if generation.role is not Role.WARMUP and generation.answer.rounds is not None
-    ]
-    drafted = sum(generation.answer.rounds.drafted for generation in counted if generation.answer.rounds)
-    accepted = sum(generation.answer.rounds.accepted for generation in counted if generation.answer.rounds)
-    rounds = sum(generation.answer.rounds.rounds for generation in counted if generation.answer.rounds)
+    judged = [generation for generation in successful(generations) if generation.role is not Role.WARMUP]
+    counted = [generation for generation in judged if generation.answer.rounds is not None]
+    counts = [generation.answer.rounds for generation in judged if generation.answer.rounds is not None]
+    drafted, accepted = sum(count.drafted for count in counts), sum(count.accepted for count in counts)
+    rounds = sum(count.rounds for count in counts)
     if not counted:
         return Missing("this backend does not report rounds, so their cost and yield are unknown")
     if accepted and not drafted:

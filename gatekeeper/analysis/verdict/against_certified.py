@@ -18,13 +18,14 @@ from gatekeeper.analysis.metrics.readers import OfWork, answer_reader, reader_of
 from gatekeeper.analysis.metrics.server_claims import labelled_as_claims, with_claimed_rounds
 from gatekeeper.analysis.metrics.shares import pass_change, pass_marks
 from gatekeeper.analysis.stats import run_to_run
-from gatekeeper.analysis.verdict.run_differences import compare_inputs, concerns
-from gatekeeper.core.manifest import Manifest
+from gatekeeper.core.manifest import Manifest, differences
 from gatekeeper.core.metrics import BY_NAME, PASS_RATES, RUN_TO_RUN, shown_as
 from gatekeeper.core.slo import Objective, Slo
 from gatekeeper.core.text import listed
 from gatekeeper.core.verdict import AGAINST_CERTIFIED, Check, Estimate, Missing, Outcome, rounded
 
+CAUSES = ("drafts", "slo", "versions.", "host.os", "host.os_build", "host.kernel")
+"""Differences that may explain a change and still allow a comparison; any other makes the runs not comparable."""
 _COUNTED = tuple(name for name in RUN_TO_RUN if BY_NAME[name].from_rounds)
 _CLAIMED = "{} from claims"
 """How the figures of a metric are stored that a server reported."""
@@ -194,3 +195,25 @@ def _then(metric: str, workload: str, certified: Certified) -> run_to_run.Values
     if (then := figures.workloads.get(workload)) is None:
         return Missing(f"{figures.run} did not promote a draft for this workload")
     return then.get(metric) or Missing(f"{figures.run} did not measure {metric}")
+
+
+def compare_inputs(first: Manifest, second: Manifest, first_slo: Slo, second_slo: Slo) -> tuple[list[str], list[str]]:
+    """Return the differences that make two runs not comparable, and those that may explain a change."""
+    names = differences(first, second)
+    conditions = {
+        "slo.soak.concurrency": (first_slo.soak.concurrency, second_slo.soak.concurrency),
+        "slo.subject.prompt_cache": (first_slo.subject.prompt_cache, second_slo.subject.prompt_cache),
+        "slo.subject.args": (first_slo.subject.args, second_slo.subject.args),
+    }
+    matter = [name for name in names if not _is_cause(name)]
+    matter += [name for name, (before, after) in conditions.items() if before != after]
+    return matter, [name for name in names if _is_cause(name)]
+
+
+def _is_cause(name: str) -> bool:
+    return any(name == cause or (cause.endswith(".") and name.startswith(cause)) for cause in CAUSES)
+
+
+def concerns(name: str, workload: str) -> bool:
+    """Return whether a difference concerns a workload; other canaries of another workload do not."""
+    return not name.startswith("canaries.") or name == f"canaries.{workload}"

@@ -46,9 +46,8 @@ def examine(evidence: PairedAnswers, knobs: Setting, about: str) -> tuple[Findin
 
 def model_swaps(arm: Sequence[Generation], about: str) -> tuple[Finding, ...]:
     """Return a finding if answers of one arm name different models: it is unknown which model was measured."""
-    names = sorted(
-        {generation.answer.claims.model for generation in successful(arm) if generation.answer.claims.model is not None}
-    )
+    claimed = {generation.answer.claims.model for generation in successful(arm)}
+    names = sorted(name for name in claimed if name is not None)
     if len(names) < 2:
         return ()
     advice = "keep one model loaded in the server, and check which other clients send it requests"
@@ -156,20 +155,10 @@ def _frozen(answers: Sequence[Generation]) -> str | None:
 
 
 def _disagrees(answers: Sequence[Generation]) -> str | None:
-    rounds_and_claims = [
-        (generation.answer.rounds, generation.answer.claims)
-        for generation in answers
-        if generation.answer.rounds is not None
-    ]
-    comparable = [
-        (rounds, claims)
-        for rounds, claims in rounds_and_claims
-        if claims.drafted is not None and claims.accepted is not None
-    ]
-    if not comparable:
-        return None
-    for name in ("drafted", "accepted"):
-        counted, claimed = (sum(getattr(pair[side], name) for pair in comparable) for side in (0, 1))
+    both = [counts for generation in answers if len(counts := _counts(generation.answer)) > 1]
+    drafted = (sum(counts[whose][1] for counts in both) for whose in (0, 1))
+    accepted = (sum(counts[whose][2] for counts in both) for whose in (0, 1))
+    for name, (counted, claimed) in (("drafted", drafted), ("accepted", accepted)):
         if abs(counted - claimed) > SAME_COUNT * max(counted, claimed):
             return f"the server reports {claimed} {name} tokens, but {counted} were counted"
     return None
@@ -189,11 +178,10 @@ def _all_accepted_for_nothing(evidence: PairedAnswers, answers: Sequence[Generat
 
 def silent_speculation(evidence: PairedAnswers, about: str) -> tuple[Finding, ...]:
     """Return a finding if a draft is set and proposes nothing, which the check `speculation_engaged` judges."""
-    long_enough = [
-        generation for generation in successful(evidence.answers) if (generation.answer.output_tokens or 0) > 1
-    ]
     drafted_by_answer = [
-        max(count[1] for count in counts) for generation in long_enough if (counts := _counts(generation.answer))
+        max(count[1] for count in counts)
+        for generation in successful(evidence.answers)
+        if (generation.answer.output_tokens or 0) > 1 and (counts := _counts(generation.answer))
     ]
     idle = sum(drafted == 0 for drafted in drafted_by_answer)
     if not idle:

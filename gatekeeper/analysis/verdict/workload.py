@@ -129,13 +129,11 @@ def judge_baseline(case: Case, soak: SoakPlan, name: str, choice: Choice, becaus
     plain = replace(evidence, answers=evidence.plain, plain=(), pairs=(), before=())
     objectives = all_objectives(case.slo, name, speculating=False)
     on_unseen = unseen(case, plain)
-    checks = tuple(
-        check(
-            objective,
-            objective_estimate(objective, on_unseen if objective.beyond_canaries else plain, {}, logits=False),
-        )
+    estimates = (
+        objective_estimate(objective, on_unseen if objective.beyond_canaries else plain, {}, logits=False)
         for objective in objectives
     )
+    checks = tuple(map(check, objectives, estimates))
     if not plain.answers or any(check.outcome is not Outcome.PASS for check in checks):
         return None
     return WorkloadVerdict(
@@ -224,16 +222,9 @@ def _implied_agreement(evidence: PairedAnswers, *, logits: bool) -> Estimate | M
     return fact(sum(compared.agree.values()) / n, n, *part, *compared.notes())
 
 
-def _longest(evidence: PairedAnswers) -> tuple[int | None, int | None]:
-    """Return the tokens of the longest prompt and of the longest answer; None where they are not counted."""
-    answers = [generation.answer for generation in evidence.answers]
-    prompt = max((answer.prompt_tokens or 0 for answer in answers), default=0)
-    output = max((answer.output_tokens or 0 for answer in answers), default=0)
-    return prompt or None, output or None
-
-
 def _measured(evidence: PairedAnswers, lost: Mapping[str, str]) -> Measured:
-    longest_prompt, longest_answer = _longest(evidence)
+    prompts = (generation.answer.prompt_tokens or 0 for generation in evidence.answers)
+    outputs = (generation.answer.output_tokens or 0 for generation in evidence.answers)
     answers, claimed = counted_or_claimed(evidence.answers)
     evidence = replace(evidence, answers=answers, frozen=False)  # what is deployed meets other prompts
     figure_by_metric: dict[str, Estimate] = {}
@@ -254,8 +245,8 @@ def _measured(evidence: PairedAnswers, lost: Mapping[str, str]) -> Measured:
         figure_by_metric,
         answers=len(evidence.answers),
         plain_answers=len(evidence.plain),
-        longest_prompt=longest_prompt,
-        longest_answer=longest_answer,
+        longest_prompt=max(prompts, default=0) or None,
+        longest_answer=max(outputs, default=0) or None,
         acceptance_by_position=tuple(rounded(chance) for chance in cost_model.positions(evidence.answers)),
         claimed=claimed,
     )

@@ -206,7 +206,8 @@ def complaints(fit: MemoryFit | None) -> list[Complaint]:
     for weight, have, whose in hosts:
         if have is not None and fit.needed > have:
             message = f"{needs} {fit.text()}; {whose} has {show_memory(have)}"
-            return [Complaint(weight, "memory", message, _save(fit.needed - have))]
+            ways = "a smaller or lower-bit pair, a lower memory_headroom objective, or a lighter soak profile"
+            return [Complaint(weight, "memory", message, f"reduce it by {show_bytes(fit.needed - have)}: {ways}")]
     if fit.wired_limit is not None and fit.wired > fit.wired_limit:
         return [_beyond_wired(fit, fit.wired_limit)]
     if fit.host_bytes is None:
@@ -225,11 +226,6 @@ def _beyond_wired(fit: MemoryFit, limit: float) -> Complaint:
     if fit.wired_limit_is_known:
         return Complaint("not-here", "memory", f"{need}; this host lets it wire {show_bytes(limit)}", hint)
     return Complaint("weak", "memory", f"{need}; macOS may let it wire no more than {show_bytes(limit)}", hint)
-
-
-def _save(over: float) -> str:
-    ways = "a smaller or lower-bit pair, a lower memory_headroom objective, or a lighter soak profile"
-    return f"reduce it by {show_bytes(over)}: {ways}"
 
 
 _BILLIONS = re.compile(r"(?<![\d.A-Za-z])(\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)

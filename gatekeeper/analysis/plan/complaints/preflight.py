@@ -13,7 +13,9 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import DECODE_RATIO, SYSTEM_RATIO
 from gatekeeper.core.metrics.metric import Metric, Per, Sight
 from gatekeeper.core.slo import ADAPTIVE, CERTIFICATION_S, CHOSEN, CONDITIONS, DRAFT_LENGTHS, Objective, Slo, Workload
-from gatekeeper.core.units import show
+from gatekeeper.core.units import percent, show, show_seconds
+
+STALLS = "add an objective on itl_p95 if stalls matter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +194,9 @@ def _contradictions(slo: Slo) -> list[Complaint]:
 def _objective(
     slo: Slo, workload: Workload, objective: Objective, canaries: Sequence[Canary], kind: BackendTraits
 ) -> list[Complaint]:
-    metric = objective.of
-    about = about_objective(objective, workload)
+    metric, about = objective.of, about_objective(objective, workload)
+    drafted = isinstance(defaults(slo).get("num_draft_tokens"), int)  # also a fixed length that a running server has
+    counts = kind.sight & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS)
     if unseen := _unseen(objective, kind.sight):
         hint = "remove the objective, or use another backend"
         if Sight.ROUNDS in unseen:
@@ -203,7 +206,7 @@ def _objective(
         if unseen == Sight.ROUNDS and Sight.CLAIMED_ROUNDS in kind.sight:
             hint = 'use the server\'s own counters with from = "claims", or remove the objective'
         return [Complaint("never", about, f"backend {kind.name} does not show: {_names(unseen)}", hint)]
-    if objective.source == "timing" and metric.name != "acceptance_length" and not _draft_length(slo):
+    if objective.source == "timing" and metric.name != "acceptance_length" and not drafted:
         message = "the timing shows tokens per round, and no share of them without the draft length"
         hint = "set num_draft_tokens in [sweep.default] to what the server drafts, or use acceptance_length"
         return [Complaint("never", about, message, hint)]
@@ -211,19 +214,10 @@ def _objective(
         message = f"three windows of {slo.soak.window_s:g} s are longer than the soak of {slo.soak.duration:g} s"
         hint = f'set soak.window = "{slo.soak.duration / 3:g} s", or duration = "{3 * slo.soak.window_s:g} s"'
         return [Complaint("never", about, message, hint)]
-    if metric.name == "speculation_engaged" and objective.scope == "population" and not _counts(kind):
+    if metric.name == "speculation_engaged" and objective.scope == "population" and not counts:
         message = f"backend {kind.name} does not count drafted tokens, so the answers that used the draft are unknown"
         return [Complaint("never", about, message, "remove `scope`: for the run as a whole it can be shown")]
     return [*_wrong_conditions(slo, metric, about), *too_few_canaries(slo, workload, objective, canaries)]
-
-
-def _draft_length(slo: Slo) -> bool:
-    """Return whether the SLO names a fixed draft length, also one that a running server has."""
-    return isinstance(defaults(slo).get("num_draft_tokens"), int)
-
-
-def _counts(kind: BackendTraits) -> bool:
-    return bool(kind.sight & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS))
 
 
 def _wrong_conditions(slo: Slo, metric: Metric, about: str) -> list[Complaint]:
@@ -260,3 +254,36 @@ def _wrong_conditions(slo: Slo, metric: Metric, about: str) -> list[Complaint]:
         message = f"at concurrency {slo.soak.concurrency} the speed of single answers does not include queueing"
         return [Complaint("weak", about, message, f"add an objective on {SYSTEM_RATIO}")]
     return complaints
+
+
+def latency_complaints(slo: Slo) -> list[Complaint]:
+    """Note what each bound on latency or decode speed implies, in case that is not what was meant."""
+    complaints = []
+    for number, objective in enumerate(slo.objective, start=1):
+        implied = _implied(objective)
+        if implied is not None:
+            message, hint = implied
+            complaints.append(Complaint("weak", f"objective[{number}] {objective.metric}", message, hint))
+    return complaints
+
+
+def _implied(objective: Objective) -> tuple[str, str] | None:
+    base, bound, share = objective.of.base, objective.threshold, percent(objective.of.quantile or 0.0)
+    if bound <= 0 or objective.against is not None:
+        return None
+    if base == "itl" and objective.bound == "at_most":
+        tokens = f"{show_seconds(bound)} per token for {share} of the tokens"
+        message = f"{tokens} means at least {1 / bound:.3g} tok/s at that quantile"
+        return message, "the median is faster; use decode_throughput if you mean the median"
+    if base == "tpot" and objective.bound == "at_most":
+        message = (
+            f"{show_seconds(bound)} per token on average in {share} of the answers means at least {1 / bound:.3g} tok/s"
+        )
+        return message, STALLS
+    if base == "decode_throughput" and objective.bound == "at_least":
+        message = (
+            f"{show(bound, 'tok/s')} means one token every {show_seconds(1 / bound)} in the median answer; single gaps "
+            "may be far longer"
+        )
+        return message, STALLS
+    return None
