@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from gatekeeper.cli.common_options import add_common
-from gatekeeper.cli.options import AS_JSON, CommandGroup, show
+from gatekeeper.cli.options import AS_JSON, PATH, CommandGroup, show
 from gatekeeper.core.errors import ExitCode
 
 CONTEXT = 8192
@@ -25,18 +25,15 @@ def canaries() -> None:
 
 
 @canaries.command(name="import")
-@click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="LOG...")
+@click.argument("logs", nargs=-1, required=True, type=PATH, metavar="LOG...")
 @click.option(
     "-o", "--output", "--out", "out", type=click.Path(path_type=Path, file_okay=False), required=True,
     help="Folder for the canaries, the profile and the list of what was replaced.",
 )  # fmt: skip
 @click.option(
-    "--by",
-    type=click.Choice(["workload", "model", "file", "none"]),
-    default="workload",
-    show_default=True,
+    "--by", type=click.Choice(["workload", "model", "file", "none"]), default="workload", show_default=True,
     help="What separates workloads; workload: as the log names them, else tools, json and chat.",
-)
+)  # fmt: skip
 @click.option(
     "-n", "most", type=click.IntRange(1, 100_000), default=128, show_default=True, help="At most N canaries a workload."
 )
@@ -44,14 +41,7 @@ def canaries() -> None:
 @click.option("--force", is_flag=True, help="Replace the canaries in the folder.")
 @AS_JSON
 def import_(
-    logs: Sequence[Path],
-    out: Path,
-    *,
-    by: Any,
-    most: int,
-    keep_personal_data: bool,
-    force: bool,
-    as_json: bool,
+    logs: Sequence[Path], out: Path, *, by: Any, most: int, keep_personal_data: bool, force: bool, as_json: bool
 ) -> None:
     """Write canaries from logs of requests: distinct prompts in the mix of the traffic, without personal data."""
     from gatekeeper.canaries.canary_text import import_text
@@ -62,8 +52,8 @@ def import_(
 
 
 @canaries.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATH...")
-@click.option("--slo", type=click.Path(path_type=Path), help="Check also whether they suffice for its objectives.")
+@click.argument("paths", nargs=-1, required=True, type=PATH, metavar="PATH...")
+@click.option("--slo", type=PATH, help="Check also whether they suffice for its objectives.")
 @click.option(
     "--limit", type=click.IntRange(min=1), default=CONTEXT, show_default=True,
     help="Tokens that prompt and answer may take together.",

@@ -4,37 +4,29 @@ from pathlib import Path
 
 import click
 
-from gatekeeper.cli.options import AS_JSON, RUN_DIR, SLO, RunPath, parse_duration, show
+from gatekeeper.cli.options import AS_JSON, PATH, RUN_DIR, SLO, RunPath, parse_duration, show
 from gatekeeper.core.errors import InputError
 
 
 @click.command()
 @SLO
 @click.option("--run", "run_dir", type=RunPath(), help="The run to admit.")
-@click.option("--runs", type=click.Path(path_type=Path), help="A folder of runs; the newest matching run decides.")
-@click.option(
-    "--fleet", type=click.Path(path_type=Path), metavar="DIR", help="A folder of `fleet certify`: checks every host."
-)
+@click.option("--runs", type=PATH, help="A folder of runs; the newest matching run decides.")
+@click.option("--fleet", type=PATH, metavar="DIR", help="A folder of `fleet certify`: checks every host.")
 @click.option("--max-age", metavar="7d", help="Refuse a run older than this; never extends its validity.")
 @click.option(
-    "--grade",
-    type=click.Choice(["certification", "demo"]),
-    default="certification",
-    show_default=True,
+    "--grade", type=click.Choice(["certification", "demo"]), default="certification", show_default=True,
     help="The lowest grade to admit; demo: the soak was shorter than 600 s.",
-)
+)  # fmt: skip
 @click.option(
-    "--signed-by",
-    metavar="FILE|IDENTITY",
+    "--signed-by", metavar="FILE|IDENTITY",
     help="An allowed-signers file, or public keys as PEM, or with --issuer an identity: one of them must have signed.",
-)
+)  # fmt: skip
 @click.option("--issuer", metavar="URL", help="Who states the identity of --signed-by; the signature is then keyless.")
 @click.option(
-    "--trusted-root",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
+    "--trusted-root", type=PATH, metavar="FILE",
     help="Sigstore's trusted root for --issuer [default: that of the public instance, as installed].",
-)
+)  # fmt: skip
 @click.option("--url", help="The running server to deploy: it must not differ from what was certified.")
 @AS_JSON
 def admit(
@@ -97,20 +89,15 @@ def admit(
 @click.command()
 @RUN_DIR
 @click.option(
-    "--key",
-    type=click.Path(path_type=Path),
+    "--key", type=PATH,
     help="An ssh private key, the .pub file of a key in ssh-agent, or a private key as PEM (makes a Sigstore bundle).",
-)
+)  # fmt: skip
 @click.option("--keyless", is_flag=True, help="Sign by the identity of this CI job, at Sigstore.")
 @click.option(
-    "--trust-config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
+    "--trust-config", type=PATH, metavar="FILE",
     help="Another Sigstore instance for --keyless: its client trust configuration.",
-)
-@click.option(
-    "--bundle", type=click.Path(path_type=Path), metavar="FILE", help="Keep a Sigstore bundle that was made elsewhere."
-)
+)  # fmt: skip
+@click.option("--bundle", type=PATH, metavar="FILE", help="Keep a Sigstore bundle that was made elsewhere.")
 @AS_JSON
 def sign(
     run_dir: Path, key: Path | None, trust_config: Path | None, bundle: Path | None, *, keyless: bool, as_json: bool

@@ -8,28 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gatekeeper.cli.common_options import add_common
-from gatekeeper.cli.options import AS_JSON, CommandGroup, parse_duration, show
+from gatekeeper.cli.options import AS_JSON, PATH, CommandGroup, parse_duration, show
 from gatekeeper.core.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from gatekeeper.fleet.cells import Cell, HostLook
 
-HOSTS = click.option(
-    "--hosts",
-    type=click.Path(path_type=Path),
-    default=Path("soak/hosts.toml"),
-    show_default=True,
-    help="The hosts file.",
-)
+HOSTS = click.option("--hosts", type=PATH, default=Path("soak/hosts.toml"), show_default=True, help="The hosts file.")
 ONLY = click.option("--only", metavar="HOST", multiple=True, help="Use only this host of the file; repeatable.")
-RUNS = click.option(
-    "--runs",
-    type=click.Path(path_type=Path),
-    default=Path("runs/fleet"),
-    show_default=True,
-    help="Folder of the fleet.",
-)
-SLOS = click.argument("slos", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="SLO...")
+RUNS = click.option("--runs", type=PATH, default=Path("runs/fleet"), show_default=True, help="Folder of the fleet.")
+SLOS = click.argument("slos", nargs=-1, required=True, type=PATH, metavar="SLO...")
 
 
 def _looks(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,27 +72,22 @@ def matrix(slos: Sequence[Path], hosts: Path, only: Sequence[str]) -> None:
 @_looks
 @RUNS
 @click.option(
-    "--retries",
-    type=click.IntRange(0, 100),
-    default=2,
-    show_default=True,
+    "--retries", type=click.IntRange(0, 100), default=2, show_default=True,
     help="Retries after a lost connection or on a busy host; a verdict is never retried.",
-)
+)  # fmt: skip
 @click.option("--patience", default="10 min", show_default=True, help="How long to retry after the connection is lost.")
 @click.option(
-    "--scheduler",
-    metavar="tls://…",
+    "--scheduler", metavar="tls://…",
     help="A running Dask scheduler, with the certificates of Dask's settings; "
     "its workers see --runs, the SLOs and --hosts under the same paths.",
-)
+)  # fmt: skip
 @click.option("--ship-models", is_flag=True, help="Upload the models that the SLOs name by path.")
 @click.option("--send-env", metavar="NAME", multiple=True, help="An environment variable to pass on; repeatable.")
 @click.option(
-    "--baseline",
-    metavar="RUN",
+    "--baseline", metavar="RUN",
     help='Certified runs for objectives with against = "certified": a run, or the folder of another fleet '
     "[default: --runs]; none: there is none yet, leave them out.",
-)
+)  # fmt: skip
 @AS_JSON
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress on stderr.")
 def certify(

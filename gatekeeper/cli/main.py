@@ -22,14 +22,9 @@ from gatekeeper.core.errors import ExitCode, GatekeeperError
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
 @click.option(
-    "-V",
-    "--version",
-    is_flag=True,
-    expose_value=False,
-    is_eager=True,
-    callback=setup.show_versions,
+    "-V", "--version", is_flag=True, expose_value=False, is_eager=True, callback=setup.show_versions,
     help="Show the versions for a bug report and exit.",
-)
+)  # fmt: skip
 def gatekeeper() -> None:
     """Certify speculative decoding before you deploy it.
 

@@ -21,6 +21,9 @@ LATEST = "latest"
 """In the place of a run: the newest one in the folder `runs`."""
 
 
+PATH = click.Path(path_type=Path)
+
+
 class RunPath(click.Path):
     """The folder of a run; `latest` is the newest one in `runs`."""
 
@@ -60,7 +63,7 @@ class SloPath(click.Path):
 
 def out_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return the option of the folder that a command writes."""
-    return click.option("--output", "-o", "--out", "out", type=click.Path(path_type=Path), help=text)
+    return click.option("--output", "-o", "--out", "out", type=PATH, help=text)
 
 
 SLO = click.argument("slo", type=SloPath())
@@ -75,18 +78,14 @@ QUIET = click.option("--quiet", "-q", is_flag=True, help="Show no progress on st
 def graded(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a command that graded one SLO."""
     baseline = click.option(
-        "--baseline",
-        metavar="RUN",
+        "--baseline", metavar="RUN",
         help='The certified run for objectives with against = "certified" [default: the newest beside --output]; '
         "none: there is none yet, leave them out.",
-    )
+    )  # fmt: skip
     grade = click.option(
-        "--grade",
-        type=click.Choice(["demo", "certification"]),
-        default="demo",
-        show_default=True,
+        "--grade", type=click.Choice(["demo", "certification"]), default="demo", show_default=True,
         help="The lowest grade that may exit 0; certification: a demo (soak under 600 s) exits 3.",
-    )
+    )  # fmt: skip
     return baseline(grade(command))
 
 

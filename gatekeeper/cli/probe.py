@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from gatekeeper.cli.common_options import is_verbose
-from gatekeeper.cli.options import AS_JSON, OUT, QUIET, seconds_option, show
+from gatekeeper.cli.options import AS_JSON, OUT, PATH, QUIET, seconds_option, show
 from gatekeeper.cli.run import observers
 from gatekeeper.core.backend_registry import PROBED
 from gatekeeper.core.errors import InputError
@@ -24,12 +24,10 @@ SECONDS = seconds_option("30s")
 
 
 @click.command()
-@click.argument("slo", type=click.Path(path_type=Path), required=False)
+@click.argument("slo", type=PATH, required=False)
 @click.option("--target", help="Instead of an SLO file: the target, a folder or a hub id in the local cache.")
 @DRAFTS
-@click.option(
-    "--canaries", type=click.Path(path_type=Path), help="A file of canary prompts [default: shipped JSON and chat]."
-)
+@click.option("--canaries", type=PATH, help="A file of canary prompts [default: shipped JSON and chat].")
 @BACKEND
 @SECONDS
 @OUT

@@ -5,14 +5,14 @@ from typing import Any
 
 import click
 
-from gatekeeper.cli.options import QUIET, RunPath, parse_address, parse_duration, styled_printer
+from gatekeeper.cli.options import PATH, QUIET, RunPath, parse_address, parse_duration, styled_printer
 from gatekeeper.core.errors import InputError
 
 MISSING = "gatekeeper proxy needs the extra `proxy`"
 
 
 @click.command()
-@click.argument("policy", type=click.Path(path_type=Path))
+@click.argument("policy", type=PATH)
 @click.option("--url", required=True, help="Address of the server that speculates.")
 @click.option("--plain-url", help="Address of the same server without a draft; needed unless requests switch drafting.")
 @click.option("--listen", default="127.0.0.1:8089", show_default=True, help="Address to serve on.")
@@ -20,23 +20,15 @@ MISSING = "gatekeeper proxy needs the extra `proxy`"
     "--host-name", "hosts", multiple=True, metavar="NAME", help="Accept this name in Host and Origin too; repeatable."
 )
 @click.option("--run", type=RunPath(), help="The run that certified it [default: the policy's folder].")
-@click.option("--slo", type=click.Path(path_type=Path), help="The SLO file, if its models are not found otherwise.")
+@click.option("--slo", type=PATH, help="The SLO file, if its models are not found otherwise.")
 @click.option("--interval", metavar="60s", help="Time from round to round of the watch [default: the policy's].")
 @click.option("--duty", type=float, help="Largest share of the server's time for canaries [default: the policy's].")
 @click.option("--host/--no-host", default=None, help="Sample this host [default: if the policy guards it].")
-@click.option(
-    "--overlay", type=click.Path(path_type=Path), help="Overlay file [default: policy.live.toml next to the policy]."
-)
-@click.option(
-    "--journal", "log", type=click.Path(path_type=Path), help="Log of the watch [default: watch.jsonl next to it]."
-)
-@click.option(
-    "--textfile",
-    type=click.Path(path_type=Path),
-    help="Folder for the node exporter's files: the proxy's, the watch's.",
-)
-@click.option("--records", type=click.Path(path_type=Path), help="Records [default: live.jsonl next to the policy].")
-@click.option("--keep-prompts", type=click.Path(path_type=Path), help="Also keep requests and answers, with mode 600.")
+@click.option("--overlay", type=PATH, help="Overlay file [default: policy.live.toml next to the policy].")
+@click.option("--journal", "log", type=PATH, help="Log of the watch [default: watch.jsonl next to it].")
+@click.option("--textfile", type=PATH, help="Folder for the node exporter's files: the proxy's, the watch's.")
+@click.option("--records", type=PATH, help="Records [default: live.jsonl next to the policy].")
+@click.option("--keep-prompts", type=PATH, help="Also keep requests and answers, with mode 600.")
 @click.option("--drain", default="60s", show_default=True, metavar="60s", help="Longest wait for requests at the end.")
 @QUIET
 def proxy(

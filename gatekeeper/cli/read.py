@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gatekeeper.cli.common_options import is_verbose
-from gatekeeper.cli.options import AS_JSON, LATEST, RUN_DIR, RunPath, annotate, show
+from gatekeeper.cli.options import AS_JSON, LATEST, PATH, RUN_DIR, RunPath, annotate, show
 from gatekeeper.core.errors import GatekeeperError, InputError, did_you_mean
 from gatekeeper.core.system.environment_variables import DISPLAY, SSH_CONNECTION, SSH_TTY, WAYLAND_DISPLAY
 from gatekeeper.report import FORMATS
@@ -99,7 +99,7 @@ def _nearest(word: str, entries: "Sequence[GlossaryEntry]") -> str:
 
 @click.command()
 @RUN_DIR
-@click.option("--slo", type=click.Path(path_type=Path), help="Judge the records by this SLO's objectives.")
+@click.option("--slo", type=PATH, help="Judge the records by this SLO's objectives.")
 @AS_JSON
 def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
     """Derive the verdict again from the records of a run: same exit code, same bytes."""

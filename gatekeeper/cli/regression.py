@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gatekeeper.cli.options import AS_JSON, QUIET, SLO, out_option, seconds_option, show
+from gatekeeper.cli.options import AS_JSON, PATH, QUIET, SLO, out_option, seconds_option, show
 from gatekeeper.cli.run import observers
 from gatekeeper.core.errors import InputError
 
@@ -36,7 +36,7 @@ WORKLOAD = click.option("--workload", metavar="NAME", help="The workload to meas
 @click.command()
 @click.argument("a")
 @click.argument("b")
-@click.option("--slo", type=click.Path(path_type=Path), help="The SLO of both, if A and B are not SLO files.")
+@click.option("--slo", type=PATH, help="The SLO of both, if A and B are not SLO files.")
 @WORKLOAD
 @seconds_option("60s")
 @click.option("--fail-on", type=click.Choice(["worse"]), help="Exit 1 where B is proven worse.")

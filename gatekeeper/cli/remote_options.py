@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from gatekeeper.cli.options import AS_JSON, LATEST, OUT, QUIET
+from gatekeeper.cli.options import AS_JSON, LATEST, OUT, PATH, QUIET
 from gatekeeper.core.errors import InputError
 
 PATIENCE = "10 min"
@@ -45,7 +45,7 @@ def on_host(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--hosts",
-            type=click.Path(path_type=Path),
+            type=PATH,
             help="A hosts file [default: soak/hosts.toml, then ~/.config/gatekeeper/hosts.toml].",
         ),
         click.option(
@@ -67,13 +67,9 @@ def _patience_s(_context: click.Context, _parameter: click.Parameter, written: s
 
 
 _PATIENCE = click.option(
-    "--patience",
-    "patience_s",
-    default=PATIENCE,
-    show_default=True,
-    callback=_patience_s,
+    "--patience", "patience_s", default=PATIENCE, show_default=True, callback=_patience_s,
     help="How long to retry after the connection is lost.",
-)
+)  # fmt: skip
 
 
 def starts_run(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -93,13 +93,9 @@ def _show_finished(finished: "Finished", slo: Path, *, as_json: bool) -> None:
 @click.option("--resume", is_flag=True, help="Continue the unfinished run in --output.")
 @click.option("--extend", metavar="TIME", help="Continue the soak of the finished, unproven run in --output: 30m.")
 @click.option(
-    "--serve",
-    type=click.IntRange(0, 65535),
-    is_flag=False,
-    flag_value=8765,
-    metavar="[PORT]",
+    "--serve", type=click.IntRange(0, 65535), is_flag=False, flag_value=8765, metavar="[PORT]",
     help="Show the page of the run on 127.0.0.1 while it runs [default port: 8765; 0: any].",
-)
+)  # fmt: skip
 @graded
 @AS_JSON
 @QUIET

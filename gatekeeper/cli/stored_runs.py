@@ -6,19 +6,15 @@ from pathlib import Path
 
 import click
 
-from gatekeeper.cli.options import AS_JSON, RunPath, parse_duration, show
+from gatekeeper.cli.options import AS_JSON, PATH, RunPath, parse_duration, show
 
 
 @click.command()
-@click.argument("runs_dir", type=click.Path(path_type=Path), default="runs")
+@click.argument("runs_dir", type=PATH, default="runs")
 @click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "html"]),
-    default="text",
-    show_default=True,
+    "--format", "form", type=click.Choice(["text", "json", "html"]), default="text", show_default=True,
     help="Output format; html is a page with charts.",
-)
+)  # fmt: skip
 @AS_JSON
 def history(runs_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG001 (--json sets the format)
     """List the runs of a folder by SLO, oldest first, with the trend of speed-up, acceptance and memory.
@@ -40,19 +36,14 @@ def history(runs_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG00
 @click.command()
 @click.argument("runs", type=RunPath(), nargs=-1, required=True, metavar="RUN_A RUN_B...")
 @click.option(
-    "--fail-on",
-    type=click.Choice(["worse"]),
+    "--fail-on", type=click.Choice(["worse"]),
     help="Exit 1 where a figure is proven worse than in RUN_A, 3 where one is missing.",
-)
+)  # fmt: skip
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Compare this metric alone; repeatable.")
 @click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "markdown", "html"]),
-    default="text",
-    show_default=True,
+    "--format", "form", type=click.Choice(["text", "json", "markdown", "html"]), default="text", show_default=True,
     help="Output format; markdown fits a pull-request comment.",
-)
+)  # fmt: skip
 @AS_JSON
 def compare(
     runs: Sequence[Path],
@@ -89,14 +80,11 @@ def compare(
 
 
 @click.command()
-@click.argument("runs_dir", type=click.Path(path_type=Path), default="runs")
+@click.argument("runs_dir", type=PATH, default="runs")
 @click.option(
-    "--keep",
-    type=click.IntRange(min=1),
-    required=True,
-    metavar="N",
+    "--keep", type=click.IntRange(min=1), required=True, metavar="N",
     help="Keep the newest N runs of each SLO on each kind of host.",
-)
+)  # fmt: skip
 @click.option("--within", metavar="30d", help="Also keep every run younger than this.")
 @click.option("--keep-promoted", is_flag=True, help="Also keep every promoted run.")
 @click.option(

@@ -8,51 +8,39 @@ from typing import Any
 
 import click
 
-from gatekeeper.cli.options import QUIET, RunPath, parse_address, parse_duration, styled_printer
+from gatekeeper.cli.options import PATH, QUIET, RunPath, parse_address, parse_duration, styled_printer
 from gatekeeper.core.errors import InputError
 
 AFTER_INTERRUPT = "the overlay is valid until its next_look_before; the same command continues from watch.jsonl"
 
 
 @click.command()
-@click.argument("policy", type=click.Path(path_type=Path))
+@click.argument("policy", type=PATH)
 @click.option("--url", help="Address of the deployed server [default: the SLO's url].")
 @click.option("--plain-url", help="Address of the same server without a draft, as the baseline.")
 @click.option("--run", type=RunPath(), help="The run that certified it [default: the policy's folder].")
-@click.option("--slo", type=click.Path(path_type=Path), help="The SLO file, if its models are not found otherwise.")
+@click.option("--slo", type=PATH, help="The SLO file, if its models are not found otherwise.")
 @click.option("--interval", metavar="60s", help="Time from round to round [default: the policy's].")
 @click.option("--duty", type=float, help="Largest share of the server's time for canaries [default: the policy's].")
 @click.option("--host/--no-host", default=None, help="Sample this host [default: if the policy guards it].")
 @click.option("--once", is_flag=True, help="Run one round and exit.")
 @click.option("--rounds", type=click.IntRange(min=1), help="Run this many rounds and exit.")
+@click.option("--overlay", type=PATH, help="Overlay file [default: policy.live.toml next to the policy].")
+@click.option("--journal", "log", type=PATH, help="Log file [default: watch.jsonl next to the policy].")
 @click.option(
-    "--overlay", type=click.Path(path_type=Path), help="Overlay file [default: policy.live.toml next to the policy]."
-)
-@click.option(
-    "--journal", "log", type=click.Path(path_type=Path), help="Log file [default: watch.jsonl next to the policy]."
-)
-@click.option(
-    "--on-change",
-    "commands",
-    multiple=True,
-    metavar="COMMAND",
+    "--on-change", "commands", multiple=True, metavar="COMMAND",
     help="Command to run when a route changes, without a shell; repeatable.",
-)
+)  # fmt: skip
 @click.option("--limit", metavar="30s", help="Time limit of one command [default: 30s].")
 @click.option(
-    "--textfile",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
+    "--textfile", type=PATH, metavar="DIR",
     help="Also write the state as Prometheus text into this folder, for the node exporter.",
-)
+)  # fmt: skip
 @click.option("--listen", metavar="HOST:PORT", help="Also serve the state at /metrics, for Prometheus to fetch.")
 @click.option(
-    "--host-name",
-    "host_names",
-    multiple=True,
-    metavar="NAME",
+    "--host-name", "host_names", multiple=True, metavar="NAME",
     help="Accept this Host header at --listen too; repeatable.",
-)
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print NDJSON, one object per event.")
 @QUIET
 def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet: bool, **options: Any) -> int:

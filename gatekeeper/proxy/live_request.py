@@ -9,19 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from gatekeeper.core.policy import RESPONSE_FORMATS, WORKLOAD_HEADER, Proxy, ProxyRule, digest
-from gatekeeper.proxy.request_fields import (
-    ANSWERS,
-    DRAFTING,
-    KNOWN,
-    KNOWN_OF_MESSAGES,
-    KNOWN_OF_OPTIONS,
-    LIMITS,
-    PROMPTS,
-    READ_APART,
-    ROLES,
-    TEXT_PART,
-    TEXT_TYPES,
-)
+from gatekeeper.proxy import request_fields
 
 COMPLETIONS = "/completions"
 NOT_GENERATING = re.compile(
@@ -123,8 +111,8 @@ def _with_properties(request: LiveRequest, body: Mapping[str, Any]) -> LiveReque
     messages = [message for message in _listed(body.get("messages")) if isinstance(message, dict)]
     instructions = (_text(message.get("content")) for message in messages if message.get("role") in SYSTEM_ROLES)
     system = next(instructions, None)
-    prompts = [message.get("content") for message in messages] + [body.get(name) for name in PROMPTS]
-    other_values = [value for name, value in body.items() if name not in READ_APART]
+    prompts = [message.get("content") for message in messages] + [body.get(name) for name in request_fields.PROMPTS]
+    other_values = [value for name, value in body.items() if name not in request_fields.READ_APART]
     response_format = body.get("response_format")
     format_type = response_format.get("type") if isinstance(response_format, dict) else None
     return replace(
@@ -170,14 +158,14 @@ def _merged(body: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _is_drafting(name: str) -> bool:
-    return name in DRAFTING or name.startswith("speculative")
+    return name in request_fields.DRAFTING or name.startswith("speculative")
 
 
 def _drafting(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return a merge patch that removes a client's own choice of a draft."""
     options = body.get("options")
-    patch: dict[str, Any] = {name: None for name in body.keys() - KNOWN if _is_drafting(name.casefold())}
-    inner = options.keys() - KNOWN if isinstance(options, dict) else ()
+    patch: dict[str, Any] = {name: None for name in body.keys() - request_fields.KNOWN if _is_drafting(name.casefold())}
+    inner = options.keys() - request_fields.KNOWN if isinstance(options, dict) else ()
     if drafting := {name: None for name in inner if _is_drafting(name.casefold())}:
         patch["options"] = drafting
     return patch
@@ -190,17 +178,20 @@ def value_digest(value: Any) -> str:
 
 def _unknown(body: Mapping[str, Any], messages: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return the fields whose effect is not known."""
-    fields = {name: body[name] for name in sorted(body.keys() - KNOWN - DRAFTING)}
+    fields = {name: body[name] for name in sorted(body.keys() - request_fields.KNOWN - request_fields.DRAFTING)}
     options, listed = body.get("options"), body.get("messages")
     if isinstance(options, dict):
-        fields |= {f"options.{name}": options[name] for name in options.keys() - KNOWN_OF_OPTIONS - DRAFTING}
+        fields |= {
+            f"options.{name}": options[name]
+            for name in options.keys() - request_fields.KNOWN_OF_OPTIONS - request_fields.DRAFTING
+        }
     elif options is not None:
         fields["options"] = options
     if listed is not None and not (isinstance(listed, list) and all(isinstance(message, dict) for message in listed)):
         fields["messages"] = listed
     for message in messages:
-        fields |= {f"messages.{name}": message[name] for name in message.keys() - KNOWN_OF_MESSAGES}
-        if message.get("role") not in ROLES:
+        fields |= {f"messages.{name}": message[name] for name in message.keys() - request_fields.KNOWN_OF_MESSAGES}
+        if message.get("role") not in request_fields.ROLES:
             fields["messages.role"] = message.get("role")
     return {name: value_digest(value) for name, value in fields.items()}
 
@@ -227,7 +218,11 @@ def _prompt_bytes(
         parts = content if isinstance(content, list) else [] if content is None else [content]
         for part in parts:
             text = part
-            if isinstance(part, dict) and part.keys() <= TEXT_PART and part.get("type") in TEXT_TYPES:
+            if (
+                isinstance(part, dict)
+                and part.keys() <= request_fields.TEXT_PART
+                and part.get("type") in request_fields.TEXT_TYPES
+            ):
                 text = part.get("text")
                 size += _size(part.get("cache_control"))
             if not isinstance(text, str):
@@ -245,8 +240,8 @@ def _size(value: Any) -> int:
 def _most_tokens(body: Mapping[str, Any]) -> float | None:
     """Return the largest limit of tokens; None where none is named, or one of 0, which is no limit for Ollama."""
     tables = [table for table in (body, body.get("options")) if isinstance(table, dict)]
-    has_zero = any(table.get(name) == 0 for table in tables for name in LIMITS if name != "min_tokens")
-    return None if has_zero else _highest(body, LIMITS)
+    has_zero = any(table.get(name) == 0 for table in tables for name in request_fields.LIMITS if name != "min_tokens")
+    return None if has_zero else _highest(body, request_fields.LIMITS)
 
 
 def _highest(body: Mapping[str, Any], names: Sequence[str]) -> float | None:
@@ -279,8 +274,8 @@ def _answers(body: Mapping[str, Any]) -> int:
     """Return how many answers a request asks for at once: so many for each of its prompts."""
     prompts = body.get("prompt")
     count = sum(isinstance(prompt, str | list | dict) for prompt in prompts) if isinstance(prompts, list) else 1
-    if any(body.get(name) is not None for name in ANSWERS):
-        highest = _highest({name: body.get(name) for name in ANSWERS}, ANSWERS)
+    if any(body.get(name) is not None for name in request_fields.ANSWERS):
+        highest = _highest({name: body.get(name) for name in request_fields.ANSWERS}, request_fields.ANSWERS)
         count = max(1, count) * math.ceil(min(MOST_ANSWERS, MOST_ANSWERS if highest is None else highest))
     return min(MOST_ANSWERS, max(1, count))
 

@@ -1,7 +1,7 @@
 """The proxy's metrics as Prometheus text: requests, times, routes and the benefit as it is bounded now."""
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -18,29 +18,14 @@ class Exposition:
 
     def __init__(self, routes: RequestRoutes) -> None:
         self._registry = CollectorRegistry()
-        labels = ("workload", "route")
-        name = "gatekeeper_proxy"
-        self._requests = Counter(
-            f"{name}_requests", "Requests that have ended", (*labels, "rule", "status"), registry=self._registry
-        )
-        self._faults = Counter(f"{name}_faults", "Requests that failed", labels, registry=self._registry)
-        self._tokens = Counter(
-            f"{name}_completion_tokens", "Tokens that servers reported", labels, registry=self._registry
-        )
-        self._ttft = Histogram(
-            f"{name}_ttft_seconds",
-            "From a request's arrival to its first text",
-            labels,
-            buckets=FIRST_TOKEN_SECONDS,
-            registry=self._registry,
-        )
-        self._duration = Histogram(
-            f"{name}_duration_seconds",
-            "From a request's arrival to its end",
-            labels,
-            buckets=SECONDS,
-            registry=self._registry,
-        )
+        counter, histogram = partial(Counter, registry=self._registry), partial(Histogram, registry=self._registry)
+        name, labels = "gatekeeper_proxy", ("workload", "route")
+        self._requests = counter(f"{name}_requests", "Requests that have ended", (*labels, "rule", "status"))
+        self._faults = counter(f"{name}_faults", "Requests that failed", labels)
+        self._tokens = counter(f"{name}_completion_tokens", "Tokens that servers reported", labels)
+        about = "From a request's arrival to its"
+        self._ttft = histogram(f"{name}_ttft_seconds", f"{about} first text", labels, buckets=FIRST_TOKEN_SECONDS)
+        self._duration = histogram(f"{name}_duration_seconds", f"{about} end", labels, buckets=SECONDS)
         self._registry.register(_Gauges(routes))
         self._child = lru_cache(maxsize=1024)(lambda metric, *labels: metric.labels(*labels))
 

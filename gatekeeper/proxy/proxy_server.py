@@ -16,28 +16,11 @@ from gatekeeper.core.policy import WORKLOAD_HEADER
 from gatekeeper.core.subject import Address
 from gatekeeper.core.system.host_names import HostNames
 from gatekeeper.core.system.own_limits import OwnLimitError
-from gatekeeper.proxy import proxy_page
+from gatekeeper.proxy import ended_request, proxy_page
 from gatekeeper.proxy.answer_meter import AnswerMeter
-from gatekeeper.proxy.ended_request import (
-    CLIENT_LEFT,
-    OWN_LIMIT,
-    STOPPED,
-    UNDECIDED,
-    UNREADABLE,
-    EndedRequest,
-    completion,
-    observation,
-    record_line,
-)
-from gatekeeper.proxy.http import forward
-from gatekeeper.proxy.http.client_limits import (
-    MOST_BODY,
-    RETRY_AFTER_S,
-    ClientServer,
-    RefusedBodyError,
-    RequestBodies,
-    pieces,
-)
+from gatekeeper.proxy.ended_request import EndedRequest
+from gatekeeper.proxy.http import client_limits, forward
+from gatekeeper.proxy.http.client_limits import RefusedBodyError
 from gatekeeper.proxy.http.exchange import origin_of
 from gatekeeper.proxy.http.forward import BrokenAnswerError, ServerFailedError, Target
 from gatekeeper.proxy.http.headers import is_from_foreign_page
@@ -71,14 +54,14 @@ class ProxyServer:
         self._plain = (plain_url, origin_of(plain_url)) if plain_url else self._speculative
         self._names = HostNames(hosts)
         self._say, self._reported, self._is_stopping = say, "", False
-        self._long, self._bodies = LongRequests(), RequestBodies()
+        self._long, self._bodies = LongRequests(), client_limits.RequestBodies()
         self.exposition = Exposition(routes)
         self._upstream = Upstream()
         self._runner: web.ServerRunner | None = None
 
     async def start(self, host: str, port: int, *, drain_s: float) -> int:
         """Listen; return the port. After `stop` requests have *drain_s* seconds to end."""
-        server = ClientServer(
+        server = client_limits.ClientServer(
             self._handle,
             request_factory=_request,
             handler_cancellation=True,
@@ -133,8 +116,8 @@ class ProxyServer:
             return web.Response(status=400, text="the request target must be a path\n")
         if request.headers.get("Expect", "100-continue").lower() != "100-continue":
             return web.Response(status=417, text="the only expectation that can be met is 100-continue\n")
-        if (request.content_length or 0) > MOST_BODY and generates(request.method, request.raw_path):
-            return web.Response(status=413, text=f"a request has at most {MOST_BODY >> 20} MB\n")
+        if (request.content_length or 0) > client_limits.MOST_BODY and generates(request.method, request.raw_path):
+            return web.Response(status=413, text=f"a request has at most {client_limits.MOST_BODY >> 20} MB\n")
         return None
 
     def _denied(self, request: web.BaseRequest) -> str | None:
@@ -152,7 +135,7 @@ class ProxyServer:
         targets = [Target("speculative", *self._speculative, {})]
         if self._plain_url is not None and request.method in REPEATABLE:
             targets.append(Target("plain", *self._plain, {}))
-        content = pieces(request) if request.can_read_body else b""
+        content = client_limits.pieces(request) if request.can_read_body else b""
         meter = AnswerMeter(time.monotonic_ns())
         try:
             return (await self._first_that_answers(request, targets, content, meter, {}))[0]
@@ -189,7 +172,7 @@ class ProxyServer:
             except (ServerFailedError, OwnLimitError) as error:
                 failed = str(error)
                 if isinstance(error, OwnLimitError):
-                    failed = OWN_LIMIT
+                    failed = ended_request.OWN_LIMIT
                     self._report("no connection to a server", error)
                 if not may_retry:
                     raise
@@ -209,7 +192,7 @@ class ProxyServer:
             return live_request, self.routes.decide(live_request)
         except Exception as error:  # noqa: BLE001 (it must not cost an answer)
             self._report(because, error)
-        return live_request, replace(UNDECIDED, because=because, plain_fields=self.routes.plain_fields)
+        return live_request, replace(ended_request.UNDECIDED, because=because, plain_fields=self.routes.plain_fields)
 
     def _safely(self, record: Callable[[], None]) -> None:
         try:
@@ -263,21 +246,21 @@ class ProxyServer:
             ended.target = target.name
             ended.fault = f"status {answer.status}" if answer.status >= 500 else None
         except asyncio.CancelledError:
-            ended.fault = STOPPED if self._is_stopping else CLIENT_LEFT
+            ended.fault = ended_request.STOPPED if self._is_stopping else ended_request.CLIENT_LEFT
             raise
         except ServerFailedError as error:
             ended.fault = ended.failed = str(error)
             answer = _error(502, ended.fault)
         except UnreadableBodyError:
-            ended.fault, ended.target = UNREADABLE, "none"
-            answer = _error(400, UNREADABLE)
+            ended.fault, ended.target = ended_request.UNREADABLE, "none"
+            answer = _error(400, ended_request.UNREADABLE)
         except OwnLimitError as error:
-            ended.fault, ended.target = OWN_LIMIT, "none"
+            ended.fault, ended.target = ended_request.OWN_LIMIT, "none"
             answer = _error(503, error.message)
         except BrokenAnswerError as error:
             ended.fault = f"the server broke off: {error}"
         except ConnectionResetError:
-            ended.fault = CLIENT_LEFT
+            ended.fault = ended_request.CLIENT_LEFT
         finally:
             ended.status = answer.status if answer is not None else meter.status
             self.routes.end(ended.request.answers)
@@ -294,19 +277,19 @@ class ProxyServer:
         now_ns = time.monotonic_ns()
         ended.measure(now_ns)
         if ended.is_evidence:
-            self._safely(lambda: self.routes.evidence.add(observation(ended), now_ns))
+            self._safely(lambda: self.routes.evidence.add(ended_request.observation(ended), now_ns))
         self._safely(partial(self.exposition.ended, ended))
         self._safely(partial(self._write, ended))
 
     def _write(self, ended: EndedRequest) -> None:
-        self._records.write("request", **record_line(ended))
-        if self._records.keeps_prompts and (record := completion(ended)) is not None:
+        self._records.write("request", **ended_request.record_line(ended))
+        if self._records.keeps_prompts and (record := ended_request.completion(ended)) is not None:
             self._records.keep(record)
 
 
 def _error(status: int, reason: str) -> web.Response:
     """Return an error in the form of the OpenAI API."""
-    headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else {}
+    headers = {"Retry-After": str(client_limits.RETRY_AFTER_S)} if status == 503 else {}
     error = {"message": reason, "type": "server_error" if status >= 500 else "invalid_request_error"}
     return web.json_response({"error": error}, status=status, headers=headers)
 

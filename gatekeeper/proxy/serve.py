@@ -5,7 +5,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,14 +67,10 @@ def run(config: ProxyConfig, *, say: Say, listening: Callable[[str], None]) -> N
         telemetry = LiveTelemetry(run_directory, routes, records, tell, exposition=exposition, folder=watch.textfile)
         stack.callback(telemetry.stop)
         telemetry.start()
-        _loop(_serve(config, server, records, tell, listening))
+        import uvloop  # noqa: PLC0415 (the extra `proxy`)
 
-
-def _loop(main: Coroutine[None, None, None]) -> None:
-    import uvloop  # noqa: PLC0415 (the extra `proxy`)
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(config, server, records, tell, listening))
 
 
 async def _serve(

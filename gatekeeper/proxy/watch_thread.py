@@ -2,8 +2,6 @@
 
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any
 
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import GatekeeperError, InputError
@@ -65,7 +63,7 @@ class WatchThread:
     def _run(self) -> None:
         try:
             with open_session(
-                self._config, say=self._say, write=_nothing, clock=self._clock, traffic=self._traffic
+                self._config, say=self._say, write=lambda _entry: None, clock=self._clock, traffic=self._traffic
             ) as session:
                 self._both_arms = session.both_arms
                 proxy = session.routes.policy.proxy
@@ -79,7 +77,3 @@ class WatchThread:
             self._failed = error
             if self._opened.is_set():
                 self._say(f"the watch has failed, requests will be decoded plainly: {error}", {"fg": "red"})
-
-
-def _nothing(_: Mapping[str, Any]) -> None:
-    """Print no entry of the log."""

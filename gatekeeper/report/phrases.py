@@ -8,7 +8,7 @@ from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.knob_effects import KnobEffect
 from gatekeeper.analysis.sweep.routing import Routing
 from gatekeeper.analysis.verdict.measured import Measured
-from gatekeeper.analysis.verdict.run_verdict import Transition, Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.analysis.verdict.run_verdict import Transition, Verdict, WorkloadVerdict
 from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.text import KNOB_NAMES, counted, describe_setting, last_part, listed
 from gatekeeper.core.units import show, show_seconds, show_span
@@ -146,42 +146,6 @@ def under_way(now: "Snapshot") -> str:
     parts += [f"about {show_seconds(now.run_left)} left"] if now.run_left is not None else []
     parts += [counted(now.faults, "fault")] if now.faults else []
     return ", ".join(parts)
-
-
-def lede(page: "PageData") -> str:
-    """Return what the outcome means, in a sentence or two."""
-    verdict = page.verdict
-    if page.unfinished:
-        return (
-            f"This run was interrupted {page.unfinished}. The measurements so far are shown below; they are not a "
-            "verdict. To continue, run the same command with --resume --output RUN_DIR."
-        )
-    speculating = [workload.name for workload in verdict.workloads if workload.outcome is WorkloadOutcome.PROMOTED]
-    count = f"Drafting on for {len(speculating)} of {counted(len(verdict.workloads), 'workload')}"
-    if verdict.outcome is WorkloadOutcome.PROMOTED:
-        plain = [workload.name for workload in verdict.workloads if workload.outcome is not WorkloadOutcome.PROMOTED]
-        rest = f"; drafting off for {listed(plain)} (optional)" if plain else ""
-        demo = " The soak was too short for a certificate: this is a demo." if verdict.grade == "demo" else ""
-        return f"Safe to deploy policy.toml: every check passed. {count}{rest}.{demo}"
-    if verdict.outcome is WorkloadOutcome.UNPROVEN:
-        gaps = counted(len(page.gaps), "open point")
-        return f"Nothing changes: the evidence is not sufficient. See the {gaps} under “What was not proven”."
-    failed = [workload.name for workload in verdict.workloads if workload.outcome is WorkloadOutcome.FAILED]
-    failed += ["the host"] if any(check.outcome is Outcome.FAIL for check in verdict.host_checks) else []
-    if verdict.outcome is WorkloadOutcome.FAILED:
-        drafting = any(
-            workload.outcome is WorkloadOutcome.FAILED and workload.setting.get("draft")
-            for workload in verdict.workloads
-        )
-        where = "An" if drafting else "Even with plain decoding an"
-        return f"{where} objective is not met: {listed(failed)}. {count}."
-    back = [
-        workload.name
-        for workload in verdict.workloads
-        if workload.required and workload.outcome is WorkloadOutcome.GRADED_BACK
-    ]
-    verb = "requires" if len(back) == 1 else "require"
-    return f"{listed(back)} {verb} speculation but had to be graded back to plain decoding. {count}."
 
 
 def speed(workload: WorkloadVerdict) -> tuple[float, float, float, str] | None:

@@ -6,20 +6,10 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from gatekeeper.core.system.host_names import HostNames
 
-HOP_BY_HOP = frozenset(
-    {
-        "connection",
-        "expect",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
+HOP_BY_HOP = frozenset({
+    "connection", "expect", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te",
+    "trailer", "transfer-encoding", "upgrade",
+})  # fmt: skip
 """RFC 9110, section 7.6.1, what older clients send, and what this connection has answered already."""
 OWN_SITES = frozenset({"same-origin", "same-site", "none"})
 """Values of `Sec-Fetch-Site` that are not of another site's page; whatever else it holds is refused."""

@@ -10,14 +10,7 @@ from typing import Any
 
 from gatekeeper.core.manifest import Manifest
 from gatekeeper.core.records import Event
-from gatekeeper.core.system.environment_variables import (
-    BUILDKITE_BUILD_URL,
-    CI_JOB_URL,
-    GITHUB_ACTIONS,
-    GITHUB_REPOSITORY,
-    GITHUB_RUN_ID,
-    GITHUB_SERVER_URL,
-)
+from gatekeeper.core.system import environment_variables as variables
 from gatekeeper.report.attestation.certificate import STATEMENT_TYPE, described, host_of, subjects
 
 CHAIN = "chain.intoto.json"
@@ -28,9 +21,10 @@ RECORDS = ".jsonl"
 def build_url() -> str | None:
     """Return the page of the CI job that runs this, where there is one: GitHub, GitLab or Buildkite."""
     env = os.environ
-    if env.get(GITHUB_ACTIONS) == "true" and GITHUB_RUN_ID in env:
-        return f"{env.get(GITHUB_SERVER_URL)}/{env.get(GITHUB_REPOSITORY)}/actions/runs/{env[GITHUB_RUN_ID]}"
-    return env.get(CI_JOB_URL) or env.get(BUILDKITE_BUILD_URL)
+    if env.get(variables.GITHUB_ACTIONS) == "true" and variables.GITHUB_RUN_ID in env:
+        server, repository = env.get(variables.GITHUB_SERVER_URL), env.get(variables.GITHUB_REPOSITORY)
+        return f"{server}/{repository}/actions/runs/{env[variables.GITHUB_RUN_ID]}"
+    return env.get(variables.CI_JOB_URL) or env.get(variables.BUILDKITE_BUILD_URL)
 
 
 def build_of(events: Iterable[Event]) -> str | None:

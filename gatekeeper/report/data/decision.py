@@ -6,10 +6,7 @@ It is computed from the verdict alone, once; the terminal, Markdown, the line an
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gatekeeper.analysis.verdict.run_verdict import (
-    Verdict,
-    WorkloadOutcome,
-)
+from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
 from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.parse import ParseError, toml_table
 from gatekeeper.core.text import counted, listed

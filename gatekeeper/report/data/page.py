@@ -40,13 +40,7 @@ class PageData:
 
 
 def page_data(
-    case: Case,
-    verdict: Verdict,
-    happened: Sequence[Event],
-    *,
-    finished: bool,
-    manifest: Manifest,
-    policy: str | None,
+    case: Case, verdict: Verdict, happened: Sequence[Event], *, finished: bool, manifest: Manifest, policy: str | None
 ) -> PageData:
     """Compute what a page shows of a run; *finished*: its event log has a closing line."""
     unfinished = None if finished else _reached(happened)

@@ -16,13 +16,7 @@ from gatekeeper.core.records import Generation, Knobs
 from gatekeeper.core.verdict import Estimate, rounded
 
 Thinned = TypeVar("Thinned")
-METRICS = (
-    *PAIR_SPEEDS,
-    "decode_throughput",
-    "ttft",
-    "stall_p95",
-    "acceptance_rate",
-)
+METRICS = (*PAIR_SPEEDS, "decode_throughput", "ttft", "stall_p95", "acceptance_rate")
 """The metrics to choose from; for `stall_p95` the figure of an answer is its longest gap."""
 EXCERPT = 120
 """Characters of an answer that are shown with its figures."""

@@ -207,12 +207,7 @@ def _workload(summary: WorkloadSummary, judged: WorkloadVerdict, across: charts.
         el("h3", summary.name, pill),
         *parts,
         facts([(name, value) for name, value in figures if value], "figures"),
-        el(
-            "details",
-            el("summary", "Why"),
-            el("p", f"{summary.because} ({need})", class_="dim"),
-            *account,
-        ),
+        el("details", el("summary", "Why"), el("p", f"{summary.because} ({need})", class_="dim"), *account),
         class_=f"card {kind}",
     )
 

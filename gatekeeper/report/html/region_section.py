@@ -25,12 +25,7 @@ def regions(verdict: Verdict) -> Markup | None:
 def _workload(name: str, region: CertifiedRegion) -> Markup:
     heads = ("Point", "Outcome", "Because", "Answers")
     rows = [
-        (
-            describe_point(dict(probe.point)),
-            _pill(probe.word),
-            probe.because,
-            str(probe.answers),
-        )
+        (describe_point(dict(probe.point)), _pill(probe.word), probe.because, str(probe.answers))
         for probe in region.points
     ]
     alone = region.soak_alone

@@ -125,10 +125,7 @@ def _sweep(page: PageData) -> Markup | None:
         part
         for workload in page.verdict.workloads
         if workload.choice is not None and workload.choice.results
-        for part in (
-            el("h3", workload.name),
-            table(SWEEP_HEADS, map(_swept_row, workload.choice.results), "plainly"),
-        )
+        for part in (el("h3", workload.name), table(SWEEP_HEADS, map(_swept_row, workload.choice.results), "plainly"))
     ]
     return section(
         "Sweep",

@@ -118,10 +118,7 @@ def transition(
 
 
 def live(
-    config: Telemetry,
-    points: Sequence[tuple[str, str, float, Mapping[str, str]]],
-    at_ns: int,
-    manifest_sha256: str,
+    config: Telemetry, points: Sequence[tuple[str, str, float, Mapping[str, str]]], at_ns: int, manifest_sha256: str
 ) -> str | None:
     """Send gauges (name, unit, value, attributes) of live requests, if there is a collector; return why it failed."""
     try:
