@@ -80,8 +80,7 @@ def _parts(parts: object) -> tuple[str, list[Json], Json | None]:
     calls: list[Json] = []
     result: Json | None = None
     for part in parts if isinstance(parts, list) else [{"type": "text", "content": parts}]:
-        kind = part.get("type") if isinstance(part, dict) else None
-        content = part.get("content") if isinstance(part, dict) else None
+        kind, content = (part.get("type"), part.get("content")) if isinstance(part, dict) else (None, None)
         if kind == "text" and isinstance(content, str):
             texts.append(content)
         elif kind == "tool_call":
@@ -89,10 +88,7 @@ def _parts(parts: object) -> tuple[str, list[Json], Json | None]:
             calls.append({"id": part.get("id"), "function": {"name": part.get("name"), "arguments": arguments or {}}})
         elif kind == "tool_call_response":
             response = part.get("response", part.get("result"))
-            result = {
-                "tool_call_id": part.get("id"),
-                "content": response if isinstance(response, str) else str(response),
-            }
+            result = {"tool_call_id": part.get("id"), "content": str(response)}
         elif kind != "reasoning":
             raise UnusableError("a message that is not text alone: an image, sound or file")
     return "".join(texts), calls, result

@@ -245,33 +245,26 @@ def _is_phone(written: str, *, called: bool) -> bool:
     """Return whether a number is one of any country's: *called* so by the word before it, or by its own form."""
     digits = re.sub(r"[^0-9]", "", written)
     if written.lstrip("(").startswith("+"):
-        return _is_possible(f"+{digits}") or _is_possible("+" + digits.replace("0", "", 1))
+        return _is_number(f"+{digits}") or _is_number("+" + digits.replace("0", "", 1))
     if digits.startswith("00"):
-        return _is_possible(f"+{digits[2:]}")
+        return _is_number(f"+{digits[2:]}")
     if called:
-        return any(_is_valid_in(written, region) for region in _regions()[1])
+        return any(_is_number(written, region) for region in _regions()[1])
     if not digits.startswith(_TRUNK) or len(digits) < _PHONE_DIGITS or digits in "0123456789":
         return False
     groups = re.findall("[0-9]+", written)
     if len(groups) > 5:
         return False
-    return any(_is_valid_in(written, region) for region in _regions()[0])
+    return any(_is_number(written, region) for region in _regions()[0])
 
 
-def _is_possible(number: str) -> bool:
-    try:
-        parsed = phonenumbers.parse(number, None)
-    except phonenumbers.NumberParseException:
-        return False
-    return phonenumbers.is_possible_number(parsed)
-
-
-def _is_valid_in(number: str, region: str) -> bool:
+def _is_number(number: str, region: str | None = None) -> bool:
+    """Return whether a number is valid in a region; without one, whether it is possible with its own country code."""
     try:
         parsed = phonenumbers.parse(number, region)
     except phonenumbers.NumberParseException:
         return False
-    return phonenumbers.is_valid_number(parsed)
+    return phonenumbers.is_possible_number(parsed) if region is None else phonenumbers.is_valid_number(parsed)
 
 
 @lru_cache(maxsize=1)

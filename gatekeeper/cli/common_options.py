@@ -44,19 +44,16 @@ def add_common(command: click.Command) -> click.Command:
     params = {str(option.name) for option in command.params}
     if "as_json" in params and "--format" not in names and command.name not in STREAMS:
         forms = click.Choice(["text", "json"])
-        command.params.append(
+        command.params += [
             click.Option(["--format", "form"], type=forms, default="text", show_default=True, help="Output format.")
-        )
+        ]
         names.add("--format")
     if "--format" in names and "--output" not in names:
-        path = click.Path(path_type=Path)
-        command.params.append(
-            click.Option(
-                ["-o", "--output", "output_file"],
-                type=path,
-                help="Write to this file instead of stdout; its extension decides the format.",
-            )
+        path, about = (
+            click.Path(path_type=Path),
+            "Write to this file instead of stdout; its extension decides the format.",
         )
+        command.params.append(click.Option(["-o", "--output", "output_file"], type=path, help=about))
     if "quiet" not in params:
         command.params.append(click.Option(["-q", "--quiet"], is_flag=True, help="Print less on stderr."))
     if command.callback is not None:

@@ -21,9 +21,7 @@ SLOS = click.argument("slos", nargs=-1, required=True, type=PATH, metavar="SLO..
 
 
 def _looks(command: Callable[..., Any]) -> Callable[..., Any]:
-    for decorator in (ONLY, HOSTS, SLOS):
-        command = decorator(command)
-    return command
+    return SLOS(HOSTS(ONLY(command)))
 
 
 @click.group(cls=CommandGroup)

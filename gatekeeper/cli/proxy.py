@@ -69,14 +69,7 @@ def proxy(
     def listening(address: str) -> None:
         click.echo(f"proxy: listening on {address}", err=True)
 
-    config = serve.ProxyConfig(
-        WatchConfig(policy, **options),
-        host,
-        port,
-        keep_prompts=keep_prompts,
-        records=records,
-        hosts=hosts,
-        drain_s=drain_s,
-    )
+    watch = WatchConfig(policy, **options)
+    config = serve.ProxyConfig(watch, host, port, keep_prompts, records, hosts, drain_s=drain_s)
     raise_descriptor_limit()
     serve.run(config, say=styled_printer(quiet=quiet), listening=listening)

@@ -19,25 +19,15 @@ def message(verdict: Verdict) -> str:
     speeds = [
         f"{workload.name} {short_ratio(speed.center)}" for workload in on if (speed := speed_up(workload)) is not None
     ]
-    text = (
-        one_line(", ".join(speeds))
-        if verdict.outcome is WorkloadOutcome.PROMOTED and speeds
-        else spaced(verdict.outcome)
-    )
+    shows_speeds = verdict.outcome is WorkloadOutcome.PROMOTED and speeds
+    text = one_line(", ".join(speeds)) if shows_speeds else spaced(verdict.outcome)
     if len(text) > LONGEST:
         text = f"drafting on for {counted(len(on), 'workload')}"
     return text if verdict.grade == "certification" else f"{verdict.grade}: {text}"
 
 
-def _colour(verdict: Verdict) -> str:
-    return (
-        DEMO
-        if verdict.grade != "certification" and verdict.outcome is WorkloadOutcome.PROMOTED
-        else COLOURS[verdict.outcome]
-    )
-
-
 def render(verdict: Verdict) -> str:
     """Return the document of a shields.io endpoint badge."""
     document = {"schemaVersion": 1, "label": one_line(verdict.slo)[:LONGEST], "message": message(verdict)}
-    return json.dumps(document | {"color": _colour(verdict)}, ensure_ascii=False) + "\n"
+    is_demo = verdict.grade != "certification" and verdict.outcome is WorkloadOutcome.PROMOTED
+    return json.dumps(document | {"color": DEMO if is_demo else COLOURS[verdict.outcome]}, ensure_ascii=False) + "\n"

@@ -60,35 +60,20 @@ def runs(comparisons: Sequence[RunComparison]) -> list[tuple[str, ...]]:
     """Return a row for each run: its letter, the backend, the time, the outcome and the folder."""
     heads = (comparisons[0].a, *(comparison.b for comparison in comparisons))
     return [
-        (
-            _letter(number),
-            head.backend,
-            f"{head.at[:16]}Z",
-            f"{head.slo}: {spaced(head.outcome)}, {head.grade}",
-            head.run,
-        )
-        for number, head in enumerate(heads)
+        (_letter(number), run.backend, f"{run.at[:16]}Z", f"{run.slo}: {spaced(run.outcome)}, {run.grade}", run.run)
+        for number, run in enumerate(heads)
     ]
 
 
 def tables(comparisons: Sequence[RunComparison]) -> list[WorkloadTable]:
     """Return a table for each workload."""
     names = dict.fromkeys(workload.name for comparison in comparisons for workload in comparison.workloads)
-    return [_table(name, [_workload(comparison, name) for comparison in comparisons]) for name in names]
-
-
-def _workload(comparison: RunComparison, name: str) -> ComparedWorkload | None:
-    return next((workload for workload in comparison.workloads if workload.name == name), None)
-
-
-def _table(name: str, parts: Sequence[ComparedWorkload | None]) -> WorkloadTable:
-    """Return the table of a workload from its part of each comparison."""
-    return WorkloadTable(
-        name,
-        tuple(f"{letter}: {setting}" for letter, setting in _settings(parts)),
-        tuple(_refusals(parts)),
-        tuple(_rows(parts)),
-    )
+    workloads = [{workload.name: workload for workload in comparison.workloads} for comparison in comparisons]
+    parts = {name: [by_name.get(name) for by_name in workloads] for name in names}
+    return [
+        WorkloadTable(name, tuple(_settings(part)), tuple(_refusals(part)), tuple(_rows(part)))
+        for name, part in parts.items()
+    ]
 
 
 def _letter(number: int) -> str:
@@ -136,13 +121,11 @@ def remarks(comparisons: Sequence[RunComparison]) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def _settings(parts: Sequence[ComparedWorkload | None]) -> Iterator[tuple[str, str]]:
+def _settings(parts: Sequence[ComparedWorkload | None]) -> Iterator[str]:
     first = next((part.a for part in parts if part is not None), None)
     for number, result in enumerate([first, *(part.b if part is not None else None for part in parts)]):
-        yield (
-            _letter(number),
-            f"{spaced(result.outcome)}, {describe_setting(result.setting)}" if result is not None else "-",
-        )
+        ending = f"{spaced(result.outcome)}, {describe_setting(result.setting)}" if result is not None else "-"
+        yield f"{_letter(number)}: {ending}"
 
 
 def _refusals(parts: Sequence[ComparedWorkload | None]) -> list[str]:

@@ -30,15 +30,13 @@ def render(decision: Decision, slo: Slo, text: str, file: str) -> str:
     for workload in verdict.workloads:
         if workload.name in blocked:
             continue
+        line = _workload_line(slo, text, workload.name)
         if workload.outcome in {WorkloadOutcome.FAILED, WorkloadOutcome.UNPROVEN} and not verdict.incomplete:
             title = f"{workload.name}: {workload.outcome}"
-            ranked.append(
-                (1, command("error", workload.because, file, _workload_line(slo, text, workload.name), title))
-            )
+            ranked.append((1, command("error", workload.because, file, line, title)))
         if workload.outcome is WorkloadOutcome.GRADED_BACK:
             kind, rank = ("error", 0) if workload.required else ("notice", 3)
             title = f"{workload.name}: graded back to plain decoding"
-            line = _workload_line(slo, text, workload.name)
             if workload.required:
                 line = _ratio_line(slo, text, workload.name) or line
             ranked.append((rank, command(kind, workload.because, file, line, title)))

@@ -33,17 +33,14 @@ def render(verdict: Verdict) -> str:
     longest = 0.0
     for workload in verdict.workloads:
         suite = ET.SubElement(root, "testsuite", name=workload.name)
-        case = _case(suite, f"{verdict.slo}.{workload.name}", "outcome")
-        if workload.outcome is WorkloadOutcome.FAILED or (
-            workload.required and workload.outcome is WorkloadOutcome.GRADED_BACK
-        ):
+        about = f"{verdict.slo}.{workload.name}"
+        case, graded_back = _case(suite, about, "outcome"), workload.outcome is WorkloadOutcome.GRADED_BACK
+        if workload.outcome is WorkloadOutcome.FAILED or (workload.required and graded_back):
             _bad(case, "failure", _outcome(workload), workload.because)
         elif workload.outcome is WorkloadOutcome.UNPROVEN:
             _bad(case, "error", _outcome(workload), workload.because)
-        _check_cases(suite, f"{verdict.slo}.{workload.name}", workload.checks)
-        _given_up_cases(
-            suite, f"{verdict.slo}.{workload.name}", [row for row in given_up if row.about == workload.name]
-        )
+        _check_cases(suite, about, workload.checks)
+        _given_up_cases(suite, about, [row for row in given_up if row.about == workload.name])
         _set_time(suite, seconds := _seconds(workload))
         longest = max(longest, seconds)
     host = [row for row in given_up if row.about == "host"]
@@ -122,11 +119,9 @@ def _name(check: Check) -> str:
 def _figures(case: ET.Element, check: Check, **more: str) -> None:
     """Add what was measured as properties; in base units, as verdict.json has it."""
     figures = {"threshold": check.threshold, "center": check.center, "lo": check.lo, "hi": check.hi, "n": check.n}
-    values = (
-        {name: f"{value:.6g}" for name, value in figures.items() if value is not None} | {"unit": check.unit} | more
-    )
+    values = {name: f"{value:.6g}" for name, value in figures.items() if value is not None}
     properties = ET.SubElement(case, "properties")
-    for name, value in values.items():
+    for name, value in (values | {"unit": check.unit} | more).items():
         ET.SubElement(properties, "property", name=name, value=value)
 
 

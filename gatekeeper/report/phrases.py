@@ -122,14 +122,11 @@ def merged(verdict: Verdict) -> list[Finding]:
         if not (forecast and verdict.grade == "demo"):
             key = (finding.kind, about) if forecast else (finding.kind, about, finding.detail, finding.advice)
             alike.setdefault(key, []).append((soak, replace(finding, about=about)))
-    return [
-        replace(
-            last,
-            about=f"{last.about}, {listed(soaks)}" if (soaks := [soak for soak, _ in findings if soak]) else last.about,
-        )
-        for findings in alike.values()
-        for _, last in findings[-1:]
-    ]
+    merged_findings = []
+    for findings in alike.values():
+        soaks, last = [soak for soak, _ in findings if soak], findings[-1][1]
+        merged_findings.append(replace(last, about=f"{last.about}, {listed(soaks)}") if soaks else last)
+    return merged_findings
 
 
 def state(page: "PageData") -> str:

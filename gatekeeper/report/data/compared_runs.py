@@ -1,7 +1,7 @@
 """Runs compared with each other: their figures side by side, and what is proven better or worse."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from gatekeeper.core.records import Knobs
@@ -83,18 +83,6 @@ class ComparedRun:
     incomplete: str | None
     backend: str
 
-    def document(self) -> dict[str, object]:
-        """Return it as `compare --json` prints it."""
-        return {
-            "run": self.run,
-            "slo": self.slo,
-            "at": self.at,
-            "outcome": self.outcome,
-            "grade": self.grade,
-            "incomplete": self.incomplete,
-            "backend": self.backend,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class WorkloadResult:
@@ -151,8 +139,8 @@ class RunComparison:
         """Return it as `compare --json` prints it."""
         return {
             "schema": 1,
-            "a": self.a.document(),
-            "b": self.b.document(),
+            "a": asdict(self.a),
+            "b": asdict(self.b),
             "comparable": self.comparable,
             "not_comparable": list(self.not_comparable),
             "differences": list(self.differences),

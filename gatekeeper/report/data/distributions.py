@@ -70,11 +70,8 @@ def curve(values: Floats, weights: Floats, answers: int, enough: Callable[[float
 
 def distributions(case: Case, workloads: Sequence[WorkloadVerdict]) -> tuple[Distributions, ...]:
     """Return each workload's distributions: of the last soak it speculated in, else of its best trial, else plain."""
-    return tuple(
-        workload_distributions
-        for workload in workloads
-        if (workload_distributions := _of_workload(case, workload)).curves
-    )
+    entries = (_of_workload(case, workload) for workload in workloads)
+    return tuple(entry for entry in entries if entry.curves)
 
 
 def _of_workload(case: Case, workload: WorkloadVerdict) -> Distributions:
@@ -86,11 +83,8 @@ def _of_workload(case: Case, workload: WorkloadVerdict) -> Distributions:
             if generation.workload == workload.name and generation.arm == "candidate"
         }
         for knobs in sorted(settings, key=repr)[:1]:
-            measurement = (
-                name,
-                dict(knobs),
-                soak_answers(case, SoakPlan(name, {workload.name: knobs}, knobs), workload.name),
-            )
+            answers = soak_answers(case, SoakPlan(name, {workload.name: knobs}, knobs), workload.name)
+            measurement = name, dict(knobs), answers
     measurement = measurement or _of_the_sweep(case, workload)
     if measurement is None:
         return Distributions(workload.name, "", {})

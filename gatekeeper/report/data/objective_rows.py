@@ -59,13 +59,8 @@ def objective_rows(verdict: Verdict) -> Iterable[ObjectiveRow]:
             note("host", step.setting, failed, over=True, blocking=back)
         bad = [check for check in workload.checks if check.outcome is not Outcome.PASS]
         note(workload.name, workload.setting, bad, over=False, blocking=True)
-    note(
-        "host",
-        {},
-        [check for check in verdict.host_checks if check.outcome is not Outcome.PASS],
-        over=False,
-        blocking=True,
-    )
+    bad = [check for check in verdict.host_checks if check.outcome is not Outcome.PASS]
+    note("host", {}, bad, over=False, blocking=True)
     rows = []
     for (about, *_), attempts in tried.items():
         worst = max(check.outcome for _, check, _, _ in attempts)

@@ -20,7 +20,8 @@ from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.verdict import rounded
 from gatekeeper.report.data.sweep import every_nth
 
-LANES: tuple[tuple[str, str, Callable[[Sequence[float]], float]], ...] = (
+Worst = Callable[[Sequence[float]], float]
+LANES: tuple[tuple[str, str, Worst], ...] = (
     ("memory_headroom", "B", min),
     ("subject_footprint", "B", max),
     ("swap_used", "B", max),
@@ -46,8 +47,6 @@ INCIDENTS = {
     "closing": "closing pass",
 }
 """Events that are marked on the time axis, with their labels."""
-
-
 UNJUDGED = ("block", "closing")
 """Passes around a soak during which the host is not judged."""
 GAP = 0.03
@@ -215,20 +214,11 @@ def _timeline(
 def _dots(answers: Sequence[tuple[float, Generation]], axis: _Axis, together_s: Mapping[str, float]) -> tuple[Dot, ...]:
     dots = []
     for ended, generation in every_nth(answers, MOST_ANSWERS, lambda pair: pair[1].answer.fault):
-        speed = (
-            decode_rate(generation.answer, together_s[generation.workload]) if generation.answer.fault is None else None
-        )
-        tokens, near = generation.answer.output_tokens, rounded(speed) if speed is not None else None
+        answer, workload = generation.answer, generation.workload
+        speed = decode_rate(answer, together_s[workload]) if answer.fault is None else None
+        near, tokens = rounded(speed) if speed is not None else None, answer.output_tokens
         dots.append(
-            Dot(
-                axis.place(ended),
-                near,
-                workload=generation.workload,
-                arm=generation.arm,
-                canary=generation.canary,
-                tokens=tokens,
-                fault=generation.answer.fault,
-            )
+            Dot(axis.place(ended), near, workload, generation.arm, generation.canary, tokens, fault=answer.fault)
         )
     return tuple(dots)
 
@@ -248,14 +238,7 @@ def _windows(gathered: Mapping[str, PairedAnswers], axis: _Axis) -> tuple[Window
     return tuple(windows)
 
 
-def _lane(
-    samples: HostColumns,
-    places: Sequence[float],
-    length: float,
-    name: str,
-    unit: str,
-    worst: Callable[[Sequence[float]], float],
-) -> HostLane:
+def _lane(samples: HostColumns, places: Sequence[float], length: float, name: str, unit: str, worst: Worst) -> HostLane:
     lane_readings = readings(samples, name)
     buckets: dict[int, list[tuple[float, float]]] = {}
     for at, value in zip(places, lane_readings.numbers.tolist(), strict=True):

@@ -93,15 +93,7 @@ class WorkloadProgress:
         plain, drafting, acceptance = (fmean(values) if values else None for values in recent)
         if self.stale:
             self.ratio, self.stale = self._ratio(trial), False
-        return WorkloadRow(
-            name,
-            self.setting,
-            plain=plain,
-            drafting=drafting,
-            acceptance=acceptance,
-            answered=self.answered,
-            ratio=self.ratio,
-        )
+        return WorkloadRow(name, self.setting, plain, drafting, acceptance, self.answered, ratio=self.ratio)
 
     def _ratio(self, trial: str) -> tuple[float, float, float] | None:
         arms = self.logs.get(trial), self.logs.get(None)

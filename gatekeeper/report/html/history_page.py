@@ -88,16 +88,8 @@ def _chart(name: str, runs: Sequence[HistoryRun]) -> Markup | None:
         tip = f"{run.at[:16]}Z\n{phrases.spaced(workload.outcome)}, {describe_setting(workload.setting)}\n"
         tip += phrases.ratio(speed.estimate()) + (f", bound {workload.bound:g}x" if workload.bound else "")
         marks.append(el("line", class_=f"whisker {workload.outcome}", x1=x, x2=x, **ends))
-        marks.append(
-            el(
-                "circle",
-                class_=f"center {workload.outcome}",
-                cx=x,
-                cy=f"{row(speed.center):.1f}",
-                r="4.5",
-                data_tip=tip,
-            )
-        )
+        center = {"cx": x, "cy": f"{row(speed.center):.1f}", "r": "4.5"}
+        marks.append(el("circle", class_=f"center {workload.outcome}", **center, data_tip=tip))
     drawing = charts.plot(
         across,
         up,

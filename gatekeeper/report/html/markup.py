@@ -22,9 +22,8 @@ VOID = frozenset({"br", "hr", "meta", "wbr"})
 
 def el(name: str, /, *children: str | Markup | None, **attributes: str | float | None) -> Markup:
     """Return an element; `class_` writes class, `data_tip` data-tip, an attribute that is None is left out."""
-    written = "".join(
-        f' {_attribute(key)}="{_escaped(_text(value))}"' for key, value in attributes.items() if value is not None
-    )
+    known = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None}
+    written = "".join(f' {key}="{_escaped(_text(value))}"' for key, value in known.items())
     if name in VOID:
         return Markup(f"<{name}{written}>")
     return Markup(f"<{name}{written}>{join(*children)}</{name}>")
@@ -80,10 +79,6 @@ def _escaped(text: str) -> str:
     """Return foreign text as HTML, with a mark in place of each control character."""
     escaped = html.escape(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", text), quote=True)
     return escaped.replace("##", "#&#35;").replace("::", ":&#58;")  # a CI system reads the page's lines, too
-
-
-def _attribute(key: str) -> str:
-    return key.rstrip("_").replace("_", "-")
 
 
 def _text(value: str | float) -> str:

@@ -105,15 +105,11 @@ def _line(row: _Row, names: Iterable[str], span: int | None = None) -> Markup:
         scope="row",
         title=one_line(check.why),
     )
+    none = el("span", "-", class_="dim none", title="does not apply")
     cells = (
-        el("td", _cell(*row.cells[name]) if name in row.cells else _none(), data_head=name, colspan=span)
-        for name in names
+        el("td", _cell(*row.cells[name]) if name in row.cells else none, data_head=name, colspan=span) for name in names
     )
     return el("tr", head, *cells)
-
-
-def _none() -> Markup:
-    return el("span", "-", class_="dim none", title="does not apply")
 
 
 def _cell(check: Check, setting: Knobs | None) -> Markup:

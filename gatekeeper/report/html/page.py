@@ -22,17 +22,8 @@ from gatekeeper.report.html.markup import Markup, el, embedded, facts, join, not
 
 def render(page: PageData) -> str:
     """Return the document; it loads nothing, and its Content-Security-Policy forbids any loading."""
-    parts = [
-        part
-        for part in (
-            objective_matrix.failures(page),
-            _workloads(page),
-            objective_matrix.matrix(page),
-            _gaps(page.gaps),
-            *sections.sections(page),
-        )
-        if part
-    ]
+    first = (objective_matrix.failures(page), _workloads(page), objective_matrix.matrix(page), _gaps(page.gaps))
+    parts = [part for part in (*first, *sections.sections(page)) if part]
     title = f"{page.verdict.slo}: {phrases.spaced(phrases.state(page))}"
     data = embedded(sections.sweep_document(page), "sweep-data")
     return document(title, _hero(page), parts, _foot(page), data, live=page.progress is not None)
@@ -83,11 +74,9 @@ def _hero(page: PageData) -> Markup:
     verdict, decision, state = page.verdict, page.decision, phrases.state(page)
     kind = "demo" if decision.demo and state == "promoted" else state
     until = decision.valid_until
+    no_policy = "no policy was written" if page.progress is None else "not yet"
     summary = (
-        (
-            "Valid until",
-            readable_time(until) if until else "no policy was written" if page.progress is None else "not yet",
-        ),
+        ("Valid until", readable_time(until) if until else no_policy),
         ("Machine", _host(page)),
         ("Models", _target(page)),
         ("Outcome", _outcome(page)),
@@ -96,10 +85,8 @@ def _hero(page: PageData) -> Markup:
     )
     headline, reason = decision.headline, decision.reason
     if page.progress is not None:
-        headline, reason = (
-            phrases.under_way(page.progress),
-            "Every figure is from what was measured so far; the verdict follows at the end",
-        )
+        headline = phrases.under_way(page.progress)
+        reason = "Every figure is from what was measured so far; the verdict follows at the end"
     ribbon = (
         f"Demo: the soak was shorter than {show_seconds(CERTIFICATION_S)}. It shows how gatekeeper works; it is not a "
         "certificate, and the deploy gate refuses it."
@@ -158,10 +145,6 @@ def _target(page: PageData) -> str:
     return f"{name or '?'}{f' with {drafts}' if drafts else ''} on {subject.backend}"
 
 
-def _sign(state: str, class_: str | None = None) -> Markup:
-    return el("span", phrases.GLYPHS[state], class_=class_, aria_hidden="true")
-
-
 def _workloads(page: PageData) -> Markup:
     speeds = [workload.speed for workload in page.decision.workloads if workload.speed]
     across = charts.scale(
@@ -182,7 +165,8 @@ def _workload(summary: WorkloadSummary, judged: WorkloadVerdict, across: charts.
     rates = [rate(value) for value in (summary.plain, None if back else summary.drafting) if value is not None]
     speed = summary.speed
     need = f"speculation {'required' if summary.required else 'optional'}"
-    pill = el("span", _sign(summary.outcome), f" {phrases.spaced(summary.outcome)}", class_=f"pill {kind}", title=need)
+    sign = el("span", phrases.GLYPHS[summary.outcome], aria_hidden="true")
+    pill = el("span", sign, f" {phrases.spaced(summary.outcome)}", class_=f"pill {kind}", title=need)
     rates = [f"plain {rates[0]}"] if rates and (back or summary.drafting is None) else rates
     big = "off" if back else f"{speed.center:.2f}x" if speed else "?"
     parts: list[Markup | None] = [
@@ -190,10 +174,8 @@ def _workload(summary: WorkloadSummary, judged: WorkloadVerdict, across: charts.
     ]
     if speed is not None:
         ratio = show_ratio(speed.center, speed.lo, speed.hi)
-        parts += [
-            charts.speedup(speed.center, speed.lo, speed.hi, across, kind),
-            note(f"{speed.where or 'in the soak'}: {ratio}"),
-        ]
+        drawing = charts.speedup(speed.center, speed.lo, speed.hi, across, kind)
+        parts += [drawing, note(f"{speed.where or 'in the soak'}: {ratio}")]
     figures = (
         ("Policy", describe_setting(summary.setting)),
         ("Acceptance", f"{summary.acceptance:.0%}" if summary.acceptance is not None else None),
@@ -213,11 +195,8 @@ def _workload(summary: WorkloadSummary, judged: WorkloadVerdict, across: charts.
 
 
 def _gaps(gaps: tuple[Gap, ...]) -> Markup | None:
-    rows = [
-        (el("strong", gap.about), gap.because, gap.remedy)
-        for gap in gaps
-        if gap.about != "the grade"  # the ribbon and the next step say that
-    ]
+    # The ribbon and the next step say what the grade lacks.
+    rows = [(el("strong", gap.about), gap.because, gap.remedy) for gap in gaps if gap.about != "the grade"]
     heads = ("What", "Because", "What would prove it")
     return section("What was not proven", table(heads, rows, "gaps"), name="open") if rows else None
 

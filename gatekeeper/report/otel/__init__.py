@@ -17,7 +17,7 @@ from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.slo import Telemetry
 from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.core.text import QUOTED, one_line
-from gatekeeper.report.otel.endpoint import Destination, RefusedError, destination
+from gatekeeper.report.otel.endpoint import Destination, RefusedError, Signal, destination
 
 ARGV = (sys.executable, "-P", "-m", "gatekeeper.report.otel.exporter")
 OUTCOME = ("outcome", "exit_code", "grade")
@@ -107,24 +107,23 @@ def transition(
     and *attributes* under `gatekeeper.`; it links to the run of that manifest. Takes at most `config.timeout` seconds
     and raises nothing.
     """
-    try:
-        to = destination(config, os.environ)
-        if to is not None and "traces" in to.signals:
-            change = {"attributes": dict(attributes), "at_ns": at_ns, "manifest_sha256": manifest_sha256}
-            _send(to, {"transition": change})
-    except GatekeeperError as error:
-        return error.message
-    return None
+    change = {"attributes": dict(attributes), "at_ns": at_ns, "manifest_sha256": manifest_sha256}
+    return _deliver(config, "traces", {"transition": change})
 
 
 def live(
     config: Telemetry, points: Sequence[tuple[str, str, float, Mapping[str, str]]], at_ns: int, manifest_sha256: str
 ) -> str | None:
     """Send gauges (name, unit, value, attributes) of live requests, if there is a collector; return why it failed."""
+    gauges = {"points": list(points), "at_ns": at_ns, "manifest_sha256": manifest_sha256}
+    return _deliver(config, "metrics", {"live": gauges})
+
+
+def _deliver(config: Telemetry, signal: Signal, request: Mapping[str, Any]) -> str | None:
     try:
         to = destination(config, os.environ)
-        if to is not None and "metrics" in to.signals:
-            _send(to, {"live": {"points": list(points), "at_ns": at_ns, "manifest_sha256": manifest_sha256}})
+        if to is not None and signal in to.signals:
+            _send(to, request)
     except GatekeeperError as error:
         return error.message
     return None

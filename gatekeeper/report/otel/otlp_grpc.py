@@ -96,14 +96,10 @@ def _requests(batch: Sequence[ReadableSpan] | sdk.MetricsData) -> Iterator[Any]:
 
 def _grouped(points: Sequence[tuple[sdk.Metric, Any]]) -> list[sdk.Metric]:
     """Return metrics with these points of theirs."""
-    by_metric: dict[str, tuple[sdk.Metric, list[Any]]] = {}
+    by_metric: dict[str, tuple[Any, list[Any]]] = {}
     for metric, point in points:
         by_metric.setdefault(metric.name, (metric, []))[1].append(point)
     return [
-        dataclasses.replace(metric, data=_with_points(metric.data, metric_points))
+        dataclasses.replace(metric, data=dataclasses.replace(metric.data, data_points=metric_points))
         for metric, metric_points in by_metric.values()
     ]
-
-
-def _with_points(data: Any, points: Sequence[Any]) -> Any:
-    return dataclasses.replace(data, data_points=points)

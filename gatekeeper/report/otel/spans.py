@@ -155,10 +155,6 @@ def _span(
     **more: Any,
 ) -> ReadableSpan:
     # Not made by a tracer, which takes ids and times from now, and whose limits and samplers drop some spans.
-    more |= {
-        "resource": identity.resource,
-        "instrumentation_scope": SCOPE,
-        "start_time": times[0],
-        "end_time": times[1],
-    }
+    more |= {"resource": identity.resource, "instrumentation_scope": SCOPE}
+    more |= {"start_time": times[0], "end_time": times[1]}
     return ReadableSpan(parent=parent, attributes=known(attributes), **more)

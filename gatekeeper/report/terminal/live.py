@@ -181,11 +181,7 @@ def _times(now: Snapshot) -> list[str]:
         return [*words, f"until enough answers, at most {_rounded_time(now.over)}"]
     words += [f"about {_rounded_time(now.run_left)} left"] if now.run_left is not None else []
     if now.left is not None:
-        words.append(
-            f"{_rounded_time(now.left)} of this part"
-            if now.run_left
-            else f"{_rounded_time(now.left)} left of this part"
-        )
+        words.append(f"{_rounded_time(now.left)} {'' if now.run_left else 'left '}of this part")
     return words
 
 

@@ -138,13 +138,11 @@ def _head(console: Console, decision: Decision, *, rows: bool) -> list[Text]:
     verdict = decision.verdict
     style = COLOURS.get(verdict.outcome, "")
     demo = " (demo)" if decision.demo else ""
+    outcome_style = "bold yellow" if demo and verdict.exit_code == ExitCode.OK else f"bold {style}"
     title = Text.assemble(
         (printable_error(verdict.slo), "bold"),
         ": ",
-        (
-            phrases.spaced(verdict.outcome) + demo,
-            "bold yellow" if demo and verdict.exit_code == ExitCode.OK else f"bold {style}",
-        ),
+        (phrases.spaced(verdict.outcome) + demo, outcome_style),
         (f"  exit code {decision.exit_code}", "dim"),
     )
     lines = [title, *_paragraph(console, f"{decision.headline}.", style="bold", hang=0)]
