@@ -49,8 +49,11 @@ AFTER_INTERRUPT = {
     "gatekeeper fleet cancel stops them",
 }
 """What to do after Ctrl-C, by command; a run says it itself."""
-REMOTE = LazyCommand(
-    "remote", "gatekeeper.cli.remote", "Run a command on a remote host over your own ssh, as if it ran locally."
+LAZY = (
+    LazyCommand("remote", help="Run a command on a remote host over your own ssh, as if it ran locally."),
+    LazyCommand("fleet", help="Certify many SLOs on many hosts, each by `gatekeeper remote`."),
+    LazyCommand("canaries", help="Make canary prompts from logs of your own requests, and check sets of them."),
+    LazyCommand("proxy", help="Route live requests by the certificate: speculate where it holds, else decode plainly."),
 )
 SECTIONS = {
     "Measure": ("try", "certify", "plan", "probe", "sweep", "soak", "remote", "fleet"),
@@ -59,20 +62,11 @@ SECTIONS = {
     "Machine": ("init", "canaries", "doctor", "host", "metrics", "completion", "help", "version"),
 }
 """The commands as `--help` groups them."""
-FLEET = LazyCommand("fleet", "gatekeeper.cli.fleet", "Certify many SLOs on many hosts, each by `gatekeeper remote`.")
-CANARIES = LazyCommand(
-    "canaries", "gatekeeper.cli.canaries", "Make canary prompts from logs of your own requests, and check sets of them."
-)
-PROXY = LazyCommand(
-    "proxy",
-    "gatekeeper.cli.proxy",
-    "Route live requests by the certificate: speculate where it holds, else decode plainly.",
-)
 _GROUPS = (run_commands, probe, read, stored_runs, regression, deploy, setup)
 _COMMANDS = (*(command for group in _GROUPS for command in group.COMMANDS), watch.watch)
 gatekeeper.sections = SECTIONS
 add_display(gatekeeper)
-for _command in (*_COMMANDS, REMOTE, FLEET, CANARIES, PROXY):
+for _command in (*_COMMANDS, *LAZY):
     gatekeeper.add_command(_command if isinstance(_command, LazyCommand) else add_common(_command))
 
 

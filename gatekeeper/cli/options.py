@@ -177,15 +177,11 @@ def seconds_option(default: str) -> Callable[[Callable[..., Any]], Callable[...,
 
 
 class LazyCommand(click.Command):
-    """A command that `--help` lists without importing it: *module* holds it under its *name*."""
-
-    def __init__(self, name: str, module: str, short_help: str) -> None:
-        super().__init__(name, help=short_help)
-        self._module = module
+    """A command that `--help` lists without importing it: the module of its name holds it."""
 
     def load(self) -> click.Command:
         """Import and return the command itself, with the options that every command has."""
-        command: click.Command = getattr(import_module(self._module), str(self.name))
+        command: click.Command = getattr(import_module(f"gatekeeper.cli.{self.name}"), str(self.name))
         return add_common(command)
 
 

@@ -5,7 +5,6 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -14,9 +13,6 @@ from gatekeeper.cli.options import AS_JSON, LATEST, PATH, RUN_DIR, RunPath, anno
 from gatekeeper.core.errors import GatekeeperError, InputError, did_you_mean
 from gatekeeper.core.system.environment_variables import DISPLAY, SSH_CONNECTION, SSH_TTY, WAYLAND_DISPLAY
 from gatekeeper.report import FORMATS
-
-if TYPE_CHECKING:
-    from gatekeeper.report.data.glossary import GlossaryEntry
 
 PAGE = "report.html"
 DISPLAYS = (DISPLAY, WAYLAND_DISPLAY)
@@ -87,14 +83,10 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
         show(regions, region_text.render(verdict), as_json=as_json)
         return
     if not entries:
-        word = "_".join(words).lower()
-        raise InputError(f"unknown word '{' '.join(words)}'", hint=_nearest(word, glossary.entries()))
+        hint = did_you_mean("_".join(words).lower(), {entry.word for entry in glossary.entries()})
+        hint = hint if hint.startswith("did you mean") else "gatekeeper explain lists every word"
+        raise InputError(f"unknown word '{' '.join(words)}'", hint=hint)
     show([entry.document() for entry in entries], explain_text(entries), as_json=as_json)
-
-
-def _nearest(word: str, entries: "Sequence[GlossaryEntry]") -> str:
-    hint = did_you_mean(word, {entry.word for entry in entries})
-    return hint if hint.startswith("did you mean") else "gatekeeper explain lists every word"
 
 
 @click.command()

@@ -44,9 +44,7 @@ def on_host(command: Callable[..., Any]) -> Callable[..., Any]:
             "--python", help="The remote host's Python for new environments [default: the first that is new enough]."
         ),
         click.option(
-            "--hosts",
-            type=PATH,
-            help="A hosts file [default: soak/hosts.toml, then ~/.config/gatekeeper/hosts.toml].",
+            "--hosts", type=PATH, help="A hosts file [default: soak/hosts.toml, then ~/.config/gatekeeper/hosts.toml]."
         ),
         click.option(
             "--on", "name", metavar="HOST", required=True, help="A name in the hosts file, or any host that ssh knows."

@@ -8,13 +8,13 @@ from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.knob_effects import KnobEffect
 from gatekeeper.analysis.sweep.routing import Routing
 from gatekeeper.analysis.verdict.measured import Measured
-from gatekeeper.analysis.verdict.run_verdict import Transition, Verdict, WorkloadVerdict
+from gatekeeper.analysis.verdict.run_verdict import Transition, Verdict
 from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.text import KNOB_NAMES, counted, describe_setting, last_part, listed
 from gatekeeper.core.units import show, show_seconds, show_span
 from gatekeeper.core.verdict import Check, Estimate, Finding, FindingKind, Outcome, rounded
 from gatekeeper.report.data.objective_rows import ObjectiveRow
-from gatekeeper.report.data.workload_summary import SpeedUp, WorkloadSummary, rate, speed_up
+from gatekeeper.report.data.workload_summary import SpeedUp, WorkloadSummary, rate
 
 if TYPE_CHECKING:  # so that a command which prints a line does without numpy
     from gatekeeper.report.data.page import PageData
@@ -143,12 +143,6 @@ def under_way(now: "Snapshot") -> str:
     parts += [f"about {show_seconds(now.run_left)} left"] if now.run_left is not None else []
     parts += [counted(now.faults, "fault")] if now.faults else []
     return ", ".join(parts)
-
-
-def speed(workload: WorkloadVerdict) -> tuple[float, float, float, str] | None:
-    """Return the ratio to plain decoding with its bounds, and where it was measured; every report shows this one."""
-    ratio = speed_up(workload)
-    return (ratio.center, ratio.lo, ratio.hi, ratio.where or "in the soak") if ratio is not None else None
 
 
 def against_plain(figure: SpeedUp | None) -> str:

@@ -61,11 +61,8 @@ def curve(values: Floats, weights: Floats, answers: int, enough: Callable[[float
     def at(share: float) -> float:
         return rounded(float(ordered[np.searchsorted(reached, (share - 1e-9) * reached[-1])]))
 
-    return Curve(
-        answers,
-        tuple(at(step / STEPS) for step in range(STEPS + 1)),
-        tuple(at(q) if enough(q) else None for q in QUANTILES),
-    )
+    steps = tuple(at(step / STEPS) for step in range(STEPS + 1))
+    return Curve(answers, steps, tuple(at(q) if enough(q) else None for q in QUANTILES))
 
 
 def distributions(case: Case, workloads: Sequence[WorkloadVerdict]) -> tuple[Distributions, ...]:

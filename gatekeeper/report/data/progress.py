@@ -108,9 +108,9 @@ class _Part:
         if self.seconds is not None:
             return max(0.0, self.seconds - (now - self.begun)) or None
         seconds_each = self.each(now)
-        return (
-            None if seconds_each is None or not self.of else max(0.0, seconds_each * (self.of - self.answered)) or None
-        )
+        if seconds_each is None or not self.of:
+            return None
+        return max(0.0, seconds_each * (self.of - self.answered)) or None
 
 
 class Progress:
@@ -141,7 +141,9 @@ class Progress:
         """Take an event; one of an unknown kind only advances the clock."""
         detail = event.detail
         with self._lock:
-            self._advance(event.at)
+            instant = wall_seconds(event.at)
+            # A host sample may arrive after a later answer, and a remote clock may be set back: time only advances.
+            self._at, self._seen = max(self._at, self._now() if instant is None else instant), self._clock()
             match event.kind:
                 case "begin":
                     self._begin(detail)
@@ -194,11 +196,6 @@ class Progress:
         current = PHASES.index(self._kind) if self._kind in PHASES else PHASES.index("soak")
         return PHASES[:current], PHASES[current + 1 :]
 
-    def _advance(self, at: str) -> None:
-        instant = wall_seconds(at)
-        # A host sample may arrive after a later answer, and a remote clock may be set back: time only advances.
-        self._at, self._seen = max(self._at, self._now() if instant is None else instant), self._clock()
-
     def _now(self) -> float:
         return self._at + (self._clock() - self._seen if self._ticking else 0.0)
 
@@ -218,12 +215,9 @@ class Progress:
             self._expected, self._pace = _forecast(detail["expected"]), 1.0
         chosen = settings if isinstance(settings, Mapping) else {}
         workloads = self._workloads if stage in FORECAST_PARTS else {}
-        self._workloads = {
-            name: WorkloadProgress(
-                describe_setting(chosen[name]) if name in chosen else "" if chosen else workload.setting
-            )
-            for name, workload in workloads.items()
-        }
+        named = {name: "" if chosen else workload.setting for name, workload in workloads.items()}
+        named |= {name: describe_setting(knobs) for name, knobs in chosen.items() if name in workloads}
+        self._workloads = {name: WorkloadProgress(setting) for name, setting in named.items()}
         self._stage = str(detail.get("soak", "")) if stage == "soak" else stage
         self._kind, self._since, self._soaked = stage, self._at, 0.0
         self._part = _Part("", self._at, _figure(detail, "seconds"))
@@ -311,11 +305,8 @@ def _gauges(values: Detail) -> Iterable[Gauge]:
         if name in {"memory_headroom", "memory_pressure_level", "swap_used", "subject_footprint", "thermal_level"}
     }
     room, pressure = _number(readings, "memory_headroom"), _number(readings, "memory_pressure_level")
-    yield (
-        Gauge(f"{show_bytes(room)} free")
-        if room is not None
-        else Gauge(f"memory {_status(readings, 'memory_headroom')}")
-    )
+    free = f"memory {_status(readings, 'memory_headroom')}" if room is None else f"{show_bytes(room)} free"
+    yield Gauge(free)
     if pressure is None:
         yield Gauge(f"pressure {_status(readings, 'memory_pressure_level')}")
     else:

@@ -15,7 +15,7 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case, soak_answers
 from gatekeeper.analysis.verdict.run_verdict import Transition
 from gatekeeper.core.clock import wall_seconds
-from gatekeeper.core.records import Detail, Event, Generation, Role
+from gatekeeper.core.records import Event, Generation, Role
 from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.verdict import rounded
 from gatekeeper.report.data.sweep import every_nth
@@ -156,16 +156,12 @@ class _Axis:
 
 def timelines(case: Case, transitions: Sequence[Transition], happened: Sequence[Event]) -> tuple[Timeline, ...]:
     """Return every soak that has answers, in the order of the run."""
-    soaks = [
-        _timeline(case, name, _known(case, recorded.records), transitions, happened)
-        for name, recorded in sorted(case.soaks.items())
-    ]
+    soaks = []
+    for name, recorded in sorted(case.soaks.items()):
+        # A damaged record can name a workload that is not in the SLO.
+        generations = [generation for generation in recorded.records if generation.workload in case.canaries]
+        soaks.append(_timeline(case, name, generations, transitions, happened))
     return tuple(soak for soak in soaks if soak is not None)
-
-
-def _known(case: Case, recorded: Sequence[Generation]) -> list[Generation]:
-    """Leave out records of workloads that are not in the SLO: a damaged record can name any."""
-    return [generation for generation in recorded if generation.workload in case.canaries]
 
 
 def _timeline(
@@ -277,13 +273,10 @@ def _incidents(happened: Sequence[Event], name: str, axis: _Axis) -> list[Mark]:
             continue
         if event.kind == "block" and "soak" not in detail:
             continue
-        marks.append(Mark(axis.place(at), event.kind, INCIDENTS[event.kind] + _because(detail)))
+        reason = detail.get("because") or detail.get("model") or detail.get("fault")
+        text = INCIDENTS[event.kind] + (f": {reason}" if reason else "")
+        marks.append(Mark(axis.place(at), event.kind, text))
     return marks
-
-
-def _because(detail: Detail) -> str:
-    reason = detail.get("because") or detail.get("model") or detail.get("fault")
-    return f": {reason}" if reason else ""
 
 
 def _steps(transitions: Sequence[Transition], axis: _Axis) -> list[Mark]:

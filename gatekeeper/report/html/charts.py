@@ -102,17 +102,14 @@ def interval(check: Check) -> Markup:
     across = scale([*figures, *reference, check.threshold], pad=0.2, log=False)
     bound_percent = 100 * across.share(check.threshold)
     passing = (bound_percent, 100 - bound_percent) if check.bound == "at_least" else (0.0, bound_percent)
+    write = metric.show if metric is not None else lambda value: show(value, check.unit)
     parts = [
         el("rect", class_="track", x="0", y="22", width="100%", height="8", rx="2"),
         el("rect", class_="passing", x=f"{passing[0]:.2f}%", y="22", width=f"{passing[1]:.2f}%", height="8", rx="2"),
         _measured(check, across),
         el("line", class_="bound", x1=f"{bound_percent:.2f}%", x2=f"{bound_percent:.2f}%", y1="16", y2="36"),
         _label(across, check.threshold, f"bound {bound(check)}", 11, "word"),
-        *_ticks(
-            across,
-            metric.show if metric is not None else lambda value: show(value, check.unit),
-            speed_ratio=bool(reference),
-        ),
+        *_ticks(across, write, speed_ratio=bool(reference)),
     ]
     required = f"{check.bound.replace('_', ' ')} {show(check.threshold, check.unit)}"
     return _strip(parts, f"{check.outcome.word}: {measured(check)}, objective {required}")

@@ -73,6 +73,7 @@ def _contents(parts: Sequence[Markup]) -> Markup:
 def _hero(page: PageData) -> Markup:
     verdict, decision, state = page.verdict, page.decision, phrases.state(page)
     kind = "demo" if decision.demo and state == "promoted" else state
+    glyph = "!" if kind == "demo" else phrases.GLYPHS[state]
     until = decision.valid_until
     no_policy = "no policy was written" if page.progress is None else "not yet"
     summary = (
@@ -96,11 +97,7 @@ def _hero(page: PageData) -> Markup:
         el(
             "header",
             el("p", "gatekeeper", el("span", f" · {verdict.slo}"), class_="eyebrow"),
-            el(
-                "h1",
-                el("span", "!" if kind == "demo" else phrases.GLYPHS[state], class_="glyph", aria_hidden="true"),
-                el("span", headline),
-            ),
+            el("h1", el("span", glyph, class_="glyph", aria_hidden="true"), el("span", headline)),
             el("p", f"{reason}.", class_="lede") if reason else None,
             el("p", one_line(page.slo.why), class_="dim") if page.slo.why else None,
             el(

@@ -25,16 +25,8 @@ CURVES = {"ttft": "Time to first token", "itl": "Time per token after it"}
 
 def sections(page: PageData) -> list[Markup]:
     """Return the sections that follow the objectives; those with nothing to show are left out."""
-    parts = (
-        regions(page.verdict),
-        _sweep(page),
-        _distributions(page),
-        soak.soaks(page),
-        _transitions(page),
-        _findings(page),
-        _files(page),
-    )
-    return [part for part in parts if part]
+    measured = (regions(page.verdict), _sweep(page), _distributions(page), soak.soaks(page))
+    return [part for part in (*measured, _transitions(page), _findings(page), _files(page)) if part]
 
 
 def sweep_document(page: PageData) -> dict[str, object]:
@@ -162,13 +154,8 @@ def _distributions(page: PageData) -> Markup | None:
         "left is faster. Where the curves cross, one arm is faster for most and slower for some. A percentile is "
         "given only where enough canaries were answered."
     )
-    curves = el(
-        "details",
-        el("summary", "Distributions"),
-        el("p", about, class_="dim"),
-        soak.legend(),
-        el("div", *columns, class_="columns"),
-    )
+    drawings = el("div", *columns, class_="columns")
+    curves = el("details", el("summary", "Distributions"), el("p", about, class_="dim"), soak.legend(), drawings)
     heads = ("Workload", *(f"{title}, median" for title in CURVES.values()), "Measured in")
     return section("Latency", table(heads, rows, "plainly"), curves)
 

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from signal import ITIMER_REAL, setitimer
 from typing import Any
@@ -106,9 +107,8 @@ def export(path: Path, part: RunPart, options: SendOptions) -> Sent:
         readable_spans += [root] if root is not None else []
     measured = metrics.of_requests(identity, answers, latest=part.latest)
     measured += metrics.of_host(identity, samples[part.samples_from :])
-    return Sent(
-        files, len(samples), send_spans(readable_spans, options), _send_metrics(identity.resource, measured, options)
-    )
+    spans_sent = send_spans(readable_spans, options)
+    return Sent(files, len(samples), spans_sent, _send_metrics(identity.resource, measured, options))
 
 
 def identity_of(path: Path) -> RunIdentity:
@@ -117,11 +117,7 @@ def identity_of(path: Path) -> RunIdentity:
     text = directory.text("manifest.json")
     manifest = inputs.load_manifest(text.encode())
     run_inputs, _ = inputs.stored_inputs(directory, manifest)
-    canaries = {
-        (name, canary.id): canary
-        for name, workload_canaries in run_inputs.canaries.items()
-        for canary in workload_canaries
-    }
+    canaries = {(name, canary.id): canary for name, group in run_inputs.canaries.items() for canary in group}
     return RunIdentity(manifest, sha256(text), run_inputs.slo, canaries)
 
 
@@ -146,10 +142,7 @@ def _spans(identity: RunIdentity, answers: list[tuple[str, Generation]], *, roun
         if span is not None:
             by_stage.setdefault(spans.stage_of(file), []).append(span)
     stages = [spans.stage(identity, name, requests) for name, requests in by_stage.items()]
-    return [
-        *(span for span in stages if span is not None),
-        *(span for stage_spans in by_stage.values() for span in stage_spans),
-    ]
+    return [*filter(None, stages), *chain.from_iterable(by_stage.values())]
 
 
 def send_spans(readable_spans: Sequence[ReadableSpan], options: SendOptions) -> int:

@@ -153,9 +153,9 @@ def shift_ns(generation: Generation) -> int | None:
     milliseconds late, and the span is late by as much; it never begins before its predecessor's `at`.
     """
     ended = wall_ns(generation.at)
-    return (
-        None if ended is None or clock_ran_backwards((generation,)) is not None else ended - generation.answer.ended_ns
-    )
+    if ended is None or clock_ran_backwards((generation,)) is not None:
+        return None
+    return ended - generation.answer.ended_ns
 
 
 def error_type(fault: str) -> str:
@@ -169,11 +169,8 @@ def error_type(fault: str) -> str:
 def context(manifest_sha256: str, *parts: object) -> SpanContext:
     """Return the identity of the span that *parts* name, in the trace of the run with that manifest."""
     text = "\0".join((manifest_sha256, *map(str, parts)))
-    return SpanContext(
-        trace_id=int(manifest_sha256[:32], 16),
-        span_id=int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]),
-        is_remote=False,
-    )
+    span_id = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
+    return SpanContext(int(manifest_sha256[:32], 16), span_id, is_remote=False)
 
 
 def known(values: Mapping[str, Value]) -> dict[str, Known]:
