@@ -153,9 +153,8 @@ def check_workers(client: "Client", scheduler: str, mark: str) -> None:
     for address, answer in sorted(answers.items()):
         if isinstance(answer, Exception):
             message = f"Dask worker {address} cannot run gatekeeper: {type(answer).__name__}: {answer}"
-            raise HostLacksError(
-                message, hint="install this version of gatekeeper, with its extra fleet, for the worker"
-            )
+            hint = "install this version of gatekeeper, with its extra fleet, for the worker"
+            raise HostLacksError(message, hint=hint)
         version, sees = answer
         if version != gatekeeper.__version__:
             message = f"Dask worker {address} has gatekeeper {version}, this is {gatekeeper.__version__}"
@@ -210,10 +209,8 @@ def _client(scheduler: str | None, hosts: int) -> "AbstractContextManager[Client
         client = stack.enter_context(Client(scheduler, timeout=CONNECT_S, security=Security()))
     except (OSError, ValueError, TypeError) as error:
         stack.close()
-        raise GatekeeperError(
-            f"no Dask scheduler at {scheduler}: {error}",
-            hint="check --scheduler; tls:// needs the certificates in Dask's settings, distributed.comm.tls",
-        ) from error
+        hint = "check --scheduler; tls:// needs the certificates in Dask's settings, distributed.comm.tls"
+        raise GatekeeperError(f"no Dask scheduler at {scheduler}: {error}", hint=hint) from error
     return _Closing(stack, client)
 
 
@@ -249,16 +246,13 @@ def check_scheduler(address: str) -> str | None:
     if separator and protocol == "tls":
         return None
     if separator and protocol != "tcp":
-        raise InputError(
-            f"--scheduler {address}: the protocol is tls:// or tcp://", hint="write --scheduler tls://HOST:8786"
-        )
+        hint = "write --scheduler tls://HOST:8786"
+        raise InputError(f"--scheduler {address}: the protocol is tls:// or tcp://", hint=hint)
     host = place if separator else address
     host = host[1:].partition("]")[0] if host.startswith("[") else host.rpartition(":")[0] or host
     if not _is_loopback(host):
-        raise InputError(
-            f"--scheduler {address}: without TLS everyone who reaches a Dask scheduler runs code on its workers",
-            hint="start it with certificates and write tls://HOST:8786 (docs/fleet.md)",
-        )
+        message = f"--scheduler {address}: without TLS everyone who reaches a Dask scheduler runs code on its workers"
+        raise InputError(message, hint="start it with certificates and write tls://HOST:8786 (docs/fleet.md)")
     return f"every user of this machine can run code on the workers of {address}; tls:// keeps them out"
 
 

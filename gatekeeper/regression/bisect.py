@@ -127,9 +127,8 @@ def _earlier_steps(search: Search, out: Path, *, resume: bool) -> dict[int, Step
         return {}
     state = json_object(file.read_bytes())
     if state.get("search") != search.fixed():
-        raise InputError(
-            f"{out} holds another search", hint="give the same SLO, versions and metric, or another --output"
-        )
+        hint = "give the same SLO, versions and metric, or another --output"
+        raise InputError(f"{out} holds another search", hint=hint)
     steps = {int(position): Step.of(document) for position, document in state["steps"].items()}
     return {position: step for position, step in steps.items() if isinstance(step.value, Estimate)}
 

@@ -165,7 +165,6 @@ class VersionUnderTest:
         )
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -101,9 +101,8 @@ def _check_begun(path: Path, *, resume: bool, is_output_named: bool) -> None:
     if resume and not begun:
         raise InputError(f"{path} has no comparison to resume", hint="remove --resume to start a new one")
     if begun and not resume:
-        raise InputError(
-            f"{path} holds an interrupted comparison", hint="continue it with --resume, or choose another --output"
-        )
+        hint = "continue it with --resume, or choose another --output"
+        raise InputError(f"{path} holds an interrupted comparison", hint=hint)
 
 
 def _open_side(
@@ -135,10 +134,9 @@ def _inputs_of(side: str, slo_path: Path | None, workload: str | None) -> Inputs
         key, rest = ("program", ()) if subject.command is None else ("command", subject.command[1:])
         subject = subject.model_copy(update={key: (str(path), *rest)})
     else:
-        raise InputError(
-            f"'{side}' is no SLO file, environment, program or address, and no draft of the SLO",
-            hint="for example a folder made by python -m venv, http://127.0.0.1:8080, or one of subject.drafts",
-        )
+        message = f"'{side}' is no SLO file, environment, program or address, and no draft of the SLO"
+        hint = "for example a folder made by python -m venv, http://127.0.0.1:8080, or one of subject.drafts"
+        raise InputError(message, hint=hint)
     return replace(inputs, slo=inputs.slo.model_copy(update={"subject": subject, "sweep": sweep}))
 
 

@@ -4,7 +4,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 from pydantic import TypeAdapter
@@ -164,10 +164,8 @@ class ActiveRun:
             raise
         except (InputError, UnresponsiveError) as error:  # the inputs were read before: a start has failed
             self.observe("subject_lost", {"because": error.message})
-            raise UnresponsiveError(
-                f"the system under test cannot be started: {error.message}",
-                hint=f"{error.hint}; then continue with --resume: what was recorded is kept",
-            ) from error
+            hint = f"{error.hint}; then continue with --resume: what was recorded is kept"
+            raise UnresponsiveError(f"the system under test cannot be started: {error.message}", hint=hint) from error
 
     def observe_launch(self, soak_plan: SoakPlan) -> None:
         """Record how the servers of a soak are launched, and what their requests must carry, for the policy."""
@@ -237,13 +235,9 @@ class ActiveRun:
             self._sampler.phase = name
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close everything that was opened."""
+    def __exit__(self, *_: object) -> None:
         self.open.close()
 
 

@@ -67,12 +67,10 @@ def newest_certified(slo: Slo, newest_first: Iterable[Path], where: str) -> veri
             return verify_certified(path)
         except (InputError, NoProofError) as error:
             refusals.append(f"{path}: {error.message}")
-    message = f"no certified run of the SLO '{slo.name}' {where}"
     metric = next(objective.metric for objective in slo.objective if objective.against is not None)
-    raise UnprovableError(
-        f'objective {metric}, against = "certified": ' + "; ".join([message, *refusals[:3]]),
-        hint="name the run with --baseline RUN; certify the first one with --baseline none",
-    )
+    reasons = [f"no certified run of the SLO '{slo.name}' {where}", *refusals[:3]]
+    message = f'objective {metric}, against = "certified": {"; ".join(reasons)}'
+    raise UnprovableError(message, hint="name the run with --baseline RUN; certify the first one with --baseline none")
 
 
 def _newest_first(slo: Slo, runs: Path) -> list[Path]:

@@ -70,22 +70,17 @@ def open_extended(
 ) -> ActiveRun:
     """Open a finished, unproven run so that its soaks continue for *seconds*; what it measured counts with the rest."""
     if out is None or not RunDirectory(out).is_finished():
-        raise InputError(
-            "--extend continues a finished run, which --output names",
-            hint="an unfinished run is continued with --resume",
-        )
+        hint = "an unfinished run is continued with --resume"
+        raise InputError("--extend continues a finished run, which --output names", hint=hint)
     before = verify_finished(slo_path, inputs, out).verdict
     if before.exit_code != ExitCode.UNPROVEN:
-        raise InputError(
-            f"{out} is decided: {before.outcome}", hint="only an unproven run can be extended; start a new run"
-        )
+        hint = "only an unproven run can be extended; start a new run"
+        raise InputError(f"{out} is decided: {before.outcome}", hint=hint)
     run = open_stored(stack, inputs, out, observers)
     allowed = run.soaked() + seconds
     if not any(soak.part > 1 for soak in conclude(replace(run.case(), extended=allowed)).needs):
-        raise InputError(
-            f"{out}: a longer soak would not decide this run",
-            hint='it helps where a required workload is open by an interval alone, unless until = "duration"',
-        )
+        hint = 'it helps where a required workload is open by an interval alone, unless until = "duration"'
+        raise InputError(f"{out}: a longer soak would not decide this run", hint=hint)
     run.directory.remove(CHECKSUMS)  # from here on it is an unfinished run
     run.events.reopen()
     run.observe("extended", {"soak_seconds": allowed})

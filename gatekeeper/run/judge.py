@@ -96,10 +96,8 @@ def certified_policy(path: Path) -> Policy | None:
         content = issue_policy(case.slo, verdict, manifest, events.records, verdict_sha256=digest, issued=issued)
         return policies.parse(render(content), POLICY)
     except (GatekeeperError, ValueError) as error:
-        raise InputError(
-            f"{path}/{POLICY} was edited, and the records do not show what it certified: {error}",
-            hint=f"{RESTORE_HINT}; then edit a copy, and name the run: --run {path}",
-        ) from error
+        message = f"{path}/{POLICY} was edited, and the records do not show what it certified: {error}"
+        raise InputError(message, hint=f"{RESTORE_HINT}; then edit a copy, and name the run: --run {path}") from error
 
 
 def _is_as_certified(directory: RunDirectory) -> bool:
@@ -141,14 +139,7 @@ def load_live_page(path: Path) -> PageData:
     progress = Progress()
     for event in sorted(happened, key=lambda event: event.at):
         progress.update(event)
-    page = page_data(
-        case,
-        _conclude(case, path),
-        events.records,
-        finished=False,
-        manifest=manifest,
-        policy=None,
-    )
+    page = page_data(case, _conclude(case, path), events.records, finished=False, manifest=manifest, policy=None)
     return replace(page, progress=progress.snapshot(), gaps=())
 
 
@@ -190,9 +181,7 @@ def _with_objectives_of(inputs: Inputs, other_slo: Slo, path: Path) -> Inputs:
     slo = inputs.slo
     same_workloads = {workload.name for workload in slo.workload} == {workload.name for workload in other_slo.workload}
     if not same_workloads or slo.sweep != other_slo.sweep or slo.subject != other_slo.subject:
-        raise InputError(
-            f"{path}: its workloads, [subject] or [sweep] differ from this run's",
-            hint="only [[objective]], confidence, [fallback] and [host] may differ; otherwise certify again",
-        )
+        hint = "only [[objective]], confidence, [fallback] and [host] may differ; otherwise certify again"
+        raise InputError(f"{path}: its workloads, [subject] or [sweep] differ from this run's", hint=hint)
     update = {key: getattr(other_slo, key) for key in ("objective", "confidence", "fallback", "host")}
     return replace(inputs, slo=slo.model_copy(update=update))

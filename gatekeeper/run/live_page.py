@@ -42,10 +42,8 @@ def served(port: int) -> Iterator[tuple[Observer, str]]:
         try:
             listening.bind(("127.0.0.1", port))
         except OSError as error:
-            raise InputError(
-                f"--serve {port}: cannot listen on 127.0.0.1:{port}: {error.strerror}",
-                hint="choose another port, or --serve 0 for any that is free",
-            ) from error
+            message = f"--serve {port}: cannot listen on 127.0.0.1:{port}: {error.strerror}"
+            raise InputError(message, hint="choose another port, or --serve 0 for any that is free") from error
         listening.listen(MOST)
         address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
         command = [sys.executable, "-m", "gatekeeper.run.live_page", str(listening.fileno())]

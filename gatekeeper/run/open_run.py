@@ -93,8 +93,6 @@ def fixed_setting(slo: Slo, knobs: Mapping[str, Any]) -> Setting:
         message = message.replace("--set: line 1: ", "--set ")
         raise InputError(message, hint=hint.replace(" = ", "=") or f"for example --set {first['loc'][0]}=4") from error
     if changed.get("draft") not in {None, *slo.subject.drafts}:
-        raise InputError(
-            f"--set draft: '{changed['draft']}' is not one of subject.drafts",
-            hint=did_you_mean(str(changed["draft"]), slo.subject.drafts),
-        )
+        hint = did_you_mean(str(changed["draft"]), slo.subject.drafts)
+        raise InputError(f"--set draft: '{changed['draft']}' is not one of subject.drafts", hint=hint)
     return chosen_of(setting(**changed)) if changed.get("draft") is not None else PLAIN

@@ -225,15 +225,12 @@ def _verify_unchanged(now: Manifest, stored: RunDirectory) -> str:
     inputs_changed = [part for part in changed if not part.startswith("host.")]
     if inputs_changed:
         names = dict.fromkeys(PART_NAMES.get(part.partition(".")[0], part) for part in inputs_changed)
-        raise InputError(
-            f"{stored.path}: {', '.join(names)} changed since this run began",
-            hint="start a new run: a verdict must not mix two states",
-        )
+        hint = "start a new run: a verdict must not mix two states"
+        raise InputError(f"{stored.path}: {', '.join(names)} changed since this run began", hint=hint)
     if changed:
         keys = [part.removeprefix("host.") for part in changed]
         changes = ", ".join(f"{key} was {then.host.get(key)!r}, is {now.host.get(key)!r}" for key in keys)
-        raise HostLacksError(
-            f"{stored.path}: this host differs from the one on which the run began: {changes}",
-            hint="continue the run where it began, or start a new one: a verdict must not mix two states",
-        )
+        message = f"{stored.path}: this host differs from the one on which the run began: {changes}"
+        hint = "continue the run where it began, or start a new one: a verdict must not mix two states"
+        raise HostLacksError(message, hint=hint)
     return text

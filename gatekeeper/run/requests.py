@@ -4,7 +4,6 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Generic, Protocol, Self
 
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
@@ -192,13 +191,9 @@ class Client:
             subject.close()
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it."""
+    def __exit__(self, *_: object) -> None:
         self._stopping = True
         self.close()
 

@@ -90,11 +90,8 @@ def check_slo(frozen: Slo, now: Slo) -> None:
 def check_sums(directory: RunDirectory) -> int:
     """Refuse a run that is unfinished or differs from SHA256SUMS; return the number of listed files."""
     if not directory.is_finished():
-        raise NoProofError(
-            Reason.UNFINISHED,
-            f"the run is unfinished: it has no {run_directory.CHECKSUMS}",
-            hint="wait for it, or continue it: gatekeeper certify {slo} --resume --output {run}",
-        )
+        hint = "wait for it, or continue it: gatekeeper certify {slo} --resume --output {run}"
+        raise NoProofError(Reason.UNFINISHED, f"the run is unfinished: it has no {run_directory.CHECKSUMS}", hint=hint)
     listed = {
         line.partition("  ")[2]
         for line in directory.read(run_directory.CHECKSUMS).decode(errors="replace").splitlines()
@@ -169,9 +166,8 @@ def check_published(run: VerifiedRun) -> Published:
         certified = parse.json_object(written)
         subject, result = certified["subject"], certified["predicate"]["result"]
     except (ValueError, TypeError, LookupError, OverflowError) as error:
-        raise NoProofError(
-            Reason.TAMPERED, f"{POLICY} or {CERTIFICATE} is damaged: {error}", hint=RESTORE_HINT
-        ) from error
+        message = f"{POLICY} or {CERTIFICATE} is damaged: {error}"
+        raise NoProofError(Reason.TAMPERED, message, hint=RESTORE_HINT) from error
     if _routes(stored, run) != _routes(tomllib.loads(render(derived)), run):
         raise NoProofError(Reason.TAMPERED, f"{POLICY} does not match the verdict", hint=RESTORE_HINT)
     if subject != derived_certificate["subject"]:

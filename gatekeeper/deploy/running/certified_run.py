@@ -148,10 +148,8 @@ def load(run: Path) -> CertifiedRun:
     """Read what a run allows; raise InputError for a folder without a finished run."""
     directory = run_directory.RunDirectory(run)
     if not (run / "manifest.json").is_file():
-        raise InputError(
-            f"{run} has no manifest.json, so it is not a run directory",
-            hint="name the run that certified the policy: --run RUN_DIR",
-        )
+        hint = "name the run that certified the policy: --run RUN_DIR"
+        raise InputError(f"{run} has no manifest.json, so it is not a run directory", hint=hint)
     frozen = directory.read("manifest.json")
     manifest = inputs.load_manifest(frozen)
     run_inputs, broken = inputs.stored_inputs(directory, manifest)

@@ -31,15 +31,11 @@ def attach(
     name = facts_of(subject.backend).served_as or subject.backend
     url = url or subject.url
     if name not in {*SERVERS, SCRIPTED}:
-        raise InputError(
-            f"backend '{name}' is not a server, so there is no address to watch",
-            hint="certify the deployed server itself; the README lists the backends",
-        )
+        hint = "certify the deployed server itself; the README lists the backends"
+        raise InputError(f"backend '{name}' is not a server, so there is no address to watch", hint=hint)
     if url is None and name != SCRIPTED:
-        raise InputError(
-            "watch needs --url, the address of the deployed server",
-            hint="for example --url http://127.0.0.1:8080",
-        )
+        hint = "for example --url http://127.0.0.1:8080"
+        raise InputError("watch needs --url, the address of the deployed server", hint=hint)
     changes = {
         "backend": name,
         "url": url,

@@ -36,9 +36,8 @@ def make_signature(content: bytes, key: Path) -> bytes:
         raise InputError(f"no key file {key}", hint="name a private key, or the .pub file of a key in ssh-agent")
     ran = _run(("-Y", "sign", "-f", str(key), "-n", NAMESPACE), content)
     if ran.returncode != 0:
-        raise InputError(
-            f"ssh-keygen cannot sign with {key}: {_last_error(ran)}", hint="try the key with ssh-keygen -Y sign"
-        )
+        hint = "try the key with ssh-keygen -Y sign"
+        raise InputError(f"ssh-keygen cannot sign with {key}: {_last_error(ran)}", hint=hint)
     return ran.stdout
 
 
@@ -74,9 +73,8 @@ def verify_ssh_signature(content: bytes, signature: bytes, allowed: Path) -> str
 def _find_ssh_keygen() -> str:
     program = shutil.which("ssh-keygen")
     if program is None:
-        raise InputError(
-            "ssh-keygen is not on PATH", hint="install OpenSSH: apt-get install openssh-client; macOS includes it"
-        )
+        hint = "install OpenSSH: apt-get install openssh-client; macOS includes it"
+        raise InputError("ssh-keygen is not on PATH", hint=hint)
     return program
 
 

@@ -82,9 +82,8 @@ class WatchConfig:
         inputs.read_text(self.policy, "policy")  # first, so that an error names a mistyped path and not its folder
         for option, address in (("--url", self.url), ("--plain-url", self.plain_url)):
             if address is not None and urlsplit(address).scheme not in {"http", "https"}:
-                raise InputError(
-                    f"{option} {address} is not an http address", hint=f"for example {option} http://127.0.0.1:8080"
-                )
+                hint = f"for example {option} http://127.0.0.1:8080"
+                raise InputError(f"{option} {address} is not an http address", hint=hint)
         if self.url is not None and self.plain_url is not None and self.url.at("") == self.plain_url.at(""):
             raise InputError(
                 f"--url and --plain-url are both {self.url}",
@@ -112,10 +111,9 @@ class WatchConfig:
             return self.host
         guarded = [guard.metric for guard in policy.guard if guard.of.host]
         if guarded and url is not None and not is_local(urlsplit(url).hostname or ""):
-            raise InputError(
-                f"the policy guards {', '.join(guarded)} of the server's host, but {url} is another machine",
-                hint="run the watch on that machine, pass --no-host to skip these guards, or --host to sample this one",
-            )
+            message = f"the policy guards {', '.join(guarded)} of the server's host, but {url} is another machine"
+            hint = "run the watch on that machine, pass --no-host to skip these guards, or --host to sample this one"
+            raise InputError(message, hint=hint)
         return bool(guarded)
 
 

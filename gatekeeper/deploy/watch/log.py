@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Self
 
 from gatekeeper.core import parse
@@ -67,10 +66,7 @@ class Log:
                 self._file.write(b"\n")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Close the file."""
+    def __exit__(self, *_: object) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -152,7 +148,5 @@ def _naming_file(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise GatekeeperError(
-            f"cannot write {path}: {error.strerror or error}",
-            hint="free some space, make its folder writable, or name another --journal; a restart continues from it",
-        ) from error
+        hint = "free some space, make its folder writable, or name another --journal; a restart continues from it"
+        raise GatekeeperError(f"cannot write {path}: {error.strerror or error}", hint=hint) from error

@@ -40,11 +40,7 @@ def open_session(
             if lossy is not None:
                 raise InputError(f"--plain-url {plain}: {lossy.message}", hint=f"{lossy.hint}, and start it again")
         identity = ModelIdentity(
-            certified.manifest,
-            url=config.url or slo.subject.url,
-            paths=models,
-            names=certified.names,
-            hashes=hashes,
+            certified.manifest, url=config.url or slo.subject.url, paths=models, names=certified.names, hashes=hashes
         )
         server = DeployedServer(backend, slo.subject.drafts)
         clock = clock or backend.clock

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from types import TracebackType
 from typing import IO, Any, Self
 
 from gatekeeper.core.clock import Clock, stamp
@@ -165,10 +164,7 @@ class Outputs:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Release both locks."""
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def say(self, text: str, style: messages.Style = messages.QUIET) -> None:

@@ -5,7 +5,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from datetime import timedelta
 from itertools import count
-from types import TracebackType
 from typing import Any, Self
 
 from gatekeeper import host
@@ -95,9 +94,7 @@ class Session:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
         """Write a last overlay with the reason of the end, and release everything."""
         reason = f"failed: {error}" if kind is not None else "finished: all --rounds done"
         if kind is KeyboardInterrupt:

@@ -66,10 +66,8 @@ def download(session: ReconnectingSession, run_id: str, out: Path, say: Say) -> 
         else:  # the run ended before it wrote anything
             shutil.rmtree(part.parent)
     except OSError as error:
-        raise GatekeeperError(
-            f"cannot write {error.filename or part}: {error.strerror or error}",
-            hint="make room, or remove what is in its place, and repeat the command; the remote host keeps the run",
-        ) from error
+        hint = "make room, or remove what is in its place, and repeat the command; the remote host keeps the run"
+        raise GatekeeperError(f"cannot write {error.filename or part}: {error.strerror or error}", hint=hint) from error
     return count
 
 
@@ -133,11 +131,8 @@ def _download_file(connection: Connection, run_id: str, item: Mapping[str, Any],
             say("download", f"{name} ({show_bytes(item['size'])}) arrived damaged; retrying")
     target.unlink(missing_ok=True)
     # Another connection would not help: the network changes what it carries.
-    raise NoProofError(
-        Reason.DAMAGED,
-        f"{name} arrived damaged {ATTEMPTS} times",
-        hint="try another network; the remote host keeps the run: gatekeeper remote fetch",
-    )
+    hint = "try another network; the remote host keeps the run: gatekeeper remote fetch"
+    raise NoProofError(Reason.DAMAGED, f"{name} arrived damaged {ATTEMPTS} times", hint=hint)
 
 
 def _move(part: Path, out: Path) -> None:
@@ -145,10 +140,8 @@ def _move(part: Path, out: Path) -> None:
     manifests = [folder / MANIFEST for folder in (part, out)]
     same_run = all(path.is_file() for path in manifests) and manifests[0].read_bytes() == manifests[1].read_bytes()
     if not same_run and run_directory.is_taken(out):
-        raise InputError(
-            f"{out} is not empty and holds another run or other files",
-            hint=f"gatekeeper remote fetch with another --output downloads it there; the files so far are in {part}",
-        )
+        hint = f"gatekeeper remote fetch with another --output downloads it there; the files so far are in {part}"
+        raise InputError(f"{out} is not empty and holds another run or other files", hint=hint)
     if out.exists():
         old = part.with_name("old")
         shutil.rmtree(old, ignore_errors=True)

@@ -122,10 +122,9 @@ def _check(connection: Connection, path: str) -> Environment:
     answer = connection.request("verify", environment=path, package=build_wheel().package)
     if differing := answer["differing"]:
         names = ", ".join(differing[:3]) + (f" and {len(differing) - 3} more" if len(differing) > 3 else "")
-        raise HostLacksError(
-            f"{connection.host}: the gatekeeper in {path} differs from the local one: {names}",
-            hint="install the local version there, or remove `environment` from hosts.toml to let gatekeeper do it",
-        )
+        message = f"{connection.host}: the gatekeeper in {path} differs from the local one: {names}"
+        hint = "install the local version there, or remove `environment` from hosts.toml to let gatekeeper do it"
+        raise HostLacksError(message, hint=hint)
     return Environment(path, tuple(answer["installed"]))
 
 
@@ -170,10 +169,8 @@ def _check_platform(connection: Connection) -> None:
             hint="on Apple silicon set `python` in hosts.toml to a native one (brew install python); on an Intel Mac "
             "install gatekeeper for its servers and name the folder: `environment` in hosts.toml",
         )
-    raise HostLacksError(
-        f"{connection.host}: the lock file has no packages for {system} on {machine}",
-        hint="install this version of gatekeeper there, and name its folder: `environment` in hosts.toml",
-    )
+    hint = "install this version of gatekeeper there, and name its folder: `environment` in hosts.toml"
+    raise HostLacksError(f"{connection.host}: the lock file has no packages for {system} on {machine}", hint=hint)
 
 
 def _python(connection: Connection) -> str:
@@ -183,13 +180,10 @@ def _python(connection: Connection) -> str:
         version: str = hello["pythons"][capable]
         return version
     if hello["without_venv"]:
-        raise HostLacksError(
-            f"{connection.host}: {hello['without_venv'][0]} cannot create environments (no venv or no ensurepip)",
-            hint="run apt-get install python3-venv there, or set another `python` in hosts.toml",
-        )
+        message = f"{connection.host}: {hello['without_venv'][0]} cannot create environments (no venv or no ensurepip)"
+        hint = "run apt-get install python3-venv there, or set another `python` in hosts.toml"
+        raise HostLacksError(message, hint=hint)
     oldest = ".".join(str(part) for part in OLDEST_PYTHON)
     pythons = ", ".join(f"{path} is {version}" for path, version in hello["pythons"].items()) or "none was found"
-    raise HostLacksError(
-        f"{connection.host}: gatekeeper needs Python {oldest} or newer there; {pythons}",
-        hint="run brew install python there, or set `python` in hosts.toml",
-    )
+    hint = "run brew install python there, or set `python` in hosts.toml"
+    raise HostLacksError(f"{connection.host}: gatekeeper needs Python {oldest} or newer there; {pythons}", hint=hint)

@@ -65,16 +65,12 @@ def fetch(runner: RemoteRunner, run_id: str | None, out: Path | None, *, running
     job = runner.session.do(lambda connection: _find(connection, run_id, remote, running=running))
     name = str(job["run_id"])
     if not running and job["state"] == "running":
-        raise HostLacksError(
-            f"{name} is still running on {remote.name}",
-            hint=f"follow it: gatekeeper remote attach {name} --on {remote.name}",
-        )
+        hint = f"follow it: gatekeeper remote attach {name} --on {remote.name}"
+        raise HostLacksError(f"{name} is still running on {remote.name}", hint=hint)
     entry = registry.find(name)
     if entry is not None and entry.host != remote.name:
-        raise InputError(
-            f"{remote.name} lists {name}, which is a run on {entry.host} in {registry.folder}",
-            hint=f"use --on {entry.host}, or name an --output in another folder",
-        )
+        hint = f"use --on {entry.host}, or name an --output in another folder"
+        raise InputError(f"{remote.name} lists {name}, which is a run on {entry.host} in {registry.folder}", hint=hint)
     if entry is None or (out is not None and Path(entry.out) != out):
         entry = Entry.of_job(job, remote.name, out)
     with registry.locked(entry):
@@ -87,10 +83,8 @@ def cancel(remote: RemoteHost, run_id: str | None, grace_s: float) -> dict[str, 
     with remote.connect() as connection:
         job = _find(connection, run_id, remote, running=True)
         if run_id is None and job["owner"] != owner:
-            raise InputError(
-                f"the run on {remote.name} belongs to {job['owner']}: {job['run_id']}",
-                hint=f"to end it anyway: gatekeeper remote cancel {job['run_id']} --on {remote.name}",
-            )
+            hint = f"to end it anyway: gatekeeper remote cancel {job['run_id']} --on {remote.name}"
+            raise InputError(f"the run on {remote.name} belongs to {job['owner']}: {job['run_id']}", hint=hint)
         limit_s = grace_s + KILL_WAIT_S + MARGIN_S
         for item in connection.stream("cancel", limit_s, run_id=job["run_id"], grace_s=grace_s, who=owner):
             ended = item

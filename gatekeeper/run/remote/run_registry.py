@@ -139,7 +139,6 @@ def _unwritable(path: Path, error: OSError) -> GatekeeperError:
 
 def _followed_error(entry: Entry, pid: str) -> FollowedError:
     """Return the error that names the process which follows the run; it is no mistake in the command."""
-    return FollowedError(
-        f"another local gatekeeper{f' (process {pid})' if pid else ''} already follows {entry.run_id}",
-        hint="watch that one; or end it and repeat the command, which attaches: the run continues meanwhile",
-    )
+    message = f"another local gatekeeper{f' (process {pid})' if pid else ''} already follows {entry.run_id}"
+    hint = "watch that one; or end it and repeat the command, which attaches: the run continues meanwhile"
+    return FollowedError(message, hint=hint)

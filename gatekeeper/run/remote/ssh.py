@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from importlib import resources
-from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 from gatekeeper.core.errors import InputError
@@ -128,10 +127,8 @@ class Connection:
                 env=os.environ | {"SSH_ASKPASS_REQUIRE": "never"},
             )
         except OSError as error:
-            raise InputError(
-                f"cannot start {argv[0]}: {error.strerror}",
-                hint=f"install OpenSSH, or set {GATEKEEPER_SSH} to its path",
-            ) from error
+            hint = f"install OpenSSH, or set {GATEKEEPER_SSH} to its path"
+            raise InputError(f"cannot start {argv[0]}: {error.strerror}", hint=hint) from error
         assert self._ssh.stdin is not None
         assert self._ssh.stdout is not None
         self._stdin, self._stdout = self._ssh.stdin, self._ssh.stdout
@@ -221,9 +218,7 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _greet(self, limit_s: float) -> None:
@@ -338,10 +333,8 @@ class Connection:
 def checked(host: str) -> str:
     """Return *host* if it is safe to pass to ssh; a name that a shell could interpret is an InputError."""
     if not host or host.startswith("-") or _UNSAFE.search(host) or "@-" in host or _URI_ENCODED.match(host):
-        raise InputError(
-            f"{host!r} is not a valid host name",
-            hint="write NAME, USER@NAME or ssh://USER@NAME:PORT; define other hosts in ~/.ssh/config",
-        )
+        hint = "write NAME, USER@NAME or ssh://USER@NAME:PORT; define other hosts in ~/.ssh/config"
+        raise InputError(f"{host!r} is not a valid host name", hint=hint)
     return host
 
 

@@ -174,9 +174,8 @@ def named_environment(bundle: Bundle, names: Sequence[str]) -> dict[str, str]:
             raise InputError(message, hint=f"add --send-env {name}")
     for name in names:
         if name not in os.environ:
-            raise InputError(
-                f"--send-env {name}: this variable is not set", hint=f"export {name}, or leave the option out"
-            )
+            hint = f"export {name}, or leave the option out"
+            raise InputError(f"--send-env {name}: this variable is not set", hint=hint)
     return {name: os.environ[name] for name in names}
 
 

@@ -74,12 +74,7 @@ def freeze(
     *system* are the versions of the system under test.
     """
     slo, files = inputs.slo, inputs.files
-    versions = {
-        "gatekeeper": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        **system,
-    }
+    versions = {"gatekeeper": __version__, "python": platform.python_version(), "numpy": np.__version__, **system}
     return Manifest(
         slo=files["slo"],
         backend=backend.name,

@@ -70,10 +70,7 @@ def _due_requests(
 
 
 def _report_stops(
-    trials: Mapping[str, Trial],
-    reported: dict[str, EarlyStops],
-    stops: Mapping[str, EarlyStops],
-    observe: Observe,
+    trials: Mapping[str, Trial], reported: dict[str, EarlyStops], stops: Mapping[str, EarlyStops], observe: Observe
 ) -> None:
     """Report which trials were stopped since the last look, and why."""
     for workload, now in stops.items():

@@ -47,9 +47,8 @@ def probe(
     """
     whole_inputs = inputs.read(slo_path)
     if not whole_inputs.slo.subject.drafts:
-        raise InputError(
-            f"{slo_path}: subject.drafts is empty", hint="name a draft: without one there is nothing to probe"
-        )
+        hint = "name a draft: without one there is nothing to probe"
+        raise InputError(f"{slo_path}: subject.drafts is empty", hint=hint)
     small = replace(
         whole_inputs,
         slo=default_alone(whole_inputs.slo),

@@ -27,10 +27,9 @@ def find_pair() -> ModelPair:
     models = [inspect_model(stored) for stored in (*locate.all_models(), *locate.in_folder(FOLDER))]
     pairs, missing = model_pairs(usable(models)), missing_backends()
     if not pairs:
-        raise HostLacksError(
-            "no target and draft with the same vocabulary were found in the caches and in the folder models",
-            hint=f"name them: gatekeeper try --target T --draft D; or see which fit this machine: {NEXT}",
-        )
+        message = "no target and draft with the same vocabulary were found in the caches and in the folder models"
+        hint = f"name them: gatekeeper try --target T --draft D; or see which fit this machine: {NEXT}"
+        raise HostLacksError(message, hint=hint)
     installed = [pair for pair in pairs if pair.backend not in missing]
     if not installed:
         backend = pairs[0].backend
