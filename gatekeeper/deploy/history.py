@@ -18,17 +18,8 @@ from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import sold_gigabytes
 from gatekeeper.deploy.compare import contrast, read_inputs
+from gatekeeper.report.data import run_history
 from gatekeeper.report.data.compared_runs import ComparedFigure
-from gatekeeper.report.data.run_history import (
-    HistoryRun,
-    HistoryWorkload,
-    NoTrend,
-    RunHistory,
-    SloHistory,
-    StandingCheck,
-    Trend,
-    UnreadableRun,
-)
 from gatekeeper.run import verify
 
 LONGEST = 16
@@ -42,10 +33,10 @@ class _RecordedRun:
 
     manifest: Manifest
     slo: Slo
-    entry: HistoryRun
+    entry: run_history.HistoryRun
 
 
-def history(folder: Path) -> RunHistory:
+def history(folder: Path) -> run_history.RunHistory:
     """Return the runs of a folder, by SLO and oldest first, and the change since the last comparable run."""
     by_slo = defaultdict[str, list[_RecordedRun]](list)
     unreadable = []
@@ -54,14 +45,14 @@ def history(folder: Path) -> RunHistory:
             run = _read(path)
         except (GatekeeperError, ValueError, LookupError, TypeError) as error:
             because = error.message if isinstance(error, GatekeeperError) else f"damaged: {error}"
-            unreadable.append(UnreadableRun(str(path), because))
+            unreadable.append(run_history.UnreadableRun(str(path), because))
         else:
             by_slo[run.slo.name].append(run)
     slos = []
     for name, runs in sorted(by_slo.items()):
         runs.sort(key=lambda run: (run.manifest.frozen_at, Path(run.entry.run).name))
-        slos.append(SloHistory(name, tuple(_with_changes(runs)), _trend(runs)))
-    return RunHistory(tuple(slos), tuple(unreadable))
+        slos.append(run_history.SloHistory(name, tuple(_with_changes(runs)), _trend(runs)))
+    return run_history.RunHistory(tuple(slos), tuple(unreadable))
 
 
 def _read(path: Path) -> _RecordedRun:
@@ -74,7 +65,7 @@ def _read(path: Path) -> _RecordedRun:
         verdict = directory.document("verdict.json")
     except NoProofError as error:
         trouble = error.message
-    entry = HistoryRun(
+    entry = run_history.HistoryRun(
         run=str(path),
         at=manifest.frozen_at,
         outcome=verdict.get("outcome", "unfinished"),
@@ -88,10 +79,10 @@ def _read(path: Path) -> _RecordedRun:
     return _RecordedRun(manifest, slo, entry)
 
 
-def _workload(workload: Mapping[str, Any]) -> HistoryWorkload:
+def _workload(workload: Mapping[str, Any]) -> run_history.HistoryWorkload:
     speed, bound = _speed(workload)
     figures = {metric: ComparedFigure.of(workload["measured"].get(metric)) for metric in TREND}
-    return HistoryWorkload(workload["outcome"], workload["setting"], figures, speed, bound)
+    return run_history.HistoryWorkload(workload["outcome"], workload["setting"], figures, speed, bound)
 
 
 def _host(manifest: Manifest) -> str:
@@ -126,7 +117,7 @@ def _speed(workload: Mapping[str, Any]) -> tuple[ComparedFigure | None, float | 
     return ComparedFigure.of(next(filter(None, figures), None)), None
 
 
-def _failed(verdict: Mapping[str, Any]) -> Iterator[StandingCheck]:
+def _failed(verdict: Mapping[str, Any]) -> Iterator[run_history.StandingCheck]:
     """Yield the checks that failed or are open; those of the last setting that was given up only where they failed."""
     for workload in verdict.get("workloads", ()):
         yield from _standing(workload["name"], workload["checks"])
@@ -136,13 +127,13 @@ def _failed(verdict: Mapping[str, Any]) -> Iterator[StandingCheck]:
     yield from _standing("host", verdict.get("host_checks", ()))
 
 
-def _standing(about: str, checks: Iterable[Mapping[str, Any]]) -> Iterator[StandingCheck]:
+def _standing(about: str, checks: Iterable[Mapping[str, Any]]) -> Iterator[run_history.StandingCheck]:
     for check in checks:
         if check["outcome"] != "pass":
-            yield StandingCheck(about, check["metric"], check["because"])
+            yield run_history.StandingCheck(about, check["metric"], check["because"])
 
 
-def _with_changes(runs: Sequence[_RecordedRun]) -> Iterator[HistoryRun]:
+def _with_changes(runs: Sequence[_RecordedRun]) -> Iterator[run_history.HistoryRun]:
     """Yield each run with what differs from the one before it on the same host, versions with both their values."""
     before: dict[str, Manifest] = {}
     for run in runs:
@@ -168,7 +159,7 @@ def _footprint(path: Path) -> float | None:
     return max(host_numbers(during_soaks, "subject_footprint"), default=None)
 
 
-def _trend(runs: Sequence[_RecordedRun]) -> Trend | NoTrend | None:
+def _trend(runs: Sequence[_RecordedRun]) -> run_history.Trend | run_history.NoTrend | None:
     """Compare the newest intact run with the newest comparable one before it."""
     intact = [run for run in runs if run.entry.trouble is None]
     if len(intact) < 2:
@@ -179,7 +170,7 @@ def _trend(runs: Sequence[_RecordedRun]) -> Trend | NoTrend | None:
     before, after = previous.entry, newest.entry
     if matter:
         because = f"no earlier run is comparable; the previous one differs in: {', '.join(matter)}"
-        return NoTrend(after.run, because)
+        return run_history.NoTrend(after.run, because)
     confidences, count = (previous.slo.confidence, newest.slo.confidence), len(TREND) * len(after.workloads)
     workloads = {}
     for name, workload in after.workloads.items():
@@ -191,4 +182,4 @@ def _trend(runs: Sequence[_RecordedRun]) -> Trend | NoTrend | None:
     footprint = contrast("footprint_peak", peaks[0], peaks[1])
     if footprint.change is not None:  # one reading per run has no interval: only the change is shown
         footprint = replace(footprint, says="one reading each")
-    return Trend(before.run, after.run, tuple(causes), workloads, footprint)
+    return run_history.Trend(before.run, after.run, tuple(causes), workloads, footprint)

@@ -50,7 +50,6 @@ class HostLook:
     missing: Mapping[str, str] = field(default_factory=dict)
     """The models it does not have, by their names in the SLO files, each with what puts it there."""
     error: str = ""
-    """Why there is no answer."""
     hint: str = ""
 
 
@@ -160,16 +159,12 @@ def _look(remote: RemoteHost, models: Mapping[tuple[str, str], NamedModel]) -> H
     return HostLook(remote, facts, running, free, installed, missing)
 
 
-def _is_path(name: str) -> bool:
-    return name.startswith((".", "/", "~"))
-
-
 def _place(name: str, backend: str) -> str | None:
     """Return what a host is asked about a model; None where only its server knows, or the path is one of here."""
     if facts_of(backend).keeps_models is not None or name.startswith("."):
         return None
     repository, _, file = name.rpartition("/")
-    return repository if file.endswith(".gguf") and "/" in repository and not _is_path(name) else name
+    return repository if file.endswith(".gguf") and "/" in repository and not name.startswith(("/", "~")) else name
 
 
 def _not_uploaded(connection: Connection, models: Iterable[NamedModel]) -> Iterable[tuple[str, str]]:

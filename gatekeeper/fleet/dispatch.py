@@ -9,8 +9,8 @@ import ipaddress
 import logging
 import tempfile
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,8 +61,7 @@ def run(
     queues: dict[str, _Queue] = {}
     for cell in cells:
         queues.setdefault(cell.host, _Queue()).waiting.append(cell)
-    with ExitStack() as stack:
-        client = stack.enter_context(_client(scheduler, len(queues)))
+    with _client(scheduler, len(queues)) as client:
         if scheduler is not None:
             check_workers(client, scheduler, mark)
         client.subscribe_topic(TOPIC, lambda event: report(event[1]["cell"], "event", event[1]))
@@ -189,8 +188,9 @@ def dispatch(task: Task) -> Done:
     return certify_cell(task, tell)
 
 
-def _client(scheduler: str | None, hosts: int) -> "AbstractContextManager[Client]":
-    """Return a client of the team's scheduler, or of a cluster inside this process that listens on no port.
+@contextmanager
+def _client(scheduler: str | None, hosts: int) -> "Iterator[Client]":
+    """Yield a client of the team's scheduler, or of a cluster inside this process that listens on no port.
 
     Whoever reaches a scheduler runs code as the owner of its workers: Dask unpickles what it is sent.
     """
@@ -199,19 +199,22 @@ def _client(scheduler: str | None, hosts: int) -> "AbstractContextManager[Client
         from distributed.security import Security  # noqa: PLC0415
     except ImportError as error:
         raise HostLacksError("fleet needs Dask", hint="pip install 'gatekeeper-slo[fleet]'") from error
-    stack = ExitStack()
     if scheduler is None:
-        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="gatekeeper-fleet-"))
-        cluster = stack.enter_context(_cluster(max(1, min(THREADS_MOST, hosts)), scratch))
-        return _Closing(stack, stack.enter_context(Client(cluster)))
+        with (
+            tempfile.TemporaryDirectory(prefix="gatekeeper-fleet-") as scratch,
+            _cluster(max(1, min(THREADS_MOST, hosts)), scratch) as cluster,
+            Client(cluster) as client,
+        ):
+            yield client
+        return
     try:
         # The certificates of tls:// are those of Dask's own settings (distributed.comm.tls).
-        client = stack.enter_context(Client(scheduler, timeout=CONNECT_S, security=Security()))
+        client = Client(scheduler, timeout=CONNECT_S, security=Security())
     except (OSError, ValueError, TypeError) as error:
-        stack.close()
         hint = "check --scheduler; tls:// needs the certificates in Dask's settings, distributed.comm.tls"
         raise GatekeeperError(f"no Dask scheduler at {scheduler}: {error}", hint=hint) from error
-    return _Closing(stack, client)
+    with client:
+        yield client
 
 
 def _cluster(threads: int, scratch: str) -> "AbstractContextManager[SpecCluster]":
@@ -261,16 +264,3 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-class _Closing(AbstractContextManager["Client"]):
-    """A client that is closed together with the cluster it stands on."""
-
-    def __init__(self, stack: ExitStack, client: "Client") -> None:
-        self._stack, self._client = stack, client
-
-    def __enter__(self) -> "Client":
-        return self._client
-
-    def __exit__(self, *_error: object) -> None:
-        self._stack.close()

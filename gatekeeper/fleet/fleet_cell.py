@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -68,12 +68,7 @@ class CellVerdict:
 
     def document(self) -> dict[str, Any]:
         """Return it as plain JSON."""
-        return {
-            "grade": self.grade,
-            "expires": self.expires,
-            "host_facts": self.host_facts,
-            "workloads": {name: workload.document() for name, workload in self.workloads.items()},
-        }
+        return asdict(self) | {"workloads": {name: workload.document() for name, workload in self.workloads.items()}}
 
 
 @dataclass(frozen=True, slots=True)

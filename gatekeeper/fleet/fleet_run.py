@@ -18,7 +18,6 @@ from gatekeeper.fleet.fleet_cell import FleetCell, ended_cell
 from gatekeeper.fleet.host_pairs import compare_hosts
 from gatekeeper.fleet.task import Done, FleetOptions, Task
 
-Report = Callable[[str, str, Mapping[str, Any]], None]
 LOCK = ".fleet.lock"
 MARK = ".fleet-mark-"
 RESTS = 19.0
@@ -34,7 +33,7 @@ def certify_fleet(
     only: Sequence[str] = (),
     retries: int = 2,
     scheduler: str | None = None,
-    report: Report = lambda _name, _change, _detail: None,
+    report: dispatch.Report = lambda _name, _change, _detail: None,
     begin: Callable[[Sequence[Cell]], None] = lambda _cells: None,
 ) -> Fleet:
     """Certify every SLO on every host that it fits; return the answer, which is also written to *runs*.

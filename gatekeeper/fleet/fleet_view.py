@@ -75,9 +75,7 @@ class FleetView:
 
     def report(self, name: str, change: str, detail: Detail) -> None:
         """Take in a change of a cell."""
-        if change == "dashboard":
-            self.note(f"Dask's dashboard: {detail['link']}")
-        elif change == "looking":
+        if change == "looking":
             self.note(f"looking at {counted(detail['hosts'], 'host')}")
         elif (row := self._rows.get(name)) is not None:
             if change == "event":

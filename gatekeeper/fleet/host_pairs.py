@@ -8,7 +8,7 @@ is compared with the one in the middle: their pairs would be too many to read, a
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -34,7 +34,6 @@ class RatioContrast:
     says: str
     """differ | no difference shown | not compared"""
     because: str = ""
-    """Why they are not compared."""
     quotient: float | None = None
     """Of the two ratios, with its bounds; None: not compared."""
     lo: float | None = None
@@ -60,13 +59,8 @@ class HostPair:
 
     def document(self) -> dict[str, Any]:
         """Return it as plain JSON."""
-        return {
-            "slo": self.slo,
-            "chip": self.chip,
-            "hosts": list(self.hosts),
-            "differences": list(self.differences),
-            "workloads": {name: contrast.document() for name, contrast in self.workloads.items()},
-        }
+        workloads = {name: contrast.document() for name, contrast in self.workloads.items()}
+        return asdict(self) | {"workloads": workloads}
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> "HostPair":

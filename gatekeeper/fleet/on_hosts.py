@@ -41,12 +41,8 @@ def prune_all(hosts: Path, keep: int, only: Sequence[str] = ()) -> dict[str, Any
             removed = run_list.prune(remote, keep, dry_run=False)["removed"]
         except GatekeeperError as error:
             return {"host": remote.name, "removed": [], "says": error.message, "error": True}
-        return {
-            "host": remote.name,
-            "removed": removed,
-            "says": f"{counted(len(removed), 'run')} removed",
-            "error": False,
-        }
+        says = f"{counted(len(removed), 'run')} removed"
+        return {"host": remote.name, "removed": removed, "says": says, "error": False}
 
     with ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="prune") as pool:
         return {"schema": 1, "hosts": list(pool.map(prune, read_hosts(hosts, only)))}

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ class Done:
 
     def document(self) -> dict[str, Any]:
         """Return it as plain JSON."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return asdict(self)
 
 
 def certify_cell(task: Task, tell: Tell = lambda _kind, _detail: None) -> Done:

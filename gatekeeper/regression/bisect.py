@@ -20,16 +20,10 @@ from gatekeeper.core.system.files import write_atomically
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.verdict import Estimate, Missing
+from gatekeeper.regression import package_environments
 from gatekeeper.regression.bisect_result import BisectResult, KeptEnvironments, Step
 from gatekeeper.regression.bisection_order import Interval, Word, interval, next_version
 from gatekeeper.regression.mlx_requirements import check_oldest, complete_requirements, parse_requirements
-from gatekeeper.regression.package_environments import (
-    InstallError,
-    PackageEnvironment,
-    environments_folder,
-    folder_bytes,
-    make_environment,
-)
 from gatekeeper.regression.symptom import Symptom
 from gatekeeper.regression.version_probe import probe_version
 from gatekeeper.regression.version_under_test import with_one_workload
@@ -208,13 +202,13 @@ class _Bisection:
             slo = slo.model_copy(update={"sweep": slo.sweep.model_copy(update={"default": knobs})})
         return replace(self.inputs, slo=slo)
 
-    def _environment(self, version: Version) -> PackageEnvironment:
+    def _environment(self, version: Version) -> package_environments.PackageEnvironment:
         def note(stage: str) -> None:
             for observer in self.observers:
                 observer(Event("", "stage", {"stage": stage}))
 
         requirements = complete_requirements((*version.requirements, *self.search.also))
-        return make_environment(requirements, self.search.pip, note)
+        return package_environments.make_environment(requirements, self.search.pip, note)
 
     def _result(self, because: str, hint: str = "") -> BisectResult:
         """Return what was tested, and why the first bad version is not known."""
@@ -232,21 +226,17 @@ class _Bisection:
             return result
         if any(isinstance(step.value, Missing) for step in result.steps):
             result = replace(result, hint=UNMEASURED)
-        folder = environments_folder()
-        return replace(result, environments=KeptEnvironments(str(folder), folder_bytes(folder)))
+        folder = package_environments.environments_folder()
+        return replace(result, environments=KeptEnvironments(str(folder), package_environments.folder_bytes(folder)))
 
     def _found(self, bounds: Interval) -> BisectResult:
         names = [version.name for version in self.search.versions]
-        between = names[bounds.last_good + 1 : bounds.first_bad]
-        reason = (
-            ""
-            if bounds.is_closed
-            else f"the first bad version is one of: {', '.join((*between, names[bounds.first_bad]))}"
-        )
+        between, first_bad = names[bounds.last_good + 1 : bounds.first_bad], names[bounds.first_bad]
+        reason = "" if bounds.is_closed else f"the first bad version is one of: {', '.join((*between, first_bad))}"
         return replace(
             self._result(reason),
             last_good=names[bounds.last_good],
-            first_bad=names[bounds.first_bad] if bounds.is_closed else None,
+            first_bad=first_bad if bounds.is_closed else None,
             unclear=tuple(between),
             also_differs=tuple(self._also_differs(bounds)),
             reproduce=self._command(bounds),
@@ -273,7 +263,7 @@ class _Bisection:
 
 
 def _reason(error: GatekeeperError) -> str:
-    if isinstance(error, InstallError):
+    if isinstance(error, package_environments.InstallError):
         return f"cannot be installed: {error.cause}"
     return f"cannot be started: {error.cause if isinstance(error, StartError) else error.message}"
 

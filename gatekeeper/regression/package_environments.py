@@ -53,9 +53,8 @@ class PackageEnvironment:
             if not program.exists():
                 hint = "name a program that the package installs, such as python"
                 raise InputError(f"{words[0]} is not in the environment {self.folder}", hint=hint)
-            return subject.model_copy(
-                update={"command" if subject.command is not None else "program": (str(program), *words[1:])}
-            )
+            key = "command" if subject.command is not None else "program"
+            return subject.model_copy(update={key: (str(program), *words[1:])})
         script = self.folder / "bin" / (facts.console_script or "python")
         if not script.exists():
             hint = "install mlx-lm there; with bisect: --with mlx-lm"

@@ -116,14 +116,8 @@ def load_page_data(path: Path) -> PageData:
     """Judge a stored run again and compute everything a page shows of it."""
     directory = RunDirectory(path)
     case, manifest, events = _load(directory)
-    return page_data(
-        case,
-        _conclude(case, path),
-        events.records,
-        finished=events.trouble is None,
-        manifest=manifest,
-        policy=_policy_text(directory),
-    )
+    verdict, policy, finished = _conclude(case, path), _policy_text(directory), events.trouble is None
+    return page_data(case, verdict, events.records, finished=finished, manifest=manifest, policy=policy)
 
 
 def load_live_page(path: Path) -> PageData:

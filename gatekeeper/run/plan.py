@@ -198,6 +198,5 @@ def _speed(prepared: Prepared) -> tuple[float, str]:
     source = "its weights" if target is not None else "the weights its name tells"
     low, high = SPEEDS
     routed = EXPERTS_S if has_experts(name) else 0.0
-    return max(
-        low, min(high, 1 / (size / bandwidth + routed))
-    ), f" ({show_bytes(bandwidth)}/s over {source}, {show_bytes(size)})"
+    speed = max(low, min(high, 1 / (size / bandwidth + routed)))
+    return speed, f" ({show_bytes(bandwidth)}/s over {source}, {show_bytes(size)})"

@@ -92,10 +92,8 @@ def check_sums(directory: RunDirectory) -> int:
     if not directory.is_finished():
         hint = "wait for it, or continue it: gatekeeper certify {slo} --resume --output {run}"
         raise NoProofError(Reason.UNFINISHED, f"the run is unfinished: it has no {run_directory.CHECKSUMS}", hint=hint)
-    listed = {
-        line.partition("  ")[2]
-        for line in directory.read(run_directory.CHECKSUMS).decode(errors="replace").splitlines()
-    }
+    sums = directory.read(run_directory.CHECKSUMS).decode(errors="replace")
+    listed = {line.partition("  ")[2] for line in sums.splitlines()}
     broken = directory.changed_files(lambda name: name in listed or (name.endswith(READ) and not name.startswith(".")))
     if broken:
         names = ", ".join(broken[:4]) + (" ..." if len(broken) > 4 else "")

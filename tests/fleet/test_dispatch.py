@@ -43,7 +43,7 @@ import os, sys
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.fleet import dispatch
 try:
-    dispatch._client(sys.argv[1], 1)
+    dispatch._client(sys.argv[1], 1).__enter__()
 except GatekeeperError as error:
     assert "no Dask scheduler" in str(error)
     os._exit({REFUSED})

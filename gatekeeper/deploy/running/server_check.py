@@ -81,15 +81,11 @@ def _process(policy: Policy, process: SeenProcess | None, dialect: Dialect) -> I
     """Compare options and variables with the launch lines; with the nearest where several servers were certified."""
     on = any(route.speculation for route in policy.route)
     launches = [launch for launch in policy.launch if launch.speculation == on]
-    missing = (
-        "the server's process is not visible from here"
-        if process is None
-        else "the certificate holds none: no server was started for it"
-        if not launches
-        else None
-    )
-    if process is None or missing is not None:
-        yield Compared("launch line", "not checked", str(missing))
+    if process is None:
+        yield Compared("launch line", "not checked", "the server's process is not visible from here")
+        return
+    if not launches:
+        yield Compared("launch line", "not checked", "the certificate holds none: no server was started for it")
         return
     knobs = _shared_knobs(policy)
     by_launch = [_launch_differences(launch, process.argv, knobs, dialect) for launch in launches]
@@ -293,9 +289,8 @@ def compare_answers(
         return
     warm = next(filter(None, (cache_difference(conditions, answer) for answer in answers)), None)
     if conditions is None or conditions.prompt_cache != "off":
-        yield Compared(
-            "prompt cache", "not checked", f"certified with it {conditions.prompt_cache if conditions else 'unknown'}"
-        )
+        state = conditions.prompt_cache if conditions else "unknown"
+        yield Compared("prompt cache", "not checked", f"certified with it {state}")
     elif warm is not None:
         yield Compared("prompt cache", "differs", warm)
     elif all(answer.claims.cached_tokens is None for answer in answers):

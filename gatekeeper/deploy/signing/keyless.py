@@ -12,7 +12,6 @@ from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError
 from gatekeeper.core.reasons import Reason
 
 INSTALL = "pip install 'gatekeeper-slo[keyless]'"
-GITHUB_ISSUER = "https://token.actions.githubusercontent.com"
 ADVICE = "in GitHub Actions give the job the permission id-token: write; in GitLab an id_token SIGSTORE_ID_TOKEN"
 """How a job gets an identity."""
 

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import IO, Any, Self
 
@@ -44,13 +44,7 @@ class HookResult:
 
     def document(self) -> dict[str, Any]:
         """Return it as the log holds it."""
-        return {
-            "argv": list(self.argv),
-            "code": self.code,
-            "seconds": round(self.seconds, 3),
-            "output": self.output,
-            "fault": self.fault,
-        }
+        return asdict(self) | {"argv": list(self.argv), "seconds": round(self.seconds, 3)}
 
 
 def run_hook(argv: Sequence[str], transition: Mapping[str, Any], *, limit: float = HOOK_LIMIT_S) -> HookResult:
@@ -206,10 +200,8 @@ class Outputs:
         """Write the node exporter's file, if one is wanted; that it fails is said once, and changes no route."""
         if self._config.textfile is None or self._expires is None:
             return
-        before, self._textfile_fault = (
-            self._textfile_fault,
-            exposition.write(self._config.textfile, overlay, self._expires),
-        )
+        before = self._textfile_fault
+        self._textfile_fault = exposition.write(self._config.textfile, overlay, self._expires)
         if self._textfile_fault is not None and before is None:
             self.note("textfile_failed", because=self._textfile_fault)
             self.say(self._textfile_fault, messages.WARNING)

@@ -197,8 +197,7 @@ class Session:
         if now.wall < policy.issued - UNISSUED:
             return (
                 f"the clock shows {stamp(now.wall)}, more than a day before the policy was issued at "
-                f"{stamp(policy.issued)}: "
-                "cannot determine whether it has expired"
+                f"{stamp(policy.issued)}: cannot determine whether it has expired"
             )
         return None
 
@@ -219,10 +218,8 @@ class Session:
         """Request what the budget allows; return that another model answered, None otherwise."""
         watch = self.routes.policy.watch
         for answer in self._round.send(self.routes.requests(), watch.canaries, self.budget):
-            generation = answer.generation
-            other_model = self._identity.check_answer(
-                generation.answer.claims.model, sound=generation.answer.fault is None
-            )
+            generation, is_sound = answer.generation, answer.generation.answer.fault is None
+            other_model = self._identity.check_answer(generation.answer.claims.model, sound=is_sound)
             if other_model is not None:
                 return other_model
             if (alert := self._alerts.answered(generation)) is not None:
@@ -240,9 +237,8 @@ class Session:
         """Return how the server contradicts the policy's conditions; None if it does not, as far as it tells."""
         conditions = self._conditions
         if self._identity.restarted:
-            conditions.check(
-                self.routes.policy, seen_process(self._identity.process, self._server.name), self._server.fetch
-            )
+            process = seen_process(self._identity.process, self._server.name)
+            conditions.check(self.routes.policy, process, self._server.fetch)
             self._outputs.note("conditions", parts=[asdict(part) for part in conditions.found])
             self._outputs.say(conditions.describe())
         return conditions.difference

@@ -20,17 +20,9 @@ from gatekeeper.core.system.inputs import load_manifest
 from gatekeeper.core.system.run_directory import MANIFEST, RUNS, VERDICT, RunDirectory, is_taken, new_run_id
 from gatekeeper.core.text import printable
 from gatekeeper.run import events, try_count, verify
-from gatekeeper.run.remote import download, replies, upload
+from gatekeeper.run.remote import download, preflight, replies, upload
 from gatekeeper.run.remote.environment import Environment, installing, is_installed, prepare_environment
 from gatekeeper.run.remote.hosts_file import HostSettings
-from gatekeeper.run.remote.preflight import (
-    check_clock,
-    check_disk,
-    check_inventory,
-    occupied_error,
-    refuse_occupied,
-    report,
-)
 from gatekeeper.run.remote.reconnect import ReconnectingSession
 from gatekeeper.run.remote.remote_baseline import remote_baseline
 from gatekeeper.run.remote.run_registry import CLOSED, OPEN, Entry, RunRegistry
@@ -216,7 +208,7 @@ class NewRun:
             job = max(own_jobs, key=lambda candidate: str(candidate["started"]))
             out = command.out or command.runs / str(job["run_id"])
             return Entry.of_job(job, self._name, out, str(command.slo)), job
-        refuse_occupied(self._name, jobs.values())
+        preflight.refuse_occupied(self._name, jobs.values())
         # Registered and never started: it keeps its id, unless its folder was filled meanwhile.
         return (own_entries[-1] if own_entries and not is_taken(Path(own_entries[-1].out)) else None), None
 
@@ -252,9 +244,9 @@ class NewRun:
         inventory = do(lambda connection: self._inventory(connection, environment, entry.run_id))
         inputs, earlier = self._bundle.inputs, self._earlier_manifest()
         shippable = frozenset(model.name for model in missing)
-        remarks = check_inventory(inventory, inputs.slo, self._bundle.models, earlier, shippable, now=_now())
+        remarks = preflight.check_inventory(inventory, inputs.slo, self._bundle.models, earlier, shippable, now=_now())
         try:
-            report(self._name, [*remarks], say)
+            preflight.report(self._name, [*remarks], say)
         except HostLacksError:
             if not self._command.resume:
                 do(lambda connection: connection.request("remove", run_id=entry.run_id))
@@ -270,8 +262,8 @@ class NewRun:
         missing = upload.missing_models(connection, self._bundle)
         upload_bytes = upload.size(missing) if self._command.ship_models else 0
         installed = bool(path) or is_installed(connection)
-        disk = check_disk(connection.hello, installed=installed, upload_bytes=upload_bytes)
-        report(self._name, [*check_clock(connection.hello), *disk], say)
+        disk = preflight.check_disk(connection.hello, installed=installed, upload_bytes=upload_bytes)
+        preflight.report(self._name, [*preflight.check_clock(connection.hello), *disk], say)
         if not installed:
             say("environment", installing(self._name))
         environment = prepare_environment(connection, path=path, say=lambda _line: self._runner.session.note_progress())
@@ -285,9 +277,8 @@ class NewRun:
             if "stream" in item and len(written[item["stream"]]) < HEADER_MOST:
                 written[item["stream"]] += item.get("content", b"")
             code = int(item.get("code", code))
-        output = (
-            printable(written["stderr"].decode(errors="replace")).strip()[-replies.TEXT_MOST :] or f"exit code {code}"
-        )
+        errors = printable(written["stderr"].decode(errors="replace")).strip()
+        output = errors[-replies.TEXT_MOST :] or f"exit code {code}"
         if code == ExitCode.OK:
             try:
                 return replies.checked(replies.Inventory, json_object(written["stdout"]))
@@ -324,7 +315,7 @@ class NewRun:
             )
         except AgentError as error:
             if error.kind == "busy" and "job" in error.more:
-                raise occupied_error(self._name, error.more["job"]) from error
+                raise preflight.occupied_error(self._name, error.more["job"]) from error
             if error.kind != "exists":  # it runs: the response to the first try was lost with its connection
                 raise
 
@@ -338,10 +329,8 @@ def _is_free(out: Path, *, again: bool) -> None:
     """Refuse a run directory that is not empty; with *again* an earlier part of the run may be in it."""
     if is_taken(out) and not (again and (out / MANIFEST).is_file()):
         unfinished = (out / MANIFEST).is_file() and not (out / VERDICT).is_file()
-        hint = (
-            "continue that run with --resume, or choose another --output" if unfinished else "choose another --output"
-        )
-        raise InputError(f"{out} is not empty", hint=hint)
+        resume = "continue that run with --resume, or " if unfinished else ""
+        raise InputError(f"{out} is not empty", hint=f"{resume}choose another --output")
 
 
 def _now() -> datetime:

@@ -13,6 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib import resources
 from typing import Any, BinaryIO, Self
 
@@ -208,10 +209,8 @@ class Connection:
     def close(self) -> None:
         """End the connection; a job that was started continues."""
         for pipe in (self._stdin, self._stdout):
-            try:
+            with suppress(OSError):  # buffered bytes without a reader
                 pipe.close()
-            except OSError:
-                continue  # buffered bytes without a reader
         child_process.end(self._ssh, grace=2)
         self._stderr_reader.join(1)
 

@@ -52,11 +52,7 @@ def changed_models(inputs: Inputs, manifest: Manifest) -> list[str]:
     """Hash the models again; return the names of those that changed since they were frozen."""
     now = freeze_models(inputs, afresh=True)
     pairs = zip((manifest.target, *manifest.drafts), (now.target, *now.drafts), strict=True)
-    return [
-        before.name
-        for before, after in pairs
-        if before is not None and after is not None and before.digest != after.digest
-    ]
+    return [before.name for before, after in pairs if before and after and before.digest != after.digest]
 
 
 def freeze(

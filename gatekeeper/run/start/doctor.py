@@ -77,13 +77,8 @@ def _version(package: str) -> str | None:
 
 def _backends() -> Iterator[Item]:
     for backend in find_backends().values():
-        yield Item(
-            "backend",
-            backend.requirement,
-            backend.place,
-            f"backend {backend.name}",
-            None if backend.place else backend.install,
-        )
+        fix = None if backend.place else backend.install
+        yield Item("backend", backend.requirement, backend.place, f"backend {backend.name}", fix)
 
 
 def _lossy_variables() -> Iterator[Item]:

@@ -124,7 +124,6 @@ class _SloWriter:
     """Those installed here that load a pair of folders."""
 
     def text(self, pair: "_PairNames", missing: Sequence[str] = ()) -> str:
-        """Write the file for *pair*."""
         inspected = self.models.get(pair.target)
         model = inspected.model if inspected is not None else None
         little = model is not None and (model.vocabulary or SMALL_VOCABULARY) < SMALL_VOCABULARY

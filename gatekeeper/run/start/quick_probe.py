@@ -49,11 +49,8 @@ def probe(
     if not whole_inputs.slo.subject.drafts:
         hint = "name a draft: without one there is nothing to probe"
         raise InputError(f"{slo_path}: subject.drafts is empty", hint=hint)
-    small = replace(
-        whole_inputs,
-        slo=default_alone(whole_inputs.slo),
-        canaries={n: _cut(whole_inputs.slo, c) for n, c in whole_inputs.canaries.items()},
-    )
+    canaries = {name: _cut(whole_inputs.slo, canary_set) for name, canary_set in whole_inputs.canaries.items()}
+    small = replace(whole_inputs, slo=default_alone(whole_inputs.slo), canaries=canaries)
     with ExitStack() as stack:
         path = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gatekeeper-")))
         remark = stack.enter_context(hold_host(small, path))
