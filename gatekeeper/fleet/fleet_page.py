@@ -2,7 +2,7 @@
 
 from gatekeeper.fleet import fleet_report
 from gatekeeper.fleet.answer import Fleet
-from gatekeeper.report.html.markup import Markup, el, section, table
+from gatekeeper.report.html.markup import el, section, table
 from gatekeeper.report.html.page import document
 
 
@@ -16,8 +16,9 @@ def render(fleet: Fleet) -> str:
         class_="hero",
     )
     heads, rows = fleet_report.matrix(fleet, ratios=False)  # on a phone four hosts fit; the ratios follow by run
+    wide, label = table(heads, rows, "plainly"), "SLOs and hosts"
     parts = [
-        section("SLOs and hosts", _scrolled(table(heads, rows, "plainly"), "SLOs and hosts")),
+        section(label, el("div", wide, class_="scroll", tabindex="0", role="region", aria_label=label)),
         section("Runs", table(fleet_report.COLUMNS, map(fleet_report.row, fleet.included), "plainly")),
     ]
     for title, lines in (
@@ -27,7 +28,3 @@ def render(fleet: Fleet) -> str:
         items = [el("li", line) for line in lines]
         parts += [section(title, el("ul", *items, class_="events"))] if items else []
     return document("gatekeeper: fleet", hero, parts)
-
-
-def _scrolled(wide: Markup, label: str) -> Markup:
-    return el("div", wide, class_="scroll", tabindex="0", role="region", aria_label=label)

@@ -150,11 +150,8 @@ def _finished(task: Task, remote: RemoteHost) -> Done | None:
     """Return the answer of a run of this fleet that was downloaded before its controller ended."""
     command, bundle = pack_command(_command(task), remote, before=task.since)
     for entry in reversed(RunRegistry(Path(task.runs)).entries()):
-        if (
-            entry.state != CLOSED
-            or entry.started < task.since
-            or not entry.matches(task.host, command.words, bundle.sha256, None)
-        ):
+        is_same = entry.matches(task.host, command.words, bundle.sha256, None)
+        if entry.state != CLOSED or entry.started < task.since or not is_same:
             continue
         try:
             verdict = judge(Path(entry.out))

@@ -48,27 +48,21 @@ class VersionUnderTest:
     def __init__(
         self, inputs: Inputs, folder: Path, observers: Sequence[Observer], name: str, *, resume: bool = False
     ) -> None:
-        self._stack = ExitStack()
-        try:
-            self._open(inputs, folder, observers, name, resume=resume)
-        except BaseException:
-            self._stack.close()
-            raise
-
-    def _open(self, inputs: Inputs, folder: Path, observers: Sequence[Observer], name: str, *, resume: bool) -> None:
         self.name, self.slo = name, inputs.slo
         self.workload = inputs.slo.workload[0].name
         self.canaries = inputs.canaries[self.workload]
-        self._directory = RunDirectory.open(folder, resume=resume)
-        self._stack.callback(self._directory.close)
-        self.prepared = prepare(inputs, folder, measuring=False, stored=self._directory if resume else None)
-        self.backend = self.prepared.backend
-        if not resume:
-            self._directory.write("manifest.json", self.prepared.text)
-        self._file: RecordWriter[Generation] = self._directory.writer(ANSWERS, record_files.ANSWERS)
-        self._stack.callback(self._file.close)
-        events = self._directory.writer(EVENTS_FILE, record_files.EVENTS)
-        self._stack.callback(events.close)
+        with ExitStack() as stack:
+            directory = RunDirectory.open(folder, resume=resume)
+            stack.callback(directory.close)
+            self.prepared = prepare(inputs, folder, measuring=False, stored=directory if resume else None)
+            self.backend = self.prepared.backend
+            if not resume:
+                directory.write("manifest.json", self.prepared.text)
+            self._file: RecordWriter[Generation] = directory.writer(ANSWERS, record_files.ANSWERS)
+            stack.callback(self._file.close)
+            events = directory.writer(EVENTS_FILE, record_files.EVENTS)
+            stack.callback(events.close)
+            self._stack = stack.pop_all()
         self.observe = EventRecorder(events, self.backend.clock, observers)
         trials = self.prepared.plan.trials
         candidates = (trial.setting for trial in trials if trial.arm == "candidate")

@@ -89,6 +89,7 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
     damaged = directory.damaged_files()
     samples = read_records(directory.path / HOST_FILE, SAMPLES)
     events = read_records(directory.path / EVENTS_FILE, EVENTS)
+    extended = (event.detail["soak_seconds"] for event in events.records if event.kind == "extended")
     slo = inputs.slo
     if manifest.soak_until != slo.soak.ends:  # of a run made before soaks could continue
         soak = slo.soak.model_copy(update={"until": manifest.soak_until})
@@ -101,9 +102,7 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
         sweep={trial.name: answers(trial.file) for trial in plan.trials},
         soaks=soaks,
         looks=looks,
-        extended=max(
-            (event.detail["soak_seconds"] for event in events.records if event.kind == "extended"), default=0.0
-        ),
+        extended=max(extended, default=0.0),
         after_soak=after_soak,
         routing=StoredRecords(()) if live and routing.trouble else routing,
         region=replace(region, trouble=None) if live else region,
@@ -113,9 +112,7 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
         host_trouble=None if live else samples.trouble,
         interval=manifest.sample_interval,
         conditions=_host_conditions(events.records),
-        weights={
-            workload.name: inputs.profile.weight(workload.name, workload.tier) for workload in inputs.slo.workload
-        },
+        weights={workload.name: inputs.profile.weight(workload.name, workload.tier) for workload in slo.workload},
         certified=_certified_figures(directory, manifest, slo),
         cache_off=running_dialect(slo.subject.backend).cache_off_advice,
         findings=(

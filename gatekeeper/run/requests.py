@@ -50,7 +50,7 @@ class Client:
     def __init__(self, slo: Slo, backend: Backend, observe: Observe, segment: int = 0, *, cache: bool = False) -> None:
         self._slo, self._backend, self._observe = slo, backend, observe
         self.segment, self._cache = segment, cache
-        self._subject: RunningSystem | None = None
+        self.subject: RunningSystem | None = None
         self._setting: Setting = ()
         self._deaths = 0
         self._lock = threading.Lock()
@@ -62,14 +62,9 @@ class Client:
         """Tell whether the system died too often to be started again."""
         return self._deaths >= DEATHS
 
-    @property
-    def subject(self) -> RunningSystem | None:
-        """Return the system that is running now."""
-        return self._subject
-
     def pids(self) -> tuple[int, ...]:
         """Return the root processes of the running system."""
-        subject = self._subject
+        subject = self.subject
         return subject.pids() if subject is not None else ()
 
     def open(self, setting: Setting, *, keep: bool = False) -> bool:
@@ -78,14 +73,14 @@ class Client:
         *keep* takes plain answers from the process of a draft, where it gives them, so that it goes on.
         """
         beside_draft = keep and self._backend.shares_process and not speculates(setting)
-        if beside_draft and self._subject is not None and not self.gave_up:
+        if beside_draft and self.subject is not None and not self.gave_up:
             return False
-        if self._subject is not None and self._backend.residence(setting) == self._backend.residence(self._setting):
+        if self.subject is not None and self._backend.residence(setting) == self._backend.residence(self._setting):
             self._setting = setting  # what it serves from now on: the setting of which it may die
             return False
         self.close()
         self._deaths = 0
-        self._subject, self._setting = self._start(setting), setting
+        self.subject, self._setting = self._start(setting), setting
         return True
 
     def send(self, request: PlannedRequest) -> Generation:
@@ -166,27 +161,27 @@ class Client:
 
     def _living(self) -> RunningSystem | None:
         with self._lock:
-            if self._subject is not None and self._subject.alive():
-                return self._subject
-            if self._subject is not None:
+            if self.subject is not None and self.subject.alive():
+                return self.subject
+            if self.subject is not None:
                 self._deaths += 1
                 self._observe("subject_died", {"setting": dict(self._setting), "in_a_row": self._deaths})
-                self._subject.close()
-                self._subject = None
+                self.subject.close()
+                self.subject = None
             if self.gave_up:
                 return None
             try:
-                self._subject = self._start(self._setting)
+                self.subject = self._start(self._setting)
             except InputError as error:  # it has started before, so its command and its models were right
                 raise UnresponsiveError(error.message, hint=error.hint) from error
-            return self._subject
+            return self.subject
 
     def _start(self, setting: Setting) -> RunningSystem:
         return self._backend.start(setting, cache=True) if self._cache else self._backend.start(setting)
 
     def close(self) -> None:
         """End the running system."""
-        subject, self._subject = self._subject, None
+        subject, self.subject = self.subject, None
         if subject is not None:
             subject.close()
 
@@ -223,28 +218,14 @@ class SoakTask:
     forced: Collection[str] = ()
     """The workloads whose words are compared by teacher forcing."""
 
-    @property
-    def name(self) -> str:
-        """Return the name of the soak."""
-        return self.plan.name
-
-    @property
-    def settings(self) -> Mapping[str, Setting]:
-        """Return the setting of each workload."""
-        return self.plan.settings
-
-    @property
-    def resident(self) -> Setting:
-        """Return the setting for which the process is started."""
-        return self.plan.resident
-
     def request(
         self, workload: str, canary: Canary, arm: str, *, without: Collection[str] = (), **fields: Any
     ) -> PlannedRequest:
         """Return a request for *canary* at its workload's setting, or at plain decoding, *without* some knobs."""
-        knobs = self.settings[workload] if arm == "candidate" else plain_of(self.settings[workload])
+        knobs = self.plan.settings[workload]
+        knobs = knobs if arm == "candidate" else plain_of(knobs)
         setting = tuple((knob, value) for knob, value in knobs if knob not in without)
-        return PlannedRequest(workload, canary, arm, setting, trial=self.name, **fields)
+        return PlannedRequest(workload, canary, arm, setting, trial=self.plan.name, **fields)
 
 
 class OpenClient(Protocol):
@@ -286,7 +267,7 @@ class PassTask(Generic[Kind]):
         missing = [request for request in requests if request.key not in done]
         if not missing:
             return
-        recorder = Recorder(record or self.record, self.observe, {"soak": self.soak.name}, len(missing))
+        recorder = Recorder(record or self.record, self.observe, {"soak": self.soak.plan.name}, len(missing))
         with self.open_client(cache=cache) as client:
             client.open(resident, keep=True)
             client.send_all(iter(missing), 1, recorder)

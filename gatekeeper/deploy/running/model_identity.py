@@ -143,17 +143,13 @@ class ModelIdentity:
         """Check the server at *url*; *paths* are the certified models on this machine, *names* its allowed names."""
         self._manifest, self._url, self._paths = manifest, url, dict(paths)
         self._names, self._hashes = names, hashes
-        self._process: ListeningProcess | None = None
+        self.process: ListeningProcess | None = None
+        """The one that the last check found."""
         self._models: dict[str, str] = {}
         self._named = False
         self._due = True
         self.restarted = False
         """Whether the last check found a server that had just started."""
-
-    @property
-    def process(self) -> ListeningProcess | None:
-        """Return the process that the last check found."""
-        return self._process
 
     @property
     def seen(self) -> bool:
@@ -162,12 +158,12 @@ class ModelIdentity:
 
     def pids(self) -> tuple[int, ...]:
         """Return the server's process id, if it runs on this machine."""
-        return (self._process.pid,) if self._process is not None else ()
+        return (self.process.pid,) if self.process is not None else ()
 
     def check(self) -> str | None:
         """Return why the server does not run the certified models; None if no difference was found."""
-        before = self._process
-        self._process = now = None if self._url is None else find_process(self._url, before)
+        before = self.process
+        self.process = now = None if self._url is None else find_process(self._url, before)
         started = now is not None and (before is None or before.start != now.start)
         self._due, self.restarted = False, self._due or started
         if not self.restarted:
@@ -202,7 +198,7 @@ class ModelIdentity:
     def document(self) -> dict[str, Any]:
         """Return what is known about the models that the server runs."""
         return {
-            "pid": self._process.pid if self._process is not None else None,
+            "pid": self.process.pid if self.process is not None else None,
             "started_with": sorted(self._models),
             "on_disk": sorted(self._paths),
             "names": sorted(self._names),
@@ -210,7 +206,7 @@ class ModelIdentity:
 
     def describe(self) -> str:
         """Return the document as one line of text."""
-        parts = [f"process {self._process.pid}"] if self._process is not None else []
+        parts = [f"process {self.process.pid}"] if self.process is not None else []
         parts += [f"started with {', '.join(sorted(self._models))}"] if self._models else []
         parts += [f"{', '.join(sorted(self._paths))} on disk as certified"] if self._paths else []
         parts += [f"model name {' or '.join(sorted(self._names))}"] if self._names else []

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.core.errors import InputError
-from gatekeeper.core.parse import ParseError, json_object
+from gatekeeper.core.parse import json_object
 from gatekeeper.core.system.run_directory import SIGNATURE_SUFFIX
 from gatekeeper.core.text import json_text
 
@@ -125,7 +125,7 @@ def verify_key_bundle(bundle: bytes, allowed: Path) -> tuple[str, bytes] | None:
         envelope = dict(json_object(bundle)[ENVELOPE_KEY])
         signatures = [base64.b64decode(signature["sig"]).hex() for signature in envelope["signatures"]]
         stored = Envelope.from_dict(envelope | {"signatures": []})
-    except (ParseError, ValueError, LookupError, TypeError, AttributeError, Error):
+    except (ValueError, LookupError, TypeError, AttributeError, Error):
         return None
     if stored.payload_type != PAYLOAD_TYPE:
         return None

@@ -115,11 +115,8 @@ def _download_file(connection: Connection, run_id: str, item: Mapping[str, Any],
     name, target = str(item["name"]), part / str(item["name"])
     inside = part.parent.parent
     _make_folder(target.parent, inside=inside)
-    if (
-        target.is_file()
-        and target.stat().st_size == item["size"]
-        and file_sha256(target, inside=inside) == item["sha256"]
-    ):
+    is_whole = target.is_file() and target.stat().st_size == item["size"]
+    if is_whole and file_sha256(target, inside=inside) == item["sha256"]:
         return
     for attempt in range(1, ATTEMPTS + 1):
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC

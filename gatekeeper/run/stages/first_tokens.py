@@ -30,19 +30,19 @@ def send(task: PassTask[Generation]) -> None:
         task.record(answer)
         scouts.append(answer)
 
-    plain = plain_of(soak.resident)
+    plain = plain_of(soak.plan.resident)
     task.send_missing(plain, _scouts(soak), record=note)
     chosen = {
         name: chosen_prompts(soak.canaries[name], (answer for answer in scouts if answer.workload == name))
-        for name in soak.settings
+        for name in soak.plan.settings
     }
-    for arm, resident in (("plain", plain), ("candidate", soak.resident)):
+    for arm, resident in (("plain", plain), ("candidate", soak.plan.resident)):
         task.send_missing(resident, _samples(soak, arm, chosen))
 
 
 def _scouts(soak: SoakTask) -> Iterator[PlannedRequest]:
-    seed = soak.slo.sampling.seed + len(soak.settings) * PROMPTS * SAMPLES  # beyond those of the samples
-    for name in soak.settings:
+    seed = soak.slo.sampling.seed + len(soak.plan.settings) * PROMPTS * SAMPLES  # beyond those of the samples
+    for name in soak.plan.settings:
         for canary in scouted_prompts(soak.canaries[name]):
             for number in range(SCOUTS):
                 seed += 1
@@ -51,7 +51,7 @@ def _scouts(soak: SoakTask) -> Iterator[PlannedRequest]:
 
 def _samples(soak: SoakTask, arm: str, chosen: Mapping[str, Sequence[Canary]]) -> Iterator[PlannedRequest]:
     seed = soak.slo.sampling.seed
-    for name in soak.settings:
+    for name in soak.plan.settings:
         for canary in chosen[name]:
             for number in range(SAMPLES):
                 seed += 1

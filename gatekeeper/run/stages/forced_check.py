@@ -19,7 +19,7 @@ def send(task: PassTask[Forced]) -> None:
     canaries = {(name, canary.id): canary for name, group in soak.canaries.items() for canary in group}
     with task.open_client() as client:
         for number, planned in enumerate(missing, start=1):
-            knobs = plain_of(soak.settings[planned.workload])
+            knobs = plain_of(soak.plan.settings[planned.workload])
             client.open(knobs, keep=True)
             canary, subject = canaries[planned.workload, planned.canary], client.subject
             request = DecodeRequest(canary, knobs, sampling_for(soak.slo, canary, knobs, 1))

@@ -44,7 +44,7 @@ def send(task: PassTask[Tie]) -> None:
     canaries = {(name, canary.id): canary for name, group in soak.canaries.items() for canary in group}
     with task.open_client() as client:
         for number, (name, divergence) in enumerate(missing, start=1):
-            knobs = plain_of(soak.settings[name])
+            knobs = plain_of(soak.plan.settings[name])
             client.open(knobs, keep=True)
             canary, subject = canaries[name, divergence.canary], client.subject
             request = DecodeRequest(canary, knobs, sampling_for(soak.slo, canary, knobs, 1))

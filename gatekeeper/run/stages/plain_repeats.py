@@ -17,4 +17,4 @@ def send(task: PassTask[Generation]) -> None:
         for canary in soak.canaries[name]
         if Counter(lacking)[canary.id] > repeat
     ]
-    task.send_missing(plain_of(soak.resident), requests)
+    task.send_missing(plain_of(soak.plan.resident), requests)

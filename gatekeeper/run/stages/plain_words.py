@@ -14,4 +14,4 @@ def send(task: PassTask[Generation]) -> None:
         for canary in soak.canaries[name]
         if canary.id in lacking
     ]
-    task.send_missing(plain_of(soak.resident), requests)
+    task.send_missing(plain_of(soak.plan.resident), requests)

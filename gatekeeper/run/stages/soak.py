@@ -50,7 +50,7 @@ def soak(
     """
     needs = {
         name: canaries_needed(task.slo, name, knobs, task.canaries[name], forced=name in task.forced)
-        for name, knobs in task.settings.items()
+        for name, knobs in task.plan.settings.items()
     }
     run = _Soak(
         task=task,
@@ -62,26 +62,26 @@ def soak(
         coverage=Coverage(needs, task.compared),
     )
     # The last block is sent after the soak, which need not wait for the canaries that it will answer.
-    for planned in [] if woven else plain_block(task.settings, task.canaries, PLAIN_BLOCKS - 1):
+    for planned in [] if woven else plain_block(task.plan.settings, task.canaries, PLAIN_BLOCKS - 1):
         run.coverage.add(planned.workload, planned.arm, planned.canary.id)
     for generation in task.before:
         run.count(generation)
     run.task = task = replace(task, before=())
     run.plain_block(0, plain_client, phase)
-    client.open(task.resident)
+    client.open(task.plan.resident)
     client.send_all(run.warmups(), 1, run.note)
-    apart = not woven and any(speculates(knobs) for knobs in task.settings.values())
+    apart = not woven and any(speculates(knobs) for knobs in task.plan.settings.values())
     duration = task.plan.seconds or task.slo.soak.duration
     half = duration / 2 if apart else 0.0
     if half:
-        phase(task.name, 0)
+        phase(task.plan.name, 0)
         run.load(number=0, until_s=half, counting=False)
         run.plain_block(1, plain_client, phase)
-    phase(task.name, 1)
+    phase(task.plan.name, 1)
     run.load(number=1, until_s=duration - half, counting=True)
     phase("")
-    last = closing_requests(task.settings, task.canaries)
-    recorder.observe("closing", {"soak": task.name, "answers": len(last)})
+    last = closing_requests(task.plan.settings, task.canaries)
+    recorder.observe("closing", {"soak": task.plan.name, "answers": len(last)})
     run.send(client, last, "closing")
     if apart:
         client.close()
@@ -118,19 +118,19 @@ class _Soak:
         return (self.request(request, f"{prefix}-{number}") for number, request in enumerate(requests))
 
     def warmups(self) -> Iterator[PlannedRequest]:
-        for name, knobs in self.task.settings.items():
+        for name, knobs in self.task.plan.settings.items():
             requests = warmup_requests(name, knobs, self.task.canaries[name])
             yield from self.planned(requests, f"warmup-{self.task.segment}")
 
     def plain_block(self, number: int, plain_client: Callable[[], Client], phase: Phase) -> None:
-        requests = plain_block(self.task.settings, self.task.canaries, number)
+        requests = plain_block(self.task.plan.settings, self.task.canaries, number)
         if self.woven or not requests:
             return
         phase("")
-        detail = {"soak": self.task.name, "block": number + 1, "answers": len(requests)}
+        detail = {"soak": self.task.plan.name, "block": number + 1, "answers": len(requests)}
         self.recorder.observe("block", detail)
         with plain_client() as client:
-            client.open(plain_of(self.task.resident))
+            client.open(plain_of(self.task.plan.resident))
             for group in ([replace(request, role=Role.WARMUP) for request in requests[:WARMUPS]], requests):
                 self.send(client, group, f"{group[0].role}-{number}")
 
@@ -152,21 +152,22 @@ class _Soak:
             # It ends with the last answer, not with the pause after it: the records must cover the whole duration.
             return (answered - begun) / 1e9 < until_s or (counting and bool(self.coverage.lacking()))
 
-        self.recorder.observe("soaking", {"soak": task.name, "seconds": until_s, "most": over if counting else until_s})
+        most = over if counting else until_s
+        self.recorder.observe("soaking", {"soak": task.plan.name, "seconds": until_s, "most": most})
         requests = self.paced(self.turns(more, number))
         self.client.send_all(requests, task.slo.soak.concurrency, note, pause_s=self.profile.idle)
 
     def turns(self, more: Callable[[], bool], stretch: int) -> Iterator[PlannedRequest]:
         task = self.task
         tiers = {workload.name: workload.tier for workload in task.slo.workload}
-        weights = {name: self.profile.weight(name, tiers[name]) for name in task.settings}
+        weights = {name: self.profile.weight(name, tiers[name]) for name in task.plan.settings}
         share = task.slo.soak.sentinel_share if self.woven else 0.0
         number = self.answers
         if self.order is None:
             seed = task.seed + task.segment * 1_000_003 + number
             swept = swept_canaries(task.slo, task.canaries)
             self.order = soak_requests(
-                task.settings, task.canaries, weights, sentinel_share=share, seed=seed, swept=swept
+                task.plan.settings, task.canaries, weights, sentinel_share=share, seed=seed, swept=swept
             )
         while more():
             for turn in next(self.order):
@@ -185,4 +186,4 @@ class _Soak:
     def request(self, request: PlannedRequest, prefix: str, stretch: int = 0) -> PlannedRequest:
         """Return a request of the schedule as one of this soak, with a key of its own."""
         streams = self.task.slo.soak.concurrency
-        return replace(request, trial=self.task.name, prefix=prefix, repeat=stretch, concurrency=streams)
+        return replace(request, trial=self.task.plan.name, prefix=prefix, repeat=stretch, concurrency=streams)

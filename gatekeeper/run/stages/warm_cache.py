@@ -37,19 +37,20 @@ def send(task: PassTask[Generation]) -> None:
         task.record(answer)
         answers.append(answer)
 
-    plain = plain_of(soak.resident)
-    singles = [(name, canary) for name in soak.settings for canary in soak.canaries[name]]
+    plain = plain_of(soak.plan.resident)
+    singles = [(name, canary) for name in soak.plan.settings for canary in soak.canaries[name]]
     first_turns = [_request(soak, name, "plain", canary, canary.id) for name, canary in singles]
     task.send_missing(plain, first_turns, record=note)
     later = _conversations(soak, answers)
     second_turns = [_request(soak, name, "plain", turn, first) for (name, first), turn in later.items()]
     task.send_missing(plain, second_turns, record=note)
-    task.send_missing(soak.resident, _shuffled(soak, later), cache=True, record=note)
+    task.send_missing(soak.plan.resident, _shuffled(soak, later), cache=True, record=note)
     for metric, part in WARM_PARTS.items():
-        names = [name for name, knobs in soak.settings.items() if metric in warm_conditions(soak.slo, name, knobs)]
+        names = [name for name, knobs in soak.plan.settings.items() if metric in warm_conditions(soak.slo, name, knobs)]
         if names:
             # A process of its own for each condition: what the other one left in the cache is not there.
-            task.send_missing(soak.resident, _with_something_between(soak, names, part, later), cache=True, record=note)
+            requests = _with_something_between(soak, names, part, later)
+            task.send_missing(soak.plan.resident, requests, cache=True, record=note)
 
 
 def _conversations(soak: SoakTask, records: Sequence[Generation]) -> dict[tuple[str, str], Canary]:
@@ -60,7 +61,7 @@ def _conversations(soak: SoakTask, records: Sequence[Generation]) -> dict[tuple[
         if record.arm == "plain" and record.answer.fault is None
     }
     turns = {}
-    for name in soak.settings:
+    for name in soak.plan.settings:
         canaries = soak.canaries[name]
         for first, then in zip(canaries, (*canaries[1:], canaries[0]), strict=True):
             if (name, first.id) in answers:
@@ -84,7 +85,7 @@ def continued(first: Canary, answer: Answer, then: Canary) -> Canary:
 
 
 def _shuffled(soak: SoakTask, later: Mapping[tuple[str, str], Canary]) -> Iterator[PlannedRequest]:
-    for name in soak.settings:
+    for name in soak.plan.settings:
         canaries = soak.canaries[name]
         for start in range(0, len(canaries), TOGETHER):
             group = canaries[start : start + TOGETHER]
@@ -95,7 +96,7 @@ def _shuffled(soak: SoakTask, later: Mapping[tuple[str, str], Canary]) -> Iterat
             ]
             turns = [later[name, canary.id] for canary in group if (name, canary.id) in later]
             requests += [_request(soak, name, "candidate", turn, turn.id.partition("+")[0]) for turn in turns]
-            yield from shuffled(requests, random.Random(f"{soak.seed}|{soak.name}|{name}|{start}"))
+            yield from shuffled(requests, random.Random(f"{soak.seed}|{soak.plan.name}|{name}|{start}"))
 
 
 def _with_something_between(

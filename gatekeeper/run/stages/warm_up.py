@@ -22,9 +22,9 @@ def send(task: PassTask[Generation]) -> None:
     """
     soak = task.soak
     done = {answer.key for answer in task.recorded}
-    arms = (("plain", plain_of(soak.resident)), ("candidate", soak.resident))
+    arms = (("plain", plain_of(soak.plan.resident)), ("candidate", soak.plan.resident))
     planned = sum(len([*_requests(soak, arm)]) for arm, _ in arms)
-    recorder = Recorder(task.record, task.observe, {"soak": soak.name}, planned)
+    recorder = Recorder(task.record, task.observe, {"soak": soak.plan.name}, planned)
     for arm, resident in arms:
         missing = [request for request in _requests(soak, arm) if request.key not in done]
         if not missing:
@@ -50,7 +50,7 @@ def _turns(soak: SoakTask, name: str) -> list[tuple[Canary, Canary]]:
 
 
 def _requests(soak: SoakTask, arm: str) -> Iterator[PlannedRequest]:
-    for number, name in enumerate(soak.settings):
+    for number, name in enumerate(soak.plan.settings):
         turns = _turns(soak, name)
         if number == 0:
             yield _request(soak, arm, name, turns[0][0], Role.LOADED)

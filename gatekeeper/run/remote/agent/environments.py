@@ -116,13 +116,11 @@ class Environments:
         """
         if self.python is None:
             raise Refusal("python", "no Python on this host is new enough and can create virtual environments")
+        install = [*_pip(folder), "install", "--no-deps"]
         for step, argv in (
             ("python -m venv", [self.python, "-I", "-m", "venv", str(folder)]),
-            (
-                "pip install of the pinned libraries",
-                [*_pip(folder), "install", "--require-hashes", "--no-deps", "-r", lock],
-            ),
-            ("pip install of gatekeeper", [*_pip(folder), "install", "--no-deps", "--no-index", wheel]),
+            ("pip install of the pinned libraries", [*install, "--require-hashes", "-r", lock]),
+            ("pip install of gatekeeper", [*install, "--no-index", wheel]),
         ):
             output = b""
             child = subprocess.Popen(

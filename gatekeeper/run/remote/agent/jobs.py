@@ -157,11 +157,8 @@ class Jobs:
         root = self._state.named("jobs", run_id) / "run"
         for at in sorted(root.rglob("*")):
             if at.is_file() and not at.is_symlink():
-                path = str(at.relative_to(self._state.home))
-                yield (
-                    {"name": str(at.relative_to(root)), "path": path, "size": at.stat().st_size, "sha256": sha256(at)},
-                    b"",
-                )
+                name, path = str(at.relative_to(root)), str(at.relative_to(self._state.home))
+                yield {"name": name, "path": path, "size": at.stat().st_size, "sha256": sha256(at)}, b""
 
     def do_cancel(self, run_id: str, grace_s: float = 60.0, who: str = "") -> Items:
         """End a job: terminate gatekeeper, which ends its servers, then kill what is left; report how it ended."""
