@@ -258,14 +258,8 @@ def _foreign_files(path: Path) -> list[str]:
     return [name for name in names if name not in listed | _UNLISTED]
 
 
-_UNLISTED = frozenset(
-    {
-        run_directory.CHECKSUMS,
-        run_directory.LOCK,
-        run_directory.FINDER_FILE,
-        *run_directory.WATCH_FILES,
-        *run_directory.WATCH_LOCKS,
-    }
+_UNLISTED = frozenset((run_directory.CHECKSUMS, run_directory.LOCK, run_directory.FINDER_FILE)).union(
+    run_directory.WATCH_FILES, run_directory.WATCH_LOCKS
 )
 """Files that no SHA256SUMS lists and that hold nothing of anybody else."""
 

@@ -60,7 +60,7 @@ class HostPair:
     def document(self) -> dict[str, Any]:
         """Return it as plain JSON."""
         workloads = {name: contrast.document() for name, contrast in self.workloads.items()}
-        return asdict(self) | {"workloads": workloads}
+        return asdict(self) | {"hosts": [*self.hosts], "differences": [*self.differences], "workloads": workloads}
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> "HostPair":
@@ -79,20 +79,13 @@ def compare_hosts(cells: Iterable[FleetCell]) -> tuple[HostPair, ...]:
     pairs = [(key, *pair) for key, group in groups.items() for pair in _pairs(group)]
     manifest_of = cache(_manifest_of)
     comparisons = sum(len(a.workloads.keys() & b.workloads.keys()) for _, a, b in pairs)
-    return tuple(
-        HostPair(
-            slo,
-            chip,
-            (a.cell.host, b.cell.host),
-            _differences(manifest_of(_run_of(a)), manifest_of(_run_of(b))),
-            {
-                name: contrast(workload, b.workloads[name], comparisons)
-                for name, workload in a.workloads.items()
-                if name in b.workloads
-            },
-        )
-        for (slo, chip), a, b in pairs
-    )
+    compared = []
+    for (slo, chip), a, b in pairs:
+        differing = _differences(manifest_of(_run_of(a)), manifest_of(_run_of(b)))
+        shared = [name for name in a.workloads if name in b.workloads]
+        contrasts = {name: contrast(a.workloads[name], b.workloads[name], comparisons) for name in shared}
+        compared.append(HostPair(slo, chip, (a.cell.host, b.cell.host), differing, contrasts))
+    return tuple(compared)
 
 
 def _pairs(group: Sequence[FleetCell]) -> list[tuple[FleetCell, FleetCell]]:

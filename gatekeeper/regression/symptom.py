@@ -69,9 +69,7 @@ def measure(metric: str, paired: PairedAnswers, counts: tuple[int, ...], most: i
         interval = sequential.interval(means, error)
         if isinstance(interval, Missing) or not row.relative:
             return interval
-        return Estimate(
-            interval.center - 1, interval.lo - 1, interval.hi - 1, interval.n, confidence=interval.confidence
-        )
+        return replace(interval, center=interval.center - 1, lo=interval.lo - 1, hi=interval.hi - 1)
     n = len(means)
     if n < sequential.MIN_CANARIES:
         return Missing(f"{n} canaries were answered, {sequential.MIN_CANARIES} are needed to decide", n)
@@ -93,10 +91,9 @@ def _values(metric: Metric, paired: PairedAnswers) -> Sequence[tuple[str, float]
         paired = replace(paired, answers=counted_or_claimed(paired.answers)[0])
     if metric.against_plain:
         ratios, lost = pair_ratios(paired.pairs, read, greedy=None if reader.any_length else paired.greedy)
-        if lost > paired.lost_limit * len(paired.pairs):
-            return Missing(
-                f"{lost} of {len(paired.pairs)} pairs are lost to faults or missing values", len(paired.pairs)
-            )
+        pairs = len(paired.pairs)
+        if lost > paired.lost_limit * pairs:
+            return Missing(f"{lost} of {pairs} pairs are lost to faults or missing values", pairs)
         return [(canary, math.log(ratio)) for canary, ratio in ratios if ratio > 0]
     successes = successful(paired.answers)
     if len(successes) < (1 - paired.lost_limit) * len(paired.answers):

@@ -82,11 +82,9 @@ class VersionUnderTest:
     def versions(self) -> Mapping[str, str]:
         """Return what answered, as the manifest names it."""
         not_tested = ("gatekeeper", "python", "numpy", "program", "command", "plain_command")
-        return {
-            name: version
-            for name, version in self.prepared.manifest.versions.items()
-            if name not in not_tested and not name.startswith("file ")
-        }
+        versions = self.prepared.manifest.versions
+        tested = [name for name in versions if name not in not_tested and not name.startswith("file ")]
+        return {name: versions[name] for name in tested}
 
     def client(self, arm: str) -> Client:
         """Return the client of an arm, its process started; arms that share a process share the client."""
@@ -135,11 +133,8 @@ class VersionUnderTest:
 
     def measured(self, arm: str | None = None) -> tuple[Generation, ...]:
         """Return the measured answers so far: of one *arm*, or of both."""
-        return tuple(
-            generation
-            for generation in self.answers
-            if generation.role is Role.MEASURED and arm in {None, generation.arm}
-        )
+        measured = (generation for generation in self.answers if generation.role is Role.MEASURED)
+        return tuple(generation for generation in measured if arm in {None, generation.arm})
 
     def paired(self, answers: tuple[Generation, ...], plain: tuple[Generation, ...]) -> PairedAnswers:
         """Return *answers* and those they are compared with, of plain decoding or of another version, in pairs."""

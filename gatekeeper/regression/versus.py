@@ -60,10 +60,8 @@ def versus(
         _check_begun(path, resume=resume, is_output_named=out is not None)
         stack.enter_context(hold_host(first, path))
         stack.enter_context(host.keep_awake())
-        a, b = (
-            stack.enter_context(_open_side(inputs, path / label, observers, label, resume=resume))
-            for label, inputs in zip("ab", (first, second), strict=True)
-        )
+        a = stack.enter_context(_open_side(first, path / "a", observers, "a", resume=resume))
+        b = stack.enter_context(_open_side(second, path / "b", observers, "b", resume=resume))
         elapsed, rounds = _measure(a, b, seconds)
         metrics, compared_sides = _compare(a, b, sides)
         result = VersusResult(
@@ -188,24 +186,15 @@ def _compare(
     answers = a.paired(b.measured(), a.measured())
     alone = [replace(answers, answers=counted_or_claimed(side.measured())[0], plain=(), pairs=()) for side in (a, b)]
     metrics = [_comparison(metric, estimate(metric, answers)) for metric in PAIR_RATIOS]
-    metrics += [
-        _comparison(metric, _ratio_of_counts(metric, alone, len(a.canaries)))
-        for metric in RUN_TO_RUN
-        if BY_NAME[metric].from_rounds
-    ]
+    counted = [metric for metric in RUN_TO_RUN if BY_NAME[metric].from_rounds]
+    metrics += [_comparison(metric, _ratio_of_counts(metric, alone, len(a.canaries))) for metric in counted]
     if answers.greedy:
         metrics.append(replace(_comparison("token_agreement", estimate("token_agreement", answers)), says=""))
-    return tuple(metrics), [
-        ComparedSide(
-            label,
-            name,
-            side.versions(),
-            side.setting,
-            {metric: estimate(metric, of_side) for metric in ("decode_throughput", "ttft", "acceptance_rate")},
-            side.peak,
-        )
-        for label, name, side, of_side in zip("AB", names, (a, b), alone, strict=True)
-    ]
+    sides = []
+    for label, name, side, of_side in zip("AB", names, (a, b), alone, strict=True):
+        figures = {metric: estimate(metric, of_side) for metric in ("decode_throughput", "ttft", "acceptance_rate")}
+        sides.append(ComparedSide(label, name, side.versions(), side.setting, figures, side.peak))
+    return tuple(metrics), sides
 
 
 def _ratio_of_counts(metric: str, alone: Sequence[PairedAnswers], canaries: int) -> Estimate | Missing:

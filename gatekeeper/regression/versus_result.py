@@ -1,7 +1,7 @@
 """What a comparison of two systems shows: each metric of B over A, and what differs between them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from gatekeeper.analysis.plan.settings import setting_document
@@ -71,16 +71,5 @@ class VersusResult:
 
     def document(self) -> dict[str, Any]:
         """Return it for JSON."""
-        return {
-            "schema": 1,
-            "slo": self.slo,
-            "workload": self.workload,
-            "confidence": self.confidence,
-            "a": self.a.document(),
-            "b": self.b.document(),
-            "differences": list(self.differences),
-            "metrics": [comparison.document() for comparison in self.metrics],
-            "seconds": self.seconds,
-            "rounds": self.rounds,
-            "run": self.run,
-        }
+        metrics = [comparison.document() for comparison in self.metrics]
+        return {"schema": 1} | asdict(self) | {"a": self.a.document(), "b": self.b.document(), "metrics": metrics}

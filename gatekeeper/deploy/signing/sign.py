@@ -70,11 +70,8 @@ def _is_certificate(payload: bytes, published: Published) -> bool:
 def _keyless_statement(published: Published) -> bytes:
     """Return the certificate with those of its subjects that have a sha256: sigstore takes no other digests."""
     certificate = parse.json_object(published.certificate)
-    subjects = [
-        subject | {"digest": {"sha256": subject["digest"]["sha256"]}}
-        for subject in certificate["subject"]
-        if "sha256" in subject["digest"]
-    ]
+    hashed = [subject for subject in certificate["subject"] if "sha256" in subject["digest"]]
+    subjects = [subject | {"digest": {"sha256": subject["digest"]["sha256"]}} for subject in hashed]
     return json_text(certificate | {"subject": subjects}).encode()
 
 

@@ -221,10 +221,8 @@ def acceptance_spread(certified: MeasuredValue | None) -> float:
 def acceptance_units(evidence: PairedAnswers) -> tuple[list[WeightedValue], tuple[str, ...]]:
     """Return acceptance answer by answer, the oldest first, for the detection of a fall, and the notes about it."""
     answers, claimed = counted_or_claimed(evidence.answers)
-    units = [
-        WeightedValue(ended_ns, value)
-        for ended_ns, value in sorted(_read_values(answers, answer_reader("acceptance_rate").on(evidence)))
-    ]
+    values = sorted(_read_values(answers, answer_reader("acceptance_rate").on(evidence)))
+    units = [WeightedValue(ended_ns, value) for ended_ns, value in values]
     return units, (CLAIMS_NOTE,) if claimed else ()
 
 

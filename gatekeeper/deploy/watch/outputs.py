@@ -58,13 +58,9 @@ def run_hook(argv: Sequence[str], transition: Mapping[str, Any], *, limit: float
         stdin.write(json.dumps(transition).encode() + b"\n")
         stdin.seek(0)
         try:
+            environment = _environment(transition)
             process = subprocess.Popen(
-                list(argv),
-                stdin=stdin,
-                stdout=output,
-                stderr=output,
-                env=_environment(transition),
-                start_new_session=True,
+                list(argv), stdin=stdin, stdout=output, stderr=output, env=environment, start_new_session=True
             )
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)

@@ -108,11 +108,8 @@ def prune(remote: RemoteHost, keep: int, *, dry_run: bool) -> dict[str, Any]:
     A run that only someone else downloaded stays, too: here it may exist nowhere else.
     """
     owner = this_host.this_owner()
-    fetched = [
-        str(run["run"])
-        for run in list_runs(remote)["runs"]
-        if owner == run["owner"] == run["fetched_by"] and run["fetched"] and run["state"] != "running"
-    ]
+    ended = [run for run in list_runs(remote)["runs"] if run["fetched"] and run["state"] != "running"]
+    fetched = [str(run["run"]) for run in ended if owner == run["owner"] == run["fetched_by"]]
     removed = fetched[:-keep]
     if removed and not dry_run:
         with remote.connect() as connection:

@@ -55,11 +55,8 @@ def send(task: PassTask[Generation]) -> None:
 
 def _conversations(soak: SoakTask, records: Sequence[Generation]) -> dict[tuple[str, str], Canary]:
     """Return, by workload and first canary, the prompt of the second turn; none where plain decoding failed."""
-    answers = {
-        (record.workload, record.canary): record.answer
-        for record in records
-        if record.arm == "plain" and record.answer.fault is None
-    }
+    answered = [record for record in records if record.arm == "plain" and record.answer.fault is None]
+    answers = {(record.workload, record.canary): record.answer for record in answered}
     turns = {}
     for name in soak.plan.settings:
         canaries = soak.canaries[name]

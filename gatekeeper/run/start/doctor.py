@@ -98,10 +98,8 @@ def _downloaders() -> Iterator[Item]:
 def _host() -> Iterator[Item]:
     readings, lacks = host.survey()
     for metric in (row.name for row in ALL if row.host):
-        lacking = metric in lacks
-        sources = dict.fromkeys(
-            readings[value].source for value in host.METRIC_VALUES[metric] if readings[value].status == "ok"
-        )
+        lacking, values = metric in lacks, host.METRIC_VALUES[metric]
+        sources = dict.fromkeys(readings[value].source for value in values if readings[value].status == "ok")
         place = None if lacking else ", ".join(sources) or "from the second sample on"
         fix = host.metric_hint(metric) if lacking else None
-        yield Item("host", ", ".join(host.METRIC_VALUES[metric]), place, f"objective {metric}", fix)
+        yield Item("host", ", ".join(values), place, f"objective {metric}", fix)

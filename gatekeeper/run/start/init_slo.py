@@ -104,11 +104,8 @@ def backends_with_a_file() -> list[str]:
 
 def _also(chosen: str, installed: Sequence[str]) -> dict[str, str]:
     """Return the command that writes a file for each other backend that is installed here."""
-    return {
-        name: f"gatekeeper init --backend {name} -o slos/{name}.toml"
-        for name in installed
-        if name != chosen and name in backends_with_a_file()
-    }
+    names = [name for name in installed if name != chosen and name in backends_with_a_file()]
+    return {name: f"gatekeeper init --backend {name} -o slos/{name}.toml" for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +160,7 @@ class _SloWriter:
 
     def _peak(self, pair: "_PairNames") -> float | None:
         """Return the most that the pair may hold: its weights and a quarter more, and a gigabyte; None if unknown."""
-        models = [
-            inspected.model
-            for name in (pair.target, pair.drafts[0])
-            if (inspected := self.models.get(name)) is not None
-        ]
+        models = [self.models[name].model for name in (pair.target, pair.drafts[0]) if name in self.models]
         sizes = [model.bytes for model in models if model is not None]
         return 1.25 * sum(sizes) + RUNTIME_BYTES if len(sizes) == 2 else None
 
