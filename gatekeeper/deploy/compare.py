@@ -101,7 +101,6 @@ class _Side:
     workloads: Mapping[str, WorkloadVerdict]
 
     def figure(self, workload: str, metric: str) -> ComparedFigure | None:
-        """Return what the run measured of a metric."""
         verdict = self.workloads.get(workload)
         figure = verdict.measured.figures.get(metric) if verdict is not None else None
         if verdict is None or figure is None:
@@ -110,7 +109,6 @@ class _Side:
         return ComparedFigure(figure.center, figure.lo, figure.hi, figure.n, figure.scope, source)
 
     def result(self, workload: str) -> WorkloadResult | None:
-        """Return what became of a workload."""
         verdict = self.workloads.get(workload)
         return WorkloadResult(verdict.outcome, verdict.setting) if verdict is not None else None
 
@@ -173,7 +171,6 @@ def _compare(first: _Side, second: _Side, metrics: Sequence[str]) -> RunComparis
 
 
 def _contrasts(first: _Side, second: _Side, rows: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Contrast]:
-    """Return the contrast of each metric of each workload."""
     pairs = {row: (first.figure(*row), second.figure(*row)) for row in rows}
     count = sum(before is not None and after is not None for before, after in pairs.values())
     confidences = first.slo.confidence, second.slo.confidence

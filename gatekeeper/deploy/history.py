@@ -29,8 +29,6 @@ TREND = (DECODE_RATIO, "acceptance_rate")
 
 @dataclass(frozen=True, slots=True)
 class _RecordedRun:
-    """One stored run and its entry in the history."""
-
     manifest: Manifest
     slo: Slo
     entry: run_history.HistoryRun

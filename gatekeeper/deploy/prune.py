@@ -65,7 +65,6 @@ class RetentionRules:
     within: float = 0.0
     """Keep every run younger than this, in seconds."""
     promoted: bool = False
-    """Keep every promoted run."""
     unfinished: float | None = None
     """Age in seconds after which an unfinished run may be removed; None: never."""
 
@@ -119,7 +118,6 @@ class PruneResult:
     left: list[dict[str, Any]] = field(default_factory=list)
     """Runs that were not touched, and why."""
     failed: list[dict[str, Any]] = field(default_factory=list)
-    """What could not be removed."""
 
     @property
     def exit_code(self) -> ExitCode:

@@ -96,7 +96,6 @@ class _Loop:
         self._done: dict[str, Done] = {}
 
     def run(self) -> dict[str, Done]:
-        """Return how each cell ended."""
         from distributed import as_completed  # noqa: PLC0415
 
         completed = as_completed()

@@ -25,8 +25,6 @@ ORDER = {"running": 0, "retry": 0, "done": 1, "queued": 2}
 
 @dataclass(slots=True)
 class _CellRow:
-    """What is known of a cell."""
-
     expected: float
     state: str = "queued"
     """queued, running, retry or done."""

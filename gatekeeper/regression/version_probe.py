@@ -48,7 +48,6 @@ class _VersionProbe:
         self._warm: dict[str, bool] = {}
 
     def run(self) -> Estimate | Missing:
-        """Answer canaries until the bound is decided."""
         if (fault := self._first_fault()) is not None:
             return Missing(f"its first request failed: {fault}")
         is_warm = self._symptom.metric == "warm_cache_agreement"

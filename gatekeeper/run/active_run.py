@@ -14,7 +14,7 @@ from gatekeeper.analysis.passes.definition import Needs
 from gatekeeper.analysis.plan.objectives import forced_workloads
 from gatekeeper.analysis.plan.settings import PLAIN, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
-from gatekeeper.analysis.verdict.case import Case, soaked_seconds
+from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.host_checks import host_segment
 from gatekeeper.analysis.verdict.policy.certified_policy import LAUNCH
 from gatekeeper.analysis.verdict.run_verdict import Verdict
@@ -217,16 +217,6 @@ class ActiveRun:
         """Return the records of finished files."""
         files = (record_files.read_records(self.directory.path / name, kind) for name in names)
         return [record for file in files for record in file.records]
-
-    def soaked(self) -> float:
-        """Return the seconds of the longest soak so far."""
-        case = self.case()
-        return max((soaked_seconds(recorded.records) for recorded in case.soaks.values()), default=0.0)
-
-    def begin_segment(self, client: Client) -> None:
-        """Begin another segment, for *client* too: its times are not compared with those of earlier ones."""
-        self.segment += 1
-        client.segment = self.segment
 
     def phase(self, name: str, stretch: int = 0) -> None:
         """Name the phase of the host samples that follow; counters are never compared across a break in a segment."""

@@ -150,7 +150,8 @@ def _soak(run: ActiveRun, due: DueSoak, client: Client) -> None:
     if file.finished:
         return
     if plan.part > 1:  # its clock starts anew; its process goes on, where it still runs, as warm as it is
-        run.begin_segment(client)
+        run.segment += 1
+        client.segment = run.segment
     else:
         client.close()  # a soak begins with a fresh process: memory that the sweep left must not count
     settings = {name: dict(knobs) for name, knobs in plan.settings.items()}

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gatekeeper.analysis.verdict import admission
+from gatekeeper.analysis.verdict.case import soaked_seconds
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import ExitCode, InputError, NoProofError
@@ -77,8 +78,9 @@ def open_extended(
         hint = "only an unproven run can be extended; start a new run"
         raise InputError(f"{out} is decided: {before.outcome}", hint=hint)
     run = open_stored(stack, inputs, out, observers)
-    allowed = run.soaked() + seconds
-    if not any(soak.part > 1 for soak in conclude(replace(run.case(), extended=allowed)).needs):
+    case = run.case()
+    allowed = seconds + max((soaked_seconds(recorded.records) for recorded in case.soaks.values()), default=0.0)
+    if not any(soak.part > 1 for soak in conclude(replace(case, extended=allowed)).needs):
         hint = 'it helps where a required workload is open by an interval alone, unless until = "duration"'
         raise InputError(f"{out}: a longer soak would not decide this run", hint=hint)
     run.directory.remove(CHECKSUMS)  # from here on it is an unfinished run

@@ -62,7 +62,6 @@ class Prepared:
     backend: Backend
     manifest: Manifest
     text: str
-    """The manifest's file."""
     plan: SweepPlan
     certified: Baseline | None = None
     """The certified run to compare with; None where no objective does."""

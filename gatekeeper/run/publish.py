@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.policy.certified_policy import issue_policy
 from gatekeeper.analysis.verdict.run_verdict import Verdict
@@ -55,7 +54,8 @@ def publish(run: ActiveRun) -> Finished:
     events = record_files.read_records(directory.path / EVENTS_FILE, record_files.EVENTS).records
     now = run.backend.clock.wall()
     policy = None
-    if _may_promote(case, verdict):
+    # An unproven verdict changes nothing, a soak alone promotes nothing.
+    if case.plan.fixed is None and verdict.exit_code != ExitCode.UNPROVEN:
         content = issue_policy(run.slo, verdict, manifest, events, verdict_sha256=sha256(text), issued=now)
         policy = render(content)
         directory.write(POLICY, policy)
@@ -73,8 +73,3 @@ def publish(run: ActiveRun) -> Finished:
     for observer in run.observers:
         observer(Event(stamp(now), "verdict", {"outcome": verdict.outcome, "exit_code": verdict.exit_code}))
     return Finished(report.decision, text, directory.path, policy is not None, run.telemetry.trouble, gap)
-
-
-def _may_promote(case: Case, verdict: Verdict) -> bool:
-    """Return whether the run may write a policy: an unproven verdict changes nothing, a soak alone promotes nothing."""
-    return case.plan.fixed is None and verdict.exit_code != ExitCode.UNPROVEN

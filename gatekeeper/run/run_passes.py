@@ -42,8 +42,6 @@ def after_soak(run: ActiveRun, soak_plan: SoakPlan, client: Client) -> None:
 
 
 def _run_pass(run: ActiveRun, soak_plan: SoakPlan, after: Pass[Any], client: Client) -> None:
-    """Do one pass, if there is need of it."""
-
     def open_client(*, cache: bool = False) -> AbstractContextManager[Client]:
         if run.backend.shares_process and not (cache or after.fresh):
             return nullcontext(client)  # it decodes plainly, too, and goes on

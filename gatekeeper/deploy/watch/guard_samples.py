@@ -134,7 +134,6 @@ class GuardSeries:
 
     values: tuple[float, ...]
     newest_ns: int | None
-    """When the newest value came."""
     bounded: BoundSeries
     least: Callable[[float], int]
     """The fewest values that can be bounded at a given error."""

@@ -86,13 +86,6 @@ def time_to_half(seconds: Mapping[str, float], duty: float) -> str | None:
     )
 
 
-def canary_load(document: Mapping[str, Any]) -> str:
-    """Describe the share of the server's time that the canaries used so far."""
-    share, bound = document["share"], document["bound"]
-    over = ": the first round is sent in advance" if share > bound else ""
-    return f"load {100 * share:.2g} %, {100 * bound:g} % allowed{over}"
-
-
 def round_result(
     at: str,
     routes: Sequence[tuple[Standing, RouteRules, Sequence[GuardResult]]],
@@ -108,7 +101,9 @@ def round_result(
             f"no answer yet; set to {_setting_words(standing, rules)}" if silent else describe_standing(standing, rules)
         )
         parts.append(f"{standing.workload}: {state}{not_kept}")
-    return f"{at[11:19]}Z {'; '.join(parts)}; {canary_load(cost)}"
+    share, bound = cost["share"], cost["bound"]
+    over = ": the first round is sent in advance" if share > bound else ""
+    return f"{at[11:19]}Z {'; '.join(parts)}; load {100 * share:.2g} %, {100 * bound:g} % allowed{over}"
 
 
 def _not_kept(result: GuardResult) -> str | None:

@@ -107,7 +107,6 @@ def locked(path: Path, *, owner: Mapping[str, Any], option: str) -> Iterator[Non
 
 
 def _holder(owner: str) -> str:
-    """Describe the holder of a lock by the lock file's content."""
     try:
         written = parse.json_object(owner)
         return f"process {written['pid']}, since {written['since']}, for {written['policy']}"

@@ -160,7 +160,6 @@ class Session:
         self._report()
 
     def _rest(self) -> None:
-        """Wait until the next round is due."""
         self._rested = max(0.0, self.routes.policy.watch.interval - self._took)
         self._clock.sleep(self._rested)
 
@@ -299,7 +298,6 @@ class Session:
         self._outputs.publish(policy, self._policy_file.sha256, routes, seconds)
 
     def _report(self) -> None:
-        """Log and show the result of a round."""
         routes, budget = self.routes, self.budget
         share = budget.share(self._clock.now_ns())
         load = {"asked": budget.requests, "seconds": round(budget.spent, 3), "share": share, "bound": budget.duty}

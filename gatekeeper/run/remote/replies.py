@@ -28,7 +28,6 @@ def _run_id(text: str) -> str:
 
 
 def _instant(text: str) -> str:
-    """Accept a time with its zone."""
     moment(text)
     return text
 
@@ -136,7 +135,6 @@ class Denial(Reply):
 
 
 def _reply(**fields: Any) -> type[Reply]:
-    """Return the class of a small reply."""
     return create_model("Reply", __base__=Reply, **fields)
 
 

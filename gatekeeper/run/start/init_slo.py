@@ -110,8 +110,6 @@ def _also(chosen: str, installed: Sequence[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _SloWriter:
-    """Writes the file for a pair of models on this machine."""
-
     output: Path
     facts: Mapping[str, Any]
     lacks: Mapping[str, str]

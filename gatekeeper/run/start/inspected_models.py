@@ -17,7 +17,6 @@ class _NoHashes:
     """A hash cache that hashes nothing: choosing a pair reads headers and token maps, never gigabytes of weights."""
 
     def sha256(self, path: Path) -> str:
-        """Return no digest."""
         del path
         return ""
 

@@ -142,7 +142,6 @@ class _Probe:
         self._took = 0.0
 
     def close(self) -> None:
-        """Close the record files."""
         self._events.close()
         for file in self._files.values():
             file.close()
