@@ -203,11 +203,10 @@ def _examine(
     if required.signers is not None:
         facts["signed_by"] = sign.verify_signature(run, published, required.signers)
         passed(("signature", f"by {facts['signed_by']}"))
-    until = admission.expiry(
-        issued=published.issued, ended=run.ended, valid_for=slo.promote.valid_for, max_age=required.max_age
-    )
-    facts |= {"issued": stamp(published.issued), "counts_until": stamp(until)}
-    admission.in_time(until, published.issued, now)
+    issued, valid_for = published.issued, slo.promote.valid_for
+    until = admission.expiry(issued=issued, ended=run.ended, valid_for=valid_for, max_age=required.max_age)
+    facts |= {"issued": stamp(issued), "counts_until": stamp(until)}
+    admission.in_time(until, issued, now)
     passed(("time", f"expires at {stamp(until)}"))
     admission.long_enough(run.verdict, demo=required.demo)
     passed(("grade", run.verdict.grade))

@@ -42,9 +42,7 @@ def same_family(first: Model | None, second: Model | None) -> bool:
     if first.digest == second.digest:
         return True
     names = {re.sub(r"for[a-z]+$|[^a-z0-9]", "", (model.architecture or "").lower()) for model in (first, second)}
-    shapes = [
-        (model.shape.layers, model.shape.kv_heads, model.shape.head_dim) for model in (first, second) if model.shape
-    ]
+    shapes = [(shape.layers, shape.kv_heads, shape.head_dim) for shape in (first.shape, second.shape) if shape]
     return len(names) == 1 and names != {""} and len(shapes) == 2 and shapes[0] == shapes[1]
 
 

@@ -193,9 +193,8 @@ def _cell(entry: FleetSlo, look: HostLook, assumed: Mapping[str, int]) -> Cell:
         # Whether it fits is not known: it is tried, and what stays open is not proven.
         return replace(cell, needs=(f"an answer: {look.error}",))
     doubts = host_doubts(slo.host, look.facts) if "host" in slo.model_fields_set else []
-    sizes = {
-        model.name: assumed.get(model.name) or _bytes(model) for model in entry.models if model.name in look.missing
-    }
+    missing = [model for model in entry.models if model.name in look.missing]
+    sizes = {model.name: assumed.get(model.name) or _bytes(model) for model in missing}
     needs = [_need(model, size, look.missing[model]) for model, size in sizes.items()]
     needs += [f"the end of run {look.running}"] if look.running else []
     return replace(cell, excluded=tuple(doubts), needs=tuple(needs), missing=sizes)

@@ -146,9 +146,8 @@ def _make(path: Path, requirements: Sequence[str], options: Sequence[str]) -> No
             if not _succeeds(step, output):
                 shutil.rmtree(path, ignore_errors=True)
                 packages = " ".join(requirements)
-                raise InstallError(
-                    f"cannot install {packages}", cause=f"{packages}: {_refusal(log)}", hint=f"its log is {log}"
-                )
+                cause = f"{packages}: {_refusal(log)}"
+                raise InstallError(f"cannot install {packages}", cause=cause, hint=f"its log is {log}")
 
 
 def _refusal(log: Path) -> str:

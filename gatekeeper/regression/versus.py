@@ -172,9 +172,8 @@ def _check_first_request(side: VersionUnderTest, arm: str) -> None:
     try:
         fault = side.send(arm, side.canaries[0], "warmup", Role.WARMUP).answer.fault
     except StartError as error:
-        raise StartError(
-            f"{side.name.upper()} cannot be started: {error.cause}", cause=error.cause, hint=hint
-        ) from error
+        message = f"{side.name.upper()} cannot be started: {error.cause}"
+        raise StartError(message, cause=error.cause, hint=hint) from error
     if fault is not None:
         raise UnresponsiveError(f"{side.name.upper()}: its first request failed: {fault}", hint=hint)
 

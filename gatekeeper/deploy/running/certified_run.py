@@ -175,9 +175,8 @@ def load(run: Path) -> CertifiedRun:
         raise InputError(f"{run}/verdict.json: damaged", hint="derive it again: gatekeeper judge") from error
     names = _model_names(run, manifest)
     digests = sha256(frozen), sha256(text)
-    return CertifiedRun(
-        run, manifest, run_inputs, *digests, settings, names, _ended(run), certified_policy(run), regions
-    )
+    ended, policy = _ended(run), certified_policy(run)
+    return CertifiedRun(run, manifest, run_inputs, *digests, settings, names, ended, policy, regions)
 
 
 def _ended(run: Path) -> datetime:

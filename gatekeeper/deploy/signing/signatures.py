@@ -60,10 +60,8 @@ def verify_ssh_signature(content: bytes, signature: bytes, allowed: Path) -> str
         files = ("-f", str(allowed), "-s", file.name)
         lookup = _run(("-Y", "find-principals", *files), b"")
         # An older ssh-keygen writes several principals of one key in one line.
-        principals = (
-            lookup.stdout.decode(errors="replace").replace(",", "\n").split("\n") if not lookup.returncode else []
-        )
-        for principal in filter(None, (name.strip() for name in principals)):
+        principals = "" if lookup.returncode else lookup.stdout.decode(errors="replace").replace(",", "\n")
+        for principal in filter(None, (name.strip() for name in principals.split("\n"))):
             verified = _run(("-Y", "verify", "-I", principal, "-n", NAMESPACE, *files), content)
             if verified.returncode == 0:
                 return principal

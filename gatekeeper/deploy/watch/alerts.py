@@ -62,9 +62,8 @@ class Alerts:
         silences = list(route_state.without_evidence(state, results, rules, now_ns))
         if not silences:
             limit = rules.watch.missing_for
-            yield from self._once(
-                name, "", f"no guard applies, so speculation is turned off after {show_seconds(limit)}", limit
-            )
+            text = f"no guard applies, so speculation is turned off after {show_seconds(limit)}"
+            yield from self._once(name, "", text, limit)
         for silent, limit, result in silences:
             metric, seconds_left = result.guard.metric, max(0.0, limit - silent)
             if metric == "acceptance_rate" and result.check.center is None and self._reports.get(name) is False:

@@ -189,16 +189,13 @@ def _against_certified(evidence: PairedAnswers, measured: MeasuredRoute, slack: 
     certified = ratio.center / speed.center
     note = f"against the certified speed, as plain decoding is not available; {slack:.0%} slower is tolerated"
     scaled = tuple(value * certified for value in speed_series.values)
-    return GuardSeries(
-        scaled, speed_series.newest_ns, speed_series.bounded, speed_series.least, notes=(note,), slack=slack
-    )
+    return replace(speed_series, values=scaled, notes=(note,), slack=slack)
 
 
 def median_series(metric: str, evidence: PairedAnswers) -> GuardSeries:
     """Return a metric answer by answer, its median to be bounded; rounds are counted, or else the server's claims."""
-    answers, claimed = (
-        counted_or_claimed(evidence.answers) if BY_NAME[metric].from_rounds else (evidence.answers, False)
-    )
+    from_rounds = BY_NAME[metric].from_rounds
+    answers, claimed = counted_or_claimed(evidence.answers) if from_rounds else (evidence.answers, False)
     values = _in_time_order(_read_values(answers, answer_reader(metric).on(evidence)))
     return GuardSeries(*values, bounded=median_bounds, least=median_min_values, notes=(CLAIMS_NOTE,) if claimed else ())
 

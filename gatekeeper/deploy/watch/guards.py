@@ -270,9 +270,8 @@ def _series(guard: Guard, evidence: PairedAnswers, measured: MeasuredRoute, slac
         return guard_samples.median_series(guard.metric, evidence)
     if guard.of.pass_rate is not None:
         return _passes_against_certified(guard.of.pass_rate, evidence, measured)
-    return (
-        guard_samples.pass_series(evidence) if guard.metric == PASS_RATE.name else guard_samples.fault_series(evidence)
-    )
+    of_passes = guard.metric == PASS_RATE.name
+    return guard_samples.pass_series(evidence) if of_passes else guard_samples.fault_series(evidence)
 
 
 def _passes_against_certified(rate: PassRate, evidence: PairedAnswers, measured: MeasuredRoute) -> GuardSeries:

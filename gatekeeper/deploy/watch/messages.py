@@ -96,10 +96,9 @@ def round_result(
     parts = []
     for standing, rules, results in routes:
         not_kept = "".join(f", {text}" for result in results if (text := _not_kept(result)) is not None)
-        silent = standing.step < rules.plain and standing.workload not in answered
-        state = (
-            f"no answer yet; set to {_setting_words(standing, rules)}" if silent else describe_standing(standing, rules)
-        )
+        state = describe_standing(standing, rules)
+        if standing.step < rules.plain and standing.workload not in answered:
+            state = f"no answer yet; set to {_setting_words(standing, rules)}"
         parts.append(f"{standing.workload}: {state}{not_kept}")
     share, bound = cost["share"], cost["bound"]
     over = ": the first round is sent in advance" if share > bound else ""

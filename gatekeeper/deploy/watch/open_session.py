@@ -39,9 +39,8 @@ def open_session(
             lossy = backend.find_lossy_at(plain)
             if lossy is not None:
                 raise InputError(f"--plain-url {plain}: {lossy.message}", hint=f"{lossy.hint}, and start it again")
-        identity = ModelIdentity(
-            certified.manifest, url=config.url or slo.subject.url, paths=models, names=certified.names, hashes=hashes
-        )
+        url = config.url or slo.subject.url
+        identity = ModelIdentity(certified.manifest, url=url, paths=models, names=certified.names, hashes=hashes)
         server = DeployedServer(backend, slo.subject.drafts)
         clock = clock or backend.clock
         with Session(

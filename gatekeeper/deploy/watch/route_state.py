@@ -222,9 +222,8 @@ def _missing(
     state: RouteState, results: Sequence[GuardResult], rules: RouteRules, now_ns: int
 ) -> list[tuple[float, GuardResult]]:
     """Return the guards without evidence for longer than allowed, with their seconds without evidence."""
-    return [
-        (silent, result) for silent, limit, result in without_evidence(state, results, rules, now_ns) if silent > limit
-    ]
+    silences = without_evidence(state, results, rules, now_ns)
+    return [(silent, result) for silent, limit, result in silences if silent > limit]
 
 
 def _move_down(state: RouteState, results: Sequence[GuardResult], rules: RouteRules, now_ns: int) -> _Move | None:

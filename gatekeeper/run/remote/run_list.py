@@ -41,12 +41,11 @@ def list_runs(remote: RemoteHost) -> dict[str, Any]:
 
 def render_list(document: Mapping[str, Any]) -> str:
     """Return the list as lines."""
-    if not document["runs"]:
+    runs = document["runs"]
+    if not runs:
         return f"{document['host']}: no runs\n"
     rows = [("run", "state", "since", "owner", "command")]
-    rows += [
-        (run["run"], _state(run), run["started"], run["owner"], " ".join(run["command"])) for run in document["runs"]
-    ]
+    rows += [(run["run"], _state(run), run["started"], run["owner"], " ".join(run["command"])) for run in runs]
     return "".join(f"{line}\n" for line in aligned(rows))
 
 

@@ -165,10 +165,8 @@ class _Soak:
         number = self.answers
         if self.order is None:
             seed = task.seed + task.segment * 1_000_003 + number
-            swept = swept_canaries(task.slo, task.canaries)
-            self.order = soak_requests(
-                task.plan.settings, task.canaries, weights, sentinel_share=share, seed=seed, swept=swept
-            )
+            settings, swept = task.plan.settings, swept_canaries(task.slo, task.canaries)
+            self.order = soak_requests(settings, task.canaries, weights, sentinel_share=share, seed=seed, swept=swept)
         while more():
             for turn in next(self.order):
                 number += 1
