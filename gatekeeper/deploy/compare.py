@@ -159,13 +159,9 @@ def _compare(first: _Side, second: _Side, metrics: Sequence[str]) -> RunComparis
         rows = [_called(contrasts[name, metric], called=not refusals, across=bool(notes)) for metric in metrics]
         workloads.append(ComparedWorkload(name, tuple(refusals), first.result(name), second.result(name), tuple(rows)))
     return RunComparison(
-        a=first.head,
-        b=second.head,
-        not_comparable=(*incomplete, *matter),
-        differences=tuple(causes),
-        notes=tuple(notes),
-        workloads=tuple(workloads),
-    )
+        a=first.head, b=second.head, not_comparable=(*incomplete, *matter), differences=tuple(causes),
+        notes=tuple(notes), workloads=tuple(workloads),
+    )  # fmt: skip
 
 
 def _contrasts(first: _Side, second: _Side, rows: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Contrast]:
@@ -190,14 +186,9 @@ def _side(path: Path) -> _Side:
     verdict = judge(path)  # first: it refuses a run that cannot be read
     manifest, slo = read_inputs(path)
     head = ComparedRun(
-        run=str(path),
-        slo=verdict.slo,
-        at=manifest.frozen_at,
-        outcome=verdict.outcome,
-        grade=verdict.grade,
-        incomplete=verdict.incomplete,
-        backend=manifest.backend,
-    )
+        run=str(path), slo=verdict.slo, at=manifest.frozen_at, outcome=verdict.outcome, grade=verdict.grade,
+        incomplete=verdict.incomplete, backend=manifest.backend,
+    )  # fmt: skip
     return _Side(manifest, slo, head, {workload.name: workload for workload in verdict.workloads})
 
 

@@ -92,14 +92,9 @@ class Cell:
     def of(cls, document: Mapping[str, Any]) -> "Cell":
         """Return the cell of a document."""
         return cls(
-            document["slo"],
-            Path(document["path"]),
-            document["host"],
-            document["expected_seconds"],
-            excluded=tuple(document["excluded"]),
-            needs=tuple(document["needs"]),
-            missing=document["missing"],
-        )
+            document["slo"], Path(document["path"]), document["host"], document["expected_seconds"],
+            excluded=tuple(document["excluded"]), needs=tuple(document["needs"]), missing=document["missing"],
+        )  # fmt: skip
 
 
 def read_slos(paths: Sequence[Path]) -> list[FleetSlo]:

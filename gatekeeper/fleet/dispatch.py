@@ -66,15 +66,9 @@ def run(
             check_workers(client, scheduler, mark)
         client.subscribe_topic(TOPIC, lambda event: report(event[1]["cell"], "event", event[1]))
         loop = _Loop(
-            client=client,
-            queues=queues,
-            task_of=task_of,
-            report=report,
-            retries=retries,
-            body=body or dispatch,
-            pause_s=pause_s,
-            mark="" if scheduler is None else mark,
-        )
+            client=client, queues=queues, task_of=task_of, report=report, retries=retries, body=body or dispatch,
+            pause_s=pause_s, mark="" if scheduler is None else mark,
+        )  # fmt: skip
         return loop.run()
 
 

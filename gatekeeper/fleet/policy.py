@@ -12,13 +12,9 @@ from gatekeeper.fleet.fleet_cell import CellWorkload, FleetCell
 
 _PROVEN = (ExitCode.OK, ExitCode.OBJECTIVE_FAILED)
 _NARROWEST: dict[str, Any] = {
-    "certified": min,
-    "at_least": max,
-    "at_most": min,
-    "together_at_least": max,
-    "together_at_most": min,
+    "certified": min, "at_least": max, "at_most": min, "together_at_least": max, "together_at_most": min,
     "tokens_per_byte": max,
-}
+}  # fmt: skip
 
 
 def common_policy(fleet: Fleet, slo: str, hosts: Sequence[str] = ()) -> dict[str, Any]:

@@ -119,13 +119,9 @@ def _certify(task: Task, tell: Tell) -> Done:
 
 def _command(task: Task) -> RemoteCommand:
     return RemoteCommand(
-        COMMAND,
-        Path(task.slo),
-        runs=Path(task.runs),
-        ship_models=task.options.ship_models,
-        send_env=task.options.send_env,
-        baseline=task.options.baseline,
-    )
+        COMMAND, Path(task.slo), runs=Path(task.runs), ship_models=task.options.ship_models,
+        send_env=task.options.send_env, baseline=task.options.baseline,
+    )  # fmt: skip
 
 
 class _Relay:

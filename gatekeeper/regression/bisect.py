@@ -212,15 +212,10 @@ class _Bisection:
     def _result(self, because: str, hint: str = "") -> BisectResult:
         """Return what was tested, and why the first bad version is not known."""
         result = BisectResult(
-            slo=self.inputs.slo.name,
-            workload=self.inputs.slo.workload[0].name,
-            symptom=self.symptom,
-            versions=len(self.search.versions),
-            steps=tuple(self.steps[position] for position in sorted(self.steps)),
-            run=str(self.out),
-            because=because,
-            hint=hint,
-        )
+            slo=self.inputs.slo.name, workload=self.inputs.slo.workload[0].name, symptom=self.symptom,
+            versions=len(self.search.versions), steps=tuple(self.steps[position] for position in sorted(self.steps)),
+            run=str(self.out), because=because, hint=hint,
+        )  # fmt: skip
         if not any(version.requirements for version in self.search.versions):
             return result
         if any(isinstance(step.value, Missing) for step in result.steps):

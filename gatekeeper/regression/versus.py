@@ -65,17 +65,10 @@ def versus(
         elapsed, rounds = _measure(a, b, seconds)
         metrics, compared_sides = _compare(a, b, sides)
         result = VersusResult(
-            slo=a.slo.name,
-            workload=a.workload,
-            confidence=a.slo.confidence,
-            a=compared_sides[0],
-            b=compared_sides[1],
+            slo=a.slo.name, workload=a.workload, confidence=a.slo.confidence, a=compared_sides[0], b=compared_sides[1],
             differences=tuple(part for part in differences(a.prepared.manifest, b.prepared.manifest) if part != "slo"),
-            metrics=metrics,
-            seconds=round(elapsed, 1),
-            rounds=rounds,
-            run=str(out) if out is not None else None,
-        )
+            metrics=metrics, seconds=round(elapsed, 1), rounds=rounds, run=str(out) if out is not None else None,
+        )  # fmt: skip
         text = json.dumps(result.document(), indent=1, ensure_ascii=False) + "\n"
         (path / DOCUMENT).write_text(text, encoding="utf-8")
         return result

@@ -117,14 +117,9 @@ class ActiveRun:
     ) -> PassTask[Kind]:
         """Return what the stage of a pass after a soak needs."""
         return PassTask(
-            soak=soak,
-            needs=needs,
-            recorded=recorded,
-            backend=self.backend,
-            open_client=open_client,
-            record=record,
+            soak=soak, needs=needs, recorded=recorded, backend=self.backend, open_client=open_client, record=record,
             observe=self.observe,
-        )
+        )  # fmt: skip
 
     @contextmanager
     def sampling(self, client: Client) -> Iterator[None]:

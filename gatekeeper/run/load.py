@@ -44,14 +44,9 @@ def fixed_setting_of(directory: RunDirectory) -> Setting | None:
 def plan_of(inputs: Inputs, manifest: Manifest, text: str, fixed: Setting | None) -> SweepPlan:
     """Return the sweep's plan, which depends on the frozen inputs alone; *text* is the manifest's."""
     return sweep_plan(
-        inputs.slo,
-        inputs.canaries,
-        shares_process=manifest.shares_process,
-        restart_knobs=manifest.restart_knobs,
-        seed=seed_of(sha256(text)),
-        fixed=fixed,
-        terms=terms_of(manifest),
-    )
+        inputs.slo, inputs.canaries, shares_process=manifest.shares_process, restart_knobs=manifest.restart_knobs,
+        seed=seed_of(sha256(text)), fixed=fixed, terms=terms_of(manifest),
+    )  # fmt: skip
 
 
 def terms_of(manifest: Manifest) -> Terms:

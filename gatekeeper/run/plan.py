@@ -24,25 +24,12 @@ from gatekeeper.core.units import show_bytes
 from gatekeeper.run.prepare import Prepared, prepare
 
 BANDWIDTH = {
-    "Apple M1": 68e9,
-    "Apple M1 Pro": 200e9,
-    "Apple M1 Max": 400e9,
-    "Apple M1 Ultra": 800e9,
-    "Apple M2": 100e9,
-    "Apple M2 Pro": 200e9,
-    "Apple M2 Max": 400e9,
-    "Apple M2 Ultra": 800e9,
-    "Apple M3": 100e9,
-    "Apple M3 Pro": 150e9,
-    "Apple M3 Max": 300e9,
-    "Apple M3 Ultra": 819e9,
-    "Apple M4": 120e9,
-    "Apple M4 Pro": 273e9,
-    "Apple M4 Max": 410e9,
-    "Apple M5": 153e9,
-    "Apple M5 Pro": 307e9,
-    "Apple M5 Max": 460e9,
-}
+    "Apple M1": 68e9, "Apple M1 Pro": 200e9, "Apple M1 Max": 400e9, "Apple M1 Ultra": 800e9,
+    "Apple M2": 100e9, "Apple M2 Pro": 200e9, "Apple M2 Max": 400e9, "Apple M2 Ultra": 800e9,
+    "Apple M3": 100e9, "Apple M3 Pro": 150e9, "Apple M3 Max": 300e9, "Apple M3 Ultra": 819e9,
+    "Apple M4": 120e9, "Apple M4 Pro": 273e9, "Apple M4 Max": 410e9,
+    "Apple M5": 153e9, "Apple M5 Pro": 307e9, "Apple M5 Max": 460e9,
+}  # fmt: skip
 """Memory bandwidth in bytes per second, as Apple's specifications say; of two variants the slower one."""
 OTHER_BANDWIDTH = 100e9
 """Of a host that the SLO does not name, or that is not in the table."""

@@ -156,16 +156,11 @@ def preflight(
     """Return everything the plan cannot prove, the worst first, and the memory that the pair needs."""
     lacks = host.unavailable_metrics() if backend.realtime else {}
     memory = memory_fit.estimate_fit(
-        inputs.slo,
-        inputs.canaries,
-        models.target,
-        models.drafts,
-        background=inputs.profile.background.memory,
-        memory=host_facts.get("memory_bytes"),
-        shares_process=backend.shares_process,
+        inputs.slo, inputs.canaries, models.target, models.drafts, background=inputs.profile.background.memory,
+        memory=host_facts.get("memory_bytes"), shares_process=backend.shares_process,
         system=memory_fit.system_share(inputs.slo, host_facts.get("platform")),
         wired_limit=host_facts.get("gpu_wired_limit"),
-    )
+    )  # fmt: skip
     problems = complaints(inputs.slo, inputs.canaries, _traits(backend), lacks)
     problems += [*memory_fit.complaints(memory), *latency_complaints(inputs.slo)]
     return tuple(sorted(problems, key=lambda complaint: WEIGHTS.index(complaint.weight))), memory
@@ -196,14 +191,9 @@ def measures_real_time(inputs: Inputs) -> bool:
 def _traits(backend: Backend) -> BackendTraits:
     greedy_only = isinstance(backend, ServerBackend) and backend.greedy_only
     return BackendTraits(
-        backend.name,
-        backend.sight,
-        backend.streams,
-        backend.knobs,
-        caches=backend.caches,
-        adapts=backend.adapts,
+        backend.name, backend.sight, backend.streams, backend.knobs, caches=backend.caches, adapts=backend.adapts,
         greedy_only=greedy_only,
-    )
+    )  # fmt: skip
 
 
 def _refuse(problems: Sequence[Complaint]) -> None:

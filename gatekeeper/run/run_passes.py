@@ -79,13 +79,9 @@ def compare_routes(run: ActiveRun, client: Client) -> None:
     run.observe("stage", {"stage": "routing"})
     try:
         send_routing_requests(
-            run.prepared.inputs.canaries,
-            lacking,
-            client,
-            run.recorder(file),
-            shares_process=run.backend.shares_process,
-            done={answer.key for answer in file.records},
-        )
+            run.prepared.inputs.canaries, lacking, client, run.recorder(file),
+            shares_process=run.backend.shares_process, done={answer.key for answer in file.records},
+        )  # fmt: skip
     except (InputError, UnresponsiveError) as error:
         run.observe("warning", {"about": "the comparison of the routes", "because": error.message})
     file.finish()
@@ -158,12 +154,8 @@ def _explore(
             run.observe("point", {"workload": name, "point": dict(plan.point)})
         run.phase(plan.phase)
         send_look(
-            plan,
-            plan.blocks(need.look, case.plan.seed),
-            client,
-            run.recorder(note),
-            shares_process=run.backend.shares_process,
-            cold=plan.point != point,
+            plan, plan.blocks(need.look, case.plan.seed), client, run.recorder(note),
+            shares_process=run.backend.shares_process, cold=plan.point != point,
             done={answer.key for answer in answers if answer.workload == name},
-        )
+        )  # fmt: skip
         point = plan.point

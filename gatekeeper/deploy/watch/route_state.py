@@ -277,15 +277,10 @@ def _changed(
     standing = state.standing
     unsoaked = move.kind in {"down", "try"} and 0 < move.step < rules.plain
     change = RouteChange(
-        at=stamp(now.wall),
-        workload=standing.workload,
-        kind=move.kind,
-        before=standing.step,
-        after=move.step,
-        setting=setting_document(rules.ladder[move.step]),
-        because=move.because + (UNSOAKED if unsoaked else ""),
+        at=stamp(now.wall), workload=standing.workload, kind=move.kind, before=standing.step, after=move.step,
+        setting=setting_document(rules.ladder[move.step]), because=move.because + (UNSOAKED if unsoaked else ""),
         evidence=tuple(check.document() for check in move.evidence),
-    )
+    )  # fmt: skip
     new_standing = after_change(standing, change)
     if new_standing.step == standing.step:
         return replace(state, standing=new_standing), (change,)

@@ -260,13 +260,9 @@ class Session:
 
     def _new_sampler(self) -> host.Sampler:
         return host.Sampler(
-            None,
-            clock=self._clock,
-            pids=self._identity.pids,
-            record=self._host.add_sample,
-            interval=self._host_interval,
-            phase="watch",
-        )
+            None, clock=self._clock, pids=self._identity.pids, record=self._host.add_sample,
+            interval=self._host_interval, phase="watch",
+        )  # fmt: skip
 
     def _alert(self, workload: str, alerts: Iterable[Alert]) -> None:
         for alert in alerts:

@@ -223,15 +223,10 @@ class NewRun:
         slo_name = self._bundle.inputs.slo.name
         run_id = new_run_id(slo_name, _now())
         return Entry(
-            run_id=run_id,
-            host=self._name,
-            command=self._command.words,
-            slo=str(self._command.slo),
-            slo_name=slo_name,
-            parcel_sha256=self._bundle.sha256,
-            out=str(self._command.out or self._command.runs / run_id),
+            run_id=run_id, host=self._name, command=self._command.words, slo=str(self._command.slo), slo_name=slo_name,
+            parcel_sha256=self._bundle.sha256, out=str(self._command.out or self._command.runs / run_id),
             started=stamp(_now()),
-        )
+        )  # fmt: skip
 
     def _begin(self, entry: Entry) -> Entry:
         """Check the host, upload everything, and start the run detached; return its entry as written."""

@@ -48,16 +48,10 @@ class Entry:
         label, run_id = job.get("label") or {}, str(job["run_id"])
         command = label.get("command") or job["argv"][:1] or ("certify",)
         return cls(
-            run_id=run_id,
-            host=host,
-            command=tuple(command),
-            slo=slo,
-            slo_name=str(label.get("slo") or ""),
-            parcel_sha256=str(label.get("parcel") or ""),
-            out=str(out or RUNS / run_id),
-            started=str(job["started"]),
+            run_id=run_id, host=host, command=tuple(command), slo=slo, slo_name=str(label.get("slo") or ""),
+            parcel_sha256=str(label.get("parcel") or ""), out=str(out or RUNS / run_id), started=str(job["started"]),
             installed=tuple(label.get("installed") or ()),
-        )
+        )  # fmt: skip
 
     @property
     def started_here(self) -> bool:

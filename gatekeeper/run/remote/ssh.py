@@ -120,13 +120,9 @@ class Connection:
         try:
             # A new session has no terminal to ask for a password, not even for a jump host, and gets no Ctrl-C.
             self._ssh = subprocess.Popen(
-                argv,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
+                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
                 env=os.environ | {"SSH_ASKPASS_REQUIRE": "never"},
-            )
+            )  # fmt: skip
         except OSError as error:
             hint = f"install OpenSSH, or set {GATEKEEPER_SSH} to its path"
             raise InputError(f"cannot start {argv[0]}: {error.strerror}", hint=hint) from error

@@ -62,13 +62,7 @@ def _draw(
     soak: SoakTask, name: str, canary: Canary, arm: str, number: int, *, seed: int, scout: bool = False
 ) -> PlannedRequest:
     return soak.request(
-        name,
-        canary.model_copy(update={"max_tokens": TOKENS}),
-        arm,
-        without=WITHOUT,
-        prefix=f"{SCOUT if scout else arm}-{number}",
-        role=Role.DRAW,
-        repeat=number,
-        pair=SCOUT if scout else "",
+        name, canary.model_copy(update={"max_tokens": TOKENS}), arm, without=WITHOUT,
+        prefix=f"{SCOUT if scout else arm}-{number}", role=Role.DRAW, repeat=number, pair=SCOUT if scout else "",
         sampling=(("seed", seed),),
-    )
+    )  # fmt: skip

@@ -53,14 +53,9 @@ def soak(
         for name, knobs in task.plan.settings.items()
     }
     run = _Soak(
-        task=task,
-        profile=profile,
-        client=client,
-        recorder=recorder,
-        clock=clock,
-        woven=woven,
+        task=task, profile=profile, client=client, recorder=recorder, clock=clock, woven=woven,
         coverage=Coverage(needs, task.compared),
-    )
+    )  # fmt: skip
     # The last block is sent after the soak, which need not wait for the canaries that it will answer.
     for planned in [] if woven else plain_block(task.plan.settings, task.canaries, PLAIN_BLOCKS - 1):
         run.coverage.add(planned.workload, planned.arm, planned.canary.id)

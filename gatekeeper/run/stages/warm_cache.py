@@ -73,12 +73,9 @@ def continued(first: Canary, answer: Answer, then: Canary) -> Canary:
         reply["tool_calls"] = [dict(call) for call in answer.tool_calls]
     follow = tuple(message for message in then.messages if message["role"] != "system")
     return Canary(
-        id=f"{first.id}+{then.id}",
-        messages=(*first.messages, reply, *follow),
-        max_tokens=then.max_tokens,
-        tools=first.tools,
-        category=first.category,
-    )
+        id=f"{first.id}+{then.id}", messages=(*first.messages, reply, *follow), max_tokens=then.max_tokens,
+        tools=first.tools, category=first.category,
+    )  # fmt: skip
 
 
 def _shuffled(soak: SoakTask, later: Mapping[tuple[str, str], Canary]) -> Iterator[PlannedRequest]:
