@@ -17,7 +17,6 @@ from gatekeeper.run.remote.remote_run import NewRun, RemoteCommand, RemoteHost, 
 from gatekeeper.run.remote.run_registry import CLOSED, FollowedError, RunRegistry
 from gatekeeper.run.remote.ssh_errors import SshError
 
-COMMAND = ("certify",)
 PROGRESS_EVERY_S = 2.0
 """Of the events of a run, which come with every answer and host sample, so many reach the controller."""
 FOLLOWED_S = 5.0
@@ -119,7 +118,7 @@ def _certify(task: Task, tell: Tell) -> Done:
 
 def _command(task: Task) -> RemoteCommand:
     return RemoteCommand(
-        COMMAND, Path(task.slo), runs=Path(task.runs), ship_models=task.options.ship_models,
+        ("certify",), Path(task.slo), runs=Path(task.runs), ship_models=task.options.ship_models,
         send_env=task.options.send_env, baseline=task.options.baseline,
     )  # fmt: skip
 

@@ -298,14 +298,11 @@ def compare_answers(
     else:
         yield Compared("prompt cache", "as certified", "off: one prompt sent twice was computed twice")
     if speculating:
-        drafted = [_drafted(answer) for answer in answers if (answer.output_tokens or 0) > 1]
+        longer = [answer for answer in answers if (answer.output_tokens or 0) > 1]
+        drafted = [answer.rounds.drafted if answer.rounds is not None else answer.claims.drafted for answer in longer]
         if not drafted or None in drafted:
             yield Compared("drafted tokens", "not checked", "the server does not count them")
         elif not any(drafted):
             yield Compared("drafted tokens", "differs", "none: the server decodes plainly")
         else:
             yield Compared("drafted tokens", "as certified", f"{sum(filter(None, drafted))} in {len(drafted)} answers")
-
-
-def _drafted(answer: Answer) -> int | None:
-    return answer.rounds.drafted if answer.rounds is not None else answer.claims.drafted

@@ -21,7 +21,8 @@ def send_look(
     missing = [[request for request in block if request.key not in done] for block in blocks]
     recorder.planned = sum(map(len, missing))
     for block in filter(None, missing):
-        by_arm = {arm: [request for request in block if request.arm == arm] for arm in _arms(block)}
+        arms = dict.fromkeys(request.arm for request in block)
+        by_arm = {arm: [request for request in block if request.arm == arm] for arm in arms}
         drafting = shares_process or "candidate" in by_arm
         started = client.open(plan.knobs if drafting else plan.plain)
         if cold or started:
@@ -29,7 +30,3 @@ def send_look(
             client.send_all(iter(warmups), 1, recorder)
         for group in [block] if plan.interleaved else by_arm.values():
             client.send_all(iter(group), plan.streams, recorder)
-
-
-def _arms(block: Sequence[PlannedRequest]) -> list[str]:
-    return list(dict.fromkeys(request.arm for request in block))

@@ -43,18 +43,12 @@ def _warming(request: PlannedRequest, segment: int) -> PlannedRequest:
     return replace(request, role=Role.WARMUP, prefix=f"warmup-{segment}-{request.prefix}")
 
 
-def _turns(soak: SoakTask, name: str) -> list[tuple[Canary, Canary]]:
-    """Return the canaries to send after a pause, each with the one to send right after it."""
-    canaries = sent_after_pauses(soak.canaries[name])
-    return list(zip(canaries, (*canaries[1:], *canaries[:1]), strict=True))
-
-
 def _requests(soak: SoakTask, arm: str) -> Iterator[PlannedRequest]:
     for number, name in enumerate(soak.plan.settings):
-        turns = _turns(soak, name)
+        canaries = sent_after_pauses(soak.canaries[name])
         if number == 0:
-            yield _request(soak, arm, name, turns[0][0], Role.LOADED)
-        for paused, following in turns:
+            yield _request(soak, arm, name, canaries[0], Role.LOADED)
+        for paused, following in zip(canaries, (*canaries[1:], *canaries[:1]), strict=True):
             yield _request(soak, arm, name, paused, Role.IDLE)
             yield _request(soak, arm, name, following, Role.FOLLOWING)
 

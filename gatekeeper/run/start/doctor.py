@@ -16,8 +16,6 @@ from gatekeeper.run.start.installed_backends import find_backends
 
 PACKAGES = ("mlx", "mlx-lm", "numpy")
 """Packages of this environment whose versions influence the measurements."""
-DOWNLOADERS = {"hf": "pip install huggingface_hub"}
-"""Programs that our hints name, with how to install them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ class Item:
 
 def examine() -> dict[str, Any]:
     """Return what was found, as a document; nothing is started but the tools that read the host."""
-    items = [*_backends(), *_downloaders(), *_host(), *_lossy_variables()]
+    items = [*_backends(), _downloader(), *_host(), *_lossy_variables()]
     return {"schema": 1, "versions": versions(), "items": [asdict(item) for item in items], **_summary(items)}
 
 
@@ -89,10 +87,9 @@ def _lossy_variables() -> Iterator[Item]:
             yield Item("variable", lossy.message, None, f"backend {name}", lossy.hint)
 
 
-def _downloaders() -> Iterator[Item]:
-    for program, install in DOWNLOADERS.items():
-        path = program_path(program)
-        yield Item("program", program, path, "downloading models", None if path else install)
+def _downloader() -> Item:
+    path = program_path("hf")
+    return Item("program", "hf", path, "downloading models", None if path else "pip install huggingface_hub")
 
 
 def _host() -> Iterator[Item]:
