@@ -197,11 +197,10 @@ class FindingKind(StrEnum):
         kind._value_, kind.means, kind.remedy = word, means, remedy
         return kind
 
+    # fmt: off
     ANSWERS_DIFFER = ("answers_differ", "greedy answers have other words than plain decoding's", _WRONG)
     BACKGROUND_BUSY = (
-        "background_busy",
-        "background jobs of the system used the processor",
-        "wait until they have finished",
+        "background_busy", "background jobs of the system used the processor", "wait until they have finished",
     )
     CLOCK_SET = ("clock_set", "the time of day was set back during the soak", "leave the clock alone during a run")
     COUNTER_BACKWARDS = ("counter_backwards", "a counter of the host fell", "run the soak again")
@@ -211,65 +210,43 @@ class FindingKind(StrEnum):
         "do not rely on the server's counters; report them to its developers",
     )
     DAMAGED_RECORDS = (
-        "damaged_records",
-        "lines of a record file were damaged; they are left out",
-        "check the disk; run again",
+        "damaged_records", "lines of a record file were damaged; they are left out", "check the disk; run again",
     )
     DRAFTING_NOT_SHOWN = (
-        "drafting_not_shown",
-        "the server does not show whether it drafts",
-        "see the backend's page in docs/servers.md",
+        "drafting_not_shown", "the server does not show whether it drafts", "see the backend's page in docs/servers.md",
     )
     FIRST_ANSWER_FAILED = ("first_answer_failed", "the short request before the run failed", _FAILS)
     GPU_RESET = ("gpu_reset", "the GPU was reset during the soak", "update the system; run the soak again")
     HOST_RESTARTED = ("host_restarted", "the host was restarted or updated during the soak", "run the soak again")
     HOST_SLEPT = (
-        "host_slept",
-        "the host slept during the soak",
-        "keep the lid open and prevent sleep, then run the soak again",
+        "host_slept", "the host slept during the soak", "keep the lid open and prevent sleep, then run the soak again",
     )
     LENGTH_MISMATCH = (
-        "length_mismatch",
-        "answers of the two arms differ in length",
-        "check for truncated answers or early stops",
+        "length_mismatch", "answers of the two arms differ in length", "check for truncated answers or early stops",
     )
     LOW_POWER_MODE = (
-        "low_power_mode",
-        "the speeds apply to low-power mode only",
-        "switch it off for the deployed mode",
+        "low_power_mode", "the speeds apply to low-power mode only", "switch it off for the deployed mode",
     )
     MEMORY_CONTRADICTION = (
-        "memory_contradiction",
-        "two sensors disagree on the memory",
-        "use a native Python and system tools",
+        "memory_contradiction", "two sensors disagree on the memory", "use a native Python and system tools",
     )
     MEMORY_EXHAUSTION = (
-        "memory_exhaustion",
-        "memory grows, and would be used up before the certificate expires",
-        _LEAK,
+        "memory_exhaustion", "memory grows, and would be used up before the certificate expires", _LEAK,
     )
     MODEL_SWAPPED = (
-        "model_swapped",
-        "answers of one arm came from different models",
-        "keep one model loaded in the server",
+        "model_swapped", "answers of one arm came from different models", "keep one model loaded in the server",
     )
     OOM_KILL = ("oom_kill", "processes were killed for lack of memory", _MEMORY)
     ON_BATTERY = ("on_battery", "the host ran on battery", 'connect the charger, or set power = "any"')
     OTHER_MODEL = ("other_model", "the two arms are served by different models", "serve the same target in both arms")
     POWER_LOST = (
-        "power_lost",
-        "the power source changed during the soak",
-        "connect the charger, then run the soak again",
+        "power_lost", "the power source changed during the soak", "connect the charger, then run the soak again",
     )
     POWER_MODE_CHANGED = (
-        "power_mode_changed",
-        "the power mode changed during the soak",
-        "keep one power mode and run the soak again",
+        "power_mode_changed", "the power mode changed during the soak", "keep one power mode and run the soak again",
     )
     QUANTISATION_MISMATCH = (
-        "quantisation_mismatch",
-        "draft and target are quantised differently",
-        "try a draft quantised like the target",
+        "quantisation_mismatch", "draft and target are quantised differently", "try a draft quantised like the target",
     )
     REPLAYED = (
         "replayed",
@@ -277,9 +254,7 @@ class FindingKind(StrEnum):
         "switch the server's answer cache off",
     )
     SILENT_SPECULATION = (
-        "silent_speculation",
-        "a draft is set, and proposes nothing",
-        "check the server's log and both vocabularies",
+        "silent_speculation", "a draft is set, and proposes nothing", "check the server's log and both vocabularies",
     )
     SWAPPED_IN = ("swapped_in", "memory was read from swap, and none written", _MEMORY)
     SWAPPED_OUT = ("swapped_out", "memory was written to swap", _MEMORY)
@@ -294,9 +269,7 @@ class FindingKind(StrEnum):
     )
     VIRTUAL_MAC = ("virtual_mac", "a virtual Mac: its sensors show no real machine", "certify on the physical machine")
     VIRTUAL_MACHINE = (
-        "virtual_machine",
-        "other guests share the processor, and sensors are missing",
-        "certify on a physical machine",
+        "virtual_machine", "other guests share the processor, and sensors are missing", "certify on a physical machine",
     )
     VOCABULARY_PADDING = ("vocabulary_padding", "the vocabularies differ in padding alone", "")
     WARM_CACHE_CHANGES_ANSWERS = (
@@ -305,10 +278,9 @@ class FindingKind(StrEnum):
         "deploy with the prompt cache off, or decode plainly",
     )
     WARM_PROMPT = (
-        "warm_prompt",
-        "prompts were cached although the cache should be off",
-        "switch the server's prompt cache off",
+        "warm_prompt", "prompts were cached although the cache should be off", "switch the server's prompt cache off",
     )
+    # fmt: on
 
 
 @dataclass(frozen=True, slots=True)
