@@ -88,17 +88,18 @@ class Server(RunningSystem):
         dialect, sent = self._requests.dialect, self._requests.server_request(request)
         # Its counters hold one answer alone only while no other request is running.
         counted = request.draft is not None and (sent.knobs.get("concurrency") or 1) == 1
-        before = dialect.counters(self._get) if counted and dialect.counters is not None else None
+        read = dialect.counters if counted else None
+        before = read(self.document) if read is not None else None
         limits, tokens = self._requests.limits, sent.resolved.max_tokens
         deadline = limits.seconds(tokens, sent.knobs.get("concurrency") or 1)
         answer = self._post(sent, self._requests.subject.timeout, deadline)
         limits.note(answer)
         if answer.fault is not None:
             return self._with_ending(answer)
-        if before is not None and dialect.counters is not None and (after := dialect.counters(self._get)) is not None:
+        if read is not None and before is not None and (after := read(self.document)) is not None:
             answer = replace(answer, claims=_completed(answer.claims, after.since(before)))
         if counted and dialect.after_answer is not None:
-            answer = dialect.after_answer(self._get, sent, answer)
+            answer = dialect.after_answer(self.document, sent, answer)
         if request.draft is not None and dialect.corrected is not None:
             answer = dialect.corrected(sent, answer)
         return answer if request.draft is not None else _plain(answer)
@@ -135,8 +136,11 @@ class Server(RunningSystem):
             message = f"the server started for '{self._draft or PLAIN}' got a request for '{request.draft or PLAIN}'"
             raise GatekeeperError(message, hint="this is a bug; please report it")
 
-    def _get(self, path: str) -> str | None:
-        """Fetch a path; one that took too long is left alone for a while: every answer would wait for it."""
+    def document(self, path: str) -> str | None:
+        """Return the text of one of its own paths, such as /props; None where there is none.
+
+        One that took too long is left alone for a while: every answer would wait for it.
+        """
         begun = time.monotonic()
         if begun < self._slow_until.get(path, 0.0):
             return None
@@ -152,14 +156,10 @@ class Server(RunningSystem):
         ended = self.process.ending(_EXIT_S if fault.startswith(_PERHAPS_DEAD) else 0.0)
         return answer if ended is None else replace(answer, fault=f"server died: {ended} ({fault})")
 
-    def document(self, path: str) -> str | None:
-        """Return the text of one of its own paths, such as /props; None where there is none."""
-        return self._get(path)
-
     def counters(self) -> Counters | None:
         """Return its cumulative counters as they are now; None where it has none, or does not answer."""
         read = self._requests.dialect.traffic or self._requests.dialect.counters
-        return None if read is None else read(self._get)
+        return None if read is None else read(self.document)
 
     def pids(self) -> tuple[int, ...]:
         """Return the server's process, without its guard; none where it was already running."""

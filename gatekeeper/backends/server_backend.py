@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from gatekeeper.core.records import TIMEOUT, Setting
 from gatekeeper.core.slo import CHOSEN
 from gatekeeper.core.subject import Address, Subject
 
-_HEALTHY = 200
 PORT = "{port}"
 """The port in a launch line: it differs with every start."""
 _PLAIN: Setting = (("draft", None),)
@@ -92,8 +91,8 @@ class ServerBackend:
             *(name for name, place in subject.knobs.items() if place.argv),
         }
         self.knobs = frozenset(taken - (restarting - self._settable(restarting)))
-        restarts = restarting & self.knobs if subject.url is None or not dialect.switches else set()
-        self.restart_knobs = tuple(sorted(restarts))
+        keeps_server = subject.url is not None and dialect.switches
+        self.restart_knobs = () if keeps_server else tuple(sorted(restarting & self.knobs))
         self.sight = self._forecast()
         our_command = subject.url is None and subject.command is None
         self.caches = dialect.caches_by_request or (bool(dialect.cache_off) and our_command)
@@ -137,8 +136,7 @@ class ServerBackend:
         """
         subject, draft = self._subject, dict(setting).get("draft")
         if subject.url is not None:
-            plain = draft is None and subject.plain_url is not None
-            root = subject.plain_url if plain and subject.plain_url is not None else subject.url
+            root = subject.plain_url if draft is None and subject.plain_url is not None else subject.url
             return self._ready(Server(None, root, setting, self._request_format(root, cache=cache)))
         port = free_port()
         root = Address(f"http://{HOST}:{port}")
@@ -191,9 +189,7 @@ class ServerBackend:
         """
         fault = server.ping(self._subject.start_timeout).fault
         late = (fault or "").startswith(TIMEOUT)
-        if fault is None or (
-            not late and control.status(server.root.at(self._dialect.health), self._headers) == _HEALTHY
-        ):
+        if fault is None or (not late and control.status(server.root.at(self._dialect.health), self._headers) == 200):
             # A fault of the answer is a result: the records will show that the draft does not work.
             return server
         process = server.process
@@ -220,13 +216,8 @@ class ServerBackend:
         """Return the fields that keep the prompt cache off, where the request says so."""
         if not self._dialect.caches_by_request or self._subject.prompt_cache == "as-deployed":
             return {}
-        formats = (self._format({}, None, cache=cache) for cache in (False, True))
-        return _difference(
-            *(
-                json.loads(request_format.body(request_format.server_request(shortest_request(_PLAIN))))
-                for request_format in formats
-            )
-        )
+        uncached, cached = (_shortest_body(self._format({}, None, cache=cache), _PLAIN) for cache in (False, True))
+        return _difference(uncached, cached)
 
     def command(self, setting: Setting, port: int | str, *, cache: bool) -> tuple[str, ...]:
         """Return the command line of the server that can answer *setting*."""
@@ -243,16 +234,9 @@ class ServerBackend:
         else:
             assert self._dialect.argv is not None
             program = subject.program or self._dialect.program
+            print_help = partial(self._help, program)
             start = Start(
-                subject,
-                target,
-                path,
-                knobs,
-                port,
-                cache=cache,
-                program=program,
-                help=lambda: self._help(program),
-                place=self._place,
+                subject, target, path, knobs, port, cache=cache, program=program, help=print_help, place=self._place
             )
             words = [*self._dialect.argv(start), *(() if cache else self._dialect.cache_off)]
         for name, place in subject.knobs.items():
@@ -280,16 +264,7 @@ class ServerBackend:
     def fields(self, setting: Setting, other_setting: Setting) -> dict[str, Any]:
         """Return the fields by which a request with *setting* differs from one with *other*; nothing is sent."""
         requests = self._format({}, None, cache=False)
-        bodies = (
-            requests.body(requests.server_request(shortest_request(each_setting)))
-            for each_setting in (setting, other_setting)
-        )
-        return _difference(*map(json.loads, bodies))
-
-    def _drafts(self) -> dict[str, str]:
-        """Return the server's name for each draft."""
-        model_name = self._dialect.model_name
-        return {name: self._place(name) if model_name == "path" else name for name in self._subject.drafts}
+        return _difference(_shortest_body(requests, setting), _shortest_body(requests, other_setting))
 
     def _request_format(self, root: Address, *, cache: bool) -> RequestFormat:
         subject, model_name = self._subject, self._dialect.model_name
@@ -302,16 +277,23 @@ class ServerBackend:
         return self._format(self._headers, model, cache=cache)
 
     def _format(self, headers: Mapping[str, str], model: str | None, *, cache: bool) -> RequestFormat:
+        by_path = self._dialect.model_name == "path"
+        drafts = {name: self._place(name) if by_path else name for name in self._subject.drafts}
         return RequestFormat(
             self._dialect,
             self._subject,
             headers,
             model=model,
-            drafts=self._drafts(),
+            drafts=drafts,
             cache=cache,
             limits=self._limits,
             other_model=self._other,
         )
+
+
+def _shortest_body(requests: RequestFormat, setting: Setting) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(requests.body(requests.server_request(shortest_request(setting))))
+    return body
 
 
 def _difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
@@ -343,7 +325,6 @@ def _authorization(subject: Subject) -> dict[str, str]:
 
 
 def _listed(models: str | None) -> list[str]:
-    """Return the names a server lists under /v1/models."""
     try:
         return [str(model["id"]) for model in json_value(models or "{}").get("data") or ()]
     except (ParseError, AttributeError, KeyError, TypeError):

@@ -16,7 +16,7 @@ from gatekeeper.backends.backend_facts import BackendFacts
 from gatekeeper.backends.http.chat import PLAIN
 from gatekeeper.backends.launch_line import without_keys
 from gatekeeper.backends.models.artifacts import local_path
-from gatekeeper.backends.process import find_program
+from gatekeeper.backends.process import error_line, find_program, quoted_log
 from gatekeeper.backends.worker_backend.worker import Worker
 from gatekeeper.backends.worker_backend.worker_process import WorkerProcess
 from gatekeeper.backends.worker_backend.worker_protocol import MANUAL, Greeting, WorkerFault, greeting_from, read_line
@@ -194,23 +194,18 @@ def _versions(prefix: str, greeting: Greeting) -> dict[str, str]:
 
 
 def _read_greeting(process: WorkerProcess, limit: float) -> Greeting:
-    message = _read_at_start(process, limit, "greet", limit)
-    if "failed" in message:
-        raise _failure(process, "the worker", message)
-    return greeting_from(message, process.command)
+    return greeting_from(_read_at_start(process, limit, "greet", limit, "the worker"), process.command)
 
 
 def _await_ready(process: WorkerProcess, name: str, deadline: float, limit: float) -> None:
-    message = _read_at_start(process, max(0.001, deadline - time.monotonic()), "become ready", limit)
-    if "failed" in message:
-        raise _failure(process, name, message)
+    message = _read_at_start(process, max(0.001, deadline - time.monotonic()), "become ready", limit, name)
     if message.get("ready") is not True:
         raise InputError(f"`{process.command}` did not send its ready line", hint=f'{MANUAL}: {{"ready": true}}')
 
 
-def _read_at_start(process: WorkerProcess, timeout: float, step: str, limit: float) -> dict[str, Any]:
+def _read_at_start(process: WorkerProcess, timeout: float, step: str, limit: float, name: str) -> dict[str, Any]:
     try:
-        return read_line(process.receive(timeout, time.monotonic() + timeout))
+        line = read_line(process.receive(timeout, time.monotonic() + timeout))
     except WorkerFault as fault:
         hint = MANUAL
         if str(fault).startswith(TIMEOUT):
@@ -220,16 +215,15 @@ def _read_at_start(process: WorkerProcess, timeout: float, step: str, limit: flo
             message = f"`{process.command}` did not {step}: {fault}"
         else:
             message = f"`{process.command}` ended at start, before it could {step}: {fault}"
-        cause = process.error_line() or str(fault)
-        raise StartError(message, cause=cause, hint=f"{hint}.\n{process.quoted_log()}") from None
-
-
-def _failure(process: WorkerProcess, name: str, message: Mapping[str, Any]) -> StartError:
-    failed = quote(str(message["failed"]))
-    if model := message.get("loading"):
-        text = f"{quote(str(model))}: {name} cannot load this model: {failed}"
-        hint = quote(str(message.get("hint") or "is the folder complete? Download the model again"))
+        cause = error_line(process.log) or str(fault)
+        raise StartError(message, cause=cause, hint=f"{hint}.\n{quoted_log(process.log)}") from None
+    if "failed" not in line:
+        return line
+    failed = quote(str(line["failed"]))
+    if model := line.get("loading"):
+        message = f"{quote(str(model))}: {name} cannot load this model: {failed}"
+        hint = quote(str(line.get("hint") or "is the folder complete? Download the model again"))
     else:
-        text = f"`{process.command}` cannot work here: {failed}"
-        hint = quote(str(message.get("hint") or MANUAL))
-    return StartError(text, cause=failed, hint=f"{hint}.\n{process.quoted_log()}")
+        message = f"`{process.command}` cannot work here: {failed}"
+        hint = quote(str(line.get("hint") or MANUAL))
+    raise StartError(message, cause=failed, hint=f"{hint}.\n{quoted_log(process.log)}")

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from gatekeeper.backends.process import GRACE_S, environment, error_line, new_log, quoted_log, tail
+from gatekeeper.backends.process import GRACE_S, environment, new_log, tail
 from gatekeeper.backends.worker_backend.worker_protocol import LINE_BYTES, WorkerFault
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import TIMEOUT
@@ -34,7 +34,7 @@ class WorkerProcess:
     def __init__(self, argv: Sequence[str], *, log: Path, folder: Path, with_package: bool) -> None:
         """Start *argv* in *folder*; raise InputError where the system cannot run it."""
         self.command = " ".join(argv)
-        self._log, self._unread, self._open = log, bytearray(), True
+        self.log, self._unread, self._open = log, bytearray(), True
         self._closing = threading.Lock()
         # The worker counts its tokens on this page, so that progress shows without a line on the pipe.
         with tempfile.TemporaryFile() as page:
@@ -137,16 +137,8 @@ class WorkerProcess:
             self.close()
             return "worker closed its output; gatekeeper ended it"
         died = f"worker died: {child_process.exit_reason(status)}"
-        last = tail(self._log).splitlines()[-1:] if status >= 0 else []
+        last = tail(self.log).splitlines()[-1:] if status >= 0 else []
         return f"{died} ({quote(last[0])[:_QUOTED]})" if last else died
-
-    def error_line(self) -> str:
-        """Return the line of its log that names an error, else its last one."""
-        return error_line(self._log)
-
-    def quoted_log(self) -> str:
-        """Quote the last lines of its log, for an error."""
-        return quoted_log(self._log)
 
     def close(self) -> None:
         """End it and its children, and wait; safe to call twice."""
