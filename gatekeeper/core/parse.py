@@ -71,9 +71,9 @@ def json_value(text: str | bytes, *, most: int = JSON_BYTES, from_server: bool =
     return value
 
 
-def json_object(text: str | bytes, *, most: int = JSON_BYTES, from_server: bool = False) -> dict[str, Any]:
+def json_object(text: str | bytes, *, most: int = JSON_BYTES) -> dict[str, Any]:
     """Return the object that a JSON *text* holds, as `json_value` does; raise ParseError for anything else."""
-    value = json_value(text, most=most, from_server=from_server)
+    value = json_value(text, most=most)
     if not isinstance(value, dict):
         raise ParseError("not a JSON object")
     return value

@@ -51,7 +51,6 @@ def _with_tuples(value: Any) -> Any:
 
 
 def _syntax_hint(message: str) -> str:
-    """Return what to change where a text is not TOML."""
     if "overwrite" in message or "twice" in message:
         return "a key or a table is written twice: keep one of them"
     if "line 1," in message or "Invalid statement" in message:
@@ -60,7 +59,6 @@ def _syntax_hint(message: str) -> str:
 
 
 def _missing_hint(model: type[BaseModel], path: Path) -> str:
-    """Return how to add a missing key, as a line or as a table."""
     field = next(
         (field for key, field in model.model_fields.items() if len(path) == 1 and path[-1] in {key, field.alias}), None
     )

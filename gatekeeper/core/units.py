@@ -62,7 +62,6 @@ def parse(written: object, units: dict[str, float]) -> float:
 
 
 def _plain(written: str) -> str:
-    """Return how to write a ratio without its unit."""
     number = re.match(r"\s*([+-]?[0-9]+(?:\.[0-9]+)?)", written)
     return f"write {number[1]} without quotes" if number else 'for example 0.5 or "50 %"'
 

@@ -18,6 +18,7 @@ _SUDO = (
     f"allow powermetrics with this line in `sudo visudo -f /etc/sudoers.d/gatekeeper`: {powermetrics.sudoers_line()}"
 )
 _MACMON = "`brew install macmon`, which needs no root"
+_ENERGY = "the energy counter cannot be read: `sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj`"
 
 HINTS: dict[tuple[str, str], str] = {
     ("macos", "memory_headroom"): "vm_stat is part of macOS: put /usr/bin on PATH",
@@ -34,10 +35,7 @@ HINTS: dict[tuple[str, str], str] = {
     ("linux", "subject_footprint"): "run gatekeeper as the user who owns the server's processes",
     ("linux", "thermal_level"): "/sys has no thermal_throttle counters: they need an Intel processor, not virtual",
     ("linux", "fan_speed"): "/sys/class/hwmon lists no fan: load the board's sensor module, or leave out the objective",
-    (
-        "linux",
-        "package_power",
-    ): "the energy counter cannot be read: `sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj`",
+    ("linux", "package_power"): _ENERGY,
 }
 """What to do about a missing value, by platform and value."""
 
@@ -95,9 +93,9 @@ def _hint(platform: str, value: str, detail: str = "") -> str:
 _POWERCAP = Path("/sys/class/powercap")
 
 
-def metric_hint(metric: str, platform: str | None = None) -> str:
+def metric_hint(metric: str) -> str:
     """Return the command or permission that makes a host metric measurable here."""
-    return _hint(platform or this_platform(), METRIC_VALUES[metric][0])
+    return _hint(this_platform(), METRIC_VALUES[metric][0])
 
 
 def value_hints(platform: str | None, readings: Mapping[str, Reading], details: Mapping[str, str]) -> list[str]:

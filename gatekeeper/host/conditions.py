@@ -103,7 +103,7 @@ def keep_awake(platform: str | None = None) -> Iterator[None]:
         yield
 
 
-def idle_sleep_seconds(platform: str | None = None) -> float | None:
+def idle_sleep_seconds() -> float | None:
     """Return the idle seconds after which this host goes to sleep; None for never and for unknown."""
-    output = run(["pmset", "-g"]) if (platform or this_platform()) == "macos" else None
+    output = run(["pmset", "-g"]) if this_platform() == "macos" else None
     return (pmset.parse_sleep(output) or None) if output is not None else None

@@ -11,7 +11,6 @@ from gatekeeper.host.commands import Output, run
 _MLX = "import json, mlx.core as mx; print(json.dumps(mx.device_info()))"
 """Metal is asked through MLX, in a process of its own: it takes memory that is measured later."""
 _NVIDIA = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
-_MEBIBYTE = 1 << 20
 FROM_METAL, FROM_SYSCTL = "Metal's recommended working set", "iogpu.wired_limit_mb"
 
 
@@ -55,7 +54,7 @@ def cuda(output: Output | None) -> dict[str, Any]:
     if not devices:
         return {}
     names = ", ".join(row[1] for row in devices)
-    return {"kind": "cuda", "name": names, "memory_bytes": int(devices[0][2]) * _MEBIBYTE}
+    return {"kind": "cuda", "name": names, "memory_bytes": int(devices[0][2]) << 20}
 
 
 def _whole(value: object) -> bool:

@@ -65,15 +65,15 @@ MOST = 1e30
 """Larger than any value of a host, in its base unit: sums of such values stay finite."""
 
 
-def number(value: object, *, least: float = 0.0, most: float = MOST) -> float | Status:
-    """Return *value* as a finite number between *least* and *most*, or a parse error."""
+def number(value: object, *, most: float = MOST) -> float | Status:
+    """Return *value* as a finite number between 0 and *most*, or a parse error."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return Status.PARSE_ERROR
     try:
         finite = float(value)
     except OverflowError:
         return Status.PARSE_ERROR
-    return finite if math.isfinite(finite) and least <= finite <= most else Status.PARSE_ERROR
+    return finite if math.isfinite(finite) and 0.0 <= finite <= most else Status.PARSE_ERROR
 
 
 def written(text: str | None) -> float | Status:

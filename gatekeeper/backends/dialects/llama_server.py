@@ -114,7 +114,6 @@ def argv(start: Start) -> Iterator[str]:
 
 
 def _lengths(start: Start, method: str, listed: frozenset[str]) -> Iterator[str]:
-    """Yield how long a draft is."""
     if start.adaptive and _ADAPTIVE not in listed:
         message = f"this llama-server's --help does not list {_ADAPTIVE}: it does not adapt its draft length"
         raise InputError(message, hint='remove "adaptive", or sweep draft_p_min, which ends a draft that is unsure')

@@ -15,7 +15,6 @@ from gatekeeper.backends.http.chat import ChatResponse, request_fields
 from gatekeeper.backends.models import locate
 from gatekeeper.core.records import Answer
 
-_NS = 1e-9
 _MOVED = {"max_tokens": "num_predict", "temperature": "temperature", "top_p": "top_p", "top_k": "top_k"} | {
     "min_p": "min_p",
     "seed": "seed",
@@ -51,7 +50,7 @@ _LOADED_S = 1.0
 
 def _seconds(fields: Mapping[str, Any], name: str) -> float | None:
     value = number_of(fields.get(name))
-    return None if value is None else value * _NS
+    return None if value is None else value * 1e-9
 
 
 DIALECT = Dialect(

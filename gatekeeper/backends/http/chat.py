@@ -146,7 +146,6 @@ class ChatResponse:
         self.chunks.append(Chunk(at_ns, chunk))
 
     def _add_other_fields(self, chunk: Mapping[str, Any]) -> None:
-        """Add the fields of a chunk that are not the answer."""
         if chunk.get("error"):
             self.fault = self.fault or f"server error: {excerpt(json.dumps(chunk['error']).encode())}"
         if isinstance(chunk.get("usage"), dict):

@@ -94,15 +94,12 @@ def _chunks(raw: bytes, start: int) -> tuple[list[tuple[int, int]], bool]:
 
 
 class _ArrivalTimes:
-    """When each byte of a body arrived."""
-
     def __init__(self, raw: RawResponse, spans: list[tuple[int, int]]) -> None:
         self._times, self._ends = raw.times, raw.ends
         self._starts = list(accumulate((stop - begin for begin, stop in spans), initial=0))[:-1]
         self._shifts = [begin - start for (begin, _), start in zip(spans, self._starts, strict=True)]
 
     def at(self, position: int) -> int:
-        """Return when the byte at *position* of the body arrived."""
         shift = self._shifts[bisect_right(self._starts, position) - 1]
         return self._times[bisect_right(self._ends, position + shift)]
 

@@ -1,13 +1,12 @@
 """policy.toml: what may be deployed, as `certify` writes it and a person edits it; a file a table."""
 
-from gatekeeper.core.policy.policy_file import CertifiedSampling, Conditions, Default, Launch, Policy, parse
-from gatekeeper.core.policy.proxy_table import RESPONSE_FORMATS, WORKLOAD_HEADER, Digest, Proxy, ProxyRule, digest
-from gatekeeper.core.policy.route import LadderStep, MeasuredRoute, MeasuredValue, Route
+from gatekeeper.core.policy.policy_file import Conditions, Launch, Policy, parse
+from gatekeeper.core.policy.proxy_table import RESPONSE_FORMATS, WORKLOAD_HEADER, Proxy, ProxyRule, digest
+from gatekeeper.core.policy.route import MeasuredRoute, MeasuredValue, Route
 from gatekeeper.core.policy.route_region import AxisBounds, RouteRegion
 from gatekeeper.core.policy.watch_table import Guard, Watch
 
 __all__ = [
-    "RESPONSE_FORMATS", "WORKLOAD_HEADER", "AxisBounds", "CertifiedSampling", "Conditions", "Default", "Digest",
-    "Guard", "LadderStep", "Launch", "MeasuredRoute", "MeasuredValue", "Policy", "Proxy", "ProxyRule", "Route",
-    "RouteRegion", "Watch", "digest", "parse",
+    "RESPONSE_FORMATS", "WORKLOAD_HEADER", "AxisBounds", "Conditions", "Guard", "Launch", "MeasuredRoute",
+    "MeasuredValue", "Policy", "Proxy", "ProxyRule", "Route", "RouteRegion", "Watch", "digest", "parse",
 ]  # fmt: skip
