@@ -149,11 +149,8 @@ def distribution_test(
         f"{percent(share, '.0f')} a change of {percent(detectable, '.0f')} is detected with "
         f"{percent(POWER, '.0f')} power"
     )
-    if (
-        entropy
-        and chance >= FALSE_ALARM
-        and all(1 - common_share <= detectable_change(common_share, fewest) for common_share in common)
-    ):
+    alike = all(1 - common_share <= detectable_change(common_share, fewest) for common_share in common)
+    if entropy and alike and chance >= FALSE_ALARM:
         least = percent(min(common), ".0f")
         reason = f"the commonest first token of plain decoding has a share of {least} or more at each place"
         blind = "not even a draft that always takes it would be seen: add canaries whose answers can start in many ways"

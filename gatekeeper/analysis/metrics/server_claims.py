@@ -16,11 +16,9 @@ def with_claimed_rounds(answers: Iterable[Generation]) -> tuple[Generation, ...]
 
 def _with_claimed_rounds(generation: Generation) -> Generation:
     rounds = claimed_rounds(generation.answer)
-    return (
-        generation
-        if rounds == generation.answer.rounds
-        else replace(generation, answer=replace(generation.answer, rounds=rounds))
-    )
+    if rounds == generation.answer.rounds:
+        return generation
+    return replace(generation, answer=replace(generation.answer, rounds=rounds))
 
 
 def claimed_rounds(answer: Answer) -> Rounds | None:
@@ -35,14 +33,9 @@ def claimed_rounds(answer: Answer) -> Rounds | None:
         return None
     if rounds is None:
         rounds = max(0, (answer.output_tokens or 0) - claims.accepted)
-    drafted_by_position, accepted_by_position = claims.tried_by_position, claims.accepted_by_position
-    return Rounds(
-        rounds,
-        claims.drafted or 0,
-        claims.accepted,
-        drafted_by_position if len(drafted_by_position) == len(accepted_by_position) else (),
-        accepted_by_position,
-    )
+    accepted = claims.accepted_by_position
+    tried = claims.tried_by_position if len(claims.tried_by_position) == len(accepted) else ()
+    return Rounds(rounds, claims.drafted or 0, claims.accepted, tried, accepted)
 
 
 def counted_or_claimed(answers: tuple[Generation, ...]) -> tuple[tuple[Generation, ...], bool]:

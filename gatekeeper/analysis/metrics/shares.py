@@ -1,7 +1,6 @@
 """Estimates that count: pass rates, agreement, faults, drafting and endings, as shares of answers or of canaries."""
 
 import math
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -9,7 +8,7 @@ from statistics import fmean
 from gatekeeper.analysis.metrics import exactness
 from gatekeeper.analysis.metrics.answer_grading import grade
 from gatekeeper.analysis.metrics.first_tokens import distribution_test
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, per_canary, successful
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, per_canary, successful
 from gatekeeper.analysis.metrics.timing import came_in_bursts
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Answer, Generation
@@ -83,11 +82,10 @@ def _with_expectation(paired: PairedAnswers, kind: str | None) -> set[str]:
 
 
 def _marks(paired: PairedAnswers, answers: Iterable[Generation]) -> dict[str, list[bool]]:
-    marks: dict[str, list[bool]] = defaultdict(list)
-    for generation in answers:
-        if (right := grade(paired.canaries[generation.canary], generation.answer)) is not None:
-            marks[generation.canary].append(right)
-    return marks
+    grades = (
+        (generation.canary, grade(paired.canaries[generation.canary], generation.answer)) for generation in answers
+    )
+    return by_canary((canary, right) for canary, right in grades if right is not None)
 
 
 def _unanswered(
@@ -115,9 +113,7 @@ def plain_repeats(paired: PairedAnswers) -> Estimate | Missing:
     """Return the share of canaries to which plain decoding gave the same greedy answer each time."""
     if not paired.greedy:
         return Missing("answers are only the same each time at temperature 0")
-    decoded: dict[str, list[Answer]] = defaultdict(list)
-    for generation in successful(plain_answers(paired)):
-        decoded[generation.canary].append(generation.answer)
+    decoded = by_canary((generation.canary, generation.answer) for generation in successful(plain_answers(paired)))
     repeated = {
         canary: all(exactness.same_output(later, answers[0]) for later in answers[1:])
         for canary, answers in decoded.items()
@@ -198,12 +194,8 @@ def _seen_in_bursts(paired: PairedAnswers) -> Estimate | Missing:
         for arm in (paired.answers, paired.plain)
     )
     counts = f"{sum(drafting)} of {len(drafting)} answers came in bursts, {sum(plain)} of {len(plain)} plain ones did"
-    if (
-        not drafting
-        or not plain
-        or sum(drafting) < BURSTS_SHOWN * len(drafting)
-        or sum(plain) > BURSTS_STRAY * len(plain)
-    ):
+    shown = sum(drafting) >= BURSTS_SHOWN * len(drafting) and sum(plain) <= BURSTS_STRAY * len(plain)
+    if not (drafting and plain and shown):
         return Missing(f"cannot determine whether the draft was used: no counters, {counts}")
     if not paired.frozen:
         return Missing("cannot determine in which answers the draft was used: no counters", len(drafting))

@@ -6,7 +6,6 @@ from gatekeeper.core.records import Generation
 
 
 def _needs(soak: Soaked) -> Needs:
-    """Return, by workload, the canaries that need a plain answer."""
     lacking = {}
     for name in forced_workloads(soak.slo, soak.settings, soak.terms):
         words = soak.answers(name).words

@@ -47,7 +47,7 @@ class SoakPlan:
     @property
     def file(self) -> str:
         """Return the name of its record file."""
-        return f"{self.name}{self._suffix}.jsonl"
+        return f"{self.name}{'' if self.part == 1 else f'{PART}{self.part}'}.jsonl"
 
     @property
     def whole(self) -> "SoakPlan":
@@ -58,10 +58,6 @@ class SoakPlan:
     def earlier(self) -> "tuple[SoakPlan, ...]":
         """Return the parts before this one."""
         return tuple(replace(self, part=part, seconds=None) for part in range(1, self.part))
-
-    @property
-    def _suffix(self) -> str:
-        return "" if self.part == 1 else f"{PART}{self.part}"
 
 
 def soak_plans(plan: SweepPlan, settings: Mapping[str, Setting], turn: int) -> tuple[SoakPlan, ...]:

@@ -165,7 +165,6 @@ def sweep_plan(
 
 
 def _check_length(slo: Slo, canaries: Mapping[str, Sequence[Canary]], trials: int) -> None:
-    """Raise InputError for a sweep of more than MOST_REQUESTS requests."""
     shares = (share_of_budget(slo, canaries[workload.name]) for workload in slo.workload)
     requests = trials * sum(count * repeats for count, repeats in shares)
     if requests > MOST_REQUESTS:

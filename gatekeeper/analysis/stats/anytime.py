@@ -36,7 +36,6 @@ class Moments:
     _waiting: list[tuple[float, ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Begin without rows."""
         self._sums, self._products = np.zeros(self.columns), np.zeros((self.columns, self.columns))
 
     def add(self, row: tuple[float, ...]) -> None:

@@ -129,10 +129,8 @@ def _choose_fixed(
         return Choice(PLAIN, because + _stopped(usual), tuple(results))
     if pick not in beats:
         pick = max(beats, key=lambda result: result.center)
-        winner, reason = (
-            pick.trial.setting,
-            f"{_name(pick)}: {_ratio(pick)}, the fastest that beats plain decoding beyond noise",
-        )
+        winner = pick.trial.setting
+        reason = f"{_name(pick)}: {_ratio(pick)}, the fastest that beats plain decoding beyond noise"
     return Choice(chosen_of(winner), reason + _stopped(usual), tuple(results))
 
 

@@ -200,7 +200,6 @@ class _Looks:
         return all(spread - gone >= WIDTH_KEPT**2 * spread for spread in spreads)
 
     def _maybe_bimodal(self, plain: Sequence[Generation], noise: float | None) -> bool:
-        """Return whether plain answers may be bimodal and are too few to show it."""
         answers_by_canary = Counter(generation.canary for generation in plain)
         often = sum(count for count in answers_by_canary.values() if count >= comparability.BIMODAL_REPEATS)
         enough = not self._can_show_modes or often >= comparability.BIMODAL_ANSWERS

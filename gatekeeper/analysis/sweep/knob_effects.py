@@ -136,13 +136,9 @@ def _effect(results: Sequence[SettingResult], knob: str, base: Any, value: Any, 
 
     at_base = {rest(result): result for result in results if dict(result.trial.setting).get(knob) == base}
     apart: dict[str, list[float]] = defaultdict(list)
-    for result in results:
+    for result in (result for result in results if dict(result.trial.setting).get(knob) == value):
         base_result = at_base.get(rest(result))
-        if (
-            dict(result.trial.setting).get(knob) == value
-            and base_result is not None
-            and base_result.measure == result.measure
-        ):
+        if base_result is not None and base_result.measure == result.measure:
             for canary in sorted(result.logs.keys() & base_result.logs.keys()):
                 apart[canary].append(result.logs[canary] - base_result.logs[canary])
     return intervals.geometric_mean_ratio({name: [math.exp(fmean(logs))] for name, logs in apart.items()}, level)

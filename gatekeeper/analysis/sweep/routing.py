@@ -156,13 +156,12 @@ def _faultless(plan: SweepPlan, records: Records) -> list[Trial] | None:
     """Return plain decoding and the candidates under the default conditions; None without a pair without faults."""
     usual = conditions_of(plan.candidates[0].setting) if plan.candidates else None
     trials = [trial for trial in plan.trials if conditions_of(trial.setting) == usual and trial.name != NULL]
-    trials = [trial for trial in trials if not _faulty(records, trial)]
+    trials = [
+        trial
+        for trial in trials
+        if (answers := records.get(trial.name)) and all(generation.answer.fault is None for generation in answers)
+    ]
     return trials if len(trials) > 1 and any(trial.arm == "plain" for trial in trials) else None
-
-
-def _faulty(records: Records, trial: Trial) -> bool:
-    answers = records.get(trial.name, ())
-    return not answers or any(generation.answer.fault is not None for generation in answers)
 
 
 def _served(trials: Sequence[Trial], route: Setting) -> Trial | None:
@@ -295,7 +294,7 @@ def _interval(center: Any, draws: intervals.Floats, level: float, n: int) -> Est
 
 def _says(compared: Routing, routes: Mapping[str, Setting], reasons: Mapping[str, str]) -> str:
     """Say whether routing wins; where one setting for all is faster, say why the routes are not that setting."""
-    workloads = [name for name, route in routes.items() if not _served([_trial(compared.best.setting)], route)]
+    workloads = [name for name, route in routes.items() if not _served([compared.best], route)]
     if not workloads:
         return "the policy uses this one setting for all workloads"
     if compared.gain.lo > 1:
@@ -304,7 +303,3 @@ def _says(compared: Routing, routes: Mapping[str, Setting], reasons: Mapping[str
         return "routing is not proven faster than the best single setting"
     reason = "; ".join(f"{name}: {reasons[name]}" for name in workloads if reasons.get(name))
     return f"the best single setting is faster{f', but not chosen: {reason}' if reason else ''}"
-
-
-def _trial(knobs: Setting) -> Trial:
-    return Trial("", "candidate" if speculates(knobs) else "plain", knobs)

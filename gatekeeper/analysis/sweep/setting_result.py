@@ -23,7 +23,7 @@ from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
 from gatekeeper.core.manifest import RULES
 from gatekeeper.core.metrics import ANSWER_RATIO, DECODE_RATIO, SYSTEM_RATIO
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.verdict import Estimate, Finding, Missing, figures, rounded
+from gatekeeper.core.verdict import Estimate, Finding, Missing, figures, known, rounded
 
 NO_NULL = Missing("no null arm")
 WARM_UP_GAIN, WARM_UP_S = 1.6, 600.0
@@ -110,23 +110,23 @@ class SettingResult:
 
     def document(self) -> dict[str, object]:
         """Return it as verdict.json writes it."""
-        document: dict[str, object] = {
+        ratio = figures("ratio", self.ratio)
+        because = ratio.pop("because", None)
+        throughout = interval_document(self.throughout or Missing("the answers were not compared"))
+        return {
             "trial": self.trial.name,
             "setting": dict(self.trial.setting),
             "changed": self.trial.changed,
             "measure": self.measure,
-            **figures("ratio", self.ratio),
+            **ratio,
+            "acceptance_rate": rounded(self.acceptance) if self.acceptance is not None else None,
+            **known(
+                acceptance_from="claims" if self.claimed and self.acceptance is not None else None,
+                because=because,
+                stopped=self.stop and asdict(self.stop) | {"throughout": throughout},
+                model=self.model and self.model.document(),
+            ),
         }
-        because = {"because": document.pop("because")} if "because" in document else {}
-        document["acceptance_rate"] = rounded(self.acceptance) if self.acceptance is not None else None
-        if self.claimed and self.acceptance is not None:
-            document["acceptance_from"] = "claims"
-        if self.stop is not None:
-            because["stopped"] = asdict(self.stop) | {
-                "throughout": interval_document(self.throughout or Missing("the answers were not compared"))
-            }
-        model = {"model": self.model.document()} if self.model is not None else {}
-        return document | because | model
 
 
 def interval_document(ratio: Estimate | Missing) -> dict[str, object]:

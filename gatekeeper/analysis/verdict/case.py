@@ -125,7 +125,6 @@ def soak_answers(case: Case, soak: SoakPlan, workload: str, end: int | None = No
 
 
 def _recorded(case: Case, after: Pass[Any], soak: SoakPlan, workload: str) -> Recorded[Any]:
-    """Return what a pass after *soak* recorded of *workload*."""
     file = after.file(soak.whole)
     recorded = case.after_soak.get(file, StoredRecords((), MISSING))
     trouble = None if recorded.trouble is None else f"{file}: {recorded.trouble}"

@@ -262,7 +262,6 @@ def _faster(gains: Gains, other_gains: Gains) -> str | None:
 
 
 def _lowest(values: Sequence[float], level: float) -> float:
-    """Return Student's lower bound of the mean."""
     n = len(values)
     return fmean(values) - student_quantile(level, n - 1) * stdev(values) / math.sqrt(n)
 

@@ -28,15 +28,11 @@ def sweep_choices(case: Case) -> tuple[dict[str, Choice], list[str]]:
         required = name if workload.speculation == "required" else None
         choice = with_explanations(sweep, choose(case.slo, setting_results(sweep), required, name))
         choices[workload.name] = replace(choice, setting=with_conditions(case.slo, choice.setting))
-    if broken:
-        # The records no longer show what the sweep chose; the soak's records do.
-        for name, knobs in _soaked_first(case).items():
-            if name in choices:
-                choices[name] = replace(
-                    choices[name],
-                    setting=knobs,
-                    because="taken from the soak's records, because the sweep's are damaged",
-                )
+    # Damaged records no longer show what the sweep chose; the soak's records do.
+    for name, knobs in _soaked_first(case).items() if broken else ():
+        if name in choices:
+            because = "taken from the soak's records, because the sweep's are damaged"
+            choices[name] = replace(choices[name], setting=knobs, because=because)
     return choices, broken
 
 
@@ -45,11 +41,7 @@ def negative_controls(case: Case) -> tuple[Finding, ...]:
     default = next((trial.name for trial in case.plan.candidates), None)
     if default is None or default not in case.sweep:
         return ()
-    canaries = {
-        (name, canary.id): canary
-        for name, canaries_of_workload in case.canaries.items()
-        for canary in canaries_of_workload
-    }
+    canaries = {(name, canary.id): canary for name, members in case.canaries.items() for canary in members}
     finding = negative_control(case.sweep[default].records, canaries)
     return (finding,) if finding is not None else ()
 

@@ -198,7 +198,6 @@ def _defects(host: HostSamples, name: str) -> Iterator[str]:
 
 
 def _idle(columns: HostColumns, name: str) -> Floats:
-    """Return the readings of *name* while the GPU was idle."""
     active, values = (readings(columns, sensor).numbers for sensor in ("gpu_active", name))
     return values[(active <= IDLE) & np.isfinite(values)]
 

@@ -138,7 +138,6 @@ def _errors(
 
 
 def _watched(guards: Sequence[CertifiedGuard], metric: str, workload: str) -> bool:
-    """Return whether one of the guards watches *metric* of *workload*."""
     return any(guard.watches(metric, workload) for guard in guards)
 
 

@@ -271,7 +271,5 @@ def _density(case: Case, workload: str, exploration: Exploration) -> float:
     swept = (
         answer for generations in case.sweep_records.values() for answer in generations if answer.workload == workload
     )
-    return (
-        max(((generation.answer.prompt_tokens or 0) / sizes[generation.canary] for generation in swept), default=0.0)
-        or 1.0
-    )
+    densities = ((generation.answer.prompt_tokens or 0) / sizes[generation.canary] for generation in swept)
+    return max(densities, default=0.0) or 1.0

@@ -171,10 +171,8 @@ def _reach(
         shortest = min(tokens for tokens, _ in counted_sizes)
         if shortest <= certified["context"]:
             return reach, f"its shortest prompt has {counted(shortest, 'token')}, no more than the certified ones", None
-        reach["context"], density = (
-            min(reach["context"], shortest),
-            max(tokens / size for tokens, size in counted_sizes),
-        )
+        reach["context"] = min(reach["context"], shortest)
+        density = max(tokens / size for tokens, size in counted_sizes)
     if "max_tokens" in reach:
         inner = [value for value in plan.slo.region.max_tokens if value < reach["max_tokens"]]
         before = max([certified["max_tokens"], *inner])
