@@ -1,6 +1,7 @@
 """Checks: one objective against one estimate gives pass, fail or unproven."""
 
 import math
+from functools import partial
 
 from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.slo import Objective
@@ -15,28 +16,15 @@ def check(objective: Objective, estimate: Estimate | Missing) -> Check:
 def check_bound(metric: Metric, bound: str, threshold: float, estimate: Estimate | Missing, *, why: str) -> Check:
     """Judge one bound on *metric*, from an objective or a guard."""
     threshold = rounded(threshold)
+    judged = partial(Check, metric.name, bound, threshold, unit=metric.unit, why=why)
     if isinstance(estimate, Missing):
-        return Check(
-            metric.name,
-            bound,
-            threshold=threshold,
-            outcome=Outcome.UNPROVEN,
-            unit=metric.unit,
-            because=estimate.because,
-            why=why,
-            n=estimate.n,
-            settles=isinstance(estimate, StillChanging),
-        )
+        settles = isinstance(estimate, StillChanging)
+        return judged(outcome=Outcome.UNPROVEN, because=estimate.because, n=estimate.n, settles=settles)
     near = estimate.rounded()
     outcome, because = _compare(metric, near, bound, threshold)
-    return Check(
-        metric.name,
-        bound,
-        threshold=threshold,
+    return judged(
         outcome=outcome,
-        unit=metric.unit,
         because="; ".join((because, *near.notes)),
-        why=why,
         center=_finite(near.center),
         lo=_finite(near.lo),
         hi=_finite(near.hi),

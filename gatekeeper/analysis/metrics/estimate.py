@@ -18,6 +18,7 @@ from gatekeeper.analysis.metrics.paired_answers import (
     pair_work,
     successful,
     too_many_lost,
+    values_of,
 )
 from gatekeeper.analysis.metrics.readers import OfAnswer, OfEvidence, OfGaps, OfWork, Read, reader_of
 from gatekeeper.analysis.metrics.timing import answer_rate, gather_bursts
@@ -138,12 +139,7 @@ def _system_ratio(paired: PairedAnswers) -> Estimate | Missing:
 
 
 def _over_canaries(reader: OfAnswer, paired: PairedAnswers, quantile: float) -> Estimate | Missing:
-    read = reader.on(paired)
-    values = [
-        (generation.canary, value)
-        for generation in successful(paired.answers)
-        if (value := read(generation.answer)) is not None
-    ]
+    values = values_of(successful(paired.answers), reader.on(paired))
     if not values:
         return Missing(reader.unread)
     noise = partial(_value_noise, paired, values)

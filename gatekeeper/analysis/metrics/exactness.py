@@ -160,9 +160,7 @@ def warm_cache_agreement(
     answer that fails with the cache on counts as different. What was to stand between two answers must have been
     answered: otherwise nothing stood there.
     """
-    plain: dict[str, Answer] = {
-        generation.canary: generation.answer for generation in records if generation.arm == "plain"
-    }
+    plain = {generation.canary: generation.answer for generation in records if generation.arm == "plain"}
     same_by_canary: dict[str, dict[str, list[bool]]] = {name: defaultdict(list) for name in canaries}
     counted = [generation for generation in records if generation.arm == "candidate" and generation.role is part.role]
     for generation in counted:

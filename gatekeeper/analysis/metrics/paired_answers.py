@@ -121,8 +121,13 @@ def successful(answers: Iterable[Generation]) -> list[Generation]:
 
 def per_canary(answers: Iterable[Generation], read: Callable[[Answer], T | None]) -> dict[str, list[T]]:
     """Return the values of *read*, grouped by canary; answers without a value are left out."""
+    return by_canary(values_of(answers, read))
+
+
+def values_of(answers: Iterable[Generation], read: Callable[[Answer], T | None]) -> list[tuple[str, T]]:
+    """Return the canary and the value of *read* of each answer that has one."""
     values = ((generation.canary, read(generation.answer)) for generation in answers)
-    return by_canary((canary, value) for canary, value in values if value is not None)
+    return [(canary, value) for canary, value in values if value is not None]
 
 
 def burst_gap(plain: Iterable[Generation]) -> float:

@@ -8,7 +8,14 @@ from statistics import fmean, median
 
 from gatekeeper.analysis.metrics.comparability import length_mismatches, unstable_plain_arm, voided_metrics
 from gatekeeper.analysis.metrics.estimate import estimate, mean_ratio
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, burst_gap, by_canary, successful, too_many_lost
+from gatekeeper.analysis.metrics.paired_answers import (
+    PairedAnswers,
+    burst_gap,
+    by_canary,
+    successful,
+    too_many_lost,
+    values_of,
+)
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS, answer_reader
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import acceptance_rate
@@ -184,9 +191,7 @@ def _setting_result(
         ratio = mean_ratio(ratios, (), pairs) if reason is None else Missing(reason, len(pairs.pairs))
     logs = {canary: fmean(map(math.log, values)) for canary, values in by_canary(ratios).items()}
     answers, claimed = counted_or_claimed(pairs.answers)
-    accepted = [
-        value for generation in successful(answers) if (value := acceptance_rate(generation.answer)) is not None
-    ]
+    accepted = [value for _, value in values_of(successful(answers), acceptance_rate)]
     if (reason := voided_metrics(findings).get(measure)) is not None:
         ratio = Missing(reason, len(pairs.pairs))
     rate = median(accepted) if accepted else None

@@ -65,11 +65,9 @@ class EarlyStops:
             return trial.name not in self.stops
         baseline = BASELINE if trial.name == NULL else trial.name
         compared = [candidate for candidate in block.candidates if candidate.baseline == baseline]
-        return (
-            not compared
-            or (self.maybe_bimodal and baseline == BASELINE)
-            or any(candidate.name not in self.stops for candidate in compared)
-        )
+        if not compared or (self.maybe_bimodal and baseline == BASELINE):
+            return True
+        return any(candidate.name not in self.stops for candidate in compared)
 
 
 def contests(slo: Slo, candidates: Sequence[Trial]) -> tuple[tuple[Trial, ...], ...]:

@@ -13,6 +13,7 @@ from gatekeeper.analysis.metrics.paired_answers import (
     pair_work,
     successful,
     too_many_lost,
+    values_of,
 )
 from gatekeeper.analysis.metrics.readers import OfWork, answer_reader, reader_of
 from gatekeeper.analysis.metrics.server_claims import labelled_as_claims, with_claimed_rounds
@@ -83,11 +84,7 @@ def values(metric: str, evidence: PairedAnswers) -> run_to_run.Values | Missing:
     reader = answer_reader(metric)
     read = reader.on(evidence)
     if not BY_NAME[metric].against_plain:
-        counted = [
-            (generation.canary, value)
-            for generation in successful(evidence.answers)
-            if (value := read(generation.answer)) is not None
-        ]
+        counted = values_of(successful(evidence.answers), read)
         return counted or Missing(reader.unread, len(evidence.answers))
     ratios, lost = pair_ratios(evidence.pairs, read, greedy=None if reader.any_length else evidence.greedy)
     if (reason := too_many_lost(lost, evidence)) is not None:

@@ -225,14 +225,9 @@ def _routing(state: LadderState, workloads: Sequence[WorkloadVerdict]) -> Routin
     reasons = {workload.name: workload.because for workload in workloads}
     reasons |= {name: choice.because for name, choice in state.choices.items() if not state.steps.get(name)}
     reasons |= {transition.workload: transition.because for transition in state.transitions}
+    answers = case.routing.records
     return routing(
-        case.slo,
-        case.plan,
-        case.sweep_records,
-        case.weights,
-        routes,
-        routing_answers=case.routing.records,
-        reasons=reasons,
+        case.slo, case.plan, case.sweep_records, case.weights, routes, routing_answers=answers, reasons=reasons
     )
 
 

@@ -50,10 +50,8 @@ def judge_workload(
         replace(soak_answers(case, soak, name, look.end), level=look.level) for look in (before if not replays else ())
     ]
     looks = [*earlier, evidence]
-    objectives = [
-        measurable(objective, evidence)
-        for objective in all_objectives(case.slo, name, speculating=speculating, terms=terms)
-    ]
+    applying = all_objectives(case.slo, name, speculating=speculating, terms=terms)
+    objectives = [measurable(objective, evidence) for objective in applying]
     logits = Sight.LOGITS in terms.sight
     beyond = [unseen(case, evidence) for evidence in looks] if speculating else looks
     checks = tuple(
@@ -136,15 +134,9 @@ def judge_baseline(case: Case, soak: SoakPlan, name: str, choice: Choice, becaus
     checks = tuple(map(check, objectives, estimates))
     if not plain.answers or any(check.outcome is not Outcome.PASS for check in checks):
         return None
+    outcome, setting, measured = WorkloadOutcome.GRADED_BACK, setting_document(PLAIN), _measured(plain, {})
     return WorkloadVerdict(
-        name,
-        WorkloadOutcome.GRADED_BACK,
-        setting_document(PLAIN),
-        checks,
-        required=False,
-        because=because,
-        measured=_measured(plain, {}),
-        choice=choice,
+        name, outcome, setting, checks, required=False, because=because, measured=measured, choice=choice
     )
 
 

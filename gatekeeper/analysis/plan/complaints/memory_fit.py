@@ -114,14 +114,8 @@ def estimate_fit(
     pairs: list[tuple[MemoryPart, ...]] = [()]
     pairs += [(_weights("draft", draft), _cache("draft", draft, slo, canaries)) for draft in drafts]
     heaviest = max(pairs, key=lambda parts: sum(part.bytes or 0.0 for part in parts))
-    floor = max(
-        (
-            objective.threshold
-            for objective in slo.host_objectives
-            if (objective.metric, objective.bound) == ("memory_headroom", "at_least")
-        ),
-        default=0.0,
-    )
+    headroom = [objective for objective in slo.host_objectives if objective.metric == "memory_headroom"]
+    floor = max((objective.threshold for objective in headroom if objective.bound == "at_least"), default=0.0)
     parts = [
         _weights("target", target),
         _cache("target", target, slo, canaries),

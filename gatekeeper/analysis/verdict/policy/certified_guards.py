@@ -111,15 +111,9 @@ def _guard(
         over_s = slo.soak.duration  # the objective's time span
     if metric == "memory_pressure_critical" and threshold > 0:
         over_s = 2 * threshold + Watch().interval  # a run as long as the bound must fit into it
+    missing = HOST_MISSING_S if WATCHED[metric].host else None
     return CertifiedGuard(
-        metric,
-        bound,
-        rounded(threshold),
-        slo.soak.window_s,
-        why,
-        over_s=over_s,
-        missing_for_s=HOST_MISSING_S if WATCHED[metric].host else None,
-        workloads=workloads,
+        metric, bound, rounded(threshold), slo.soak.window_s, why, over_s, missing_for_s=missing, workloads=workloads
     )
 
 

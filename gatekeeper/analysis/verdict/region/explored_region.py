@@ -144,16 +144,9 @@ class _Explorer:
         Where the records do not decide it, that is noted as the need, and the walk ends.
         """
         if point not in self._probes:
-            case = self._case
-            plan = point_plan(
-                case.slo,
-                self._workload,
-                self._route,
-                case.canaries[self._workload],
-                point,
-                seed=case.plan.seed,
-                shares=case.plan.shares_process,
-            )
+            case, workload = self._case, self._workload
+            canaries, seed, shares = case.canaries[workload], case.plan.seed, case.plan.shares_process
+            plan = point_plan(case.slo, workload, self._route, canaries, point, seed=seed, shares=shares)
             probe = self._probe(plan, self._error / chances, self._error / tests)
             if isinstance(probe, PointNeed):
                 self._need = probe
