@@ -136,20 +136,13 @@ def _in_words(kind: str, key: str, value: object, context: Mapping[str, Any]) ->
 _LONGEST = 60
 """Characters of a value that an error quotes."""
 _LIMITS = {
-    "greater_than": "greater than",
-    "greater_than_equal": "at least",
-    "less_than": "less than",
+    "greater_than": "greater than", "greater_than_equal": "at least", "less_than": "less than",
     "less_than_equal": "at most",
-}
+}  # fmt: skip
 _KINDS = {
-    "string_type": "text",
-    "int_type": "a whole number",
-    "float_type": "a number",
-    "bool_type": "true or false",
-    "tuple_type": "a list",
-    "model_type": "a table",
-    "dict_type": "a table",
-}
+    "string_type": "text", "int_type": "a whole number", "float_type": "a number", "bool_type": "true or false",
+    "tuple_type": "a list", "model_type": "a table", "dict_type": "a table",
+}  # fmt: skip
 """What a value must be, by pydantic's kind of error."""
 
 

@@ -27,37 +27,14 @@ Values = dict[str, float | str | Status]
 """One reading of one source: its values by name, in base units."""
 
 UNITS: dict[str, str] = {
-    "memory_total": "B",
-    "memory_headroom": "B",
-    "memory_wired": "B",
-    "memory_compressed": "B",
-    "memory_uncompressed_demand": "B",
-    "memory_pressure_level": "1",
-    "memory_free_share": "1",
-    "gpu_wired_limit": "B",
-    "gpu_memory": "B",
-    "swap_used": "B",
-    "swapin_bytes": "B",
-    "swapout_bytes": "B",
-    "oom_kills": "1",
-    "thermal_level": "1",
-    "thermal_level_powermetrics": "1",
-    "throttle_total": "s",
-    "throttle_events": "1",
-    "cpu_speed_limit": "1",
-    "gpu_power": "W",
-    "cpu_power": "W",
-    "package_power": "W",
-    "system_power": "W",
-    "gpu_frequency": "Hz",
-    "gpu_active": "1",
-    "gpu_resets": "1",
-    "fan_speed": "rpm",
-    "subject_footprint": "B",
-    "background_cpu": "1",
-    "power_source": "",
-    "power_mode": "",
-}
+    "memory_total": "B", "memory_headroom": "B", "memory_wired": "B", "memory_compressed": "B",
+    "memory_uncompressed_demand": "B", "memory_pressure_level": "1", "memory_free_share": "1", "gpu_wired_limit": "B",
+    "gpu_memory": "B", "swap_used": "B", "swapin_bytes": "B", "swapout_bytes": "B", "oom_kills": "1",
+    "thermal_level": "1", "thermal_level_powermetrics": "1", "throttle_total": "s", "throttle_events": "1",
+    "cpu_speed_limit": "1", "gpu_power": "W", "cpu_power": "W", "package_power": "W", "system_power": "W",
+    "gpu_frequency": "Hz", "gpu_active": "1", "gpu_resets": "1", "fan_speed": "rpm", "subject_footprint": "B",
+    "background_cpu": "1", "power_source": "", "power_mode": "",
+}  # fmt: skip
 """The values of a sample and their units, in the order of the table; every sample holds all of them."""
 
 

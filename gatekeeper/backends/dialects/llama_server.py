@@ -236,22 +236,12 @@ def _document(text: str | None) -> Any:
 
 
 _OTHER_NAMES = {
-    "--model": ("-m",),
-    "--model-draft": ("-md", "--spec-draft-model"),
-    "--ctx-size": ("-c",),
-    "--n-gpu-layers": ("-ngl", "--gpu-layers"),
-    "--parallel": ("-np",),
-    "--flash-attn": ("-fa",),
-    "--batch-size": ("-b",),
-    "--ubatch-size": ("-ub",),
-    "--threads": ("-t",),
-    "--cache-type-k": ("-ctk",),
-    "--cache-type-v": ("-ctv",),
-    "--cache-ram": ("-cram",),
-    "--spec-draft-n-max": ("--draft", "--draft-max"),
-    "--spec-draft-n-min": ("--draft-min",),
-    "--spec-draft-p-min": ("--draft-p-min",),
-}
+    "--model": ("-m",), "--model-draft": ("-md", "--spec-draft-model"), "--ctx-size": ("-c",),
+    "--n-gpu-layers": ("-ngl", "--gpu-layers"), "--parallel": ("-np",), "--flash-attn": ("-fa",),
+    "--batch-size": ("-b",), "--ubatch-size": ("-ub",), "--threads": ("-t",), "--cache-type-k": ("-ctk",),
+    "--cache-type-v": ("-ctv",), "--cache-ram": ("-cram",), "--spec-draft-n-max": ("--draft", "--draft-max"),
+    "--spec-draft-n-min": ("--draft-min",), "--spec-draft-p-min": ("--draft-p-min",),
+}  # fmt: skip
 ALIASES = {alias: name for name, aliases in _OTHER_NAMES.items() for alias in aliases}
 MODEL_OPTIONS = frozenset({"--model", "--draft-model", "--model-draft"})
 HARMLESS = (*dialect.HARMLESS, "--slots*", "--props*", "--webui*", "--no-webui*", "--no-ui*", "--no-slots*")
