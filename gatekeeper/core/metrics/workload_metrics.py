@@ -151,15 +151,10 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
         remedy=_LATE, aliases=("time_to_first_token",),
     ),
     Metric(
-        name="ttft_delta",
-        unit="1",
-        higher_is_better=False,
-        per=Per.PAIR,
-        needs=_TIMES | Sight.PLAIN | Sight.COLD,
+        name="ttft_delta", unit="1", higher_is_better=False, per=Per.PAIR, needs=_TIMES | Sight.PLAIN | Sight.COLD,
         description="relative change of the time to first token, paired per canary; geometric mean",
         formula="exp(mean over canaries of mean log(drafting TTFT / plain TTFT)) - 1",
-        remedy=_LATER,
-        relative=True,
+        remedy=_LATER, relative=True,
     ),
     _median(
         "acceptance_rate", "1", Sight.ROUNDS,

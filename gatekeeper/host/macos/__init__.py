@@ -23,17 +23,6 @@ def sources(pids: Callable[[], Sequence[int]]) -> list[Source]:
     """Return every source on a Mac; where two have the same value, the first one counts."""
     tree: Source = footprint.ProcPidRusage(pids) if sys.platform == "darwin" else footprint.tool(pids)
     return [
-        vm_stat.TOOL,
-        *sysctl.TOOLS,
-        notifyutil.TOOL,
-        tree,
-        powermetrics.STREAM,
-        ioreg.TOOL,
-        macmon.STREAM,
-        *zeus.sources(),
-        pmset.SUPPLY,
-        pmset.MODE,
-        pmset.THERM,
-        ps.TOOL,
-        memory_pressure.TOOL,
-    ]
+        vm_stat.TOOL, *sysctl.TOOLS, notifyutil.TOOL, tree, powermetrics.STREAM, ioreg.TOOL, macmon.STREAM,
+        *zeus.sources(), pmset.SUPPLY, pmset.MODE, pmset.THERM, ps.TOOL, memory_pressure.TOOL,
+    ]  # fmt: skip
