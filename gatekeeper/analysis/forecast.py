@@ -10,23 +10,12 @@ from typing import Any
 
 from gatekeeper.analysis.passes import FINAL_PASSES, PASSES
 from gatekeeper.analysis.passes.definition import Pass, RunAhead
+from gatekeeper.analysis.plan import soak_schedule
 from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.objectives import forced_workloads
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.request_costs import Assumptions, RequestCosts
 from gatekeeper.analysis.plan.settings import PLAIN
-from gatekeeper.analysis.plan.soak_schedule import (
-    PLAIN_BLOCKS,
-    WARMUPS,
-    Coverage,
-    SoakPlan,
-    canaries_needed,
-    closing_requests,
-    plain_block,
-    soak_plans,
-    soak_requests,
-    swept_canaries,
-)
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Setting
@@ -58,7 +47,7 @@ class Forecast:
     def stages(self) -> tuple[StageForecast, ...]:
         """Return the stages in their order, if the sweep sends all its requests and chooses the default everywhere."""
         sweep = [self._answering(request) for request in self.plan.requests]
-        soaks = self.soaks(soak_plans(self.plan, self._chosen(), 1))
+        soaks = self.soaks(soak_schedule.soak_plans(self.plan, self._chosen(), 1))
         ahead = RunAhead(self.costs, self.plan, self.profile, self._chosen())
         final = ((after.name, [*after.forecast(ahead)]) for after in FINAL_PASSES)
         ends = (StageForecast(name, len(seconds), sum(seconds)) for name, seconds in final)
@@ -80,20 +69,22 @@ class Forecast:
                 break
             last = min((step for step, _ in steps.values()), key=self.slo.fallback.ladder.index)
             settings = {name: knobs for name, (step, knobs) in steps.items() if step == last}
-            passes = self.soaks(soak_plans(self.plan, settings, turn))
+            passes = self.soaks(soak_schedule.soak_plans(self.plan, settings, turn))
             answers, seconds = sum(stage.answers for stage in passes), sum(stage.seconds for stage in passes)
             stages.append(StageForecast(last, answers, seconds))
         return tuple(stages)
 
-    def soaks(self, soaks: Iterable[SoakPlan]) -> tuple[StageForecast, ...]:
+    def soaks(self, soaks: Iterable[soak_schedule.SoakPlan]) -> tuple[StageForecast, ...]:
         """Return the stages of *soaks*: the soaks themselves, and the passes outside of their duration."""
         total: dict[str, StageForecast] = {}
         for soak in soaks:
-            plain = [request for block in self._plain_blocks(soak) for request in (*block[:WARMUPS], *block)]
+            plain = [
+                request for block in self._plain_blocks(soak) for request in (*block[: soak_schedule.WARMUPS], *block)
+            ]
             for stage in (
                 self._soak(soak),
                 self._stage("plain_blocks", plain),
-                self._stage("closing", closing_requests(soak.settings, self.canaries)),
+                self._stage("closing", soak_schedule.closing_requests(soak.settings, self.canaries)),
                 *(self._pass(after, soak) for after in PASSES),
             ):
                 before = total.get(stage.name, StageForecast(stage.name, 0, 0.0))
@@ -113,17 +104,17 @@ class Forecast:
     def _answering(self, request: PlannedRequest) -> float:
         return self.costs.answering(request.workload, request.canary, request.setting)
 
-    def _soak(self, soak: SoakPlan) -> StageForecast:
+    def _soak(self, soak: soak_schedule.SoakPlan) -> StageForecast:
         """Play the schedule through until every workload has the answers it needs; counts decide, as in the soak."""
         slo, profile, woven = self.slo, self.profile, self._woven
         tiers = {workload.name: workload.tier for workload in slo.workload}
         weights = {name: profile.weight(name, tiers[name]) for name in soak.settings}
-        swept = swept_canaries(slo, self.canaries)
+        swept = soak_schedule.swept_canaries(slo, self.canaries)
         tried = {trial.setting for trial in self.plan.candidates}
         forces = forced_workloads(slo, soak.settings, self.plan.terms)
-        coverage = Coverage(
+        coverage = soak_schedule.Coverage(
             {
-                name: canaries_needed(slo, name, knobs, self.canaries[name], forced=name in forces)
+                name: soak_schedule.canaries_needed(slo, name, knobs, self.canaries[name], forced=name in forces)
                 for name, knobs in soak.settings.items()
             },
             {name: swept[name] for name, knobs in soak.settings.items() if knobs in tried},
@@ -132,7 +123,7 @@ class Forecast:
             coverage.add(plain.workload, plain.arm, plain.canary.id)
         share = slo.soak.sentinel_share if woven else 0.0
         answers, seconds = 0, 0.0
-        for turn in soak_requests(
+        for turn in soak_schedule.soak_requests(
             soak.settings, self.canaries, weights, sentinel_share=share, seed=self.plan.seed, swept=swept
         ):
             for request in turn:
@@ -150,15 +141,16 @@ class Forecast:
     def _woven(self) -> bool:
         return self.plan.shares_process and self.slo.soak.concurrency == 1
 
-    def _plain_blocks(self, soak: SoakPlan) -> list[list[PlannedRequest]]:
+    def _plain_blocks(self, soak: soak_schedule.SoakPlan) -> list[list[PlannedRequest]]:
         """Return the plain requests before, midway and after a soak that does not interleave them."""
         return [
-            plain_block(soak.settings, self.canaries, number) for number in range(0 if self._woven else PLAIN_BLOCKS)
+            soak_schedule.plain_block(soak.settings, self.canaries, number)
+            for number in range(0 if self._woven else soak_schedule.PLAIN_BLOCKS)
         ]
 
     def _stage(self, name: str, requests: Sequence[PlannedRequest]) -> StageForecast:
         return StageForecast(name, len(requests), sum(map(self._answering, requests)) / self.slo.soak.concurrency)
 
-    def _pass(self, after: Pass[Any], soak: SoakPlan) -> StageForecast:
+    def _pass(self, after: Pass[Any], soak: soak_schedule.SoakPlan) -> StageForecast:
         seconds = [*after.forecast(self.costs, soak.settings)]
         return StageForecast(after.key, len(seconds), sum(seconds))

@@ -15,8 +15,7 @@ from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.setting_result import SettingResult
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import conclude
-from gatekeeper.analysis.verdict.measured import Measured
-from gatekeeper.analysis.verdict.run_verdict import Transition, Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.analysis.verdict.run_verdict import Measured, Transition, Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.analysis.verdict.unproven import Gap
 from gatekeeper.core.manifest import File, Manifest, Model
 from gatekeeper.core.records import Event, HostSample, Reading, setting

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.analysis.verdict.measured import Measured
-from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome, WorkloadVerdict
+from gatekeeper.analysis.verdict.run_verdict import Measured, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.verdict import Bounds, Check, Estimate, Missing, Outcome
 from gatekeeper.report.data.workload_summary import speed_up
 from gatekeeper.report.phrases import about, account, against_plain, measured, token_latency

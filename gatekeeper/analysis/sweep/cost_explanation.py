@@ -3,14 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gatekeeper.analysis.sweep.cost_model import (
-    MeasuredRounds,
-    RoundCost,
-    break_even_chance,
-    costs,
-    expected_tokens,
-    reached_chances,
-)
+from gatekeeper.analysis.sweep import cost_model
 from gatekeeper.core.slo import DRAFT_LENGTHS
 from gatekeeper.core.verdict import Missing, rounded
 
@@ -24,8 +17,8 @@ MISFIT = 0.15
 class CostExplanation:
     """The rounds of a setting, what they cost, and what the model makes of that."""
 
-    rounds: MeasuredRounds
-    cost: RoundCost
+    rounds: cost_model.MeasuredRounds
+    cost: cost_model.RoundCost
     plain_token: float
     """Seconds that plain decoding takes for a token."""
     chances: tuple[float, ...]
@@ -41,7 +34,7 @@ class CostExplanation:
     @property
     def yields(self) -> float:
         """Return how many tokens the model expects of a round."""
-        return expected_tokens(self.rounds.chances)
+        return cost_model.expected_tokens(self.rounds.chances)
 
     @property
     def modelled(self) -> float:
@@ -56,7 +49,7 @@ class CostExplanation:
     @property
     def best_length(self) -> tuple[int, float]:
         """Return the draft length with the best modelled ratio, within the positions whose acceptance is known."""
-        yields = reached_chances(self.chances)
+        yields = cost_model.reached_chances(self.chances)
         ratios = [
             (1 + sum(yields[:length])) * self.plain_token / self.cost.round(length)
             for length in range(1, len(yields) + 1)
@@ -103,7 +96,7 @@ class CostExplanation:
     def document(self) -> dict[str, object]:
         """Return model and measurement as verdict.json writes them."""
         rounds, cost, (length, gain) = self.rounds, self.cost, self.best_length
-        chance = break_even_chance(self.relative, rounds.length) if self.relative > 1 else None
+        chance = cost_model.break_even_chance(self.relative, rounds.length) if self.relative > 1 else None
         return {
             "acceptance_by_position": [rounded(chance) for chance in rounds.chances],
             "tokens_per_round": {"modelled": rounded(self.yields), "measured": rounded(rounds.tokens)},
@@ -128,13 +121,15 @@ class CostExplanation:
 
 
 def explanations(
-    settings: Mapping[str, MeasuredRounds | Missing], plain_token: float | None, ratios: Mapping[str, float]
+    settings: Mapping[str, cost_model.MeasuredRounds | Missing], plain_token: float | None, ratios: Mapping[str, float]
 ) -> dict[str, CostExplanation | Missing]:
     """Return the explanation of every setting by its trial's name, or why there is none."""
     if plain_token is None:
         return dict.fromkeys(settings, Missing("plain decoding's time per token was not measured"))
-    measurements = [measurement for measurement in settings.values() if isinstance(measurement, MeasuredRounds)]
-    by_draft = costs(measurements, plain_token)
+    measurements = [
+        measurement for measurement in settings.values() if isinstance(measurement, cost_model.MeasuredRounds)
+    ]
+    by_draft = cost_model.costs(measurements, plain_token)
     explanation_by_trial: dict[str, CostExplanation | Missing] = {}
     for name, rounds in settings.items():
         if isinstance(rounds, Missing):

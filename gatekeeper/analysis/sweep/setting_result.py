@@ -6,16 +6,9 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from statistics import fmean, median
 
+from gatekeeper.analysis.metrics import paired_answers
 from gatekeeper.analysis.metrics.comparability import length_mismatches, unstable_plain_arm, voided_metrics
 from gatekeeper.analysis.metrics.estimate import estimate, mean_ratio
-from gatekeeper.analysis.metrics.paired_answers import (
-    PairedAnswers,
-    burst_gap,
-    by_canary,
-    successful,
-    too_many_lost,
-    values_of,
-)
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS, answer_reader
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import acceptance_rate
@@ -176,22 +169,22 @@ def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
 
 
 def _setting_result(
-    sweep: SweepAnswers, trial: Trial, pairs: PairedAnswers, findings: tuple[Finding, ...]
+    sweep: SweepAnswers, trial: Trial, pairs: paired_answers.PairedAnswers, findings: tuple[Finding, ...]
 ) -> SettingResult:
     measure = measure_of(sweep.slo, trial)
     # Answers that arrive whole, such as tool calls, have no decode speed.
     for pair_speed in PAIR_SPEEDS if measure == DECODE_RATIO else (ANSWER_RATIO,):
         ratios, lost = sweep.ratios(trial, answer_reader(pair_speed).on(pairs))
-        if (reason := too_many_lost(lost, pairs)) is None:
+        if (reason := paired_answers.too_many_lost(lost, pairs)) is None:
             break
     if measure == SYSTEM_RATIO:
         ratio = estimate(measure, pairs)
     else:
         measure = pair_speed
         ratio = mean_ratio(ratios, (), pairs) if reason is None else Missing(reason, len(pairs.pairs))
-    logs = {canary: fmean(map(math.log, values)) for canary, values in by_canary(ratios).items()}
+    logs = {canary: fmean(map(math.log, values)) for canary, values in paired_answers.by_canary(ratios).items()}
     answers, claimed = counted_or_claimed(pairs.answers)
-    accepted = [value for _, value in values_of(successful(answers), acceptance_rate)]
+    accepted = [value for _, value in paired_answers.values_of(paired_answers.successful(answers), acceptance_rate)]
     if (reason := voided_metrics(findings).get(measure)) is not None:
         ratio = Missing(reason, len(pairs.pairs))
     rate = median(accepted) if accepted else None
@@ -220,7 +213,7 @@ def cost_models(sweep: SweepAnswers, results: Sequence[SettingResult]) -> dict[s
             explanation_by_trial |= {result.trial.name: reason for result in group}
             continue
         plain = sweep.of(baseline)
-        together = burst_gap(plain)
+        together = paired_answers.burst_gap(plain)
         settings = {
             result.trial.name: measure_rounds(result.trial.setting, sweep.of(result.trial.name), together)
             for result in group

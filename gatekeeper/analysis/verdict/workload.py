@@ -21,9 +21,8 @@ from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.against_certified import check_against
 from gatekeeper.analysis.verdict.case import Case, looks_at, soak_answers, soaked_seconds
 from gatekeeper.analysis.verdict.findings import differing_answers, examine
-from gatekeeper.analysis.verdict.measured import PLAIN_SPEED, Measured
 from gatekeeper.analysis.verdict.replays import examine_repeats, history
-from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome, WorkloadVerdict
+from gatekeeper.analysis.verdict.run_verdict import PLAIN_SPEED, Measured, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.metrics import ANSWER_RATIO, BY_NAME, DECODE_RATIO, MEASURED, PASS_RATES
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.slo import Objective

@@ -2,8 +2,13 @@
 
 from dataclasses import dataclass
 
-from gatekeeper.analysis.verdict.measured import PLAIN_SPEED
-from gatekeeper.analysis.verdict.run_verdict import NOTHING_MEASURED, AbandonedStep, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.analysis.verdict.run_verdict import (
+    NOTHING_MEASURED,
+    PLAIN_SPEED,
+    AbandonedStep,
+    WorkloadOutcome,
+    WorkloadVerdict,
+)
 from gatekeeper.core.metrics import SPEED_RATIOS
 from gatekeeper.core.records import Knobs
 from gatekeeper.core.text import describe_setting

@@ -12,9 +12,8 @@ import pytest
 from gatekeeper.analysis.plan.settings import PLAIN
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.knob_effects import ConcurrencyEffect
-from gatekeeper.analysis.verdict.measured import Measured
 from gatekeeper.analysis.verdict.policy.certified_policy import CertifiedPolicy, issue_policy
-from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.analysis.verdict.run_verdict import Measured, Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.policy import parse
 from gatekeeper.core.records import Event
 from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gatekeeper.analysis.verdict.measured import Measured
-from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Verdict, WorkloadOutcome, WorkloadVerdict
+from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Measured, Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.verdict import Check, Estimate, Outcome
 from gatekeeper.report.data.decision import Decision, decide
 from gatekeeper.report.terminal import summary

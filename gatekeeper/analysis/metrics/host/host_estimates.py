@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from gatekeeper.analysis.metrics.host import host_throttling
 from gatekeeper.analysis.metrics.host.host_series import (
     COVERAGE,
     MOST_WATTS,
@@ -16,13 +17,6 @@ from gatekeeper.analysis.metrics.host.host_series import (
     medians,
     readings,
     stuck,
-)
-from gatekeeper.analysis.metrics.host.host_throttling import (
-    BUSY,
-    IDLE,
-    MIN_BUSY_READINGS,
-    MIN_IDLE_READINGS,
-    throttle_time,
 )
 from gatekeeper.analysis.stats.trend import slope
 from gatekeeper.core.metrics import ALL, BY_NAME
@@ -46,7 +40,7 @@ LEAST_OF_PARTS = 0.9
 def estimates(host: HostSamples, *, tokens: int | None, level: float, seed: int) -> dict[str, Estimate | Missing]:
     """Return every host metric of one soak with *tokens* output tokens, None where that is unknown."""
     by_name = {name: estimate(name, host) for name in (*_READ, *_POWERS)} | {
-        "throttle_time": throttle_time(host),
+        "throttle_time": host_throttling.throttle_time(host),
         "footprint_growth": _slope(host.series("subject_footprint"), level, seed),
         "energy_per_token": _energy(host, "package_power", tokens),
         "system_energy_per_token": _energy(host, "system_power", tokens),
@@ -156,11 +150,11 @@ def _power_defects(host: HostSamples, power: Series) -> Iterator[str]:
     if still > (1 - COVERAGE) * every:
         yield f"{still} of {every} readings by {power.source} hardly change: its counter does not work"
     busy, idle = (_powers_at(host, power, busy=busy) for busy in (True, False))
-    if len(busy) >= MIN_BUSY_READINGS:
+    if len(busy) >= host_throttling.MIN_BUSY_READINGS:
         middle = float(np.median(busy))
         if middle < LEAST_WATTS:
             yield f"{power.source} reads {middle:.2g} W while the GPU is busy, which no GPU draws"
-        if len(idle) >= MIN_IDLE_READINGS and middle <= ABOVE_IDLE * float(np.quantile(idle, 0.1)):
+        if len(idle) >= host_throttling.MIN_IDLE_READINGS and middle <= ABOVE_IDLE * float(np.quantile(idle, 0.1)):
             yield f"{power.source} reads no more than while the GPU was idle"
     cpu = readings(host.columns, "cpu_power").of_source(power.source)
     if power.name == "package_power" and np.sum(cpu == 0) > (1 - COVERAGE) * power.count:
@@ -178,7 +172,9 @@ def _powers_at(host: HostSamples, power: Series, *, busy: bool) -> Floats:
     powers = []
     for columns in (host.columns,) if busy else (host.columns, HostColumns.of(host.outside)):
         active, values = readings(columns, "gpu_active").numbers, readings(columns, power.name).of_source(power.source)
-        powers.append(values[(active >= BUSY if busy else active <= IDLE) & np.isfinite(values)])
+        powers.append(
+            values[(active >= host_throttling.BUSY if busy else active <= host_throttling.IDLE) & np.isfinite(values)]
+        )
     return np.concatenate(powers)
 
 

@@ -26,15 +26,7 @@ from gatekeeper.analysis.plan.region_points import (
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.certified_region import AxisValue, CertifiedRegion, PointProbe, RegionAxis
-from gatekeeper.analysis.verdict.region.point_probe import (
-    OF_TIME,
-    OWN_PASS,
-    judge_point,
-    not_provable,
-    point_evidence,
-    prompt_bytes,
-    unread_ties,
-)
+from gatekeeper.analysis.verdict.region import point_probe
 from gatekeeper.core.records import Setting
 from gatekeeper.core.verdict import Outcome, rounded
 
@@ -157,7 +149,7 @@ class _Explorer:
     def _probe(self, plan: PointPlan, error: float, error_out: float) -> PointProbe | PointNeed:
         """Judge a point look after look until it is decided; return what is missing where its records end before."""
         case = self._case
-        if (reason := not_provable(case, plan)) is not None:
+        if (reason := point_probe.not_provable(case, plan)) is not None:
             return PointProbe(plan.point, Outcome.UNPROVEN, reason, 0)
         answers = [
             answer for answer in case.region.records if answer.workload == plan.workload and answer.trial == plan.name
@@ -175,11 +167,11 @@ class _Explorer:
             looked_at = [answer for answer in answers if answer.key in keys]
             key = LookKey(plan.workload, plan.point, len(looked_at))
             if key not in self._cache:
-                evidence = point_evidence(case, plan, looked_at)
-                if (ties := unread_ties(case, plan, evidence)) and not case.region_ended:
+                evidence = point_probe.point_evidence(case, plan, looked_at)
+                if (ties := point_probe.unread_ties(case, plan, evidence)) and not case.region_ended:
                     return PointNeed(plan, look, ties)
                 levels = 1 - errors[look], 1 - errors_out[look]
-                self._cache[key] = judge_point(case, plan, self._certified, evidence, *levels)
+                self._cache[key] = point_probe.judge_point(case, plan, self._certified, evidence, *levels)
             probe = self._cache[key]
             if probe.outcome is not Outcome.UNPROVEN or probe.hopeless:
                 break
@@ -206,7 +198,7 @@ def certified_region(case: Case, workload: str, route: Setting, longest_prompt: 
             for axis, certified in exploration.certified.items()
         ),
         exploration.probes,
-        tuple(metric for metric in metrics if metric in OF_TIME or metric in OWN_PASS),
+        tuple(metric for metric in metrics if metric in point_probe.OF_TIME or metric in point_probe.OWN_PASS),
         f"{REGION}: {case.region.trouble}" if case.region.trouble is not None else None,
     )
 
@@ -260,7 +252,7 @@ def _density(case: Case, workload: str, exploration: Exploration) -> float:
     ]
     if inside:
         return max(inside)
-    sizes = {canary.id: prompt_bytes(canary) for canary in case.canaries[workload]}
+    sizes = {canary.id: point_probe.prompt_bytes(canary) for canary in case.canaries[workload]}
     swept = (
         answer for generations in case.sweep_records.values() for answer in generations if answer.workload == workload
     )
