@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
+from gatekeeper.analysis.stats.intervals import Floats
 from gatekeeper.core.records import Answer, Generation, Rounds
 from gatekeeper.core.slo import ADAPTIVE
 from gatekeeper.core.verdict import UNSEEN, Estimate, Missing
@@ -47,7 +47,6 @@ MOST_REFUSED = 0.10
 """With a larger share of answers whose rounds cannot be seen, the others do not stand for all."""
 _FLOOR_S = 1e-6
 _STEPS = 100
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,12 +225,9 @@ def with_timed_rounds(paired: PairedAnswers) -> tuple[Sequence[tuple[Generation,
             f"the rounds of {sum(refused.values())} of {len(generations)} answers {UNSEEN}: {reason}", len(timed)
         )
     sets = [
-        tuple(_with(generation, rounds.tokens, rounds.rounds, drafted) for generation, rounds, drafted in timed),
-        tuple(_with(generation, rounds.tokens, rounds.most, drafted) for generation, rounds, drafted in timed),
-        tuple(
-            _with(generation, rounds.tokens + rounds.silent, rounds.least, drafted)
-            for generation, rounds, drafted in timed
-        ),
+        tuple(_with(answer, rounds.tokens, rounds.rounds, drafted) for answer, rounds, drafted in timed),
+        tuple(_with(answer, rounds.tokens, rounds.most, drafted) for answer, rounds, drafted in timed),
+        tuple(_with(answer, rounds.tokens + rounds.silent, rounds.least, drafted) for answer, rounds, drafted in timed),
     ]
     note = f"{TIMING_NOTE} of {len(timed)} answers"
     return sets, f"{note}; {sum(refused.values())} left out" if refused else note

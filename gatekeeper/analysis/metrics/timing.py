@@ -5,13 +5,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gatekeeper.analysis.stats.intervals import Floats, Ints
 from gatekeeper.core.records import Answer
 from gatekeeper.core.records.arrivals import UNKNOWN, Arrivals
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _UNKNOWN = np.int64(UNKNOWN).tobytes()
 AT_ONCE = 512

@@ -203,11 +203,8 @@ def _estimated(
             return 0.0
         plain_seconds = weights[name] * fmean(seconds for _, seconds in plain_answers.values())
         before += plain_seconds
-        after += (
-            plain_seconds
-            * sum(trial_answers[canary][1] for canary in shared)
-            / sum(plain_answers[canary][1] for canary in shared)
-        )
+        now, then = (sum(answers[canary][1] for canary in shared) for answers in (trial_answers, plain_answers))
+        after += plain_seconds * now / then
     return before / after
 
 

@@ -255,15 +255,11 @@ def _faster(gains: Gains, other_gains: Gains) -> str | None:
     apart = [gains.by_canary[name] - other_gains.by_canary[name] for name in canaries]
     # An arm that was slow in its first seconds alone: there, later first answers gain nothing.
     late = apart[len(apart) // 2 :]
-    lowest = min(_lowest(apart, LEVEL), fmean(apart) - _common_error(gains, other_gains))
+    error = student_quantile(LEVEL, len(apart) - 1) * stdev(apart) / math.sqrt(len(apart))
+    lowest = fmean(apart) - max(error, _common_error(gains, other_gains))
     if not (lowest > FASTER and fmean(late) > FASTER and gain > FASTER):
         return None
     return f"are {percent(math.expm1(gain), '.0f')} faster than the first answers to the same {len(canaries)} canaries"
-
-
-def _lowest(values: Sequence[float], level: float) -> float:
-    n = len(values)
-    return fmean(values) - student_quantile(level, n - 1) * stdev(values) / math.sqrt(n)
 
 
 def _common_error(gains: Gains, other_gains: Gains) -> float:

@@ -40,11 +40,8 @@ def gaps(slo: Slo, verdict: Verdict, *, resumable: bool) -> tuple[Gap, ...]:
         unproven += [_open(f"{workload.name}: {_named(check)}", check, resumable=resumable) for check in open_checks]
         if workload.outcome is WorkloadOutcome.UNPROVEN and not open_checks and not verdict.incomplete:
             unproven.append(Gap(f"{workload.name}: its outcome", workload.because, "certify again"))
-    unproven += [
-        _open(f"host: {_named(check)}", check, resumable=resumable)
-        for check in verdict.host_checks
-        if check.outcome is Outcome.UNPROVEN
-    ]
+    open_host = [check for check in verdict.host_checks if check.outcome is Outcome.UNPROVEN]
+    unproven += [_open(f"host: {_named(check)}", check, resumable=resumable) for check in open_host]
     if verdict.grade == "demo":
         because = f"the soak of {show_seconds(slo.soak.duration)} makes a demo, not a certificate"
         unproven.append(Gap("the grade", because, 'set soak.duration = "600 s" or more'))

@@ -7,10 +7,10 @@ from functools import partial
 import numpy as np
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
-from gatekeeper.analysis.metrics.timing import Floats, gather_bursts, ttft
+from gatekeeper.analysis.metrics.timing import gather_bursts, ttft
 from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
-from gatekeeper.analysis.stats.intervals import samples_needed
+from gatekeeper.analysis.stats.intervals import Floats, samples_needed
 from gatekeeper.analysis.verdict.case import Case, soak_answers
 from gatekeeper.analysis.verdict.run_verdict import WorkloadVerdict
 from gatekeeper.core.verdict import rounded

@@ -134,15 +134,6 @@ def host_numbers(columns: HostColumns, name: str) -> list[float]:
     return finite
 
 
-def by_segment(samples: Sequence[HostSample]) -> dict[int, Places]:
-    """Return the places of each segment's samples, in the order they were taken."""
-    columns = HostColumns.of(samples)
-    segment = np.array(columns.segment, dtype=np.int64)
-    order = np.lexsort((np.array(columns.at_ns, dtype=np.int64), segment))
-    numbers, first = np.unique(segment[order], return_index=True)
-    return dict(zip(numbers.tolist(), np.split(order, first[1:]), strict=True)) if len(order) else {}
-
-
 @dataclass(frozen=True, slots=True)
 class HostSamples:
     """The host's samples of one time span, and what is needed to read them."""
@@ -173,7 +164,11 @@ class HostSamples:
     def segments(self) -> dict[int, Places]:
         """Return the places of each segment's samples, in the order they were taken."""
         if "segments" not in self.cache:
-            self.cache["segments"] = by_segment(self.columns)
+            segment = np.array(self.columns.segment, dtype=np.int64)
+            order = np.lexsort((np.array(self.columns.at_ns, dtype=np.int64), segment))
+            numbers, first = np.unique(segment[order], return_index=True)
+            places = np.split(order, first[1:]) if len(order) else []
+            self.cache["segments"] = dict(zip(numbers.tolist(), places, strict=True))
         return self.cache["segments"]  # type: ignore[no-any-return]
 
     def _moments(self, segment: int) -> tuple[Floats, Floats]:
