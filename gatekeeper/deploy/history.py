@@ -64,16 +64,10 @@ def _read(path: Path) -> _RecordedRun:
     except NoProofError as error:
         trouble = error.message
     entry = run_history.HistoryRun(
-        run=str(path),
-        at=manifest.frozen_at,
-        outcome=verdict.get("outcome", "unfinished"),
-        grade=verdict.get("grade"),
-        trouble=trouble,
-        footprint_peak=_footprint(path),
-        host=_host(manifest),
-        failed=tuple(_failed(verdict)),
+        run=str(path), at=manifest.frozen_at, outcome=verdict.get("outcome", "unfinished"), grade=verdict.get("grade"),
+        trouble=trouble, footprint_peak=_footprint(path), host=_host(manifest), failed=tuple(_failed(verdict)),
         workloads={workload["name"]: _workload(workload) for workload in verdict.get("workloads", ())},
-    )
+    )  # fmt: skip
     return _RecordedRun(manifest, slo, entry)
 
 

@@ -172,16 +172,12 @@ def _read(path: Path) -> StoredRun:
         raise verify.unreadable(error) from error
     verdict = _verdict(directory) if directory.is_finished() else {"outcome": "unfinished"}
     return StoredRun(
-        path=path,
-        slo=slo.name,
-        outcome=str(verdict.get("outcome", "damaged")),
-        at=at,
+        path=path, slo=slo.name, outcome=str(verdict.get("outcome", "damaged")), at=at,
         until=_expiry(directory, at, slo),
         family=json.dumps([slo.name, *(manifest.host.get(key) for key in ("chip", "machine", "memory_bytes"))]),
-        subject=admission.subject_digest(slo, admission.certified_with(manifest)),
-        finished=directory.is_finished(),
+        subject=admission.subject_digest(slo, admission.certified_with(manifest)), finished=directory.is_finished(),
         passed=verdict.get("exit_code") == ExitCode.OK,
-    )
+    )  # fmt: skip
 
 
 def _verdict(directory: RunDirectory) -> dict[str, Any]:

@@ -110,17 +110,11 @@ class _VersionProbe:
             version.record(generation)
             answers.append(generation)
 
-        warm_cache.send(
-            PassTask(
-                soak=SoakTask(version.slo, soak, {version.workload: group}, begin, 0),
-                needs={},
-                recorded=(),
-                backend=version.backend,
-                open_client=version.new_client,
-                record=record,
-                observe=version.observe,
-            )
-        )
+        task = PassTask(
+            soak=SoakTask(version.slo, soak, {version.workload: group}, begin, 0), needs={}, recorded=(),
+            backend=version.backend, open_client=version.new_client, record=record, observe=version.observe,
+        )  # fmt: skip
+        warm_cache.send(task)
         agreement = warm_cache_agreement(answers, [canary.id for canary in group])
         if not isinstance(agreement, Missing):
             self._warm |= agreement[0]

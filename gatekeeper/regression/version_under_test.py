@@ -139,19 +139,11 @@ class VersionUnderTest:
     def paired(self, answers: tuple[Generation, ...], plain: tuple[Generation, ...]) -> PairedAnswers:
         """Return *answers* and those they are compared with, of plain decoding or of another version, in pairs."""
         temperature = dict(self.setting).get("temperature", self.slo.sampling.temperature)
-        return pair_answers(
-            PairedAnswers(
-                self.workload,
-                {canary.id: canary for canary in self.canaries},
-                answers,
-                plain,
-                self.slo.confidence,
-                self.seed,
-                greedy=temperature == 0,
-                drift_limit=float("inf"),
-                lost_limit=MOST_LOST,
-            )
-        )
+        evidence = PairedAnswers(
+            self.workload, {canary.id: canary for canary in self.canaries}, answers, plain, self.slo.confidence,
+            self.seed, greedy=temperature == 0, drift_limit=float("inf"), lost_limit=MOST_LOST,
+        )  # fmt: skip
+        return pair_answers(evidence)
 
     def __enter__(self) -> Self:
         return self

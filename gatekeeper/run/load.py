@@ -82,6 +82,8 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
     final = _final_records(directory)
     routing, region, ties = (final.get(name, StoredRecords(())) for name in (ROUTING, REGION, REGION_TIES))
     damaged = directory.damaged_files()
+    # Any event may have been a reason not to promote.
+    lost = (f"{name}: events were lost" for name in damaged if name.startswith(EVENTS_FILE))
     samples = read_records(directory.path / HOST_FILE, SAMPLES)
     events = read_records(directory.path / EVENTS_FILE, EVENTS)
     extended = (event.detail["soak_seconds"] for event in events.records if event.kind == "extended")
@@ -117,7 +119,7 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
             ),
             *(_damage_finding(name) for name in damaged),
         ),
-        doubts=(*manifest.doubts, *_doubts(events.records), *_lost_events(damaged)),
+        doubts=(*manifest.doubts, *_doubts(events.records), *lost),
     )
 
 
@@ -147,11 +149,6 @@ def _damage_finding(name: str) -> Finding:
         f"lines of it were damaged while the run was interrupted; they are left out, and the whole file is {name}",
         "check the disk; where a soak lost answers, a new run proves more than this one",
     )
-
-
-def _lost_events(damaged: Sequence[str]) -> list[str]:
-    """Return a doubt where events were lost: any of them may have been a reason not to promote."""
-    return [f"{name}: events were lost" for name in damaged if name.startswith(EVENTS_FILE)]
 
 
 def _part_number(path: Path) -> tuple[str, int]:

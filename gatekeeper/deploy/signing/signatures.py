@@ -37,7 +37,8 @@ def make_signature(content: bytes, key: Path) -> bytes:
     ran = _run(("-Y", "sign", "-f", str(key), "-n", NAMESPACE), content)
     if ran.returncode != 0:
         hint = "try the key with ssh-keygen -Y sign"
-        raise InputError(f"ssh-keygen cannot sign with {key}: {_last_error(ran)}", hint=hint)
+        lines = ran.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {ran.returncode}"]
+        raise InputError(f"ssh-keygen cannot sign with {key}: {lines[-1]}", hint=hint)
     return ran.stdout
 
 
@@ -78,11 +79,6 @@ def _find_ssh_keygen() -> str:
 
 def _run(arguments: Sequence[str], content: bytes) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run((_find_ssh_keygen(), *arguments), input=content, capture_output=True, check=False)
-
-
-def _last_error(ran: subprocess.CompletedProcess[bytes]) -> str:
-    lines = ran.stderr.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else f"exit code {ran.returncode}"
 
 
 def is_pem(path: Path) -> bool:

@@ -123,12 +123,9 @@ class Routes:
         rules, state, answers = self.rules[name], self.states[name], self._answers[name]
         window, host_window = self._windows()
         evidence = GuardEvidence(
-            now.now_ns,
-            answers.since_ns,
-            answers.within(now.now_ns, window),
-            host.samples(now.now_ns, host_window),
+            now.now_ns, answers.since_ns, answers.within(now.now_ns, window), host.samples(now.now_ns, host_window),
             host.counter_gains(now.now_ns, window),
-        )
+        )  # fmt: skip
         canaries = guards.judge_guards(name, evidence, context, route_state.judged_setting(state, rules))
         results = (*canaries, *live)
         self.results[name] = results

@@ -20,20 +20,12 @@ def send(task: PassTask[Tie]) -> None:
     ]
 
     def note(name: str, divergence: Divergence, gap: float | None, fault: str | None) -> None:
-        task.record(
-            Tie(
-                workload=name,
-                canary=divergence.canary,
-                position=len(divergence.shared),
-                shared=divergence.shared,
-                plain_id=divergence.plain_id,
-                candidate_id=divergence.candidate_id,
-                gap=gap,
-                fault=fault,
-                segment=soak.segment,
-                at=stamp(task.backend.clock.wall()),
-            )
-        )
+        tie = Tie(
+            workload=name, canary=divergence.canary, position=len(divergence.shared), shared=divergence.shared,
+            plain_id=divergence.plain_id, candidate_id=divergence.candidate_id, gap=gap, fault=fault,
+            segment=soak.segment, at=stamp(task.backend.clock.wall()),
+        )  # fmt: skip
+        task.record(tie)
 
     if Sight.LOGITS not in task.backend.sight:
         for name, divergence in missing:

@@ -189,12 +189,10 @@ class _Probe:
         knobs = self._slo.sweep.model_copy(update={"warmups": int(warm)})
         slo = self._slo.model_copy(update={"workload": workloads, "sweep": knobs})
         plan = sweep_plan.sweep_plan(
-            slo,
-            {workload.name: self._canaries[workload.name][begin:end] for workload in workloads},
-            shares_process=self._backend.shares_process,
-            restart_knobs=self._backend.restart_knobs,
+            slo, {workload.name: self._canaries[workload.name][begin:end] for workload in workloads},
+            shares_process=self._backend.shares_process, restart_knobs=self._backend.restart_knobs,
             seed=self._prepared.plan.seed + begin,
-        )
+        )  # fmt: skip
 
         def record(generation: Generation) -> None:
             self._files[generation.trial](generation)
