@@ -159,15 +159,10 @@ def _soak(run: ActiveRun, due: DueSoak, client: Client) -> None:
     run.observe_launch(plan)
     with run.soaking(plan):
         soak(
-            run.task(plan, before=_recorded(run, plan, file), compared=due.compared),
-            run.prepared.inputs.profile,
-            client,
-            run.recorder(file, soak=plan.name),
-            plain_client=run.client,
-            clock=run.backend.clock,
-            woven=run.backend.shares_process and run.slo.soak.concurrency == 1,
-            phase=run.phase,
-        )
+            run.task(plan, before=_recorded(run, plan, file), compared=due.compared), run.prepared.inputs.profile,
+            client, run.recorder(file, soak=plan.name), plain_client=run.client, clock=run.backend.clock,
+            woven=run.backend.shares_process and run.slo.soak.concurrency == 1, phase=run.phase,
+        )  # fmt: skip
     file.finish()
 
 

@@ -297,17 +297,12 @@ class NewRun:
         label = {"command": list(self._command.words), "slo": entry.slo_name, "parcel": entry.parcel_sha256}
         try:
             connection.request(
-                "start",
-                run_id=entry.run_id,
-                environment=environment.path,
-                argv=[verb, self._bundle.slo, *options, "--out", "run", "--quiet", *resume],
-                owner=self._runner.owner,
-                slo_sha256=self._bundle.inputs.files["slo"].sha256,
-                env=self._environ,
+                "start", run_id=entry.run_id, environment=environment.path,
+                argv=[verb, self._bundle.slo, *options, "--out", "run", "--quiet", *resume], owner=self._runner.owner,
+                slo_sha256=self._bundle.inputs.files["slo"].sha256, env=self._environ,
                 settings={GATEKEEPER_PROGRESS: "progress.jsonl", GATEKEEPER_OWNER: self._runner.owner},
-                label=label | {"installed": list(entry.installed)},
-                again=self._command.resume,
-            )
+                label=label | {"installed": list(entry.installed)}, again=self._command.resume,
+            )  # fmt: skip
         except AgentError as error:
             if error.kind == "busy" and "job" in error.more:
                 raise preflight.occupied_error(self._name, error.more["job"]) from error

@@ -1,18 +1,20 @@
 """`gatekeeper doctor`: what is installed here, what is missing for which objective or backend, and how to fix it."""
 
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import Any, Literal
 
 from gatekeeper import __version__, host
+from gatekeeper.backends import all_facts
+from gatekeeper.backends.backend_facts import BackendFacts
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.models import locate
 from gatekeeper.backends.process import program_path
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.metrics import ALL
-from gatekeeper.run.start.installed_backends import find_backends
 
 PACKAGES = ("mlx", "mlx-lm", "numpy")
 """Packages of this environment whose versions influence the measurements."""
@@ -100,3 +102,40 @@ def _host() -> Iterator[Item]:
         place = None if lacking else ", ".join(sources) or "from the second sample on"
         fix = host.metric_hint(metric) if lacking else None
         yield Item("host", ", ".join(values), place, f"objective {metric}", fix)
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledBackend:
+    """A serving system: where it was found, if it is installed."""
+
+    name: str
+    requirement: str
+    """Its program or its Python module."""
+    place: str | None
+    install: str
+
+
+def find_backends() -> dict[str, InstalledBackend]:
+    """Return every system that gatekeeper can certify by its name; nothing is started or imported."""
+    return {facts.name: backend for facts in all_facts() if (backend := _find(facts)) is not None}
+
+
+def missing_backends(backends: Mapping[str, InstalledBackend] | None = None) -> dict[str, str]:
+    """Return the systems that are not installed, with the command that installs each."""
+    systems = backends or find_backends()
+    return {name: backend.install for name, backend in systems.items() if backend.place is None}
+
+
+def _find(facts: BackendFacts) -> InstalledBackend | None:
+    """Return where a backend is installed; None for one that has neither a program nor a module of its own."""
+    module = facts.module
+    if module is None and facts.program[:2] == ("python", "-m"):  # any Python is on PATH; the package is what counts
+        module = facts.program[2].partition(".")[0]
+    if module is not None:
+        spec = find_spec(module)
+        place = spec.origin or module if spec is not None else None
+        return InstalledBackend(facts.name, module, place, facts.installed_by)
+    program = facts.program[0] if facts.program else facts.attached
+    if program is None:
+        return None
+    return InstalledBackend(facts.name, program, program_path(program), facts.installed_by)

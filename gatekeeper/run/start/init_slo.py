@@ -21,8 +21,8 @@ from gatekeeper.core.system.files import write_atomically
 from gatekeeper.core.units import show_bytes, sold_gigabytes
 from gatekeeper.report import slo_template
 from gatekeeper.report.slo_template import ModelEntry, Proposal, WorkloadEntry
+from gatekeeper.run.start.doctor import find_backends, missing_backends
 from gatekeeper.run.start.inspected_models import InspectedModel, inspect_model, usable
-from gatekeeper.run.start.installed_backends import find_backends, missing_backends
 
 FREE_SHARE = 1 / 8
 """The headroom that the file requires, as a share of the memory."""

@@ -12,8 +12,8 @@ from gatekeeper.core.errors import HostLacksError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.text import last_part, listed
 from gatekeeper.run.start import quick_probe
+from gatekeeper.run.start.doctor import missing_backends
 from gatekeeper.run.start.inspected_models import inspect_model, usable
-from gatekeeper.run.start.installed_backends import missing_backends
 
 FOLDER = Path("models")
 """Models of the user, besides those in the caches."""
