@@ -12,11 +12,9 @@ from gatekeeper.core.errors import InputError
 
 PATIENCE = "10 min"
 RUN = click.argument(
-    "run_id",
-    metavar="[RUN]",
-    required=False,
+    "run_id", metavar="[RUN]", required=False,
     callback=lambda _context, _option, run_id: None if run_id == LATEST else run_id,
-)
+)  # fmt: skip
 
 
 def _decorate(command: Callable[..., Any], *decorators: Callable[[Any], Any]) -> Callable[..., Any]:

@@ -52,15 +52,9 @@ def show_help(context: click.Context, words: Sequence[str]) -> None:
 
 @click.command()
 @click.option(
-    "-o",
-    "--output",
-    "--out",
-    "output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("slos/this-host.toml"),
-    show_default=True,
-    help="The file to write.",
-)
+    "-o", "--output", "--out", "output", type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("slos/this-host.toml"), show_default=True, help="The file to write.",
+)  # fmt: skip
 @click.option("--backend", help="Write it for this serving system [default: the one installed with the heaviest pair].")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @AS_JSON

@@ -162,23 +162,20 @@ def _loss(workload: str, span: Span, least: float, error: float, now: Instant) -
     speed = span.ratio("speed", error)
     if isinstance(speed, Estimate) and speed.hi < least:
         reason = f"{about}: decode speed {speed.lo:.2f}x to {speed.hi:.2f}x of plain decoding's by {counts}"
-        return _crossed(_guard(workload, DECODE_RATIO, at_least=least), workload, speed, reason, now)
+        return _crossed(workload, DECODE_RATIO, speed, reason, now, at_least=least)
     (lo, hi), (_, plain) = span.failures(error)
     if lo > plain:
         reason = f"{about}: {lo:.1%} to {hi:.1%} of the speculative answers fail, at most {plain:.1%} of the plain ones"
         arm = span.arms["speculative"]
         share = Estimate(arm.failed / arm.n, lo, hi, arm.n)
-        return _crossed(_guard(workload, "error_rate", at_most=max(plain, 0.0)), workload, share, reason, now)
+        return _crossed(workload, "error_rate", share, reason, now, at_most=max(plain, 0.0))
     return None
 
 
-def _guard(workload: str, metric: str, **bound: float) -> LiveGuard:
-    return LiveGuard.model_validate(
+def _crossed(workload: str, metric: str, estimate: Estimate, reason: str, now: Instant, **bound: float) -> GuardResult:
+    guard = LiveGuard.model_validate(
         {"metric": metric, **bound, "for": 0.0, "workloads": (workload,), "why": "proven on live requests"}
     )
-
-
-def _crossed(guard: LiveGuard, workload: str, estimate: Estimate, reason: str, now: Instant) -> GuardResult:
     check = Check(
         guard.metric,
         guard.bound,

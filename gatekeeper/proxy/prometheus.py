@@ -55,11 +55,8 @@ class _Gauges(Collector):
         name, routes = "gatekeeper_proxy", self._routes
         yield GaugeMetricFamily(f"{name}_in_flight", "Generating requests in flight", routes.in_flight)
         speculates = GaugeMetricFamily(f"{name}_speculates", "1 where the route may speculate now", labels=["workload"])
-        ratio = GaugeMetricFamily(
-            f"{name}_ratio",
-            "Speculative over holdout, with the ends of an interval that holds at every moment",
-            labels=["workload", "of", "end"],
-        )
+        about = "Speculative over holdout, with the ends of an interval that holds at every moment"
+        ratio = GaugeMetricFamily(f"{name}_ratio", about, labels=["workload", "of", "end"])
         answers = GaugeMetricFamily(f"{name}_drawn", "Answers of each arm in the window", labels=["workload", "arm"])
         for workload, route in routes.routes.items():
             speculates.add_metric([workload], float(route.speculation and not routes.is_stale))

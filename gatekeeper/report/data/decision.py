@@ -138,7 +138,8 @@ def _headline(
 
 def _decision(verdict: Verdict, workloads: Sequence[WorkloadSummary], rows: Sequence[ObjectiveRow]) -> str:
     on = [workload for workload in workloads if workload.on]
-    off = listed([workload.name for workload in workloads if workload.outcome is WorkloadOutcome.GRADED_BACK])
+    graded_back = [workload for workload in workloads if workload.outcome is WorkloadOutcome.GRADED_BACK]
+    off = listed([workload.name for workload in graded_back])
     gains = f"; {listed([_gain(workload) for workload in on])} would gain" if on else ""
     if verdict.outcome is WorkloadOutcome.UNPROVEN:
         unproven = [workload.name for workload in workloads if workload.outcome is WorkloadOutcome.UNPROVEN]
@@ -152,11 +153,7 @@ def _decision(verdict: Verdict, workloads: Sequence[WorkloadSummary], rows: Sequ
     if verdict.outcome is WorkloadOutcome.PROMOTED:
         return f"Keep drafting off for {off}: no gain was proven"
     if verdict.outcome is WorkloadOutcome.GRADED_BACK:
-        back = [
-            workload.name
-            for workload in workloads
-            if workload.required and workload.outcome is WorkloadOutcome.GRADED_BACK
-        ]
+        back = [workload.name for workload in graded_back if workload.required]
         names, failure = _failing(rows, abandoned=True)
         if names == back:
             return f"Do not deploy: {failure} while drafting, and the SLO requires drafting{gains}"

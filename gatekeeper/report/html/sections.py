@@ -52,22 +52,12 @@ def sweep_document(page: PageData) -> dict[str, object]:
     return {
         "workloads": workloads,
         "settings": [
-            {
-                "name": setting.name,
-                "arm": setting.arm,
-                "moved": setting.moved,
-                "label": _label(setting.name, setting.knobs),
-            }
-            for setting in sweep.settings
+            {"name": trial.name, "arm": trial.arm, "moved": trial.moved, "label": _label(trial.name, trial.knobs)}
+            for trial in sweep.settings
         ],
         "metrics": [
-            {
-                "name": metric,
-                "unit": BY_NAME[metric].unit,
-                "description": BY_NAME[metric].description,
-                "ratio": BY_NAME[metric].against_plain,
-            }
-            for metric in METRICS
+            {"name": metric.name, "unit": metric.unit, "description": metric.description, "ratio": metric.against_plain}
+            for metric in (BY_NAME[name] for name in METRICS)
         ],
         "chosen": [_chosen(page, workload.setting) for workload in page.verdict.workloads],
         "ended": [

@@ -71,16 +71,14 @@ def _tokens(kind: str, *, latest: bool) -> Tokens:
     return Tokens(histogram, usage=Counter(f"{stem}.usage.{kind}_tokens", "{token}"))
 
 
-SPECULATION = {
-    name: Counter(f"gatekeeper.speculative.{name}", unit)
-    for name, unit in (
-        ("rounds", "{round}"),
-        ("drafted", "{token}"),
-        ("accepted", "{token}"),
-        ("draft_forwards", "{forward}"),
-        ("rollbacks", "{round}"),
-    )
+_UNITS = {
+    "rounds": "{round}",
+    "drafted": "{token}",
+    "accepted": "{token}",
+    "draft_forwards": "{forward}",
+    "rollbacks": "{round}",
 }
+SPECULATION = {name: Counter(f"gatekeeper.speculative.{name}", unit) for name, unit in _UNITS.items()}
 """The counters of speculative decoding, which no convention covers."""
 
 

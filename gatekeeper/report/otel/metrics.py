@@ -11,6 +11,7 @@ from itertools import pairwise
 from opentelemetry.sdk.metrics import export as sdk
 
 from gatekeeper.core.records import Generation, HostSample
+from gatekeeper.report.otel import metric_names
 from gatekeeper.report.otel.identity import (
     RunIdentity,
     Value,
@@ -21,15 +22,7 @@ from gatekeeper.report.otel.identity import (
     speculation,
     wall_ns,
 )
-from gatekeeper.report.otel.metric_names import (
-    SPECULATION,
-    Counter,
-    Histogram,
-    HostMetric,
-    RequestMetrics,
-    host_metric,
-    request_metrics,
-)
+from gatekeeper.report.otel.metric_names import Counter, Histogram
 from gatekeeper.report.otel.spans import stage_of
 
 CUMULATIVE = sdk.AggregationTemporality.CUMULATIVE
@@ -47,7 +40,7 @@ def of_requests(identity: RunIdentity, answers: Iterable[tuple[str, Generation]]
     for file, generation in answers:
         if (shift := shift_ns(generation)) is not None:
             stages.setdefault(stage_of(file), []).append((generation, shift))
-    names = request_metrics(latest=latest)
+    names = metric_names.request_metrics(latest=latest)
     histograms: dict[Histogram, list[sdk.HistogramDataPoint]] = {}
     counters: dict[Counter, list[sdk.NumberDataPoint]] = {}
     for stage, requests in stages.items():
@@ -78,7 +71,9 @@ def of_requests(identity: RunIdentity, answers: Iterable[tuple[str, Generation]]
     ]
 
 
-def _measured(identity: RunIdentity, names: RequestMetrics, stage: str, generation: Generation) -> Iterator[Measured]:
+def _measured(
+    identity: RunIdentity, names: metric_names.RequestMetrics, stage: str, generation: Generation
+) -> Iterator[Measured]:
     """Yield what one answer adds to each metric."""
     answer = generation.answer
     shared: dict[str, Value] = {
@@ -108,7 +103,7 @@ def _measured(identity: RunIdentity, names: RequestMetrics, stage: str, generati
                 yield tokens.usage, {**shared, "gen_ai.token.modality": "text"}, [count]
     counted = speculation(generation, identity.manifest.backend)
     sourced = {**shared, "gatekeeper.speculative.source": counted.get("source")}
-    for name, counter in SPECULATION.items():
+    for name, counter in metric_names.SPECULATION.items():
         if isinstance(number := counted.get(name), int):
             yield counter, sourced, [number]
 
@@ -134,7 +129,7 @@ def _histogram_point(
 
 def of_host(identity: RunIdentity, samples: Sequence[HostSample]) -> list[sdk.Metric]:
     """Return the host's values, one point per sample; a missing value has no point, never a zero."""
-    points_by_name: dict[str, tuple[HostMetric, list[sdk.NumberDataPoint]]] = {}
+    points_by_name: dict[str, tuple[metric_names.HostMetric, list[sdk.NumberDataPoint]]] = {}
     frozen = wall_ns(identity.manifest.frozen_at) or 0
     for sample in samples:
         at_ns = wall_ns(sample.at)
@@ -143,7 +138,7 @@ def of_host(identity: RunIdentity, samples: Sequence[HostSample]) -> list[sdk.Me
         for value, reading in sample.values.items():
             if reading.status != "ok" or not isinstance(reading.value, int | float):
                 continue
-            metric = host_metric(value, reading.unit)
+            metric = metric_names.host_metric(value, reading.unit)
             attributes: dict[str, Value] = {**dict(metric.attributes), "gatekeeper.stage": sample.phase or None}
             point = sdk.NumberDataPoint(
                 attributes=known({**attributes, "gatekeeper.host.sources": reading.source}),

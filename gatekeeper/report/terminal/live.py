@@ -247,9 +247,7 @@ def _workload_table(rows: Sequence[WorkloadRow], width: int) -> Table:
     wide = width >= NARROW
     columns = (WIDEST_COLUMNS if width >= ROOMY else WIDE_COLUMNS) if wide else NARROW_COLUMNS
     speeds = {"plain": [row.plain for row in rows], "drafting": [row.drafting for row in rows]}
-    longest = {
-        head: max(len(tokens_per_second(speed)) for speed in column_speeds) for head, column_speeds in speeds.items()
-    }
+    longest = {head: max(len(tokens_per_second(speed)) for speed in column) for head, column in speeds.items()}
     columns = {head: max(least, longest.get(head, 0)) for head, least in columns.items()}
     name = min(max(8, *(len(row.workload) for row in rows)), width // 3)
     rest = width - name - 2 - sum(column + 2 for column in columns.values())
