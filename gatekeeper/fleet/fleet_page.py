@@ -3,18 +3,13 @@
 from gatekeeper.fleet import fleet_report
 from gatekeeper.fleet.answer import Fleet
 from gatekeeper.report.html.markup import el, section, table
-from gatekeeper.report.html.page import document
+from gatekeeper.report.html.page import document, page_head
 
 
 def render(fleet: Fleet) -> str:
     """Return the answer as one page that loads nothing."""
-    hero = el(
-        "header",
-        el("p", "gatekeeper", el("span", " · fleet"), class_="eyebrow"),
-        el("h1", fleet_report.headline(fleet)),
-        el("p", f"Started {fleet.started}, ended {fleet.ended or 'not yet'}", class_="dim"),
-        class_="hero",
-    )
+    times = el("p", f"Started {fleet.started}, ended {fleet.ended or 'not yet'}", class_="dim")
+    head = page_head("fleet", fleet_report.headline(fleet), times)
     heads, rows = fleet_report.matrix(fleet, ratios=False)  # on a phone four hosts fit; the ratios follow by run
     wide, label = table(heads, rows, "plainly"), "SLOs and hosts"
     parts = [
@@ -27,4 +22,4 @@ def render(fleet: Fleet) -> str:
     ):
         items = [el("li", line) for line in lines]
         parts += [section(title, el("ul", *items, class_="events"))] if items else []
-    return document("gatekeeper: fleet", hero, parts)
+    return document("gatekeeper: fleet", head, parts)

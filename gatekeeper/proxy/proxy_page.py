@@ -5,7 +5,7 @@ from gatekeeper.core.verdict import Estimate, Missing
 from gatekeeper.proxy.live_evidence import Benefit
 from gatekeeper.proxy.request_routes import RequestRoutes
 from gatekeeper.report.html.markup import Markup, el, join, note, section, table
-from gatekeeper.report.html.page import document
+from gatekeeper.report.html.page import document, page_head
 
 HEADS = ("Workload", "Now", "Because", "Answers", "Decode speed", "First token", "Failed answers")
 REFRESH_S = 5
@@ -23,15 +23,9 @@ def render(routes: RequestRoutes) -> str:
         about = "The watch has not finished its first round: every request decodes plainly."
     elif routes.is_stale:
         about = "The next round of the watch is overdue: every request decodes plainly."
-    hero = el(
-        "header",
-        el("p", "gatekeeper", el("span", " · proxy"), class_="eyebrow"),
-        el("h1", policy.slo if policy is not None else "waiting"),
-        el("p", about, class_="dim"),
-        class_="hero",
-    )
+    head = page_head("proxy", policy.slo if policy is not None else "waiting", el("p", about, class_="dim"))
     rows = [_row(routes, name) for name in routes.routes]
-    return document("gatekeeper proxy", hero, [section("Routes", table(HEADS, rows, "plainly"))] if rows else [])
+    return document("gatekeeper proxy", head, [section("Routes", table(HEADS, rows, "plainly"))] if rows else [])
 
 
 def _row(routes: RequestRoutes, name: str) -> tuple[str | Markup, ...]:

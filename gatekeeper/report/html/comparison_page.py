@@ -5,20 +5,14 @@ from collections.abc import Sequence
 from gatekeeper.report import comparison
 from gatekeeper.report.data.compared_runs import RunComparison
 from gatekeeper.report.html.markup import Markup, el, section, table
-from gatekeeper.report.html.page import document
+from gatekeeper.report.html.page import document, page_head
 
 
 def render(pairs: Sequence[RunComparison]) -> str:
     """Return the document: what is proven better or worse, the runs, and a table for each workload."""
     first, *rest = comparison.headlines(pairs)
-    hero = el(
-        "header",
-        el("p", "gatekeeper", el("span", " · runs compared"), class_="eyebrow"),
-        el("h1", first),
-        *(el("p", headline, class_="lede") for headline in rest),
-        class_="hero",
-    )
-    return document("gatekeeper: runs compared", hero, [_runs(pairs), *map(_workload, comparison.tables(pairs))])
+    head = page_head("runs compared", first, *(el("p", headline, class_="lede") for headline in rest))
+    return document("gatekeeper: runs compared", head, [_runs(pairs), *map(_workload, comparison.tables(pairs))])
 
 
 def _runs(pairs: Sequence[RunComparison]) -> Markup:

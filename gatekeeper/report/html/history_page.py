@@ -9,7 +9,7 @@ from gatekeeper.report.data.run_history import HistoryRun, HistoryWorkload, RunH
 from gatekeeper.report.html import charts
 from gatekeeper.report.html.charts import Line, Scale
 from gatekeeper.report.html.markup import Markup, el, join, note, section, table
-from gatekeeper.report.html.page import document
+from gatekeeper.report.html.page import document, page_head
 
 HEADS = ("Night", "Outcome", "Speed against plain decoding", "Failed or open", "Changed since the run before")
 HEIGHT = 110
@@ -23,19 +23,12 @@ def render(history: RunHistory) -> str:
         rows = [(run.run, run.because) for run in history.unreadable]
         parts.append(section("Cannot be read", table(("Run", "Because"), rows, "plainly")))
     total = sum(len(slo.runs) for slo in history.slos)
-    hero = el(
-        "header",
-        el("p", "gatekeeper", el("span", " · history"), class_="eyebrow"),
-        el("h1", f"{counted(total, 'run')} of {counted(len(history.slos), 'SLO')}"),
-        el(
-            "p",
-            "Each mark is the soak of one run with its confidence interval; the dashed line is the bound of the "
-            "objective, the solid one plain decoding. Hover for details.",
-            class_="dim",
-        ),
-        class_="hero",
+    title = f"{counted(total, 'run')} of {counted(len(history.slos), 'SLO')}"
+    about = (
+        "Each mark is the soak of one run with its confidence interval; the dashed line is the bound of the "
+        "objective, the solid one plain decoding. Hover for details."
     )
-    return document("gatekeeper history", hero, parts)
+    return document("gatekeeper history", page_head("history", title, el("p", about, class_="dim")), parts)
 
 
 def by_host(runs: Sequence[HistoryRun]) -> dict[str, list[HistoryRun]]:

@@ -47,6 +47,12 @@ def document(title: str, hero: Markup, parts: Sequence[Markup], *after: Markup, 
     return f"<!doctype html>\n{el('html', head, body, lang='en')}\n"
 
 
+def page_head(about: str, title: str, *parts: Markup) -> Markup:
+    """Return the beginning of a page that is not of one run."""
+    eyebrow = el("p", "gatekeeper", el("span", f" · {about}"), class_="eyebrow")
+    return el("header", eyebrow, el("h1", title), *parts, class_="hero")
+
+
 @cache
 def _file(name: str) -> str:
     return files("gatekeeper.report.html").joinpath(name).read_text(encoding="utf-8")
