@@ -156,14 +156,9 @@ def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
         pairs, name = sweep.paired(trial), trial.name
         findings = (*unstable(trial.baseline), *length_mismatches(pairs, f"{about} of {name}"))
         result = _setting_result(sweep, trial, pairs, findings)
+        stop, throughout = early.stops.get(name), early.against_plain.get(name)
         results.append(
-            replace(
-                result,
-                noise=noise(result.measure),
-                stop=early.stops.get(name),
-                passed=name in early.passed,
-                throughout=early.against_plain.get(name),
-            )
+            replace(result, noise=noise(result.measure), stop=stop, passed=name in early.passed, throughout=throughout)
         )
     return tuple(results)
 
@@ -187,17 +182,9 @@ def _setting_result(
     accepted = [value for _, value in paired_answers.values_of(paired_answers.successful(answers), acceptance_rate)]
     if (reason := voided_metrics(findings).get(measure)) is not None:
         ratio = Missing(reason, len(pairs.pairs))
-    rate = median(accepted) if accepted else None
+    rate, age_s, rules = median(accepted) if accepted else None, sweep.age_s(trial), sweep.plan.terms.rules
     return SettingResult(
-        trial,
-        ratio,
-        measure,
-        logs,
-        rate,
-        claimed=claimed,
-        findings=findings,
-        age_s=sweep.age_s(trial),
-        rules=sweep.plan.terms.rules,
+        trial, ratio, measure, logs, rate, claimed=claimed, findings=findings, age_s=age_s, rules=rules
     )
 
 

@@ -194,25 +194,20 @@ def _workload_verdict(state: LadderState, workload: Workload) -> WorkloadVerdict
     """Return the verdict of a workload after all soaks, with doubts and steps down the ladder applied."""
     name = workload.name
     choice, settled = state.choices[name], state.settled.get(name)
+    steps = tuple(state.steps.get(name, ()))
     if settled is None:
-        return WorkloadVerdict(
-            name,
-            WorkloadOutcome.UNPROVEN,
-            setting_document(state.settings[name]),
-            (),
-            workload.speculation == "required",
-            f"the soak of this setting has not run yet; sweep: {choice.because}",
-            choice=choice,
-            steps=tuple(state.steps.get(name, ())),
-        )
-    settled = replace(settled, steps=tuple(state.steps.get(name, ())))
+        because = f"the soak of this setting has not run yet; sweep: {choice.because}"
+        setting, required = setting_document(state.settings[name]), workload.speculation == "required"
+        outcome = WorkloadOutcome.UNPROVEN
+        return WorkloadVerdict(name, outcome, setting, (), required, because, choice=choice, steps=steps)
+    settled = replace(settled, steps=steps)
     if state.doubts and settled.outcome in SETTLED:
         return replace(
             settled, outcome=WorkloadOutcome.UNPROVEN, because=f"{state.doubt}; without that: {settled.because}"
         )
     # The sweep's reason is for the setting it chose, not for the one that the workload has now.
-    steps = [transition.because for transition in state.transitions if transition.workload == name]
-    return replace(settled, because=steps[-1]) if settled.outcome in SETTLED and steps else settled
+    reasons = [transition.because for transition in state.transitions if transition.workload == name]
+    return replace(settled, because=reasons[-1]) if settled.outcome in SETTLED and reasons else settled
 
 
 def _routing(state: LadderState, workloads: Sequence[WorkloadVerdict]) -> Routing | Missing | None:

@@ -78,13 +78,8 @@ class LadderState:
     def note_step(self, soak: SoakPlan, verdict: WorkloadVerdict, host: Sequence[Check], because: str) -> None:
         """Keep the checks of a setting that is given up, and those of the host where one of them failed."""
         failed = any(check.outcome is Outcome.FAIL for check in host)
+        outcome, host_checks = (WorkloadOutcome.FAILED, tuple(host)) if failed else (verdict.outcome, ())
         step = AbandonedStep(
-            soak.name,
-            verdict.setting,
-            outcome=WorkloadOutcome.FAILED if failed else verdict.outcome,
-            checks=verdict.checks,
-            because=because,
-            host_checks=tuple(host) if failed else (),
-            measured=verdict.measured,
+            soak.name, verdict.setting, outcome, verdict.checks, because, host_checks, measured=verdict.measured
         )
         self.steps.setdefault(verdict.name, []).append(step)

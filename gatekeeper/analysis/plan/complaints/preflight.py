@@ -39,10 +39,9 @@ def complaints(
 ) -> list[Complaint]:
     """Return every complaint about the plan, `never` first, `weak` last."""
     complaints = [*_backend(slo, kind), *_contradictions(slo)]
+    drafts, terms = bool(slo.subject.drafts), Terms(sight=kind.sight)
     for workload in slo.workload:
-        applying = all_objectives(
-            slo, workload.name, speculating=bool(slo.subject.drafts), terms=Terms(sight=kind.sight)
-        )
+        applying = all_objectives(slo, workload.name, speculating=drafts, terms=terms)
         for objective in (*applying, *slo.against_certified(workload.name)):
             complaints += _objective(slo, workload, objective, canaries[workload.name], kind)
     for objective in slo.host_objectives:
@@ -68,10 +67,9 @@ def missing_capabilities(slo: Slo, kind: BackendTraits, shown: Sight, draft_hint
     *draft_hint* is the usual reason why a system of this kind with a draft decodes plainly.
     """
     complaints = []
+    drafts, terms = bool(slo.subject.drafts), Terms(sight=shown)
     for workload in slo.workload:
-        for objective in all_objectives(
-            slo, workload.name, speculating=bool(slo.subject.drafts), terms=Terms(sight=shown)
-        ):
+        for objective in all_objectives(slo, workload.name, speculating=drafts, terms=terms):
             if lacking := _unseen(objective, shown) & ~_unseen(objective, kind.sight):
                 about = about_objective(objective, workload)
                 message = f"this {kind.name} did not show {_names(lacking)} in two short answers, though its kind can"

@@ -123,15 +123,9 @@ def judge_point(
     reach, reason, density = _reach(plan, certified, evidence)
     if outcome is Outcome.PASS or (reason and outcome is Outcome.UNPROVEN):
         outcome, because = (Outcome.UNPROVEN, reason) if reason else (outcome, "every objective is proven")
+    answers = len(evidence.answers) + len(evidence.plain)
     return PointProbe(
-        plan.point,
-        outcome,
-        because=because,
-        answers=len(evidence.answers) + len(evidence.plain),
-        checks=tuple(checks),
-        reach=reach,
-        tokens_per_byte=density,
-        hopeless=bool(reason),
+        plan.point, outcome, because, answers, tuple(checks), reach, tokens_per_byte=density, hopeless=bool(reason)
     )
 
 
