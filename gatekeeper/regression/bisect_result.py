@@ -1,4 +1,4 @@
-"""What a bisection knows: each tested version, which to test next, and the first bad one."""
+"""What a bisection found out: each tested version, and the first bad one."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -6,7 +6,7 @@ from typing import Any
 
 from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.verdict import Estimate, Missing, figures
-from gatekeeper.regression.symptom import Symptom, Word
+from gatekeeper.regression.symptom import Symptom
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,37 +46,6 @@ class Step:
             value = Estimate.of(document)
         seconds = document.get("seconds")
         return cls(document["name"], value, document["versions"], document["because"], seconds)
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """What is known of an ordered list of versions, of which the first is good and the last is bad."""
-
-    last_good: int
-    first_bad: int
-
-    @property
-    def is_closed(self) -> bool:
-        """Return whether nothing lies between the two: the first bad version is known."""
-        return self.first_bad == self.last_good + 1
-
-
-def interval(words: Mapping[int, Word]) -> Interval:
-    """Return the last good version before the first bad one, by what was tested so far; raise ValueError without."""
-    first_bad = min(position for position, word in words.items() if word == "bad")
-    last_good = max(position for position, word in words.items() if word == "good" and position < first_bad)
-    return Interval(last_good, first_bad)
-
-
-def next_version(words: Mapping[int, Word]) -> int | None:
-    """Return the untested version nearest to the middle between good and bad, or None where none is left.
-
-    As `git bisect skip` does: an unclear version is passed over for its nearest neighbour.
-    """
-    bounds = interval(words)
-    middle = (bounds.last_good + bounds.first_bad) / 2
-    untested = [position for position in range(bounds.last_good + 1, bounds.first_bad) if position not in words]
-    return min(untested, key=lambda position: abs(position - middle), default=None)
 
 
 @dataclass(frozen=True, slots=True)

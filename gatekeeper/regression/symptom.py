@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Literal
 
 from gatekeeper.analysis.metrics import exactness
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, pair_ratios, successful
@@ -15,10 +14,10 @@ from gatekeeper.analysis.stats.intervals import student_quantile
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.verdict import Estimate, Missing, fact
+from gatekeeper.regression.bisection_order import Word
 
 MEMORY = "footprint_peak"
 BOTH_ARMS = frozenset({*PAIR_RATIOS, "token_agreement"})
-Word = Literal["good", "bad", "unclear"]
 
 
 @dataclass(frozen=True, slots=True)
