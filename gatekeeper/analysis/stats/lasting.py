@@ -96,6 +96,8 @@ def of_one_arm(series: TimedLogs, *, trend: bool = False) -> Lasting:
         for share in (0.0, *SHARES) if number == 0 else SHARES:
             expected = np.maximum(1 - share + share * shapes, 1e-9)
             noise = float((powers / expected).mean())
+            if noise <= 0:  # equal values, of which rounding leaves something at some lengths and nothing at this one
+                return NONE
             likely.append(-0.5 * float(np.log(expected).sum()) - 0.5 * len(powers) * math.log(noise))
             more.append(noise * share * times / n)
     prior = np.full(len(likely), (1 - INDEPENDENT) / (len(likely) - 1))

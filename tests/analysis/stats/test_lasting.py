@@ -106,3 +106,13 @@ def test_bounds_for_prompts_like_them_are_widened_too() -> None:
     assert found.population.lo < PLAIN.lo
     assert fact == lasting.widened(fact, shown)
     assert lasting.NONE == lasting.of_one_arm(TimedLogs.of([("a", 0.0), ("b", 1.0)]))
+
+
+@pytest.mark.parametrize(("answers", "value", "canaries"), [(16, 0.3, 8), (22, 0.3, 12), (24, 0.7, 12)])
+def test_equal_values_have_no_noise(answers: int, value: float, canaries: int) -> None:
+    """
+    A server that accepts the same share each time: rounding leaves powers at some lengths alone, and none has a log.
+    """
+    logs = [(number % canaries, math.log(value)) for number in range(answers)]
+
+    assert lasting.NONE == lasting.of_one_arm(TimedLogs.of(logs))
