@@ -150,7 +150,7 @@ def _with_output(callback: Callable[..., Any], *, own_format: bool, own_quiet: b
 
 
 def _is_of_a_program(output: Path) -> bool:
-    """Return whether a file's extension promises what no format of ours is: a PDF, a picture, an archive."""
+    """Return whether a file's extension names what no format of ours is: a PDF, a picture, an archive."""
     kind, encoding = mimetypes.guess_type(output.name)
     return encoding is not None or (kind is not None and not kind.startswith(TEXTS))
 

@@ -214,7 +214,7 @@ def _cluster(threads: int, scratch: str) -> "AbstractContextManager[SpecCluster]
     """Return a cluster of one worker inside this process; LocalCluster would open two ports for its pages.
 
     Dask imports modules from its scratch folder, and its own choice is a name in /tmp that anyone may take first; so
-    *scratch* is a folder that nobody but its owner can write to.
+    *scratch* is a folder that only its owner can write to.
     """
     from distributed import Scheduler, SpecCluster, Worker  # noqa: PLC0415
 

@@ -221,7 +221,7 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
     ),
     _share(
         "plain_repeat_agreement", Per.ANSWER, Sight.TEXT,
-        "share of canaries to which plain decoding gives the same greedy answer each time it is asked",
+        "share of canaries to which plain decoding gives the same greedy answer each time",
         formula="canaries whose plain greedy answers are all equal / canaries",
         remedy="send one request at a time, switch the prompt cache off, or use another version of the server; "
         "until plain decoding repeats itself, no draft can be compared with it word by word",
