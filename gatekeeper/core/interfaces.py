@@ -7,7 +7,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import Clock
 from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.records import Answer, Event, Parting, Setting
+from gatekeeper.core.records import Answer, Event, Parting, Scored, Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,69 @@ class ForcesTokens(Protocol):
 
     def force(self, request: DecodeRequest, tokens: tuple[int, ...]) -> ForcedPass | None:
         """Let the target read the prompt and *tokens* in one pass; None where it could not."""
+
+
+RoundPasses = tuple[tuple[int, ...], ...]
+"""The passes of one answer: how many tokens each emitted, then the drafted tokens that it read and that were rejected.
+
+A pass reads the last token before it, the emitted tokens but for the last one, and the rejected ones: `(1,)` is a pass
+of plain decoding, `(3,)` two drafted tokens that were kept, `(1, 12, 7)` two that were rejected.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedRounds:
+    """What the target shows of an answer that it reads again in given rounds."""
+
+    parted: tuple[Parting, ...]
+    """Where its greedy token in that pass is another than the answer's."""
+    steady: bool | None
+    """Whether a second reading gave the same bits; None: there was none."""
+    nll: float
+    """The sum of the tokens' negative log-likelihoods at temperature 1, in nats."""
+    scores: tuple[tuple[float, ...], ...] = ()
+    """Above temperature 0: a row a token, as `analysis.metrics.sampled_scores` reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TwoWidths:
+    """An answer read in passes of one token, and in passes of several."""
+
+    gaps: tuple[float, ...]
+    """By token of the answer: the best logit of its place less the second, in a pass of one token."""
+    wide_gaps: tuple[float | None, ...]
+    """The same two tokens in the wider pass: negative where the second leads; None where a third one does."""
+    unit: float
+    """The largest unit in the last place of a best logit, in the type of the logits."""
+    nll: float
+    """The sum of the tokens' negative log-likelihoods in passes of one token, in nats."""
+
+
+@runtime_checkable
+class ReplaysRounds(Protocol):
+    """A running system of a backend whose sight has REPLAY."""
+
+    def replay(
+        self, request: DecodeRequest, tokens: tuple[int, ...], rounds: RoundPasses, *, twice: bool = False
+    ) -> ReplayedRounds | None:
+        """Let the target read *tokens* after the prompt in *rounds*, with their rollbacks; None where it could not."""
+
+    def read_widths(self, request: DecodeRequest, tokens: tuple[int, ...], width: int) -> TwoWidths | None:
+        """Let the target read *tokens* one by one, and again *width* at once; None where it could not."""
+
+
+@runtime_checkable
+class TellsLogProbabilities(Protocol):
+    """A running system of a backend whose sight has LOGPROBS."""
+
+    def scored(self, request: DecodeRequest) -> Scored | None:
+        """Answer a request with log-probabilities, without its workload, canary and arm; None where it cannot."""
+
+    def gap_after(self, request: DecodeRequest, beginning: Scored) -> tuple[float | None, str | None]:
+        """Return how far the likeliest next token leads, and its text, where *beginning* is read as a prompt.
+
+        Both are None where the server cannot read the beginning of an answer.
+        """
 
 
 @runtime_checkable

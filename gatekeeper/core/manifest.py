@@ -7,8 +7,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-RULES = 2
-"""Version of the rules of a verdict: the implicit objectives, the sweep's choice, what is examined."""
+RULES = 3
+"""Version of the rules of a verdict: the implicit objectives, the sweep's choice, what is examined.
+
+3: exactness is judged by replayed rounds and by the numerics measured in the run, not by a fixed tolerance.
+"""
 
 
 class _Frozen(BaseModel):

@@ -10,7 +10,7 @@ import numpy as np
 from gatekeeper.analysis.metrics.timing import decode_rate
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.manifest import RULES
-from gatekeeper.core.records import Answer, Generation, Role, Tie
+from gatekeeper.core.records import Answer, Generation, Numerics, Replayed, Role, Scored, Tie
 from gatekeeper.core.units import percent
 
 MAX_LOST_SHARE = 0.05
@@ -63,6 +63,12 @@ class PairedAnswers:
     """Pairs of the sweep at the same setting, or the nearest one: with the soak's they show the noise of a canary."""
     ties: tuple[Tie, ...] = ()
     """The gaps of the target's logits where the arms diverged, read after the soak."""
+    replays: tuple[Replayed, ...] = ()
+    """The candidate's answers read again round by round."""
+    numerics: tuple[Numerics, ...] = ()
+    """Plain answers at two kinds of passes."""
+    scored: tuple[Scored, ...] = ()
+    """Answers of both arms with the log-probabilities of their tokens."""
     warm_cache: tuple[Generation, ...] | str = "no request was sent with the prompt cache on"
     """Answers of both arms with the candidate's prompt cache on, or why there are none."""
     pauses: tuple[Generation, ...] | str = "no request was sent after a pause"

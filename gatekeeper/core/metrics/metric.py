@@ -32,6 +32,10 @@ class Sight(Flag):
     """One untimed pass of the target over given tokens shows its own greedy token at each position."""
     PROMPT_TIME = auto()
     """Each answer says how long its prompt was read, apart from the first token."""
+    REPLAY = auto()
+    """Each answer says what was drafted in each round, and the target can read it again round by round."""
+    LOGPROBS = auto()
+    """An answer can be requested with the log-probabilities of its tokens and of the most likely other ones."""
 
 
 class Per(Enum):

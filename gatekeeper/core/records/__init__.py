@@ -1,11 +1,17 @@
-"""The raw records of a run: answers, forced passes, near-ties, host samples and events, one JSON line each."""
+"""The raw records of a run: answers, readings of answers, host samples and events, one JSON line each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 from gatekeeper.core.records.arrivals import Arrival, Arrivals, shared
+from gatekeeper.core.records.readings import Forced as Forced
+from gatekeeper.core.records.readings import Numerics as Numerics
+from gatekeeper.core.records.readings import Parting as Parting
+from gatekeeper.core.records.readings import Replayed as Replayed
+from gatekeeper.core.records.readings import Scored as Scored
+from gatekeeper.core.records.readings import Tie as Tie
 
 Setting = tuple[tuple[str, Any], ...]
 """Sorted (knob, value) pairs; `draft` is None for plain decoding."""
@@ -34,6 +40,12 @@ class Rounds:
     """How often position i of a round was reached and verified."""
     accepted_by_position: tuple[int, ...] = ()
     """How often position i of a round was accepted."""
+    proposals: str = ""
+    """The drafted tokens of each round, rejected ones included: `12 7 9;44 3` are two rounds; empty: not kept."""
+
+    def __post_init__(self) -> None:
+        """Keep equal proposals once."""
+        object.__setattr__(self, "proposals", shared(self.proposals))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,54 +175,6 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
-class Tie:
-    """Where a candidate's greedy tokens first diverge from plain decoding's, and how sure the target was there."""
-
-    workload: str
-    canary: str
-    position: int
-    """How many tokens both arms share."""
-    shared: tuple[int, ...]
-    """Those tokens."""
-    plain_id: int
-    """The token plain decoding gave next."""
-    candidate_id: int
-    gap: float | None
-    """The target's best logit there minus its second; None: unknown."""
-    fault: str | None = None
-    """Why it is unknown."""
-    segment: int = 0
-    at: str = ""
-
-
-class Parting(NamedTuple):
-    """Where the target's greedy token is another than the one it was forced to read."""
-
-    position: int
-    target_id: int
-    gap: float | None
-    """The target's best logit less that of the forced token; None: unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Forced:
-    """One pass of the target over given tokens (teacher forcing): where plain decoding would write another one."""
-
-    workload: str
-    canary: str
-    tokens: tuple[int, ...]
-    parted: tuple[Parting, ...] = ()
-    ended: bool = False
-    """Plain decoding that wrote these tokens would end after the last one, and not before."""
-    altered: int | None = None
-    """Of a control: the position of a token that was replaced, so that the target has to part from it."""
-    fault: str | None = None
-    """Why nothing is known."""
-    segment: int = 0
-    at: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Reading:
     """One value of the host in base units; missing is a status, never zero."""
 
@@ -251,7 +215,7 @@ class Event:
 RECORDED_ELSEWHERE = frozenset({"answer", "sample", "reading"})
 """Kinds of events that have record files of their own, so events.jsonl does not hold them."""
 
-Kind = TypeVar("Kind", Generation, HostSample, Event, Tie, Forced)
+Kind = TypeVar("Kind", Generation, HostSample, Event, Tie, Forced, Replayed, Numerics, Scored)
 
 
 MISSING = "missing"

@@ -15,7 +15,19 @@ from pydantic import TypeAdapter, ValidationError
 from gatekeeper.core.errors import GatekeeperError, NoProofError
 from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.reasons import Reason
-from gatekeeper.core.records import MISSING, Event, Forced, Generation, HostSample, Kind, StoredRecords, Tie
+from gatekeeper.core.records import (
+    MISSING,
+    Event,
+    Forced,
+    Generation,
+    HostSample,
+    Kind,
+    Numerics,
+    Replayed,
+    Scored,
+    StoredRecords,
+    Tie,
+)
 from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.system.files import (
     NotRegularError,
@@ -35,7 +47,8 @@ SAMPLES: TypeAdapter[HostSample] = TypeAdapter(HostSample)
 EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
 TIES: TypeAdapter[Tie] = TypeAdapter(Tie)
 FORCED: TypeAdapter[Forced] = TypeAdapter(Forced)
-KINDS: dict[type, TypeAdapter[Any]] = {Generation: ANSWERS, Tie: TIES, Forced: FORCED}
+READINGS: dict[type, TypeAdapter[Any]] = {kind: TypeAdapter[Any](kind) for kind in (Replayed, Numerics, Scored)}
+KINDS: dict[type, TypeAdapter[Any]] = {Generation: ANSWERS, Tie: TIES, Forced: FORCED, **READINGS}
 """By the type of the records that a pass after a soak makes."""
 DAMAGED = ".damaged"
 """Ends the name under which --resume keeps a damaged record file."""

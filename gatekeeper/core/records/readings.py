@@ -1,0 +1,124 @@
+"""Records of untimed readings after a soak: what the target itself makes of answers that are already given."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """Where a candidate's greedy tokens first diverge from plain decoding's, and how sure the target was there."""
+
+    workload: str
+    canary: str
+    position: int
+    """How many tokens both arms share."""
+    shared: tuple[int, ...]
+    """Those tokens."""
+    plain_id: int
+    """The token plain decoding gave next."""
+    candidate_id: int
+    gap: float | None
+    """The target's best logit there minus its second; None: unknown."""
+    fault: str | None = None
+    """Why it is unknown."""
+    segment: int = 0
+    at: str = ""
+
+
+class Parting(NamedTuple):
+    """Where the target's own token is another than the one it was given to read."""
+
+    position: int
+    target_id: int
+    gap: float | None
+    """The target's best logit less that of the given token; None: unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """One pass of the target over given tokens (teacher forcing): where plain decoding would write another one."""
+
+    workload: str
+    canary: str
+    tokens: tuple[int, ...]
+    parted: tuple[Parting, ...] = ()
+    ended: bool = False
+    """Plain decoding that wrote these tokens would end after the last one, and not before."""
+    altered: int | None = None
+    """Of a control: the position of a token that was replaced, so that the target has to part from it."""
+    fault: str | None = None
+    """Why nothing is known."""
+    segment: int = 0
+    at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A candidate's answer read again round by round: the same widths, the same drafted tokens, the same rollbacks."""
+
+    workload: str
+    canary: str
+    key: str
+    """Of the answer, in the soak's record file."""
+    positions: int = 0
+    """How many tokens of the answer were read."""
+    parted: tuple[Parting, ...] = ()
+    """Greedy answers: where an emitted token is not the best one of the pass that verified it."""
+    steady: bool | None = None
+    """Whether the same rounds, read twice, gave the same bits; None: they were read once."""
+    nll: float | None = None
+    """The sum of the tokens' negative log-likelihoods under the target, in nats, at temperature 1."""
+    scores: tuple[tuple[float, ...], ...] = ()
+    """Sampled answers: a row a token, as `analysis.metrics.sampled_scores` reads it."""
+    fault: str | None = None
+    """Why nothing is known."""
+    segment: int = 0
+    at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Numerics:
+    """A plain answer at two kinds of passes: how far the lead of the best token moves although nothing was drafted.
+
+    In process: passes of one token against passes of `width` tokens. Over HTTP: while decoding against reading the same
+    beginning as a prompt, where `width` is None.
+    """
+
+    workload: str
+    canary: str
+    width: int | None
+    positions: tuple[int, ...] = ()
+    """Of the tokens of the answer whose place was read in both ways."""
+    gaps: tuple[float, ...] = ()
+    """By position: the best logit less the second, as plain decoding has them."""
+    other_gaps: tuple[float | None, ...] = ()
+    """The same two tokens in the other kind of pass: negative where the second leads; None where a third one does."""
+    unit: float = 0.0
+    """The largest unit in the last place of a best logit, in the type of the logits; 0: unknown."""
+    nll: float | None = None
+    """The sum of the plain tokens' negative log-likelihoods, in nats, as plain decoding has them."""
+    fault: str | None = None
+    segment: int = 0
+    at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """One answer with the log-probabilities that a server tells of its tokens, and of the best other one at each place."""
+
+    workload: str
+    canary: str
+    arm: str
+    """`plain` or `candidate`."""
+    tokens: tuple[str, ...] = ()
+    """The text of each token."""
+    ids: tuple[int, ...] = ()
+    """Their numbers; empty where the server does not tell them."""
+    logprobs: tuple[float, ...] = ()
+    others: tuple[str, ...] = ()
+    """The most likely token besides the one that was written."""
+    other_logprobs: tuple[float, ...] = ()
+    finish: str | None = None
+    fault: str | None = None
+    segment: int = 0
+    at: str = ""
