@@ -104,7 +104,7 @@ class Numerics:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """One answer with the log-probabilities that a server tells of its tokens, and of the best other one at each place."""
+    """One answer with the log-probabilities of its tokens, and of the best other token at each place."""
 
     workload: str
     canary: str
