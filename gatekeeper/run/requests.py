@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, Self
 
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
-from gatekeeper.analysis.plan.settings import plain_of, speculates
+from gatekeeper.analysis.plan.settings import plain_of, sampling_for, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import stamp
@@ -249,6 +249,12 @@ class PassTask(Generic[Kind]):
     open_client: OpenClient
     record: Callable[[Kind], None]
     observe: Observe
+
+    def plain_request(self, generation: Generation) -> DecodeRequest:
+        """Return the request of *generation* as plain decoding gets it, to read its answer after the same prompt."""
+        soak, knobs = self.soak, plain_of(self.soak.plan.settings[generation.workload])
+        canary = next(canary for canary in soak.canaries[generation.workload] if canary.id == generation.canary)
+        return DecodeRequest(canary, knobs, sampling_for(soak.slo, canary, knobs, 1))
 
     def report_reading(self, number: int, planned: int) -> None:
         """Report that the target has read the tokens of a *number* of *planned* records, which are no answers."""

@@ -26,7 +26,7 @@ from gatekeeper.backends.http.chat import read_answer
 from gatekeeper.backends.http.stream import RawResponse
 from gatekeeper.backends.models import artifacts, gguf, locate
 from gatekeeper.backends.scripted.script import read_script
-from gatekeeper.backends.worker_backend import worker_protocol
+from gatekeeper.backends.worker_backend import reading_lines, worker_protocol
 from gatekeeper.canaries import log_formats, traffic_log
 from gatekeeper.canaries.conversation import UnusableError
 from gatekeeper.canaries.expectations import format_instruction, propose_expectation
@@ -137,8 +137,8 @@ def recorded(made: Answer) -> Answer:
 
 def worker_line(raw: bytes) -> Any:
     message = worker_protocol.read_line(raw)
-    worker_protocol.gap_from(message)
-    worker_protocol.forced_from(message, (1, 2, 3))
+    reading_lines.gap_from(message)
+    reading_lines.forced_from(message, (1, 2, 3))
     return worker_protocol.answer_from(message, sent_ns=0, received_ns=100, drafting=True)
 
 

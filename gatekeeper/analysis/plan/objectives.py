@@ -23,6 +23,10 @@ answer (exactness.EARLY), as other words do.
 """
 
 
+EXACTNESS_RULES = 3
+"""Since these rules replayed rounds and measured numerics decide about words; before, a fixed tolerance did."""
+
+
 class Implicit(Objective):
     """An objective that holds although the SLO file does not name it."""
 
@@ -140,6 +144,13 @@ def forced_workloads(slo: Slo, settings: Mapping[str, Setting], terms: Terms) ->
         and is_greedy(slo, knobs)
         and any(map(needs_every_canary, slo.objectives_for(name, speculating=True)))
     )
+
+
+def replay_workloads(settings: Mapping[str, Setting], terms: Terms) -> tuple[str, ...]:
+    """Return the workloads whose answers the target reads again round by round."""
+    if terms.rules < EXACTNESS_RULES or (Sight.REPLAY | Sight.TOKEN_IDS | Sight.ROUNDS) & ~terms.sight:
+        return ()
+    return tuple(name for name, knobs in settings.items() if speculates(knobs))
 
 
 def warm_cache_workloads(slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:

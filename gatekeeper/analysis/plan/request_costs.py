@@ -48,11 +48,12 @@ class RequestCosts:
     def answering(self, workload: str, canary: Canary, knobs: Setting) -> float:
         """Return the seconds of an answer."""
         seconds = self.assumed.answer_seconds(workload, canary, knobs)
-        return self.assumed.seconds(canary, self._longest(canary, knobs)) if seconds is None else seconds
+        return self.assumed.seconds(canary, self.longest(canary, knobs)) if seconds is None else seconds
 
     def reading(self, canary: Canary) -> float:
         """Return the seconds to read a prompt and its longest answer."""
-        return self.assumed.seconds(canary, self._longest(canary) / PREFILL)
+        return self.assumed.seconds(canary, self.longest(canary) / PREFILL)
 
-    def _longest(self, canary: Canary, knobs: Setting = ()) -> int:
+    def longest(self, canary: Canary, knobs: Setting = ()) -> int:
+        """Return how many tokens an answer may have."""
         return sampling_for(self.slo, canary, knobs, 1).max_tokens

@@ -166,8 +166,9 @@ class ScriptedSystem(RunningSystem):
         del tokens
         return self._script.behaviour(request.canary).gap if Sight.LOGITS in self._backend.sight else None
 
-    def force(self, request: DecodeRequest, tokens: tuple[int, ...]) -> ForcedPass | None:
+    def force(self, request: DecodeRequest, tokens: tuple[int, ...], width: int | None = None) -> ForcedPass | None:
         """Compare *tokens* with plain decoding's; reading them takes as long as reading a prompt."""
+        del width
         if Sight.FORCED not in self._backend.sight:
             return None
         backend = self._backend

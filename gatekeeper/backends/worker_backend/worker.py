@@ -8,18 +8,17 @@ from typing import Any
 
 from gatekeeper.backends.answer_limits import AnswerLimits
 from gatekeeper.backends.http.chat import PLAIN, resolve
+from gatekeeper.backends.worker_backend.reading_lines import forced_from, gap_from, replayed_from, widths_from
 from gatekeeper.backends.worker_backend.worker_process import WorkerProcess
 from gatekeeper.backends.worker_backend.worker_protocol import (
     WorkerFault,
     answer_from,
-    forced_from,
-    gap_from,
     is_number,
     read_line,
     request_line,
 )
 from gatekeeper.core.errors import GatekeeperError
-from gatekeeper.core.interfaces import DecodeRequest, ForcedPass, RunningSystem
+from gatekeeper.core.interfaces import DecodeRequest, ForcedPass, ReplayedRounds, RoundPasses, RunningSystem, TwoWidths
 from gatekeeper.core.records import Answer
 from gatekeeper.core.text import quote
 
@@ -61,15 +60,29 @@ class Worker(RunningSystem):
 
         An untimed pass that explains near-ties; None where the worker has no logits.
         """
-        with self._lock:
-            message, _ = self._exchange(request, gap_after=tokens)
+        message = self._read(request, gap_after=tokens)
         return None if message is None else gap_from(message)
 
-    def force(self, request: DecodeRequest, tokens: tuple[int, ...]) -> ForcedPass | None:
-        """Let the target read the prompt and *tokens* in one pass; None where the worker could not."""
-        with self._lock:
-            message, _ = self._exchange(request, forced=tokens)
+    def force(self, request: DecodeRequest, tokens: tuple[int, ...], width: int | None = None) -> ForcedPass | None:
+        """Let the target read the prompt and *tokens*, *width* at once; None where the worker could not."""
+        message = self._read(request, forced=tokens, **({} if width is None else {"width": width}))
         return None if message is None else forced_from(message, tokens)
+
+    def replay(
+        self, request: DecodeRequest, tokens: tuple[int, ...], rounds: RoundPasses, *, twice: bool = False
+    ) -> ReplayedRounds | None:
+        """Let the target read *tokens* after the prompt in *rounds*; None where the worker could not."""
+        message = self._read(request, replay=tokens, rounds=rounds, twice=twice)
+        return None if message is None else replayed_from(message, tokens, greedy=resolve(request).greedy)
+
+    def read_widths(self, request: DecodeRequest, tokens: tuple[int, ...], width: int) -> TwoWidths | None:
+        """Let the target read *tokens* one by one, and again *width* at once; None where the worker could not."""
+        message = self._read(request, widths=tokens, width=width)
+        return None if message is None else widths_from(message, tokens)
+
+    def _read(self, request: DecodeRequest, **reading: Any) -> dict[str, Any] | None:
+        with self._lock:
+            return self._exchange(request, **reading)[0]
 
     def pids(self) -> tuple[int, ...]:
         """Return the worker's process."""
@@ -87,7 +100,7 @@ class Worker(RunningSystem):
         """End the worker and wait for it."""
         self._process.close()
 
-    def _exchange(self, request: DecodeRequest, **reading: tuple[int, ...]) -> tuple[dict[str, Any] | None, str]:
+    def _exchange(self, request: DecodeRequest, **reading: Any) -> tuple[dict[str, Any] | None, str]:
         """Return the worker's answer, or None and its fault; a worker out of step is ended."""
         number, begun, resolved = next(self._numbers), False, resolve(request)
         until = time.monotonic() + self._limits.seconds(resolved.max_tokens)

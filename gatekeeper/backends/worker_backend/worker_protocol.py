@@ -1,17 +1,15 @@
 """The worker protocol: the JSON lines that gatekeeper writes to a worker, and the checks of those it reads."""
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from gatekeeper.backends.http.chat import ResolvedRequest
 from gatekeeper.core.errors import InputError, did_you_mean
-from gatekeeper.core.interfaces import ForcedPass
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import COUNTS, ParseError, json_object
-from gatekeeper.core.records import Answer, Claims, Parting, Rounds, Setting
+from gatekeeper.core.records import Answer, Claims, Rounds, Setting
 from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.slo import CHOSEN, CONDITIONS
 from gatekeeper.core.text import quote
@@ -106,11 +104,9 @@ def request_line(
     number: int,
     request: ResolvedRequest,
     setting: Setting,
-    *,
-    gap_after: tuple[int, ...] | None = None,
-    forced: tuple[int, ...] | None = None,
+    **reading: Any,
 ) -> bytes:
-    """Return the line that requests an answer, the target's logits after *gap_after*, or a pass over *forced*."""
+    """Return the line that requests an answer; with *reading* the keys of a reading of tokens instead."""
     chosen = {knob: value for knob, value in setting if knob in CHOSEN and value is not None}
     line: dict[str, Any] = {
         "ask": number,
@@ -124,11 +120,8 @@ def request_line(
         "min_p": request.min_p,
         "seed": request.seed,
         "thinking": request.thinking,
+        **reading,
     }
-    if gap_after is not None:
-        line["gap_after"] = gap_after
-    if forced is not None:
-        line["forced"] = forced
     return json.dumps(line).encode() + b"\n"
 
 
@@ -178,34 +171,6 @@ def _prompt_read(message: Mapping[str, Any], whole_ns: int) -> Claims:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds * 1e9 <= whole_ns + 1:
         raise WorkerFault(f"prompt_seconds is {seconds!r}; allowed: from 0 to the time of the answer")
     return Claims(prompt_tokens=tokens, prompt_seconds=float(seconds))
-
-
-def gap_from(message: Mapping[str, Any]) -> float | None:
-    """Return the gap on a worker's line; None where it is missing or invalid."""
-    gap = message.get("gap")
-    if not isinstance(gap, int | float) or isinstance(gap, bool):
-        return None
-    return float(gap) if math.isfinite(gap) and gap >= 0 else None
-
-
-def forced_from(message: Mapping[str, Any], tokens: tuple[int, ...]) -> ForcedPass | None:
-    """Return what a forced pass over *tokens* showed; None where the line is invalid or contradicts itself."""
-    parted, ended = message.get("parted"), message.get("ended")
-    if not isinstance(parted, list) or type(ended) is not bool:
-        return None
-    partings = []
-    for place in parted:
-        if not isinstance(place, list) or len(place) != 3:
-            return None
-        position, token, gap = place
-        if not all(type(number) is int and number in COUNTS for number in (position, token)) or position >= len(tokens):
-            return None
-        if token == tokens[position]:
-            return None
-        partings.append(Parting(position, token, gap_from({"gap": gap})))
-    if len({parting.position for parting in partings}) < len(partings):
-        return None
-    return ForcedPass(tuple(sorted(partings)), ended)
 
 
 def _arrivals(value: object) -> tuple[Arrival, ...]:

@@ -8,26 +8,23 @@ another way with mlx-lm's models and tokenizers have their own `Decoding`.
 import argparse
 import inspect
 import json
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import mlx.core as mx
 from mlx_lm import load
-from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.sample_utils import make_sampler
 
 from gatekeeper.backends.workers.answer_parts import answer_parts, generation
 from gatekeeper.backends.workers.loop import WorkerChannel, installed, release
-from gatekeeper.backends.workers.rounds import count_rounds
+from gatekeeper.backends.workers.rounds import count_rounds, round_shapes
+from gatekeeper.backends.workers.target_reader import FORCED_WIDTH, TargetReader
 from gatekeeper.core.records import Rounds
 
-PREFILL_STEP = 2048
-"""Tokens of a prompt that mlx-lm reads at once."""
-FORCED_STEP = 128
-"""Positions of a forced pass whose logits are in memory at once: 80 MB for 150,000 words of 4 bytes."""
+READINGS = frozenset({"gap_after", "forced", "replay", "widths"})
+"""Keys of requests for a reading, which is no answer."""
 READS_FIRST = release("mlx-lm") >= (0, 31, 2)
 """Whether the target reads the prompt before the draft proposes, as mlx-lm does since 0.31.2."""
 SEES = ("arrivals", "token_count", "text", "token_ids", "rounds", "plain", "cold")
@@ -80,6 +77,8 @@ class MlxLm:
     """Options of mlx-lm for reading prompts and for the cache, in both arms."""
     begun: list[int] = field(default_factory=list)
     """When the first token was sampled, of target or draft: then all of the prompt but its last token was read."""
+    sampled: list[Any] = field(default_factory=list)
+    """What was sampled, not read before the answer is over: each drafted token, then all of the pass that verified."""
 
     def pieces(self, prompt: list[int]) -> Iterable[Any]:
         """Generate pieces of one token each."""
@@ -98,7 +97,10 @@ class MlxLm:
     def _sampled(self, logprobs: Any) -> Any:
         if not self.begun:
             self.begun.append(time.monotonic_ns())
-        return self.sampler(logprobs)
+        tokens = self.sampler(logprobs)
+        if self.draft is not None:
+            self.sampled.append(tokens)
+        return tokens
 
     def prompt_read_at(self) -> int | None:
         """Return when the prompt had been read, but for its last token."""
@@ -116,7 +118,20 @@ class MlxLm:
         """Count the rounds of a speculating answer."""
         if self.draft is None:
             return None
-        return count_rounds(drafted, draft_tokens=self.draft_tokens, max_tokens=self.max_tokens)
+        counted = count_rounds(drafted, draft_tokens=self.draft_tokens, max_tokens=self.max_tokens)
+        return replace(counted, proposals=self._proposals(drafted))
+
+    def _proposals(self, drafted: list[bool]) -> str:
+        """Return the drafted tokens of each round; empty where something else than these rounds was sampled."""
+        shapes = list(round_shapes(drafted, draft_tokens=self.draft_tokens, max_tokens=self.max_tokens))
+        if sum(width + 1 for width, _ in shapes) != len(self.sampled):
+            return ""
+        samples = iter(self.sampled)
+        rounds = []
+        for width, _ in shapes:
+            rounds.append(" ".join(str(next(samples).item()) for _ in range(width)))
+            next(samples)  # what the target made of them
+        return ";".join(rounds)
 
 
 def observe(pieces: Iterable[Any], keep: Callable[[Any], Any], timed: Timed, beat: memoryview) -> None:
@@ -156,6 +171,7 @@ class MlxWorker:
         if draft is not None:
             loading[:] = [draft]
             self._draft = load(draft)[0]
+        self._reader = TargetReader(self.model, self._reading, beat)
         step = inspect.signature(generation.speculative_generate_step)
         self._draft_tokens: int = step.parameters["num_draft_tokens"].default
 
@@ -173,10 +189,8 @@ class MlxWorker:
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answer one request, or return what the target makes of some tokens."""
-        if "gap_after" in request:
-            return self._gap(request, request["gap_after"])
-        if "forced" in request:
-            return self._forced(request, request["forced"])
+        if not READINGS.isdisjoint(request):
+            return self._read_again(request)
         return self.reply(request, self.decoding(request, speculating=bool(request["setting"]["draft"])))
 
     def decoding(self, request: dict[str, Any], *, speculating: bool) -> MlxLm:
@@ -230,62 +244,27 @@ class MlxWorker:
             "fault": fault,
         }
 
-    def _gap(self, request: dict[str, Any], tokens: list[int]) -> dict[str, Any]:
-        """Return how far the target's best logit lies above its second after the prompt and *tokens*."""
+    def _read_again(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return what the target makes of given tokens after the prompt; a failure is the reading's fault."""
+        reader = self._reader
         try:
-            text_read = mx.array(self.prompt(request) + tokens)
-            _, logprobs = next(generation.generate_step(text_read, self.model, max_tokens=1))
-        except Exception as error:  # noqa: BLE001  a fault of the answer
-            return {"gap": None, "fault": f"{type(error).__name__}: {error}"}
-        top: Any = mx.sort(logprobs.astype(mx.float32).flatten())[-2:].tolist()
-        gap = top[1] - top[0]
-        return {"gap": gap if math.isfinite(gap) else None}
+            prompt = self.prompt(request)
+            if "gap_after" in request:
+                return {"gap": reader.gap(prompt + request["gap_after"])}
+            if "widths" in request:
+                return reader.widths(prompt, request["widths"], request["width"])
+            if "replay" in request:
+                return reader.replay(request, prompt, request["rounds"])
+            return self._forced(request, prompt, request["forced"])
+        except Exception as error:  # noqa: BLE001  whatever the model raises is a fault of the reading
+            return {"fault": f"{type(error).__name__}: {error}"}
 
-    def _forced(self, request: dict[str, Any], tokens: list[int]) -> dict[str, Any]:
-        """Return where the target's greedy token is another than in *tokens*, read in one pass after the prompt.
-
-        Greedy as mlx-lm is: the first of the largest log-probabilities, in the precision of the model.
-        """
-        try:
-            prompt, parted = self.prompt(request), []
-            cache = make_prompt_cache(self.model)
-            self._read(prompt[:-1], cache)
-            read, position = [*prompt[-1:], *tokens[:-1]], 0
-            while position < len(tokens):
-                expected = mx.array(tokens[position : position + FORCED_STEP])
-                step = mx.array(read[position : position + FORCED_STEP])
-                logits = self.model(step[None], cache=cache)[0]
-                self._quantise(cache)
-                logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
-                best = mx.argmax(logprobs, axis=-1)
-                pairs = mx.stack([best.astype(expected.dtype), expected], axis=-1)
-                chosen: Any = mx.take_along_axis(logprobs.astype(mx.float32), pairs, axis=-1).tolist()
-                choices: Any = best.tolist()
-                for index, (token, (most, forced)) in enumerate(zip(choices, chosen, strict=True), start=position):
-                    if token != tokens[index]:
-                        parted.append([index, token, most - forced if math.isfinite(most - forced) else None])
-                position += len(choices)
-                self._beat[0] += 1
-        except Exception as error:  # noqa: BLE001  a fault of the pass
-            return {"parted": None, "fault": f"{type(error).__name__}: {error}"}
+    def _forced(self, request: dict[str, Any], prompt: list[int], tokens: list[int]) -> dict[str, Any]:
+        """Return where the target's greedy token is another than in *tokens*, and whether plain decoding ends there."""
+        parted = self._reader.forced(prompt, tokens, request.get("width", FORCED_WIDTH))
         stops = [index for index, token in enumerate(tokens) if token in self.tokenizer.eos_token_ids]
-        last = len(tokens) - 1
-        ended = stops == [last] if stops else len(tokens) == request["max_tokens"]
+        ended = stops == [len(tokens) - 1] if stops else len(tokens) == request["max_tokens"]
         return {"parted": parted, "ended": bool(ended and tokens)}
-
-    def _read(self, tokens: list[int], cache: list[Any]) -> None:
-        """Let the target read *tokens* into *cache*, in the steps that mlx-lm takes for a prompt."""
-        most = self._reading.get("prefill_step_size", PREFILL_STEP)
-        for begun in range(0, len(tokens), most):
-            self.model(mx.array(tokens[begun : begun + most])[None], cache=cache)
-            self._quantise(cache)
-            mx.eval([layer.state for layer in cache])
-            self._beat[0] += 1
-
-    def _quantise(self, cache: list[Any]) -> None:
-        """Quantise the cache as both arms do, where kv_bits is set."""
-        if bits := self._reading.get("kv_bits"):
-            generation.maybe_quantize_kv_cache(cache, quantized_kv_start=0, kv_group_size=64, kv_bits=bits)
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:
@@ -322,7 +301,7 @@ def main() -> None:
     channel.serve(
         {
             "name": "mlx-lm",
-            "sees": [*SEES, "logits", "forced", "prompt_time"],
+            "sees": [*SEES, "logits", "forced", "prompt_time", "replay"],
             "knobs": ["draft", "num_draft_tokens", *CONDITIONS],
             "shares_process": True,
             "versions": installed("mlx", "mlx-lm", "transformers", "numpy"),

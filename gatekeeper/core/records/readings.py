@@ -60,8 +60,14 @@ class Replayed:
     canary: str
     key: str
     """Of the answer, in the soak's record file."""
+    arm: str = "candidate"
+    """`plain`: an answer of plain decoding, read at once for its likelihood alone."""
     positions: int = 0
     """How many tokens of the answer were read."""
+    rounds: int = 0
+    """In how many passes."""
+    impossible: str | None = None
+    """Why its tokens cannot have come from the rounds that it reports: then it was not read."""
     parted: tuple[Parting, ...] = ()
     """Greedy answers: where an emitted token is not the best one of the pass that verified it."""
     steady: bool | None = None

@@ -1,0 +1,84 @@
+"""The null of the numerics: how far the lead of a best token moves between two kinds of passes, with nothing drafted."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
+from gatekeeper.analysis.stats import intervals
+from gatekeeper.core.records import Generation, Numerics
+from gatekeeper.core.units import percent
+from gatekeeper.core.verdict import Missing
+
+CONTENT = 0.999
+"""The share of positions whose change the tolerance is to cover."""
+POSITIONS = 800
+"""Tokens of plain answers that are read at both widths where rounds can be replayed: then they decide nothing."""
+POSITIONS_UNSTEADY = 7000
+"""The same where rounds read again give other bits, so that the tolerance decides: enough to cover CONTENT."""
+UNITS = 2
+"""The least tolerance, in units in the last place of a best logit: each of two logits is rounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Null:
+    """What the arithmetic alone does to the lead of the best token."""
+
+    positions: int
+    flips: int
+    """Positions with another best token in the other kind of pass."""
+    tolerance: float
+    """The lead up to which a divergence is numerics, in logits or in nats."""
+    larger: float
+    """Upper bound on the share of positions whose lead moves by more than the tolerance."""
+
+    def explains(self, gap: float | None) -> bool:
+        """Return whether the arithmetic alone may turn a lead of *gap*."""
+        return gap is not None and gap <= self.tolerance
+
+    def refutes(self, unexplained: int, divergences: int, level: float) -> bool:
+        """Return whether so many divergences beyond the tolerance are too many for numerics: exact binomial test."""
+        return unexplained > 0 and 1 - intervals.binomial_cdf(unexplained - 1, divergences, self.larger) < 1 - level
+
+    def words(self) -> str:
+        """Describe the null."""
+        flips = percent(self.flips / self.positions, ".2g")
+        return f"at {self.positions} places {flips} of the best tokens change by numerics alone, with leads up to {self.tolerance:.3g}"
+
+
+def null_of(records: Iterable[Numerics], level: float) -> Null | Missing:
+    """Return the null that *records* show: an order statistic bounds the change that CONTENT of the positions keep.
+
+    With too few positions for that, the tolerance is the largest change, and `larger` says how little is covered.
+    """
+    read = [record for record in records if record.fault is None]
+    pairs = [pair for record in read for pair in zip(record.gaps, record.other_gaps, strict=True)]
+    if not pairs:
+        return Missing("no place was read in two kinds of passes")
+    # Where a third token leads, the lead of the first over the second is lost: it moved by at least all of itself.
+    changes = [abs(gap - other) if other is not None else gap for gap, other in pairs]
+    bound = intervals.quantile(changes, CONTENT, level)
+    largest = max(changes) if isinstance(bound, Missing) or not math.isfinite(bound.hi) else bound.hi
+    tolerance = max(largest, UNITS * max(record.unit for record in read))
+    beyond = sum(change > tolerance for change in changes)
+    _, larger = intervals.proportion_bounds(beyond, len(changes), level)
+    flips = sum(other is None or other < 0 for _, other in pairs)
+    return Null(len(pairs), flips, tolerance, larger)
+
+
+def answers_to_read(paired: PairedAnswers) -> tuple[Generation, ...]:
+    """Return one plain answer a canary, until they have as many tokens as the null needs here."""
+    plain = {generation.canary: generation for generation in reversed(successful(paired.plain))}
+    steady = all(replayed.steady is not False for replayed in paired.replays)
+    most, chosen, tokens = POSITIONS if steady else POSITIONS_UNSTEADY, [], 0
+    for name in paired.canaries:
+        if name in plain and tokens < most:
+            chosen.append(plain[name])
+            tokens += plain[name].answer.output_tokens or 0
+    return tuple(chosen)
+
+
+def widest_pass(answers: Sequence[Generation]) -> int:
+    """Return how many tokens the widest verify pass of *answers* reads: its drafted ones and the one before them."""
+    proposals = {generation.answer.rounds.proposals for generation in answers if generation.answer.rounds is not None}
+    return 1 + max((len(round_.split()) for written in proposals for round_ in written.split(";")), default=1)

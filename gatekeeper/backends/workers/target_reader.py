@@ -1,0 +1,166 @@
+"""The target reader: mlx-lm's target reads an answer again, round by round, at two widths, or in one pass.
+
+Nothing here is timed. Every pass computes what mlx-lm computes of it: the same steps for the prompt, log-probabilities
+in the precision of the model, and of equal ones the first.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm.models.cache import make_prompt_cache, trim_prompt_cache
+
+from gatekeeper.backends.workers.answer_parts import generation
+from gatekeeper.backends.workers.sampled_scores import score_rows
+
+PLAIN_STEP, SPECULATIVE_STEP = 2048, 512
+"""Tokens of a prompt that mlx-lm reads at once, in plain and in speculative decoding."""
+FORCED_WIDTH = 128
+"""Positions of a forced pass that are read at once where a request does not say: as gatekeeper 0.3 read them."""
+REPLAY_KEYS = ("temperature", "top_p", "min_p", "top_k")
+
+
+class TargetReader:
+    """A loaded target that reads given tokens after a prompt."""
+
+    def __init__(self, model: Any, reading: Mapping[str, int], beat: memoryview) -> None:
+        self._model, self._reading, self._beat = model, reading, beat
+
+    def gap(self, prompt: list[int]) -> float | None:
+        """Return how far the best logit lies above the second after *prompt*."""
+        _, logprobs = next(generation.generate_step(mx.array(prompt), self._model, max_tokens=1))
+        top: Any = mx.sort(logprobs.astype(mx.float32).flatten())[-2:].tolist()
+        return _finite(top[1] - top[0])
+
+    def forced(self, prompt: list[int], tokens: Sequence[int], width: int) -> list[list[Any]]:
+        """Return where the greedy token is another than in *tokens*: the position, that token and its lead.
+
+        *width* positions are read at once.
+        """
+        parted: list[list[Any]] = []
+        for position, logits, expected in self._passes(prompt, tokens, _even(len(tokens), width), PLAIN_STEP):
+            parted += _partings(position, _logprobs(logits), expected)
+        return parted
+
+    def replay(self, request: Mapping[str, Any], prompt: list[int], rounds: list[list[int]]) -> dict[str, Any]:
+        """Read an answer in the *rounds* that verified it; return its partings, its likelihood, and its scores.
+
+        Rounds are those of `core.interfaces.RoundPasses`. With `twice` in *request* all is read again and compared.
+        """
+        tokens = request["replay"]
+        first = self._replayed(request, prompt, tokens, rounds)
+        steady = self._replayed(request, prompt, tokens, rounds) == first if request.get("twice") else None
+        parted, nll, scores, _ = first
+        return {"parted": parted, "steady": steady, "nll": nll, "scores": scores}
+
+    def _replayed(
+        self, request: Mapping[str, Any], prompt: list[int], tokens: Sequence[int], rounds: list[list[int]]
+    ) -> tuple[list[list[Any]], float, list[list[float | None]], list[float]]:
+        """Return partings, negative log-likelihood and scores; and a sum over each pass, which shows its bits."""
+        parted: list[list[Any]] = []
+        scores: list[list[float | None]] = []
+        sums: list[float] = []
+        nll = 0.0
+        sampled = request["temperature"] > 0
+        for position, logits, emitted in self._passes(prompt, tokens, rounds, SPECULATIVE_STEP):
+            logprobs = _logprobs(logits)
+            if sampled:
+                scores += score_rows(logprobs, emitted, *(request[key] for key in REPLAY_KEYS))
+            else:
+                parted += _partings(position, logprobs, emitted)
+            nll += _nll(logits, emitted)
+            sums.append(logits.astype(mx.float32).sum().item())
+        return parted, nll, scores, sums
+
+    def widths(self, prompt: list[int], tokens: Sequence[int], width: int) -> dict[str, Any]:
+        """Read *tokens* one by one and *width* at once; return what the lead of the best token is in both."""
+        pairs: list[list[int]] = []
+        gaps: list[float | None] = []
+        nll, unit = 0.0, 0.0
+        for _, logits, emitted in self._passes(prompt, tokens, _even(len(tokens), 1), PLAIN_STEP):
+            precise = logits[0].astype(mx.float32)
+            order = mx.argpartition(-precise, 2)[:2]
+            pair: Any = order[mx.argsort(-precise[order])].tolist()
+            best: Any = precise[mx.array(pair)].tolist()
+            pairs.append(pair)
+            gaps.append(_finite(best[0] - best[1]))
+            nll += _nll(logits, emitted)
+            if best[0] and math.isfinite(best[0]):
+                unit = max(unit, mx.finfo(logits.dtype).eps * 2.0 ** math.floor(math.log2(abs(best[0]))))
+        wide_gaps: list[float | None] = []
+        for position, logits, emitted in self._passes(prompt, tokens, _even(len(tokens), width), PLAIN_STEP):
+            pair_ids = mx.array(pairs[position : position + len(emitted)])
+            chosen: Any = mx.take_along_axis(logits.astype(mx.float32), pair_ids, axis=-1).tolist()
+            winners: Any = mx.argmax(logits, axis=-1).tolist()
+            for winner, ids, (first, second) in zip(
+                winners, pairs[position : position + len(emitted)], chosen, strict=True
+            ):
+                wide_gaps.append(_finite(first - second) if winner in ids else None)
+        return {"gaps": gaps, "wide_gaps": wide_gaps, "unit": unit, "nll": nll}
+
+    def _passes(
+        self, prompt: list[int], tokens: Sequence[int], rounds: Sequence[Sequence[int]], step: int
+    ) -> Iterator[tuple[int, Any, list[int]]]:
+        """Yield the position of each pass, the logits of its emitted tokens [emitted, vocabulary], and those tokens."""
+        cache = make_prompt_cache(self._model)
+        self._read_prompt(prompt[:-1], cache, step)
+        last, position = prompt[-1], 0
+        for emits, *rejected in rounds:
+            emitted = list(tokens[position : position + emits])
+            read = mx.array([last, *emitted[:-1], *rejected])
+            logits = self._model(read[None], cache=cache)[0]
+            self._quantise(cache)
+            mx.eval(logits)
+            yield position, logits[:emits], emitted
+            trim_prompt_cache(cache, len(rejected))
+            last, position = emitted[-1], position + emits
+            self._beat[0] += 1
+
+    def _read_prompt(self, tokens: list[int], cache: list[Any], step: int) -> None:
+        """Let the target read *tokens* into *cache*, in the steps that mlx-lm takes for a prompt."""
+        most = self._reading.get("prefill_step_size", step)
+        for begun in range(0, len(tokens), most):
+            self._model(mx.array(tokens[begun : begun + most])[None], cache=cache)
+            self._quantise(cache)
+            mx.eval([layer.state for layer in cache])
+            self._beat[0] += 1
+
+    def _quantise(self, cache: list[Any]) -> None:
+        """Quantise the cache as both arms do, where kv_bits is set."""
+        if bits := self._reading.get("kv_bits"):
+            generation.maybe_quantize_kv_cache(cache, quantized_kv_start=0, kv_group_size=64, kv_bits=bits)
+
+
+def _even(length: int, width: int) -> list[list[int]]:
+    """Return rounds of *width* tokens each without a draft; the last may be shorter."""
+    return [[min(width, length - begun)] for begun in range(0, length, width)]
+
+
+def _logprobs(logits: Any) -> Any:
+    """Return log-probabilities as mlx-lm computes them for its samplers: in the precision of the model."""
+    return logits - mx.logsumexp(logits, axis=-1, keepdims=True)
+
+
+def _partings(position: int, logprobs: Any, expected: list[int]) -> list[list[Any]]:
+    best = mx.argmax(logprobs, axis=-1)
+    pairs = mx.stack([best.astype(mx.int32), mx.array(expected, mx.int32)], axis=-1)
+    chosen: Any = mx.take_along_axis(logprobs.astype(mx.float32), pairs, axis=-1).tolist()
+    winners: Any = best.tolist()
+    return [
+        [index, winner, _finite(most - given)]
+        for index, (winner, token, (most, given)) in enumerate(zip(winners, expected, chosen, strict=True), position)
+        if winner != token
+    ]
+
+
+def _nll(logits: Any, emitted: list[int]) -> float:
+    """Return the sum of the negative log-likelihoods of *emitted*, in nats."""
+    precise = logits.astype(mx.float32)
+    chosen = mx.take_along_axis(precise, mx.array(emitted)[:, None], axis=-1)[:, 0]
+    total: Any = (mx.logsumexp(precise, axis=-1) - chosen).sum().item()
+    return float(total)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
