@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from gatekeeper.analysis.metrics import exactness
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, pair_ratios, successful
 from gatekeeper.analysis.metrics.readers import PAIR_RATIOS, answer_reader
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
+from gatekeeper.analysis.metrics.words import exactness
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.stats.intervals import student_quantile
 from gatekeeper.core.metrics import BY_NAME

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from gatekeeper.analysis.metrics import shares, timing
-from gatekeeper.analysis.metrics.exactness import WARM_PARTS
 from gatekeeper.analysis.metrics.over_time import acceptance_window_min
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.metrics.words.exactness import WARM_PARTS
 from gatekeeper.core.metrics import ALL, BY_NAME, PASS_RATES
 from gatekeeper.core.records import Answer
 from gatekeeper.core.verdict import Estimate, Missing

@@ -5,11 +5,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from gatekeeper.analysis.metrics import exactness
 from gatekeeper.analysis.metrics.answer_grading import grade
-from gatekeeper.analysis.metrics.first_tokens import distribution_test
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, per_canary, successful
 from gatekeeper.analysis.metrics.timing import came_in_bursts
+from gatekeeper.analysis.metrics.words import exactness
+from gatekeeper.analysis.metrics.words.first_tokens import distribution_test
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Answer, Generation
 from gatekeeper.core.verdict import Estimate, Missing, fact

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from gatekeeper.analysis.metrics.exactness import divergences
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.metrics.words.exactness import divergences
 from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
 from gatekeeper.analysis.plan.objectives import forced_workloads, workloads_with
 from gatekeeper.analysis.plan.request_costs import RequestCosts

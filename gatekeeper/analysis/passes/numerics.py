@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from gatekeeper.analysis.metrics.numerics import POSITIONS, answers_to_read, widest_pass
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.metrics.words.numerics import POSITIONS, answers_to_read, widest_pass
 from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
 from gatekeeper.analysis.plan.objectives import replay_workloads
 from gatekeeper.analysis.plan.request_costs import RequestCosts

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gatekeeper.analysis.metrics.exactness import WARM_PARTS
-from gatekeeper.analysis.metrics.first_tokens import FALSE_ALARM
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS
+from gatekeeper.analysis.metrics.words.exactness import WARM_PARTS
+from gatekeeper.analysis.metrics.words.first_tokens import FALSE_ALARM
 from gatekeeper.analysis.plan.settings import defaults, is_greedy, speculates
 from gatekeeper.core.manifest import RULES
 from gatekeeper.core.metrics import BY_NAME, SYSTEM_RATIO

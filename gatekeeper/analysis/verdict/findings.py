@@ -4,11 +4,11 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from gatekeeper.analysis.metrics import exactness
 from gatekeeper.analysis.metrics.comparability import MIN_ANSWERS, length_mismatches, unstable_plain_arm
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.exactness import WARM_PARTS
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
+from gatekeeper.analysis.metrics.words import exactness
+from gatekeeper.analysis.metrics.words.exactness import WARM_PARTS
 from gatekeeper.analysis.verdict.run_verdict import WorkloadVerdict
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import ALL, DECODE_RATIO

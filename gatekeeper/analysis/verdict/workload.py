@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from gatekeeper.analysis.metrics import exactness
 from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.comparability import voided_metrics
 from gatekeeper.analysis.metrics.estimate import estimate
@@ -12,6 +11,7 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, has_no_dec
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed, labelled_as_claims, with_claimed_rounds
 from gatekeeper.analysis.metrics.shares import pass_rate
 from gatekeeper.analysis.metrics.timed_rounds import estimate_from_timing
+from gatekeeper.analysis.metrics.words import exactness
 from gatekeeper.analysis.passes.warm_up import or_warmed
 from gatekeeper.analysis.plan.objectives import Implicit, all_objectives
 from gatekeeper.analysis.plan.settings import PLAIN, setting_document, speculates

@@ -1,6 +1,6 @@
 """Near-ties: the target's top-2 logit gap where greedy answers diverge, read after the soak."""
 
-from gatekeeper.analysis.metrics.near_ties import Divergence
+from gatekeeper.analysis.metrics.words.near_ties import Divergence
 from gatekeeper.analysis.plan.settings import plain_of, sampling_for
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.interfaces import DecodeRequest, ReadsLogits

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gatekeeper.analysis.metrics.near_ties import known_tokens
+from gatekeeper.analysis.metrics.words.near_ties import known_tokens
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.interfaces import ReplaysRounds
 from gatekeeper.core.records import Numerics

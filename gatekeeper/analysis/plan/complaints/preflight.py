@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gatekeeper.analysis.metrics.exactness import WARM_PARTS
+from gatekeeper.analysis.metrics.words.exactness import WARM_PARTS
 from gatekeeper.analysis.plan.complaints.complaint import Complaint, about_objective
 from gatekeeper.analysis.plan.complaints.too_few_canaries import too_few_canaries
 from gatekeeper.analysis.plan.objectives import Terms, all_objectives

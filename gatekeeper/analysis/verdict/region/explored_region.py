@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import NamedTuple
 
-from gatekeeper.analysis.metrics.near_ties import Divergence
+from gatekeeper.analysis.metrics.words.near_ties import Divergence
 from gatekeeper.analysis.passes.region import REGION
 from gatekeeper.analysis.plan.objectives import all_objectives
 from gatekeeper.analysis.plan.region_points import (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.analysis.metrics.exactness import (
+from gatekeeper.analysis.metrics.words.exactness import (
     SHARED,
     SWITCHED,
     WarmPart,
@@ -16,7 +16,7 @@ from gatekeeper.analysis.metrics.exactness import (
     same_output,
     warm_cache_agreement,
 )
-from gatekeeper.analysis.metrics.near_ties import TIE_TOLERANCE, Divergence, first_divergence
+from gatekeeper.analysis.metrics.words.near_ties import TIE_TOLERANCE, Divergence, first_divergence
 from gatekeeper.core.records import Answer, Claims, Generation, Role, Tie, setting
 from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.verdict import Missing

@@ -5,7 +5,13 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gatekeeper.analysis.metrics.near_ties import TIE_TOLERANCE, Divergence, explained, first_divergence, token_column
+from gatekeeper.analysis.metrics.words.near_ties import (
+    TIE_TOLERANCE,
+    Divergence,
+    explained,
+    first_divergence,
+    token_column,
+)
 from gatekeeper.core.records import Answer, Generation, Role, Tie
 from gatekeeper.core.verdict import Missing
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from gatekeeper.analysis.metrics.near_ties import known_tokens
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, successful
+from gatekeeper.analysis.metrics.words.near_ties import known_tokens
 from gatekeeper.core.interfaces import RoundPasses
 from gatekeeper.core.records import Answer, Generation, Replayed
 from gatekeeper.core.text import counted

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gatekeeper.analysis.metrics.forced import CROSS_CHECKS, passes_wanted, stand_ins
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.metrics.words.forced import CROSS_CHECKS, passes_wanted, stand_ins
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Forced, Generation, Parting, Role, setting
 from gatekeeper.core.records.arrivals import Arrival

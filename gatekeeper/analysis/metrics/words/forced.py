@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from gatekeeper.analysis.metrics.exactness import distinct_outputs
-from gatekeeper.analysis.metrics.near_ties import TIE_TOLERANCE, known_tokens
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary
+from gatekeeper.analysis.metrics.words.exactness import distinct_outputs
+from gatekeeper.analysis.metrics.words.near_ties import TIE_TOLERANCE, known_tokens
 from gatekeeper.core.records import Forced, Generation
 from gatekeeper.core.text import counted
 from gatekeeper.core.verdict import Missing
