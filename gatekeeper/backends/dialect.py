@@ -12,11 +12,12 @@ from typing import Any, Literal
 
 from gatekeeper.backends.backend_facts import BackendFacts
 from gatekeeper.backends.http.chat import ChatResponse, ResolvedRequest, request_fields
+from gatekeeper.backends.http.scores import Ask
 from gatekeeper.backends.lossy_options import Lossy, LossyOption, Written, find_lossy, in_command, in_variables
 from gatekeeper.backends.process import HOST
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import ParseError, json_value
-from gatekeeper.core.records import Answer
+from gatekeeper.core.records import Answer, Scored
 from gatekeeper.core.slo import ADAPTIVE, DRAFT_LENGTHS
 from gatekeeper.core.subject import Subject
 
@@ -250,6 +251,10 @@ class Dialect(BackendFacts):
     """Corrects the claims of a speculating answer by what is known of the server's counters."""
     tokens_of: Callable[[Mapping[str, Any]], int | None] | None = None
     """Reads from a chunk how many tokens the answer has so far."""
+    scored: Callable[[Ask, ServerRequest], Scored | None] | None = None
+    """Requests an answer with the log-probabilities of its tokens; None: it tells none."""
+    lead_after: Callable[[Ask, ServerRequest, tuple[str, ...]], tuple[float | None, str | None]] | None = None
+    """Reads the beginning of an answer as a prompt; returns the lead of the likeliest next token, and its name."""
     no_acceptance_hint: str = "remove this guard from the policy"
     """What to do where a watched server does not report acceptance."""
 

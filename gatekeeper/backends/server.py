@@ -4,22 +4,26 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gatekeeper.backends.answer_limits import AnswerLimits, most_bytes
 from gatekeeper.backends.dialect import Counters, Dialect, ServerRequest
 from gatekeeper.backends.http import control
 from gatekeeper.backends.http.chat import CUT_OFF, EMPTY, PLAIN, read_answer, resolve
 from gatekeeper.backends.http.keys import Keys
+from gatekeeper.backends.http.response import parse_response
 from gatekeeper.backends.http.stream import BROKEN, post
 from gatekeeper.backends.process import ServerProcess
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.interfaces import DecodeRequest, RunningSystem, SamplingParameters
-from gatekeeper.core.records import NO_CONNECTION, Answer, Claims, Setting
+from gatekeeper.core.parse import ParseError, json_value
+from gatekeeper.core.records import NO_CONNECTION, Answer, Claims, Scored, Setting
 from gatekeeper.core.subject import Address, Subject
 
 GREEDY_HINT = "set temperature = 0 in [sampling], and remove other temperatures, or use another backend"
+OK = 200
 _EXIT_S = 0.5
 """Seconds to wait for the exit of a server whose connection broke."""
 _LEFT_ALONE_S = 120.0
@@ -109,6 +113,28 @@ class Server(RunningSystem):
         answer = self._post(self._requests.server_request(shortest_request(self._started_for)), timeout, timeout)
         self._requests.limits.note(answer)
         return answer
+
+    def scored(self, request: DecodeRequest) -> Scored | None:
+        """Answer with the log-probabilities of the likeliest tokens; None where the server tells none. Untimed."""
+        read = self._requests.dialect.scored
+        return None if read is None else read(self._ask, self._requests.server_request(request))
+
+    def lead_after(self, request: DecodeRequest, beginning: tuple[str, ...]) -> tuple[float | None, str | None]:
+        """Return how far the likeliest token leads after *beginning*, read as a prompt, and its name."""
+        read = self._requests.dialect.lead_after
+        return (None, None) if read is None else read(self._ask, self._requests.server_request(request), beginning)
+
+    def _ask(self, path: str, fields: Mapping[str, Any]) -> Any:
+        """Post *fields* to *path* and return the document that answers; None where none does."""
+        subject, body = self._requests.subject, json.dumps(fields).encode()
+        raw = post(
+            self.root.at(path), body, headers=self._requests.headers, timeout=subject.timeout, deadline=subject.timeout
+        )
+        response = parse_response(raw)
+        try:
+            return json_value(response.body, from_server=True) if response.status == OK and not raw.broken else None
+        except ParseError:
+            return None
 
     def _post(self, request: ServerRequest, timeout: float, deadline: float) -> Answer:
         if self._closed:

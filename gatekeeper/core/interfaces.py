@@ -149,8 +149,10 @@ class TellsLogProbabilities(Protocol):
     def scored(self, request: DecodeRequest) -> Scored | None:
         """Answer a request with log-probabilities, without its workload, canary and arm; None where it cannot."""
 
-    def gap_after(self, request: DecodeRequest, beginning: Scored) -> tuple[float | None, str | None]:
-        """Return how far the likeliest next token leads, and its text, where *beginning* is read as a prompt.
+    def lead_after(self, request: DecodeRequest, beginning: tuple[str, ...]) -> tuple[float | None, str | None]:
+        """Return how far the likeliest token after *beginning* leads, which is read as a prompt, and its name.
+
+        *beginning* holds the names of tokens, as `records.Likely` has them.
 
         Both are None where the server cannot read the beginning of an answer.
         """

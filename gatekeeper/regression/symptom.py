@@ -8,7 +8,7 @@ from statistics import fmean
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, pair_ratios, successful
 from gatekeeper.analysis.metrics.readers import PAIR_RATIOS, answer_reader
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
-from gatekeeper.analysis.metrics.words import exactness
+from gatekeeper.analysis.metrics.words import exactness, explanations
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.stats.intervals import student_quantile
 from gatekeeper.core.metrics import BY_NAME
@@ -56,7 +56,7 @@ class Symptom:
 def measure(metric: str, paired: PairedAnswers, counts: tuple[int, ...], most: int, level: float) -> Estimate | Missing:
     """Return the value of *metric* after the last of the looks *counts*; its bounds hold at all looks together."""
     if metric == "token_agreement":
-        compared = exactness.compare(successful(paired.answers), successful(paired.plain), ())
+        compared = exactness.compare(successful(paired.answers), successful(paired.plain), explanations.BY_WORDS)
         return share_of_canaries(compared.agree, most)
     row = BY_NAME[metric]
     values = _values(row, paired)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from gatekeeper import host
-from gatekeeper.analysis.metrics.words.exactness import warm_cache_agreement
+from gatekeeper.analysis.metrics.words.warm_cache import warm_cache_agreement
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.core.errors import InputError

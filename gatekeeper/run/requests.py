@@ -250,10 +250,12 @@ class PassTask(Generic[Kind]):
     record: Callable[[Kind], None]
     observe: Observe
 
-    def plain_request(self, generation: Generation) -> DecodeRequest:
-        """Return the request of *generation* as plain decoding gets it, to read its answer after the same prompt."""
-        soak, knobs = self.soak, plain_of(self.soak.plan.settings[generation.workload])
-        canary = next(canary for canary in soak.canaries[generation.workload] if canary.id == generation.canary)
+    def arm_request(self, workload: str, canary_id: str, arm: str) -> DecodeRequest:
+        """Return the request of a canary in an arm, one at a time."""
+        soak, knobs = self.soak, self.soak.plan.settings[workload]
+        knobs = plain_of(knobs) if arm == "plain" else knobs
+        canary = next(canary for canary in soak.canaries[workload] if canary.id == canary_id)
+        knobs = tuple((knob, value) for knob, value in knobs if knob != "concurrency")
         return DecodeRequest(canary, knobs, sampling_for(soak.slo, canary, knobs, 1))
 
     def report_reading(self, number: int, planned: int) -> None:

@@ -7,7 +7,10 @@ from functools import partial
 from gatekeeper.analysis.metrics import shares, timing
 from gatekeeper.analysis.metrics.over_time import acceptance_window_min
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.metrics.words.exactness import WARM_PARTS
+from gatekeeper.analysis.metrics.words.degenerate import harm
+from gatekeeper.analysis.metrics.words.likelihood import nll_delta
+from gatekeeper.analysis.metrics.words.replay import replay_agreement
+from gatekeeper.analysis.metrics.words.warm_cache import WARM_PARTS
 from gatekeeper.core.metrics import ALL, BY_NAME, PASS_RATES
 from gatekeeper.core.records import Answer
 from gatekeeper.core.verdict import Estimate, Missing
@@ -84,6 +87,9 @@ READERS: Mapping[str, Reader] = {
     "answer_latency": OfAnswer(lambda answer: answer.seconds),
     **{name: OfEvidence(partial(shares.pass_delta, kind=rate.kind)) for name, rate in PASS_RATES.items()},
     "token_agreement": OfEvidence(shares.agreement),
+    "replay_agreement": OfEvidence(replay_agreement),
+    "numerics_harm_p_value": OfEvidence(harm),
+    "nll_delta": OfEvidence(nll_delta),
     "plain_repeat_agreement": OfEvidence(shares.plain_repeats),
     **{name: OfEvidence(partial(shares.warm_cache_agreement, metric=name)) for name in WARM_PARTS},
     "first_tokens_p_value": OfEvidence(shares.first_tokens),

@@ -8,7 +8,8 @@ from statistics import fmean
 from gatekeeper.analysis.metrics.answer_grading import grade
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, per_canary, successful
 from gatekeeper.analysis.metrics.timing import came_in_bursts
-from gatekeeper.analysis.metrics.words import exactness
+from gatekeeper.analysis.metrics.words import exactness, warm_cache
+from gatekeeper.analysis.metrics.words.explanations import explanations_for
 from gatekeeper.analysis.metrics.words.first_tokens import distribution_test
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Answer, Generation
@@ -31,8 +32,11 @@ def pass_delta(paired: PairedAnswers, kind: str | None) -> Estimate | Missing:
     """Compare the pass rates of both arms over the canaries with an expectation of a *kind*; None is any kind."""
     paired = paired.words
     # A failed plain answer is not counted as wrong; a candidate's is.
-    marks = [_marks(paired, answers) for answers in (paired.answers, successful(paired.plain))]
-    return pass_change(paired, kind, marks[0], marks[1], "both arms")
+    now, reference = (_marks(paired, answers) for answers in (paired.answers, successful(paired.plain)))
+    numerics: Collection[str] = ()
+    if paired.rules > 2 and paired.greedy:
+        numerics = exactness.compare(paired.answers, paired.plain, explanations_for(paired)).excused
+    return pass_change(paired, kind, now, reference, "both arms", numerics=numerics)
 
 
 def pass_marks(paired: PairedAnswers, kind: str | None) -> list[tuple[str, bool]]:
@@ -48,21 +52,51 @@ def pass_marks(paired: PairedAnswers, kind: str | None) -> list[tuple[str, bool]
 
 
 def pass_change(
-    paired: PairedAnswers, kind: str | None, now: Marks, reference: Marks, where: str
+    paired: PairedAnswers,
+    kind: str | None,
+    now: Marks,
+    reference: Marks,
+    where: str,
+    *,
+    numerics: Collection[str] = (),
 ) -> Estimate | Missing:
-    """Compare two pass rates over the canaries of *paired*, by which answers of each were right."""
+    """Compare two pass rates over the canaries of *paired*, by which answers of each were right.
+
+    Where all differences of a canary are *numerics*, its flip is not the draft's, unless such flips are proven to lose
+    more answers than they win: then they harm, and all count.
+    """
     names, marks = _with_expectation(paired, kind), (now, reference)
     if not names:
         return Missing("no canary of this workload has an expectation of this kind")
     if (missing := _unanswered(names, now.keys() & reference.keys(), paired, where)) is not None:
         return missing
-    rates = {name: (fmean(now[name]), fmean(reference[name])) for name in names}
+    all_rates = {name: (fmean(now[name]), fmean(reference[name])) for name in names}
+    rates, notes = _without_numerics(all_rates, numerics, paired.level)
     steady = all(len(set(arm_marks[name])) == 1 for arm_marks in marks for name in names)
     if paired.greedy and steady and paired.frozen:
         return fact(
-            math.fsum(rate - reference_rate for rate, reference_rate in rates.values()) / len(rates), len(rates)
+            math.fsum(rate - reference_rate for rate, reference_rate in rates.values()) / len(rates), len(rates), *notes
         )
-    return intervals.paired_pass_delta(rates, paired.level)
+    return _noted(intervals.paired_pass_delta(rates, paired.level), *notes)
+
+
+def _without_numerics(
+    rates: Mapping[str, tuple[float, float]], numerics: Collection[str], level: float
+) -> tuple[Mapping[str, tuple[float, float]], tuple[str, ...]]:
+    """Return the pass rates with the flips of *numerics* taken out where they harm no more than they help; and notes.
+
+    Exact one-sided sign test of lost against won canaries (McNemar 1947).
+    """
+    turned = {name: now - before for name, (now, before) in rates.items() if name in numerics and now != before}
+    if not turned:
+        return rates, ()
+    lost = sum(change < 0 for change in turned.values())
+    otherwise = sum(now < before for name, (now, before) in rates.items() if name not in turned)
+    note = f"{lost} lost and {len(turned) - lost} won by numerics alone, {otherwise} lost otherwise"
+    if lost and 1 - intervals.binomial_cdf(lost - 1, len(turned), 0.5) < 1 - level:
+        return rates, (f"the draft's passes harm: {note}",)
+    kept = {name: (before, before) if name in turned else (now, before) for name, (now, before) in rates.items()}
+    return kept, (note,)
 
 
 def pass_rate(paired: PairedAnswers, kind: str | None) -> Estimate | None:
@@ -103,7 +137,7 @@ def agreement(paired: PairedAnswers) -> Estimate | Missing:
     if not paired.greedy:
         return Missing("tokens can only be compared at temperature 0")
     paired = paired.words
-    compared = exactness.compare(paired.answers, paired.plain, paired.ties)
+    compared = exactness.compare(paired.answers, paired.plain, explanations_for(paired))
     if (missing := _unanswered(paired.canaries, compared.agree, paired)) is not None:
         return missing
     return _share_of_canaries(compared.agree, paired, *compared.notes())
@@ -136,7 +170,7 @@ def warm_cache_agreement(paired: PairedAnswers, metric: str) -> Estimate | Missi
     """Return the share of canaries whose words the prompt cache leaves alone, under the condition of *metric*."""
     if isinstance(paired.warm_cache, str):
         return Missing(paired.warm_cache)
-    compared = exactness.warm_cache_agreement(paired.warm_cache, paired.canaries.keys(), exactness.WARM_PARTS[metric])
+    compared = warm_cache.warm_cache_agreement(paired.warm_cache, paired.canaries.keys(), warm_cache.WARM_PARTS[metric])
     return compared if isinstance(compared, Missing) else _share_of_canaries(compared[0], paired, *compared[1])
 
 

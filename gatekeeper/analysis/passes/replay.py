@@ -22,7 +22,7 @@ def _add(answers: PairedAnswers, recorded: Recorded[Replayed]) -> PairedAnswers:
 
 
 def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[float]:
-    """Count each canary's answer once: its rounds are passes of the target alone; and plain decoding's, read at once."""
+    """Count each canary's answer once, as its rounds are passes of the target; and plain decoding's, read at once."""
     for name in replay_workloads(settings, costs.terms):
         for canary in costs.canaries[name]:
             yield costs.answering(name, canary, settings[name])

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS
-from gatekeeper.analysis.metrics.words.exactness import WARM_PARTS
+from gatekeeper.analysis.metrics.words.degenerate import HARM_LEVEL
 from gatekeeper.analysis.metrics.words.first_tokens import FALSE_ALARM
+from gatekeeper.analysis.metrics.words.warm_cache import WARM_PARTS
 from gatekeeper.analysis.plan.settings import defaults, is_greedy, speculates
 from gatekeeper.core.manifest import RULES
 from gatekeeper.core.metrics import BY_NAME, SYSTEM_RATIO
@@ -46,7 +47,7 @@ class Terms:
 
     def show(self, metric: str) -> bool:
         """Return whether the backend shows what *metric* needs."""
-        return not BY_NAME[metric].needs & ~self.sight
+        return not BY_NAME[metric].unseen(self.sight)
 
 
 NEWEST = Terms()
@@ -65,6 +66,16 @@ _WARM_CACHE = Implicit(
     metric="warm_cache_agreement",
     at_least=1.0,
     why='implicit with prompt_cache = "as-deployed": a cache may not change answers',
+)
+_VERIFIED = Implicit(
+    metric="replay_agreement",
+    at_least=1.0,
+    why="implicit: at temperature 0 each token is the target's own choice in the pass that verified it",
+)
+_NO_HARM = Implicit(
+    metric="numerics_harm_p_value",
+    at_least=HARM_LEVEL,
+    why="implicit: no more answers may repeat themselves or run into their limit than with plain decoding",
 )
 _FIRST_TOKENS = Implicit(
     metric="first_tokens_p_value",
@@ -99,10 +110,19 @@ def _no_loss(slo: Slo, terms: Terms) -> tuple[Implicit, ...]:
 
 
 def _same_words(slo: Slo, terms: Terms) -> tuple[Implicit, ...]:
-    """Return the objective that greedy speculation writes what plain decoding writes."""
+    """Return the objectives that greedy speculation is correct, and that its passes harm no answer."""
     greedy = defaults(slo).get("temperature", slo.sampling.temperature) == 0
     if not greedy or not terms.show("token_agreement"):
         return ()
+    if terms.rules >= EXACTNESS_RULES:
+        return (_NO_HARM, *((_VERIFIED,) if terms.show("replay_agreement") else _words(terms)))
+    return _words(terms)
+
+
+def _words(terms: Terms) -> tuple[Implicit, ...]:
+    if terms.rules >= EXACTNESS_RULES and Sight.LOGPROBS in terms.sight:
+        reason = "implicit: at temperature 0 a draft changes no words, except where numerics turn plain decoding's lead"
+        return (Implicit(metric="token_agreement", at_least=1.0, why=reason),)
     if Sight.LOGITS in terms.sight:
         reason = "implicit: at temperature 0 a draft changes no token, except where the target's logits nearly tie"
         return (Implicit(metric="token_agreement", at_least=1.0, why=reason),)
@@ -151,6 +171,14 @@ def replay_workloads(settings: Mapping[str, Setting], terms: Terms) -> tuple[str
     if terms.rules < EXACTNESS_RULES or (Sight.REPLAY | Sight.TOKEN_IDS | Sight.ROUNDS) & ~terms.sight:
         return ()
     return tuple(name for name, knobs in settings.items() if speculates(knobs))
+
+
+def scored_workloads(slo: Slo, settings: Mapping[str, Setting], terms: Terms) -> tuple[str, ...]:
+    """Return the greedy workloads that are answered again with log-probabilities: where nothing can be replayed."""
+    tells = bool((Sight.LOGPROBS | Sight.VERIFIED) & terms.sight)
+    if terms.rules < EXACTNESS_RULES or Sight.REPLAY in terms.sight or not tells:
+        return ()
+    return tuple(name for name, knobs in settings.items() if speculates(knobs) and is_greedy(slo, knobs))
 
 
 def warm_cache_workloads(slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ from gatekeeper.analysis.metrics.comparability import MIN_ANSWERS, length_mismat
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.words import exactness
-from gatekeeper.analysis.metrics.words.exactness import WARM_PARTS
+from gatekeeper.analysis.metrics.words.explanations import explanations_for
+from gatekeeper.analysis.metrics.words.warm_cache import WARM_PARTS
 from gatekeeper.analysis.verdict.run_verdict import WorkloadVerdict
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import ALL, DECODE_RATIO
@@ -75,7 +76,7 @@ def differing_answers(evidence: PairedAnswers, checks: Iterable[Check], about: s
     failed = any(check.metric == "token_agreement" and check.outcome is Outcome.FAIL for check in checks)
     if failed or not evidence.greedy:
         return ()
-    compared = exactness.compare(evidence.answers, evidence.plain, evidence.ties)
+    compared = exactness.compare(evidence.answers, evidence.plain, explanations_for(evidence))
     if not compared.unexplained:
         return ()
     canary, difference = next(iter(compared.unexplained.items()))

@@ -12,6 +12,7 @@ from gatekeeper.analysis.metrics.server_claims import counted_or_claimed, labell
 from gatekeeper.analysis.metrics.shares import pass_rate
 from gatekeeper.analysis.metrics.timed_rounds import estimate_from_timing
 from gatekeeper.analysis.metrics.words import exactness
+from gatekeeper.analysis.metrics.words.explanations import explanations_for
 from gatekeeper.analysis.passes.warm_up import or_warmed
 from gatekeeper.analysis.plan.objectives import Implicit, all_objectives
 from gatekeeper.analysis.plan.settings import PLAIN, setting_document, speculates
@@ -205,7 +206,7 @@ def _after_fall(objective: Objective, evidence: PairedAnswers, over_soak: Estima
 def _implied_agreement(evidence: PairedAnswers, *, logits: bool) -> Estimate | Missing:
     """Count agreement over the canaries answered in both arms; who wants every canary names the metric."""
     evidence = evidence.words
-    compared = exactness.compare(evidence.answers, evidence.plain, evidence.ties, unread=not logits)
+    compared = exactness.compare(evidence.answers, evidence.plain, explanations_for(evidence, unread=not logits))
     n, canary_count = len(compared.agree), len(evidence.canaries)
     if n < min(canary_count, ENOUGH_PAIRS):
         return Missing(f"{n} of {canary_count} canaries were answered in both arms, too few to compare the words", n)

@@ -13,6 +13,7 @@ from typing import Any
 from gatekeeper.backends import dialect
 from gatekeeper.backends.counters import claiming, count, seconds, spec_decode, with_all_rounds, within
 from gatekeeper.backends.dialect import (
+    COMPLETIONS,
     STREAMED,
     Counters,
     Dialect,
@@ -25,12 +26,13 @@ from gatekeeper.backends.dialect import (
     thinking,
 )
 from gatekeeper.backends.http.chat import ChatResponse, request_fields
+from gatekeeper.backends.http.scores import LIKELIEST, Ask, lead_in, places_of, scored_from, with_scores
 from gatekeeper.backends.lossy_options import INVENTS, LossyOption
 from gatekeeper.backends.models import gguf
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import ParseError, json_value
-from gatekeeper.core.records import Answer
+from gatekeeper.core.records import Answer, Scored
 from gatekeeper.core.slo import ADAPTIVE
 
 SIMPLE, MTP = "draft-simple", "draft-mtp"
@@ -57,6 +59,9 @@ _DRAFTING = ("--spec-", "--draft", "--model-draft", "-md", "--hf-repo-draft", "-
 
 _ROUNDED = re.compile(r"(?m)^llamacpp:spec_decode_num_\w+ \S*e\+")
 """`/metrics` prints six digits: a counter of a million or more is rounded, and differences are meaningless."""
+
+_TEMPLATED = ("messages", "tools", "chat_template_kwargs")
+"""Fields of a request that its template reads."""
 
 _ADAPTIVE = "--spec-draft-adaptive"
 """Sizes each draft by the acceptance so far: a flag of forks; upstream's pull requests 25726 and 27210 are open."""
@@ -188,6 +193,25 @@ def body(request: ServerRequest) -> dict[str, Any]:
     )
 
 
+def scored(ask: Ask, request: ServerRequest) -> Scored | None:
+    """Return a plain answer with log-probabilities; of drafted tokens it tells none."""
+    return scored_from(ask(COMPLETIONS, with_scores(body(request))))
+
+
+def lead_after(ask: Ask, request: ServerRequest, beginning: tuple[str, ...]) -> tuple[float | None, str | None]:
+    """Read the prompt and the numbers of the tokens after it as one prompt; return the lead of the next token."""
+    fields = body(request)
+    templated = ask("/apply-template", {key: fields[key] for key in _TEMPLATED if key in fields})
+    prompt = templated.get("prompt") if isinstance(templated, Mapping) else None
+    if not isinstance(prompt, str) or not all(name.startswith("#") for name in beginning):
+        return None, None
+    mixed = [prompt, *(int(name[1:]) for name in beginning)]
+    read = {"prompt": mixed, "n_predict": 1, "temperature": 0, "n_probs": LIKELIEST, "cache_prompt": False}
+    answer = ask("/completion", read)
+    told = answer.get("completion_probabilities") if isinstance(answer, Mapping) else None
+    return lead_in(places_of({"logprobs": {"content": told}}))
+
+
 def tokens_of(chunk: Mapping[str, Any]) -> int | None:
     """Return the tokens of the answer up to *chunk*."""
     return count(within(chunk, "timings").get("predicted_n"))
@@ -262,7 +286,9 @@ DIALECT = Dialect(
     counters=counters,
     corrected=with_all_rounds,
     tokens_of=tokens_of,
-    sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD | Sight.PROMPT_TIME,
+    scored=scored,
+    lead_after=lead_after,
+    sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD | Sight.PROMPT_TIME | Sight.LOGPROBS,
     knobs=frozenset({*_KNOBS, "thinking"}),
     restart_knobs=("draft", *_KNOBS),
     caches_by_request=True,

@@ -6,13 +6,24 @@ from dataclasses import replace
 from typing import Any
 
 from gatekeeper.backends.counters import count, counts, spec_decode
-from gatekeeper.backends.dialect import STREAMED, Counters, Dialect, Get, ServerRequest, Start, option, thinking
+from gatekeeper.backends.dialect import (
+    COMPLETIONS,
+    STREAMED,
+    Counters,
+    Dialect,
+    Get,
+    ServerRequest,
+    Start,
+    option,
+    thinking,
+)
 from gatekeeper.backends.http.chat import ChatResponse, request_fields
+from gatekeeper.backends.http.scores import Ask, choice_of, likeliest_at, places_of, scored_from, with_scores
 from gatekeeper.backends.process import installed, installed_beside
 from gatekeeper.backends.workers.mlx_server_tap import METRICS, PREFIX
 from gatekeeper.backends.workers.rounds import rounds_from
 from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.records import Answer
+from gatekeeper.core.records import Answer, Scored
 from gatekeeper.core.subject import Subject
 
 
@@ -50,6 +61,19 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
     return replace(answer, rounds=rounds_from(counted))
 
 
+def scored(ask: Ask, request: ServerRequest) -> Scored | None:
+    """Return an answer with log-probabilities, from two requests: it tells either its tokens or the likeliest ones.
+
+    They are those of the pass that verified each token, with a draft too.
+    """
+    fields = with_scores(body(request))
+    written = scored_from(ask(COMPLETIONS, {**fields, "top_logprobs": -1}))
+    likely = places_of(choice_of(ask(COMPLETIONS, fields)))
+    if written is None or len(likely) != len(written.tokens):
+        return None
+    return replace(written, likeliest=tuple(map(likeliest_at, likely)))
+
+
 def traffic(get: Get) -> Counters | None:
     """Return the sums of our tap over all requests; None without it."""
     return spec_decode(get(METRICS), PREFIX)
@@ -75,7 +99,8 @@ DIALECT = Dialect(
     argv=argv,
     body=body,
     read=read,
-    sight=STREAMED | Sight.ROUNDS | Sight.COLD,
+    scored=scored,
+    sight=STREAMED | Sight.ROUNDS | Sight.COLD | Sight.VERIFIED,
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     cache_off=("--prompt-cache-size", "0"),
     no_acceptance_hint="start it with `python -m gatekeeper.backends.mlx_tap` instead of `python -m mlx_lm server`, or "

@@ -1,6 +1,7 @@
 """The worker protocol: the JSON lines that gatekeeper writes to a worker, and the checks of those it reads."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +38,7 @@ KNOBS = frozenset({*CHOSEN, *CONDITIONS} - {"concurrency"})
 """A worker answers one request at a time."""
 FINISHES = ("stop", "length", "tool_calls")
 _EXCERPT = 80
+_PROPOSALS = re.compile(r"[0-9 ;]*")
 
 
 class WorkerFault(Exception):  # noqa: N818  it becomes a fault in a record, not an error of ours
@@ -248,7 +250,10 @@ def _rounds(value: object) -> Rounds | None:
         or (accepted_by_position and sum(accepted_by_position) != accepted)
     ):
         raise WorkerFault(f"impossible rounds: {_excerpt(json.dumps(value).encode())}")
-    return Rounds(rounds, drafted, accepted, tried, accepted_by_position)
+    proposals = value.get("proposals") or ""
+    if not isinstance(proposals, str) or not _PROPOSALS.fullmatch(proposals):
+        raise WorkerFault("proposals is not the drafted tokens of each round, as in 12 7 9;44 3")
+    return Rounds(rounds, drafted, accepted, tried, accepted_by_position, proposals)
 
 
 def _counts(message: Mapping[str, Any], name: str) -> tuple[int, ...]:

@@ -35,7 +35,9 @@ class Sight(Flag):
     REPLAY = auto()
     """Each answer says what was drafted in each round, and the target can read it again round by round."""
     LOGPROBS = auto()
-    """An answer can be requested with the log-probabilities of its tokens and of the most likely other ones."""
+    """A plain answer can have the log-probabilities of the likeliest tokens, and a beginning read as a prompt too."""
+    VERIFIED = auto()
+    """A drafted answer can have the log-probabilities of the likeliest tokens in the passes that verified it."""
 
 
 class Per(Enum):
@@ -66,10 +68,13 @@ class Metric:
     higher_is_better: bool
     per: Per
     needs: Sight
+    """What shows it."""
     description: str
     formula: str
     remedy: str
     """What to do where an objective on it fails."""
+    or_needs: Sight | None = None
+    """What shows it as well."""
     aliases: tuple[str, ...] = ()
     """What people call it, where that is not like its name."""
     base: str = ""
@@ -98,6 +103,11 @@ class Metric:
     """Only the length of a soak shows it: at a point of a region, which takes a minute, it is not checked."""
     samples: tuple[str, ...] = ()
     """Of a host metric: the sampled values it can be computed from; any one of several suffices."""
+
+    def unseen(self, sight: Sight) -> Sight:
+        """Return what a backend lacks to show it; nothing where it shows it in one of two ways."""
+        shown = self.or_needs is not None and not self.or_needs & ~sight
+        return Sight.NOTHING if shown else self.needs & ~sight
 
     @property
     def host(self) -> bool:

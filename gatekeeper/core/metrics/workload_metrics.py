@@ -215,9 +215,32 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
     ),
     _share(
         "token_agreement", Per.PAIR, _PAIRED_TEXT,
-        "share of canaries whose greedy tokens equal plain decoding's, or diverge at a near-tie of its logits",
-        formula="canaries with equal greedy answers, or a near-tie, / canaries",
+        "share of canaries whose greedy words equal plain decoding's, or differ where numerics alone may change them",
+        formula="canaries with equal greedy answers, or differences by numerics, / canaries",
         remedy=_WRONG, every_canary=True,
+    ),
+    _share(
+        "replay_agreement", Per.ANSWER, Sight.REPLAY | Sight.ROUNDS | Sight.TOKEN_IDS,
+        "share of greedy answers each token of which is the target's own choice in the pass that verified it",
+        formula="answers without another choice of the target, as it reads their rounds again or tells / such answers",
+        or_needs=Sight.VERIFIED,
+        remedy="report it to the developers of the engine: its cache, its rollback or its verification is wrong",
+        from_rounds=True, population=False, soak_alone=True,
+    ),
+    _share(
+        "numerics_harm_p_value", Per.PAIR, _PAIRED_TEXT,
+        "p-value that answers which repeat themselves or do not end are as frequent without the draft; a sign test",
+        formula="exact sign test of canaries degenerate in one arm alone",
+        remedy="use another draft length, whose passes take another kernel, or other versions of the engine and its "
+        "kernels; or decode plainly",
+        population=False,
+    ),
+    Metric(
+        name="nll_delta", unit="1", higher_is_better=False, per=Per.PAIR, needs=Sight.REPLAY | Sight.PLAIN,
+        description="mean negative log-likelihood of the draft's answers under the target less plain decoding's, in "
+        "nats a token; stands in for perplexity",
+        formula="mean over canaries of (nats a token of drafting - of plain decoding), both read by the target",
+        remedy=_WRONG, soak_alone=True,
     ),
     _share(
         "plain_repeat_agreement", Per.ANSWER, Sight.TEXT,

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from gatekeeper.core.records.arrivals import Arrival, Arrivals, shared
 from gatekeeper.core.records.readings import Forced as Forced
+from gatekeeper.core.records.readings import Likely as Likely
 from gatekeeper.core.records.readings import Numerics as Numerics
 from gatekeeper.core.records.readings import Parting as Parting
 from gatekeeper.core.records.readings import Replayed as Replayed

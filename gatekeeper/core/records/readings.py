@@ -108,22 +108,30 @@ class Numerics:
     at: str = ""
 
 
+class Likely(NamedTuple):
+    """A token that may stand at a place of an answer."""
+
+    name: str
+    """`#` and its number where the server tells it, else its text."""
+    logprob: float
+
+
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """One answer with the log-probabilities of its tokens, and of the best other token at each place."""
+    """One answer with the log-probabilities of its tokens, and of the likeliest ones at each place."""
 
     workload: str
     canary: str
     arm: str
     """`plain` or `candidate`."""
+    text: str = ""
+    """Reasoning and content."""
     tokens: tuple[str, ...] = ()
-    """The text of each token."""
-    ids: tuple[int, ...] = ()
-    """Their numbers; empty where the server does not tell them."""
+    """The name of each token, as in `Likely`."""
     logprobs: tuple[float, ...] = ()
-    others: tuple[str, ...] = ()
-    """The most likely token besides the one that was written."""
-    other_logprobs: tuple[float, ...] = ()
+    """The logarithm of each token's probability, in nats."""
+    likeliest: tuple[tuple[Likely, ...], ...] = ()
+    """By place: the most likely tokens there, the likeliest first."""
     finish: str | None = None
     fault: str | None = None
     segment: int = 0

@@ -1,43 +1,58 @@
-"""Numerics: plain answers read at two kinds of passes, which shows what the arithmetic alone does to the logits."""
+"""Numerics: plain answers read in two kinds of passes, which shows what the arithmetic alone does to the logits."""
 
 from dataclasses import replace
 
-from gatekeeper.analysis.metrics.words.near_ties import known_tokens
+from gatekeeper.analysis.passes.numerics import PlainReading
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.interfaces import ReplaysRounds
-from gatekeeper.core.records import Numerics
+from gatekeeper.core.interfaces import DecodeRequest, ReplaysRounds, RunningSystem, TellsLogProbabilities
+from gatekeeper.core.records import Numerics, Scored
 from gatekeeper.run.requests import PassTask
 
 
 def send(task: PassTask[Numerics]) -> None:
-    """Read the plain answers that are not recorded yet, at both widths."""
+    """Read the plain answers that are not recorded yet."""
     done = {(record.workload, record.canary, record.width) for record in task.recorded}
     missing = [
         reading
         for readings in task.needs.values()
         for reading in readings
-        if (reading.generation.workload, reading.generation.canary, reading.width) not in done
+        if (reading.workload, reading.canary, reading.width) not in done
     ]
     if not missing:
         return
     with task.open_client() as client:
         for number, reading in enumerate(missing, start=1):
-            request = task.plain_request(reading.generation)
+            request = task.arm_request(reading.workload, reading.canary, "plain")
             client.open(request.setting, keep=True)
-            tokens, subject = known_tokens(reading.generation.answer), client.subject
-            generation, width = reading.generation, reading.width
-            record = Numerics(
-                generation.workload, generation.canary, width, segment=task.soak.segment,
-                at=stamp(task.backend.clock.wall()),
-            )  # fmt: skip
-            readable = isinstance(subject, ReplaysRounds) and tokens
-            widths = subject.read_widths(request, tokens, width) if readable else None
-            if widths is None:
-                record = replace(record, fault="the target could not read it")
-            else:
-                record = replace(
-                    record, positions=tuple(range(len(tokens))), gaps=widths.gaps, other_gaps=widths.wide_gaps,
-                    unit=widths.unit, nll=widths.nll,
-                )  # fmt: skip
-            task.record(record)
+            at = stamp(task.backend.clock.wall())
+            blank = Numerics(reading.workload, reading.canary, reading.width, segment=task.soak.segment, at=at)
+            task.record(_read(blank, client.subject, request, reading))
             task.report_reading(number, len(missing))
+
+
+def _read(blank: Numerics, subject: RunningSystem | None, request: DecodeRequest, reading: PlainReading) -> Numerics:
+    if isinstance(subject, TellsLogProbabilities) and reading.scored is not None:
+        return _places(blank, subject, request, reading.scored, reading.positions)
+    widths = None
+    if isinstance(subject, ReplaysRounds) and reading.width is not None:
+        widths = subject.read_widths(request, reading.tokens, reading.width)
+    if widths is None:
+        return replace(blank, fault="the target could not read it")
+    places = tuple(range(len(reading.tokens)))
+    shown = {"gaps": widths.gaps, "other_gaps": widths.wide_gaps, "unit": widths.unit, "nll": widths.nll}
+    return replace(blank, positions=places, **shown)
+
+
+def _places(
+    blank: Numerics, subject: TellsLogProbabilities, request: DecodeRequest, scored: Scored, positions: tuple[int, ...]
+) -> Numerics:
+    """Return the leads while decoding, and after the same beginning is read as a prompt."""
+    gaps, others = [], []
+    for position in positions:
+        best, second = scored.likeliest[position][:2]
+        lead, name = subject.lead_after(request, scored.tokens[:position])
+        if lead is None:
+            return replace(blank, fault="the server cannot read the beginning of an answer")
+        gaps.append(best.logprob - second.logprob)
+        others.append({best.name: lead, second.name: -lead}.get(name or ""))
+    return replace(blank, positions=positions, gaps=tuple(gaps), other_gaps=tuple(others))

@@ -27,7 +27,7 @@ def send(task: PassTask[Replayed]) -> None:
     again = {generation.key for answers in task.needs.values() for generation in answers[:TWICE]}
     with task.open_client() as client:
         for number, generation in enumerate(missing, start=1):
-            client.open(task.plain_request(generation).setting, keep=True)
+            client.open(task.arm_request(generation.workload, generation.canary, "plain").setting, keep=True)
             task.record(_replayed(task, client, generation, twice=generation.key in again))
             task.report_reading(number, len(missing))
 
@@ -62,4 +62,9 @@ def _read(
     subject = client.subject
     if not isinstance(subject, ReplaysRounds):
         return None
-    return subject.replay(task.plain_request(generation), known_tokens(generation.answer), passes, twice=twice)
+    return subject.replay(
+        task.arm_request(generation.workload, generation.canary, "plain"),
+        known_tokens(generation.answer),
+        passes,
+        twice=twice,
+    )

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gatekeeper.analysis.metrics.words.exactness import WARM_PARTS, WarmPart
+from gatekeeper.analysis.metrics.words.warm_cache import WARM_PARTS, WarmPart
 from gatekeeper.analysis.passes.warm_cache import WARM_REPEATS
 from gatekeeper.analysis.plan.objectives import warm_conditions
 from gatekeeper.analysis.plan.planned_request import PlannedRequest

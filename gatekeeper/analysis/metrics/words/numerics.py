@@ -1,4 +1,4 @@
-"""The null of the numerics: how far the lead of a best token moves between two kinds of passes, with nothing drafted."""
+"""The null of the numerics: how far the lead of a best token moves between two kinds of passes of plain decoding."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -31,19 +31,20 @@ class Null:
     """The lead up to which a divergence is numerics, in logits or in nats."""
     larger: float
     """Upper bound on the share of positions whose lead moves by more than the tolerance."""
+    level: float
+    """The confidence of both."""
 
-    def explains(self, gap: float | None) -> bool:
-        """Return whether the arithmetic alone may turn a lead of *gap*."""
-        return gap is not None and gap <= self.tolerance
-
-    def refutes(self, unexplained: int, divergences: int, level: float) -> bool:
+    def refutes(self, unexplained: int, divergences: int) -> bool:
         """Return whether so many divergences beyond the tolerance are too many for numerics: exact binomial test."""
-        return unexplained > 0 and 1 - intervals.binomial_cdf(unexplained - 1, divergences, self.larger) < 1 - level
+        chance = 1 - intervals.binomial_cdf(unexplained - 1, divergences, self.larger) if unexplained else 1.0
+        return chance < 1 - self.level
 
     def words(self) -> str:
         """Describe the null."""
         flips = percent(self.flips / self.positions, ".2g")
-        return f"at {self.positions} places {flips} of the best tokens change by numerics alone, with leads up to {self.tolerance:.3g}"
+        return (
+            f"numerics alone change {flips} of {self.positions} best tokens, and turn leads up to {self.tolerance:.3g}"
+        )
 
 
 def null_of(records: Iterable[Numerics], level: float) -> Null | Missing:
@@ -63,7 +64,7 @@ def null_of(records: Iterable[Numerics], level: float) -> Null | Missing:
     beyond = sum(change > tolerance for change in changes)
     _, larger = intervals.proportion_bounds(beyond, len(changes), level)
     flips = sum(other is None or other < 0 for _, other in pairs)
-    return Null(len(pairs), flips, tolerance, larger)
+    return Null(len(pairs), flips, tolerance, larger, level)
 
 
 def answers_to_read(paired: PairedAnswers) -> tuple[Generation, ...]:

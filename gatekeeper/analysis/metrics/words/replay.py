@@ -1,11 +1,14 @@
 """Replays: the target reads an answer again in the rounds that verified it, and each token must be its own choice."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, successful
 from gatekeeper.analysis.metrics.words.near_ties import known_tokens
+from gatekeeper.analysis.metrics.words.numerics import null_of
+from gatekeeper.analysis.metrics.words.scored_answers import parted, tells_its_passes
 from gatekeeper.core.interfaces import RoundPasses
-from gatekeeper.core.records import Answer, Generation, Replayed
+from gatekeeper.core.records import Answer, Generation, Parting, Replayed
 from gatekeeper.core.text import counted
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
@@ -86,34 +89,50 @@ def drafted_replays(paired: PairedAnswers) -> list[Replayed]:
     return [replayed for replayed in paired.replays if replayed.arm == "candidate"]
 
 
-def parted_canaries(replays: Iterable[Replayed]) -> Mapping[str, bool]:
-    """Return, of each canary whose answers were all read, whether a token of one is not the target's own choice."""
-    parted: dict[str, bool] = {}
-    for replayed in replays:
-        parted[replayed.canary] = parted.get(replayed.canary, False) or not _is_exact(replayed)
-    return parted
-
-
-def _is_exact(replayed: Replayed) -> bool:
+def is_exact(replayed: Replayed) -> bool:
+    """Return whether each token is the target's own choice in the pass that verified it."""
     return not replayed.parted and replayed.impossible is None
 
 
 def replay_agreement(paired: PairedAnswers) -> Estimate | Missing:
-    """Return the share of replayed answers each token of which is the target's choice in the pass that verified it."""
+    """Return the share of answers each token of which is the target's choice in the pass that verified it."""
     if not paired.greedy:
         return Missing("at temperature above 0 the target has no one choice")
     replays = drafted_replays(paired)
-    read = [replayed for replayed in replays if replayed.fault is None]
     if not replays:
-        return Missing("no answer was read again round by round")
-    if not read:
-        return Missing(f"no answer could be read again, first {replays[0].canary}: {replays[0].fault}")
-    if lost := len(replays) - len(read):
-        fault = next(f"{replayed.canary}: {replayed.fault}" for replayed in replays if replayed.fault is not None)
-        return Missing(f"{lost} of {len(replays)} answers could not be read again, first {fault}", len(read))
-    if any(replayed.steady is False for replayed in read):
-        return Missing("the target does not give the same bits again for the same rounds", len(read))
-    return fact(sum(map(_is_exact, read)) / len(read), len(read), *_notes(read))
+        return _told_agreement(paired) if paired.scored else Missing("no answer was read again round by round")
+    faults = [f"{replayed.canary}: {replayed.fault}" for replayed in replays if replayed.fault is not None]
+    if faults:
+        because = f"{len(faults)} of {len(replays)} answers could not be read again, first {faults[0]}"
+        return Missing(because, len(replays) - len(faults))
+    if all(replayed.steady is not False for replayed in replays):
+        return fact(sum(map(is_exact, replays)) / len(replays), len(replays), *_notes(replays))
+    null = null_of(paired.numerics, paired.level)
+    if isinstance(null, Missing):
+        return Missing(f"the same rounds read twice give other bits, and {null.because}", len(replays))
+    within = [replace(replayed, parted=_beyond(replayed.parted, null.tolerance)) for replayed in replays]
+    unsteady = f"the same rounds read twice give other bits: leads up to {null.tolerance:.3g} are numerics"
+    return fact(sum(map(is_exact, within)) / len(within), len(within), *_notes(within), unsteady)
+
+
+def _told_agreement(paired: PairedAnswers) -> Estimate | Missing:
+    """Return the share of answers each token of which is the likeliest, by what the server tells of its own passes."""
+    drafted = [record for record in paired.scored if record.arm == "candidate"]
+    told = [record for record in drafted if tells_its_passes(record)]
+    if len(told) < len(drafted) or not told:
+        return Missing(f"{len(told)} of {len(drafted)} drafted answers tell what their passes preferred", len(told))
+    wrong = {record.canary: parted(record) for record in told if parted(record)}
+    tokens = sum(len(record.tokens) for record in told)
+    notes = [f"{tokens} tokens of {counted(len(told), 'answer')}, by what the server tells of its passes"]
+    if wrong:
+        canary, places = next(iter(wrong.items()))
+        place = f"token {places[0].position + 1}, where another one leads by {places[0].gap or 0:.3g} nats"
+        notes.append(f"{len(wrong)} have a token that is not the likeliest, first {canary} at {place}")
+    return fact(1 - len(wrong) / len(told), len(told), *notes)
+
+
+def _beyond(parted: tuple[Parting, ...], tolerance: float) -> tuple[Parting, ...]:
+    return tuple(place for place in parted if place.gap is None or place.gap > tolerance)
 
 
 def _notes(read: Sequence[Replayed]) -> tuple[str, ...]:
@@ -123,8 +142,8 @@ def _notes(read: Sequence[Replayed]) -> tuple[str, ...]:
         place = parted[0].parted[0]
         lead = "" if place.gap is None else f", which leads by {place.gap:.3g}"
         notes.append(
-            f"{len(parted)} have a token that is not the target's choice in that pass, first {parted[0].canary} at token "
-            f"{place.position + 1}: it chooses token {place.target_id}{lead}"
+            f"{len(parted)} have a token that is not the target's choice in its pass, first {parted[0].canary} at "
+            f"token {place.position + 1}: there it chooses token {place.target_id}{lead}"
         )
     if impossible := [f"{replayed.canary} {replayed.impossible}" for replayed in read if replayed.impossible]:
         notes.append(f"{len(impossible)} cannot have come from their rounds, first {impossible[0]}")

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gatekeeper.analysis.metrics.words.exactness import WARM_PARTS
+from gatekeeper.analysis.metrics.words.warm_cache import WARM_PARTS
 from gatekeeper.analysis.plan.complaints.complaint import Complaint, about_objective
 from gatekeeper.analysis.plan.complaints.too_few_canaries import too_few_canaries
 from gatekeeper.analysis.plan.objectives import Terms, all_objectives
@@ -82,7 +82,7 @@ def missing_capabilities(slo: Slo, kind: BackendTraits, shown: Sight, draft_hint
 
 def _unseen(objective: Objective, sight: Sight) -> Sight:
     """Return what *objective* needs and *sight* lacks, by where its count of rounds comes from."""
-    unseen = objective.of.needs & ~sight
+    unseen = objective.of.unseen(sight)
     if Sight.ROUNDS in objective.of.needs and objective.source == "claims":
         unseen = (unseen & ~Sight.ROUNDS) | (Sight.CLAIMED_ROUNDS & ~sight)
     if objective.source == "timing":

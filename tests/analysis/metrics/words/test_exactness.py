@@ -1,22 +1,17 @@
 """Whether greedy answers are plain decoding's, and what excuses them where they part."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.analysis.metrics.words.exactness import (
-    SHARED,
-    SWITCHED,
-    WarmPart,
-    compare,
-    divergences,
-    same_output,
-    warm_cache_agreement,
-)
+from gatekeeper.analysis.metrics.words.exactness import Comparison, compare, divergences, same_output
+from gatekeeper.analysis.metrics.words.explanations import by_tie
 from gatekeeper.analysis.metrics.words.near_ties import TIE_TOLERANCE, Divergence, first_divergence
+from gatekeeper.analysis.metrics.words.warm_cache import SHARED, SWITCHED, WarmPart, warm_cache_agreement
 from gatekeeper.core.records import Answer, Claims, Generation, Role, Tie, setting
 from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.verdict import Missing
@@ -42,9 +37,15 @@ def tie(gap: float | None, **changes: object) -> Tie:
     return Tie("w", "a", gap=gap, **known)  # type: ignore[arg-type]
 
 
+def compared_by(ties: Sequence[Tie], *candidates: list[int]) -> Comparison:
+    """Compare answers of the candidate to one canary with plain decoding's, 1 2 3."""
+    answers = [made("candidate", answer(tokens)) for tokens in candidates or ([1, 2, 4],)]
+    return compare(answers, [made("plain", answer([1, 2, 3]))], by_tie(ties))
+
+
 def agrees(*ties: Tie) -> bool:
     """Compare one canary whose arms part after two tokens: 1 2 3 is plain, 1 2 4 the candidate's."""
-    compared = compare([made("candidate", answer([1, 2, 4]))], [made("plain", answer([1, 2, 3]))], ties)
+    compared = compared_by(ties)
     return compared.agree["a"]
 
 
@@ -112,7 +113,7 @@ def test_nothing_read_explains_nothing() -> None:
     """
     Without a tie a parting is unexplained, and the note says so and names the place.
     """
-    compared = compare([made("candidate", answer([1, 2, 4]))], [made("plain", answer([1, 2, 3]))], ())
+    compared = compared_by(())
 
     assert {"a": False} == compared.agree
     says("estimates", "nothing read explains nothing", compared.notes()[0])
@@ -122,7 +123,7 @@ def test_an_early_end_is_no_tie() -> None:
     """
     An answer that is the start of the other shows no choice between tokens: it is unexplained.
     """
-    compared = compare([made("candidate", answer([1, 2]))], [made("plain", answer([1, 2, 3]))], [tie(0.0)])
+    compared = compared_by([tie(0.0)], [1, 2])
 
     assert {"a": False} == compared.agree
 
@@ -131,9 +132,7 @@ def test_one_unexplained_parting_outweighs_excuses() -> None:
     """
     A canary that parts at a tie in one answer and elsewhere in another differs, and is not counted as excused.
     """
-    answers = [made("candidate", answer(tokens)) for tokens in ([1, 2, 4], [7, 2, 3])]
-
-    compared = compare(answers, [made("plain", answer([1, 2, 3]))], [tie(0.01)])
+    compared = compared_by([tie(0.01)], [1, 2, 4], [7, 2, 3])
 
     assert ({"a": False}, {}) == (compared.agree, compared.excused)
 
@@ -142,7 +141,7 @@ def test_an_excuse_is_noted_with_its_tolerance() -> None:
     """
     What was excused is said with the widest gap and the tolerance it was held against.
     """
-    compared = compare([made("candidate", answer([1, 2, 4]))], [made("plain", answer([1, 2, 3]))], [tie(0.01)])
+    compared = compared_by([tie(0.01)])
 
     assert (
         "1 diverge only at a near-tie of the target's logits (gap at most 0.01, tolerance 0.125)",

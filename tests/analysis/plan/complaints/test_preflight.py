@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.analysis.metrics.checks import check
-from gatekeeper.analysis.metrics.words.exactness import WARM_PARTS
+from gatekeeper.analysis.metrics.words.warm_cache import WARM_PARTS
 from gatekeeper.analysis.plan.complaints.complaint import Complaint
 from gatekeeper.analysis.plan.complaints.preflight import BackendTraits, complaints
 from gatekeeper.analysis.stats import intervals

@@ -1,0 +1,123 @@
+"""What explains that a greedy answer differs from plain decoding's: by what the backend shows of the target."""
+
+from collections.abc import Sequence
+
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.metrics.words.exactness import (
+    Explain,
+    Explanation,
+    Explanations,
+    shared_tokens,
+)
+from gatekeeper.analysis.metrics.words.near_ties import TIE_TOLERANCE, explained, first_divergence, token_column
+from gatekeeper.analysis.metrics.words.numerics import null_of
+from gatekeeper.analysis.metrics.words.replay import drafted_replays, is_exact
+from gatekeeper.analysis.metrics.words.scored_answers import (
+    by_canary_and_arm,
+    is_of,
+    parted,
+    plain_lead,
+    tells_its_passes,
+)
+from gatekeeper.core.records import Answer, Generation, Tie
+from gatekeeper.core.verdict import Missing
+
+EARLY, EARLY_RULES_2 = 2, 16
+"""Tokens that must be alike before a difference may be numerics where nothing shows the target's logits.
+
+A pass of several tokens changes up to one token in twenty on real chips, so that even among the first 16 tokens half of
+the answers may differ, as rules 1 and 2 did not count with. Only other words from the start are no numerics.
+"""
+
+
+BY_WORDS = Explanations(lambda *_: Explanation(reason="the words differ"), "")
+"""Nothing explains a difference."""
+
+
+def explanations_for(paired: PairedAnswers, *, unread: bool = False) -> Explanations:
+    """Return what explains the differences of these answers; *unread*: the backend shows no logits."""
+    if paired.rules > 2 and drafted_replays(paired):
+        return Explanations(_by_replay(paired), "differ, and each of their tokens is the target's choice in its pass")
+    if paired.rules > 2 and any(tells_its_passes(record) for record in paired.scored):
+        return Explanations(_by_told_passes(paired), "differ, and each of their tokens is the likeliest in its pass")
+    if paired.rules > 2 and by_canary_and_arm(paired.scored):
+        null = null_of(paired.numerics, paired.level)
+        if not isinstance(null, Missing):
+            means = "diverge where numerics may turn the lead of plain decoding's token (at most {widest:.3g})"
+            return Explanations(_by_lead(paired, null.tolerance), means, null)
+    if unread:
+        early = EARLY if paired.rules > 2 else EARLY_RULES_2
+        means = f"differ after their first {early} tokens, which near-ties can do"
+        return Explanations(_by_place(paired, early), means)
+    return by_tie(paired.ties)
+
+
+def by_tie(ties: Sequence[Tie]) -> Explanations:
+    """Return what explains differences by the gaps of the target's logits, with a tolerance that nothing measured."""
+    gaps = f"(gap at most {{widest:.3g}}, tolerance {TIE_TOLERANCE:g})"
+    return Explanations(_by_tie(ties), f"diverge only at a near-tie of the target's logits {gaps}")
+
+
+def _by_replay(paired: PairedAnswers) -> Explain:
+    exact = {replayed.key: is_exact(replayed) for replayed in drafted_replays(paired) if replayed.fault is None}
+    by_output = {
+        (answer.canary, token_column(answer.answer)): exact[answer.key]
+        for answer in paired.answers
+        if answer.key in exact
+    }
+
+    def explain(generation: Generation, _: Answer) -> Explanation:
+        is_right = by_output.get((generation.canary, token_column(generation.answer)))
+        if is_right is None:
+            return Explanation(unread=True)
+        return Explanation() if is_right else Explanation(reason="a token is not the target's choice in its own pass")
+
+    return explain
+
+
+def _by_told_passes(paired: PairedAnswers) -> Explain:
+    scored = by_canary_and_arm(paired.scored)
+
+    def explain(generation: Generation, _: Answer) -> Explanation:
+        drafting = scored.get((generation.canary, "candidate"))
+        if drafting is None or not is_of(drafting, generation.answer):
+            return Explanation(unread=True)
+        return Explanation(reason="a token is not the likeliest in its own pass") if parted(drafting) else Explanation()
+
+    return explain
+
+
+def _by_lead(paired: PairedAnswers, tolerance: float) -> Explain:
+    scored = by_canary_and_arm(paired.scored)
+
+    def explain(generation: Generation, baseline: Answer) -> Explanation:
+        plain, drafting = (scored.get((generation.canary, arm)) for arm in ("plain", "candidate"))
+        if plain is None or drafting is None or not is_of(plain, baseline) or not is_of(drafting, generation.answer):
+            return Explanation(unread=True)
+        lead, place = plain_lead(plain, drafting)
+        if lead is None:
+            return Explanation(reason=f"{place} the lead of plain decoding's token is unknown")
+        if lead <= tolerance:
+            return Explanation(lead)
+        reason = f"{place} plain decoding prefers its own token by {lead:.3g}, and numerics turn {tolerance:.3g}"
+        return Explanation(reason=reason, beyond=True)
+
+    return explain
+
+
+def _by_tie(ties: Sequence[Tie]) -> Explain:
+    def explain(generation: Generation, baseline: Answer) -> Explanation:
+        gap, reason = explained(first_divergence(generation.canary, generation.answer, baseline), ties)
+        return Explanation(gap, reason)
+
+    return explain
+
+
+def _by_place(paired: PairedAnswers, early: int) -> Explain:
+    at_tie = _by_tie(paired.ties)
+
+    def explain(generation: Generation, baseline: Answer) -> Explanation:
+        late = shared_tokens(generation.answer, baseline) >= early
+        return Explanation() if late else at_tie(generation, baseline)
+
+    return explain

@@ -1,0 +1,43 @@
+"""Likelihood: how likely each arm's answers are to the target, which stands in for perplexity."""
+
+from collections.abc import Iterable, Mapping
+from math import sqrt
+from statistics import fmean, stdev
+
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary
+from gatekeeper.analysis.stats import intervals
+from gatekeeper.core.verdict import Estimate, Missing
+
+LEAST = 5
+"""Canaries for an interval."""
+
+
+def nll_delta(paired: PairedAnswers) -> Estimate | Missing:
+    """Return the mean negative log-likelihood a token of the draft's answers less plain decoding's, in nats.
+
+    Paired by canary; Student's t over their differences. Each arm's answers are read by the target itself.
+    """
+    drafting, plain = _by_arm(paired, "candidate"), _by_arm(paired, "plain")
+    differences = [drafting[name] - plain[name] for name in paired.canaries if name in drafting and name in plain]
+    if len(differences) < LEAST:
+        return Missing(
+            f"the likelihood of {len(differences)} canaries is known in both arms, {LEAST} are needed", len(differences)
+        )
+    center = fmean(differences)
+    half = intervals.student_quantile(paired.level, len(differences) - 1) * stdev(differences) / sqrt(len(differences))
+    notes = (f"{fmean(drafting.values()):.3g} nats a token with the draft, {fmean(plain.values()):.3g} plainly",)
+    return Estimate(center, center - half, center + half, len(differences), notes, paired.level, "population")
+
+
+def _by_arm(paired: PairedAnswers, arm: str) -> Mapping[str, float]:
+    """Return the nats a token of one arm's answers, by canary."""
+    replayed = (
+        (record.canary, record.nll / record.positions)
+        for record in paired.replays
+        if record.arm == arm and record.nll is not None and record.positions
+    )
+    scored = (
+        (record.canary, -fmean(record.logprobs)) for record in paired.scored if record.arm == arm and record.logprobs
+    )
+    values: Iterable[tuple[str, float]] = (*replayed, *scored)
+    return {name: fmean(of_canary) for name, of_canary in by_canary(values).items()}

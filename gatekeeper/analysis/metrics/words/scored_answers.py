@@ -1,0 +1,57 @@
+"""Answers with log-probabilities: what the target preferred where both arms part, and in the pass that verified."""
+
+from collections.abc import Mapping
+
+from gatekeeper.core.records import Answer, Parting, Scored
+
+TOLD = 0.9
+"""The least share of places that tell their likeliest tokens."""
+
+
+def by_canary_and_arm(scored: tuple[Scored, ...]) -> Mapping[tuple[str, str], Scored]:
+    """Return those that could be read."""
+    return {(record.canary, record.arm): record for record in scored if record.fault is None and record.tokens}
+
+
+def is_of(record: Scored, answer: Answer) -> bool:
+    """Return whether an answer with log-probabilities has the text of another answer."""
+    return record.text == answer.reasoning + answer.text
+
+
+def tells_its_passes(record: Scored) -> bool:
+    """Return whether a drafted answer has the likeliest tokens of the passes that verified it, nearly everywhere."""
+    told = sum(map(bool, record.likeliest))
+    return record.arm == "candidate" and record.fault is None and told > 0 and told >= TOLD * len(record.tokens)
+
+
+def plain_lead(plain: Scored, drafting: Scored) -> tuple[float | None, str]:
+    """Return by how much plain decoding preferred its token where both answers part, in nats, and where that is.
+
+    It is at least so much: a token that the server does not name is less likely than the last one that it names. None
+    where neither answer has another token, or nothing is told of the place.
+    """
+    shared = 0
+    for token, other in zip(plain.tokens, drafting.tokens, strict=False):
+        if token != other:
+            break
+        shared += 1
+    place = f"at token {shared + 1}"
+    if shared >= min(len(plain.tokens), len(drafting.tokens)) or not plain.likeliest[shared]:
+        return None, place
+    others = {likely.name: likely.logprob for likely in plain.likeliest[shared] if likely.name != plain.tokens[shared]}
+    if not others:
+        return None, place
+    return plain.logprobs[shared] - others.get(drafting.tokens[shared], min(others.values())), place
+
+
+def parted(drafting: Scored) -> tuple[Parting, ...]:
+    """Return where another token than the written one is the likeliest, by what the server tells of its own pass.
+
+    Equal log-probabilities are no difference, because a server rounds them; a place that tells nothing is left out.
+    """
+    places = zip(drafting.tokens, drafting.logprobs, drafting.likeliest, strict=True)
+    return tuple(
+        Parting(position, int(likely[0].name.removeprefix("#")) if likely[0].name.startswith("#") else -1, lead)
+        for position, (token, logprob, likely) in enumerate(places)
+        if likely and likely[0].name != token and (lead := likely[0].logprob - logprob) > 0
+    )
