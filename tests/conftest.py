@@ -1,5 +1,6 @@
 """What holds for every test: unhurried properties, a lock and a state folder; and what measures time runs alone."""
 
+import gc
 import os
 import signal
 import tempfile
@@ -60,13 +61,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here, without = Path(__file__).parent, find_spec("mlx_lm") is None
+    folders = tuple(f"{here / folder}/" for folder in WHOLE)
     for item in items:
         if without and item.get_closest_marker("mlx"):
             item.add_marker(pytest.mark.skip(reason="no mlx-lm here: the extra `mlx` is not installed"))
-        folders = tuple(f"{here / folder}/" for folder in WHOLE)
         if str(item.path).startswith(folders) or WHOLE_FIXTURES & {*getattr(item, "fixturenames", ())}:
             item.add_marker("whole")
     items.sort(key=lambda item: _weight(item.path.as_posix()))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep what was collected out of garbage collection: each full one would walk thousands of tests and modules."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _weight(path: str) -> int:
