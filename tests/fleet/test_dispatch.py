@@ -23,6 +23,7 @@ from gatekeeper.fleet.cells import Cell, cells_to_run
 from gatekeeper.fleet.task import Done, Task
 from tests.builders.project_folder import ROOT
 
+pytestmark = pytest.mark.whole  # each starts a cluster, or processes that join one
 CLUSTER = """
 import sys
 from distributed import LocalCluster
@@ -254,7 +255,6 @@ def test_a_stranger_puts_no_module_into_a_fleet(tmp_path: Path, monkeypatch: pyt
     assert [taken_first] == list(tmp_path.iterdir())
 
 
-@pytest.mark.whole
 def test_a_scheduler_with_certificates_refuses_strangers() -> None:
     """
     --scheduler tls:// works with the owner's certificates in Dask's settings, and for nobody without them.
@@ -281,7 +281,6 @@ def test_a_scheduler_with_certificates_refuses_strangers() -> None:
             assert 3 == client.submit(sum, (1, 2)).result(timeout=20)
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize(
     ("address", "loopback"),
     [

@@ -79,6 +79,7 @@ def test_a_server_that_we_cannot_connect_to_is_replaced_and_not_blamed(tmp_path:
     asyncio.run(main())
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("soft", "hard", "idle"), [(128, 128, 116), (128, 1024, 200)])
 def test_idle_connections_turn_no_speculation_off(tmp_path: Path, soft: int, hard: int, idle: int) -> None:
     """

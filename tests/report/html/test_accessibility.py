@@ -52,6 +52,7 @@ PAGES = {
     "history": lambda: history_page.render(HISTORY),
 }
 pytestmark = [
+    pytest.mark.whole,
     pytest.mark.skipif(PROGRAM is None, reason="no Chromium on PATH (on Debian: apt-get install chromium)"),
     pytest.mark.skipif(NPM is None, reason="no npm on PATH, which fetches axe-core (on Debian: apt-get install npm)"),
 ]

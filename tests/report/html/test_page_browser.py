@@ -17,7 +17,10 @@ from tests.builders.page_data import page_of, whole_case
 from tests.report.html.test_page import hostile, many
 
 PROGRAM = found()
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on PATH (on Debian: apt-get install chromium)")
+pytestmark = [
+    pytest.mark.whole,
+    pytest.mark.skipif(PROGRAM is None, reason="no Chromium on PATH (on Debian: apt-get install chromium)"),
+]
 
 
 CENTRE = """(() => {

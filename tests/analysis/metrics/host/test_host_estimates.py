@@ -799,6 +799,7 @@ def test_fewer_readings_never_prove_more(statuses: list[str], gaps: list[int]) -
 HIDDEN = {scenario.name: scenario.script for scenario in scenarios() if scenario.leaks}
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", sorted(HIDDEN))
 def test_twice_the_bound_is_never_promoted_and_no_leak_never_blocked(name: str) -> None:
     """
@@ -810,6 +811,7 @@ def test_twice_the_bound_is_never_promoted_and_no_leak_never_blocked(name: str) 
     assert "blocked" != none.gate
 
 
+@pytest.mark.whole
 def test_a_leak_in_the_open_is_decided_both_ways() -> None:
     """
     With little noise a tenth of the bound is enough: more is blocked, less is promoted, on speed that wins anyway.
@@ -822,6 +824,7 @@ def test_a_leak_in_the_open_is_decided_both_ways() -> None:
     assert (-0.1, 0.1) == (above.truth, below.truth)
 
 
+@pytest.mark.whole
 def test_a_leak_at_its_bound_is_unproven() -> None:
     """
     Noise that moves the slope by more than its distance from the bound leaves nothing proven.
