@@ -45,9 +45,11 @@ def widths_from(message: Mapping[str, Any], tokens: tuple[int, ...]) -> TwoWidth
     if not all(isinstance(column, list) and len(column) == len(tokens) for column in columns):
         return None
     gaps, wide_gaps = ([_number(value) for value in column or ()] for column in columns)
-    if any(gap is None or gap < 0 for gap in gaps):
+    leads = tuple(gap for gap in gaps if gap is not None and gap >= 0)
+    unread = sum(gap is None for gap in wide_gaps)
+    if len(leads) < len(tokens) or unread > (columns[1] or []).count(None):
         return None
-    return TwoWidths(tuple(gap for gap in gaps if gap is not None), tuple(wide_gaps), unit, nll)
+    return TwoWidths(leads, tuple(wide_gaps), unit, nll)
 
 
 def _partings(value: object, tokens: tuple[int, ...]) -> tuple[Parting, ...] | None:
@@ -81,6 +83,10 @@ def _score(row: object) -> tuple[float, ...] | None:
 
 def _number(value: object) -> float | None:
     """Return a finite number; None for anything else."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+    if not isinstance(value, int | float) or isinstance(value, bool):
         return None
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return None
+    return number if math.isfinite(number) else None

@@ -38,7 +38,8 @@ KNOBS = frozenset({*CHOSEN, *CONDITIONS} - {"concurrency"})
 """A worker answers one request at a time."""
 FINISHES = ("stop", "length", "tool_calls")
 _EXCERPT = 80
-_PROPOSALS = re.compile(r"[0-9 ;]*")
+_PROPOSALS = re.compile(r"(?:[0-9]{1,15}(?: [0-9]{1,15})*)?(?:;(?:[0-9]{1,15}(?: [0-9]{1,15})*)?)*")
+"""Rounds between semicolons; one without a draft is empty."""
 
 
 class WorkerFault(Exception):  # noqa: N818  it becomes a fault in a record, not an error of ours
@@ -250,10 +251,16 @@ def _rounds(value: object) -> Rounds | None:
         or (accepted_by_position and sum(accepted_by_position) != accepted)
     ):
         raise WorkerFault(f"impossible rounds: {_excerpt(json.dumps(value).encode())}")
-    proposals = value.get("proposals") or ""
-    if not isinstance(proposals, str) or not _PROPOSALS.fullmatch(proposals):
-        raise WorkerFault("proposals is not the drafted tokens of each round, as in 12 7 9;44 3")
-    return Rounds(rounds, drafted, accepted, tried, accepted_by_position, proposals)
+    return Rounds(rounds, drafted, accepted, tried, accepted_by_position, _proposals(value.get("proposals")))
+
+
+def _proposals(value: object) -> str:
+    """Return the drafted tokens of each round; whether they fit the answer is a result, and checked after the soak."""
+    if value is None:
+        return ""
+    if not isinstance(value, str) or _PROPOSALS.fullmatch(value) is None:
+        raise WorkerFault("proposals is not a text of token ids, as in '12 7 9;44 3'")
+    return value
 
 
 def _counts(message: Mapping[str, Any], name: str) -> tuple[int, ...]:
