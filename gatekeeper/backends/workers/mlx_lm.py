@@ -19,7 +19,7 @@ from mlx_lm.sample_utils import make_sampler
 
 from gatekeeper.backends.workers.answer_parts import answer_parts, generation
 from gatekeeper.backends.workers.loop import WorkerChannel, installed, release
-from gatekeeper.backends.workers.rounds import count_rounds, round_shapes
+from gatekeeper.backends.workers.rounds import count_rounds
 from gatekeeper.backends.workers.target_reader import FORCED_WIDTH, TargetReader
 from gatekeeper.core.records import Rounds
 
@@ -119,18 +119,21 @@ class MlxLm:
         if self.draft is None:
             return None
         counted = count_rounds(drafted, draft_tokens=self.draft_tokens, max_tokens=self.max_tokens)
-        return replace(counted, proposals=self._proposals(drafted))
+        return replace(counted, proposals=self._proposals())
 
-    def _proposals(self, drafted: list[bool]) -> str:
-        """Return the drafted tokens of each round; empty where something else than these rounds was sampled."""
-        shapes = list(round_shapes(drafted, draft_tokens=self.draft_tokens, max_tokens=self.max_tokens))
-        if sum(width + 1 for width, _ in shapes) != len(self.sampled):
-            return ""
-        samples = iter(self.sampled)
-        rounds = []
-        for width, _ in shapes:
-            rounds.append(" ".join(str(next(samples).item()) for _ in range(width)))
-            next(samples)  # what the target made of them
+    def _proposals(self) -> str:
+        """Return the drafted tokens of each round: what was sampled one by one before each pass of several tokens.
+
+        The answer has no part in it, so that one which does not fit these rounds is seen.
+        """
+        rounds: list[str] = []
+        drafted: list[str] = []
+        for tokens in self.sampled:
+            if tokens.size == 1:
+                drafted.append(str(tokens.item()))
+            else:
+                rounds.append(" ".join(drafted))
+                drafted = []
         return ";".join(rounds)
 
 
@@ -171,7 +174,6 @@ class MlxWorker:
         if draft is not None:
             loading[:] = [draft]
             self._draft = load(draft)[0]
-        self._reader = TargetReader(self.model, self._reading, beat)
         step = inspect.signature(generation.speculative_generate_step)
         self._draft_tokens: int = step.parameters["num_draft_tokens"].default
 
@@ -246,7 +248,7 @@ class MlxWorker:
 
     def _read_again(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return what the target makes of given tokens after the prompt; a failure is the reading's fault."""
-        reader = self._reader
+        reader = TargetReader(self.model, self._reading, self._beat)
         try:
             prompt = self.prompt(request)
             if "gap_after" in request:
@@ -255,13 +257,14 @@ class MlxWorker:
                 return reader.widths(prompt, request["widths"], request["width"])
             if "replay" in request:
                 return reader.replay(request, prompt, request["rounds"])
-            return self._forced(request, prompt, request["forced"])
+            return self._forced(reader, request, prompt)
         except Exception as error:  # noqa: BLE001  whatever the model raises is a fault of the reading
             return {"fault": f"{type(error).__name__}: {error}"}
 
-    def _forced(self, request: dict[str, Any], prompt: list[int], tokens: list[int]) -> dict[str, Any]:
-        """Return where the target's greedy token is another than in *tokens*, and whether plain decoding ends there."""
-        parted = self._reader.forced(prompt, tokens, request.get("width", FORCED_WIDTH))
+    def _forced(self, reader: TargetReader, request: dict[str, Any], prompt: list[int]) -> dict[str, Any]:
+        """Return where the target's greedy token is another than the given, and whether plain decoding ends there."""
+        tokens = request["forced"]
+        parted = reader.forced(prompt, tokens, request.get("width", FORCED_WIDTH))
         stops = [index for index, token in enumerate(tokens) if token in self.tokenizer.eos_token_ids]
         ended = stops == [len(tokens) - 1] if stops else len(tokens) == request["max_tokens"]
         return {"parted": parted, "ended": bool(ended and tokens)}

@@ -56,11 +56,11 @@ class TargetReader:
 
     def _replayed(
         self, request: Mapping[str, Any], prompt: list[int], tokens: Sequence[int], rounds: list[list[int]]
-    ) -> tuple[list[list[Any]], float, list[list[float | None]], list[float]]:
-        """Return partings, negative log-likelihood and scores; and a sum over each pass, which shows its bits."""
+    ) -> tuple[list[list[Any]], float, list[list[float | None]], list[int]]:
+        """Return partings, negative log-likelihood and scores; and the sum of the bits of each pass's logits."""
         parted: list[list[Any]] = []
         scores: list[list[float | None]] = []
-        sums: list[float] = []
+        bits: list[int] = []
         nll = 0.0
         sampled = request["temperature"] > 0
         for position, logits, emitted in self._passes(prompt, tokens, rounds, SPECULATIVE_STEP):
@@ -70,8 +70,8 @@ class TargetReader:
             else:
                 parted += _partings(position, logprobs, emitted)
             nll += _nll(logits, emitted)
-            sums.append(logits.astype(mx.float32).sum().item())
-        return parted, nll, scores, sums
+            bits.append(_bits(logits))
+        return parted, nll, scores, bits
 
     def widths(self, prompt: list[int], tokens: Sequence[int], width: int) -> dict[str, Any]:
         """Read *tokens* one by one and *width* at once; return what the lead of the best token is in both."""
@@ -79,24 +79,21 @@ class TargetReader:
         gaps: list[float | None] = []
         nll, unit = 0.0, 0.0
         for _, logits, emitted in self._passes(prompt, tokens, _even(len(tokens), 1), PLAIN_STEP):
-            precise = logits[0].astype(mx.float32)
+            precise = _logprobs(logits)[0].astype(mx.float32)
             order = mx.argpartition(-precise, 2)[:2]
             pair: Any = order[mx.argsort(-precise[order])].tolist()
             best: Any = precise[mx.array(pair)].tolist()
             pairs.append(pair)
             gaps.append(_finite(best[0] - best[1]))
             nll += _nll(logits, emitted)
-            if best[0] and math.isfinite(best[0]):
-                unit = max(unit, mx.finfo(logits.dtype).eps * 2.0 ** math.floor(math.log2(abs(best[0]))))
+            unit = max(unit, _unit(logits))
         wide_gaps: list[float | None] = []
         for position, logits, emitted in self._passes(prompt, tokens, _even(len(tokens), width), PLAIN_STEP):
-            pair_ids = mx.array(pairs[position : position + len(emitted)])
-            chosen: Any = mx.take_along_axis(logits.astype(mx.float32), pair_ids, axis=-1).tolist()
-            winners: Any = mx.argmax(logits, axis=-1).tolist()
-            for winner, ids, (first, second) in zip(
-                winners, pairs[position : position + len(emitted)], chosen, strict=True
-            ):
-                wide_gaps.append(_finite(first - second) if winner in ids else None)
+            logprobs, ids = _logprobs(logits), pairs[position : position + len(emitted)]
+            chosen: Any = mx.take_along_axis(logprobs.astype(mx.float32), mx.array(ids), axis=-1).tolist()
+            winners: Any = mx.argmax(logprobs, axis=-1).tolist()
+            for winner, pair, (first, second) in zip(winners, ids, chosen, strict=True):
+                wide_gaps.append(_finite(first - second) if winner in pair else None)
         return {"gaps": gaps, "wide_gaps": wide_gaps, "unit": unit, "nll": nll}
 
     def _passes(
@@ -160,6 +157,19 @@ def _nll(logits: Any, emitted: list[int]) -> float:
     chosen = mx.take_along_axis(precise, mx.array(emitted)[:, None], axis=-1)[:, 0]
     total: Any = (mx.logsumexp(precise, axis=-1) - chosen).sum().item()
     return float(total)
+
+
+def _unit(logits: Any) -> float:
+    """Return the unit in the last place of the largest of *logits*, in their type."""
+    best: Any = mx.max(mx.abs(mx.max(logits, axis=-1))).astype(mx.float32).item()
+    usable = bool(best) and math.isfinite(best)
+    return float(mx.finfo(logits.dtype).eps * 2.0 ** math.floor(math.log2(best))) if usable else 0.0
+
+
+def _bits(logits: Any) -> int:
+    """Return the sum of the numbers that the bits of *logits* spell: no rounding hides a change."""
+    words: Any = logits.view(mx.uint16 if logits.dtype.size == 2 else mx.uint32).astype(mx.uint64).sum().item()
+    return int(words)
 
 
 def _finite(value: float) -> float | None:
