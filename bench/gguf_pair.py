@@ -29,9 +29,9 @@ NEAR_TIE = 0.001
 
 
 class Server:
-    """A plain llama-server with the little target."""
+    """A llama-server with the little target; plain, unless *options* name a draft."""
 
-    def __init__(self, program: str, target: Path, log: Path) -> None:
+    def __init__(self, program: str, target: Path, log: Path, *options: str) -> None:
         port = free_port()
         # Keys and values as exact as in mlx-lm, which keeps the type of the weights.
         exact = (
@@ -46,7 +46,7 @@ class Server:
             "--threads",
             "1",
         )
-        command = (program, "--model", str(target), "--port", str(port), "--offline", "--jinja", *exact)
+        command = (program, "--model", str(target), "--port", str(port), "--offline", "--jinja", *exact, *options)
         self._launched = launch(
             command,
             log=log,

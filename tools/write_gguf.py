@@ -55,8 +55,8 @@ SILENT = ("attn_output", "ffn_down")
 """What a layer adds to the text goes through these two matrices: where they are zero, it computes and says nothing."""
 
 
-def write(folder: Path, out: Path, *, layers: int | None = None) -> None:
-    """Write the model of *folder* to the file *out*, the same bytes each time.
+def write(folder: Path, out: Path, *, layers: int | None = None, kind: str = "F32") -> None:
+    """Write the model of *folder* to the file *out*, the same bytes each time; *kind* is the type of its matrices.
 
     With *layers* there are as many: the others are copies of the first that say nothing, so that the answers stay as
     they are and a token costs what it does in a larger model.
@@ -67,24 +67,34 @@ def write(folder: Path, out: Path, *, layers: int | None = None) -> None:
     own = config["num_hidden_layers"]
     config["num_hidden_layers"] = max(own, layers or own)
     writer = gguf.GGUFWriter(out, "qwen3", endianess=GGUFEndian.LITTLE)
-    _write_shape(writer, folder.name, config)
+    _write_shape(writer, folder.name, config, kind)
     _write_vocabulary(writer, folder, config)
     tensors = {tensor_name(name): tensor for name, tensor in load_file(folder / "model.safetensors").items()}
     for name, tensor in sorted(tensors.items()):
-        writer.add_tensor(name, tensor)
+        _write_tensor(writer, name, tensor, kind)
     first = {name.removeprefix("blk.0."): tensor for name, tensor in tensors.items() if name.startswith("blk.0.")}
     for number in range(own, config["num_hidden_layers"]):
         for part, tensor in sorted(first.items()):
-            writer.add_tensor(f"blk.{number}.{part}", tensor * 0 if part.startswith(SILENT) else tensor)
+            silent = tensor * 0 if part.startswith(SILENT) else tensor
+            _write_tensor(writer, f"blk.{number}.{part}", silent, kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
-def _write_shape(writer: Any, name: str, config: dict[str, Any]) -> None:
+def _write_tensor(writer: Any, name: str, tensor: Any, kind: str) -> None:
+    """Write a tensor: matrices in *kind*, the weights of norms as they are."""
+    if kind == "F32" or tensor.ndim < 2:
+        writer.add_tensor(name, tensor)
+    else:
+        blocks = gguf.GGMLQuantizationType[kind]
+        writer.add_tensor(name, gguf.quants.quantize(tensor, blocks), raw_dtype=blocks)
+
+
+def _write_shape(writer: Any, name: str, config: dict[str, Any], kind: str) -> None:
     writer.add_name(name)
-    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32 if kind == "F32" else gguf.LlamaFileType[f"MOSTLY_{kind}"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_embedding_length(config["hidden_size"])
@@ -126,11 +136,12 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("out", type=Path, help="folder for the files; made where it is missing")
     parser.add_argument("--layers", type=int, help="as many, the added ones without effect: a dearer token")
+    parser.add_argument("--kind", default="F32", choices=("F32", "F16", "Q8_0", "Q4_0"), help="type of the matrices")
     parser.add_argument("names", nargs="*", default=NAMES, metavar="NAME", help=f"of {', '.join(NAMES)}")
     chosen = parser.parse_intermixed_args(arguments)
     chosen.out.mkdir(parents=True, exist_ok=True)
     for name in chosen.names:
-        write(MODELS / name, chosen.out / f"{name}.gguf", layers=chosen.layers)
+        write(MODELS / name, chosen.out / f"{name}.gguf", layers=chosen.layers, kind=chosen.kind)
         print(chosen.out / f"{name}.gguf")
 
 

@@ -52,12 +52,12 @@ class Noise:
     seed: int = 0
     windows: dict[int, NDArray[np.float32]] = field(default_factory=dict, repr=False, compare=False)
 
-    def rows(self, width: int, positions: Numbers, tokens: Numbers, size: int) -> Floats:
+    def rows(self, width: Numbers | int, positions: Numbers, tokens: Numbers, size: int) -> Floats:
         """Return what a pass of *width* rows adds to *size* values at each place; *positions* and *tokens* as read.
 
         The shape is that of *positions* with *size* behind it; zeros where the pass has one row.
         """
-        if width < 2 or not self.scale:
+        if not self.scale or np.all(np.asarray(width) < 2):
             return np.zeros((*positions.shape, size), np.float32)
         if size not in self.windows:
             self.windows[size] = np.lib.stride_tricks.sliding_window_view(_stream(), size)

@@ -34,7 +34,7 @@ class Pair:
         lines = [
             line
             for kind in ("code", "prose")
-            for line in (ROOT / f"canaries/little/{kind}.jsonl").read_text().splitlines()[:4]
+            for line in (ROOT / f"canaries/little/{kind}.jsonl").read_text().splitlines()[:2]
         ]
         self.prompts = [
             self.tokenizer.apply_chat_template(json.loads(line)["messages"], add_generation_prompt=True)
@@ -56,7 +56,7 @@ class Pair:
         tokens: list[int] = []
         for token, _, _ in pieces:
             tokens.append(int(token))
-            if tokens[-1] in self.tokenizer.eos_token_ids or len(tokens) == 48:
+            if tokens[-1] in self.tokenizer.eos_token_ids or len(tokens) == 32:
                 return tokens
         return tokens
 
@@ -119,7 +119,7 @@ def test_each_defect_changes_answers(pair: Pair, plain: Answers, kind: Kind) -> 
     """
     A planted defect that changes no answer would prove nothing.
     """
-    defect = Defect(kind, 0.5, 1)
+    defect = Defect(kind, 0.8, 1)
     target = OtherKernel(pair.target, SILENT, SILENT, defect)
 
     assert plain == pair.plain(target)
