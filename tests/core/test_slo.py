@@ -167,7 +167,8 @@ def test_every_other_metric_has_a_population() -> None:
     """
     alone = {one.name for one in ALL if not one.population}
 
-    assert {"acceptance_window_min", "first_tokens_p_value"} | {one.name for one in ALL if one.host} == alone
+    runs = {"acceptance_window_min", "first_tokens_p_value", "numerics_harm_p_value", "replay_agreement"}
+    assert runs | {one.name for one in ALL if one.host} == alone
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from functools import partial
 from gatekeeper.analysis.metrics import shares, timing
 from gatekeeper.analysis.metrics.over_time import acceptance_window_min
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.metrics.words.degenerate import harm
+from gatekeeper.analysis.metrics.words.harm import harm
 from gatekeeper.analysis.metrics.words.likelihood import nll_delta
-from gatekeeper.analysis.metrics.words.replay import replay_agreement
+from gatekeeper.analysis.metrics.words.replayed_rounds import replay_agreement
 from gatekeeper.analysis.metrics.words.warm_cache import WARM_PARTS
 from gatekeeper.core.metrics import ALL, BY_NAME, PASS_RATES
 from gatekeeper.core.records import Answer

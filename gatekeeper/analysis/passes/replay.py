@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.metrics.words.replay import replayed_answers
+from gatekeeper.analysis.metrics.words.replayed_rounds import replayed_answers
 from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
 from gatekeeper.analysis.plan.objectives import replay_workloads
 from gatekeeper.analysis.plan.request_costs import RequestCosts

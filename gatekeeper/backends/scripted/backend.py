@@ -12,13 +12,14 @@ from gatekeeper.backends.backend_facts import BackendFacts
 from gatekeeper.backends.http.chat import PLAIN, resolve
 from gatekeeper.backends.scripted.answers import EMIT_S, AnswerContext, Cause, plan_answer, prompt_tokens
 from gatekeeper.backends.scripted.script import Arm, Script, read_script
-from gatekeeper.backends.scripted.shown_answer import ShownAnswer, token_id
+from gatekeeper.backends.scripted.scripted_target import ScriptedTarget
+from gatekeeper.backends.scripted.shown_answer import ShownAnswer
 from gatekeeper.core.backend_registry import SCRIPTED
 from gatekeeper.core.clock import Clock, SystemClock, VirtualClock
 from gatekeeper.core.errors import GatekeeperError, InputError
-from gatekeeper.core.interfaces import DecodeRequest, ForcedPass, RunningSystem
+from gatekeeper.core.interfaces import DecodeRequest, RunningSystem
 from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.records import TIMEOUT, Answer, Parting, Setting
+from gatekeeper.core.records import TIMEOUT, Answer, Setting
 from gatekeeper.core.slo import ADAPTIVE
 from gatekeeper.core.subject import Subject
 
@@ -137,10 +138,11 @@ def _parts(messages: Messages, other_messages: Messages) -> bool:
     return messages[:shorter] != other_messages[:shorter]
 
 
-class ScriptedSystem(RunningSystem):
+class ScriptedSystem(ScriptedTarget, RunningSystem):
     """A simulated system that behaves as its backend's script defines."""
 
     def __init__(self, backend: ScriptedBackend, residence: str, *, cache: bool = False) -> None:
+        super().__init__(backend, backend.context)
         self._backend, self._script, self._residence = backend, backend.script, residence
         self._cached: list[Messages] | None = [] if cache else None
         """The prompts answered so far, where a prompt cache keeps them."""
@@ -160,29 +162,6 @@ class ScriptedSystem(RunningSystem):
             return self._answer(request)
         with self._backend.lock:
             return self._answer(request)
-
-    def logit_gap(self, request: DecodeRequest, tokens: tuple[int, ...]) -> float | None:
-        """Return the script's gap, whatever the tokens."""
-        del tokens
-        return self._script.behaviour(request.canary).gap if Sight.LOGITS in self._backend.sight else None
-
-    def force(self, request: DecodeRequest, tokens: tuple[int, ...], width: int | None = None) -> ForcedPass | None:
-        """Compare *tokens* with plain decoding's; reading them takes as long as reading a prompt."""
-        del width
-        if Sight.FORCED not in self._backend.sight:
-            return None
-        backend = self._backend
-        with backend.lock:
-            context = backend.context(request, number=0, pace=1.0, seconds=0.0)
-            behaviour = context.behaviour
-            read_s = behaviour.prefill_token * (prompt_tokens(request.canary) + len(tokens))
-            backend.clock.sleep(behaviour.prefill + read_s)
-            plain = tuple(token_id(token) for token in plan_answer(context).tokens)
-        pairs = enumerate(zip(tokens, plain, strict=False))
-        parted = tuple(
-            Parting(index, expected, behaviour.gap) for index, (forced, expected) in pairs if forced != expected
-        )
-        return ForcedPass(parted, len(tokens) == len(plain))
 
     def pids(self) -> tuple[int, ...]:
         """Return none: no process answers here."""

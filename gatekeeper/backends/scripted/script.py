@@ -7,7 +7,9 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
       "time": "virtual",            "virtual": ten minutes pass in milliseconds | "real": it waits
       "start": "2 s",               until a started system answers
       "sight": ["arrivals", "token_count", "text", "token_ids", "rounds", "memory", "plain",
-                "logits", "prompt_time"],    "forced": the target can also read an answer in one pass
+                "logits", "prompt_time"],    "forced": the target can also read an answer in one pass; "replay":
+                                    or round by round; "logprobs", "verified": plain and drafted answers have
+                                    log-probabilities
       "arrivals": "token",          "token" | "round": one piece a round, as a coalescing server sends it
       "shares_process": true,
       "caches": false,              true: it has a prompt cache that can be switched on
@@ -27,7 +29,8 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
       "tokens": 64,                 length of an answer whose canary expects nothing
       "quality": {"plain": 1, "candidate": 0.95},     each canary's chance of a correct answer, drawn once
       "agreement": 1.0,             each canary's chance that the candidate's greedy tokens equal plain decoding's
-      "gap": 5,                     by how much the target's best logit leads its second, at every position
+      "gap": 5,                     by how much the target's best logit leads its second, at every position; a token
+                                    that the draft changes at 0.125 or less is numerics
       "warm": 1.0,                  each canary's chance that the candidate's answer is the same once a prompt it
                                     begins with was answered before with the cache on
       "shared": 1.0, "switched": 1.0,   the same after a cached conversation that began alike and went on otherwise, and

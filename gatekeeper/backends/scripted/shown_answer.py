@@ -1,12 +1,16 @@
 """What a scripted system shows of the answer it planned: its pieces, its counts and its claims."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from zlib import crc32
 
 from gatekeeper.backends.scripted.answers import AnswerContext, PlannedAnswer, prompt_tokens
+from gatekeeper.backends.workers.rounds import round_shapes
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Claims, Rounds
 from gatekeeper.core.records.arrivals import Arrival
+
+REJECTED = 1
+"""The number of every drafted token that was rejected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,20 @@ class ShownAnswer:
         rounds, counters = self.planned.rounds, self.context.script.counters
         if rounds is None or Sight.ROUNDS not in self.sight or counters == "silent":
             return None
-        return rounds if counters == "honest" else Rounds(len(self.planned.tokens), 0, 0)
+        if counters != "honest":
+            return Rounds(len(self.planned.tokens), 0, 0)
+        return replace(rounds, proposals=self._proposals()) if Sight.REPLAY in self.sight else rounds
+
+    def _proposals(self) -> str:
+        """Return the drafted tokens of each round; those that were rejected are no tokens of the answer."""
+        planned, request, rounds, begun = self.planned, self.context.request, [], 0
+        shapes = round_shapes(planned.drafted, draft_tokens=self.context.draft_tokens, max_tokens=request.max_tokens)
+        for width, length in shapes:
+            written = [token_id(token) for token in planned.tokens[begun : begun + length]]
+            kept = [token for token, drafted in zip(written, planned.drafted[begun:], strict=False) if drafted]
+            rounds.append([*kept, *([REJECTED] * (width - len(kept)))])
+            begun += length
+        return ";".join(" ".join(map(str, proposal)) for proposal in rounds)
 
     def _claimed(self) -> Claims:
         rounds, claims, sight = self.planned.rounds, self.context.script.claims, self.sight

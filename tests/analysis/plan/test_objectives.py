@@ -14,7 +14,14 @@ from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.slo import Slo
 from tests.builders.slo import objective, slo
 
-IMPLICIT = ("error_rate", "speculation_engaged", "truncation_rate", "throughput_ratio", "token_agreement")
+IMPLICIT = (
+    "error_rate",
+    "speculation_engaged",
+    "truncation_rate",
+    "throughput_ratio",
+    "numerics_harm_p_value",
+    "replay_agreement",
+)
 
 
 def implied(written: Slo, workload: str = "easy", terms: Terms = NEWEST) -> dict[str, Implicit]:
@@ -38,7 +45,8 @@ def test_naming_the_metric_relaxes_an_implicit_objective() -> None:
     """
     written = slo(objective("error_rate", at_most=0.02))
 
-    assert {"speculation_engaged", "truncation_rate", "throughput_ratio", "token_agreement"} == implied(written).keys()
+    words = {"replay_agreement", "numerics_harm_p_value"}
+    assert {"speculation_engaged", "truncation_rate", "throughput_ratio", *words} == implied(written).keys()
     assert [0.02] == [
         one.threshold for one in all_objectives(written, "easy", speculating=True) if one.metric == "error_rate"
     ]
@@ -139,22 +147,38 @@ def test_any_ratio_that_is_named_replaces_the_implicit_one(named: str) -> None:
     assert not {name for name in implied(slo(objective(named, at_least=0.8))) if "throughput" in name}
 
 
+VERIFIES = Sight.REPLAY | Sight.VERIFIED
+
+
 @pytest.mark.parametrize(
-    ("lacks", "temperature", "expected"),
+    ("rules", "lacks", "expected"),
     [
-        (Sight.NOTHING, 0.0, 1.0),
-        (Sight.LOGITS, 0.0, AGREE_UNREAD),
-        (Sight.TEXT, 0.0, None),
-        (Sight.PLAIN, 0.0, None),
-        (Sight.NOTHING, 0.7, None),
+        (3, Sight.NOTHING, {"replay_agreement": 1.0}),
+        (3, Sight.REPLAY, {"replay_agreement": 1.0}),
+        (3, VERIFIES, {"token_agreement": 1.0}),
+        (3, VERIFIES | Sight.LOGPROBS, {"token_agreement": 1.0}),
+        (3, VERIFIES | Sight.LOGPROBS | Sight.LOGITS, {"token_agreement": AGREE_UNREAD}),
+        (3, Sight.TEXT, {}),
+        (3, Sight.PLAIN, {}),
+        (2, Sight.NOTHING, {"token_agreement": 1.0}),
+        (2, Sight.LOGITS, {"token_agreement": AGREE_UNREAD}),
     ],
 )
-def test_greedy_words_are_an_implicit_objective(lacks: Sight, temperature: float, expected: float | None) -> None:
+def test_greedy_words_are_an_implicit_objective(rules: int, lacks: Sight, expected: dict[str, float]) -> None:
     """
-    At temperature 0 every canary must agree; most of them where no logits can excuse a near-tie.
+    At temperature 0 each token must be the target's own choice, as far as the backend shows it; else words must agree.
     """
-    written = slo(sampling={"temperature": temperature})
+    objectives = implied(slo(), terms=Terms(rules, ~lacks))
 
-    found = implied(written, terms=Terms(sight=~lacks)).get("token_agreement")
+    words = {"token_agreement", "replay_agreement"} & objectives.keys()
+    assert expected == {name: objectives[name].threshold for name in words}
+    assert ("numerics_harm_p_value" in objectives) == (rules > 2 and bool(expected))
 
-    assert expected == (found.threshold if found else None)
+
+def test_sampled_words_are_not_compared() -> None:
+    """
+    Above temperature 0 no implicit objective compares words.
+    """
+    names = implied(slo(sampling={"temperature": 0.7}))
+
+    assert not {"token_agreement", "replay_agreement", "numerics_harm_p_value"} & names.keys()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from gatekeeper.analysis.metrics.words.near_ties import Divergence, first_divergence, token_column
-from gatekeeper.analysis.metrics.words.numerics import Null
+from gatekeeper.analysis.metrics.words.numerics_null import Null
 from gatekeeper.core.records import Answer, Generation
 
 CHARACTERS = 4

@@ -10,8 +10,8 @@ from gatekeeper.analysis.metrics.words.exactness import (
     shared_tokens,
 )
 from gatekeeper.analysis.metrics.words.near_ties import TIE_TOLERANCE, explained, first_divergence, token_column
-from gatekeeper.analysis.metrics.words.numerics import null_of
-from gatekeeper.analysis.metrics.words.replay import drafted_replays, is_exact
+from gatekeeper.analysis.metrics.words.numerics_null import null_of
+from gatekeeper.analysis.metrics.words.replayed_rounds import drafted_replays, is_exact
 from gatekeeper.analysis.metrics.words.scored_answers import (
     by_canary_and_arm,
     is_of,
