@@ -62,6 +62,8 @@ class Proposal:
     """The first token's time can be measured: no prompt comes from a cache."""
     claims: bool
     """Acceptance is counted by the server alone."""
+    replays: bool
+    """Each token can be held against the target's choice in the pass that verified it."""
     also_installed: tuple[str, ...]
     """Other backends that are installed and load the same files."""
     missing: tuple[str, ...] = ()
@@ -146,7 +148,12 @@ def _objectives(proposed: Proposal) -> Iterator[str]:
             "A reader waits for the first token, and the draft reads the prompt too.",
             _commented('or_with = "warm-up"', "a later first token needs a warm-up, then required by the policy"),
         )
-    yield from _objective("token_agreement", "at_least = 1.0", "Greedy speculation must not change any token.")
+    if proposed.replays:
+        why = "Each token is the target's own choice in the pass that verified it; else the engine is broken."
+        yield from _objective("replay_agreement", "at_least = 1.0", why)
+    else:
+        yield "# The words of the answers: what this backend shows of the target decides, without an objective."
+        yield ""
     yield from _objective(
         "error_rate", "at_most = 0.0", "No request may fail, with or without a draft.", 'when = "always"'
     )

@@ -138,8 +138,12 @@ def _best_step(workload: WorkloadVerdict) -> AbandonedStep | None:
 def _quality(workload: WorkloadVerdict) -> str | None:
     """Describe whether the answers are those of plain decoding: by their words, or else by the canaries passed."""
     checks = {check.metric: check for check in workload.checks if check.center is not None and check.n}
-    if (agreed := checks.get("token_agreement")) is not None and agreed.center is not None:
-        return f"{round(agreed.center * agreed.n)}/{agreed.n} answers as with plain decoding"
+    for metric, words in (
+        ("token_agreement", "as with plain decoding"),
+        ("replay_agreement", "as the target verified"),
+    ):
+        if (agreed := checks.get(metric)) is not None and agreed.center is not None:
+            return f"{round(agreed.center * agreed.n)}/{agreed.n} answers {words}"
     passed = workload.measured.center("canary_pass_rate")
     return f"{passed:.0%} of canaries passed" if passed is not None else None
 

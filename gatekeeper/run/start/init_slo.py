@@ -15,6 +15,7 @@ from gatekeeper.backends.models import gguf, locate
 from gatekeeper.core import canary, slo
 from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, did_you_mean
 from gatekeeper.core.manifest import Model
+from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.system import inputs
 from gatekeeper.core.system.files import write_atomically
@@ -152,6 +153,7 @@ class _SloWriter:
                 peak=self._peak(pair),
                 cold=Sight.COLD in sight,
                 claims=Sight.ROUNDS not in sight,
+                replays=not BY_NAME["replay_agreement"].unseen(sight),
                 also_installed=other_backends,
             )
         )
