@@ -168,6 +168,7 @@ def test_every_other_metric_has_a_population() -> None:
     alone = {one.name for one in ALL if not one.population}
 
     runs = {"acceptance_window_min", "first_tokens_p_value", "numerics_harm_p_value", "replay_agreement"}
+    runs |= {"sampled_tokens_p_value", "sampled_answers_p_value"}
     assert runs | {one.name for one in ALL if one.host} == alone
 
 

@@ -10,6 +10,7 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.words.harm import harm
 from gatekeeper.analysis.metrics.words.likelihood import nll_delta
 from gatekeeper.analysis.metrics.words.replayed_rounds import replay_agreement
+from gatekeeper.analysis.metrics.words.sampled_tokens import sampled_answers, sampled_tokens
 from gatekeeper.analysis.metrics.words.warm_cache import WARM_PARTS
 from gatekeeper.core.metrics import ALL, BY_NAME, PASS_RATES
 from gatekeeper.core.records import Answer
@@ -90,6 +91,8 @@ READERS: Mapping[str, Reader] = {
     "replay_agreement": OfEvidence(replay_agreement),
     "numerics_harm_p_value": OfEvidence(harm),
     "nll_delta": OfEvidence(nll_delta),
+    "sampled_tokens_p_value": OfEvidence(sampled_tokens),
+    "sampled_answers_p_value": OfEvidence(sampled_answers),
     "plain_repeat_agreement": OfEvidence(shares.plain_repeats),
     **{name: OfEvidence(partial(shares.warm_cache_agreement, metric=name)) for name in WARM_PARTS},
     "first_tokens_p_value": OfEvidence(shares.first_tokens),

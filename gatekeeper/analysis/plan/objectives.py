@@ -72,6 +72,11 @@ _VERIFIED = Implicit(
     at_least=1.0,
     why="implicit: at temperature 0 each token is the target's own choice in the pass that verified it",
 )
+_DRAWN = Implicit(
+    metric="sampled_tokens_p_value",
+    at_least=FALSE_ALARM,
+    why="implicit: above temperature 0 each token is drawn from the target's distribution in the pass that verified it",
+)
 _NO_HARM = Implicit(
     metric="numerics_harm_p_value",
     at_least=HARM_LEVEL,
@@ -110,8 +115,10 @@ def _no_loss(slo: Slo, terms: Terms) -> tuple[Implicit, ...]:
 
 
 def _same_words(slo: Slo, terms: Terms) -> tuple[Implicit, ...]:
-    """Return the objectives that greedy speculation is correct, and that its passes harm no answer."""
+    """Return the objectives that speculation is correct, and that greedy passes harm no answer."""
     greedy = defaults(slo).get("temperature", slo.sampling.temperature) == 0
+    if not greedy and terms.rules >= EXACTNESS_RULES and terms.show("sampled_tokens_p_value"):
+        return (_DRAWN,)
     if not greedy or not terms.show("token_agreement"):
         return ()
     if terms.rules >= EXACTNESS_RULES:

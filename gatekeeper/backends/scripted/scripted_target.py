@@ -16,6 +16,8 @@ NUMERICS = 0.125
 """At a smaller gap, a token that the draft changes is the choice of a pass of several tokens, and no defect."""
 LOGPROB = -0.1
 """Of each likeliest token."""
+DRAWN = ((-0.1, -0.1, -0.189, 0.231), (-2.352, -0.1, -0.189, 0.231))
+"""Scores of a sampled token that is the best of two, with a chance of 0.905, and of one that is the other."""
 
 
 class OfScript(Protocol):
@@ -51,8 +53,11 @@ class ScriptedTarget:
         if Sight.REPLAY not in self._target_of.sight:
             return None
         self._read(request, 0, passes=len(rounds) * (1 + twice))
+        steady, nll = True if twice else None, -LOGPROB * len(tokens)
+        if request.sampling.temperature > 0:
+            return ReplayedRounds((), steady, nll, tuple(DRAWN[place % 21 in {0, 10}] for place in range(len(tokens))))
         parted = (place for place in self._partings(request, tokens) if place.gap is None or place.gap > NUMERICS)
-        return ReplayedRounds(tuple(parted), True if twice else None, -LOGPROB * len(tokens))
+        return ReplayedRounds(tuple(parted), steady, nll)
 
     def read_widths(self, request: DecodeRequest, tokens: tuple[int, ...], width: int) -> TwoWidths | None:
         """Return the script's gap at both widths."""

@@ -275,6 +275,19 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
         remedy=_WRONG, population=False,
     ),
     _share(
+        "sampled_tokens_p_value", Per.ANSWER, Sight.REPLAY | Sight.ROUNDS | Sight.TOKEN_IDS,
+        "p-value that sampled tokens are drawn from the target's distribution in the pass that verified each; valid at "
+        "any time",
+        formula="1 / (mean over alternatives of the product over tokens of their likelihood ratio to the target)",
+        remedy=_WRONG, from_rounds=True, population=False, soak_alone=True,
+    ),
+    _share(
+        "sampled_answers_p_value", Per.PAIR, _PAIRED_TEXT,
+        "p-value that both arms sample their answers from one distribution, by their texts; a permutation test",
+        formula="permutation test of the spectrum kernel's mean discrepancy, within each canary",
+        remedy=_WRONG, population=False, soak_alone=True,
+    ),
+    _share(
         "error_rate", Per.ANSWER, Sight.NOTHING,
         "share of answers that failed",
         higher=False,

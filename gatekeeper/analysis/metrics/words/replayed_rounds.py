@@ -14,7 +14,7 @@ from gatekeeper.core.verdict import Estimate, Missing, fact
 
 GREEDY_POSITIONS = 8000
 """Tokens of a workload's greedy answers that are read again: every canary once, at some hundred tokens an answer."""
-SAMPLED_POSITIONS = 40_000
+SAMPLED_POSITIONS = 20_000
 """The same above temperature 0, where only many tokens together show whether they are sampled from the target."""
 TWICE = 4
 """Answers of a workload whose rounds are read twice, to see whether a pass gives the same bits again."""

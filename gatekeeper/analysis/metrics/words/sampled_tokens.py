@@ -1,0 +1,129 @@
+"""Sampled tokens: whether those above temperature 0 are drawn from the target's own distribution, place by place."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.metrics.words.replayed_rounds import drafted_replays
+from gatekeeper.core.text import counted
+from gatekeeper.core.units import percent
+from gatekeeper.core.verdict import Estimate, Missing, fact
+
+SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+"""Shares of tokens that an alternative draws otherwise."""
+KINDS = 3
+LEAST_TOKENS = 200
+SAME = 1e-5
+"""Log-probabilities this near are the same token's: rows have six decimals."""
+POWER_Z = 1.645
+"""Of 95 %."""
+
+Floats = NDArray[np.float64]
+
+
+def e_value(rows: Sequence[Sequence[float]]) -> float:
+    """Return the evidence against tokens drawn from the target, as the logarithm of an e-value.
+
+    *rows* [tokens, 4]: log p(token), log p(best), log sum p^2 and log sum p^(1/2) of the target's distribution p of a
+    place. Each alternative draws a share of the tokens otherwise: the best one (a greedy shortcut), from p^2 (a colder
+    distribution) or from p^(1/2) (a warmer one). Its likelihood ratio to p has mean 1 at every place, whatever came
+    before, so the product is a martingale under a lossless draft and may be looked at at any time (Ville 1939); so is
+    the mean over alternatives. A standardised sum of log p would need its variance, and is normal in the limit only.
+    """
+    if any(math.isinf(row[0]) for row in rows):
+        return math.inf  # a token that the target cannot draw
+    token, best, squares, roots = np.asarray(rows, dtype=np.float64).T
+    greedy = np.where(token >= best - SAME, np.exp(-best), 0.0)
+    ratios = (greedy, np.exp(token - squares), np.exp(-token / 2 - roots))
+    sums = [np.log1p(share * (ratio - 1)).sum() for share in SHARES for ratio in ratios]
+    return float(np.logaddexp.reduce(sums) - math.log(len(sums)))
+
+
+def visible_share(best: Floats, alarm: float) -> float | None:
+    """Return the least share of greedy tokens that these places show in 95 % of runs; None where none is.
+
+    By the mean and the variance of the logarithm of the greedy alternative's ratio, were it true. *best* [tokens]:
+    log p(best) at each place.
+    """
+    chance = np.exp(best)
+    needed = -math.log(alarm) + math.log(KINDS * len(SHARES))
+    for share in np.geomspace(0.002, 1.0, 60):
+        near = min(SHARES, key=lambda known: abs(math.log(known / share)))
+        hit = (1 - share) * chance + share
+        gain, loss = np.log1p(near * (1 / chance - 1)), math.log1p(-near)
+        mean = hit * gain + (1 - hit) * loss
+        deviation = math.sqrt(float((hit * (1 - hit) * (gain - loss) ** 2).sum()))
+        if float(mean.sum()) - POWER_Z * deviation >= needed:
+            return float(share)
+    return None
+
+
+def sampled_tokens(paired: PairedAnswers, alarm: float = 0.001) -> Estimate | Missing:
+    """Return the p-value that the draft's tokens are drawn from the target's distribution: 1 over the e-value."""
+    if paired.greedy:
+        return Missing("at temperature 0 no token is drawn")
+    replays = [replayed for replayed in drafted_replays(paired) if replayed.fault is None]
+    impossible = [f"{replayed.canary} {replayed.impossible}" for replayed in replays if replayed.impossible]
+    if impossible:
+        return fact(0.0, len(replays), f"{len(impossible)} cannot have come from their rounds, first {impossible[0]}")
+    rows = [row for replayed in replays for row in replayed.scores]
+    if len(rows) < LEAST_TOKENS:
+        return Missing(f"{counted(len(rows), 'sampled token')} read again, {LEAST_TOKENS} are needed", len(rows))
+    log_e = e_value(rows)
+    share = visible_share(np.asarray([row[1] for row in rows], dtype=np.float64), alarm)
+    visible = "no greedy shortcut" if share is None else f"{percent(share, '.2g')} greedy tokens"
+    read = f"{len(rows)} tokens of {counted(len(replays), 'answer')}, read again in their rounds"
+    notes = (f"{read}; {visible} would be seen",)
+    return fact(min(1.0, math.exp(-min(log_e, 700.0))), len(rows), *notes)
+
+
+Kernel = Callable[[Sequence[str]], Floats]
+"""Returns the similarity of each two texts."""
+GRAM = 3
+SHUFFLES = 1999
+LEAST_CANARIES = 5
+
+
+def spectrum(texts: Sequence[str]) -> Floats:
+    """Return the normalised spectrum kernel of texts [texts, texts]: shared runs of GRAM characters (Leslie 2002)."""
+    grams = [[text[begun : begun + GRAM] for begun in range(max(1, len(text) - GRAM + 1))] for text in texts]
+    index = {gram: number for number, gram in enumerate(dict.fromkeys(gram for text in grams for gram in text))}
+    counts = np.zeros((len(texts), len(index)))
+    for row, text in enumerate(grams):
+        np.add.at(counts[row], [index[gram] for gram in text], 1.0)
+    norms = np.linalg.norm(counts, axis=1, keepdims=True)
+    unit = counts / np.where(norms == 0, 1.0, norms)
+    similar: Floats = unit @ unit.T
+    return similar
+
+
+def sampled_answers(paired: PairedAnswers, kernel: Kernel = spectrum) -> Estimate | Missing:
+    """Return the p-value that both arms sample their answers from one distribution, by their texts alone.
+
+    The statistic is the squared maximum mean discrepancy, summed over canaries (Gretton 2012); labels are shuffled in
+    a canary, so the test is exact at any number of answers, and the observed order counts among the shuffles.
+    """
+    if paired.greedy:
+        return Missing("at temperature 0 every answer to a canary is the same")
+    texts: dict[str, tuple[list[str], list[str]]] = {name: ([], []) for name in paired.canaries}
+    for arm, answers in enumerate((paired.answers, paired.plain)):
+        for generation in answers:
+            if generation.answer.fault is None and generation.canary in texts:
+                texts[generation.canary][arm].append(generation.answer.reasoning + generation.answer.text)
+    compared = {name: arms for name, arms in texts.items() if min(map(len, arms)) > 1}
+    if len(compared) < LEAST_CANARIES:
+        return Missing(f"{len(compared)} canaries have two answers in each arm, {LEAST_CANARIES} are needed")
+    rng = np.random.default_rng(paired.seed)
+    sums = np.zeros(SHUFFLES + 1)
+    for drafting, plain in compared.values():
+        similar = kernel([*drafting, *plain])
+        labels = np.repeat([1.0 / len(drafting), -1.0 / len(plain)], [len(drafting), len(plain)])
+        rows = rng.permuted(np.tile(labels, (SHUFFLES + 1, 1)), axis=1)
+        rows[0] = labels
+        sums += np.einsum("ij,jk,ik->i", rows, similar, rows)
+    chance = float(np.mean(sums >= sums[0] * (1 - 1e-9)))
+    texts_compared = sum(len(drafting) + len(plain) for drafting, plain in compared.values())
+    return fact(chance, texts_compared, f"whole answers to {len(compared)} canaries; only gross changes show")

@@ -1,0 +1,139 @@
+"""Whether sampled tokens are drawn from the target: an e-process over tokens, and a test of whole answers."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.metrics.words.sampled_tokens import SHARES, e_value, sampled_answers, visible_share
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.records import Answer, Generation, Role, setting
+from gatekeeper.core.verdict import Estimate, Missing
+
+ALARM = 0.001
+
+
+def row(p: NDArray[np.float64], token: int) -> tuple[float, float, float, float]:
+    return math.log(p[token]), math.log(p.max()), math.log((p**2).sum()), math.log(np.sqrt(p).sum())
+
+
+def drawn(rng: np.random.Generator, tokens: int, greedy: float = 0.0) -> list[tuple[float, float, float, float]]:
+    """Draw tokens of random distributions over eight words, a share of them greedily."""
+    rows = []
+    for weights in np.maximum(rng.dirichlet(np.full(8, 0.4), size=tokens), 1e-9):
+        p = weights / weights.sum()
+        token = int(p.argmax()) if rng.random() < greedy else int(rng.choice(8, p=p))
+        rows.append(row(p, token))
+    return rows
+
+
+@given(st.lists(st.floats(0.01, 1.0), min_size=2, max_size=6, unique=True))
+def test_each_ratio_has_mean_one(weights: list[float]) -> None:
+    """
+    Under the target's own distribution each alternative's likelihood ratio has mean 1: nobody is accused for luck.
+    """
+    p = np.asarray(weights) / sum(weights)
+
+    mean = sum(chance * math.exp(e_value([row(p, token)])) for token, chance in enumerate(p))
+
+    assert mean == pytest.approx(1.0, abs=1e-4)
+
+
+def test_lossless_tokens_accuse_nobody_at_any_time() -> None:
+    """
+    Looked at every hundred tokens of 300 runs, the evidence never passes the bound more often than the alarm allows.
+    """
+    rng = np.random.default_rng(4)
+    alarms = 0
+    for _ in range(300):
+        rows = drawn(rng, 400)
+        alarms += any(e_value(rows[:end]) > -math.log(ALARM) for end in range(100, 401, 100))
+
+    assert alarms <= 2  # P(3 or more of 300 at 0.001) = 0.0036
+
+
+def test_a_greedy_shortcut_is_found() -> None:
+    """
+    A tenth of the tokens taken greedily is found within 4,000 tokens, as the power that is stated says.
+    """
+    rng = np.random.default_rng(5)
+    rows = drawn(rng, 4000, greedy=0.1)
+
+    share = visible_share(np.asarray([best for _, best, *_ in rows]), ALARM)
+
+    assert share is not None
+    assert share <= 0.1
+    assert e_value(rows) > -math.log(ALARM)
+
+
+def test_the_stated_power_is_kept() -> None:
+    """
+    At the share of greedy tokens that is stated, at least nine of ten runs are found.
+    """
+    rng = np.random.default_rng(6)
+    share = visible_share(np.asarray([best for _, best, *_ in drawn(rng, 1500)]), ALARM)
+    assert share is not None
+
+    found = sum(e_value(drawn(rng, 1500, greedy=share)) > -math.log(ALARM) for _ in range(40))
+
+    assert found >= 36
+
+
+def test_a_token_that_cannot_be_drawn_is_proof() -> None:
+    """
+    A token to which the target gives no probability shows a wrong draft at once.
+    """
+    assert e_value([(-math.inf, -0.1, -0.2, 0.1)]) == math.inf
+
+
+def test_places_without_choice_show_nothing() -> None:
+    """
+    Where the target is certain of every token, no shortcut can be seen, and none is claimed to be.
+    """
+    assert visible_share(np.full(5000, -1e-9), ALARM) is None
+    assert max(SHARES) < 1
+
+
+def answered(arm: str, name: str, text: str) -> Generation:
+    return Generation(
+        "t", f"{arm}{name}{text}", "w", name, arm, setting(), Role.MEASURED, 0, "", 1, Answer(0, 1, text=text)
+    )
+
+
+def evidence(drafting: Any, plain: Any, canaries: int = 8) -> PairedAnswers:
+    names = [f"c{number}" for number in range(canaries)]
+    answers, baselines = (
+        tuple(answered(arm, name, text) for name in names for text in texts(name))
+        for arm, texts in (("candidate", drafting), ("plain", plain))
+    )
+    asked = {name: Canary(id=name, messages=({"role": "user", "content": "hi"},)) for name in names}
+    return PairedAnswers("w", asked, answers, baselines, 0.95, 7, greedy=False)
+
+
+def test_other_answers_are_found_by_their_texts() -> None:
+    """
+    Answers of another distribution are told from plain decoding's by their texts, and the same ones are not.
+    """
+    rng = np.random.default_rng(8)
+
+    def texts(words: list[str]) -> Any:
+        return lambda _: [" ".join(rng.choice(words, size=12)) for _ in range(6)]
+
+    here, there = texts(["river", "stone", "bridge"]), texts(["river", "stone", "bridge", "heron", "lamp"])
+    differing, equal = sampled_answers(evidence(there, here)), sampled_answers(evidence(here, here))
+
+    assert isinstance(differing, Estimate)
+    assert isinstance(equal, Estimate)
+    assert differing.center < ALARM < 0.01 < equal.center
+
+
+def test_single_answers_prove_nothing() -> None:
+    """
+    With one answer a canary nothing can be shuffled: it is open.
+    """
+    assert isinstance(sampled_answers(evidence(lambda _: ["a"], lambda _: ["b"])), Missing)
