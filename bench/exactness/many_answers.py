@@ -58,6 +58,8 @@ class Written:
     drafted: list[bool] = field(default_factory=list)
     proposals: list[list[int]] = field(default_factory=list)
     """The drafted tokens of each round."""
+    leads: list[tuple[int, float]] = field(default_factory=list)
+    """Speculating answers: the best token of the pass that verified each, and by how much it led the token sent."""
     places: list[Floats] = field(default_factory=list)
     """Plain answers: the last hidden state before each token."""
 
@@ -200,7 +202,9 @@ class Speculation:
             proposal = drafted[index, : proposed[index]].tolist()
             accepted = self._accepted(int(index), proposal, best[index].tolist(), logits[index])
             last = int(best[index, accepted])
-            self._send(int(index), proposal, accepted, last)
+            tokens = [*proposal[:accepted], last]
+            leads = [(int(top), float(row[top] - row[token])) for top, row, token in zip(best[index], logits[index], tokens, strict=False)]
+            self._send(int(index), proposal, tokens, leads)
             self._roll_back(int(index), [int(self.last[index]), *proposal], accepted, last)
             going[index] = not self.answers[rows[index]].ends(prompts.end, prompts.limits[rows[index]])
 
@@ -235,17 +239,17 @@ class Speculation:
             self.due[index] = self.due[index] - 1 if kind in ROLLBACKS else 0
         return strikes
 
-    def _send(self, index: int, proposal: list[int], accepted: int, last: int) -> None:
+    def _send(self, index: int, proposal: list[int], tokens: list[int], leads: list[tuple[int, float]]) -> None:
         """Append the tokens of a round to what the client has, up to the end of the answer."""
         prompts, row = self.target.prompts, self.target.rows[index]
         answer = self.answers[row]
         answer.proposals.append(proposal)
-        tokens = [*proposal[:accepted], last]
         for place, token in enumerate(tokens[: len(tokens) - self._strikes(index, Kind.DROPPED)]):
             if answer.ends(prompts.end, prompts.limits[row]):
                 return
             answer.tokens.append(token)
-            answer.drafted.append(place < accepted)
+            answer.drafted.append(place < len(tokens) - 1)
+            answer.leads.append(leads[place])
 
     def _roll_back(self, index: int, read: list[int], accepted: int, last: int) -> None:
         target, rejected = self.target, len(read) - 1 - accepted

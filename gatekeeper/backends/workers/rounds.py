@@ -15,7 +15,7 @@ def count_rounds(drafted: Iterable[bool], *, draft_tokens: int, max_tokens: int)
     tried_at, accepted_at = [0] * draft_tokens, [0] * draft_tokens
     rounds = proposed = accepted = emitted = 0
     for width, length in round_shapes(flags, draft_tokens=draft_tokens, max_tokens=max_tokens):
-        run = sum(flags[emitted : emitted + length])
+        run = sum(flags[emitted : emitted + min(length, width)])  # an engine that drops tokens flags one more
         for position in range(run):
             tried_at[position] += 1
             accepted_at[position] += 1

@@ -1,0 +1,147 @@
+"""How gatekeeper judges one run of the bench, by what a kind of backend shows: its passes, its metrics, its checks."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from bench.exactness.evidence import DRAFTING, WORKLOADS, Run
+from gatekeeper.analysis.metrics.checks import check
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
+from gatekeeper.analysis.passes import log_probabilities, numerics, replay
+from gatekeeper.analysis.passes.definition import Recorded, Soaked
+from gatekeeper.analysis.plan.objectives import Terms, all_objectives
+from gatekeeper.analysis.verdict.workload import objective_estimate
+from gatekeeper.backends.dialects import llama_server, lmstudio, mlx_server
+from gatekeeper.backends.worker_backend.worker_backend import READS_TARGET, SEEN_IN_ANSWERS
+from gatekeeper.core.metrics.metric import Sight
+from gatekeeper.core.records import Numerics, Scored
+from gatekeeper.core.slo import Slo, parse
+from gatekeeper.core.verdict import Check, Outcome
+
+
+class Shown(StrEnum):
+    """What a kind of backend shows."""
+
+    ROUNDS = "in process"
+    """Rounds can be read again: our mlx worker."""
+    LEADS = "HTTP, log-probabilities"
+    """Those of plain decoding, and of a beginning read as a prompt: llama-server."""
+    PASSES = "HTTP, verified passes"
+    """Those of the passes that verified a draft: mlx_lm.server."""
+    TEXT = "text alone"
+    """LM Studio."""
+
+
+SIGHTS: Mapping[Shown, Sight] = {
+    Shown.ROUNDS: SEEN_IN_ANSWERS | READS_TARGET | Sight.ROUNDS | Sight.PLAIN,
+    Shown.LEADS: llama_server.DIALECT.sight | Sight.PLAIN,
+    Shown.PASSES: mlx_server.DIALECT.sight | Sight.PLAIN,
+    Shown.TEXT: lmstudio.DIALECT.sight | Sight.PLAIN,
+}
+_SLO = """
+schema = 1
+name = "exactness"
+[subject]
+backend = "mlx"
+target = "little-target"
+drafts = ["little-draft"]
+[sampling]
+temperature = 0.0
+[sweep]
+num_draft_tokens = [3]
+[soak]
+duration = "600 s"
+"""
+_GRADED = """
+[[objective]]
+metric = "{metric}"
+{bound}
+workloads = {workloads}
+why = "quality within 0.5 %, as in m4-24gb"
+"""
+
+
+def bench_slo(*, graded: bool) -> Slo:
+    """Return an SLO without objectives of its own but, where *graded*, quality within 0.5 % as in m4-24gb."""
+    workloads = "".join(f'[[workload]]\nname = "{name}"\ncanaries = "{name}"\n' for name in WORKLOADS)
+    quality = ""
+    for metric, names in (("json_pass_delta", '["json"]'), ("task_pass_delta", '["code", "prose", "math"]')):
+        for bound in ("at_least = -0.005", "at_most = 0.005"):
+            quality += _GRADED.format(metric=metric, bound=bound, workloads=names)
+    speed = '[[objective]]\nmetric = "error_rate"\nat_most = 0.0\nwhy = "no answer may fail"\n'
+    return parse(_SLO + workloads + (quality if graded else speed), "exactness.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The checks of one run, by workload."""
+
+    checks: Mapping[str, tuple[Check, ...]]
+
+    @property
+    def promoted(self) -> bool:
+        """Return whether each check of each workload passes."""
+        return all(result.outcome is Outcome.PASS for checks in self.checks.values() for result in checks)
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Return the metrics that fail."""
+        return tuple(
+            result.metric
+            for checks in self.checks.values()
+            for result in checks
+            if result.outcome is Outcome.FAIL
+        )
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Return why the run is not promoted."""
+        return tuple(
+            f"{workload}: {result.metric} {result.outcome.name.lower()}: {result.because}"
+            for workload, checks in self.checks.items()
+            for result in checks
+            if result.outcome is not Outcome.PASS
+        )
+
+
+def judge(run: Run, shown: Shown, slo: Slo, *, level: float = 0.95, everything: bool = False) -> Judged:
+    """Judge a run as `certify` would after its soak; *everything*: every answer is read again in fact."""
+    terms = Terms(sight=SIGHTS[shown])
+    settings = dict.fromkeys(WORKLOADS, DRAFTING)
+    paired = {name: _paired(run, shown, name, level) for name in WORKLOADS}
+    soaked = Soaked(slo, settings, terms, paired.__getitem__, lambda name: (paired[name],))
+    for name, generations in replay.PASS.needs(soaked).items():
+        replays = run.replays(generations, everything=everything)
+        paired[name] = replay.PASS.add(paired[name], Recorded(replays))
+    for name, canaries in log_probabilities.PASS.needs(soaked).items():
+        records: tuple[Scored, ...] = tuple(
+            run.scored(name, canary, arm, own_pass=shown is Shown.PASSES)
+            for canary in canaries
+            for arm in ("candidate", "plain")
+        )
+        paired[name] = log_probabilities.PASS.add(paired[name], Recorded(records))
+    for name, places in numerics.PASS.needs(soaked).items():
+        read: tuple[Numerics, ...] = tuple(
+            run.widths(name, place.canary, place.width)
+            if place.width is not None
+            else run.as_prompt(name, place.scored, place.positions)
+            for place in places
+        )
+        paired[name] = numerics.PASS.add(paired[name], Recorded(read))
+    logits = Sight.LOGITS in terms.sight
+    return Judged(
+        {
+            name: tuple(
+                check(objective, objective_estimate(objective, paired[name], {}, logits=logits))
+                for objective in all_objectives(slo, name, speculating=True, terms=terms)
+            )
+            for name in WORKLOADS
+        }
+    )
+
+
+def _paired(run: Run, shown: Shown, name: str, level: float) -> PairedAnswers:
+    drafted, plain = run.generations(name, counted=shown is Shown.ROUNDS)
+    canaries = {run.pair.canaries[run.rows[index]][1].id: run.pair.canaries[run.rows[index]][1] for index in run.canaries[name]}
+    bare = PairedAnswers(name, canaries, drafted, plain, level=level, seed=7, greedy=True)
+    return replace(pair_answers(bare))
