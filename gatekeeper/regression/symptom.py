@@ -89,7 +89,7 @@ def _values(metric: Metric, paired: PairedAnswers) -> Sequence[tuple[str, float]
     if metric.from_rounds:
         paired = replace(paired, answers=counted_or_claimed(paired.answers)[0])
     if metric.against_plain:
-        ratios, lost = pair_ratios(paired.pairs, read, greedy=None if reader.any_length else paired.greedy)
+        ratios, lost = pair_ratios(paired.pairs, read, least=None if reader.any_length else paired.least_length)
         pairs = len(paired.pairs)
         if lost > paired.lost_limit * pairs:
             return Missing(f"{lost} of {pairs} pairs are lost to faults or missing values", pairs)

@@ -41,7 +41,7 @@ def unstable_plain_arm(plain: Iterable[Generation], about: str, rules: int = RUL
 
 def length_mismatches(paired: PairedAnswers, about: str) -> tuple[Finding, ...]:
     """Return a finding if answers of a pair differ in length; ratios leave such pairs out."""
-    different = [pair for pair in paired.pairs if not similar_lengths(pair, greedy=paired.greedy)]
+    different = [pair for pair in paired.pairs if not similar_lengths(pair, paired.least_length)]
     if not different:
         return ()
     drafting, plain = (generation.answer.output_tokens for generation in different[0])

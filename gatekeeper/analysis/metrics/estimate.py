@@ -66,12 +66,12 @@ def _read(metric: Metric, paired: PairedAnswers) -> Estimate | Missing:
 
 
 def _pair_ratio(metric: Metric, reader: OfAnswer, paired: PairedAnswers) -> Estimate | Missing:
-    read, greedy = reader.on(paired), None if reader.any_length else paired.greedy
-    ratios, lost = pair_ratios(paired.pairs, read, greedy=greedy)
+    read, least = reader.on(paired), None if reader.any_length else paired.least_length
+    ratios, lost = pair_ratios(paired.pairs, read, least=least)
     if metric.speed_ratio and (reason := too_many_lost(lost, paired)) is not None:
         return Missing(reason, len(paired.pairs))
-    ratio = mean_ratio(ratios, pair_ratios(paired.before, read, greedy=greedy)[0], paired)
-    ratio = _widened(ratio, partial(_ratio_noise, paired, read, greedy), paired)
+    ratio = mean_ratio(ratios, pair_ratios(paired.before, read, least=least)[0], paired)
+    ratio = _widened(ratio, partial(_ratio_noise, paired, read, least), paired)
     return ratio.as_change() if metric.relative and isinstance(ratio, Estimate) else ratio
 
 
@@ -87,11 +87,11 @@ def _widened(
     return lasting.widened(estimated, noise())
 
 
-def _ratio_noise(paired: PairedAnswers, read: Read, greedy: bool | None) -> lasting.Lasting:
+def _ratio_noise(paired: PairedAnswers, read: Read, least: float | None) -> lasting.Lasting:
     before = sorted(paired.before, key=lambda pair: (pair[0].segment, pair[0].answer.sent_ns))
     soak, swept = (
         [(name, math.log(drafting), math.log(plain)) for name, drafting, plain in values if min(drafting, plain) > 0]
-        for values, _ in (pair_values(pairs, read, greedy=greedy) for pairs in (paired.pairs, before))
+        for values, _ in (pair_values(pairs, read, least=least) for pairs in (paired.pairs, before))
     )
     drafting = lasting.TimedLogs.of([(name, log) for name, log, _ in soak], [(name, log) for name, log, _ in swept])
     plain = lasting.TimedLogs.of([(name, log) for name, _, log in soak], [(name, log) for name, _, log in swept])
@@ -127,7 +127,7 @@ def _with_population(population: Estimate, frozen: Estimate | None) -> Estimate:
 def _system_ratio(paired: PairedAnswers) -> Estimate | Missing:
     """Compare tokens over busy time, which is wall time times the streams because every stream is always busy."""
     sums: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([0, 0], [0, 0]))
-    work, lost = pair_work(paired.pairs, greedy=paired.greedy)
+    work, lost = pair_work(paired.pairs, least=paired.least_length)
     for name, *arms in work:
         for arm, (tokens, busy_ns) in zip(sums[name], arms, strict=True):
             arm[0] += tokens
@@ -135,7 +135,7 @@ def _system_ratio(paired: PairedAnswers) -> Estimate | Missing:
     if (reason := too_many_lost(lost, paired)) is not None:
         return Missing(reason, len(paired.pairs))
     ratio = intervals.ratio_of_sums(sums, paired.level, paired.seed)
-    return _widened(ratio, partial(_ratio_noise, paired, answer_rate, paired.greedy), paired)
+    return _widened(ratio, partial(_ratio_noise, paired, answer_rate, paired.least_length), paired)
 
 
 def _over_canaries(reader: OfAnswer, paired: PairedAnswers, quantile: float) -> Estimate | Missing:

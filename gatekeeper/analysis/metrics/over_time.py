@@ -83,7 +83,7 @@ def _ratio_change(paired: PairedAnswers) -> Estimate | Missing:
 
 
 def _log_ratios(pairs: Iterable[Pair], paired: PairedAnswers) -> list[tuple[str, float]]:
-    ratios, _ = pair_ratios(pairs, decode_or_answer_rate, greedy=paired.greedy)
+    ratios, _ = pair_ratios(pairs, decode_or_answer_rate, least=paired.least_length)
     return [(name, math.log(ratio)) for name, ratio in ratios if 0 < ratio < math.inf]
 
 

@@ -19,6 +19,8 @@ BURST_SHARE = 0.10
 """Arrivals closer together than this share of plain decoding's median gap are one burst."""
 MIN_LENGTH_RATIO = 0.9
 """Greedy answers whose lengths differ more are different work: the speeds of such a pair are not compared."""
+MIN_LENGTH_RATIO_PARTED = 0.6
+"""The same since rules 3: numerics alone may turn a token, and the answer then ends elsewhere; not at its half."""
 MIN_LENGTH_RATIO_SAMPLED = 0.1
 """Above temperature 0 lengths vary: only an answer under a tenth of its baseline counts as cut short."""
 
@@ -86,6 +88,11 @@ class PairedAnswers:
         return replace(self, answers=(*swept, *self.answers), plain=plain, swept=((), ()), untimed=())
 
     @property
+    def least_length(self) -> float:
+        """Return the least ratio of two lengths at which the answers of a pair are the same work."""
+        return least_length(greedy=self.greedy, rules=self.rules)
+
+    @property
     def burst_gap(self) -> float:
         """Return the seconds below which two arrivals are one burst."""
         answers = self.plain or self.answers
@@ -148,48 +155,55 @@ def burst_gap(plain: Iterable[Generation]) -> float:
     return BURST_SHARE * float((lower + upper) / 2)
 
 
-def similar_lengths(pair: Pair, *, greedy: bool) -> bool:
+def least_length(*, greedy: bool, rules: int = 2) -> float:
+    """Return the least ratio of the lengths of two answers that are the same work."""
+    if not greedy:
+        return MIN_LENGTH_RATIO_SAMPLED
+    return MIN_LENGTH_RATIO if rules < 3 else MIN_LENGTH_RATIO_PARTED
+
+
+def similar_lengths(pair: Pair, least: float) -> bool:
     """Return whether two answers are of similar length, so that their speeds can be compared."""
     lengths = [generation.answer.output_tokens for generation in pair]
     if None in lengths:
         return True
     shorter, longer = sorted(length or 0 for length in lengths)
-    return shorter >= (MIN_LENGTH_RATIO if greedy else MIN_LENGTH_RATIO_SAMPLED) * longer
+    return shorter >= least * longer
 
 
 def pair_ratios(
-    pairs: Iterable[Pair], read: Callable[[Answer], float | None], *, greedy: bool | None
+    pairs: Iterable[Pair], read: Callable[[Answer], float | None], *, least: float | None
 ) -> tuple[list[tuple[str, float]], int]:
     """Return the canary and candidate over plain of each pair, and how many are lost to faults or missing values.
 
-    Pairs of different lengths are lost as well, unless *greedy* is None: then lengths do not matter.
+    Pairs of different lengths are lost as well, unless *least* is None: then lengths do not matter.
     """
-    values, lost = pair_values(pairs, read, greedy=greedy)
+    values, lost = pair_values(pairs, read, least=least)
     return [(name, drafting / plain) for name, drafting, plain in values], lost
 
 
 def pair_values(
-    pairs: Iterable[Pair], read: Callable[[Answer], float | None], *, greedy: bool | None
+    pairs: Iterable[Pair], read: Callable[[Answer], float | None], *, least: float | None
 ) -> tuple[list[tuple[str, float, float]], int]:
     """Return the canary and both values of each pair, and how many pairs are lost, as `pair_ratios` does."""
     rows: list[tuple[str, float, float]] = []
     lost = 0
     for pair in pairs:
         drafting, plain = (read(generation.answer) if generation.answer.fault is None else None for generation in pair)
-        if drafting is None or not plain or (greedy is not None and not similar_lengths(pair, greedy=greedy)):
+        if drafting is None or not plain or (least is not None and not similar_lengths(pair, least)):
             lost += 1
         else:
             rows.append((pair[0].canary, drafting, plain))
     return rows, lost
 
 
-def pair_work(pairs: Iterable[Pair], *, greedy: bool) -> tuple[list[tuple[str, tuple[int, int], tuple[int, int]]], int]:
+def pair_work(pairs: Iterable[Pair], *, least: float) -> tuple[list[tuple[str, tuple[int, int], tuple[int, int]]], int]:
     """Return the canary of each pair with the tokens and busy nanoseconds of both answers, and how many are lost."""
     rows = []
     lost = 0
     for pair in pairs:
         faulty = any(generation.answer.fault is not None or not generation.answer.output_tokens for generation in pair)
-        if faulty or not similar_lengths(pair, greedy=greedy):
+        if faulty or not similar_lengths(pair, least):
             lost += 1
             continue
         drafting, plain = (

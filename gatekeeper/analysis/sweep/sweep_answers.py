@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean
 
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers, pair_ratios
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, least_length, pair_answers, pair_ratios
 from gatekeeper.analysis.plan.settings import is_greedy
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, Trial
 from gatekeeper.core.canary import Canary
@@ -92,8 +92,9 @@ def mean_log_ratio(
     greedy: bool,
 ) -> float | None:
     """Return the log of candidate over plain, averaged with that over the *second* plain answer where it has one."""
-    ratios, _ = pair_ratios([(candidate, plain)], read, greedy=greedy)
-    second_ratios, _ = pair_ratios([(candidate, second)], read, greedy=greedy) if second is not None else ([], 0)
+    least = least_length(greedy=greedy)
+    ratios, _ = pair_ratios([(candidate, plain)], read, least=least)
+    second_ratios, _ = pair_ratios([(candidate, second)], read, least=least) if second is not None else ([], 0)
     logs = [math.log(ratio) for _, ratio in (*ratios, *second_ratios) if ratio > 0]
     return fmean(logs) if ratios and logs else None
 

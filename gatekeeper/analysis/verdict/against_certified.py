@@ -86,7 +86,7 @@ def values(metric: str, evidence: PairedAnswers) -> run_to_run.Values | Missing:
     if not BY_NAME[metric].against_plain:
         counted = values_of(successful(evidence.answers), read)
         return counted or Missing(reader.unread, len(evidence.answers))
-    ratios, lost = pair_ratios(evidence.pairs, read, greedy=None if reader.any_length else evidence.greedy)
+    ratios, lost = pair_ratios(evidence.pairs, read, least=None if reader.any_length else evidence.least_length)
     if (reason := too_many_lost(lost, evidence)) is not None:
         return Missing(reason, len(evidence.pairs))
     return [(canary, math.log(ratio)) for canary, ratio in ratios if ratio > 0]
@@ -97,7 +97,7 @@ def _system_logs(evidence: PairedAnswers) -> run_to_run.Values | Missing:
 
     Each canary weighs the same. The parts are those of the delta method: their mean over canaries is zero.
     """
-    work, lost = pair_work(evidence.pairs, greedy=evidence.greedy)
+    work, lost = pair_work(evidence.pairs, least=evidence.least_length)
     if (reason := too_many_lost(lost, evidence)) is not None:
         return Missing(reason, len(evidence.pairs))
     rows = [(name, (*candidate, *plain)) for name, candidate, plain in work]

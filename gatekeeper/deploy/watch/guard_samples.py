@@ -155,7 +155,7 @@ def ratio_series(evidence: PairedAnswers, measured: MeasuredRoute, slack: float)
     values: list[tuple[int, float]] = []
     lost = 0
     for pair in evidence.pairs:
-        ratios, lost_pairs = pair_ratios((pair,), read, greedy=evidence.greedy)
+        ratios, lost_pairs = pair_ratios((pair,), read, least=evidence.least_length)
         lost += lost_pairs
         ended_ns = max(generation.answer.ended_ns for generation in pair)
         values += [(ended_ns, math.log(ratio)) for _, ratio in ratios if ratio > 0]

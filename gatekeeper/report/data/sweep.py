@@ -116,7 +116,7 @@ def _answers(trial: Trial, evidence: PairedAnswers) -> Iterator[SweepAnswer]:
     def ratio(generation: Generation, read: Read) -> float | None:
         if id(generation) not in pairs:
             return None
-        ratios, _ = pair_ratios([pairs[id(generation)]], read, greedy=evidence.greedy)
+        ratios, _ = pair_ratios([pairs[id(generation)]], read, least=evidence.least_length)
         return ratios[0][1] if ratios else None
 
     for generation in evidence.answers:

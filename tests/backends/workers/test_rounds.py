@@ -104,3 +104,14 @@ def test_drafted_is_what_the_draft_computed() -> None:
         expected.append(counting.forwards)
 
     assert expected == seen
+
+
+def test_more_drafted_tokens_in_a_row_than_a_round_proposes_are_counted() -> None:
+    """
+    An engine that drops a round's last token is a result: its flags are counted, and nothing fails.
+    """
+    assert (2, 6, 5) == _counts(count_rounds([True] * 6 + [False], draft_tokens=3, max_tokens=9))
+
+
+def _counts(rounds: Rounds) -> tuple[int, int, int]:
+    return rounds.rounds, rounds.drafted, rounds.accepted
