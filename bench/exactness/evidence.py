@@ -23,7 +23,7 @@ from bench.exactness.many_answers import (
     speculating_answers,
 )
 from bench.exactness.noise import Numbers, struck
-from gatekeeper.analysis.metrics.words.replay import ImpossibleRoundsError, round_passes
+from gatekeeper.analysis.metrics.words.replayed_rounds import ImpossibleRoundsError, round_passes
 from gatekeeper.backends.workers.rounds import count_rounds
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.interfaces import RoundPasses

@@ -87,10 +87,7 @@ class Judged:
     def failed(self) -> tuple[str, ...]:
         """Return the metrics that fail."""
         return tuple(
-            result.metric
-            for checks in self.checks.values()
-            for result in checks
-            if result.outcome is Outcome.FAIL
+            result.metric for checks in self.checks.values() for result in checks if result.outcome is Outcome.FAIL
         )
 
     @property
@@ -142,6 +139,8 @@ def judge(run: Run, shown: Shown, slo: Slo, *, level: float = 0.95, everything: 
 
 def _paired(run: Run, shown: Shown, name: str, level: float) -> PairedAnswers:
     drafted, plain = run.generations(name, counted=shown is Shown.ROUNDS)
-    canaries = {run.pair.canaries[run.rows[index]][1].id: run.pair.canaries[run.rows[index]][1] for index in run.canaries[name]}
+    canaries = {
+        run.pair.canaries[run.rows[index]][1].id: run.pair.canaries[run.rows[index]][1] for index in run.canaries[name]
+    }
     bare = PairedAnswers(name, canaries, drafted, plain, level=level, seed=7, greedy=True)
     return replace(pair_answers(bare))

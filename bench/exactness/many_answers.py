@@ -202,9 +202,12 @@ class Speculation:
             proposal = drafted[index, : proposed[index]].tolist()
             accepted = self._accepted(int(index), proposal, best[index].tolist(), logits[index])
             last = int(best[index, accepted])
-            tokens = [*proposal[:accepted], last]
-            leads = [(int(top), float(row[top] - row[token])) for top, row, token in zip(best[index], logits[index], tokens, strict=False)]
-            self._send(int(index), proposal, tokens, leads)
+            emitted = [*proposal[:accepted], last]
+            leads = [
+                (int(top), float(row[top] - row[token]))
+                for top, row, token in zip(best[index], logits[index], emitted, strict=False)
+            ]
+            self._send(int(index), proposal, emitted, leads)
             self._roll_back(int(index), [int(self.last[index]), *proposal], accepted, last)
             going[index] = not self.answers[rows[index]].ends(prompts.end, prompts.limits[rows[index]])
 
