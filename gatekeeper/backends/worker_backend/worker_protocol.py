@@ -251,16 +251,18 @@ def _rounds(value: object) -> Rounds | None:
         or (accepted_by_position and sum(accepted_by_position) != accepted)
     ):
         raise WorkerFault(f"impossible rounds: {_excerpt(json.dumps(value).encode())}")
-    return Rounds(rounds, drafted, accepted, tried, accepted_by_position, _proposals(value.get("proposals")))
+    texts = (_rounds_text(value, name) for name in ("proposals", "chosen"))
+    return Rounds(rounds, drafted, accepted, tried, accepted_by_position, *texts)
 
 
-def _proposals(value: object) -> str:
-    """Return the drafted tokens of each round; whether they fit the answer is a result, and checked after the soak."""
-    if value is None:
+def _rounds_text(value: Mapping[str, Any], name: str) -> str:
+    """Return the tokens of each round; whether they fit the answer is a result, and checked after the soak."""
+    tokens = value.get(name)
+    if tokens is None:
         return ""
-    if not isinstance(value, str) or _PROPOSALS.fullmatch(value) is None:
-        raise WorkerFault("proposals is not a text of token ids, as in '12 7 9;44 3'")
-    return value
+    if not isinstance(tokens, str) or _PROPOSALS.fullmatch(tokens) is None:
+        raise WorkerFault(f"{name} is not a text of token ids, as in '12 7 9;44 3'")
+    return tokens
 
 
 def _counts(message: Mapping[str, Any], name: str) -> tuple[int, ...]:

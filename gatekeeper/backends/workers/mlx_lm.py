@@ -119,22 +119,25 @@ class MlxLm:
         if self.draft is None:
             return None
         counted = count_rounds(drafted, draft_tokens=self.draft_tokens, max_tokens=self.max_tokens)
-        return replace(counted, proposals=self._proposals())
+        proposals, chosen = self._sampled_by_round()
+        return replace(counted, proposals=proposals, chosen=chosen)
 
-    def _proposals(self) -> str:
-        """Return the drafted tokens of each round: what was sampled one by one before each pass of several tokens.
+    def _sampled_by_round(self) -> tuple[str, str]:
+        """Return of each round what was sampled one by one, the drafted tokens, and then in the pass of several.
 
         The answer has no part in it, so that one which does not fit these rounds is seen.
         """
         rounds: list[str] = []
+        chosen: list[str] = []
         drafted: list[str] = []
         for tokens in self.sampled:
             if tokens.size == 1:
                 drafted.append(str(tokens.item()))
             else:
                 rounds.append(" ".join(drafted))
+                chosen.append(" ".join(map(str, tokens.tolist())))
                 drafted = []
-        return ";".join(rounds)
+        return ";".join(rounds), ";".join(chosen)
 
 
 def observe(pieces: Iterable[Any], keep: Callable[[Any], Any], timed: Timed, beat: memoryview) -> None:

@@ -53,4 +53,5 @@ def rounds_from(written: Mapping[str, Any]) -> Rounds:
         tuple(written["tried_by_position"]),
         tuple(written["accepted_by_position"]),
         str(written.get("proposals", "")),
+        str(written.get("chosen", "")),
     )

@@ -43,10 +43,13 @@ class Rounds:
     """How often position i of a round was accepted."""
     proposals: str = ""
     """The drafted tokens of each round, rejected ones included: `12 7 9;44 3` are two rounds; empty: not kept."""
+    chosen: str = ""
+    """What the target chose at each place of each verify pass, in the same form; empty: not kept."""
 
     def __post_init__(self) -> None:
-        """Keep equal proposals once."""
+        """Keep equal texts once."""
         object.__setattr__(self, "proposals", shared(self.proposals))
+        object.__setattr__(self, "chosen", shared(self.chosen))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,19 +34,28 @@ def round_passes(answer: Answer) -> RoundPasses | None:
     if not tokens or not proposals or None in drafted:
         return None
     passes, position = [], 0
-    for written in proposals.split(";"):
-        proposal = [int(token) for token in written.split()]
+    proposed = _by_round(proposals)
+    chosen = _by_round(answer.rounds.chosen if answer.rounds is not None else "")
+    if chosen and len(chosen) != len(proposed):
+        raise ImpossibleRoundsError(f"has {len(proposed)} rounds, and {len(chosen)} passes verified them")
+    for number, proposal in enumerate(proposed):
         accepted = 0
         while accepted < len(proposal) and position + accepted < len(tokens) and drafted[position + accepted]:
             accepted += 1
         emits = min(accepted + 1, len(tokens) - position)
         if list(tokens[position : position + accepted]) != proposal[:accepted] or emits < 1:
             raise ImpossibleRoundsError(f"at token {position + 1} keeps drafted tokens that were not drafted there")
+        if chosen and list(tokens[position : position + emits]) != chosen[number][:emits]:
+            raise ImpossibleRoundsError(f"has tokens from {position + 1} on that its target did not choose there")
         passes.append((emits, *proposal[emits - 1 :]))
         position += emits
     if position != len(tokens):
         raise ImpossibleRoundsError(f"has {len(tokens)} tokens, and its rounds emit {position}")
     return tuple(passes)
+
+
+def _by_round(written: str) -> list[list[int]]:
+    return [[int(token) for token in of_round.split()] for of_round in written.split(";")] if written else []
 
 
 def replayed_answers(paired: PairedAnswers) -> tuple[Generation, ...]:
