@@ -155,7 +155,7 @@ def burst_gap(plain: Iterable[Generation]) -> float:
     return BURST_SHARE * float((lower + upper) / 2)
 
 
-def least_length(*, greedy: bool, rules: int = 2) -> float:
+def least_length(*, greedy: bool, rules: int) -> float:
     """Return the least ratio of the lengths of two answers that are the same work."""
     if not greedy:
         return MIN_LENGTH_RATIO_SAMPLED

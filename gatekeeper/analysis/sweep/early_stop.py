@@ -14,7 +14,7 @@ from itertools import combinations
 from statistics import fmean, variance
 
 from gatekeeper.analysis.metrics import comparability
-from gatekeeper.analysis.metrics.paired_answers import burst_gap, by_canary
+from gatekeeper.analysis.metrics.paired_answers import burst_gap, by_canary, least_length
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS, Read, answer_reader
 from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.plan.settings import concurrency_of, conditions_of, is_greedy
@@ -112,13 +112,14 @@ class _Looks:
 
     def _paired(self, trial: Trial) -> list[_Pair]:
         plain = {(generation.pair, generation.canary): generation for _, generation in self._answers(trial.baseline)}
-        null, greedy = self._sweep.null_answers(trial), is_greedy(self._sweep.slo, trial.setting)
+        null, rules = self._sweep.null_answers(trial), self._sweep.plan.terms.rules
+        least = least_length(greedy=is_greedy(self._sweep.slo, trial.setting), rules=rules)
         pairs = []
         for stretch, candidate in self._answers(trial.name):
             if (baseline := plain.get((candidate.pair, candidate.canary))) is not None:
                 second = null.get((candidate.pair, candidate.canary))
                 logs = {
-                    name: mean_log_ratio(candidate, baseline, second, read, greedy=greedy)
+                    name: mean_log_ratio(candidate, baseline, second, read, least=least)
                     for name, read in self._measures.items()
                 }
                 pairs.append(_Pair(stretch, candidate.canary, logs))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean
 
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, least_length, pair_answers, pair_ratios
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers, pair_ratios
 from gatekeeper.analysis.plan.settings import is_greedy
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, Trial
 from gatekeeper.core.canary import Canary
@@ -45,6 +45,7 @@ class SweepAnswers:
                 greedy=is_greedy(self.slo, trial.setting),
                 drift_limit=math.inf,
                 lost_limit=MOST_LOST,
+                rules=self.plan.terms.rules,
                 interleaved=self.plan.shares_process,
             )
         )
@@ -58,7 +59,7 @@ class SweepAnswers:
         ratios = []
         for candidate, plain in paired.pairs:
             second = null.get((candidate.pair, candidate.canary))
-            if (log := mean_log_ratio(candidate, plain, second, read, greedy=paired.greedy)) is not None:
+            if (log := mean_log_ratio(candidate, plain, second, read, least=paired.least_length)) is not None:
                 ratios.append((candidate.canary, math.exp(log)))
         return ratios, len(paired.pairs) - len(ratios)
 
@@ -89,10 +90,12 @@ def mean_log_ratio(
     second: Generation | None,
     read: Callable[[Answer], float | None],
     *,
-    greedy: bool,
+    least: float,
 ) -> float | None:
-    """Return the log of candidate over plain, averaged with that over the *second* plain answer where it has one."""
-    least = least_length(greedy=greedy)
+    """Return the log of candidate over plain, averaged with that over the *second* plain answer where it has one.
+
+    Answers whose lengths have a ratio below *least* are not compared.
+    """
     ratios, _ = pair_ratios([(candidate, plain)], read, least=least)
     second_ratios, _ = pair_ratios([(candidate, second)], read, least=least) if second is not None else ([], 0)
     logs = [math.log(ratio) for _, ratio in (*ratios, *second_ratios) if ratio > 0]

@@ -101,7 +101,7 @@ def test_only_answers_of_like_length_are_compared(
     """
     pair = (generation(answer(output_tokens=mine)), generation(answer(output_tokens=twin), arm="plain"))
 
-    assert same == similar_lengths(pair, least_length(greedy=greedy))
+    assert same == similar_lengths(pair, least_length(greedy=greedy, rules=2))
 
 
 def test_every_pair_is_either_read_or_lost() -> None:
@@ -112,7 +112,7 @@ def test_every_pair_is_either_read_or_lost() -> None:
     ours[5] = generation(steady(0.05, fault="died"), "c-005", pair="p5")
     pairs = evidence(ours, theirs).pairs
 
-    ratios, lost = pair_ratios(pairs, decode_rate, least=least_length(greedy=True))
+    ratios, lost = pair_ratios(pairs, decode_rate, least=least_length(greedy=True, rules=2))
 
     assert (3, {"c-000", "c-002", "c-004", "c-006"}) == (lost, set(by_canary(ratios)))
     assert [2.0] == [pytest.approx(one) for one in by_canary(ratios)["c-006"]]
