@@ -71,7 +71,7 @@ def _trend(trend: Trend | NoTrend | None) -> list[str]:
         return ["  trend: needs two complete runs"]
     if isinstance(trend, NoTrend):
         return [f"  trend: {trend.because}"]
-    lines = [f"  trend, {trend.after} against {trend.before}:"]
+    lines = [f"  trend, {trend.b} against {trend.a}:"]
     for name, contrasts in trend.workloads.items():
         measured = (contrast for contrast in contrasts if contrast.a is not None and contrast.b is not None)
         lines += [f"    {name}: {_contrast(contrast)}" for contrast in measured]

@@ -1,11 +1,27 @@
 """Runs compared with each other: their figures side by side, and what is proven better or worse."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from gatekeeper.core.records import Knobs
-from gatekeeper.core.verdict import Estimate
+from gatekeeper.core.verdict import Estimate, known
+
+
+def by_field(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass for JSON."""
+    return {field.name: for_json(getattr(value, field.name)) for field in fields(value)}
+
+
+def for_json(value: Any) -> Any:
+    """Return a value for JSON, part by part; a dataclass by its own `document` where it has one, else by its fields."""
+    if hasattr(value, "document"):
+        return value.document()
+    if is_dataclass(value):
+        return by_field(value)
+    if isinstance(value, Mapping):
+        return {key: for_json(part) for key, part in value.items()}
+    return [for_json(part) for part in value] if isinstance(value, tuple) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +50,8 @@ class ComparedFigure:
 
     def document(self) -> dict[str, object]:
         """Return it as a verdict writes it."""
-        optional = {"n": self.n, "scope": self.scope, "from": self.source}
-        written = {key: value for key, value in optional.items() if value is not None}
-        return {"center": self.center, "lo": self.lo, "hi": self.hi, **written}
-
-
-def figure_document(figure: ComparedFigure | None) -> dict[str, object] | None:
-    """Return a figure's document; None where it was not measured."""
-    return figure.document() if figure is not None else None
+        optional = known(**{"n": self.n, "scope": self.scope, "from": self.source})
+        return {"center": self.center, "lo": self.lo, "hi": self.hi, **optional}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +72,12 @@ class Contrast:
         """Return it as `compare --json` prints it."""
         return {
             "metric": self.metric,
-            "a": figure_document(self.a),
-            "b": figure_document(self.b),
+            "a": for_json(self.a),
+            "b": for_json(self.b),
             "change": self.change,
             "proven": self.proven,
             "says": self.says,
-            **({"because": self.because} if self.because is not None else {}),
+            **known(because=self.because),
         }
 
 
@@ -91,10 +101,6 @@ class WorkloadResult:
     outcome: str
     setting: Knobs
 
-    def document(self) -> dict[str, object]:
-        """Return it as `compare --json` prints it."""
-        return {"outcome": self.outcome, "setting": dict(self.setting)}
-
 
 @dataclass(frozen=True, slots=True)
 class ComparedWorkload:
@@ -106,16 +112,6 @@ class ComparedWorkload:
     a: WorkloadResult | None
     b: WorkloadResult | None
     metrics: tuple[Contrast, ...]
-
-    def document(self) -> dict[str, object]:
-        """Return it as `compare --json` prints it."""
-        return {
-            "name": self.name,
-            "not_comparable": list(self.not_comparable),
-            "a": self.a.document() if self.a is not None else None,
-            "b": self.b.document() if self.b is not None else None,
-            "metrics": [contrast.document() for contrast in self.metrics],
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,16 +133,8 @@ class RunComparison:
 
     def document(self) -> dict[str, object]:
         """Return it as `compare --json` prints it."""
-        return {
-            "schema": 1,
-            "a": asdict(self.a),
-            "b": asdict(self.b),
-            "comparable": self.comparable,
-            "not_comparable": list(self.not_comparable),
-            "differences": list(self.differences),
-            "notes": list(self.notes),
-            "workloads": [workload.document() for workload in self.workloads],
-        }
+        parts = by_field(self)
+        return {"schema": 1, "a": parts.pop("a"), "b": parts.pop("b"), "comparable": self.comparable, **parts}
 
 
 def comparisons_document(comparisons: Sequence[RunComparison]) -> dict[str, object]:

@@ -1,10 +1,10 @@
 """Stored runs over time: what each one showed, what changed since the one before, and the trend of the newest ones."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from gatekeeper.core.records import Knobs
-from gatekeeper.report.data.compared_runs import ComparedFigure, Contrast, figure_document
+from gatekeeper.report.data.compared_runs import ComparedFigure, Contrast, by_field, for_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,13 @@ class HistoryWorkload:
         return {
             "outcome": self.outcome,
             "setting": dict(self.setting),
-            **{metric: figure_document(figure) for metric, figure in self.figures.items()},
-            "speed": figure_document(self.speed),
+            **for_json(self.figures),
+            "speed": for_json(self.speed),
             "bound": self.bound,
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryRun:
     """One stored run."""
 
@@ -52,46 +52,22 @@ class HistoryRun:
     """Why its verdict is not trusted, if it is not."""
     footprint_peak: float | None
     host: str
-    failed: tuple[StandingCheck, ...]
-    workloads: Mapping[str, HistoryWorkload]
     changed: tuple[str, ...] = ()
     """What differs from the run before it on the same host."""
-
-    def document(self) -> dict[str, object]:
-        """Return it as `history --json` prints it."""
-        return {
-            "run": self.run,
-            "at": self.at,
-            "outcome": self.outcome,
-            "grade": self.grade,
-            "trouble": self.trouble,
-            "footprint_peak": self.footprint_peak,
-            "host": self.host,
-            "changed": list(self.changed),
-            "failed": [asdict(check) for check in self.failed],
-            "workloads": {name: workload.document() for name, workload in self.workloads.items()},
-        }
+    failed: tuple[StandingCheck, ...]
+    workloads: Mapping[str, HistoryWorkload]
 
 
 @dataclass(frozen=True, slots=True)
 class Trend:
     """The newest run against the newest comparable one before it."""
 
-    before: str
-    after: str
+    a: str
+    """The run before."""
+    b: str
     differences: tuple[str, ...]
     workloads: Mapping[str, tuple[Contrast, ...]]
     footprint_peak: Contrast
-
-    def document(self) -> dict[str, object]:
-        """Return it as `history --json` prints it."""
-        return {
-            "a": self.before,
-            "b": self.after,
-            "differences": list(self.differences),
-            "workloads": {name: [row.document() for row in rows] for name, rows in self.workloads.items()},
-            "footprint_peak": self.footprint_peak.document(),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +91,6 @@ class SloHistory:
     trend: Trend | NoTrend | None
     """None with fewer than two complete runs."""
 
-    def document(self) -> dict[str, object]:
-        """Return it as `history --json` prints it."""
-        trend = self.trend.document() if self.trend is not None else None
-        return {"slo": self.slo, "runs": [run.document() for run in self.runs], "trend": trend}
-
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRun:
@@ -138,5 +109,4 @@ class RunHistory:
 
     def document(self) -> dict[str, object]:
         """Return it as `history --json` prints it."""
-        slos = [slo.document() for slo in self.slos]
-        return {"schema": 1, "slos": slos, "unreadable": [asdict(run) for run in self.unreadable]}
+        return {"schema": 1, **by_field(self)}
