@@ -6,6 +6,9 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.sample_utils import apply_min_p, apply_top_k, apply_top_p
 
+NOT_BEST = 4e-5
+"""Above what the reader of the rows takes for the same log-probability."""
+
 
 def score_rows(
     logprobs: Any, tokens: list[int], temperature: float, top_p: float | None, min_p: float | None, top_k: int | None
@@ -13,7 +16,9 @@ def score_rows(
     """Return a row a token of a pass: log p(token), log p(best), log sum p^2 and log sum p^(1/2).
 
     p is the distribution that mlx-lm samples from: its filters in its order, then the temperature. None in the first
-    place is a token to which it gives no probability.
+    place is a token to which it gives no probability. Logits of half precision tie often: only the token that greedy
+    decoding takes may equal the best, or the ratio of a greedy shortcut would have a mean above 1 at each tie. Any
+    other one has its best raised by a hair.
     """
     filtered = logprobs
     if top_p and 0 < top_p < 1:
@@ -24,9 +29,11 @@ def score_rows(
         filtered = apply_top_k(filtered, top_k)
     scaled = filtered.astype(mx.float32) / temperature
     log_p = scaled - mx.logsumexp(scaled, axis=-1, keepdims=True)
+    sampled = mx.array(tokens)
+    chances, best = mx.take_along_axis(log_p, sampled[:, None], axis=-1)[:, 0], mx.max(log_p, axis=-1)
     columns = [
-        mx.take_along_axis(log_p, mx.array(tokens)[:, None], axis=-1)[:, 0],
-        mx.max(log_p, axis=-1),
+        chances,
+        mx.where(sampled == mx.argmax(filtered, axis=-1), best, mx.maximum(best, chances + NOT_BEST)),
         mx.logsumexp(2 * log_p, axis=-1),
         mx.logsumexp(log_p / 2, axis=-1),
     ]
