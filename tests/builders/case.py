@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.settings import plain_of, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import sweep_plan
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.conclude import Conclusion, conclude
+from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Generation, HostSample, Reading, Role, Setting, StoredRecords
 from tests.builders.slo import SECOND, canaries, counted, generation, objective, slo, steady
 
@@ -25,6 +27,8 @@ class Made:
     noise: float = 0.01
 
 
+SHOWN = Terms(sight=~(Sight.REPLAY | Sight.LOGPROBS | Sight.VERIFIED))
+"""These answers are made without a target that could read them again."""
 WINNING, LOSING, FAILING = Made(1.5), Made(0.6), Made(0.9)
 
 
@@ -51,7 +55,7 @@ def bare(
     )
     frozen = {name: canaries(COUNT, name) for name in workloads}
     restart_knobs = () if shares else ("draft", "num_draft_tokens")
-    plan = sweep_plan(written, frozen, shares_process=shares, restart_knobs=restart_knobs, seed=7)
+    plan = sweep_plan(written, frozen, shares_process=shares, restart_knobs=restart_knobs, seed=7, terms=SHOWN)
     return Case(
         slo=written,
         canaries=frozen,
