@@ -52,6 +52,8 @@ class Estimate:
     """What the bounds are about: these canaries, or prompts like them; None for a value that was counted."""
     population: "Estimate | None" = None
     """Beside bounds for these canaries: those for prompts like them, for information."""
+    shows: str = ""
+    """What it shows where it misses its bound, in plain words, which lead the reason; empty: its figures say it."""
 
     @classmethod
     def of(cls, document: Mapping[str, Any], name: str = "center") -> "Estimate":

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.system.run_directory import RunDirectory
+from tests.builders.golden_words import says
 from tests.builders.project_folder import ProjectFolder
 
 Scripted = Callable[..., ProjectFolder]
@@ -75,17 +76,16 @@ def test_other_tokens_where_the_target_is_sure_are_not(scripted: Scripted) -> No
     assert "the target prefers its own token by 1.5" in because(project, "token_agreement")
 
 
-def test_a_backend_without_logits_explains_nothing(scripted: Scripted) -> None:
+def test_a_backend_of_text_alone_cannot_be_asked_for_equal_words(scripted: Scripted) -> None:
     """
-    Where the target's logits cannot be read, divergences are unexplained and the check states why.
+    Where text alone is shown, a demand for equal words is refused with what would show it.
     """
     sight = ["arrivals", "token_count", "text", "token_ids", "rounds", "plain"]
     project = scripted({"agreement": 0.7, "gap": 0.0, "sight": sight}, workload=EASY)
 
-    project.run("certify", "slo.toml", "--out", "run", code=0)
+    refused = project.run("certify", "slo.toml", "--out", "run", code=2)
 
-    assert "graded_back" == outcome(project)
-    assert "does not expose the target's logits" in because(project, "token_agreement")
+    says("complaints", "token_agreement of text alone", refused.err)
 
 
 def test_near_ties_are_read_only_where_they_matter(scripted: Scripted) -> None:

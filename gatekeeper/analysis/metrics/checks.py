@@ -22,6 +22,8 @@ def check_bound(metric: Metric, bound: str, threshold: float, estimate: Estimate
         return judged(outcome=Outcome.UNPROVEN, because=estimate.because, n=estimate.n, settles=settles)
     near = estimate.rounded()
     outcome, because = _compare(metric, near, bound, threshold)
+    if outcome is Outcome.FAIL and near.shows:
+        because = f"{near.shows}: {because}"
     return judged(
         outcome=outcome,
         because="; ".join((because, *near.notes)),

@@ -63,6 +63,8 @@ class PairedAnswers:
     pairs: tuple[Pair, ...] = field(default=())
     before: tuple[Pair, ...] = ()
     """Pairs of the sweep at the same setting, or the nearest one: with the soak's they show the noise of a canary."""
+    elsewhere: tuple[Generation, ...] = ()
+    """Answers of the same soak in other greedy workloads, of both arms where they speculate."""
     ties: tuple[Tie, ...] = ()
     """The gaps of the target's logits where the arms diverged, read after the soak."""
     replays: tuple[Replayed, ...] = ()

@@ -4,19 +4,19 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
+from typing import NamedTuple
 
 from gatekeeper.analysis.metrics.answer_grading import grade
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, per_canary, successful
 from gatekeeper.analysis.metrics.timing import came_in_bursts
 from gatekeeper.analysis.metrics.words import exactness, warm_cache
+from gatekeeper.analysis.metrics.words.degenerate import CUT_SHORT, HARMS
 from gatekeeper.analysis.metrics.words.explanations import explanations_for
 from gatekeeper.analysis.metrics.words.first_tokens import distribution_test
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Answer, Generation
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
-CUT_SHORT = 0.5
-"""A greedy answer under half of plain decoding's length, on the same canary, was cut short."""
 BURSTY_LENGTH = 16
 """Shorter answers have too few bursts to tell drafting from a stall."""
 BURSTS_SHOWN, BURSTS_STRAY = 0.2, 0.05
@@ -28,15 +28,22 @@ Marks = Mapping[str, Sequence[bool]]
 """Whether the answers of a canary were right."""
 
 
+class Causes(NamedTuple):
+    """Why greedy answers differ from plain decoding's, by canary; those of neither kind are the draft's."""
+
+    numerics: Collection[str]
+    """All of its differences are those of another kernel."""
+    unknown: Collection[str]
+    """Nothing was read that could tell."""
+
+
 def pass_delta(paired: PairedAnswers, kind: str | None) -> Estimate | Missing:
     """Compare the pass rates of both arms over the canaries with an expectation of a *kind*; None is any kind."""
     paired = paired.words
     # A failed plain answer is not counted as wrong; a candidate's is.
     now, reference = (_marks(paired, answers) for answers in (paired.answers, successful(paired.plain)))
-    numerics: Collection[str] = ()
-    if paired.rules > 2 and paired.greedy:
-        numerics = exactness.compare(paired.answers, paired.plain, explanations_for(paired)).excused
-    return pass_change(paired, kind, now, reference, "both arms", numerics=numerics)
+    causes = _causes(paired) if paired.rules > 2 and paired.greedy else None
+    return pass_change(paired, kind, now, reference, "both arms", causes=causes)
 
 
 def pass_marks(paired: PairedAnswers, kind: str | None) -> list[tuple[str, bool]]:
@@ -58,11 +65,11 @@ def pass_change(
     reference: Marks,
     where: str,
     *,
-    numerics: Collection[str] = (),
+    causes: Causes | None = None,
 ) -> Estimate | Missing:
     """Compare two pass rates over the canaries of *paired*, by which answers of each were right.
 
-    Where all differences of a canary are *numerics*, its flip is not the draft's, unless such flips are proven to lose
+    Where all differences of a canary are numerics, its flip is not the draft's, unless such flips are proven to lose
     more answers than they win: then they harm, and all count.
     """
     names, marks = _with_expectation(paired, kind), (now, reference)
@@ -71,32 +78,48 @@ def pass_change(
     if (missing := _unanswered(names, now.keys() & reference.keys(), paired, where)) is not None:
         return missing
     all_rates = {name: (fmean(now[name]), fmean(reference[name])) for name in names}
-    rates, notes = _without_numerics(all_rates, numerics, paired.level)
+    rates, notes, shows = _without_numerics(all_rates, causes, paired.level) if causes else (all_rates, (), "")
     steady = all(len(set(arm_marks[name])) == 1 for arm_marks in marks for name in names)
     if paired.greedy and steady and paired.frozen:
-        return fact(
-            math.fsum(rate - reference_rate for rate, reference_rate in rates.values()) / len(rates), len(rates), *notes
-        )
-    return _noted(intervals.paired_pass_delta(rates, paired.level), *notes)
+        change = math.fsum(rate - reference_rate for rate, reference_rate in rates.values()) / len(rates)
+        return replace(fact(change, len(rates), *notes), shows=shows)
+    delta = _noted(intervals.paired_pass_delta(rates, paired.level), *notes)
+    return replace(delta, shows=shows) if isinstance(delta, Estimate) else delta
+
+
+def _causes(paired: PairedAnswers) -> Causes:
+    explanations = explanations_for(paired)
+    compared = exactness.compare(paired.answers, paired.plain, explanations)
+    return Causes(compared.excused, compared.unread if explanations.reads else compared.unexplained)
 
 
 def _without_numerics(
-    rates: Mapping[str, tuple[float, float]], numerics: Collection[str], level: float
-) -> tuple[Mapping[str, tuple[float, float]], tuple[str, ...]]:
-    """Return the pass rates with the flips of *numerics* taken out where they harm no more than they help; and notes.
+    rates: Mapping[str, tuple[float, float]], causes: Causes, level: float
+) -> tuple[Mapping[str, tuple[float, float]], tuple[str, ...], str]:
+    """Return the pass rates with the flips of numerics taken out where they harm no more than they help.
 
-    Exact one-sided sign test of lost against won canaries (McNemar 1947).
+    Also the notes, and what it shows where they harm: exact one-sided sign test of lost against won canaries
+    (McNemar 1947).
     """
-    turned = {name: now - before for name, (now, before) in rates.items() if name in numerics and now != before}
-    if not turned:
-        return rates, ()
-    lost = sum(change < 0 for change in turned.values())
-    otherwise = sum(now < before for name, (now, before) in rates.items() if name not in turned)
-    note = f"{lost} lost and {len(turned) - lost} won by numerics alone, {otherwise} lost otherwise"
+    changes = {name: now - before for name, (now, before) in rates.items() if now != before}
+    if not changes:
+        return rates, (), ""
+
+    def flips(names: Collection[str]) -> tuple[int, int]:
+        lost = sum(changes[name] < 0 for name in names)
+        return lost, len(names) - lost
+
+    turned = [name for name in changes if name in causes.numerics]
+    unknown = [name for name in changes if name in causes.unknown]
+    lost, won = flips(turned)
+    otherwise = flips(changes.keys() - {*turned, *unknown})
+    unread = flips(unknown)
+    counts = f"{lost} lost and {won} won by numerics, {otherwise[0]} and {otherwise[1]} otherwise"
+    notes = (f"{counts}, {unread[0]} and {unread[1]} for unknown reasons",)
     if lost and 1 - intervals.binomial_cdf(lost - 1, len(turned), 0.5) < 1 - level:
-        return rates, (f"the draft's passes harm: {note}",)
-    kept = {name: (before, before) if name in turned else (now, before) for name, (now, before) in rates.items()}
-    return kept, (note,)
+        return rates, notes, HARMS
+    counted = {name: (before, before) if name in turned else (now, before) for name, (now, before) in rates.items()}
+    return counted, notes, ""
 
 
 def pass_rate(paired: PairedAnswers, kind: str | None) -> Estimate | None:
@@ -137,10 +160,12 @@ def agreement(paired: PairedAnswers) -> Estimate | Missing:
     if not paired.greedy:
         return Missing("tokens can only be compared at temperature 0")
     paired = paired.words
-    compared = exactness.compare(paired.answers, paired.plain, explanations_for(paired))
+    explanations = explanations_for(paired)
+    compared = exactness.compare(paired.answers, paired.plain, explanations)
     if (missing := _unanswered(paired.canaries, compared.agree, paired)) is not None:
         return missing
-    return _share_of_canaries(compared.agree, paired, *compared.notes())
+    agreed = _share_of_canaries(compared.agree, paired, *compared.notes())
+    return replace(agreed, shows=explanations.refutes) if isinstance(agreed, Estimate) else agreed
 
 
 def plain_repeats(paired: PairedAnswers) -> Estimate | Missing:
@@ -238,7 +263,11 @@ def _seen_in_bursts(paired: PairedAnswers) -> Estimate | Missing:
 
 def truncation(paired: PairedAnswers) -> Estimate | Missing:
     """Return the share of canaries that the draft cut short."""
-    drafting, plain = (per_canary(successful(arm), _ending) for arm in (paired.answers, paired.plain))
+    by_words = paired.rules > 2 and paired.greedy
+    drafting, plain = (
+        per_canary(successful(arm), _ending_with_text if by_words else _ending)
+        for arm in (paired.answers, paired.plain)
+    )
     cut = {
         canary: any(
             _cut_short(ending, baseline, greedy=paired.greedy)
@@ -255,13 +284,29 @@ def truncation(paired: PairedAnswers) -> Estimate | Missing:
     return _share_of_canaries(cut, paired)
 
 
-def _ending(answer: Answer) -> tuple[bool, int | None]:
-    """Return whether an answer is complete, and its tokens."""
-    return answer.finish in COMPLETE, answer.output_tokens
+class _Ending(NamedTuple):
+    complete: bool
+    tokens: int | None
+    text: str = ""
 
 
-def _cut_short(ending: tuple[bool, int | None], baseline: tuple[bool, int | None], *, greedy: bool) -> bool:
-    (complete, tokens), (baseline_complete, baseline_tokens) = ending, baseline
+def _ending(answer: Answer) -> _Ending:
+    return _Ending(answer.finish in COMPLETE, answer.output_tokens)
+
+
+def _ending_with_text(answer: Answer) -> _Ending:
+    return _ending(answer)._replace(text=answer.reasoning + answer.text)
+
+
+def _cut_short(ending: _Ending, baseline: _Ending, *, greedy: bool) -> bool:
+    """Return whether an answer ends before plain decoding's does.
+
+    An answer that goes on with other words has an end of its own: whether such ends are worse, all of them tell
+    together (`words.degenerate`).
+    """
+    (complete, tokens, text), (baseline_complete, baseline_tokens, baseline_text) = ending, baseline
+    if not baseline_text.startswith(text):
+        return False
     if baseline_complete and not complete:
         return True
     if not greedy or tokens is None or baseline_tokens is None:

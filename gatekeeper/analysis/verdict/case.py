@@ -116,12 +116,26 @@ def soak_answers(case: Case, soak: SoakPlan, workload: str, end: int | None = No
             interleaved=not any(answer.role is Role.BLOCK for answer in plain),
             before=_pairs_before(case, workload, knobs) if speculating else (),
             swept=_swept(case, workload, knobs) if speculating else ((), ()),
+            elsewhere=_elsewhere(case, soak, workload, end) if speculating else (),
         )
     )
     # The forced check, the first of the passes, weighs what those after it recorded.
     for after in reversed(PASSES) if speculating else ():
         paired = after.add(paired, _recorded(case, after, soak, workload))
     return paired
+
+
+def _elsewhere(case: Case, soak: SoakPlan, workload: str, end: int | None) -> tuple[Generation, ...]:
+    """Return the answers of the other workloads that speculate greedily; rules 1 and 2 judged each by itself."""
+    if case.plan.terms.rules < 3:
+        return ()
+    names = {
+        name
+        for name, knobs in soak.settings.items()
+        if name != workload and speculates(knobs) and is_greedy(case.slo, knobs)
+    }
+    records = case.soaks[soak.name].records[:end]
+    return tuple(record for record in records if record.workload in names and record.role is not Role.WARMUP)
 
 
 def _recorded(case: Case, after: Pass[Any], soak: SoakPlan, workload: str) -> Recorded[Any]:

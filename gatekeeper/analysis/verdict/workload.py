@@ -206,12 +206,14 @@ def _after_fall(objective: Objective, evidence: PairedAnswers, over_soak: Estima
 def _implied_agreement(evidence: PairedAnswers, *, logits: bool) -> Estimate | Missing:
     """Count agreement over the canaries answered in both arms; who wants every canary names the metric."""
     evidence = evidence.words
-    compared = exactness.compare(evidence.answers, evidence.plain, explanations_for(evidence, unread=not logits))
+    explanations = explanations_for(evidence, unread=not logits)
+    compared = exactness.compare(evidence.answers, evidence.plain, explanations)
     n, canary_count = len(compared.agree), len(evidence.canaries)
     if n < min(canary_count, ENOUGH_PAIRS):
         return Missing(f"{n} of {canary_count} canaries were answered in both arms, too few to compare the words", n)
     part = (f"compared on the {n} of {canary_count} canaries answered in both arms",) if n < canary_count else ()
-    return fact(sum(compared.agree.values()) / n, n, *part, *compared.notes())
+    agreed = fact(sum(compared.agree.values()) / n, n, *part, *compared.notes())
+    return replace(agreed, shows=explanations.refutes)
 
 
 def _measured(evidence: PairedAnswers, lost: Mapping[str, str]) -> Measured:

@@ -46,6 +46,8 @@ class Forced:
     """Plain decoding that wrote these tokens would end after the last one, and not before."""
     altered: int | None = None
     """Of a control: the position of a token that was replaced, so that the target has to part from it."""
+    width: int | None = None
+    """Positions that are read at once; None: as many as the worker likes, which rules 1 and 2 left to it."""
     fault: str | None = None
     """Why nothing is known."""
     segment: int = 0

@@ -23,7 +23,9 @@ def send(task: PassTask[Forced]) -> None:
             client.open(knobs, keep=True)
             canary, subject = canaries[planned.workload, planned.canary], client.subject
             request = DecodeRequest(canary, knobs, sampling_for(soak.slo, canary, knobs, 1))
-            reading = subject.force(request, planned.tokens) if isinstance(subject, ForcesTokens) else None
+            reading = None
+            if isinstance(subject, ForcesTokens):
+                reading = subject.force(request, planned.tokens, planned.width)
             forced = replace(planned, segment=soak.segment, at=stamp(task.backend.clock.wall()))
             if reading is None:
                 task.record(replace(forced, fault="the target could not read the tokens"))
@@ -33,4 +35,4 @@ def send(task: PassTask[Forced]) -> None:
 
 
 def _identity(forced: Forced) -> tuple[object, ...]:
-    return forced.workload, forced.canary, forced.tokens, forced.altered
+    return forced.workload, forced.canary, forced.tokens, forced.altered, forced.width

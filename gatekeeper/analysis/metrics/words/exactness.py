@@ -11,6 +11,8 @@ from gatekeeper.core.records import Answer, Generation
 
 CHARACTERS = 4
 """Of a token, where no token ids are seen."""
+NOT_CORRECT = "the speculation is not correct"
+"""What differences show that nothing explains where it would be seen."""
 
 
 def same_output(answer: Answer, baseline: Answer) -> bool:
@@ -101,6 +103,10 @@ class Explanations:
     """What the explained ones have in common, for a note; `{widest}` is the largest lead of plain decoding's token."""
     null: Null | None = None
     """What unexplained ones are held against, where leads are compared with the numerics of this run."""
+    refutes: str = ""
+    """What unexplained ones show, in plain words; empty: nothing beyond themselves."""
+    reads: bool = True
+    """Something of the target was read, so that an unexplained difference is known not to be numerics."""
 
 
 @dataclass(slots=True)

@@ -1,9 +1,11 @@
 """What explains that a greedy answer differs from plain decoding's: by what the backend shows of the target."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.words.exactness import (
+    NOT_CORRECT,
     Explain,
     Explanation,
     Explanations,
@@ -37,25 +39,32 @@ BY_WORDS = Explanations(lambda *_: Explanation(reason="the words differ"), "")
 def explanations_for(paired: PairedAnswers, *, unread: bool = False) -> Explanations:
     """Return what explains the differences of these answers; *unread*: the backend shows no logits."""
     if paired.rules > 2 and drafted_replays(paired):
-        return Explanations(_by_replay(paired), "differ, and each of their tokens is the target's choice in its pass")
+        means = "differ, and each of their tokens is the target's choice in its pass"
+        return Explanations(_by_replay(paired), means, refutes=NOT_CORRECT)
     if paired.rules > 2 and any(tells_its_passes(record) for record in paired.scored):
-        return Explanations(_by_told_passes(paired), "differ, and each of their tokens is the likeliest in its pass")
+        means = "differ, and each of their tokens is the likeliest in its pass"
+        return Explanations(_by_told_passes(paired), means, refutes=NOT_CORRECT)
     if paired.rules > 2 and by_canary_and_arm(paired.scored):
         null = null_of(paired.numerics, paired.level)
         if not isinstance(null, Missing):
             means = "diverge where numerics may turn the lead of plain decoding's token (at most {widest:.3g})"
-            return Explanations(_by_lead(paired, null.tolerance), means, null)
+            return Explanations(_by_lead(paired, null.tolerance), means, null, NOT_CORRECT)
     if unread:
         early = EARLY if paired.rules > 2 else EARLY_RULES_2
         means = f"differ after their first {early} tokens, which near-ties can do"
-        return Explanations(_by_place(paired, early), means)
-    return by_tie(paired.ties)
+        refutes = "the words are others from the start" if paired.rules > 2 else ""
+        return Explanations(_by_place(paired, early), means, refutes=refutes, reads=False)
+    explanations = by_tie(paired.ties)
+    if paired.rules > 2:
+        explanations = replace(explanations, means=f"{explanations.means}; the numerics of this run were not measured")
+    return explanations
 
 
 def by_tie(ties: Sequence[Tie]) -> Explanations:
     """Return what explains differences by the gaps of the target's logits, with a tolerance that nothing measured."""
     gaps = f"(gap at most {{widest:.3g}}, tolerance {TIE_TOLERANCE:g})"
-    return Explanations(_by_tie(ties), f"diverge only at a near-tie of the target's logits {gaps}")
+    reads = any(tie.gap is not None for tie in ties)
+    return Explanations(_by_tie(ties), f"diverge only at a near-tie of the target's logits {gaps}", reads=reads)
 
 
 def _by_replay(paired: PairedAnswers) -> Explain:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary
 from gatekeeper.analysis.metrics.words.exactness import distinct_outputs
 from gatekeeper.analysis.metrics.words.near_ties import TIE_TOLERANCE, known_tokens
+from gatekeeper.analysis.metrics.words.numerics import widest_pass
 from gatekeeper.core.records import Forced, Generation
 from gatekeeper.core.text import counted
 from gatekeeper.core.verdict import Missing
@@ -34,7 +35,8 @@ def passes_wanted(paired: PairedAnswers) -> tuple[Forced, ...]:
     first = list(dict.fromkeys(forced.canary for forced in checks))[:CROSS_CHECKS]
     checks = [forced for forced in checks if forced.canary in first]
     passes = (*needed, *checks, *(_altered(forced) for forced in checks[:CONTROLS]))
-    return tuple(forced for forced in passes if forced.tokens)
+    width = widest_pass(words.answers) if paired.rules > 2 else None
+    return tuple(replace(forced, width=width) for forced in passes if forced.tokens)
 
 
 def stand_ins(paired: PairedAnswers, passes: Sequence[Forced]) -> tuple[Generation, ...] | Missing:
@@ -84,7 +86,13 @@ def _untrusted(
 
 
 def _may_be_plain(forced: Forced) -> bool:
-    """Return whether plain decoding can have written these tokens: the target parts from none, or at near-ties."""
+    """Return whether plain decoding can have written these tokens: the target parts from none.
+
+    Passes without a width, those of rules 1 and 2, may part at near-ties. A width parts where it is another kernel than
+    plain decoding's: then it shows what drafting writes, and not what plain decoding does.
+    """
+    if forced.width is not None:
+        return _is_exact(forced)
     ties = all(place.gap is not None and place.gap <= TIE_TOLERANCE for place in forced.parted)
     return forced.fault is None and ties and forced.ended
 

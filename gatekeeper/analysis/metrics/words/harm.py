@@ -1,78 +1,118 @@
-"""Degenerate answers: whether the draft harms, as repetition, doubled pieces and answers without an end show."""
+"""Degenerate answers: whether drafting harms, as repetition, doubled pieces and answers without an end show."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, successful
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
+from gatekeeper.analysis.metrics.words.near_ties import known_tokens
+from gatekeeper.analysis.metrics.words.replay import drafted_replays, is_exact
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Answer, Generation
 from gatekeeper.core.units import percent
-from gatekeeper.core.verdict import Estimate, Missing, fact
+from gatekeeper.core.verdict import Estimate, Missing
 
 HARM_LEVEL = 0.01
 """A draft that harms as often as it helps fails with at most this chance; most have no degenerate answer at all."""
+HARMS, DRAFTING_HARMS = "the other kernel harms", "drafting harms"
+"""What more degenerate answers show, where the passes that verified them are known to be right, and where not."""
 REPEATS = 4
 """A piece that stands so often in a row at the end of an answer is repetition."""
 PIECE = 400
 """Characters of the longest piece that is looked for."""
 DOUBLED = 0.2
-"""An answer with this share of its words doubled, and more, has doubled pieces."""
+"""An answer with this share of its words or tokens doubled, and more, has doubled pieces."""
 LEAST_WORDS = 10
+CUT_SHORT = 0.5
+"""A greedy answer under half of the length of the other arm's, on the same canary, ends early."""
 POWER = 0.95
+"""The chance with which the share of degenerate answers that a note names would have been found."""
+_REPETITION = re.compile(rf"(.{{4,{PIECE}}}?)\1{{{REPEATS - 1},}}.{{0,{PIECE // 4}}}$", re.DOTALL)
 
 
 def is_repetitive(text: str) -> bool:
-    """Return whether a text ends in one piece again and again, or has many of its words twice.
-
-    The piece is of 12 characters at least together, and of more than one character.
-    """
-    tail = text.rstrip()[-PIECE * REPEATS :]
-    if re.search(rf"(.{{4,{PIECE}}}?)\1{{{REPEATS - 1},}}.{{0,{PIECE // 4}}}$", tail, re.DOTALL):
+    """Return whether a text ends in a piece of at least four characters again and again, or has its words twice."""
+    if _REPETITION.search(text.rstrip()[-PIECE * REPEATS :]):
         return True
     words = text.split()
+    halves = [word for word in words if len(word) > 2 and word == word[: len(word) // 2] * 2]
+    return _is_doubled(words) or (len(words) >= LEAST_WORDS and len(halves) >= DOUBLED * len(words))
+
+
+def _is_doubled(words: Sequence[object]) -> bool:
     doubled = sum(first == second for first, second in pairwise(words))
     return len(words) >= LEAST_WORDS and doubled >= DOUBLED * len(words)
 
 
 def is_degenerate(answer: Answer, other: Answer) -> bool:
-    """Return whether an answer repeats itself, or runs into its limit where the *other* arm's ends by itself."""
-    endless = answer.finish == "length" and other.finish in {"stop", "tool_calls"}
-    return endless or is_repetitive(answer.reasoning + answer.text)
+    """Return whether an answer repeats itself, or is endless or far shorter where the *other* arm's is not."""
+    ends, other_ends = answer.finish in _ENDS, other.finish in _ENDS
+    endless = answer.finish == "length" and other_ends
+    tokens, other_tokens = answer.output_tokens, other.output_tokens
+    early = ends and tokens is not None and other_tokens is not None and tokens < CUT_SHORT * other_tokens
+    text = answer.reasoning + answer.text
+    return endless or early or is_repetitive(text) or _is_doubled(known_tokens(answer))
+
+
+_ENDS = frozenset({"stop", "tool_calls"})
 
 
 def harm(paired: PairedAnswers) -> Estimate | Missing:
-    """Return the p-value that degenerate answers are as frequent without the draft: exact one-sided sign test.
+    """Return the p-value that degenerate answers are as frequent without the draft: one-sided sign test.
 
-    Each canary that is degenerate in one arm alone is one sign. Source: McNemar 1947, in its exact form.
+    Each canary that is degenerate in one arm alone is one sign, McNemar's test (1947) with mid-p, which keeps its level
+    over any number of signs and finds more than the exact one (Fagerland, Lydersen, Laake 2013). One workload has too
+    few signs, so those of all greedy workloads of the soak count together: they share target, chip and kernels. A
+    workload that has no more of them with the draft than without is not harmed.
     """
     if not paired.greedy:
         return Missing("above temperature 0 answers differ by chance")
     paired = paired.words
-    drafting, plain = (_first(successful(arm)) for arm in (paired.answers, paired.plain))
-    both = [name for name in paired.canaries if name in drafting and name in plain]
-    if not both:
+    signs = _signs(paired.answers, paired.plain)
+    if not signs:
         return Missing("no canary was answered in both arms")
-    signs = [(is_degenerate(drafting[name], plain[name]), is_degenerate(plain[name], drafting[name])) for name in both]
-    worse = [name for name, (drafts, plainly) in zip(both, signs, strict=True) if drafts and not plainly]
-    better = sum(plainly and not drafts for drafts, plainly in signs)
-    chance = 1 - intervals.binomial_cdf(len(worse) - 1, len(worse) + better, 0.5) if worse else 1.0
-    notes = [
-        f"of {len(both)} answers {len(worse)} repeat themselves or do not end with the draft alone, {better} plainly"
-    ]
+    elsewhere = _signs(
+        *([generation for generation in paired.elsewhere if generation.arm == arm] for arm in ("candidate", "plain"))
+    )
+    worse = [canary for canary, sign in signs if sign > 0]
+    better = sum(sign < 0 for _, sign in signs)
+    together = [sign for _, sign in (*signs, *elsewhere) if sign]
+    chance = mid_p(together.count(1), len(together)) if len(worse) > better else 1.0
+    notes = [f"of {len(signs)} answers {len(worse)} are degenerate with the draft alone, {better} plainly alone"]
+    if elsewhere:
+        notes.append(f"{together.count(1)} and {together.count(-1)} of {len(signs) + len(elsewhere)} in all workloads")
     if worse:
         notes.append(f"first {worse[0]}")
-    notes.append(f"seen if it were {percent(_visible_share(len(both)), '.2g')} of the answers")
-    return fact(chance, len(both), *notes)
+    notes.append(f"found if it were {percent(visible_share(len(signs) + len(elsewhere)), '.2g')} of the answers")
+    replays = drafted_replays(paired)
+    shows = HARMS if replays and all(map(is_exact, replays)) else DRAFTING_HARMS
+    return Estimate(chance, chance, chance, len(signs), tuple(notes), shows=shows)
 
 
-def _first(answers: Iterable[Generation]) -> dict[str, Answer]:
-    grouped = by_canary((generation.canary, generation.answer) for generation in answers)
-    return {name: canary_answers[0] for name, canary_answers in grouped.items()}
+def mid_p(worse: int, signs: int) -> float:
+    """Return the chance of more than *worse* of fair *signs*, and half of that of exactly so many."""
+    return 1 - (intervals.binomial_cdf(worse, signs, 0.5) + intervals.binomial_cdf(worse - 1, signs, 0.5)) / 2
 
 
-def _visible_share(canaries: int) -> float:
+def _signs(answers: Iterable[Generation], plain: Iterable[Generation]) -> list[tuple[str, int]]:
+    """Return each canary answered in both arms: 1 where the drafted answer alone is degenerate, -1 the plain one."""
+    drafting, plainly = (_first(successful(arm)) for arm in (answers, plain))
+    return [
+        (key[1], is_degenerate(answer, plainly[key]) - is_degenerate(plainly[key], answer))
+        for key, answer in drafting.items()
+        if key in plainly
+    ]
+
+
+def _first(answers: Iterable[Generation]) -> dict[tuple[str, str], Answer]:
+    by_canary: dict[tuple[str, str], Answer] = {}
+    for generation in answers:
+        by_canary.setdefault((generation.workload, generation.canary), generation.answer)
+    return by_canary
+
+
+def visible_share(canaries: int) -> float:
     """Return the share of degenerate answers that fails with chance POWER, where plain decoding has none."""
-    needed = next(count for count in range(1, 60) if 0.5**count < HARM_LEVEL)
+    needed = next(count for count in range(1, 60) if mid_p(count, count) < HARM_LEVEL)
     shares = (step / 200 for step in range(1, 200))
     return next((share for share in shares if 1 - intervals.binomial_cdf(needed - 1, canaries, share) >= POWER), 1.0)

@@ -80,6 +80,11 @@ def answers_to_read(paired: PairedAnswers) -> tuple[Generation, ...]:
 
 
 def widest_pass(answers: Sequence[Generation]) -> int:
-    """Return how many tokens the widest verify pass of *answers* reads: its drafted ones and the one before them."""
-    proposals = {generation.answer.rounds.proposals for generation in answers if generation.answer.rounds is not None}
-    return 1 + max((len(round_.split()) for written in proposals for round_ in written.split(";")), default=1)
+    """Return how many tokens the widest verify pass of *answers* reads: its drafted ones and the one before them.
+
+    Where a worker does not keep what it drafted, the mean of an answer's rounds stands in for the widest of them.
+    """
+    counts = {generation.answer.rounds for generation in answers if generation.answer.rounds is not None}
+    lengths = (len(written.split()) for rounds in counts for written in rounds.proposals.split(";"))
+    means = (math.ceil(rounds.drafted / rounds.rounds) for rounds in counts if rounds.rounds > 0)
+    return 1 + max((1, *lengths, *means))

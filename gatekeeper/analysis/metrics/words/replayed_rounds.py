@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, successful
+from gatekeeper.analysis.metrics.words.exactness import NOT_CORRECT
 from gatekeeper.analysis.metrics.words.near_ties import known_tokens
 from gatekeeper.analysis.metrics.words.numerics_null import null_of
 from gatekeeper.analysis.metrics.words.scored_answers import parted, tells_its_passes
@@ -115,13 +116,17 @@ def replay_agreement(paired: PairedAnswers) -> Estimate | Missing:
         because = f"{len(faults)} of {len(replays)} answers could not be read again, first {faults[0]}"
         return Missing(because, len(replays) - len(faults))
     if all(replayed.steady is not False for replayed in replays):
-        return fact(sum(map(is_exact, replays)) / len(replays), len(replays), *_notes(replays))
+        return _share(list(map(is_exact, replays)), *_notes(replays))
     null = null_of(paired.numerics, paired.level)
     if isinstance(null, Missing):
         return Missing(f"the same rounds read twice give other bits, and {null.because}", len(replays))
     within = [replace(replayed, parted=_beyond(replayed.parted, null.tolerance)) for replayed in replays]
     unsteady = f"the same rounds read twice give other bits: leads up to {null.tolerance:.3g} are numerics"
-    return fact(sum(map(is_exact, within)) / len(within), len(within), *_notes(within), unsteady)
+    return _share(list(map(is_exact, within)), *_notes(within), unsteady)
+
+
+def _share(right: Sequence[bool], *notes: str) -> Estimate:
+    return replace(fact(sum(right) / len(right), len(right), *notes), shows=NOT_CORRECT)
 
 
 def _told_agreement(paired: PairedAnswers) -> Estimate | Missing:
@@ -137,7 +142,7 @@ def _told_agreement(paired: PairedAnswers) -> Estimate | Missing:
         canary, places = next(iter(wrong.items()))
         place = f"token {places[0].position + 1}, where another one leads by {places[0].gap or 0:.3g} nats"
         notes.append(f"{len(wrong)} have a token that is not the likeliest, first {canary} at {place}")
-    return fact(1 - len(wrong) / len(told), len(told), *notes)
+    return _share([record.canary not in wrong for record in told], *notes)
 
 
 def _beyond(parted: tuple[Parting, ...], tolerance: float) -> tuple[Parting, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gatekeeper.analysis.metrics.words.warm_cache import WARM_PARTS
 from gatekeeper.analysis.plan.complaints.complaint import Complaint, about_objective
 from gatekeeper.analysis.plan.complaints.too_few_canaries import too_few_canaries
-from gatekeeper.analysis.plan.objectives import Terms, all_objectives
+from gatekeeper.analysis.plan.objectives import Implicit, Terms, all_objectives
 from gatekeeper.analysis.plan.settings import defaults
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import DECODE_RATIO, SYSTEM_RATIO
@@ -15,6 +15,8 @@ from gatekeeper.core.metrics.metric import Metric, Per, Sight
 from gatekeeper.core.slo import ADAPTIVE, CERTIFICATION_S, CHOSEN, CONDITIONS, DRAFT_LENGTHS, Objective, Slo, Workload
 from gatekeeper.core.units import percent, show, show_seconds
 
+EXPLAINS_WORDS = Sight.REPLAY | Sight.VERIFIED | Sight.LOGPROBS | Sight.LOGITS
+"""Any of these tells whether other words than plain decoding's are numerics."""
 STALLS = "add an objective on itl_p95 if stalls matter"
 
 
@@ -215,6 +217,14 @@ def _objective(
     if metric.name == "speculation_engaged" and objective.scope == "population" and not counts:
         message = f"backend {kind.name} does not count drafted tokens, so the answers that used the draft are unknown"
         return [Complaint("never", about, message, "remove `scope`: for the run as a whole it can be shown")]
+    if metric.name == "token_agreement" and not isinstance(objective, Implicit) and not kind.sight & EXPLAINS_WORDS:
+        message = (
+            f"backend {kind.name} shows text alone, in which other words may come from numerics as well as from a fault"
+        )
+        hint = (
+            "remove the objective: other words are reported; only log-probabilities, logits or rounds tell them apart"
+        )
+        return [Complaint("never", about, message, hint)]
     return [*_wrong_conditions(slo, metric, about), *too_few_canaries(slo, workload, objective, canaries)]
 
 
