@@ -10,9 +10,9 @@ from gatekeeper.analysis.metrics.answer_grading import grade
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, per_canary, successful
 from gatekeeper.analysis.metrics.timing import came_in_bursts
 from gatekeeper.analysis.metrics.words import exactness, warm_cache
-from gatekeeper.analysis.metrics.words.degenerate import CUT_SHORT, HARMS
 from gatekeeper.analysis.metrics.words.explanations import explanations_for
 from gatekeeper.analysis.metrics.words.first_tokens import distribution_test
+from gatekeeper.analysis.metrics.words.harm import CUT_SHORT, HARMS
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Answer, Generation
 from gatekeeper.core.verdict import Estimate, Missing, fact
@@ -302,7 +302,7 @@ def _cut_short(ending: _Ending, baseline: _Ending, *, greedy: bool) -> bool:
     """Return whether an answer ends before plain decoding's does.
 
     An answer that goes on with other words has an end of its own: whether such ends are worse, all of them tell
-    together (`words.degenerate`).
+    together (`words.harm`).
     """
     (complete, tokens, text), (baseline_complete, baseline_tokens, baseline_text) = ending, baseline
     if not baseline_text.startswith(text):

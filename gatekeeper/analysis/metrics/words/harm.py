@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.words.near_ties import known_tokens
-from gatekeeper.analysis.metrics.words.replay import drafted_replays, is_exact
+from gatekeeper.analysis.metrics.words.replayed_rounds import drafted_replays, is_exact
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Answer, Generation
 from gatekeeper.core.units import percent
