@@ -1,8 +1,10 @@
 """Degenerate answers: whether drafting harms, as repetition, doubled pieces and answers without an end show."""
 
-import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import pairwise
+
+import numpy as np
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.words.near_ties import known_tokens
@@ -18,8 +20,8 @@ HARMS, DRAFTING_HARMS = "the other kernel harms", "drafting harms"
 """What more degenerate answers show, where the passes that verified them are known to be right, and where not."""
 REPEATS = 4
 """A piece that stands so often in a row at the end of an answer is repetition."""
-PIECE = 400
-"""Characters of the longest piece that is looked for."""
+SHORTEST_PIECE, PIECE = 4, 400
+"""Characters of the pieces that are looked for. A quarter of the longest may follow: an end after the repetition."""
 DOUBLED = 0.2
 """An answer with this share of its words or tokens doubled, and more, has doubled pieces."""
 LEAST_WORDS = 10
@@ -27,16 +29,27 @@ CUT_SHORT = 0.5
 """A greedy answer under half of the length of the other arm's, on the same canary, ends early."""
 POWER = 0.95
 """The chance with which the share of degenerate answers that a note names would have been found."""
-_REPETITION = re.compile(rf"(.{{4,{PIECE}}}?)\1{{{REPEATS - 1},}}.{{0,{PIECE // 4}}}$", re.DOTALL)
 
 
+@lru_cache(maxsize=4096)
 def is_repetitive(text: str) -> bool:
     """Return whether a text ends in a piece of at least four characters again and again, or has its words twice."""
-    if _REPETITION.search(text.rstrip()[-PIECE * REPEATS :]):
+    if _ends_in_repetition(text.rstrip()):
         return True
     words = text.split()
     halves = [word for word in words if len(word) > 2 and word == word[: len(word) // 2] * 2]
     return _is_doubled(words) or (len(words) >= LEAST_WORDS and len(halves) >= DOUBLED * len(words))
+
+
+def _ends_in_repetition(text: str) -> bool:
+    """Return whether each character equals the one a piece before it, for long enough and up to near the end."""
+    characters = np.frombuffer(text[-(PIECE * REPEATS + PIECE // 4) :].encode("utf-32-le"), np.uint32)
+    for piece in range(SHORTEST_PIECE, min(PIECE, len(characters) // REPEATS) + 1):
+        ends = np.flatnonzero(np.append(characters[piece:] != characters[:-piece], True))
+        lengths = np.diff(ends, prepend=-1) - 1
+        if np.any((lengths >= (REPEATS - 1) * piece) & (ends >= len(characters) - piece - PIECE // 4)):
+            return True
+    return False
 
 
 def _is_doubled(words: Sequence[object]) -> bool:
@@ -46,12 +59,18 @@ def _is_doubled(words: Sequence[object]) -> bool:
 
 def is_degenerate(answer: Answer, other: Answer) -> bool:
     """Return whether an answer repeats itself, or is endless or far shorter where the *other* arm's is not."""
-    ends, other_ends = answer.finish in _ENDS, other.finish in _ENDS
-    endless = answer.finish == "length" and other_ends
+    if _repeats_itself(answer):
+        return True
+    if answer.finish == "length":
+        return other.finish in _ENDS
     tokens, other_tokens = answer.output_tokens, other.output_tokens
-    early = ends and tokens is not None and other_tokens is not None and tokens < CUT_SHORT * other_tokens
-    text = answer.reasoning + answer.text
-    return endless or early or is_repetitive(text) or _is_doubled(known_tokens(answer))
+    if answer.finish not in _ENDS or tokens is None or other_tokens is None or _repeats_itself(other):
+        return False  # repetition is long, and beside it an answer of any length is short
+    return tokens < CUT_SHORT * other_tokens
+
+
+def _repeats_itself(answer: Answer) -> bool:
+    return is_repetitive(answer.reasoning + answer.text) or _is_doubled(known_tokens(answer))
 
 
 _ENDS = frozenset({"stop", "tool_calls"})

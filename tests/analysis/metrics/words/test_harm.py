@@ -1,0 +1,157 @@
+"""Whether drafting harms: degenerate answers of one arm alone, and what their number proves."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.metrics.words.harm import HARM_LEVEL, harm, is_repetitive, mid_p, visible_share
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.records import Answer, Generation, Role, setting
+from gatekeeper.core.verdict import Estimate, Missing
+
+FINE = "The quick brown fox jumps over the lazy dog while the band plays an old tune in the park."
+STUCK = "The quick brown fox jumps " + "over the dog " * 12
+OTHER = "A quick brown fox jumped across one lazy dog as a band was playing some old tune in town."
+
+
+def answered(arm: str, text: str, number: int, workload: str, finish: str = "stop") -> Generation:
+    knobs = setting(draft=None if arm == "plain" else "d")
+    answer = Answer(0, 99, text=text, finish=finish, output_tokens=len(text.split()))
+    return Generation("soak-1", f"{arm}/{number}", workload, f"c-{number}", arm, knobs, Role.MEASURED, 0, "", 1, answer)
+
+
+def both_arms(drafting: Sequence[str], plain: Sequence[str], workload: str = "w") -> PairedAnswers:
+    names = [f"c-{number}" for number in range(len(plain))]
+    canaries = {name: Canary(id=name, messages=({"role": "user", "content": "?"},)) for name in names}
+    arms = [
+        tuple(answered(arm, text, number, workload) for number, text in enumerate(texts))
+        for arm, texts in (("candidate", drafting), ("plain", plain))
+    ]
+    return PairedAnswers(workload, canaries, arms[0], arms[1], level=0.98, seed=1, greedy=True)
+
+
+def chance(evidence: PairedAnswers) -> float:
+    estimate = harm(evidence)
+    assert isinstance(estimate, Estimate)
+    return estimate.center
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (FINE, False),
+        (STUCK, True),
+        ("1. one\n2. two\n3. three\n4. four\n5. five\n6. six\n", False),
+        (" ".join(f"{word} {word}" for word in FINE.split()), True),
+        (" ".join(word * 2 for word in FINE.split()), True),
+        ("", False),
+    ],
+    ids=["prose", "repetition", "list", "doubled words", "doubled pieces", "empty"],
+)
+def test_repetition_and_doubled_pieces_are_told_from_prose(text: str, expected: bool) -> None:
+    """
+    A piece again and again at the end, or words twice, are degenerate; prose and lists are not.
+    """
+    assert expected == is_repetitive(text)
+
+
+def test_repetition_in_a_twentieth_of_the_answers_of_a_run_is_found_in_most_runs() -> None:
+    """
+    232 canaries in three workloads, of which 5 % repeat themselves by chance: 95 % of such runs fail somewhere.
+    """
+    random, failed = Random(1), 0
+    for _ in range(60):
+        runs = [
+            both_arms([STUCK if random.random() < 0.05 else OTHER for _ in range(n)], [FINE] * n, name)
+            for name, n in (("a", 88), ("b", 96), ("c", 48))
+        ]
+        fails = [
+            chance(
+                replace(
+                    run,
+                    elsewhere=tuple(
+                        generation for peer in runs if peer is not run for generation in (*peer.answers, *peer.plain)
+                    ),
+                )
+            )
+            < HARM_LEVEL
+            for run in runs
+        ]
+        failed += any(fails)
+
+    assert failed >= 55
+
+
+def test_answers_that_differ_in_words_alone_harm_nothing() -> None:
+    """
+    Honest flips change the words of all answers, and some answers of both arms may repeat themselves.
+    """
+    assert 1.0 == chance(both_arms([OTHER] * 40, [FINE] * 40))
+    assert 1.0 == chance(both_arms([STUCK, OTHER] * 10, [FINE, STUCK] * 10))
+
+
+def test_a_workload_without_worse_answers_is_not_harmed_by_the_others() -> None:
+    """
+    The signs of all workloads count together, but fail only a workload that has some of them.
+    """
+    stuck = both_arms([STUCK] * 20, [FINE] * 20, "stuck")
+    fine = replace(both_arms([OTHER] * 20, [FINE] * 20, "fine"), elsewhere=(*stuck.answers, *stuck.plain))
+
+    assert 1.0 == chance(fine)
+    assert chance(stuck) < HARM_LEVEL
+
+
+def test_an_answer_that_runs_into_its_limit_alone_is_one_sign() -> None:
+    """
+    Plain decoding ends by itself, the draft's answer only at its limit.
+    """
+    evidence = both_arms([OTHER] * 8, [FINE] * 8)
+    endless = tuple(replace(one, answer=replace(one.answer, finish="length")) for one in evidence.answers)
+
+    assert chance(replace(evidence, answers=endless)) < HARM_LEVEL
+
+
+def test_above_temperature_0_nothing_is_compared() -> None:
+    """
+    Sampled answers differ by chance, so there is no sign.
+    """
+    assert isinstance(harm(replace(both_arms([STUCK], [FINE]), greedy=False)), Missing)
+
+
+@given(st.integers(0, 60), st.integers(0, 60))
+def test_mid_p_is_that_of_the_binomial_distribution(worse: int, better: int) -> None:
+    """
+    More than so many signs, and half of exactly so many.
+    """
+    signs = worse + better
+    expected = binom.sf(worse, signs, 0.5) + binom.pmf(worse, signs, 0.5) / 2
+
+    assert mid_p(worse, signs) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("mean", [3.0, 6.0, 9.0, 14.0, 25.0])
+def test_a_harmless_kernel_keeps_the_level(mean: float) -> None:
+    """
+    Over any number of signs, as they come about, a fair kernel fails with at most the chance of HARM_LEVEL.
+    """
+    canaries = 232
+    false_alarms = sum(
+        binom.pmf(signs, canaries, mean / canaries)
+        * sum(binom.pmf(worse, signs, 0.5) for worse in range(signs + 1) if mid_p(worse, signs) < HARM_LEVEL)
+        for signs in range(1, 80)
+    )
+
+    assert false_alarms <= HARM_LEVEL
+
+
+def test_the_note_says_what_would_have_been_found() -> None:
+    """
+    With the canaries of m4-24gb a twentieth of degenerate answers is found in 95 % of runs.
+    """
+    assert visible_share(232) <= 0.05
