@@ -111,8 +111,8 @@ def test_no_line_of_a_worker_is_an_error_of_ours(line: dict[str, Any], data: st.
         replayed_from(garbled, TOKENS, greedy=greedy)
 
 
-def drafted(proposals: object) -> Rounds | None:
-    rounds = {"rounds": 2, "drafted": 5, "accepted": 1, "proposals": proposals}
+def drafted(proposals: object, key: str = "proposals") -> Rounds | None:
+    rounds = {"rounds": 2, "drafted": 5, "accepted": 1, key: proposals}
     return answer_from(json.loads(json.dumps({"rounds": rounds})), sent_ns=0, received_ns=9, drafting=True).rounds
 
 
@@ -125,9 +125,10 @@ def test_proposals_are_kept_as_they_are(proposals: str | None) -> None:
 
 
 @pytest.mark.parametrize("proposals", ["12 7,9", "12  7", " 1", "-1", "1\n", "٣", "1" * 16, 12, ["1"], True])
-def test_proposals_that_are_none_are_a_fault(proposals: object) -> None:
+@pytest.mark.parametrize("key", ["proposals", "chosen"])
+def test_proposals_that_are_none_are_a_fault(proposals: object, key: str) -> None:
     """
     What is not a text of token ids is a fault of the answer, as any other field that cannot be.
     """
     with pytest.raises(WorkerFault):
-        drafted(proposals)
+        drafted(proposals, key)
