@@ -1,0 +1,83 @@
+"""The null of the numerics: its tolerance, its flips, and when divergences are more than it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom, binomtest
+
+from gatekeeper.analysis.metrics.words.numerics_null import CONTENT, UNITS, Null, null_of
+from gatekeeper.core.records import Numerics
+from gatekeeper.core.verdict import Missing
+
+
+def read(gaps: list[float], others: list[float | None], unit: float = 0.0, fault: str | None = None) -> Numerics:
+    return Numerics("w", "c", 5, tuple(range(len(gaps))), tuple(gaps), tuple(others), unit, fault=fault)
+
+
+def null(*records: Numerics, level: float = 0.98) -> Null:
+    shown = null_of(records, level)
+    assert isinstance(shown, Null)
+    return shown
+
+
+CHANGES = st.lists(st.tuples(st.floats(0, 30), st.floats(-30, 30)), min_size=1, max_size=200)
+
+
+@given(CHANGES)
+def test_with_few_places_the_largest_change_is_the_tolerance(pairs: list[tuple[float, float]]) -> None:
+    """
+    Then no change is larger, and the bound on larger ones is that of none among so many places.
+    """
+    shown = null(read(*map(list, zip(*pairs, strict=True))))
+
+    assert shown.tolerance == max(abs(gap - other) for gap, other in pairs)
+    assert shown.flips == sum(other < 0 for _, other in pairs)
+    assert shown.larger == pytest.approx(binomtest(0, len(pairs)).proportion_ci(0.96).high, abs=1e-9)
+
+
+def test_with_many_places_an_order_statistic_bounds_the_content() -> None:
+    """
+    It is the smallest change that CONTENT of the places stay below, at the confidence of the run.
+    """
+    count, level = 20_000, 0.98
+    shown = null(read([1.0] * count, [1.0 + number / count for number in range(count)]), level=level)
+    rank = round(shown.tolerance * count)
+
+    assert binom.cdf(rank, count, CONTENT) >= level > binom.cdf(rank - 2, count, CONTENT)
+
+
+def test_the_tolerance_is_never_less_than_two_units_of_the_logits() -> None:
+    """
+    Each of two logits is rounded, also where no place that was read shows it.
+    """
+    assert UNITS * 0.125 == null(read([1.0], [1.0], unit=0.125)).tolerance
+
+
+def test_where_a_third_token_leads_the_whole_lead_was_lost() -> None:
+    """
+    Its place is a flip, and its change is the lead.
+    """
+    shown = null(read([0.75, 2.0], [None, 2.0]))
+
+    assert (1, 0.75) == (shown.flips, shown.tolerance)
+
+
+def test_without_a_place_there_is_no_null() -> None:
+    """
+    Readings that failed show nothing.
+    """
+    assert isinstance(null_of([read([1.0], [0.5], fault="died")], 0.98), Missing)
+
+
+@given(st.integers(0, 40), st.integers(0, 40), st.floats(0.001, 0.5))
+def test_unexplained_divergences_are_held_against_the_rate_of_the_null(
+    unexplained: int, explained: int, rate: float
+) -> None:
+    """
+    The exact binomial test decides whether they are too many.
+    """
+    shown = Null(1000, 10, 0.1, rate, 0.98)
+    divergences = unexplained + explained
+    chance = binom.sf(unexplained - 1, divergences, rate)
+
+    assert shown.refutes(unexplained, divergences) == (chance < 1 - 0.98)
