@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -341,6 +340,3 @@ def defective_run(sound: Run, kernel: Kernel) -> Run:
             plain = plain_answers(pair.target, prompts, kernel)
     by_engine = defect.kind is not Kind.REPETITION
     return Run(pair, sound.rows, kernel, plain, drafted, set(touched) if by_engine else set())
-
-
-Evidence = Mapping[str, Any]

@@ -1,7 +1,7 @@
 """How gatekeeper judges one run of the bench, by what a kind of backend shows: its passes, its metrics, its checks."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
 from bench.exactness.evidence import DRAFTING, WORKLOADS, Run
@@ -52,6 +52,8 @@ num_draft_tokens = [3]
 [soak]
 duration = "600 s"
 """
+QUALITY = {"json_pass_delta": "json", "task_pass_delta": "code"}
+"""The objectives that count right answers, and their workloads; the others are implicit, and about words and speed."""
 _GRADED = """
 [[objective]]
 metric = "{metric}"
@@ -61,15 +63,13 @@ why = "quality within 0.5 %, as in m4-24gb"
 """
 
 
-def bench_slo(*, graded: bool) -> Slo:
-    """Return an SLO without objectives of its own but, where *graded*, quality within 0.5 % as in m4-24gb."""
-    workloads = "".join(f'[[workload]]\nname = "{name}"\ncanaries = "{name}"\n' for name in WORKLOADS)
-    quality = ""
-    for metric, names in (("json_pass_delta", '["json"]'), ("task_pass_delta", '["code", "prose", "math"]')):
+def bench_slo() -> Slo:
+    """Return an SLO with quality within 0.5 % as in m4-24gb, on JSON and code; everything else is implicit."""
+    text = _SLO + "".join(f'[[workload]]\nname = "{name}"\ncanaries = "{name}"\n' for name in WORKLOADS)
+    for metric, workload in QUALITY.items():
         for bound in ("at_least = -0.005", "at_most = 0.005"):
-            quality += _GRADED.format(metric=metric, bound=bound, workloads=names)
-    speed = '[[objective]]\nmetric = "error_rate"\nat_most = 0.0\nwhy = "no answer may fail"\n'
-    return parse(_SLO + workloads + (quality if graded else speed), "exactness.toml")
+            text += _GRADED.format(metric=metric, bound=bound, workloads=f'["{workload}"]')
+    return parse(text, "exactness.toml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +78,17 @@ class Judged:
 
     checks: Mapping[str, tuple[Check, ...]]
 
-    @property
-    def promoted(self) -> bool:
-        """Return whether each check of each workload passes."""
-        return all(result.outcome is Outcome.PASS for checks in self.checks.values() for result in checks)
+    def promoted(self, *, quality: bool) -> bool:
+        """Return whether each check of each workload passes; without *quality* those of pass rates are left out."""
+        return all(result.outcome is Outcome.PASS for result in self._counting(quality=quality))
 
-    @property
-    def failed(self) -> tuple[str, ...]:
-        """Return the metrics that fail."""
-        return tuple(
-            result.metric for checks in self.checks.values() for result in checks if result.outcome is Outcome.FAIL
-        )
+    def failed(self, *, quality: bool) -> bool:
+        """Return whether a check fails."""
+        return any(result.outcome is Outcome.FAIL for result in self._counting(quality=quality))
+
+    def _counting(self, *, quality: bool) -> Iterator[Check]:
+        for checks in self.checks.values():
+            yield from (result for result in checks if quality or result.metric not in QUALITY)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -139,8 +139,6 @@ def judge(run: Run, shown: Shown, slo: Slo, *, level: float = 0.95, everything: 
 
 def _paired(run: Run, shown: Shown, name: str, level: float) -> PairedAnswers:
     drafted, plain = run.generations(name, counted=shown is Shown.ROUNDS)
-    canaries = {
-        run.pair.canaries[run.rows[index]][1].id: run.pair.canaries[run.rows[index]][1] for index in run.canaries[name]
-    }
-    bare = PairedAnswers(name, canaries, drafted, plain, level=level, seed=7, greedy=True)
-    return replace(pair_answers(bare))
+    chosen = [run.pair.canaries[run.rows[index]][1] for index in run.canaries[name]]
+    canaries = {canary.id: canary for canary in chosen}
+    return pair_answers(PairedAnswers(name, canaries, drafted, plain, level=level, seed=7, greedy=True))
