@@ -129,6 +129,7 @@ def test_every_program_that_a_document_shows_exists(document: str) -> None:
     for line in PROGRAM.findall(text_of(document)):
         program, *words = line.removeprefix("python ").removeprefix("-m ").split()
         path = ROOT / (program if "/" in program else program.replace(".", "/") + ".py")
+        path = path if path.is_file() else path.with_suffix("") / "__main__.py"
         source = path.read_text()
         wanted = [f"\n{words[0]})\n"] if program == "./run" else OPTION.findall(line)
         lost += [f"{line}: {word}" for word in wanted if word not in source]
@@ -254,4 +255,4 @@ def test_every_program_is_in_the_table_of_its_folder(folder: str) -> None:
     text = text_of(f"{folder}/README.md")
     names = [path.stem for path in (ROOT / folder).rglob("*") if path.is_file() and path.suffix in {"", ".py", ".c"}]
 
-    assert [] == [name for name in names if name != "__init__" and not re.search(rf"\b{name}\b", text)]
+    assert [] == [name for name in names if name not in {"__init__", "__main__"} and not re.search(rf"\b{name}\b", text)]
