@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from gatekeeper.backends.backend_facts import BackendFacts
 from gatekeeper.backends.http.chat import ChatResponse, ResolvedRequest, request_fields
-from gatekeeper.backends.http.scores import Ask
+from gatekeeper.backends.http.scores import Ask, Beginning, scored_from, with_scores
 from gatekeeper.backends.lossy_options import Lossy, LossyOption, Written, find_lossy, in_command, in_variables
 from gatekeeper.backends.process import HOST
 from gatekeeper.core.metrics.metric import Sight
@@ -186,6 +186,11 @@ def thinking(request: ServerRequest) -> dict[str, bool] | None:
     return None if request.resolved.thinking is None else {"enable_thinking": request.resolved.thinking}
 
 
+def scored(ask: Ask, fields: Mapping[str, Any]) -> Scored | None:
+    """Return an answer with log-probabilities, as OpenAI's API tells them."""
+    return scored_from(ask(COMPLETIONS, with_scores(fields)))
+
+
 def unchanged(answer: Answer, response: ChatResponse) -> Answer:
     """Return *answer* unchanged: the server reports nothing about its drafting."""
     del response
@@ -251,9 +256,9 @@ class Dialect(BackendFacts):
     """Corrects the claims of a speculating answer by what is known of the server's counters."""
     tokens_of: Callable[[Mapping[str, Any]], int | None] | None = None
     """Reads from a chunk how many tokens the answer has so far."""
-    scored: Callable[[Ask, ServerRequest], Scored | None] | None = None
-    """Requests an answer with the log-probabilities of its tokens; None: it tells none."""
-    lead_after: Callable[[Ask, ServerRequest, tuple[str, ...]], tuple[float | None, str | None]] | None = None
+    scored: Callable[[Ask, Mapping[str, Any]], Scored | None] | None = None
+    """Requests an answer to a request's fields with the log-probabilities of its tokens; None: it tells none."""
+    lead_after: Callable[[Ask, Beginning], tuple[float | None, str | None]] | None = None
     """Reads the beginning of an answer as a prompt; returns the lead of the likeliest next token, and its name."""
     no_acceptance_hint: str = "remove this guard from the policy"
     """What to do where a watched server does not report acceptance."""

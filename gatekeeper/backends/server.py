@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from gatekeeper.backends.answer_limits import AnswerLimits, most_bytes
@@ -12,6 +13,7 @@ from gatekeeper.backends.http import control
 from gatekeeper.backends.http.chat import CUT_OFF, EMPTY, PLAIN, read_answer, resolve
 from gatekeeper.backends.http.keys import Keys
 from gatekeeper.backends.http.response import parse_response
+from gatekeeper.backends.http.scores import Beginning
 from gatekeeper.backends.http.stream import BROKEN, post
 from gatekeeper.backends.process import ServerProcess
 from gatekeeper.core.canary import Canary
@@ -48,6 +50,8 @@ class RequestFormat:
     limits: AnswerLimits
     other_model: str | None = None
     """The server's name for the SLO's other model."""
+    folder: Path | None = None
+    """The target's folder or file, where it is on this machine."""
 
     def server_request(self, request: DecodeRequest) -> ServerRequest:
         """Return *request* with the server's names, without a seed where it would change more than the draw."""
@@ -58,8 +62,8 @@ class RequestFormat:
         other_model = self.other_model if request.other_model else None
         return ServerRequest(resolved, knobs, self.model, draft, self.cache, other_model)
 
-    def body(self, request: ServerRequest) -> bytes:
-        """Return the request's JSON, the knobs of the SLO's own table included.
+    def fields(self, request: ServerRequest) -> dict[str, Any]:
+        """Return the request's fields, the knobs of the SLO's own table included.
 
         Raise InputError for sampling where the server would silently decode greedily.
         """
@@ -72,7 +76,11 @@ class RequestFormat:
         for name, place in self.subject.knobs.items():
             if place.field is not None and knobs.get(name) is not None:
                 fields[place.field] = knobs[name]
-        return json.dumps(fields).encode()
+        return fields
+
+    def body(self, request: ServerRequest) -> bytes:
+        """Return the request's JSON."""
+        return json.dumps(self.fields(request)).encode()
 
 
 class Server(RunningSystem):
@@ -116,20 +124,32 @@ class Server(RunningSystem):
 
     def scored(self, request: DecodeRequest) -> Scored | None:
         """Answer with the log-probabilities of the likeliest tokens; None where the server tells none. Untimed."""
-        read = self._requests.dialect.scored
-        return None if read is None else read(self._ask, self._requests.server_request(request))
+        self._check_draft(request)
+        read, sent = self._requests.dialect.scored, self._requests.server_request(request)
+        record = None if read is None else read(self._ask, self._requests.fields(sent))
+        if record is None:
+            return None
+        most = sent.resolved.max_tokens + 1  # the token that ends an answer may not count
+        keys = Keys(self.root.at(self._requests.dialect.path), self._requests.headers)
+        # Pieces of a key may be tokens of their own, which hide it from a search.
+        echoes = any(keys.mask(text) != text for text in (record.text, "".join(record.spelled)))
+        return Scored("", "", "", fault="the answer repeats a key") if echoes else record.first(most)
 
-    def lead_after(self, request: DecodeRequest, beginning: tuple[str, ...]) -> tuple[float | None, str | None]:
+    def lead_after(self, request: DecodeRequest, beginning: Scored) -> tuple[float | None, str | None]:
         """Return how far the likeliest token leads after *beginning*, read as a prompt, and its name."""
-        read = self._requests.dialect.lead_after
-        return (None, None) if read is None else read(self._ask, self._requests.server_request(request), beginning)
+        self._check_draft(request)
+        read, requests = self._requests.dialect.lead_after, self._requests
+        fields = requests.fields(requests.server_request(request))
+        return (None, None) if read is None else read(self._ask, Beginning(fields, beginning, requests.folder))
 
     def _ask(self, path: str, fields: Mapping[str, Any]) -> Any:
         """Post *fields* to *path* and return the document that answers; None where none does."""
-        subject, body = self._requests.subject, json.dumps(fields).encode()
+        body, tokens = json.dumps(fields).encode(), fields.get("max_tokens", 1)
+        deadline = self._requests.limits.seconds(tokens)  # it comes in one piece, so that nothing of it comes earlier
         raw = post(
-            self.root.at(path), body, headers=self._requests.headers, timeout=subject.timeout, deadline=subject.timeout
-        )
+            self.root.at(path), body, headers=self._requests.headers, timeout=deadline, deadline=deadline,
+            most_bytes=most_bytes(tokens, len(body)),
+        )  # fmt: skip
         response = parse_response(raw)
         try:
             return json_value(response.body, from_server=True) if response.status == OK and not raw.broken else None

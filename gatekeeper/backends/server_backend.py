@@ -288,6 +288,7 @@ class ServerBackend:
             cache=cache,
             limits=self._limits,
             other_model=self._other,
+            folder=self._models.get(self._subject.target),
         )
 
 

@@ -149,12 +149,10 @@ class TellsLogProbabilities(Protocol):
     def scored(self, request: DecodeRequest) -> Scored | None:
         """Answer a request with log-probabilities, without its workload, canary and arm; None where it cannot."""
 
-    def lead_after(self, request: DecodeRequest, beginning: tuple[str, ...]) -> tuple[float | None, str | None]:
+    def lead_after(self, request: DecodeRequest, beginning: Scored) -> tuple[float | None, str | None]:
         """Return how far the likeliest token after *beginning* leads, which is read as a prompt, and its name.
 
-        *beginning* holds the names of tokens, as `records.Likely` has them.
-
-        Both are None where the server cannot read the beginning of an answer.
+        Both are None where the server cannot read the beginning of an answer, or reads it as other tokens.
         """
 
 

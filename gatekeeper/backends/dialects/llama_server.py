@@ -13,7 +13,6 @@ from typing import Any
 from gatekeeper.backends import dialect
 from gatekeeper.backends.counters import claiming, count, seconds, spec_decode, with_all_rounds, within
 from gatekeeper.backends.dialect import (
-    COMPLETIONS,
     STREAMED,
     Counters,
     Dialect,
@@ -23,16 +22,17 @@ from gatekeeper.backends.dialect import (
     Start,
     StatedWindow,
     option,
+    scored,
     thinking,
 )
 from gatekeeper.backends.http.chat import ChatResponse, request_fields
-from gatekeeper.backends.http.scores import LIKELIEST, Ask, lead_in, places_of, scored_from, with_scores
+from gatekeeper.backends.http.scores import LIKELIEST, Ask, Beginning, lead_in, places_of
 from gatekeeper.backends.lossy_options import INVENTS, LossyOption
 from gatekeeper.backends.models import gguf
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import ParseError, json_value
-from gatekeeper.core.records import Answer, Scored
+from gatekeeper.core.records import Answer
 from gatekeeper.core.slo import ADAPTIVE
 
 SIMPLE, MTP = "draft-simple", "draft-mtp"
@@ -193,19 +193,14 @@ def body(request: ServerRequest) -> dict[str, Any]:
     )
 
 
-def scored(ask: Ask, request: ServerRequest) -> Scored | None:
-    """Return a plain answer with log-probabilities; of drafted tokens it tells none."""
-    return scored_from(ask(COMPLETIONS, with_scores(body(request))))
-
-
-def lead_after(ask: Ask, request: ServerRequest, beginning: tuple[str, ...]) -> tuple[float | None, str | None]:
+def lead_after(ask: Ask, beginning: Beginning) -> tuple[float | None, str | None]:
     """Read the prompt and the numbers of the tokens after it as one prompt; return the lead of the next token."""
-    fields = body(request)
-    templated = ask("/apply-template", {key: fields[key] for key in _TEMPLATED if key in fields})
+    templated = ask("/apply-template", {key: beginning.fields[key] for key in _TEMPLATED if key in beginning.fields})
     prompt = templated.get("prompt") if isinstance(templated, Mapping) else None
-    if not isinstance(prompt, str) or not all(name.startswith("#") for name in beginning):
+    names = beginning.answer.tokens
+    if not isinstance(prompt, str) or not all(name.startswith("#") for name in names):
         return None, None
-    mixed = [prompt, *(int(name[1:]) for name in beginning)]
+    mixed = [prompt, *(int(name[1:]) for name in names)]
     read = {"prompt": mixed, "n_predict": 1, "temperature": 0, "n_probs": LIKELIEST, "cache_prompt": False}
     answer = ask("/completion", read)
     told = answer.get("completion_probabilities") if isinstance(answer, Mapping) else None
@@ -286,7 +281,7 @@ DIALECT = Dialect(
     counters=counters,
     corrected=with_all_rounds,
     tokens_of=tokens_of,
-    scored=scored,
+    scored=scored,  # of tokens that a verify pass emitted it tells only their numbers
     lead_after=lead_after,
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD | Sight.PROMPT_TIME | Sight.LOGPROBS,
     knobs=frozenset({*_KNOBS, "thinking"}),

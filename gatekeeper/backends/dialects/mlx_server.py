@@ -1,10 +1,12 @@
 """The mlx-server dialect: the real mlx_lm.server, unmodified for plain decoding and through our tap for a draft."""
 
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gatekeeper.backends.continued_answers import by_template
 from gatekeeper.backends.counters import count, counts, spec_decode
 from gatekeeper.backends.dialect import (
     COMPLETIONS,
@@ -18,7 +20,16 @@ from gatekeeper.backends.dialect import (
     thinking,
 )
 from gatekeeper.backends.http.chat import ChatResponse, request_fields
-from gatekeeper.backends.http.scores import Ask, choice_of, likeliest_at, places_of, scored_from, with_scores
+from gatekeeper.backends.http.scores import (
+    Ask,
+    choice_of,
+    likeliest_at,
+    name_of,
+    places_of,
+    scored_from,
+    spelled_by,
+    with_scores,
+)
 from gatekeeper.backends.process import installed, installed_beside
 from gatekeeper.backends.workers.mlx_server_tap import METRICS, PREFIX
 from gatekeeper.backends.workers.rounds import rounds_from
@@ -61,17 +72,51 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
     return replace(answer, rounds=rounds_from(counted))
 
 
-def scored(ask: Ask, request: ServerRequest) -> Scored | None:
+def scored(ask: Ask, fields: Mapping[str, Any]) -> Scored | None:
     """Return an answer with log-probabilities, from two requests: it tells either its tokens or the likeliest ones.
 
     They are those of the pass that verified each token, with a draft too.
     """
-    fields = with_scores(body(request))
-    written = scored_from(ask(COMPLETIONS, {**fields, "top_logprobs": -1}))
-    likely = places_of(choice_of(ask(COMPLETIONS, fields)))
+    asking = with_scores(fields)
+    written = scored_from(ask(COMPLETIONS, {**asking, "top_logprobs": -1}))
+    likely = places_of(choice_of(ask(COMPLETIONS, asking)))
     if written is None or len(likely) != len(written.tokens):
         return None
-    return replace(written, likeliest=tuple(map(likeliest_at, likely)))
+    return replace(written, likeliest=tuple(map(likeliest_at, likely)), spelled=spelled(written.tokens, likely))
+
+
+def spelled(names: Sequence[str], places: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the text of each written token, which its place has among the likeliest; empty where one is not there."""
+    pieces = []
+    for name, place in zip(names, places, strict=True):
+        listed = place.get("top_logprobs")
+        likely = [token for token in listed if isinstance(token, Mapping)] if isinstance(listed, list) else []
+        pieces.append(next((token for token in likely if name_of(token) == name), {}))
+    return spelled_by(pieces, piece_bytes)
+
+
+def piece_bytes(piece: str) -> bytes:
+    """Return the bytes of a piece of a vocabulary: of bytes written as characters, or of words after U+2581."""
+    if "\u2581" in piece:
+        return piece.replace("\u2581", " ").encode("utf-8", "replace")
+    if (byte := re.fullmatch("<0x([0-9A-F]{2})>", piece)) is not None:
+        return bytes.fromhex(byte.group(1))
+    if all(character in _BYTES for character in piece):
+        return bytes(_BYTES[character] for character in piece)
+    return piece.encode("utf-8", "replace")
+
+
+def _byte_characters() -> dict[str, int]:
+    """Return the byte of each character of a byte-level vocabulary: printable ones are themselves, others from U+0100.
+
+    Of GPT-2 (Radford et al., 2019), and of the byte-level vocabularies since.
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    hidden = [byte for byte in range(0x100) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + place): byte for place, byte in enumerate(hidden)}
+
+
+_BYTES = _byte_characters()
 
 
 def traffic(get: Get) -> Counters | None:
@@ -100,7 +145,8 @@ DIALECT = Dialect(
     body=body,
     read=read,
     scored=scored,
-    sight=STREAMED | Sight.ROUNDS | Sight.COLD | Sight.VERIFIED,
+    lead_after=by_template,
+    sight=STREAMED | Sight.ROUNDS | Sight.COLD | Sight.LOGPROBS | Sight.VERIFIED,
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     cache_off=("--prompt-cache-size", "0"),
     no_acceptance_hint="start it with `python -m gatekeeper.backends.mlx_tap` instead of `python -m mlx_lm server`, or "

@@ -7,11 +7,16 @@ time; `draft_n_accepted` may exceed the emitted tokens, which is a finding.
 
 from collections.abc import Iterator
 
+from gatekeeper.backends.continued_answers import by_template
 from gatekeeper.backends.counters import claiming, count, seconds, within
-from gatekeeper.backends.dialect import STREAMED, Dialect, Start, option
+from gatekeeper.backends.dialect import STREAMED, Dialect, Start, option, scored
 from gatekeeper.backends.http.chat import ChatResponse
+from gatekeeper.backends.http.scores import LIKELIEST
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer
+
+_LIKELIEST = "--top-logprobs-k"
+"""How many likely tokens it may tell of a place, none by default; of drafted tokens it tells none."""
 
 
 def argv(start: Start) -> Iterator[str]:
@@ -21,6 +26,8 @@ def argv(start: Start) -> Iterator[str]:
         yield from ("--draft-model", start.draft)
         yield from option("--draft-kind", start.subject.draft_method)
         yield from option("--draft-block-size", start.knob("block_size"))
+    if _LIKELIEST in start.help():
+        yield from (_LIKELIEST, str(LIKELIEST))
 
 
 def read(answer: Answer, response: ChatResponse) -> Answer:
@@ -46,8 +53,10 @@ DIALECT = Dialect(
     packages=("mlx-vlm", "mlx"),
     argv=argv,
     read=read,
+    scored=scored,
+    lead_after=by_template,
     model_name="path",
     knobs=frozenset({"block_size", "thinking"}),
     restart_knobs=("draft", "block_size"),
-    sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD | Sight.PROMPT_TIME,
+    sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD | Sight.PROMPT_TIME | Sight.LOGPROBS,
 )

@@ -1,6 +1,7 @@
 """The openai dialect: any server with the OpenAI chat API; the SLO defines how it is started and takes its knobs."""
 
-from gatekeeper.backends.dialect import Dialect
+from gatekeeper.backends.continued_answers import by_final_message
+from gatekeeper.backends.dialect import Dialect, scored
 from gatekeeper.backends.dialects import llama_server, rapid_mlx, sglang, vllm
 from gatekeeper.backends.lossy_options import ACCEPTS, INVENTS, LossyOption
 
@@ -21,6 +22,9 @@ DIALECT = Dialect(
     model_options=llama_server.MODEL_OPTIONS,
     harmless=llama_server.HARMLESS,
     health="/v1/models",
+    # Of use only where the first short answers show them.
+    scored=scored,
+    lead_after=by_final_message,
     model_name="listed",
     lossy=(*vllm.LOSSY, *sglang.LOSSY, *rapid_mlx.LOSSY, *llama_server.LOSSY, *LOSSY),  # it may be any of them
 )

@@ -8,8 +8,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from gatekeeper.backends.continued_answers import by_final_message
 from gatekeeper.backends.counters import claims_at
-from gatekeeper.backends.dialect import STREAMED, Dialect, ServerRequest, Start, StatedWindow, chat_body, option
+from gatekeeper.backends.dialect import (
+    STREAMED,
+    Dialect,
+    ServerRequest,
+    Start,
+    StatedWindow,
+    chat_body,
+    option,
+    scored,
+)
 from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.backends.lossy_options import ACCEPTS, GREEDY, INVENTS, LossyOption
 from gatekeeper.core.errors import InputError
@@ -111,6 +121,8 @@ DIALECT = Dialect(
     adapts=True,
     corrected=without_drafted,
     own_drafts=frozenset(_OWN),
-    sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,
+    scored=scored,
+    lead_after=by_final_message,
+    sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD | Sight.LOGPROBS,
     lossy=LOSSY,
 )

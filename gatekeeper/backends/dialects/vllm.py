@@ -7,8 +7,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from gatekeeper.backends.continued_answers import by_final_message
 from gatekeeper.backends.counters import claims_at, spec_decode, with_all_rounds
-from gatekeeper.backends.dialect import STREAMED, Counters, Dialect, Get, Start, StatedWindow
+from gatekeeper.backends.dialect import STREAMED, Counters, Dialect, Get, Start, StatedWindow, scored
 from gatekeeper.backends.lossy_options import ACCEPTS, INVENTS, LossyOption
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight
@@ -88,6 +89,8 @@ DIALECT = Dialect(
     window=StatedWindow(option="--max-model-len"),
     adapts=True,
     own_drafts=_OWN,
-    sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,
+    scored=scored,
+    lead_after=by_final_message,
+    sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD | Sight.LOGPROBS,
     lossy=LOSSY,
 )

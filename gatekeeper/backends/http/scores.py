@@ -1,16 +1,42 @@
-"""Log-probabilities over HTTP: an answer whose tokens come with them, in the forms that servers use."""
+"""Log-probabilities over HTTP: an answer whose tokens come with them, in the forms that servers use.
 
-import math
-from collections.abc import Callable, Mapping
+What is missing, malformed or too large tells nothing of its place; it is never an error.
+"""
+
+import codecs
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from gatekeeper.core.parse import COUNTS, WHOLE
 from gatekeeper.core.records import Likely, Scored
 
 LIKELIEST = 5
 """Tokens at each place that are requested with their log-probabilities."""
+_MOST_LIKELY = 32
+"""Of a place that are read, however many a server sends."""
+_MOST_TEXT = 1 << 10
+"""Characters or bytes of one token: the longest in the vocabularies of chat models have under 300."""
+_ROUNDED = 1e-3
+"""A log-probability up to this is 0, rounded: no probability is above 1."""
 
 Ask = Callable[[str, Mapping[str, Any]], Any]
 """Posts fields to a path of the server; returns the document it answers with, None where there is none."""
+Spell = Callable[[str], bytes]
+"""Returns the bytes that a server means by the text of a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The beginning of an answer that is to be read as a part of the prompt."""
+
+    fields: Mapping[str, Any]
+    """Of the request that was answered."""
+    answer: Scored
+    """Its first tokens."""
+    folder: Path | None
+    """The target's folder or file, where it is on this machine."""
 
 
 def with_scores(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -19,7 +45,11 @@ def with_scores(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {**plain, "stream": False, "logprobs": True, "top_logprobs": LIKELIEST}
 
 
-def scored_from(document: Any) -> Scored | None:
+def _as_written(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+def scored_from(document: Any, spell: Spell = _as_written) -> Scored | None:
     """Return the answer in a chat completion with its log-probabilities; None where it has none.
 
     A place without a finite log-probability, or without likely tokens, tells nothing but its token.
@@ -34,50 +64,80 @@ def scored_from(document: Any) -> Scored | None:
         tokens.append(name_of(place))
         logprobs.append(itself.logprob if itself is not None else 0.0)
         likeliest.append(likeliest_at(place) if itself is not None else ())
+    usage, finish = _mapping(document.get("usage")), choice.get("finish_reason")
+    count = usage.get("prompt_tokens")
     return Scored(
-        "", "", "", text=text_of(choice), tokens=tuple(tokens), logprobs=tuple(logprobs), likeliest=tuple(likeliest)
-    )
+        "", "", "", text=text_of(choice), tokens=tuple(tokens), logprobs=tuple(logprobs), likeliest=tuple(likeliest),
+        spelled=spelled_by(places, spell), prompt_tokens=count if _is_count(count) else None,
+        finish=finish if isinstance(finish, str) else None,
+    )  # fmt: skip
+
+
+def spelled_by(places: Iterable[Mapping[str, Any]], spell: Spell = _as_written) -> tuple[str, ...]:
+    """Return the text of each token, a character of several tokens as the last one's; empty where one is unknown."""
+    decoder, texts = codecs.getincrementaldecoder("utf-8")("replace"), []
+    for place in places:
+        octets, text = _octets(place.get("bytes")), place.get("token")
+        if octets is not None:
+            texts.append(decoder.decode(octets))
+        elif isinstance(text, str) and len(text) <= _MOST_TEXT:
+            texts.append(decoder.decode(spell(text)))
+        else:
+            return ()
+    return tuple(texts)
+
+
+def _octets(values: Any) -> bytes | None:
+    if not isinstance(values, list) or not 0 < len(values) <= _MOST_TEXT:
+        return None
+    return bytes(values) if all(type(value) is int and value in range(256) for value in values) else None
 
 
 def likeliest_at(place: Mapping[str, Any]) -> tuple[Likely, ...]:
     """Return the likely tokens that a place tells, the likeliest first; none where a server tells none."""
-    likely = [token for token in map(likely_in, _list(place.get("top_logprobs"))) if token is not None]
+    listed = _list(place.get("top_logprobs"))[:_MOST_LIKELY]
+    likely = [token for token in map(likely_in, listed) if token is not None]
     return tuple(sorted(likely, key=lambda token: -token.logprob))
 
 
 def likely_in(place: object) -> Likely | None:
-    """Return the token of a place with its log-probability; None where that is not a finite number."""
+    """Return the token of a place with its log-probability; None where that is not one."""
     logprob = place.get("logprob") if isinstance(place, Mapping) else None
-    if isinstance(logprob, bool) or not isinstance(logprob, int | float) or not math.isfinite(logprob):
+    if isinstance(logprob, bool) or not isinstance(logprob, int | float) or not -WHOLE < logprob <= _ROUNDED:
         return None
     assert isinstance(place, Mapping)
-    return Likely(name_of(place), float(logprob))
+    return Likely(name_of(place), min(float(logprob), 0.0))
 
 
 def name_of(place: Mapping[str, Any]) -> str:
     """Return a token's number with a `#`, or its text."""
-    number = place.get("id")
-    return f"#{number}" if type(number) is int else str(place.get("token", ""))
+    number, text = place.get("id"), place.get("token", "")
+    if _is_count(number):
+        return f"#{number}"
+    return text[:_MOST_TEXT] if isinstance(text, str) else ""
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value in COUNTS
 
 
 def choice_of(document: Any) -> Mapping[str, Any]:
     """Return the first choice of a completion; empty where there is none."""
     choices = _list(document.get("choices")) if isinstance(document, Mapping) else []
-    return choices[0] if choices and isinstance(choices[0], Mapping) else {}
+    return _mapping(choices[0]) if choices else {}
 
 
 def places_of(choice: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return what a choice tells of each token."""
-    told = choice.get("logprobs")
-    content = _list(told.get("content")) if isinstance(told, Mapping) else []
+    content = _list(_mapping(choice.get("logprobs")).get("content"))
     return [place for place in content if isinstance(place, Mapping)]
 
 
 def text_of(choice: Mapping[str, Any]) -> str:
     """Return the reasoning and the content of a choice."""
-    message = choice.get("message")
-    parts = (message.get(name) for name in ("reasoning_content", "content")) if isinstance(message, Mapping) else ()
-    return "".join(part for part in parts if isinstance(part, str))
+    message = _mapping(choice.get("message"))
+    thought = message.get("reasoning") or message.get("reasoning_content")
+    return "".join(part for part in (thought, message.get("content")) if isinstance(part, str))
 
 
 def lead_in(places: list[Mapping[str, Any]]) -> tuple[float | None, str | None]:
@@ -88,3 +148,7 @@ def lead_in(places: list[Mapping[str, Any]]) -> tuple[float | None, str | None]:
 
 def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,6 +1,6 @@
 """Records of untimed readings after a soak: what the target itself makes of answers that are already given."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 
@@ -134,7 +134,18 @@ class Scored:
     """The logarithm of each token's probability, in nats."""
     likeliest: tuple[tuple[Likely, ...], ...] = ()
     """By place: the most likely tokens there, the likeliest first."""
+    spelled: tuple[str, ...] = ()
+    """The text of each token; empty where one is unknown."""
+    prompt_tokens: int | None = None
+    """How many tokens its prompt has, as the server counts."""
     finish: str | None = None
     fault: str | None = None
     segment: int = 0
     at: str = ""
+
+    def first(self, count: int) -> "Scored":
+        """Return the first *count* tokens of the answer."""
+        return replace(
+            self, tokens=self.tokens[:count], logprobs=self.logprobs[:count], likeliest=self.likeliest[:count],
+            spelled=self.spelled[:count],
+        )  # fmt: skip

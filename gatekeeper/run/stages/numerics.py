@@ -50,7 +50,7 @@ def _places(
     gaps, others = [], []
     for position in positions:
         best, second = scored.likeliest[position][:2]
-        lead, name = subject.lead_after(request, scored.tokens[:position])
+        lead, name = subject.lead_after(request, scored.first(position))
         if lead is None:
             return replace(blank, fault="the server cannot read the beginning of an answer")
         gaps.append(best.logprob - second.logprob)
