@@ -226,6 +226,10 @@ class FindingKind(StrEnum):
     LENGTH_MISMATCH = (
         "length_mismatch", "answers of the two arms differ in length", "check for truncated answers or early stops",
     )
+    LOG_PROBABILITIES_NOT_SHOWN = (
+        "log_probabilities_not_shown", "the server tells no log-probabilities, which its kind does",
+        "see the backend's page in docs/servers.md",
+    )
     LOW_POWER_MODE = (
         "low_power_mode", "the speeds apply to low-power mode only", "switch it off for the deployed mode",
     )

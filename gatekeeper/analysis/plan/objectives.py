@@ -121,9 +121,13 @@ def _same_words(slo: Slo, terms: Terms) -> tuple[Implicit, ...]:
         return (_DRAWN,)
     if not greedy or not terms.show("token_agreement"):
         return ()
-    if terms.rules >= EXACTNESS_RULES:
-        return (_NO_HARM, *((_VERIFIED,) if terms.show("replay_agreement") else _words(terms)))
-    return _words(terms)
+    if terms.rules < EXACTNESS_RULES:
+        return _words(terms)
+    if not terms.show("replay_agreement"):
+        return (_NO_HARM, *_words(terms))
+    # A pass that a server tells of may itself rest on a wrong cache, which only plain decoding shows.
+    told = Sight.REPLAY not in terms.sight and Sight.LOGPROBS in terms.sight
+    return (_NO_HARM, _VERIFIED, *(_words(terms) if told else ()))
 
 
 def _words(terms: Terms) -> tuple[Implicit, ...]:

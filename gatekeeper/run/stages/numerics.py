@@ -46,13 +46,18 @@ def _read(blank: Numerics, subject: RunningSystem | None, request: DecodeRequest
 def _places(
     blank: Numerics, subject: TellsLogProbabilities, request: DecodeRequest, scored: Scored, positions: tuple[int, ...]
 ) -> Numerics:
-    """Return the leads while decoding, and after the same beginning is read as a prompt."""
-    gaps, others = [], []
+    """Return the leads while decoding, and after the same beginning is read as a prompt.
+
+    A beginning that the server reads as other tokens, because it was sent as text, is left out.
+    """
+    read, gaps, others = [], [], []
     for position in positions:
         best, second = scored.likeliest[position][:2]
         lead, name = subject.lead_after(request, scored.first(position))
-        if lead is None:
-            return replace(blank, fault="the server cannot read the beginning of an answer")
-        gaps.append(best.logprob - second.logprob)
-        others.append({best.name: lead, second.name: -lead}.get(name or ""))
-    return replace(blank, positions=positions, gaps=tuple(gaps), other_gaps=tuple(others))
+        if lead is not None:
+            read.append(position)
+            gaps.append(best.logprob - second.logprob)
+            others.append({best.name: lead, second.name: -lead}.get(name or ""))
+    if positions and not read:
+        return replace(blank, fault="the server cannot read the beginning of an answer")
+    return replace(blank, positions=tuple(read), gaps=tuple(gaps), other_gaps=tuple(others))

@@ -32,6 +32,7 @@ the answers may differ, as rules 1 and 2 did not count with. Only other words fr
 """
 
 
+_NOT_LIKELIEST = "a token is not the likeliest in its own pass"
 BY_WORDS = Explanations(lambda *_: Explanation(reason="the words differ"), "")
 """Nothing explains a difference."""
 
@@ -41,14 +42,14 @@ def explanations_for(paired: PairedAnswers, *, unread: bool = False) -> Explanat
     if paired.rules > 2 and drafted_replays(paired):
         means = "differ, and each of their tokens is the target's choice in its pass"
         return Explanations(_by_replay(paired), means, refutes=NOT_CORRECT)
-    if paired.rules > 2 and any(tells_its_passes(record) for record in paired.scored):
-        means = "differ, and each of their tokens is the likeliest in its pass"
-        return Explanations(_by_told_passes(paired), means, refutes=NOT_CORRECT)
     if paired.rules > 2 and by_canary_and_arm(paired.scored):
         null = null_of(paired.numerics, paired.level)
         if not isinstance(null, Missing):
             means = "diverge where numerics may turn the lead of plain decoding's token (at most {widest:.3g})"
             return Explanations(_by_lead(paired, null.tolerance), means, null, NOT_CORRECT)
+    if paired.rules > 2 and any(tells_its_passes(record) for record in paired.scored):
+        means = "differ, and each of their tokens is the likeliest in its pass"
+        return Explanations(_by_told_passes(paired), means, refutes=NOT_CORRECT)
     if unread:
         early = EARLY if paired.rules > 2 else EARLY_RULES_2
         means = f"differ after their first {early} tokens, which near-ties can do"
@@ -91,7 +92,7 @@ def _by_told_passes(paired: PairedAnswers) -> Explain:
         drafting = scored.get((generation.canary, "candidate"))
         if drafting is None or not is_of(drafting, generation.answer):
             return Explanation(unread=True)
-        return Explanation(reason="a token is not the likeliest in its own pass") if parted(drafting) else Explanation()
+        return Explanation(reason=_NOT_LIKELIEST) if parted(drafting) else Explanation()
 
     return explain
 
@@ -103,6 +104,8 @@ def _by_lead(paired: PairedAnswers, tolerance: float) -> Explain:
         plain, drafting = (scored.get((generation.canary, arm)) for arm in ("plain", "candidate"))
         if plain is None or drafting is None or not is_of(plain, baseline) or not is_of(drafting, generation.answer):
             return Explanation(unread=True)
+        if tells_its_passes(drafting) and parted(drafting):
+            return Explanation(reason=_NOT_LIKELIEST)
         lead, place = plain_lead(plain, drafting)
         if lead is None:
             return Explanation(reason=f"{place} the lead of plain decoding's token is unknown")

@@ -15,6 +15,7 @@ WHOLE_TOKENS = 4
 """An answer longer than this that arrives in one piece was not streamed."""
 
 _ABOUT = "glance"
+_UPDATE = "update the server; docs/servers.md says which ones tell them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,10 @@ class ProbeAnswers:
 
     plain: Answer | None
     drafted: Answer | None
+    tells_likeliest: bool | None = None
+    """A plain answer came with log-probabilities, and its beginning could be read as a prompt; None: not requested."""
+    tells_passes: bool | None = None
+    """A drafted answer came with those of the passes that verified it; None: not requested."""
 
     @property
     def sound(self) -> tuple[Answer, ...]:
@@ -57,7 +62,11 @@ def confirmed_sight(glance: ProbeAnswers, forecast: Sight, *, uncached: bool) ->
             sight &= ~Sight.ROUNDS
         if claimed_rounds(drafted) is None:
             sight &= ~Sight.CLAIMED_ROUNDS
-    return sight
+    if glance.tells_passes is False:
+        sight &= ~Sight.VERIFIED
+    if glance.tells_likeliest:
+        return sight | Sight.LOGPROBS  # more than the forecast has where any kind of server may answer
+    return sight if glance.tells_likeliest is None else sight & ~Sight.LOGPROBS
 
 
 def probe_findings(glance: ProbeAnswers, forecast: Sight, silent: str) -> list[Finding]:
@@ -77,6 +86,13 @@ def probe_findings(glance: ProbeAnswers, forecast: Sight, silent: str) -> list[F
         if proposed == 0:
             detail = f"a draft is set, but it proposed nothing in an answer of {drafted.output_tokens} tokens"
             findings.append(Finding(FindingKind.SILENT_SPECULATION, _ABOUT, detail, silent))
+    for told, flag, what in (
+        (glance.tells_likeliest, Sight.LOGPROBS, "plain answers, with their beginnings read as prompts"),
+        (glance.tells_passes, Sight.VERIFIED, "the passes that verify a draft"),
+    ):
+        if flag in forecast and told is False:
+            detail = f"no log-probabilities came of {what}, so that numerics are not told from defects by them"
+            findings.append(Finding(FindingKind.LOG_PROBABILITIES_NOT_SHOWN, _ABOUT, detail, _UPDATE))
     names = {answer.claims.model for answer in glance.sound if answer.claims.model is not None}
     if len(names) > 1:
         detail = f"the two arms report different models: {' and '.join(sorted(names))}"

@@ -52,6 +52,21 @@ def test_what_is_not_shown_is_not_seen(plain: dict[str, object], drafted: dict[s
     assert EVERYTHING & ~lost == confirmed_sight(glance, EVERYTHING, uncached=False)
 
 
+def test_log_probabilities_count_where_they_come() -> None:
+    """
+    Log-probabilities that did not come are taken from the forecast, with a finding each; those that came where nothing
+    was forecast are added; without a request nothing changes.
+    """
+    told = Sight.LOGPROBS | Sight.VERIFIED
+    neither, likeliest = ProbeAnswers(PLAIN, DRAFTED, False, False), ProbeAnswers(PLAIN, DRAFTED, True)
+
+    assert EVERYTHING == confirmed_sight(neither, EVERYTHING | told, uncached=False)
+    assert EVERYTHING | Sight.LOGPROBS == confirmed_sight(likeliest, EVERYTHING, uncached=False)
+    assert EVERYTHING | told == confirmed_sight(ProbeAnswers(PLAIN, DRAFTED), EVERYTHING | told, uncached=False)
+    assert ["log_probabilities_not_shown"] * 2 == [one.kind for one in probe_findings(neither, EVERYTHING | told, "")]
+    assert [] == probe_findings(neither, EVERYTHING, "")
+
+
 def test_a_failure_is_the_runs_to_record() -> None:
     """
     An answer that failed takes nothing from the forecast, and is a finding of its arm.
@@ -97,9 +112,11 @@ def test_two_names_are_two_models() -> None:
     """
     Arms that answer under different names may be different targets.
     """
-    named = [replace(one, claims=replace(one.claims, model=name)) for one, name in ((PLAIN, "a"), (DRAFTED, "b"))]
+    plain, drafted = (
+        replace(one, claims=replace(one.claims, model=name)) for one, name in ((PLAIN, "a"), (DRAFTED, "b"))
+    )
 
-    assert ["other_model"] == [one.kind for one in probe_findings(ProbeAnswers(*named), SPEED, "")]
+    assert ["other_model"] == [one.kind for one in probe_findings(ProbeAnswers(plain, drafted), SPEED, "")]
 
 
 def test_promises_that_need_more_are_refused_here() -> None:
