@@ -86,10 +86,11 @@ class ScriptedTarget:
                            for token, likely in zip(planned.tokens, likeliest, strict=True)),
         )  # fmt: skip
 
-    def lead_after(self, request: DecodeRequest, beginning: tuple[str, ...]) -> tuple[float | None, str | None]:
+    def lead_after(self, request: DecodeRequest, beginning: Scored) -> tuple[float | None, str | None]:
         """Return the script's gap and plain decoding's next token."""
-        plain = self._read(request, len(beginning), passes=0)
-        return self._plain(request).behaviour.gap, plain[len(beginning)] if len(beginning) < len(plain) else ""
+        read = len(beginning.tokens)
+        plain = self._read(request, read, passes=0)
+        return self._plain(request).behaviour.gap, plain[read] if read < len(plain) else ""
 
     def _plain(self, request: DecodeRequest) -> AnswerContext:
         knobs = tuple((knob, None if knob == "draft" else value) for knob, value in request.setting)

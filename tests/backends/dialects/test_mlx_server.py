@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -44,10 +45,10 @@ def test_the_tap_counts_what_the_worker_counts(
     which = setting(draft="little-draft", num_draft_tokens=draft_tokens)
     worker, server = shared_backend("mlx").system(DRAFTING), shared.system(DRAFTING)
 
-    counted = [[one.answer(make_request(name, which)).rounds for name in WORKLOADS] for one in (worker, server)]
+    counted, tapped = ([one.answer(make_request(name, which)).rounds for name in WORKLOADS] for one in (worker, server))
 
-    assert None not in counted[0]
-    assert counted[0] == counted[1]
+    assert None not in counted
+    assert [replace(rounds, proposals="") for rounds in counted if rounds is not None] == tapped
 
 
 def settled(system: Server) -> Counters:
