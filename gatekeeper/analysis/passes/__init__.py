@@ -9,6 +9,7 @@ from typing import Any
 from gatekeeper.analysis.passes import (
     first_tokens,
     forced_check,
+    log_probabilities,
     near_ties,
     numerics,
     plain_repeats,
@@ -27,6 +28,7 @@ PASSES: tuple[Pass[Any], ...] = (
     plain_repeats.PASS,
     near_ties.PASS,
     replay.PASS,
+    log_probabilities.PASS,
     numerics.PASS,
     warm_cache.PASS,
     warm_up.PASS,

@@ -11,7 +11,7 @@ from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.core.records import Scored, Setting
 
-CANARIES = 16
+CANARIES = 12
 """Of a workload: those whose answers differ come first. Both arms of three workloads take some minutes."""
 
 

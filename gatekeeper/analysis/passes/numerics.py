@@ -15,7 +15,7 @@ from gatekeeper.analysis.plan.settings import is_greedy, plain_of
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Numerics, Scored, Setting
 
-PLACES = 160
+PLACES = 60
 """Beginnings of plain answers of a workload that are read as a prompt over HTTP."""
 
 

@@ -1,0 +1,167 @@
+"""Log-probabilities in the forms that servers use, and what malformed ones tell: nothing."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatekeeper.backends.continued_answers import by_final_message, by_template, chat_template
+from gatekeeper.backends.dialects import llama_server, mlx_server
+from gatekeeper.backends.http.scores import LIKELIEST, Beginning, scored_from, with_scores
+from gatekeeper.core.records import Likely, Scored
+from tests.backends.conftest import MODELS
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda deeper: st.lists(deeper, max_size=4) | st.dictionaries(
+        st.sampled_from(["token", "id", "logprob", "bytes", "top_logprobs", "content", "x"]), deeper, max_size=5
+    ),
+    max_leaves=20,
+)  # fmt: skip
+
+
+def completion(places: Any, prompt: Any = 9) -> dict[str, Any]:
+    choice = {"message": {"content": "ab"}, "logprobs": {"content": places}, "finish_reason": "stop"}
+    return {"choices": [choice], "usage": {"prompt_tokens": prompt}}
+
+
+def place(token: str, logprob: Any, *likely: tuple[str, float], **more: Any) -> dict[str, Any]:
+    return {"token": token, "logprob": logprob, "top_logprobs": [{"token": t, "logprob": p} for t, p in likely], **more}
+
+
+def test_the_form_of_openai_is_read() -> None:
+    """
+    Each place has its token, its log-probability and the likeliest ones in order; numbers name tokens where they come.
+    """
+    numbered = place("b", -1.0, id=7) | {"top_logprobs": [{"id": 8, "token": "c", "logprob": -0.5}]}
+
+    record = scored_from(completion([place("a", -0.25, ("z", -2.0), ("a", -0.25)), numbered]))
+
+    assert record is not None
+    assert (("a", "#7"), (-0.25, -1.0)) == (record.tokens, record.logprobs)
+    assert ((Likely("a", -0.25), Likely("z", -2.0)), (Likely("#8", -0.5),)) == record.likeliest
+    assert (("a", "b"), "ab", 9, "stop") == (record.spelled, record.text, record.prompt_tokens, record.finish)
+
+
+def test_a_character_of_two_tokens_is_the_last_ones() -> None:
+    """
+    Bytes are joined over tokens, so that the texts of the tokens together are the answer's.
+    """
+    halves = [place("?", -1.0, bytes=[0xC3]), place("?", -1.0, bytes=[0xA9]), place("x", -1.0)]
+
+    record = scored_from(completion(halves))
+
+    assert record is not None
+    assert ("", "é", "x") == record.spelled
+
+
+@pytest.mark.parametrize("logprob", [None, "-1", math.nan, math.inf, 1.0, -1e40, True])
+def test_what_is_no_log_probability_tells_nothing(logprob: Any) -> None:
+    """
+    A place with anything but a finite logarithm of a probability keeps its token, and tells no likely one.
+    """
+    record = scored_from(completion([place("a", logprob, ("a", -1.0))]))
+
+    assert record is not None
+    assert (("a",), ((),)) == (record.tokens, record.likeliest)
+
+
+@given(st.lists(JSON, max_size=4), JSON)
+def test_any_document_is_read_without_an_error(places: list[Any], document: Any) -> None:
+    """
+    Whatever a server sends, its columns have equal lengths, and its log-probabilities are of probabilities.
+    """
+    for sent in (completion(places, document), document, {"choices": [document]}):
+        record = scored_from(sent)
+        if record is not None:
+            assert len(record.tokens) == len(record.logprobs) == len(record.likeliest)
+            assert all(-(2**64) < likely.logprob <= 0 for listed in record.likeliest for likely in listed)
+
+
+class Asked:
+    """Answers every request with a document, and keeps what it was sent."""
+
+    def __init__(self, *documents: Any) -> None:
+        self.documents, self.requests = list(documents), list[tuple[str, Any]]()
+
+    def __call__(self, path: str, fields: Any) -> Any:
+        self.requests.append((path, fields))
+        return self.documents.pop(0)
+
+
+def beginning(**more: Any) -> Beginning:
+    answer = Scored("", "", "", tokens=("#5", "#6"), spelled=("a", "b"), logprobs=(-1.0, -1.0), prompt_tokens=9)
+    return Beginning({"messages": [{"role": "user", "content": "hi"}]}, answer, more.get("folder"))
+
+
+def test_a_final_message_is_continued() -> None:
+    """
+    The beginning is the last message; the lead counts only where the server read as many tokens as the answer had.
+    """
+    told = [place("c", -0.5, ("c", -0.5), ("d", -2.0))]
+    right, wrong = Asked(completion(told, 11)), Asked(completion(told, 12))
+
+    leads = [by_final_message(right, beginning()), by_final_message(wrong, beginning())]
+
+    assert [(1.5, "c"), (None, None)] == leads
+    (sent,) = [fields for _, fields in right.requests]
+    assert {"role": "assistant", "content": "ab"} == sent["messages"][-1]
+    assert (True, False, 1) == (sent["continue_final_message"], sent["add_generation_prompt"], sent["max_tokens"])
+
+
+def test_a_template_writes_the_beginning(tmp_path: Path) -> None:
+    """
+    The target's own template is sent with the beginning after it; without one nothing is sent.
+    """
+    server = Asked(completion([place("c", -0.5, ("c", -0.5), ("d", -2.0))], 11))
+
+    assert (1.5, "c") == by_template(server, beginning(folder=MODELS["little-target"]))
+    assert (None, None) == by_template(Asked(), beginning(folder=tmp_path))
+    options = server.requests[0][1]["chat_template_kwargs"]
+    assert options["chat_template"].startswith((chat_template(MODELS["little-target"]) or "-").removesuffix("\n"))
+    assert "ab" in options.values()
+
+
+def test_llama_server_reads_numbers_after_its_own_prompt() -> None:
+    """
+    The prompt that its template wrote and the numbers of the tokens are one prompt, read without its cache.
+    """
+    told = {"completion_probabilities": [place("c", -0.5, ("c", -0.5), ("d", -2.0))]}
+    server = Asked({"prompt": "<hi>"}, told)
+
+    assert (1.5, "c") == llama_server.lead_after(server, beginning())
+    assert ["<hi>", 5, 6] == server.requests[1][1]["prompt"]
+    assert server.requests[1][1]["cache_prompt"] is False
+    assert (None, None) == llama_server.lead_after(Asked(None), beginning())
+
+
+def test_mlx_server_tells_tokens_and_likeliest_ones_apart() -> None:
+    """
+    Two answers of mlx_lm.server are one: the numbers that were written, the likeliest ones, and their pieces as text.
+    """
+    written = [{"id": 5, "logprob": -0.5}]
+    listed = [{"id": 6, "token": "x", "logprob": -2.0}, {"id": 5, "token": "\u0120hi", "logprob": -0.5}]
+    server = Asked(completion(written), completion([{**listed[0], "top_logprobs": listed}]))
+
+    record = mlx_server.scored(server, {"messages": []})
+
+    assert record is not None
+    assert (("#5",), (" hi",)) == (record.tokens, record.spelled)
+    assert [("#5", -0.5), ("#6", -2.0)] == list(record.likeliest[0])
+    assert [-1, LIKELIEST] == [fields["top_logprobs"] for _, fields in server.requests]
+    assert with_scores({"stream": True, "stream_options": {}})["stream"] is False
+
+
+@given(st.binary(max_size=12))
+def test_pieces_of_bytes_are_bytes(content: bytes) -> None:
+    """
+    A piece of a byte-level vocabulary is the bytes that it stands for; U+2581 is a blank.
+    """
+    character = {byte: sign for sign, byte in mlx_server._BYTES.items()}
+
+    assert content == mlx_server.piece_bytes("".join(character[byte] for byte in content))
+    assert b" the" == mlx_server.piece_bytes("\u2581the")
+    assert b"\x0a" == mlx_server.piece_bytes("<0x0A>")
