@@ -154,7 +154,8 @@ VERIFIES = Sight.REPLAY | Sight.VERIFIED
     ("rules", "lacks", "expected"),
     [
         (3, Sight.NOTHING, {"replay_agreement": 1.0}),
-        (3, Sight.REPLAY, {"replay_agreement": 1.0}),
+        (3, Sight.REPLAY, {"replay_agreement": 1.0, "token_agreement": 1.0}),
+        (3, Sight.REPLAY | Sight.LOGPROBS, {"replay_agreement": 1.0}),
         (3, VERIFIES, {"token_agreement": 1.0}),
         (3, VERIFIES | Sight.LOGPROBS, {"token_agreement": 1.0}),
         (3, VERIFIES | Sight.LOGPROBS | Sight.LOGITS, {"token_agreement": AGREE_UNREAD}),
