@@ -28,7 +28,7 @@ def test_with_few_places_the_largest_change_is_the_tolerance(pairs: list[tuple[f
     """
     Then no change is larger, and the bound on larger ones is that of none among so many places.
     """
-    shown = null(read(*map(list, zip(*pairs, strict=True))))
+    shown = null(read([gap for gap, _ in pairs], [other for _, other in pairs]))
 
     assert shown.tolerance == max(abs(gap - other) for gap, other in pairs)
     assert shown.flips == sum(other < 0 for _, other in pairs)
