@@ -112,7 +112,7 @@ class ReplayedRounds:
     nll: float
     """The sum of the tokens' negative log-likelihoods at temperature 1, in nats."""
     scores: tuple[tuple[float, ...], ...] = ()
-    """Above temperature 0: a row a token, as `analysis.metrics.sampled_scores` reads it."""
+    """Above temperature 0: a row a token, as `analysis.metrics.words.sampled_tokens` reads it."""
 
 
 @dataclass(frozen=True, slots=True)

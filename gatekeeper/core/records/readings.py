@@ -77,7 +77,7 @@ class Replayed:
     nll: float | None = None
     """The sum of the tokens' negative log-likelihoods under the target, in nats, at temperature 1."""
     scores: tuple[tuple[float, ...], ...] = ()
-    """Sampled answers: a row a token, as `analysis.metrics.sampled_scores` reads it."""
+    """Sampled answers: a row a token, as `analysis.metrics.words.sampled_tokens` reads it."""
     fault: str | None = None
     """Why nothing is known."""
     segment: int = 0

@@ -12,7 +12,7 @@ from gatekeeper.core.text import counted
 from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
-SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+SHARES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Shares of tokens that an alternative draws otherwise."""
 KINDS = 3
 LEAST_TOKENS = 200
