@@ -255,4 +255,6 @@ def test_every_program_is_in_the_table_of_its_folder(folder: str) -> None:
     text = text_of(f"{folder}/README.md")
     names = [path.stem for path in (ROOT / folder).rglob("*") if path.is_file() and path.suffix in {"", ".py", ".c"}]
 
-    assert [] == [name for name in names if name not in {"__init__", "__main__"} and not re.search(rf"\b{name}\b", text)]
+    assert [] == [
+        name for name in names if name not in {"__init__", "__main__"} and not re.search(rf"\b{name}\b", text)
+    ]

@@ -35,11 +35,11 @@ def ahead(written: Slo, *, expect: bool = False, shares_process: bool = True, **
 
 def test_the_sweep_and_the_soak_are_always_there() -> None:
     """
-    Four arms of the sweep and their warm-ups are answered whole; the soak lasts its duration; nothing follows it.
+    Four arms of the sweep and their warm-ups are answered whole; the soak lasts its time; its answers are read again.
     """
     found = forecast(slo(RATIO, sampling={"temperature": 0.7}))
 
-    assert {"sweep", "soak"} == found.keys()
+    assert {"sweep", "soak", "replay"} == found.keys()
     assert found["sweep"].answers * (PROMPT + 100 / SPEED) == pytest.approx(found["sweep"].seconds)
     assert found["soak"].seconds == 600.0
     assert found["soak"].answers == pytest.approx(600 / (PROMPT + 100 / SPEED), rel=0.01)

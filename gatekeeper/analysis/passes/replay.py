@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.metrics.words.replayed_rounds import replayed_answers
+from gatekeeper.analysis.metrics.words.replayed_rounds import GREEDY_POSITIONS, SAMPLED_POSITIONS, replayed_answers
 from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
 from gatekeeper.analysis.plan.objectives import replay_workloads
 from gatekeeper.analysis.plan.request_costs import RequestCosts
+from gatekeeper.analysis.plan.settings import is_greedy
 from gatekeeper.core.records import Replayed, Setting
 
 
@@ -22,11 +23,17 @@ def _add(answers: PairedAnswers, recorded: Recorded[Replayed]) -> PairedAnswers:
 
 
 def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[float]:
-    """Count each canary's answer once, as its rounds are passes of the target; and plain decoding's, read at once."""
+    """Count answers as long as they may be until their tokens suffice, and plain decoding's, which are read at once.
+
+    A round is a pass of the target, which takes about as long as the round did with its draft.
+    """
     for name in replay_workloads(settings, costs.terms):
+        knobs = settings[name]
+        most, tokens = GREEDY_POSITIONS if is_greedy(costs.slo, knobs) else SAMPLED_POSITIONS, 0
         for canary in costs.canaries[name]:
-            yield costs.answering(name, canary, settings[name])
-            yield costs.reading(canary)
+            if tokens < most:
+                yield from (costs.answering(name, canary, knobs), costs.reading(canary))
+                tokens += costs.longest(canary, knobs)
 
 
 PASS = Pass(

@@ -6,6 +6,7 @@ from statistics import fmean, stdev
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary
 from gatekeeper.analysis.stats import intervals
+from gatekeeper.core.records import Scored
 from gatekeeper.core.verdict import Estimate, Missing
 
 LEAST = 5
@@ -29,6 +30,11 @@ def nll_delta(paired: PairedAnswers) -> Estimate | Missing:
     return Estimate(center, center - half, center + half, len(differences), notes, paired.level, "population")
 
 
+def _told(record: Scored) -> list[float]:
+    """Return the log-probabilities that the server tells: a place without likely tokens has none."""
+    return [logprob for logprob, likely in zip(record.logprobs, record.likeliest, strict=True) if likely]
+
+
 def _by_arm(paired: PairedAnswers, arm: str) -> Mapping[str, float]:
     """Return the nats a token of one arm's answers, by canary."""
     replayed = (
@@ -37,7 +43,9 @@ def _by_arm(paired: PairedAnswers, arm: str) -> Mapping[str, float]:
         if record.arm == arm and record.nll is not None and record.positions
     )
     scored = (
-        (record.canary, -fmean(record.logprobs)) for record in paired.scored if record.arm == arm and record.logprobs
+        (record.canary, -fmean(told))
+        for record in paired.scored
+        if record.arm == arm and (told := _told(record)) and len(told) == len(record.tokens)
     )
     values: Iterable[tuple[str, float]] = (*replayed, *scored)
     return {name: fmean(of_canary) for name, of_canary in by_canary(values).items()}

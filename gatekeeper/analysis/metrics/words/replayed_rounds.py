@@ -13,7 +13,7 @@ from gatekeeper.core.records import Answer, Generation, Parting, Replayed
 from gatekeeper.core.text import counted
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
-GREEDY_POSITIONS = 8000
+GREEDY_POSITIONS = 6000
 """Tokens of a workload's greedy answers that are read again: every canary once, at some hundred tokens an answer."""
 SAMPLED_POSITIONS = 20_000
 """The same above temperature 0, where only many tokens together show whether they are sampled from the target."""

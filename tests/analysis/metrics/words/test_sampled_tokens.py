@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -38,6 +38,7 @@ def test_each_ratio_has_mean_one(weights: list[float]) -> None:
     Under the target's own distribution each alternative's likelihood ratio has mean 1: nobody is accused for luck.
     """
     p = np.asarray(weights) / sum(weights)
+    assume(np.diff(np.sort(np.log(p)))[-1] > 1e-4)  # the worker lets one token alone be the best
 
     mean = sum(chance * math.exp(e_value([row(p, token)])) for token, chance in enumerate(p))
 
