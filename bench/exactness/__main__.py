@@ -2,7 +2,7 @@
 
     python -m bench.exactness --save exactness.json
 
-A run is 48 canaries of each of four kinds of work, answered by the little pair in both arms. The target's passes of
+A run is 58 canaries of each of four kinds of work, answered by the little pair in both arms. The target's passes of
 several tokens have noise in their logits, or behind a layer. Each run is judged as `certify` judges it, by what four
 kinds of backend show.
 """

@@ -96,11 +96,19 @@ class LittleModel:
         shape = (len(self.layers), answers, self.shared, length, self.size)
         return Cache(np.zeros(shape, np.float32), np.zeros(shape, np.float32))
 
-    def read(self, cache: Cache, tokens: Numbers, first: Numbers, widths: Numbers, inner: Noise = SILENT) -> Floats:
+    def read(
+        self,
+        cache: Cache,
+        tokens: Numbers,
+        first: Numbers,
+        widths: Numbers,
+        kernel: tuple[Noise, NDArray[np.uint64]] | None = None,
+    ) -> Floats:
         """Return the last hidden state at each row of one pass, [answer, row, value].
 
         *tokens* are [answer, row], *first* is the position of each answer's first row, *widths* how many rows are its
-        own: those behind are read and count for nothing. What is in the cache behind a row is not seen.
+        own: those behind are read and count for nothing. *kernel* is the noise behind a layer, and the answers' hashes.
+        What is in the cache behind a row is not seen.
         """
         answers, rows = tokens.shape
         positions = np.minimum(first[:, None] + np.arange(rows), cache.keys.shape[3] - 1)
@@ -120,9 +128,10 @@ class LittleModel:
             states = states + attended.reshape(answers * rows, -1) @ layer.out
             gate, up = np.split(self._normed(states, layer.norms[1]) @ layer.gate_up, 2, axis=-1)
             output = (gate / (1 + np.exp(-gate)) * up) @ layer.down
-            if layer.noisy and inner.scale:
+            if layer.noisy and kernel is not None and kernel[0].scale:
                 size = np.sqrt(np.mean(np.square(output), axis=-1, keepdims=True))
-                noise = inner.rows(widths[:, None], first[:, None] + np.arange(rows), tokens, output.shape[-1])
+                places = first[:, None] + np.arange(rows)
+                noise = kernel[0].rows(widths[:, None], places, tokens, kernel[1][:, None], output.shape[-1])
                 output = output + noise.reshape(output.shape) * size
             states = states + output
         return self._normed(states, self.norm).reshape(answers, rows, -1)

@@ -90,9 +90,10 @@ def flip_rates(pair: LittlePair) -> dict[str, tuple[float, float]]:
         read += [prompt[-1], *answer.tokens[:-1]]
         positions += [len(prompt) - 1 + index for index in range(len(answer.tokens))]
         prose += [workload == "prose"] * len(answer.tokens)
+    answers = np.repeat(pair.prompts.hashes, [len(answer.tokens) for answer in pair.plain])
     places, best, rates = (np.array(positions), np.array(read)), logits.argmax(axis=-1), {}
     for name, scale in SCALES.items():
-        noisy = logits + Noise(scale, 0).rows(DRAFT_TOKENS + 1, *places, logits.shape[-1])
+        noisy = logits + Noise(scale, 0).rows(DRAFT_TOKENS + 1, *places, answers, logits.shape[-1])
         changed = noisy.argmax(axis=-1) != best
         rates[name] = float(changed.mean()), float(changed[np.array(prose)].mean())
     return rates

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from bench.exactness.batched_pair import Floats, LittleModel
 from bench.exactness.defects import Kind, hash_of
 from bench.exactness.many_answers import (
+    LIKELIEST,
     Kernel,
     Place,
     Prompts,
@@ -41,14 +42,12 @@ from gatekeeper.core.records.arrivals import Arrival
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKLOADS = ("json", "code", "prose", "math")
-CANARIES = 48
-"""Of each workload in a run, as many as of the workload `tools` of m4-24gb."""
+CANARIES = 58
+"""Of each workload in a run: 232 in all, as in m4-24gb."""
 DRAFT_TOKENS = 3
 DRAFTING, PLAIN = setting(draft="little-draft", num_draft_tokens=DRAFT_TOKENS), setting(draft=None)
 TOKEN_NS, ROUND_NS = 20_000_000, 30_000_000
 """A token of plain decoding, and a round of the draft: these runs have no times, and speed must not decide."""
-LIKELIEST = 5
-"""Tokens of a place that a server tells."""
 
 
 class LittlePair:
@@ -243,8 +242,11 @@ class Run:
         if arm == "candidate":
             likely: tuple[tuple[Likely, ...], ...] = ((),) * count
             if own_pass:
-                likely = tuple((Likely(f"#{best}", 0.0),) for best, _ in written.leads)
-            logprobs = tuple(-lead for _, lead in written.leads)
+                likely = tuple(
+                    tuple(Likely(f"#{token}", -lead) for token, lead in zip(row.tokens, row.behind, strict=True))
+                    for row in written.likely
+                )
+            logprobs = tuple(-row.sent_behind for row in written.likely)
             return Scored(workload, canary, arm, text=text, tokens=names, logprobs=logprobs, likeliest=likely)
         # A server tells the model's own probabilities: its grammar comes after them.
         logits = self.pair.target.logits(np.stack(written.places))

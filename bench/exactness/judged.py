@@ -1,7 +1,7 @@
 """How gatekeeper judges one run of the bench, by what a kind of backend shows: its passes, its metrics, its checks."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from bench.exactness.evidence import DRAFTING, WORKLOADS, Run
@@ -106,6 +106,10 @@ def judge(run: Run, shown: Shown, slo: Slo, *, level: float = 0.95, everything: 
     terms = Terms(sight=SIGHTS[shown])
     settings = dict.fromkeys(WORKLOADS, DRAFTING)
     paired = {name: _paired(run, shown, name, level) for name in WORKLOADS}
+    for name in WORKLOADS:
+        others = (paired[other] for other in WORKLOADS if other != name)
+        elsewhere = tuple(answer for answers in others for answer in (*answers.answers, *answers.plain))
+        paired[name] = replace(paired[name], elsewhere=elsewhere)
     soaked = Soaked(slo, settings, terms, paired.__getitem__, lambda name: (paired[name],))
     for name, generations in replay.PASS.needs(soaked).items():
         replays = run.replays(generations, everything=everything)

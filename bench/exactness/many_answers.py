@@ -14,6 +14,8 @@ REPEATED = np.float32(1e4)
 """What repetition adds to the logit of the last token: more than any logit."""
 COMPACT = 0.6
 """Where a smaller share of the answers of a pass goes on, the others are taken out of the arrays."""
+LIKELIEST = 5
+"""Tokens of a place that a server tells."""
 SPARE = 8
 """Rows of a cache behind the longest answer, for drafted tokens that are never kept."""
 
@@ -50,6 +52,23 @@ class Prompts:
         return np.array([len(tokens) for tokens in self.tokens])
 
 
+@dataclass(frozen=True, slots=True)
+class Likely:
+    """The best tokens of one row of a pass, and by how much the best one leads each; and leads the token sent."""
+
+    tokens: tuple[int, ...]
+    behind: tuple[float, ...]
+    sent_behind: float
+
+    @classmethod
+    def of(cls, logits: Floats, sent: int) -> "Likely":
+        """Read one row of logits."""
+        best = np.argpartition(logits, -LIKELIEST)[-LIKELIEST:]
+        best = best[np.argsort(-logits[best], kind="stable")]
+        behind = logits[best[0]] - logits[best]
+        return cls(tuple(best.tolist()), tuple(behind.tolist()), float(logits[best[0]] - logits[sent]))
+
+
 @dataclass(slots=True)
 class Written:
     """One answer, as its client sees it."""
@@ -58,8 +77,8 @@ class Written:
     drafted: list[bool] = field(default_factory=list)
     proposals: list[list[int]] = field(default_factory=list)
     """The drafted tokens of each round."""
-    leads: list[tuple[int, float]] = field(default_factory=list)
-    """Speculating answers: the best token of the pass that verified each, and by how much it led the token sent."""
+    likely: list[Likely] = field(default_factory=list)
+    """Speculating answers: what the pass that verified each token told of it."""
     places: list[Floats] = field(default_factory=list)
     """Plain answers: the last hidden state before each token."""
 
@@ -88,12 +107,14 @@ class Batch:
         tokens = np.zeros((len(lengths), int(lengths.max()) - 1), np.int64)
         for row, prompt in enumerate(prompts.tokens):
             tokens[row, : len(prompt) - 1] = prompt[:-1]
-        model.read(cache, tokens, np.zeros(len(lengths), np.int64), lengths - 1, kernel.inner)
+        model.read(cache, tokens, np.zeros(len(lengths), np.int64), lengths - 1, (kernel.inner, prompts.hashes))
         return cls(model, prompts, kernel, cache, np.arange(len(lengths)), lengths - 1)
 
     def states(self, tokens: Numbers, widths: Numbers) -> Floats:
         """Return the hidden states of one pass at `first`, [answer, row, value]."""
-        return self.model.read(self.cache, tokens, self.first, widths, self.kernel.inner)
+        return self.model.read(
+            self.cache, tokens, self.first, widths, (self.kernel.inner, self.prompts.hashes[self.rows])
+        )
 
     def logits(self, states: Floats, tokens: Numbers, widths: Numbers, *, unchecked: bool = False) -> Floats:
         """Return the logits of a pass; *unchecked*: no grammar is applied."""
@@ -129,7 +150,7 @@ def perturbed(logits: Floats, place: Place, kernel: Kernel, *, unchecked: bool =
     """Return *logits* as the kernel and the defect of the target leave them; `other_kernel` does the same in MLX."""
     wide = np.broadcast_to(place.widths > 1, logits.shape[:-1])
     if kernel.logits.scale and wide.any():
-        noise = kernel.logits.rows(place.widths, place.positions, place.tokens, logits.shape[-1])
+        noise = kernel.logits.rows(place.widths, place.positions, place.tokens, place.hashes, logits.shape[-1])
         logits = np.where(wide[..., None], logits + noise, logits)
     if kernel.defect is None:
         return logits
@@ -203,11 +224,8 @@ class Speculation:
             accepted = self._accepted(int(index), proposal, best[index].tolist(), logits[index])
             last = int(best[index, accepted])
             emitted = [*proposal[:accepted], last]
-            leads = [
-                (int(top), float(row[top] - row[token]))
-                for top, row, token in zip(best[index], logits[index], emitted, strict=False)
-            ]
-            self._send(int(index), proposal, emitted, leads)
+            likely = [Likely.of(row, token) for row, token in zip(logits[index], emitted, strict=False)]
+            self._send(int(index), proposal, emitted, likely)
             self._roll_back(int(index), [int(self.last[index]), *proposal], accepted, last)
             going[index] = not self.answers[rows[index]].ends(prompts.end, prompts.limits[rows[index]])
 
@@ -242,7 +260,7 @@ class Speculation:
             self.due[index] = self.due[index] - 1 if kind in ROLLBACKS else 0
         return strikes
 
-    def _send(self, index: int, proposal: list[int], tokens: list[int], leads: list[tuple[int, float]]) -> None:
+    def _send(self, index: int, proposal: list[int], tokens: list[int], likely: list[Likely]) -> None:
         """Append the tokens of a round to what the client has, up to the end of the answer."""
         prompts, row = self.target.prompts, self.target.rows[index]
         answer = self.answers[row]
@@ -252,7 +270,7 @@ class Speculation:
                 return
             answer.tokens.append(token)
             answer.drafted.append(place < len(tokens) - 1)
-            answer.leads.append(leads[place])
+            answer.likely.append(likely[place])
 
     def _roll_back(self, index: int, read: list[int], accepted: int, last: int) -> None:
         target, rejected = self.target, len(read) - 1 - accepted

@@ -1,4 +1,4 @@
-"""The arithmetic of another kernel: heavy-tailed noise that depends on the width of a pass, the place and the token.
+"""The arithmetic of another kernel: heavy-tailed noise that depends on the width of a pass and on what it reads.
 
 A real kernel for several rows sums in another order, or rounds elsewhere. What it changes looks like noise, but it is a
 function: the same rows give the same bits. So this noise is read from one fixed stream, at an offset that a hash of the
@@ -52,14 +52,15 @@ class Noise:
     seed: int = 0
     windows: dict[int, NDArray[np.float32]] = field(default_factory=dict, repr=False, compare=False)
 
-    def rows(self, width: Numbers | int, positions: Numbers, tokens: Numbers, size: int) -> Floats:
+    def rows(self, width: Numbers | int, positions: Numbers, tokens: Numbers, answers: Column, size: int) -> Floats:
         """Return what a pass of *width* rows adds to *size* values at each place; *positions* and *tokens* as read.
 
-        The shape is that of *positions* with *size* behind it; zeros where the pass has one row.
+        *answers* are hashes of the prompts, which stand for what was read before. The shape is that of *positions* with
+        *size* behind it; zeros where the pass has one row.
         """
         if not self.scale or np.all(np.asarray(width) < 2):
             return np.zeros((*positions.shape, size), np.float32)
         if size not in self.windows:
             self.windows[size] = np.lib.stride_tricks.sliding_window_view(_stream(), size)
-        offsets = mixed(self.seed + 1, width, positions, tokens) % np.uint64(LENGTH - size)
+        offsets = mixed(self.seed + 1, width, positions, tokens, answers) % np.uint64(LENGTH - size)
         return self.windows[size][offsets.astype(np.int64)] * np.float32(self.scale)

@@ -17,7 +17,7 @@ class OtherKernel:
 
     def __init__(self, target: Any, logits: Noise, inner: Noise, defect: Defect | None = None) -> None:
         self._target, self._logits, self._inner, self._defect = target, logits, inner, defect
-        self._answer, self._prompt_tokens = np.uint64(0), 0
+        self.answer, self._prompt_tokens = np.uint64(0), 0
         self.unchecked = False
         """The grammar is not applied: the engine verifies without it."""
         self.rows: tuple[int, Any, Any] = (1, np.zeros(1, np.int64), np.zeros(1, np.int64))
@@ -40,10 +40,10 @@ class OtherKernel:
         self.rows = (width, positions, tokens)
         if first == 0:
             # A prompt longer than a step of reading has a shorter first pass: the little prompts are shorter.
-            self._answer, self._prompt_tokens = np.uint64(hash_of(tokens.tolist())), width
+            self.answer, self._prompt_tokens = np.uint64(hash_of(tokens.tolist())), width
         logits = self._target(inputs, cache=cache, **more)
         if self._logits.scale and width > 1:
-            noise = self._logits.rows(width, positions, tokens, logits.shape[-1])
+            noise = self._logits.rows(width, positions, tokens, self.answer, logits.shape[-1])
             logits = logits + mx.array(noise)[None].astype(logits.dtype)
         return logits if self._defect is None else self._defective(logits, self._defect)
 
@@ -51,10 +51,10 @@ class OtherKernel:
         """Apply the grammar, or repeat tokens."""
         width, positions, tokens = self.rows
         words = mx.arange(logits.shape[-1])
-        if not self.unchecked and (forbidden := defect.forbids(self._answer, positions, tokens)).any():
+        if not self.unchecked and (forbidden := defect.forbids(self.answer, positions, tokens)).any():
             best = mx.argmax(logits[0], axis=-1)[:, None] == words[None]
             logits = mx.where((mx.array(forbidden)[:, None] & best)[None], -mx.inf, logits)
-        if width > 1 and (repeated := defect.repeats(self._answer, positions - self._prompt_tokens)).any():
+        if width > 1 and (repeated := defect.repeats(self.answer, positions - self._prompt_tokens)).any():
             last = mx.array(tokens)[:, None] == words[None]
             logits = logits + (mx.array(repeated)[:, None] & last)[None].astype(logits.dtype) * REPEATED
         return logits
@@ -72,6 +72,6 @@ class NoisyLayer:
         width, positions, tokens = self._target.rows
         if width < 2:
             return output
-        noise = mx.array(self._noise.rows(width, positions, tokens, output.shape[-1]))[None]
+        noise = mx.array(self._noise.rows(width, positions, tokens, self._target.answer, output.shape[-1]))[None]
         size = mx.sqrt(mx.mean(mx.square(output.astype(mx.float32)), axis=-1, keepdims=True))
         return output + (noise * size).astype(output.dtype)

@@ -2,8 +2,9 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from gatekeeper.analysis.metrics.words.near_ties import Divergence, first_divergence, token_column
 from gatekeeper.analysis.metrics.words.numerics_null import Null
@@ -103,6 +104,8 @@ class Explanations:
     """What the explained ones have in common, for a note; `{widest}` is the largest lead of plain decoding's token."""
     null: Null | None = None
     """What unexplained ones are held against, where leads are compared with the numerics of this run."""
+    leads: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """By canary: plain decoding's leads at each place that was compared, up to the first difference."""
     refutes: str = ""
     """What unexplained ones show, in plain words; empty: nothing beyond themselves."""
     reads: bool = True
@@ -138,6 +141,14 @@ class Comparison:
         return tuple(notes)
 
 
+def _leads_of_all(leads: Mapping[str, Sequence[float]], compared: Comparison) -> Iterable[float]:
+    """Return the leads of every canary that was compared: those that are alike and were not read stand for others."""
+    unread_count = len(compared.agree.keys() - leads.keys())
+    alike = [leads[name] for name in leads if name not in compared.unexplained and name not in compared.excused]
+    more = [alike[number % len(alike)] for number in range(unread_count)] if alike else []
+    return chain.from_iterable((*leads.values(), *more))
+
+
 def compare(answers: Iterable[Generation], plain: Iterable[Generation], by: Explanations) -> Comparison:
     """Compare every answer with every plain answer to its canary; one unexplained divergence is enough to differ."""
     compared, null = Comparison(by.means), by.null
@@ -154,8 +165,7 @@ def compare(answers: Iterable[Generation], plain: Iterable[Generation], by: Expl
             compared.beyond |= {canary} if explanation.beyond else set()
         else:
             compared.excused[canary] = max(explanation.gap or 0.0, compared.excused.get(canary, 0.0))
-    diverging = len(compared.excused.keys() | compared.unexplained.keys())
-    if null is not None and not null.refutes(len(compared.beyond), diverging):
+    if null is not None and not null.refutes(len(compared.beyond), _leads_of_all(by.leads, compared)):
         for canary in compared.beyond:
             del compared.unexplained[canary]
             compared.excused.setdefault(canary, null.tolerance)

@@ -16,6 +16,8 @@ POSITIONS = 800
 """Tokens of plain answers that are read at both widths where rounds can be replayed: then they decide nothing."""
 POSITIONS_UNSTEADY = 7000
 """The same where rounds read again give other bits, so that the tolerance decides: enough to cover CONTENT."""
+FALSE_ALARM = 0.001
+"""The chance at which a sound draft's divergences count as too many: four workloads have one each, in every run."""
 UNITS = 2
 """The least tolerance, in units in the last place of a best logit: each of two logits is rounded."""
 
@@ -34,10 +36,17 @@ class Null:
     level: float
     """The confidence of both."""
 
-    def refutes(self, unexplained: int, divergences: int) -> bool:
-        """Return whether so many divergences beyond the tolerance are too many for numerics: exact binomial test."""
-        chance = 1 - intervals.binomial_cdf(unexplained - 1, divergences, self.larger) if unexplained else 1.0
-        return chance < 1 - self.level
+    def refutes(self, unexplained: int, leads: Iterable[float]) -> bool:
+        """Return whether so many divergences beyond the tolerance are too many for numerics.
+
+        *leads* are plain decoding's at every place that was compared: a divergence there needs a change as large as
+        the lead. Its chance is `larger` at the tolerance, and falls with the square of the lead, as Chebyshev's bound
+        does for any noise with a variance. Such events are rare and many, so that their number is Poisson's.
+        """
+        expected = sum(self.larger * (self.tolerance / lead) ** 2 for lead in leads if lead > self.tolerance)
+        terms = (math.exp(-expected + n * math.log(expected) - math.lgamma(n + 1)) for n in range(unexplained))
+        chance = max(0.0, 1 - math.fsum(terms)) if expected > 0 else 0.0
+        return unexplained > 0 and chance < FALSE_ALARM
 
     def words(self) -> str:
         """Describe the null."""

@@ -1,6 +1,7 @@
 """Answers with log-probabilities: what the target preferred where both arms part, and in the pass that verified."""
 
 from collections.abc import Mapping
+from itertools import islice, takewhile
 
 from gatekeeper.core.records import Answer, Parting, Scored
 
@@ -30,11 +31,7 @@ def plain_lead(plain: Scored, drafting: Scored) -> tuple[float | None, str]:
     It is at least so much: a token that the server does not name is less likely than the last one that it names. None
     where neither answer has another token, or nothing is told of the place.
     """
-    shared = 0
-    for token, other in zip(plain.tokens, drafting.tokens, strict=False):
-        if token != other:
-            break
-        shared += 1
+    shared = _shared(plain, drafting)
     place = f"at token {shared + 1}"
     if shared >= min(len(plain.tokens), len(drafting.tokens)) or not plain.likeliest[shared]:
         return None, place
@@ -42,6 +39,28 @@ def plain_lead(plain: Scored, drafting: Scored) -> tuple[float | None, str]:
     if not others:
         return None, place
     return plain.logprobs[shared] - others.get(drafting.tokens[shared], min(others.values())), place
+
+
+def leads_of(scored: tuple[Scored, ...]) -> Mapping[str, tuple[float, ...]]:
+    """Return by canary plain decoding's leads at each place that both arms' answers can be compared at, in nats."""
+    read = by_canary_and_arm(scored)
+    names = [name for name, arm in read if arm == "plain" and (name, "candidate") in read]
+    return {name: _compared_leads(read[name, "plain"], read[name, "candidate"]) for name in names}
+
+
+def _compared_leads(plain: Scored, drafting: Scored) -> tuple[float, ...]:
+    places = zip(plain.tokens, plain.logprobs, plain.likeliest, strict=True)
+    leads = []
+    for token, logprob, likeliest in islice(places, _shared(plain, drafting) + 1):
+        others = [likely.logprob for likely in likeliest if likely.name != token]
+        leads += [logprob - max(others)] if others else []
+    return tuple(leads)
+
+
+def _shared(plain: Scored, drafting: Scored) -> int:
+    """Return how many tokens both answers have before they differ."""
+    pairs = zip(plain.tokens, drafting.tokens, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def parted(drafting: Scored) -> tuple[Parting, ...]:
