@@ -79,16 +79,16 @@ def test_answers_are_forced_where_tokens_must_agree() -> None:
     assert "near_ties" not in forecast(slo(*promised, sampling={"temperature": 0.7}))
 
 
-def test_a_warm_cache_is_asked_six_times_a_canary() -> None:
+def test_a_warm_cache_is_asked_nine_times_a_canary() -> None:
     """
-    Once plainly, three times drafting, and a second turn in each arm, which reads two prompts and an answer.
+    Once plainly, three times drafting, twice as the control, and three second turns, which read two prompts each.
     """
     subject = {**slo().subject.model_dump(exclude_unset=True), "prompt_cache": "as-deployed"}
     found = forecast(slo(RATIO, subject=subject))["warm_cache"]
 
     turn = 2 * PROMPT + 100 / PREFILL / SPEED + 2
-    assert found.answers == 60
-    assert found.seconds == pytest.approx(10 * (4 * (PROMPT + 2) + 2 * turn))
+    assert found.answers == 90
+    assert found.seconds == pytest.approx(10 * (6 * (PROMPT + 2) + 3 * turn))
 
 
 def test_first_tokens_are_drawn_from_three_prompts() -> None:

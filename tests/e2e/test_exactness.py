@@ -132,7 +132,7 @@ def test_a_warm_cache_that_changes_nothing_is_promoted(scripted: Scripted) -> No
     repeats = [one for one in asked if (one["arm"], one["canary"]) == ("candidate", one["pair"])]
     later = [one for one in asked if one["canary"] != one["pair"]]
     assert "promoted" == outcome(project)
-    assert (3 * 12, 2 * 12) == (len(repeats), len(later))
+    assert (3 * 12, 3 * 12) == (len(repeats), len(later))
     assert {"warm"} == {one["role"] for one in asked}
     assert foreseen["expected_answers"]["warm_cache"] == len(asked)
     assert project.verdict() == project.run("judge", "run", "--json", code=0).document
@@ -354,7 +354,7 @@ def test_what_stands_between_two_answers_may_not_change_them(
 
     asked = records(project.path / "run" / "warm-1.jsonl")
     steps = [one["because"].partition("; ")[0] for one in project.verdict()["transitions"]]
-    assert foreseen["expected_answers"]["warm_cache"] == len(asked) == 12 * (6 + 4 + 4)
+    assert foreseen["expected_answers"]["warm_cache"] == len(asked) == 12 * (9 + 4 + 4)
     assert {"warm", "shared", "other_user", "switched", "other_model"} == {one["role"] for one in asked}
     assert ("graded_back" if broken else "promoted") == outcome(project)
     assert broken == {name for name in (*BETWEEN, "warm_cache_agreement") if any(f": {name}: " in one for one in steps)}

@@ -195,6 +195,9 @@ def warm_cache_agreement(paired: PairedAnswers, metric: str) -> Estimate | Missi
     """Return the share of canaries whose words the prompt cache leaves alone, under the condition of *metric*."""
     if isinstance(paired.warm_cache, str):
         return Missing(paired.warm_cache)
+    if metric == "warm_cache_agreement" and any(record.arm == warm_cache.CONTROL for record in paired.warm_cache):
+        cold = successful(paired.answers) if paired.greedy else ()
+        return warm_cache.beyond_control(paired.warm_cache, paired.canaries.keys(), cold, paired.level)
     compared = warm_cache.warm_cache_agreement(paired.warm_cache, paired.canaries.keys(), warm_cache.WARM_PARTS[metric])
     return compared if isinstance(compared, Missing) else _share_of_canaries(compared[0], paired, *compared[1])
 

@@ -4,20 +4,24 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.metrics.words.warm_cache import CONTROL
 from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
-from gatekeeper.analysis.plan.objectives import warm_cache_workloads, warm_conditions
+from gatekeeper.analysis.plan.objectives import EXACTNESS_RULES, warm_cache_workloads, warm_conditions
 from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.core.records import Generation, Setting
 
 WARM_REPEATS = 3
 """Times a canary is sent with the cache on: an error stored by the first request shows at the second, one stored by the
 second at the third."""
+CONTROL_REPEATS = 2
+"""Times plain decoding with its cache on gets a canary."""
 
 
 def _needs(soak: Soaked) -> Needs:
-    """Return, by workload, its metrics that need something else between two answers."""
+    """Return, by workload, its metrics that need something else between two answers, and whether there is a control."""
     names = warm_cache_workloads(soak.slo, soak.settings)
-    return {name: warm_conditions(soak.slo, name, soak.settings[name]) for name in names}
+    control = (CONTROL,) if soak.terms.rules >= EXACTNESS_RULES else ()
+    return {name: (*warm_conditions(soak.slo, name, soak.settings[name]), *control) for name in names}
 
 
 def _add(answers: PairedAnswers, recorded: Recorded[Generation]) -> PairedAnswers:
@@ -25,7 +29,7 @@ def _add(answers: PairedAnswers, recorded: Recorded[Generation]) -> PairedAnswer
 
 
 def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[float]:
-    """Count every canary once plainly and WARM_REPEATS times drafting, and its second turn once in each arm.
+    """Count every canary once plainly, WARM_REPEATS times drafting, CONTROL_REPEATS times more, and three second turns.
 
     A second turn reads the first prompt, its answer and the next prompt; what the cache saves is ignored. Another
     user's conversation, or another model's request, adds four answers of two turns at most.
@@ -35,8 +39,8 @@ def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[
         between = len(warm_conditions(costs.slo, name, knobs))
         for first, then in zip(canaries, (*canaries[1:], *canaries[:1]), strict=True):
             answer, read = costs.answering(name, first, knobs), costs.reading(first)
-            yield from [answer] * (1 + WARM_REPEATS)
-            yield from [read + costs.answering(name, then, knobs)] * 2
+            yield from [answer] * (1 + WARM_REPEATS + CONTROL_REPEATS)
+            yield from [read + costs.answering(name, then, knobs)] * 3
             yield from [answer + read / 2] * (4 * between)
 
 

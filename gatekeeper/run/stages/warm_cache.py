@@ -7,8 +7,8 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gatekeeper.analysis.metrics.words.warm_cache import WARM_PARTS, WarmPart
-from gatekeeper.analysis.passes.warm_cache import WARM_REPEATS
+from gatekeeper.analysis.metrics.words.warm_cache import CONTROL, WARM_PARTS, WarmPart
+from gatekeeper.analysis.passes.warm_cache import CONTROL_REPEATS, WARM_REPEATS
 from gatekeeper.analysis.plan.objectives import warm_conditions
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import plain_of
@@ -45,6 +45,8 @@ def send(task: PassTask[Generation]) -> None:
     second_turns = [_request(soak, name, "plain", turn, first) for (name, first), turn in later.items()]
     task.send_missing(plain, second_turns, record=note)
     task.send_missing(soak.plan.resident, _shuffled(soak, later), cache=True, record=note)
+    if any(CONTROL in conditions for conditions in task.needs.values()):
+        task.send_missing(plain, _control(soak, later), cache=True, record=note)
     for metric, part in WARM_PARTS.items():
         names = [name for name, knobs in soak.plan.settings.items() if metric in warm_conditions(soak.slo, name, knobs)]
         if names:
@@ -91,6 +93,15 @@ def _shuffled(soak: SoakTask, later: Mapping[tuple[str, str], Canary]) -> Iterat
             turns = [later[name, canary.id] for canary in group if (name, canary.id) in later]
             requests += [_request(soak, name, "candidate", turn, turn.id.partition("+")[0]) for turn in turns]
             yield from shuffled(requests, random.Random(f"{soak.seed}|{soak.plan.name}|{name}|{start}"))
+
+
+def _control(soak: SoakTask, later: Mapping[tuple[str, str], Canary]) -> Iterator[PlannedRequest]:
+    """Yield each canary as often as its first repeat with a cache needs, and its second turn, for plain decoding."""
+    for (name, first), turn in later.items():
+        canary = next(canary for canary in soak.canaries[name] if canary.id == first)
+        for repeat in range(CONTROL_REPEATS):
+            yield _request(soak, name, CONTROL, canary, first, repeat)
+        yield _request(soak, name, CONTROL, turn, first)
 
 
 def _with_something_between(

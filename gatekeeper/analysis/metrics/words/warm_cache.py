@@ -1,12 +1,13 @@
 """The warm cache: whether repeated and later answers, with the prompt cache on, have the words of plain decoding."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gatekeeper.analysis.metrics.words.exactness import same_output
+from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Generation, Role
-from gatekeeper.core.verdict import Missing
+from gatekeeper.core.verdict import Estimate, Missing, fact
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,12 @@ WARM_PARTS = {"warm_cache_agreement": REPEATED, "shared_prefix_agreement": SHARE
 """By the metric that is computed of it."""
 
 
+CONTROL = "control"
+"""The arm of plain decoding with its own cache on."""
+
+
 def warm_cache_agreement(
-    records: Sequence[Generation], canaries: Collection[str], part: WarmPart = REPEATED
+    records: Sequence[Generation], canaries: Collection[str], part: WarmPart = REPEATED, arm: str = "candidate"
 ) -> tuple[dict[str, bool], tuple[str, ...]] | Missing:
     """Return by canary whether its repeated and later answers with the cache on equal plain decoding's; and notes.
 
@@ -42,7 +47,7 @@ def warm_cache_agreement(
     """
     plain = {generation.canary: generation.answer for generation in records if generation.arm == "plain"}
     same_by_canary: dict[str, dict[str, list[bool]]] = {name: defaultdict(list) for name in canaries}
-    counted = [generation for generation in records if generation.arm == "candidate" and generation.role is part.role]
+    counted = [generation for generation in records if generation.arm == arm and generation.role is part.role]
     for generation in counted:
         baseline = plain.get(generation.canary)
         counts = generation.repeat >= part.first_repeat or generation.canary != generation.pair
@@ -63,6 +68,39 @@ def warm_cache_agreement(
         )
     agree = {name: all(all(agreeing) for agreeing in turns.values()) for name, turns in same_by_canary.items()}
     return agree, _differing(same_by_canary, part)
+
+
+def beyond_control(
+    records: Sequence[Generation], canaries: Collection[str], cold: Iterable[Generation], level: float
+) -> Estimate | Missing:
+    """Return the share of canaries whose words the draft's cache leaves alone, beyond what plain decoding's own does.
+
+    *cold*: the draft's answers without a cache. Where neither they nor plain decoding's cache ever change a word, no
+    numerics are at work, and every difference counts. Elsewhere a canary counts that differs with the draft's cache
+    alone, less those that differ with plain decoding's alone: proven by an exact sign test (McNemar 1947), else open.
+    """
+    drafting = warm_cache_agreement(records, canaries)
+    control = warm_cache_agreement(records, canaries, arm=CONTROL)
+    for compared in (drafting, control):
+        if isinstance(compared, Missing):
+            return compared
+    assert not isinstance(drafting, Missing)
+    assert not isinstance(control, Missing)
+    agree, notes = drafting
+    baselines = {record.canary: record.answer for record in records if record.arm == "plain"}
+    numerics = not all(control[0].values()) or any(
+        record.canary in baselines and not same_output(record.answer, baselines[record.canary]) for record in cold
+    )
+    if not numerics:
+        return fact(sum(agree.values()) / len(agree), len(agree), *notes)
+    worse = sum(not agree[name] and control[0][name] for name in agree)
+    better = sum(agree[name] and not control[0][name] for name in agree)
+    words = f"{worse} canaries differ with the draft's cache alone, {better} with plain decoding's alone"
+    share = 1 - max(0, worse - better) / len(agree)
+    proven = worse > better and 1 - intervals.binomial_cdf(worse - 1, worse + better, 0.5) < 1 - level
+    if proven or worse <= better:
+        return fact(share, len(agree), *notes, words)
+    return Estimate(share, share, 1.0, len(agree), (*notes, words), level)
 
 
 def _nothing_between(records: Sequence[Generation], part: WarmPart) -> Missing | None:
