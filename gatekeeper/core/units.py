@@ -27,7 +27,7 @@ UNITS_OF: dict[str, dict[str, float]] = {
     "B": BYTES,
     "B/s": BYTE_RATES,
     "W": {"W": 1.0, "mW": 1e-3},
-    **{unit: {unit: 1.0} for unit in ("tok", "tok/s", "J", "rpm")},
+    **{unit: {unit: 1.0} for unit in ("tok", "tok/s", "J", "rpm", "nats")},
 }
 """The units that a bound may have, by the base unit of its metric: "10 s" of memory is an error."""
 

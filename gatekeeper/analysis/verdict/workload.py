@@ -222,7 +222,7 @@ def _measured(evidence: PairedAnswers, lost: Mapping[str, str]) -> Measured:
     answers, claimed = counted_or_claimed(evidence.answers)
     evidence = replace(evidence, answers=answers, frozen=False)  # what is deployed meets other prompts
     figure_by_metric: dict[str, Estimate] = {}
-    for metric in MEASURED:
+    for metric in (*MEASURED, "nll_delta"):
         if metric in lost or (BY_NAME[metric].default_when == "speculating" and not evidence.plain):
             continue
         estimated = estimate(metric, evidence)

@@ -236,7 +236,7 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
         population=False,
     ),
     Metric(
-        name="nll_delta", unit="1", higher_is_better=False, per=Per.PAIR, needs=Sight.REPLAY | Sight.PLAIN,
+        name="nll_delta", unit="nats", higher_is_better=False, per=Per.PAIR, needs=Sight.REPLAY | Sight.PLAIN,
         description="mean negative log-likelihood of the draft's answers under the target less plain decoding's, in "
         "nats a token; stands in for perplexity",
         formula="mean over canaries of (nats a token of drafting - of plain decoding), both read by the target",

@@ -136,7 +136,18 @@ def _best_step(workload: WorkloadVerdict) -> AbandonedStep | None:
 
 
 def _quality(workload: WorkloadVerdict) -> str | None:
-    """Describe whether the answers are those of plain decoding: by their words, or else by the canaries passed."""
+    """Describe whether the answers are those of plain decoding: by words, else by canaries passed; and how likely."""
+    parts = (_agreement(workload), _likelihood(workload))
+    return ", ".join(part for part in parts if part is not None) or None
+
+
+def _likelihood(workload: WorkloadVerdict) -> str | None:
+    """Describe how much less likely the draft's answers are to the target; None where that was not read."""
+    delta = workload.measured.center("nll_delta")
+    return f"{delta:+.2g} nats a token" if delta is not None else None
+
+
+def _agreement(workload: WorkloadVerdict) -> str | None:
     checks = {check.metric: check for check in workload.checks if check.center is not None and check.n}
     for metric, words in (
         ("token_agreement", "as with plain decoding"),
