@@ -9,9 +9,11 @@ kinds of backend show.
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
+from itertools import repeat
+from multiprocessing import get_context
 from pathlib import Path
 
 from bench.exactness.cells import ENGINE, MIDDLE, SCALES, SHARES, Cell, Ends, Results, flip_rates, measure
@@ -109,21 +111,20 @@ def figures(results: Results) -> Iterator[str]:
             yield f"repetition in 5 % of answers, {shown}: {share(ends.failed, ends.runs)} found"
 
 
-def _progress(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sound", type=int, default=40, help="runs of a sound draft at each share (default: 40)")
     parser.add_argument("--defective", type=int, default=16, help="runs of each defect (default: 16)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
     parser.add_argument("--quick", action="store_true", help="one run of each cell, at two shares of flips")
     parser.add_argument("--save", type=Path, help="write the results as JSON, for bench.exactness.plot")
     chosen = parser.parse_args()
-    pair = LittlePair()
-    rates = flip_rates(pair)
+    rates = flip_rates(LittlePair())
     sound, defective, shares = (1, 1, QUICK) if chosen.quick else (chosen.sound, chosen.defective, SHARES)
-    results = measure(pair, sound, defective, _progress, shares=shares)
+    results = Results()
+    with ProcessPoolExecutor(chosen.jobs, get_context("spawn")) as pool:
+        for part in pool.map(measure, shares, repeat(sound), repeat(defective)):
+            results.join(part)
     print(sound_table(results, rates), defect_table(results), "\n".join(figures(results)), sep="\n\n")
     if chosen.save:
         chosen.save.write_text(json.dumps(document(results, rates), indent=1) + "\n", encoding="utf-8")

@@ -1,13 +1,13 @@
 """The cells of the table: which kernel, which defect at which rate, how many runs, and how they end."""
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from bench.exactness.defects import Defect, Kind
-from bench.exactness.evidence import DRAFT_TOKENS, WORKLOADS, LittlePair, Run, defective_run, rows_of, sound_run
+from bench.exactness.evidence import DRAFT_TOKENS, LittlePair, Run, defective_run, rows_of, sound_run
 from bench.exactness.judged import Shown, bench_slo, judge
 from bench.exactness.many_answers import Kernel
 from bench.exactness.noise import Noise
@@ -58,14 +58,20 @@ class Ends:
 class Results:
     """What all runs ended in."""
 
-    ends: dict[Cell, dict[Shown, Ends]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(Ends)))
+    ends: dict[Cell, dict[Shown, Ends]] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
     """Why sound runs were not promoted."""
+
+    def join(self, results: "Results") -> None:
+        """Take over what other shares of flips ended in."""
+        self.ends.update(results.ends)
+        self.reasons += results.reasons
 
     def add(self, cell: Cell, run: Run, *, everything: bool = False) -> None:
         """Judge a run by each kind of backend."""
         for shown in Shown:
-            judged, ends = judge(run, shown, bench_slo(), everything=everything), self.ends[cell][shown]
+            judged = judge(run, shown, bench_slo(), everything=everything)
+            ends = self.ends.setdefault(cell, {}).setdefault(shown, Ends())
             ends.runs += 1
             ends.promoted += judged.promoted(quality=False)
             ends.failed += judged.failed(quality=False)
@@ -105,23 +111,18 @@ def seeds(flips: str, runs: int) -> Iterator[int]:
     yield from range(begun, begun + runs)
 
 
-def measure(
-    pair: LittlePair, sound: int, defective: int, report: Callable[[str], None], *, shares: Sequence[str] = SHARES
-) -> Results:
-    """Run every cell: *sound* runs without a defect at each share, *defective* ones with each defect."""
-    results = Results()
-    for flips in shares:
-        planted = RATES if flips == MIDDLE else {} if flips == INSIDE else ELSEWHERE
-        runs = sound if flips != INSIDE else max(1, sound // 3)
-        for number, seed in enumerate(seeds(flips, runs)):
-            run = sound_run(pair, rows_of(pair, seed), kernel_of(flips, seed))
-            results.add(Cell(flips), run, everything=number == 0)
-            if number < (defective if flips == MIDDLE else defective // 2):
-                for kind, rates in planted.items():
-                    for rate in rates:
-                        broken = defective_run(run, kernel_of(flips, seed, Defect(kind, rate, seed)))
-                        results.add(Cell(flips, kind, rate), broken)
-            report(
-                f"{flips} flips: {number + 1} of {runs} runs of {len(run.rows)} canaries in {len(WORKLOADS)} workloads"
-            )
+def measure(flips: str, sound: int, defective: int) -> Results:
+    """Run the cells of a share of flips: *sound* runs without a defect, *defective* ones with each; fewer elsewhere."""
+    pair, results = LittlePair(), Results()
+    planted = RATES if flips == MIDDLE else {} if flips == INSIDE else ELSEWHERE
+    runs = sound if flips != INSIDE else max(1, sound // 3)
+    for number, seed in enumerate(seeds(flips, runs)):
+        run = sound_run(pair, rows_of(pair, seed), kernel_of(flips, seed))
+        results.add(Cell(flips), run, everything=number == 0)
+        if number < (defective if flips == MIDDLE else (defective + 1) // 2):
+            for kind, rates in planted.items():
+                for rate in rates:
+                    broken = defective_run(run, kernel_of(flips, seed, Defect(kind, rate, seed)))
+                    results.add(Cell(flips, kind, rate), broken)
+        print(f"{flips} flips: {number + 1} of {runs} runs", file=sys.stderr, flush=True)
     return results

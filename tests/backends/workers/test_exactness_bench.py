@@ -6,7 +6,6 @@ pytest.importorskip("mlx_lm")
 
 from bench.exactness.cells import MIDDLE, Cell, measure
 from bench.exactness.defects import Kind
-from bench.exactness.evidence import LittlePair
 from bench.exactness.judged import Shown
 
 pytestmark = [pytest.mark.mlx, pytest.mark.nightly]
@@ -17,7 +16,7 @@ def test_sound_drafts_are_promoted_and_defects_found_on_another_kernel() -> None
     """
     With 2 % of flips a token a sound draft is promoted in process, and each defect of the engine is found there.
     """
-    results = measure(LittlePair(), 1, 1, print, shares=(MIDDLE,))
+    results = measure(MIDDLE, 1, 1)
 
     assert results.ends[Cell(MIDDLE)][Shown.ROUNDS].promoted == 1
     for kind in (Kind.UNVERIFIED, Kind.SHIFTED, Kind.STALE, Kind.DROPPED, Kind.TIES):
