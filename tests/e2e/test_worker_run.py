@@ -48,7 +48,6 @@ def echoing(project: ProjectFolder, **subject: Any) -> ProjectFolder:
             "objective": [
                 {"metric": "throughput_ratio", "at_least": 1.1, "why": "it must pay"},
                 {"metric": "acceptance_rate", "at_least": 0.5, "why": "the draft is always right"},
-                {"metric": "token_agreement", "at_least": 1, "why": "it must be lossless"},
             ],
         }
     )
