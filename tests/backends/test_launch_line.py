@@ -10,6 +10,7 @@ from gatekeeper.backends.launch_line import shown_command, shown_environment
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.interfaces import StartsServers
 from gatekeeper.core.subject import Subject
+from tests.builders.golden_words import says
 
 KEY = "s3cr3t-5Lm9Qx"
 
@@ -91,10 +92,7 @@ def test_a_server_tells_how_it_is_launched(tmp_path: Path) -> None:
     line = made.launch((("draft", "small"), ("num_draft_tokens", 4)))
 
     assert line is not None
-    assert (
-        "mlx_lm.server --model big --host 127.0.0.1 --port {port} --draft-model small --prompt-cache-size 0 --pipeline"
-        == " ".join(line["command"])
-    )
+    says("backends", "a server tells how it is launched", " ".join(line["command"]))
     assert {} == made.required_fields()
 
 

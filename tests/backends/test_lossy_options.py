@@ -19,6 +19,7 @@ from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import Answer, setting
 from gatekeeper.core.subject import Subject
 from tests.backends.conftest import ROOT, make_request
+from tests.builders.golden_words import says
 from tests.builders.servers import PROTOCOLS, Protocol, RecordedServer, Request, event, usage
 
 MODELS = {"big": ROOT / "models" / "little-target", "small": ROOT / "models" / "little-draft"}
@@ -142,10 +143,9 @@ def test_a_command_is_read_like_args(key: str, words: Any) -> None:
     """
     Options in a command, in a shell script inside it and in the program are found, and the error names the key.
     """
-    with pytest.raises(
-        InputError, match=rf"subject\.{key} sets \S*rejection_sample_method = fly, which accepts tokens"
-    ):
+    with pytest.raises(InputError) as refused:
         opened("vllm", **{key: words})
+    says("backends", "a command is read like args", refused.value.message, key=key)
 
 
 @pytest.mark.parametrize(
@@ -245,11 +245,13 @@ def test_any_option_that_names_a_file_of_options_is_followed(tmp_path: Path, opt
     """
     (tmp_path / "file").write_text('{"speculative_accept_threshold_acc": 0.9}\nSGLANG_SIMULATE_ACC_LEN=3\n')
 
-    with pytest.raises(InputError, match=r"file, named in subject\.args, sets "):
+    with pytest.raises(InputError) as refused:
         opened("sglang", args=[option, str(tmp_path / "file")])
+    says("backends", "any option that names a file of options is followed (1)", refused.value.message)
     (tmp_path / "file").write_text("# a comment: 1\nexport SGLANG_SIMULATE_ACC_LEN=3\n")
-    with pytest.raises(InputError, match=r"file, named in subject\.args, sets SGLANG_SIMULATE_ACC_LEN = 3"):
+    with pytest.raises(InputError) as refused:
         opened("sglang", args=[option, str(tmp_path / "file")])
+    says("backends", "any option that names a file of options is followed (2)", refused.value.message)
 
 
 def test_json_in_a_variable_of_a_script_is_read() -> None:
@@ -260,8 +262,9 @@ def test_json_in_a_variable_of_a_script_is_read() -> None:
     harmless = "# rejection_sample_method: fly is not for us\nexec vllm serve --port {port}"
 
     opened("vllm", command=["sh", "-c", harmless])
-    with pytest.raises(InputError, match="rejection_sample_method = fly"):
+    with pytest.raises(InputError) as refused:
         opened("vllm", command=["sh", "-c", script])
+    says("backends", "json in a variable of a script is read", refused.value.message)
 
 
 def test_a_variable_that_verifies_greedily_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,8 +273,9 @@ def test_a_variable_that_verifies_greedily_is_refused(monkeypatch: pytest.Monkey
     """
     monkeypatch.setenv("SGLANG_NGRAM_FORCE_GREEDY_VERIFY", "True")
 
-    with pytest.raises(InputError, match="which decodes greedily at any temperature where it drafts"):
+    with pytest.raises(InputError) as refused:
         opened("sglang")
+    says("backends", "a variable that verifies greedily is refused", refused.value.message)
 
 
 def test_the_error_says_where_what_and_what_to_do() -> None:
@@ -281,11 +285,8 @@ def test_the_error_says_where_what_and_what_to_do() -> None:
     with pytest.raises(InputError) as refused:
         opened("vllm", args=["--speculative-config", FLY])
 
-    assert (
-        "cannot certify vllm: subject.args sets rejection_sample_method = fly, which accepts tokens that the target "
-        "would not have sampled"
-    ) == refused.value.message
-    assert "remove rejection_sample_method, or set it to standard, block, strict or probabilistic" == refused.value.hint
+    says("backends", "the error says where what and what to do (1)", refused.value.message)
+    says("backends", "the error says where what and what to do (2)", refused.value.hint)
 
 
 # Servers that run
@@ -339,8 +340,11 @@ def test_a_worker_of_a_running_server_leads_to_its_options() -> None:
         worker = find_process(url)
         assert worker is not None
         try:
-            with pytest.raises(InputError, match=f"the command line of process {process.pid} sets --pflash = auto"):
+            with pytest.raises(InputError) as refused:
                 opened("openai", url=url, plain_url=url).check_running()
+            says(
+                "backends", "a worker of a running server leads to its options", refused.value.message, pid=process.pid
+            )
         finally:
             os.kill(worker.pid, signal.SIGKILL)
 
@@ -365,8 +369,9 @@ def test_sglang_tells_a_threshold_that_was_set_while_it_runs(threshold: float, r
         if not refused:
             backend.check_running()
             return
-        with pytest.raises(InputError, match="/server_info sets speculative_accept_threshold_single"):
+        with pytest.raises(InputError) as refused:
             backend.check_running()
+        says("backends", "sglang tells a threshold that was set while it runs", refused.value.message)
 
 
 def test_a_script_that_starts_a_lossy_server_is_refused_after_its_start(tmp_path: Path) -> None:

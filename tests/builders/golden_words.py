@@ -1,7 +1,10 @@
 """`says`: compares a text with the one stored for it, so that a reword is one file to review and no test to change."""
 
 import os
+import re
+import sys
 import tomllib
+from collections.abc import Iterable
 
 import tomli_w
 
@@ -10,12 +13,31 @@ from tests.builders.project_folder import ROOT
 WORDS = ROOT / "tests" / "golden" / "words"
 """A file for each kind of text."""
 
+OWN_FOLDER = re.compile(r"[^\s'\"=:(]*/pytest-of-[^/]+/pytest-\d+(/popen-\w+)?/\w+")
+"""The folder that pytest gives to one test: another in each run."""
 
-def says(kind: str, what: str, text: str | None) -> None:
-    """Compare *text* with the words for *what* in the file of its *kind*; GATEKEEPER_GOLDEN=write stores it instead."""
+
+def says(kind: str, what: str, text: str | None, **values: object) -> None:
+    """
+    Compare *text* with the words for *what* in the file of its *kind*; GATEKEEPER_GOLDEN=write stores it instead.
+
+    *values* are what differs from run to run or between parameters: each is stored as its name in braces. So are the
+    folder of the test, the repository and the interpreter, as {tmp_path}, {repository} and {python}.
+    """
     assert text is not None
+    values = {"python": sys.executable, "repository": ROOT, **values}
+    for name, value in sorted(values.items(), key=lambda pair: -len(str(pair[1]))):
+        text = text.replace(str(value), f"{{{name}}}") if str(value) else text
+    text = OWN_FOLDER.sub("{tmp_path}", text)
     path = WORDS / f"{kind}.toml"
     if os.environ.get("GATEKEEPER_GOLDEN") == "write":
         words = {**(tomllib.loads(path.read_text()) if path.exists() else {}), what: text}
         path.write_text(tomli_w.dumps(dict(sorted(words.items())), multiline_strings=True))
     assert tomllib.loads(path.read_text())[what] == text
+
+
+def lines_with(words: str, text: str | Iterable[str]) -> str:
+    """Return the lines of *text* that have *words* in them, for `says`; there must be one."""
+    lines = [line for line in (text.splitlines() if isinstance(text, str) else text) if words in line]
+    assert lines, f"no line has {words!r}"
+    return "\n".join(dict.fromkeys(lines))

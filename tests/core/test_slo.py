@@ -14,6 +14,7 @@ from gatekeeper.core.metrics import ALL
 from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.slo import Profile
 from gatekeeper.core.toml_file import line_of
+from tests.builders.golden_words import says
 
 GOOD = """\
 schema = 1
@@ -153,7 +154,7 @@ def test_a_fact_of_the_run_has_no_population(metric: Metric) -> None:
     error = refused('metric = "throughput_ratio"\nat_least = 1.16', promise)
 
     assert 2 == error.exit_code
-    assert f"{metric.name} describes this run, not a population of prompts" in error.message
+    says("core", "a fact of the run has no population", error.message, name=metric.name)
     assert "remove `scope`" == error.hint
     assert slo.parse(
         GOOD.replace('metric = "throughput_ratio"\nat_least = 1.16', promise.replace("population", "frozen"), 1),

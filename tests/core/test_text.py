@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.core.text import QUOTED, counted, describe_setting, listed, one_line, printable, quote
+from tests.builders.golden_words import says
 
 PAIR = {"draft": "org/heavy", "num_draft_tokens": 4}
 
@@ -27,7 +28,7 @@ def test_a_setting_has_one_sentence_for_reports_and_one_for_operators() -> None:
     A report shortens the draft's name and says `draft length`; an operator reads the names that files use.
     """
     assert "heavy, draft length 4" == describe_setting(PAIR)
-    assert "org/heavy (num_draft_tokens 4)" == describe_setting(PAIR, whole=True)
+    says("core", "a setting has one sentence for reports and one for operators", describe_setting(PAIR, whole=True))
     assert "org/heavy" == describe_setting({"draft": "org/heavy"}, whole=True)
     assert {"plain decoding"} == {describe_setting({"draft": None}, whole=whole) for whole in (True, False)}
 

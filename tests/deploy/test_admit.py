@@ -18,6 +18,7 @@ from gatekeeper.core.system import files, inputs
 from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.deploy.admit import Requirements, admit
 from gatekeeper.run.certify import resume
+from tests.builders.golden_words import says
 from tests.builders.manifest import manifest
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -102,7 +103,7 @@ def test_changed_weights_are_refused_whatever_their_time_says(place: Path) -> No
     code, reason, because = decide(place)
 
     assert (3, "other_artifacts") == (code, reason)
-    assert "'little' is not the certified model: model.safetensors" in because
+    says("deploy", "changed weights are refused whatever their time says", because)
 
 
 def test_a_finished_run_does_not_count_for_other_models(place: Path) -> None:
@@ -114,8 +115,9 @@ def test_a_finished_run_does_not_count_for_other_models(place: Path) -> None:
         file.seek(-1, os.SEEK_END)
         file.write(b"\1")
 
-    with pytest.raises(InputError, match=r"'little' is not the certified model: model\.safetensors"):
+    with pytest.raises(InputError) as refused:
         resume(place / "slo.toml", place / "run", observers=())
+    says("deploy", "a finished run does not count for other models", refused.value.message)
 
     (place / "big").rename(place / "moved")
     with pytest.raises(InputError, match="big"):

@@ -5,6 +5,7 @@ from typing import Any
 
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.core.records import Generation
+from tests.builders.golden_words import says
 from tests.builders.slo import FAST, answer, because, canary, evidence, generation, known
 
 METRIC = "plain_repeat_agreement"
@@ -49,7 +50,7 @@ def test_two_successful_answers_that_plain_decoding_wrote_are_needed() -> None:
         METRIC, evidence([generation(answer(), "c-0")], [*twice, *failed, plain("c-2", 0), stand_in], everyone)
     )
 
-    assert "2 of 3 canaries have fewer than two plain answers" == because(missing)
+    says("estimates", "two successful answers that plain decoding wrote are needed", because(missing))
 
 
 def test_sampled_answers_are_not_the_same_each_time() -> None:

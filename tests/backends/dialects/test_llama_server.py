@@ -21,6 +21,7 @@ from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, setting
 from gatekeeper.core.subject import Subject
 from tests.backends.conftest import DRAFTING, PLAIN, ROOT, make_request
+from tests.builders.golden_words import says
 from tools import write_gguf
 
 FAKE = ROOT / "tests" / "backends" / "fake_llama_server.py"
@@ -392,7 +393,7 @@ def test_a_plain_arm_that_drafts_is_at_fault(fake: Open) -> None:
     words = ["llama-server", "--model", "{target}", "--host", "127.0.0.1", "--port", "{port}"]
     fault = answer_of(fake(plain_command=[*words, "--spec-type", "ngram-simple"]), PLAIN).fault
 
-    assert "not plain: 10 tokens were drafted for a plain request" == fault
+    says("backends", "a plain arm that drafts is at fault", fault)
 
 
 def test_an_attached_server_has_its_build(fake: Open) -> None:
@@ -432,8 +433,9 @@ def test_the_slo_may_name_the_method(fake: Open) -> None:
     known = fake(draft_method="draft-eagle3").command(DRAFTING, 81, cache=False)
 
     assert "draft-eagle3" in known
-    with pytest.raises(InputError, match="cannot draft with 'draft-eagle'") as caught:
+    with pytest.raises(InputError) as caught:
         fake(draft_method="draft-eagle").command(DRAFTING, 81, cache=False)
+    says("backends", "the slo may name the method", caught.value.message)
     assert "draft-eagle3" in caught.value.hint
     with pytest.raises(InputError, match="has no --spec-type"):
         fake("old", draft_method="draft-eagle3").command(DRAFTING, 81, cache=False)
@@ -445,8 +447,9 @@ def test_a_knob_that_does_nothing_is_refused(fake: Open) -> None:
     """
     backend = fake(drafts=["ngram-simple"])
 
-    with pytest.raises(InputError, match="draft_p_min has no effect with ngram-simple"):
+    with pytest.raises(InputError) as refused:
         backend.command(setting(draft="ngram-simple", draft_p_min=0.5), 81, cache=False)
+    says("backends", "a knob that does nothing is refused", refused.value.message)
 
 
 @pytest.mark.parametrize("word", ["--spec-type", "-md", "--model-draft", "--spec-draft-n-max", "--draft-max"])
@@ -480,8 +483,9 @@ def test_a_program_without_help_is_refused(models: dict[str, Path], tmp_path: Pa
     """
     Without a --help the flags for drafting are unknown.
     """
-    with pytest.raises(InputError, match="`true --help` does not list --model"):
+    with pytest.raises(InputError) as refused:
         opened(models, tmp_path, program=["true"]).command(PLAIN, 81, cache=False)
+    says("backends", "a program without help is refused", refused.value.message)
 
 
 def test_a_folder_is_no_target(fake: Open) -> None:

@@ -20,6 +20,7 @@ from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import Answer
 from tests.backends.fake_server import HEAD, Act, FakeServer
 from tests.backends.http.test_response import CHUNKED, STREAM, TEXT, chunk, framed
+from tests.builders.golden_words import says
 from tests.builders.tls import self_signed
 
 DONE = b"data: [DONE]\n\n"
@@ -99,7 +100,7 @@ def test_an_endless_answer_ends(script: list[bytes]) -> None:
         raw = post(server.url, b"{}", headers={}, timeout=5, most_bytes=1 << 20)
     answer, _ = read_answer(raw)
 
-    assert answer.fault == "endless: the answer exceeds 1 MiB"
+    says("backends", "an endless answer ends", answer.fault)
     assert len(raw.data) <= 1 << 16
 
 
@@ -299,8 +300,9 @@ def test_a_key_that_cannot_be_sent_is_not_quoted(key: str) -> None:
     """
     A key with a line break or a non-ASCII character is an input error that names only the header.
     """
-    with pytest.raises(InputError, match="header Authorization cannot be sent") as complaint:
+    with pytest.raises(InputError) as complaint:
         post("http://127.0.0.1:9/", b"{}", headers={"Authorization": f"Bearer {key}"}, timeout=1)
+    says("backends", "a key that cannot be sent is not quoted", complaint.value.message)
 
     assert KEY not in f"{complaint.value} {complaint.value.hint}"
 

@@ -13,6 +13,7 @@ import pytest
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.system import run_directory
 from tests.builders.disk import largest_file
+from tests.builders.golden_words import lines_with, says
 
 PRELUDE = """
 import pathlib, resource, sys
@@ -97,7 +98,7 @@ def test_one_process_writes_a_run(tmp_path: Path) -> None:
     free = elsewhere(LOCKED, str(tmp_path / "run")).stdout  # this one dies without closing
     again = elsewhere(LOCKED, str(tmp_path / "run")).stdout
 
-    assert busy.startswith("2 another gatekeeper process is writing")
+    says("core", "one process writes a run", lines_with("2 another gatekeeper", busy))
     assert ["opened\n", "opened\n"] == [free, again]
 
 

@@ -14,6 +14,7 @@ import pytest
 from gatekeeper.core.system import files, tries
 from gatekeeper.core.system.tries import Try
 from tests.builders.disk import largest_file
+from tests.builders.golden_words import lines_with, says
 from tests.builders.project_folder import ROOT
 
 SUBJECT = "a" * 64
@@ -178,8 +179,8 @@ def test_a_newer_record_is_left_as_it_is(record: Path) -> None:
     record.parent.mkdir(parents=True)
     record.write_text('{"schema": 2}\nanother format\n')
 
-    assert "newer than this gatekeeper" in (tries.add(attempt(1)) or "")
-    assert "newer than this gatekeeper" in (tries.read().gap or "")
+    says("core", "a newer record is left as it is (1)", lines_with("newer than this", tries.add(attempt(1)) or ""))
+    says("core", "a newer record is left as it is (2)", lines_with("newer than this", tries.read().gap or ""))
     assert '{"schema": 2}\nanother format\n' == record.read_text()
 
 
@@ -207,7 +208,11 @@ def test_a_process_that_hangs_with_the_lock_is_not_waited_for(record: Path, monk
     holder = files.FileLock(record.with_suffix(".lock"))
     holder.acquire("another")
     try:
-        assert "another process does not release it" in (tries.add(attempt(2)) or "")
+        says(
+            "core",
+            "a process that hangs with the lock is not waited for",
+            lines_with("another process does not", tries.add(attempt(2)) or ""),
+        )
     finally:
         holder.release()
     assert tries.add(attempt(2)) is None

@@ -11,6 +11,7 @@ from gatekeeper.core.policy import Policy
 from gatekeeper.deploy.watch.config import host_interval
 from gatekeeper.deploy.watch.guard_samples import MAX_SAMPLES
 from tests.builders.deployment import Deployed
+from tests.builders.golden_words import says
 from tests.builders.watch import context, guard
 
 
@@ -57,7 +58,7 @@ def test_a_folder_in_place_of_a_policy_is_refused(tmp_path: Path, monkeypatch: p
 
     assert isinstance(folder, InputError)
     assert isinstance(bare, InputError)
-    assert "name the policy in it: run/policy.toml" == folder.hint
+    says("watch", "a folder in place of a policy is refused", folder.hint)
     assert "--run RUN_DIR" in bare.hint
 
 

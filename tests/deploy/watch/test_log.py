@@ -9,6 +9,7 @@ import pytest
 
 from gatekeeper.core.errors import GatekeeperError
 from gatekeeper.deploy.watch.log import Log, entries
+from tests.builders.golden_words import says
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -141,10 +142,12 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     other.write_text("mine")
     (tmp_path / "watch.jsonl").symlink_to(other)
 
-    with pytest.raises(GatekeeperError, match="it is a link, which is not followed"):
+    with pytest.raises(GatekeeperError) as refused:
         log(tmp_path / "watch.jsonl").__enter__()
-    with pytest.raises(GatekeeperError, match="it is a link, which is not followed"):
+    says("watch", "a link is not followed (1)", refused.value.message)
+    with pytest.raises(GatekeeperError) as refused:
         list(entries(tmp_path / "watch.jsonl"))
+    says("watch", "a link is not followed (2)", refused.value.message)
 
     assert "mine" == other.read_text()
 

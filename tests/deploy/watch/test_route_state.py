@@ -18,6 +18,7 @@ from gatekeeper.core.verdict import Missing, fact
 from gatekeeper.deploy.watch import restore, route_state
 from gatekeeper.deploy.watch.guards import GuardResult, judge_guards
 from gatekeeper.deploy.watch.route_state import RouteChange, RouteRules, RouteState, Standing
+from tests.builders.golden_words import lines_with, says
 from tests.builders.slo import PLAIN, SECOND
 from tests.builders.watch import context, evidence, pairs
 
@@ -117,8 +118,10 @@ def test_a_crossing_must_hold_for_as_long_as_its_guard_says(watched: Watched) ->
 
     assert [("down", 1)] == watched.moves
     (change,) = watched.changes
-    assert "throughput_ratio: 0.5x, below the required 1.16x (it must pay), for 2 min" in change.because.replace(
-        "120 s", "2 min"
+    says(
+        "watch",
+        "a crossing must hold for as long as its guard says",
+        lines_with("throughput_ratio: 0.5x,", change.because.replace("120 s", "2 min")),
     )
     assert {"draft": "heavy", "num_draft_tokens": 2} == change.setting
     assert ["fail"] == [one["outcome"] for one in change.evidence]
@@ -156,7 +159,7 @@ def test_missing_evidence_turns_off_at_once(watched: Watched) -> None:
     watched.watch("missing", "kept")
 
     assert [("off", 2)] == watched.moves
-    assert "throughput_ratio: no evidence for 11 min: no answers" in watched.changes[0].because
+    says("watch", "missing evidence turns off at once", watched.changes[0].because)
 
 
 def test_a_guard_may_have_a_limit_of_its_own(watched: Watched) -> None:
