@@ -369,9 +369,9 @@ def test_sglang_tells_a_threshold_that_was_set_while_it_runs(threshold: float, r
         if not refused:
             backend.check_running()
             return
-        with pytest.raises(InputError) as refused:
+        with pytest.raises(InputError) as refusal:
             backend.check_running()
-        says("backends", "sglang tells a threshold that was set while it runs", refused.value.message)
+        says("backends", "sglang tells a threshold that was set while it runs", refusal.value.message)
 
 
 def test_a_script_that_starts_a_lossy_server_is_refused_after_its_start(tmp_path: Path) -> None:
