@@ -125,7 +125,7 @@ def certified_as(project: ProjectFolder, hoped: dict[str, str], *, slo: str | Pa
 def quiet(run: Path) -> bool:
     """Tell whether the machine was quiet: nine of ten answers took as long as their like, in each arm."""
     paces: dict[str, dict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
-    for one in (one for path in run.glob("*.jsonl") for one in records(path)):
+    for one in (one for path in run.glob("*.jsonl") for one in records(path) if "role" in one):
         answer = one["answer"]
         if one["role"] != "warmup" and not answer["fault"]:
             alike = one["canary"], json.dumps(one["setting"])
