@@ -251,6 +251,24 @@ def launch(
     return process
 
 
+class PortTakenError(InputError):
+    """Another program listens on the port that a server was started for."""
+
+
+def is_own_port(pid: int, port: int) -> bool:
+    """Tell whether a program, or a child of it, listens on *port*; raise PortTakenError where another one does.
+
+    A server that could not have its port may go on without it: there is no use in waiting for its health.
+    """
+    with socket.socket() as probe:
+        probe.settimeout(_POLL_S)
+        if probe.connect_ex((HOST, port)) != 0:
+            return False
+    if listens(pid, port):
+        return True
+    raise PortTakenError(f"port {port} of {HOST} was taken by another program", hint="start it again")
+
+
 def listens(pid: int, port: int) -> bool:
     """Tell whether a program or a child of it listens on *port*; True where the system does not show it.
 

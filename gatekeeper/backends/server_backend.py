@@ -18,7 +18,16 @@ from gatekeeper.backends.launch_line import shown_command, shown_environment, wi
 from gatekeeper.backends.listening_process import find_lossy_process, find_process, process_tree
 from gatekeeper.backends.lossy_options import Lossy, find_lossy_setting
 from gatekeeper.backends.models.artifacts import local_path
-from gatekeeper.backends.process import HOST, environment, free_port, launch, listens, quoted_log
+from gatekeeper.backends.process import (
+    HOST,
+    PortTakenError,
+    ServerProcess,
+    environment,
+    free_port,
+    is_own_port,
+    launch,
+    quoted_log,
+)
 from gatekeeper.backends.server import RequestFormat, Server, shortest_request
 from gatekeeper.backends.server_program import check_commands, installed_versions, output_of, version_in
 from gatekeeper.core.clock import Clock, SystemClock
@@ -138,27 +147,33 @@ class ServerBackend:
         if subject.url is not None:
             root = subject.plain_url if draft is None and subject.plain_url is not None else subject.url
             return self._ready(Server(None, root, setting, self._request_format(root, cache=cache)))
-        port = free_port()
-        root = Address(f"http://{HOST}:{port}")
-        command = self.command(setting, port, cache=cache)
-        log = self._logs / f"{self.name}-{next(self._starts)}-{PLAIN if draft is None else 'draft'}.log"
-        process = launch(
-            command,
-            log=log,
-            ready=lambda pid: (
-                control.status(root.at(self._dialect.health), self._headers) not in {None, self._dialect.loading}
-                and listens(pid, port)
-            ),
-            start_timeout=subject.start_timeout,
-            install=self._dialect.install,
-            with_package=command[0] == sys.executable,
-        )
+        try:
+            process, root = self._launched(setting, free_port(), cache=cache)
+        except PortTakenError:  # between the moment it was free and that in which the server wanted it
+            process, root = self._launched(setting, free_port(), cache=cache)
         try:
             self._refuse_lossy(find_lossy_process(process_tree(process.pid), self._dialect.lossy))
             return self._ready(Server(process, root, setting, self._request_format(root, cache=cache)))
         except BaseException:
             process.close()
             raise
+
+    def _launched(self, setting: Setting, port: int, *, cache: bool) -> tuple[ServerProcess, Address]:
+        """Start a server on *port* and wait until it is healthy; return it and its address."""
+        root, arm = Address(f"http://{HOST}:{port}"), PLAIN if dict(setting).get("draft") is None else "draft"
+        command = self.command(setting, port, cache=cache)
+        process = launch(
+            command,
+            log=self._logs / f"{self.name}-{next(self._starts)}-{arm}.log",
+            ready=lambda pid: (
+                is_own_port(pid, port)
+                and control.status(root.at(self._dialect.health), self._headers) not in {None, self._dialect.loading}
+            ),
+            start_timeout=self._subject.start_timeout,
+            install=self._dialect.install,
+            with_package=command[0] == sys.executable,
+        )
+        return process, root
 
     def check_running(self) -> None:
         """Raise InputError where a server that is already running shows that its speculation is lossy."""

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from importlib.metadata import version
@@ -11,9 +12,20 @@ import psutil
 import pytest
 
 import gatekeeper
+from gatekeeper.backends import open_backend
 from gatekeeper.backends.http import control
-from gatekeeper.backends.process import ServerProcess, find_program, free_port, installed_beside, launch
+from gatekeeper.backends.process import (
+    HOST,
+    PortTakenError,
+    ServerProcess,
+    find_program,
+    free_port,
+    installed_beside,
+    is_own_port,
+    launch,
+)
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.subject import Subject
 from tests.backends.conftest import ROOT
 from tests.builders.golden_words import says
 from tests.builders.waiting import until
@@ -21,6 +33,22 @@ from tests.builders.waiting import until
 STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
 )
+
+
+GOES_ON = """
+import http.server, json, sys, time
+class Answers(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers()
+    def do_POST(self):
+        self.send_response(200); self.end_headers()
+        self.wfile.write(json.dumps({"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]}).encode())
+try:
+    http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Answers).serve_forever()
+except OSError:
+    time.sleep(60)
+"""
+"""A server that does not end where it cannot have its port, as mlx_lm.server does not."""
 
 
 def started(tmp_path: Path, port: int) -> ServerProcess:
@@ -213,3 +241,39 @@ def test_versions_are_those_of_the_programs_own_environment(
 
     assert expected == installed_beside(str(program), ["pytest", "no-such-package"])
     assert {} == installed_beside(str(tmp_path / "missing"), ["pytest"])
+
+
+def test_a_port_that_another_program_took_is_noticed_at_once() -> None:
+    """
+    A server that goes on without its port is not waited for; one that has not begun to listen is.
+    """
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as idle, socket.socket() as other:
+        other.bind((HOST, 0))
+        port = other.getsockname()[1]
+        try:
+            assert not is_own_port(idle.pid, port)
+            other.listen()
+            with pytest.raises(PortTakenError):
+                is_own_port(idle.pid, port)
+            assert is_own_port(os.getpid(), port)
+        finally:
+            idle.kill()
+
+
+def test_a_server_gets_another_port_where_its_first_was_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Another program that is faster to a port costs one start, and no run.
+    """
+    with socket.socket() as other:
+        other.bind((HOST, 0))
+        other.listen()
+        ports = iter([other.getsockname()[1], free_port()])
+        monkeypatch.setattr("gatekeeper.backends.server_backend.free_port", lambda: next(ports))
+        server = tmp_path / "server.py"
+        server.write_text(GOES_ON)
+        command = [sys.executable, str(server), "{port}"]
+        commands = {"command": command, "plain_command": command, "start_timeout": 20}
+        subject = Subject.model_validate({"backend": "openai", "target": "t", **commands})
+        backend = open_backend(subject, models={"t": tmp_path}, base=tmp_path, logs=tmp_path / "logs")
+        with backend.start((("draft", None),)) as running:
+            assert running.alive()
