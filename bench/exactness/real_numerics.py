@@ -155,7 +155,7 @@ def _leads(decoded: dict[str, Any], read: dict[str, Any]) -> tuple[float, float 
 
 
 class _Asked(Server):
-    """A llama-server that is asked for tokens with log-probabilities."""
+    """A llama-server that answers requests for tokens with log-probabilities."""
 
     def answer(self, prompt: list[int], limit: int) -> list[dict[str, Any]]:
         """Return the places of a greedy answer."""

@@ -29,7 +29,7 @@ def plain_lead(plain: Scored, drafting: Scored) -> tuple[float | None, str]:
     """Return by how much plain decoding preferred its token where both answers part, in nats, and where that is.
 
     It is at least so much: a token that the server does not name is less likely than the last one that it names. None
-    where neither answer has another token, or nothing is told of the place.
+    where neither answer has another token, or the server shows nothing of the place.
     """
     shared = _shared(plain, drafting)
     place = f"at token {shared + 1}"
