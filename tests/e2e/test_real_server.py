@@ -107,7 +107,7 @@ def test_the_warm_cache_of_the_real_server_is_caught(project: ProjectFolder) -> 
     project.run("certify", "slo.toml", "--out", "run", code=1)
 
     verdict = project.verdict()
-    broken = [step["because"].removeprefix("autoregressive: ") for step in verdict["transitions"]]
+    broken = [step["because"].removeprefix("drafting off: ") for step in verdict["transitions"]]
     advice = {one["advice"] for one in verdict["findings"] if one["kind"] == "warm_cache_changes_answers"}
     assert {"json": "graded_back", "code": "graded_back"} == outcomes(verdict)
     assert ["warm_cache_agreement", "warm_cache_agreement"] == [one.partition(":")[0] for one in broken]

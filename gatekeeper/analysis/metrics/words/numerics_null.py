@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Generation, Numerics
-from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Missing
 
 CONTENT = 0.999
@@ -47,13 +46,6 @@ class Null:
         terms = (math.exp(-expected + n * math.log(expected) - math.lgamma(n + 1)) for n in range(unexplained))
         chance = max(0.0, 1 - math.fsum(terms)) if expected > 0 else 0.0
         return unexplained > 0 and chance < FALSE_ALARM
-
-    def words(self) -> str:
-        """Describe the null."""
-        flips = percent(self.flips / self.positions, ".2g")
-        return (
-            f"numerics alone change {flips} of {self.positions} best tokens, and turn leads up to {self.tolerance:.3g}"
-        )
 
 
 def null_of(records: Iterable[Numerics], level: float) -> Null | Missing:
