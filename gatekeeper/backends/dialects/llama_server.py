@@ -32,7 +32,7 @@ from gatekeeper.backends.models import gguf
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import ParseError, json_value
-from gatekeeper.core.records import Answer
+from gatekeeper.core.records import Answer, token_number
 from gatekeeper.core.slo import ADAPTIVE
 
 SIMPLE, MTP = "draft-simple", "draft-mtp"
@@ -198,9 +198,10 @@ def lead_after(ask: Ask, beginning: Beginning) -> tuple[float | None, str | None
     templated = ask("/apply-template", {key: beginning.fields[key] for key in _TEMPLATED if key in beginning.fields})
     prompt = templated.get("prompt") if isinstance(templated, Mapping) else None
     names = beginning.answer.tokens
-    if not isinstance(prompt, str) or not all(name.startswith("#") for name in names):
+    numbers = [token_number(name) for name in names]
+    if not isinstance(prompt, str) or None in numbers:
         return None, None
-    mixed = [prompt, *(int(name[1:]) for name in names)]
+    mixed = [prompt, *numbers]
     read = {"prompt": mixed, "n_predict": 1, "temperature": 0, "n_probs": LIKELIEST, "cache_prompt": False}
     answer = ask("/completion", read)
     told = answer.get("completion_probabilities") if isinstance(answer, Mapping) else None

@@ -13,6 +13,7 @@ from gatekeeper.core.records.readings import Parting as Parting
 from gatekeeper.core.records.readings import Replayed as Replayed
 from gatekeeper.core.records.readings import Scored as Scored
 from gatekeeper.core.records.readings import Tie as Tie
+from gatekeeper.core.records.readings import token_number as token_number
 
 Setting = tuple[tuple[str, Any], ...]
 """Sorted (knob, value) pairs; `draft` is None for plain decoding."""

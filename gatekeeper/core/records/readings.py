@@ -118,6 +118,12 @@ class Likely(NamedTuple):
     logprob: float
 
 
+def token_number(name: str) -> int | None:
+    """Return the number in a token's name; None where it is a text, which may begin with a `#` too."""
+    digits = name.removeprefix("#")
+    return int(digits) if name.startswith("#") and digits.isdecimal() and digits.isascii() else None
+
+
 @dataclass(frozen=True, slots=True)
 class Scored:
     """One answer with the log-probabilities of its tokens, and of the likeliest ones at each place."""

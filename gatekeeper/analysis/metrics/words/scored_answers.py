@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from itertools import islice, takewhile
 
-from gatekeeper.core.records import Answer, Parting, Scored
+from gatekeeper.core.records import Answer, Parting, Scored, token_number
 
 TOLD = 0.9
 """The least share of places that tell their likeliest tokens."""
@@ -70,7 +70,7 @@ def parted(drafting: Scored) -> tuple[Parting, ...]:
     """
     places = zip(drafting.tokens, drafting.logprobs, drafting.likeliest, strict=True)
     return tuple(
-        Parting(position, int(likely[0].name.removeprefix("#")) if likely[0].name.startswith("#") else -1, lead)
+        Parting(position, -1 if (number := token_number(likely[0].name)) is None else number, lead)
         for position, (token, logprob, likely) in enumerate(places)
         if likely and likely[0].name != token and (lead := likely[0].logprob - logprob) > 0
     )
