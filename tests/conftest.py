@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.builders import golden_words
+
 settings.register_profile("unhurried", deadline=None)  # this machine may be busy
 settings.load_profile("unhurried")
 
@@ -86,6 +88,12 @@ def _weight(path: str) -> int:
     if TOGETHER in path:
         return 0
     return 1 if any(f"tests/{folder}/" in path for folder in HEAVY) else 2
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _folders_of_tests(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tell `says` where pytest makes the folders of this session, so that it stores none of them."""
+    golden_words.temporary = str(tmp_path_factory.getbasetemp())
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import tempfile
 import tomllib
 from collections.abc import Iterable
 
@@ -13,8 +14,8 @@ from tests.builders.project_folder import ROOT
 WORDS = ROOT / "tests" / "golden" / "words"
 """A file for each kind of text."""
 
-OWN_FOLDER = re.compile(r"[^\s'\"=:(]*/pytest-of-[^/]+/pytest-\d+(/popen-\w+)?/\w+")
-"""The folder that pytest gives to one test: another in each run."""
+temporary = tempfile.gettempdir()
+"""Where pytest makes a folder for each test, another in each run; tests/conftest.py sets it."""
 
 
 def says(kind: str, what: str, text: str | None, **values: object) -> None:
@@ -28,12 +29,13 @@ def says(kind: str, what: str, text: str | None, **values: object) -> None:
     values = {"python": sys.executable, "repository": ROOT, **values}
     for name, value in sorted(values.items(), key=lambda pair: -len(str(pair[1]))):
         text = text.replace(str(value), f"{{{name}}}") if str(value) else text
-    text = OWN_FOLDER.sub("{tmp_path}", text)
+    text = re.sub(rf"{re.escape(temporary)}/\w+", "{tmp_path}", text)
     path = WORDS / f"{kind}.toml"
     if os.environ.get("GATEKEEPER_GOLDEN") == "write":
         words = {**(tomllib.loads(path.read_text()) if path.exists() else {}), what: text}
         path.write_text(tomli_w.dumps(dict(sorted(words.items())), multiline_strings=True))
-    assert tomllib.loads(path.read_text())[what] == text
+    stored = tomllib.loads(path.read_text()).get(what)
+    assert stored == text, f"{kind}.toml, {what!r}: stored {stored!r}, said {text!r}"
 
 
 def lines_with(words: str, text: str | Iterable[str]) -> str:
