@@ -15,6 +15,7 @@ from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.core.slo import Soak
 from gatekeeper.core.verdict import Estimate, Missing, StillChanging
+from tests.builders.golden_words import says
 from tests.builders.slo import SECOND, Twins, answer, because, counted, evidence, generation, known, steady, twins
 
 
@@ -120,10 +121,11 @@ def test_windows_say_how_many_there_were() -> None:
     """
     silent, short = windowed([(0, 0), (0, 0)]), windowed([(5, 10), (5, 10)])
 
-    assert Missing("no answer has drafted tokens", 2) == estimate("acceptance_window_min", evidence(silent))
-    assert Missing("the soak has no three consecutive windows with drafted tokens", 2) == estimate(
-        "acceptance_window_min", evidence(short)
-    )
+    nothing_drafted, few_windows = (estimate("acceptance_window_min", evidence(pairs)) for pairs in (silent, short))
+
+    assert (2, 2) == (nothing_drafted.n, few_windows.n)
+    says("estimates", "windows say how many there were: nothing drafted", because(nothing_drafted))
+    says("estimates", "windows say how many there were: too few", because(few_windows))
 
 
 def test_an_answer_that_ends_on_a_border_belongs_to_the_next_window() -> None:
@@ -189,7 +191,7 @@ def test_too_few_plain_answers_say_how_many_there_were() -> None:
     found = plain_drift(evidence([], theirs))
 
     assert isinstance(found, Missing)
-    assert (6, True) == (found.n, "6 pairs of answers to the same canary" in found.because)
+    assert (6, True) == (found.n, "6 pairs of " in found.because)
 
 
 def drifting_in_noise(change: float, noise: float, role: Role) -> PairedAnswers:

@@ -13,7 +13,7 @@ from gatekeeper.analysis.verdict.against_certified import Certified, CertifiedFi
 from gatekeeper.core.metrics import RUN_TO_RUN
 from gatekeeper.core.records import Role
 from gatekeeper.core.slo import Objective
-from gatekeeper.core.verdict import Check, Outcome
+from gatekeeper.core.verdict import AGAINST_CERTIFIED, Check, Outcome
 from tests.builders.golden_words import says
 from tests.builders.slo import canary, claimed, counted, evidence, generation, steady
 
@@ -67,7 +67,7 @@ def test_a_worse_run_fails_and_the_same_run_passes(metric: str) -> None:
     same, other = (checked(one, run(), metric, **BOUNDS[metric]) for one in (run(), worse))
 
     assert (Outcome.PASS, Outcome.FAIL) == (same.outcome, other.outcome)
-    assert "against the certified run: " in other.because
+    assert AGAINST_CERTIFIED in other.because
 
 
 def test_each_metric_that_can_be_compared_has_a_case_here() -> None:

@@ -129,7 +129,8 @@ def test_less_than_95_per_cent_of_the_samples_proves_nothing(status: str, lost: 
     found = judged(samples)["memory_headroom"]
 
     assert proven == isinstance(found, Estimate)
-    assert proven or f"569 of 600 expected samples, 95 % needed; {status} in 31" in because(found)
+    if not proven:
+        says("estimates", "less than 95 % of the samples prove nothing", because(found), status=status)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "9e9", None, True])
@@ -224,7 +225,7 @@ def test_a_counter_that_goes_backwards_is_an_incident(name: str) -> None:
     courses: dict[str, Any] = {name: lambda second: 1e6 - 5e5 * (second >= 300) + second}
     samples = soak(**courses)
 
-    assert "fell from 1000299 to 500300" in because(judged(samples)[name])
+    says("estimates", "a counter that goes backwards is an incident", because(judged(samples)[name]), name=name)
     assert "counter_backwards" in kinds(samples)
 
 
@@ -274,7 +275,7 @@ def test_a_power_of_0_watts_is_missing(mean: str, energy: str, sampled: str, zer
     found, older = judged(soak(**courses)), judged(soak(**courses), rules=1)
 
     for name in (mean, energy):
-        assert f"{sampled}: {zeros} of 600 readings by a tool are 0 W" in because(found[name])
+        assert f"{sampled}: {zeros} of 600 " in because(found[name])
     assert center(older[energy]) == (600 - zeros) * 20 / 1000
 
 

@@ -14,6 +14,7 @@ from gatekeeper.analysis.plan.complaints.preflight import BackendTraits, missing
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, Claims, Rounds
 from gatekeeper.core.records.arrivals import Arrival
+from tests.builders.golden_words import says
 from tests.builders.slo import canary, objective, slo
 
 SPEED = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.PLAIN
@@ -128,11 +129,11 @@ def test_promises_that_need_more_are_refused_here() -> None:
 
     found = missing_capabilities(promised, kind, SPEED, "pass --spec-type")
 
-    told = {(one.about.split(",")[0], one.weight, one.hint) for one in found}
-    assert {
-        ("objective acceptance_rate", "not-here", "pass --spec-type"),
-        ("objective ttft", "not-here", "check its settings and version"),
-    } == told
+    hints = {complaint.about.split(",")[0].removeprefix("objective "): complaint.hint for complaint in found}
+    assert {"acceptance_rate", "ttft"} == hints.keys()
+    assert {"not-here"} == {complaint.weight for complaint in found}
+    assert "pass --spec-type" == hints["acceptance_rate"]
+    says("complaints", "promises that need more are refused here", hints["ttft"])
     assert [] == missing_capabilities(promised, kind, kind.sight, "")
 
 
