@@ -85,7 +85,7 @@ def versus(
 @click.option(
     "--metric", type=click.Choice(SYMPTOMS), default="throughput_ratio", show_default=True, help="The symptom."
 )
-@click.option("--at-least", type=float, help="A good version shows at least this [default: halfway between both].")
+@click.option("--at-least", type=float, help="A good version shows at least this [default: as the good end].")
 @click.option("--at-most", type=float, help="A good version shows at most this.")
 @WORKLOAD
 @click.option("--resume", is_flag=True, help="Continue the search in --output, or the latest one of this SLO.")
@@ -95,7 +95,8 @@ def versus(
 def bisect(slo: Path, *, resume: bool, out: Path | None, as_json: bool, quiet: bool, **options: Any) -> int:
     """Find the first version with a symptom: each step is a short probe in an environment of its own.
 
-    A version is good, bad or unclear, and unclear ones are skipped. Environments are made with uv or pip, and kept.
+    A version is good, bad or unclear, and unclear ones are skipped. Without a limit versions are compared with both
+    ends, canary by canary. Environments are made with uv or pip, and kept.
 
     \b
     Exit codes:

@@ -8,14 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gatekeeper.analysis.stats.run_to_run import Values
 from gatekeeper.backends import facts_of
 from gatekeeper.backends.process import error_line
 from gatekeeper.core.errors import GatekeeperError, HostLacksError, InputError, StartError, UnresponsiveError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.parse import json_object
 from gatekeeper.core.records import Event
+from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.files import write_atomically
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.inputs import read as read_inputs
@@ -24,7 +27,8 @@ from gatekeeper.regression import package_environments
 from gatekeeper.regression.bisect_result import BisectResult, KeptEnvironments, Step
 from gatekeeper.regression.bisection_order import Interval, Word, interval, next_version
 from gatekeeper.regression.mlx_requirements import check_oldest, complete_requirements, parse_requirements
-from gatekeeper.regression.symptom import Symptom
+from gatekeeper.regression.symptom import Symptom, is_linear
+from gatekeeper.regression.version_comparison import ROUNDS, VersionComparison
 from gatekeeper.regression.version_probe import probe_version
 from gatekeeper.regression.version_under_test import with_one_workload
 from gatekeeper.run.prepare import hold_host
@@ -76,6 +80,7 @@ class Search:
     def fixed(self) -> dict[str, Any]:
         """Return what a resumed search must have in common with the interrupted one."""
         return {
+            "schema": 2,
             "slo_sha256": sha256(self.slo.read_bytes()),
             "versions": [version.name for version in self.versions],
             "metric": self.symptom.metric,
@@ -135,17 +140,60 @@ class _Bisection:
         self.fixed = search.fixed()
         self.symptom = search.symptom
         """With its threshold, once that is known."""
+        self.comparison: VersionComparison | None = None
+        if self.symptom.is_compared:
+            metric, canaries = BY_NAME[self.symptom.metric], inputs.canaries[inputs.slo.workload[0].name]
+            self.comparison = VersionComparison(
+                self._values, len(canaries), logs=not is_linear(metric), higher_is_better=metric.higher_is_better,
+                rounds=ROUNDS if _varies(metric, inputs.slo) else ROUNDS[:1],
+            )  # fmt: skip
 
     def run(self) -> BisectResult:
         last = len(self.search.versions) - 1
-        good = self._test(0)
-        if isinstance(good.value, Missing):
-            return self._result(f"the good version {good.name} {good.because}")
-        bad = self._test(last)
-        if isinstance(bad.value, Missing):
-            return self._result(f"the bad version {bad.name} {bad.because}")
-        if self.symptom.threshold is None:
-            self.symptom = replace(self.symptom, threshold=self.symptom.halfway(good.value, bad.value))
+        for end, word in ((0, "good"), (last, "bad")):
+            if (result := self._unmeasured_end(end, word)) is not None:
+                return result
+        if self.comparison is not None:
+            return self._compare(self.comparison, last)
+        return self._search_by_limit(last)
+
+    def _unmeasured_end(self, end: int, word: str) -> BisectResult | None:
+        value = self._test(end).value
+        if isinstance(value, Missing):
+            return self._result(f"the {word} version {self.search.versions[end].name} {value.because}")
+        return None
+
+    def _compare(self, comparison: VersionComparison, last: int) -> BisectResult:
+        """Compare versions with both ends, canary by canary."""
+        difference = comparison.compare_ends(last)
+        for end, word in ((0, "good"), (last, "bad")):
+            if (result := self._unmeasured_end(end, word)) is not None:
+                return result
+        if isinstance(difference, Missing):
+            hint = "name the limit with --at-least or --at-most, or another --metric"
+            return self._result(f"{self.symptom.metric}: {difference.because}", hint)
+        words, bounds = comparison.search(last)
+        is_change = comparison.is_change(bounds)
+        good = self.steps[0].values
+        for position, word in words.items():
+            step = self.steps[position]
+            change = comparison.change(step.values, good) if position and step.values else None
+            self.steps[position] = replace(step, word=word, change=change)
+        if not is_change:
+            names = [self.search.versions[position].name for position in (bounds.first_bad, bounds.last_good)]
+            reason = f"{names[0]} is as the bad version, but not proven worse than {names[1]}, which is as the good one"
+            return self._result(reason, "compare the two with gatekeeper versus, which takes as long as you let it")
+        return self._found(bounds)
+
+    def _values(self, position: int, rounds: int) -> Values | Missing:
+        step = self._test(position, rounds)
+        return step.value if isinstance(step.value, Missing) else step.values
+
+    def _search_by_limit(self, last: int) -> BisectResult:
+        """Hold each version against the limit."""
+        good, bad = (self.steps[end].value for end in (0, last))
+        if self.symptom.threshold is None and isinstance(good, Estimate) and isinstance(bad, Estimate):
+            self.symptom = replace(self.symptom, threshold=self.symptom.halfway(good, bad))
         if self.symptom.threshold is None:
             reason = f"{self.symptom.metric} shows no difference between the good and the bad version"
             return self._result(reason, "name the limit with --at-least or --at-most, or another --metric")
@@ -162,14 +210,29 @@ class _Bisection:
         words = {position: self.symptom.judge(step.value) for position, step in self.steps.items()}
         return {position: word for position, word in words.items() if word is not None}
 
-    def _test(self, position: int) -> Step:
-        """Return what is known of a version; one that cannot be installed or started is unclear."""
-        if position in self.steps:
-            return self.steps[position]
-        version, folder = self.search.versions[position], self.out / f"step-{position:03}"
+    def _test(self, position: int, rounds: int = 1) -> Step:
+        """Return what is known of a version after so many *rounds* of its canaries or more.
+
+        One that cannot be installed or started is unclear.
+        """
+        before = self.steps.get(position)
+        if before is not None and (before.rounds >= rounds or isinstance(before.value, Missing)):
+            return before
+        step = self._probe(position, range(before.rounds if before is not None else 0, rounds))
+        if before is not None:
+            step = step.after(before)
+        self.steps[position] = step
+        steps = {str(position): step.state(self.symptom) for position, step in self.steps.items()}
+        write_atomically(self.out / STATE, json.dumps({"search": self.fixed, "steps": steps}, indent=1).encode())
+        return step
+
+    def _probe(self, position: int, rounds: range) -> Step:
+        version, later = self.search.versions[position], f"-round-{rounds.start + 1}" if rounds.start else ""
+        folder = self.out / f"step-{position:03}{later}"
         shutil.rmtree(folder, ignore_errors=True)  # of an interrupted step
         try:
-            step = probe_version(self._with(version), folder, self.symptom, self.observers, version.name)
+            inputs = self._with(version)
+            step = probe_version(inputs, folder, self.symptom, self.observers, version.name, rounds=rounds)
             if isinstance(step.value, Missing):
                 reason = f"was not measured: {step.because}{_error_of_logs(folder)}"
                 step = replace(step, value=replace(step.value, because=reason))
@@ -179,9 +242,6 @@ class _Bisection:
             if is_end and not isinstance(error, StartError | UnresponsiveError):
                 raise
             step = Step(version.name, Missing(_reason(error)))
-        self.steps[position] = step
-        steps = {str(position): step.document(self.symptom) for position, step in self.steps.items()}
-        write_atomically(self.out / STATE, json.dumps({"search": self.fixed, "steps": steps}, indent=1).encode())
         return step
 
     def _with(self, version: Version) -> Inputs:
@@ -249,12 +309,20 @@ class _Bisection:
     def _command(self, bounds: Interval) -> str:
         """Return the command that tests the two versions on both sides of the change again."""
         good, bad = self.search.versions[bounds.last_good], self.search.versions[bounds.first_bad]
-        limit = [f"--{self.symptom.bound.replace('_', '-')}", f"{self.symptom.threshold:.6g}"]
+        limit: list[str] = []
+        if self.symptom.threshold is not None:
+            limit = [f"--{self.symptom.bound.replace('_', '-')}", f"{self.symptom.threshold:.6g}"]
         workload = ["--workload", self.inputs.slo.workload[0].name]
         installed = [word for requirement in self.search.also for word in ("--with", requirement)]
         installed += [f"--pip={option}" for option in self.search.pip]
         words = [*good.option, *bad.option, "--metric", self.symptom.metric, *limit, *workload, *installed]
         return shlex.join(["gatekeeper", "bisect", str(self.search.slo), *words])
+
+
+def _varies(metric: Metric, slo: Slo) -> bool:
+    """Return whether a canary that is answered again may show another value: greedy answers have the same rounds."""
+    is_greedy = slo.sampling.temperature == 0 and not slo.sweep.default.temperature
+    return not (metric.from_rounds and is_greedy)
 
 
 def _reason(error: GatekeeperError) -> str:

@@ -1,11 +1,13 @@
 """What a bisection found out: each tested version, and the first bad one."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from gatekeeper.analysis.stats.run_to_run import Values
 from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.verdict import Estimate, Missing, figures
+from gatekeeper.regression.bisection_order import Word
 from gatekeeper.regression.symptom import Symptom
 
 
@@ -21,18 +23,43 @@ class Step:
     """Of a version that was measured: what to know of its value."""
     seconds: float | None = None
     """None: it could not be started."""
+    values: Values = ()
+    """Of its answers, each with its canary, where versions are compared."""
+    rounds: int = 1
+    """How often each canary was answered."""
+    word: Word | None = None
+    """What the comparison with both ends says."""
+    change: Estimate | Missing | None = None
+    """Of this version over the first one."""
 
     @property
     def because(self) -> str:
         """Return why there is no value, or the remark on it."""
         return self.value.because if isinstance(self.value, Missing) else self.remark
 
+    def after(self, before: "Step") -> "Step":
+        """Return the step with what its earlier rounds showed; one that failed meanwhile shows nothing."""
+        if isinstance(self.value, Missing):
+            return replace(self, versions=before.versions)
+        values = (*before.values, *self.values)
+        seconds = round((before.seconds or 0.0) + (self.seconds or 0.0), 1)
+        return replace(before, values=values, rounds=self.rounds, seconds=seconds)
+
+    def answer(self, symptom: Symptom) -> Word | None:
+        """Return good, bad or unclear; None of a version that was compared with nothing."""
+        return self.word if self.word is not None else symptom.judge(self.value)
+
+    def state(self, symptom: Symptom) -> dict[str, Any]:
+        """Return it as an interrupted search keeps it: with its values."""
+        return self.document(symptom) | {"values": list(self.values), "rounds": self.rounds}
+
     def document(self, symptom: Symptom) -> dict[str, Any]:
         """Return it for JSON, with its answer."""
         return {
             "name": self.name,
-            "answer": symptom.judge(self.value),
+            "answer": self.answer(symptom),
             **figures("center", self.value),
+            **({} if self.change is None else {"change": figures("center", self.change), "rounds": self.rounds}),
             **({} if self.seconds is None else {"seconds": self.seconds}),
             "because": self.because,
             "versions": dict(self.versions),
@@ -40,12 +67,15 @@ class Step:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> "Step":
-        """Return the step of a document."""
+        """Return the step of an interrupted search."""
         value: Estimate | Missing = Missing(document["because"], document["n"])
         if document["center"] is not None:
             value = Estimate.of(document)
-        seconds = document.get("seconds")
-        return cls(document["name"], value, document["versions"], document["because"], seconds)
+        values = [(canary, number) for canary, number in document["values"]]
+        return cls(
+            document["name"], value, document["versions"], document["because"], document.get("seconds"),
+            values=values, rounds=document["rounds"],
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from gatekeeper.core.metrics import BY_NAME, DECODE_RATIO
 from gatekeeper.core.units import percent, show, show_seconds
-from gatekeeper.core.verdict import Missing
+from gatekeeper.core.verdict import Estimate, Missing
 from gatekeeper.regression.bisect_result import BisectResult, Step
 from gatekeeper.regression.versus_result import MetricComparison, VersusResult
 
@@ -59,10 +59,12 @@ def bisect_text(result: BisectResult) -> str:
 
 
 def _step(step: Step, result: BisectResult) -> str:
-    value, answer = step.value, result.symptom.judge(step.value)
+    value, answer = step.value, step.answer(result.symptom)
     if isinstance(value, Missing):
         return f"{answer}: {step.because}"
     span = BY_NAME[result.symptom.metric].show_range(value.lo, value.hi)
     seconds = f", {show_seconds(step.seconds)}" if step.seconds else ""
     remark = f": {step.remark}" if step.remark else ""
+    if isinstance(change := step.change, Estimate):
+        span = f"{_RATIO.show_range(change.lo, change.hi)} of the first version ({span})"
     return f"{answer or 'tested'}, {span} on {value.n} canaries{seconds}{remark}"

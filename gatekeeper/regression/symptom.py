@@ -1,7 +1,7 @@
-"""The symptom of a bad version: one metric of a short probe, with the interval that holds at every look."""
+"""The symptom of a bad version: one metric of a short probe, and the limit that a good version keeps."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -11,6 +11,7 @@ from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.words import exactness, explanations
 from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.stats.intervals import student_quantile
+from gatekeeper.analysis.stats.run_to_run import Values
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.verdict import Estimate, Missing, fact
@@ -28,7 +29,7 @@ class Symptom:
     bound: str
     """at_least | at_most"""
     threshold: float | None
-    """None: not known yet; it will be halfway between what the good and the bad version show."""
+    """None: versions are compared with both ends; of memory, which is one figure, it will be halfway between these."""
 
     def judge(self, value: Estimate | Missing) -> Word | None:
         """Return good where the whole interval keeps the bound, bad where all of it misses; None without a bound."""
@@ -43,14 +44,15 @@ class Symptom:
             return "bad"
         return "unclear"
 
+    @property
+    def is_compared(self) -> bool:
+        """Return whether versions are compared canary by canary: there is no limit, and answers have values."""
+        return self.threshold is None and self.metric != MEMORY
+
     def halfway(self, good: Estimate, bad: Estimate) -> float | None:
-        """Return the value halfway between a good and a bad version; None where their intervals do not show a loss."""
-        metric = BY_NAME[self.metric]
-        if not (bad.hi < good.lo if metric.higher_is_better else bad.lo > good.hi):
-            return None
-        if (metric.speed_ratio or metric.unit != "1") and min(good.center, bad.center) > 0:
-            return math.sqrt(good.center * bad.center)
-        return (good.center + bad.center) / 2
+        """Return the value halfway between a good and a bad version's counted figures; None where there is no loss."""
+        is_loss = bad.hi < good.lo if BY_NAME[self.metric].higher_is_better else bad.lo > good.hi
+        return math.sqrt(good.center * bad.center) if is_loss else None
 
 
 def measure(metric: str, paired: PairedAnswers, counts: tuple[int, ...], most: int, level: float) -> Estimate | Missing:
@@ -59,12 +61,12 @@ def measure(metric: str, paired: PairedAnswers, counts: tuple[int, ...], most: i
         compared = exactness.compare(successful(paired.answers), successful(paired.plain), explanations.BY_WORDS)
         return share_of_canaries(compared.agree, most)
     row = BY_NAME[metric]
-    values = _values(row, paired)
+    values = values_of_metric(metric, paired)
     if isinstance(values, Missing):
         return values
     error = sequential.nominal_errors(counts, most, 1 - level)[-1]
     means = [fmean(canary_values) for canary_values in by_canary(values).values()]
-    if not _is_linear(row):
+    if not is_linear(row):
         interval = sequential.interval(means, error)
         if isinstance(interval, Missing) or not row.relative:
             return interval
@@ -78,13 +80,14 @@ def measure(metric: str, paired: PairedAnswers, counts: tuple[int, ...], most: i
     return Estimate(center, max(0.0, center - half), min(1.0, center + half), n, confidence=1 - error)
 
 
-def _is_linear(metric: Metric) -> bool:
-    """Return whether it is a share, which may be zero: its mean is bounded and not the mean of its log."""
+def is_linear(metric: Metric) -> bool:
+    """Return whether it is a share, which may be zero: its mean counts, and not the mean of its log."""
     return metric.maximum is not None
 
 
-def _values(metric: Metric, paired: PairedAnswers) -> Sequence[tuple[str, float]] | Missing:
-    reader = answer_reader(metric.name)
+def values_of_metric(name: str, paired: PairedAnswers) -> Values | Missing:
+    """Return the value of each answer or pair, in the order of time: the log of one that is no share."""
+    metric, reader = BY_NAME[name], answer_reader(name)
     read = reader.on(paired)
     if metric.from_rounds:
         paired = replace(paired, answers=counted_or_claimed(paired.answers)[0])
@@ -101,7 +104,7 @@ def _values(metric: Metric, paired: PairedAnswers) -> Sequence[tuple[str, float]
     values = [(generation.canary, value) for generation in successes if (value := read(generation.answer)) is not None]
     if not values:
         return Missing("no answer has a value for it")
-    return values if _is_linear(metric) else [(canary, math.log(value)) for canary, value in values if value > 0]
+    return values if is_linear(metric) else [(canary, math.log(value)) for canary, value in values if value > 0]
 
 
 def share_of_canaries(agrees: Mapping[str, bool], most: int) -> Estimate | Missing:

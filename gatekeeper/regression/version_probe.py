@@ -8,13 +8,22 @@ from gatekeeper import host
 from gatekeeper.analysis.metrics.words.warm_cache import warm_cache_agreement
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.stats import sequential
+from gatekeeper.analysis.stats.run_to_run import Values
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.verdict import Estimate, Missing
 from gatekeeper.regression.bisect_result import Step
-from gatekeeper.regression.symptom import BOTH_ARMS, MEMORY, Symptom, measure, peak_memory, share_of_canaries
+from gatekeeper.regression.symptom import (
+    BOTH_ARMS,
+    MEMORY,
+    Symptom,
+    measure,
+    peak_memory,
+    share_of_canaries,
+    values_of_metric,
+)
 from gatekeeper.regression.version_under_test import VersionUnderTest
 from gatekeeper.run.requests import PassTask, SoakTask
 from gatekeeper.run.stages import warm_cache
@@ -23,12 +32,15 @@ WARM = "warm-cache"
 """Name of the requests with the prompt cache on: their order follows from it, and is the same for each version."""
 
 
-def probe_version(inputs: Inputs, folder: Path, symptom: Symptom, observers: Sequence[Observer], name: str) -> Step:
-    """Measure the symptom of one version until it is decided or every canary was answered."""
+def probe_version(
+    inputs: Inputs, folder: Path, symptom: Symptom, observers: Sequence[Observer], name: str, *, rounds: range
+) -> Step:
+    """Measure the symptom of one version: all *rounds* where versions are compared, else until it is decided."""
     begun = time.monotonic()
     with VersionUnderTest(inputs, folder, observers, name) as version, host.keep_awake():
         version.observe("stage", {"stage": name, "settings": {version.workload: dict(version.setting)}})
-        value = _VersionProbe(version, symptom).run()
+        probe = _VersionProbe(version, symptom)
+        value = probe.compared(rounds) if symptom.is_compared else probe.run()
         versions = version.versions()
     remark = ""
     if isinstance(value, Estimate):
@@ -37,7 +49,8 @@ def probe_version(inputs: Inputs, folder: Path, symptom: Symptom, observers: Seq
         elif version.always_cached:
             remark = "its cache cannot be switched off: plain decoding had it on, too"
         value = value.rounded()
-    return Step(name, value, versions, remark, seconds=round(time.monotonic() - begun, 1))
+    seconds = round(time.monotonic() - begun, 1)
+    return Step(name, value, versions, remark, seconds, values=probe.values, rounds=rounds.stop)
 
 
 class _VersionProbe:
@@ -46,6 +59,21 @@ class _VersionProbe:
     def __init__(self, version: VersionUnderTest, symptom: Symptom) -> None:
         self._version, self._symptom, self._canaries = version, symptom, version.canaries
         self._warm: dict[str, bool] = {}
+        self.values: Values = ()
+        """Of its answers, where versions are compared."""
+
+    def compared(self, rounds: range) -> Estimate | Missing:
+        """Answer each canary in each round and keep the values; return what they show."""
+        if (fault := self._first_fault()) is not None:
+            return Missing(f"its first request failed: {fault}")
+        canaries = len(self._canaries)
+        self._send(rounds.start * canaries, rounds.stop * canaries)
+        answers = self._version.paired(self._version.measured("candidate"), self._version.measured("plain"))
+        values = values_of_metric(self._symptom.metric, answers)
+        if isinstance(values, Missing):
+            return values
+        self.values = values
+        return measure(self._symptom.metric, answers, (canaries,), canaries, answers.level)
 
     def run(self) -> Estimate | Missing:
         if (fault := self._first_fault()) is not None:
@@ -90,10 +118,11 @@ class _VersionProbe:
         yield from arms if number % 2 == 0 else reversed(arms)
 
     def _send(self, begin: int, end: int) -> None:
-        for number, canary in enumerate(self._canaries[begin:end], start=begin):
+        for number in range(begin, end):
+            canary = self._canaries[number % len(self._canaries)]
             for arm in self._arms(number):
                 generation = self._version.send(arm, canary, str(number))
-                progress = {"answered": number + 1, "of": len(self._canaries)}
+                progress = {"answered": number + 1, "of": max(end, len(self._canaries))}
                 self._version.observe("answer", {"generation": generation, **progress})
 
     def _send_warm(self, begin: int, end: int) -> None:

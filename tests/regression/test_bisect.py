@@ -5,7 +5,8 @@ import shlex
 from pathlib import Path
 
 from gatekeeper.regression import package_environments as environments
-from tests.builders.project_folder import ProjectFolder
+from tests.builders.project_folder import ProjectFolder, project_folder
+from tests.builders.scripted_slo import write_scripted
 
 SEARCH = ("bisect", "slo.toml", "--package", "echo-worker", "--metric", "acceptance_rate", "--quiet", "--json")
 ENDS = ("--good", "1.0", "--bad", "1.4")
@@ -21,7 +22,8 @@ def test_it_finds_the_first_bad_version_and_skips_one_that_does_not_start(worker
     assert {f"echo-worker==1.{n}": word for n, word in enumerate(["good", "good", "unclear", "bad", "bad"])} == answers
     assert ["echo-worker==1.2"] == found["unclear"]
     assert ("echo-worker==1.1", None) == (found["last_good"], found["first_bad"])
-    assert 0.5 < found["threshold"] < 1
+    changes = {step["name"][-3:]: step["change"]["hi"] for step in found["steps"] if "change" in step}
+    assert changes["1.1"] >= 1 > changes["1.3"] == changes["1.4"]
     assert found["environments"]["bytes"] > 0
 
 
@@ -35,7 +37,8 @@ def test_the_change_is_named_with_both_intervals_and_the_command_repeats_it(work
 
     assert ("echo-worker==1.1", "echo-worker==1.3") == (found["last_good"], found["first_bad"])
     steps = {step["name"]: step for step in found["steps"]}
-    assert steps["echo-worker==1.1"]["lo"] > found["threshold"] > steps["echo-worker==1.3"]["hi"]
+    assert steps["echo-worker==1.1"]["lo"] > steps["echo-worker==1.3"]["hi"]
+    assert found["threshold"] is None
     assert "echo-worker==1.3" == again["first_bad"]
 
 
@@ -98,6 +101,28 @@ def test_ends_that_do_not_differ_are_said_and_nothing_is_searched(worker: Projec
     assert 2 == len(found["steps"])
     assert (found["run"], found["steps"]) == (resumed["run"], resumed["steps"])
     assert ["runs/bisect-slo", "runs/bisect-slo-2"] == [found["run"], again["run"]]
+
+
+def test_a_small_loss_of_speed_is_found_by_answering_again(tmp_path: Path) -> None:
+    """
+    Of four drafts the last two take longer: the canaries are answered again until the change is proven. An
+    interrupted search continues with the values that it has.
+    """
+    drafts = {"a": "5 ms", "b": "5 ms", "c": "12 ms", "d": "12 ms"}
+    truth = {"draft_token": drafts, "canaries": {"easy-": {"acceptance": 0.98}}}
+    subject = {"backend": "scripted", "target": "t", "drafts": ["a"], "script": "truth.json"}
+    project = project_folder(tmp_path)
+    write_scripted(project, truth, subject=subject)
+    words = [word for draft in drafts for word in ("--draft", draft)]
+    search = ("bisect", "slo.toml", *words, "--workload", "easy", "--out", "search", "--json", "--quiet")
+
+    found = project.run(*search, code=0).document
+    resumed = project.run(*search, "--resume", code=0).document
+
+    assert ("b", "c", None) == (found["last_good"], found["first_bad"], found["threshold"])
+    assert found["steps"][2]["change"]["hi"] < 1 < found["steps"][1]["change"]["hi"]
+    assert [1, 2, 1, 6] == [step.get("rounds", 1) for step in found["steps"]]
+    assert found["steps"] == resumed["steps"]
 
 
 def test_a_version_that_cannot_be_installed_is_said_with_the_installers_words(worker: ProjectFolder) -> None:
