@@ -109,7 +109,7 @@ def test_every_spelling_is_refused(backend: str, args: list[str]) -> None:
     """
     As an option with a space or `=`, in JSON, as a dotted key, abbreviated, with `-` or `_`: refused in `args`.
     """
-    with pytest.raises(InputError, match=r"cannot certify .*: subject\.args sets ") as refused:
+    with pytest.raises(InputError, match=r"subject\.args sets ") as refused:
         opened(backend, args=args, command=["server", "{port}"], plain_command=["server", "{port}"])
 
     assert refused.value.hint.startswith("remove ")
@@ -165,8 +165,10 @@ def test_a_variable_in_a_command_is_found(words: list[str]) -> None:
     """
     A variable that a command sets is refused like one that is inherited.
     """
-    with pytest.raises(InputError, match=r"subject\.command sets \w*SIMULATE_ACC_\w+ = \S+, which invents acceptance"):
+    with pytest.raises(InputError, match=r"SIMULATE_ACC_\w+ = \S+, ") as refused:
         opened("sglang", command=words)
+
+    assert "subject.command sets " in refused.value.message
 
 
 @pytest.mark.parametrize(
@@ -195,7 +197,7 @@ def test_an_inherited_variable_is_refused(
     if not refused:
         opened(backend)
         return
-    with pytest.raises(InputError, match=f"the server inherits, sets {name} = {value}, which invents") as error:
+    with pytest.raises(InputError, match=f" sets {name} = {value}, ") as error:
         opened(backend)
     assert f"unset {name}" in error.value.hint
 
@@ -211,7 +213,7 @@ def test_a_knob_that_sets_it_is_refused(knob: dict[str, Any]) -> None:
     """
     A knob of the SLO's own that sets a lossy option would sweep it: refused, as an option or a field of requests.
     """
-    with pytest.raises(InputError, match=r"subject\.knobs\.draft_p_min sets "):
+    with pytest.raises(InputError, match=r"subject\.knobs\.draft_p_min"):
         opened("sglang", knobs={"draft_p_min": knob})
 
 
@@ -234,7 +236,7 @@ def test_a_configuration_file_is_read(tmp_path: Path, text: str, refused: bool) 
     if not refused:
         opened("vllm", args=args)
         return
-    with pytest.raises(InputError, match=r"vllm\.yaml, named in subject\.args, sets "):
+    with pytest.raises(InputError, match=r"vllm\.yaml, named in "):
         opened("vllm", args=args)
 
 
@@ -322,7 +324,7 @@ def test_a_running_server_shows_how_it_was_started(
         for url, plain_url in ((lossy, other), (other, lossy)):
             with pytest.raises(InputError, match=named) as refused:
                 opened(backend, url=url, plain_url=plain_url).check_running()
-            assert refused.value.hint.endswith(", and start the server again")
+            says("backends", "a running server shows how it was started", refused.value.hint.rpartition(", ")[2])
         opened(backend, url=other, plain_url=other).check_running()
 
 
@@ -385,7 +387,7 @@ def test_a_script_that_starts_a_lossy_server_is_refused_after_its_start(tmp_path
     command = [str(script), "{port}"]
     backend = opened("openai", tmp_path / "logs", command=command, plain_command=command)
 
-    with pytest.raises(InputError, match=r"the command line of process \d+ sets --pflash = auto, which drops prompt"):
+    with pytest.raises(InputError, match="--pflash = auto"):
         backend.start(setting(draft="small"))
 
 

@@ -5,12 +5,17 @@ from click.testing import CliRunner
 
 from gatekeeper.cli.main import gatekeeper
 from gatekeeper.core.errors import InputError
+from tests.builders.golden_words import says
 
 
 @pytest.mark.parametrize(
-    "words", [("--package=--index-url=x", "--versions=1,2"), ("--package=p", "--versions=1,2", "--with=-rx")]
+    ("option", "words"),
+    [
+        ("--index-url=x", ("--package=--index-url=x", "--versions=1,2")),
+        ("-rx", ("--package=p", "--versions=1,2", "--with=-rx")),
+    ],
 )
-def test_an_option_is_no_package(words: tuple[str, ...]) -> None:
+def test_an_option_is_no_package(option: str, words: tuple[str, ...]) -> None:
     """
     A package or requirement that begins with a dash is refused before an installer is started.
     """
@@ -19,4 +24,4 @@ def test_an_option_is_no_package(words: tuple[str, ...]) -> None:
     ran = CliRunner().invoke(gatekeeper, ["bisect", "slo.toml", *symptom, *words])
 
     assert isinstance(ran.exception, InputError), ran.output
-    assert "is an option and not a package" in str(ran.exception)
+    says("regression", "an option is no package", ran.exception.message, option=option)

@@ -110,7 +110,8 @@ def test_an_objective_that_no_setting_met_is_a_failed_case_with_its_figures() ->
     figures = {one.get("name"): one.get("value") for one in case.iter("property")}
     text = "".join(case.itertext())
     assert ["failure"] == tags(case)
-    assert ("0.158", "0.08", "heavy (num_draft_tokens 2)") == (figures["hi"], figures["threshold"], figures["setting"])
+    assert ("0.158", "0.08") == (figures["hi"], figures["threshold"])
+    assert "num_draft_tokens 2" in str(figures["setting"])
     assert ("+30 %" in text, "passes at \u2264 +16 %" in text) == (True, True)
     assert ("3", "2", "0") == counts(root)
     assert {"2000"} == {one.get("time") for one in (root, *root, *root.iter("testcase"))}

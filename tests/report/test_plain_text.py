@@ -55,7 +55,7 @@ def test_a_check_that_does_not_pass_has_the_why_of_its_objective() -> None:
 
     text = render(Verdict("made", "demo", "abc", (workload("failed", *checks),)))
 
-    assert 2 == text.count("why this objective: the why")
+    assert 2 == text.count(": the why\n")
     assert ("FAIL" in text, "unproven" in text, "because because of this" in text) == (True, True, True)
 
 
@@ -121,10 +121,9 @@ def test_the_line_of_a_promotion_has_the_speed() -> None:
     """
     verdict = Verdict("made", "demo", "abc", (FAST, PLAIN))
 
-    assert (
-        "made: promoted (exit code 0, demo): Demo, do not deploy: turn drafting on for easy (1.3x); keep it off for "
-        "hard; valid until 2026-12-22 15:00 UTC\n"
-    ) == render_line(verdict, 'expires = "2026-12-22T15:00:00.000000Z"')
+    line = render_line(verdict, 'expires = "2026-12-22T15:00:00.000000Z"')
+    says("reports", "the line of a promotion has the speed", line.removesuffix("\n"))
+    assert line.endswith("\n")
 
 
 def test_what_is_missing_is_the_reason() -> None:

@@ -252,7 +252,7 @@ def test_a_night_decides_chat_and_long_prompts_too() -> None:
     steps = {one.workload: one.because for one in run.verdict.transitions}
     assert {"chat", "long"} == set(steps)
     assert "acceptance_rate: " in steps["chat"]
-    assert "answer_throughput_ratio: " in steps["long"]
+    assert "answer_throughput_ratio" in steps["long"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -283,9 +284,11 @@ def test_prefill_and_cache_are_set_in_both_arms(fake: Open) -> None:
     backend = fake(prefill_chunk=1024, kv_bits=8)
 
     for which in (PLAIN, DRAFTING):
-        line = " ".join(backend.command(which, 81, cache=False))
-        assert "--batch-size 1024 --ubatch-size 1024" in line
-        assert "--cache-type-k q8_0 --cache-type-v q8_0 --flash-attn on" in line
+        words = backend.command(which, 81, cache=False)
+        values = dict(pairwise(words))
+        assert ("1024", "1024") == (values["--batch-size"], values["--ubatch-size"])
+        assert ("q8_0", "q8_0") == (values["--cache-type-k"], values["--cache-type-v"])
+        assert "on" == values["--flash-attn"]
 
 
 def test_a_flag_that_was_removed_is_no_flag() -> None:
@@ -307,7 +310,7 @@ def test_a_removed_flag_in_the_slo_is_an_error_with_the_servers_message(fake: Op
     words = ["llama-server", "--model", "{target}", "--host", "127.0.0.1", "--port", "{port}"]
     backend = fake(command=[*words, "-md", "{draft}", "--draft-max", "4"], plain_command=words)
 
-    with pytest.raises(InputError, match="ended at start: exit code 1") as caught:
+    with pytest.raises(InputError, match="exit code 1") as caught:
         backend.start(DRAFTING)
 
     assert "use --spec-draft-n-max" in caught.value.hint
@@ -457,7 +460,7 @@ def test_args_that_draft_are_refused(fake: Open, word: str) -> None:
     """
     `args` go to both arms: a flag that drafts would take plain decoding away.
     """
-    with pytest.raises(InputError, match="drafting in the plain arm"):
+    with pytest.raises(InputError, match=rf"subject\.args: {word} "):
         fake(args=[word, "x"]).command(PLAIN, 81, cache=False)
 
 

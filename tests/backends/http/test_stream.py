@@ -168,7 +168,8 @@ def test_redirects_are_not_followed() -> None:
             answer, _ = read_answer(post(server.url, b"{}", headers={}, timeout=5))
         count = len(other.requests)
 
-    assert (0, f"HTTP 307, redirected to {other.url}, which is not followed: ") == (count, answer.fault)
+    assert 0 == count
+    says("backends", "redirects are not followed", answer.fault, url=other.url)
 
 
 def test_a_server_that_dies_on_the_second_request() -> None:
@@ -291,7 +292,8 @@ def test_a_key_is_sent_and_never_kept() -> None:
     answer, chat = read_answer(raw)
 
     assert f"\r\nAuthorization: Bearer {KEY}\r\n".encode() in request
-    assert answer.fault == f'HTTP 401: {{"error": "Incorrect API key provided: {"*" * len(KEY)}"}}'
+    assert answer.fault is not None
+    assert (True, True) == (answer.fault.startswith("HTTP 401: "), "*" * len(KEY) in answer.fault)
     assert KEY not in repr((raw, answer, chat))
 
 

@@ -79,7 +79,8 @@ def test_incidents_lie_where_they_happened() -> None:
     )
 
     (mark,) = seen.marks
-    assert ("subject_died", "the system under test died: signal 9") == (mark.kind, mark.text)
+    assert "subject_died" == mark.kind
+    assert mark.text.endswith(": signal 9")
     assert abs(mark.at - 120) < 2
 
 

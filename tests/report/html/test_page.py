@@ -19,6 +19,7 @@ from gatekeeper.report.data.sweep import SweepData
 from gatekeeper.report.html import page
 from gatekeeper.report.phrases import merged
 from tests.builders.case import FAILING, LOSING, WINNING, bare
+from tests.builders.golden_words import says
 from tests.builders.page_data import (
     DRAFTED,
     MIXED,
@@ -140,7 +141,9 @@ def test_it_loads_nothing(mixed: PageData) -> None:
     (policy,) = [one["content"] for one in document.tags("meta") if one.get("http-equiv")]
     outside = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+", text)) - {"http://www.w3.org"}
     assert ([], set(), []) == (pointing, outside, re.findall(r"@import|url\(", text))
-    assert str(policy).startswith("default-src 'none'; style-src 'sha256-")
+    directives = dict(directive.split(" ", 1) for directive in str(policy).split("; "))
+    assert "'none'" == directives["default-src"]
+    assert directives["style-src"].startswith("'sha256-")
     assert "unsafe" not in str(policy)
 
 
@@ -241,7 +244,6 @@ def test_an_interrupted_run_says_so() -> None:
     """
     text = Document(page.render(page_of(whole_case(), finished=False, policy=None, incomplete="cut off"))).text
 
-    assert "No decision yet: the run was interrupted during soak-1" in text
     assert text.index("No decision yet") < text.index("--resume") < text.index("Workloads")
     assert [] == [one for one in ("during soak-1", "--resume", "No policy was written") if one not in text]
 
@@ -271,7 +273,8 @@ def test_a_required_workload_that_was_graded_back_is_named() -> None:
     text = Document(page.render(seen)).text
 
     assert "graded_back" == seen.verdict.outcome, seen.verdict
-    assert "easy fails throughput_ratio while drafting, and the SLO requires" in text
+    says("reports", "the broken objective of every step is a row: headline", seen.decision.headline)
+    assert seen.decision.headline in text
 
 
 def test_a_failed_objective_comes_first_with_its_reason_and_remedy() -> None:
@@ -324,7 +327,8 @@ def test_a_failed_host_is_named() -> None:
     text = Document(page.render(seen)).text
 
     assert Outcome.FAIL in {one.outcome for one in seen.verdict.host_checks}
-    assert "Do not deploy: the host fails memory_headroom" in text
+    says("reports", "a failed host is named", seen.decision.headline)
+    assert seen.decision.headline in text
     assert text.index("Failed objectives") < text.index("would have passed") < text.rindex("Workloads")
 
 
@@ -334,9 +338,11 @@ def test_an_unproven_check_is_listed_with_its_remedy() -> None:
     """
     case = replace(whole_case(), host_samples=())
 
-    text = Document(page.render(page_of(case, policy=None))).text
+    unproven = page_of(case, policy=None)
+    text = Document(page.render(unproven)).text
 
-    assert "Change nothing: the host is not proven" in text
+    says("reports", "an unproven check is listed with its remedy", unproven.decision.headline)
+    assert unproven.decision.headline in text
     assert "gatekeeper host" in text
 
 

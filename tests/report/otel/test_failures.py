@@ -32,7 +32,6 @@ def test_a_collector_that_is_down_costs_nothing(fresh: Lay) -> None:
     failed = events_of(project.path / "run", "telemetry_failed")
     assert "promoted" == done.document["outcome"]
     assert ["sweep", "run"] == [one["stage"] for one in failed], "after a failure it waits for the end"
-    assert "telemetry was not delivered" in done.err
     assert "gatekeeper export run" in done.err
 
 
@@ -148,8 +147,9 @@ def test_a_missing_variable_is_no_reason_to_stop(fresh: Lay) -> None:
         project = fresh(telemetry={"endpoint": receiver.url, "headers_env": "NOT_SET_ANYWHERE"})
         project.run("certify", "slo.toml", "--out", "run", code=0)
 
-    said = [(one["stage"], one["because"]) for one in events_of(project.path / "run", "telemetry_failed")]
-    assert [("begin", "the variable NOT_SET_ANYWHERE (telemetry.headers_env) is not set")] == said
+    (failed,) = events_of(project.path / "run", "telemetry_failed")
+    assert "begin" == failed["stage"]
+    says("reports", "a missing variable is no reason to stop", failed["because"])
     assert [] == receiver.requests
 
 

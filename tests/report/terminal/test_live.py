@@ -47,7 +47,8 @@ def test_a_resize_draws_the_whole_screen_again(resize: str) -> None:
         live.print_above(["kept"])
         written = file.getvalue().lstrip("\0")
 
-    assert written.startswith(f"{CLEAR_SCREEN}line 15\nline 16\nline 17\nline 18\nline 19\n\x1b[2Kkept\n")
+    latest = "".join(f"line {number}\n" for number in range(15, 20))
+    assert written.startswith(f"{CLEAR_SCREEN}{latest}\x1b[2Kkept\n")
     assert file.getvalue().count(CLEAR_SCREEN) <= CLEARED
 
 
@@ -155,7 +156,7 @@ def test_a_narrow_terminal_shows_one_speed_and_no_setting() -> None:
 
     lines = drawn(progress, 40).splitlines()
 
-    assert ["10/100 answers · 0:20 elapsed", "5.12 GB free · pressure warning"] == lines[2:4]
+    says("reports", "a narrow terminal shows one speed and no setting", "\n".join(lines[2:4]))
     assert ["workload", "speed", "ratio"] == lines[4].split()
     assert ["json", "100", "tok/s", "-"] == lines[5].split()
 

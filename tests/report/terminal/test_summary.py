@@ -58,13 +58,7 @@ def test_the_decision_comes_first_and_the_next_step_last() -> None:
     """
     lines = shown(decide(Verdict("made", "certification", "f", (JSON,)), policy=POLICY)).splitlines()
 
-    assert [
-        "made: promoted  exit code 0",
-        "Turn drafting on for json (1.9x, 159 → 302 tok/s).",
-        "",
-        "workload  drafting  against plain           plain  with draft  acceptance  checks",
-        "json      ✓ on      1.90x [1.71, 2.09]  159 tok/s   302 tok/s        0.93     1/1",
-    ] == lines[:5] or [line for line in lines if "acceptance" in line] == []
+    says("reports", "the decision comes first and the next step last (3)", "\n".join(lines[:5]))
     says("reports", "the decision comes first and the next step last (1)", lines[-2])
     says("reports", "the decision comes first and the next step last (2)", lines[-1])
 
