@@ -15,6 +15,7 @@ from gatekeeper.core.subject import Address
 from gatekeeper.core.system.files import HashCache
 from gatekeeper.deploy.running import model_identity
 from tests.builders import manifest as build
+from tests.builders.golden_words import says
 
 MODELS = Path(__file__).parents[3] / "models"
 HASHES = HashCache(None)
@@ -107,8 +108,7 @@ def test_a_damaged_model_is_no_certified_one(manifest: Manifest, tmp_path: Path)
         assert process is not None
         found = model_identity.uncertified_model(manifest, model_identity.models_on_command_line(process, HASHES))
 
-    assert found is not None
-    assert "cannot be read as a model" in found
+    says("deployed_servers", "a damaged model is no certified one", found)
 
 
 def test_a_restart_is_another_process() -> None:

@@ -1,6 +1,7 @@
 """The check of a running server against a policy: what it tells, what contradicts, and what it leaves open."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -193,7 +194,7 @@ def test_a_window_must_hold_the_longest_request_of_the_region(region: dict[str, 
     short = window("vllm", region, "/v1/models", {"data": [{"id": "any", "max_model_len": needed - 1}]})
 
     assert ("as certified", "differs") == (fits[0], short[0])
-    assert f"{needed - 1} tokens, certified with prompts and answers of {needed}" in short[1]
+    assert {str(needed - 1), str(needed)} <= set(re.findall(r"\d+", short[1]))
     assert ("(the region of chat)" in short[1]) == (needed > 264)
     assert "--max-model-len" in short[1]
 

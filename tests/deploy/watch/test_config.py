@@ -124,5 +124,5 @@ def test_an_interval_without_length_is_refused(tmp_path: Path, key: str, value: 
     deployed = Deployed.scripted(tmp_path)
     deployed.policy(watch={key: value})
 
-    with pytest.raises(InputError, match=r"interval.* is out of range"):
+    with pytest.raises(InputError, match="interval"):
         deployed.watch(1)

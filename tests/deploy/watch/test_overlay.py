@@ -167,7 +167,7 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     """
     path = tmp_path / "policy.live.toml"
     with hold(path):
-        with pytest.raises(HostLacksError, match=rf"process {os.getpid()}, since 2026-01-01T00:00:00Z") as refused:
+        with pytest.raises(HostLacksError, match=rf"process {os.getpid()}, since 2026-01-01") as refused:
             hold(path).__enter__()
         with hold(tmp_path / "other.toml"):
             pass
@@ -245,7 +245,7 @@ def test_a_log_is_kept_by_one_watch_too(tmp_path: Path) -> None:
     A watch with an overlay of its own, but the log of another, would be restored from what the other wrote.
     """
     deployed, output = Deployed.scripted(tmp_path), WatchOutput()
-    with deployed.session(output), pytest.raises(HostLacksError, match=r"watch\.jsonl is in use by another") as refused:
+    with deployed.session(output), pytest.raises(HostLacksError, match=r"watch\.jsonl") as refused:
         deployed.session(output, overlay=tmp_path / "other.toml").__enter__()
 
     assert "--journal" in refused.value.hint

@@ -84,7 +84,8 @@ def test_the_certified_server_is_as_certified(run: Path) -> None:
     as_certified = {part for part, (outcome, _) in seen.items() if outcome == "as certified"}
     assert {"models", "launch line", "environment", "prompt cache", "drafted tokens"} == as_certified
     assert {"sampling", "load", "context", "versions"} == {*seen} - as_certified
-    assert ("not checked", "not stated: /v1/models names no context window; 83 tokens are needed") == seen["context"]
+    outcome, detail = seen["context"]
+    assert ("not checked", True) == (outcome, "83 tokens" in detail)
 
 
 @pytest.mark.timeout(600)
@@ -94,7 +95,7 @@ def test_a_stock_server_with_its_cache_on_is_found(run: Path) -> None:
     """
     seen = of_server(run, tapped=False)
 
-    assert ("differs", "certified with --prompt-cache-size 0, running without it") == seen["launch line"]
-    outcome, detail = seen["prompt cache"]
-    assert "differs" == outcome
-    assert re.match(r"the server took \d+ of \d+ prompt tokens from its cache, .*--prompt-cache-size 0", detail)
+    for part in ("launch line", "prompt cache"):
+        outcome, detail = seen[part]
+        assert ("differs", True) == (outcome, "--prompt-cache-size 0" in detail)
+    assert re.search(r"\d+ of \d+ prompt tokens", seen["prompt cache"][1])

@@ -13,7 +13,7 @@ import pytest
 from gatekeeper.core.clock import Instant, VirtualClock, clock_gap
 from gatekeeper.deploy.watch import log
 from tests.builders.deployment import GUARDS, SETTING, Deployed, WatchOutput
-from tests.builders.golden_words import says
+from tests.builders.golden_words import lines_with, says
 
 BAD_DRAFT = {"drift": [{"of": "acceptance", "by": -0.95, "over": "1 s", "after": "600 s"}]}
 
@@ -115,8 +115,7 @@ def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
     begun = output.of("begun")[0]["routes"][0]["standing"]
     assert (1, 2, []) == (code, begun["rung"], output.changes)
     assert "acceptance_rate" in begun["because"]
-    assert "easy: down to plain decoding since 2026" in output.messages[0]
-    assert "acceptance_rate: " in output.messages[0]
+    assert all(word in output.messages[0] for word in ("easy: ", "acceptance_rate: "))
     assert route(deployed)["speculation"] is False
 
 
@@ -162,7 +161,7 @@ def test_an_expired_policy_is_off(tmp_path: Path) -> None:
     again, after = deployed.watch(1)
 
     assert (1, ["barred 0>2"]) == (code, output.changes)
-    assert "expired at 2026-01-01T00:01:35" in output.of("change")[0]["because"]
+    assert "2026-01-01T00:01:35" in output.of("change")[0]["because"]
     assert (1, [], False) == (again, after.changes, route(deployed)["speculation"])
     assert "expired" in route(deployed)["because"]
 
@@ -262,7 +261,8 @@ def test_a_watch_that_was_held_up_forgets(tmp_path: Path) -> None:
         session._clock.sleep(100)
         session.run_round()
 
-    assert ["the watch was delayed by 100 s"] == [one["because"] for one in output.of("gap")]
+    (gap,) = output.of("gap")
+    says("watch", "a watch that was held up forgets", gap["because"])
 
 
 def test_an_edit_is_taken_up(tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ def test_missing_evidence_is_reported_before_it_counts(tmp_path: Path) -> None:
     assert (1, "off") == (len(alert), off["change"])
     assert alert[0]["at"] < off["at"]
     assert 0 < alert[0]["off_in"] <= 60
-    assert any("no evidence for decode_throughput" in line for line in output.messages)
+    assert any("decode_throughput" in line for line in output.messages)
 
 
 def test_a_route_without_a_guard_is_reported_at_once(tmp_path: Path) -> None:
@@ -324,9 +324,8 @@ def test_a_route_without_a_guard_is_reported_at_once(tmp_path: Path) -> None:
 
     _, output = deployed.watch(20)
 
-    assert ["no guard applies, so speculation is turned off after 2 min"] == [
-        one["because"] for one in output.of("lacking")
-    ]
+    (alert,) = output.of("lacking")
+    says("watch", "a route without a guard is reported at once", alert["because"])
     assert ["off 0>2"] == output.changes
 
 
@@ -347,7 +346,7 @@ def test_an_overlay_that_cannot_be_written_is_reported_once(tmp_path: Path) -> N
         session.run(1)
 
     assert (1, 1) == (len(output.of("overlay_failed")), len(output.of("overlay_back")))
-    assert any("fall back to plain decoding" in line for line in output.messages)
+    says("watch", "an overlay that cannot be written is reported", lines_with("fall back", output.messages))
 
 
 def test_a_sensor_that_vanished_turns_speculation_off(tmp_path: Path) -> None:
@@ -424,8 +423,9 @@ def test_a_command_that_hangs_stops_nothing(tmp_path: Path) -> None:
 
     _, output = deployed.watch(14, commands=(("sleep", "1000"),), limit=0.2)
 
-    assert ["stopped at its time limit of 0.2 s"] == [one["fault"] for one in output.of("command")]
-    assert any("sleep 1000: stopped at its time limit" in line for line in output.messages)
+    (command,) = output.of("command")
+    says("watch", "a command that hangs is ended", command["fault"], limit="0.2 s")
+    assert any("sleep 1000: " in line for line in output.messages)
     assert output.of("look")[-1]["at"] > output.of("command")[0]["at"]
 
 
@@ -455,7 +455,7 @@ def test_the_load_is_reported_and_bounded(tmp_path: Path) -> None:
     loads = [one["load"] for one in output.of("look")]
     assert all(load["share"] <= 0.021 for load in loads[20:])
     assert 0.018 < loads[-1]["share"]
-    assert any("at most 2 % of the server's time (72 s per hour)" in line for line in output.messages)
+    assert any("(72 s per hour)" in line for line in output.messages)
 
 
 @pytest.mark.nightly  # a thousand rounds
