@@ -11,22 +11,17 @@ from pathlib import Path
 
 from gatekeeper import host
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.metrics.readers import PAIR_RATIOS
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
-from gatekeeper.analysis.stats import run_to_run
-from gatekeeper.analysis.verdict.against_certified import values
 from gatekeeper.analysis.verdict.case import soaked_seconds
 from gatekeeper.core.errors import InputError, StartError, UnresponsiveError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.manifest import differences
-from gatekeeper.core.metrics import BY_NAME, RUN_TO_RUN
 from gatekeeper.core.records import Role
 from gatekeeper.core.subject import Address
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.system.run_directory import MANIFEST
-from gatekeeper.core.verdict import Estimate, Missing
+from gatekeeper.regression.metric_comparison import compare_metrics
 from gatekeeper.regression.package_environments import MADE, PackageEnvironment
 from gatekeeper.regression.version_under_test import VersionUnderTest, with_one_workload
 from gatekeeper.regression.versus_result import ComparedSide, MetricComparison, VersusResult
@@ -177,32 +172,9 @@ def _compare(
     """Return each metric of B over A, and the two sides with what each shows alone."""
     answers = a.paired(b.measured(), a.measured())
     alone = [replace(answers, answers=counted_or_claimed(side.measured())[0], plain=(), pairs=()) for side in (a, b)]
-    metrics = [_comparison(metric, estimate(metric, answers)) for metric in PAIR_RATIOS]
-    counted = [metric for metric in RUN_TO_RUN if BY_NAME[metric].from_rounds]
-    metrics += [_comparison(metric, _ratio_of_counts(metric, alone, len(a.canaries))) for metric in counted]
-    if answers.greedy:
-        metrics.append(replace(_comparison("token_agreement", estimate("token_agreement", answers)), says=""))
+    metrics = compare_metrics(answers, (alone[0], alone[1]))
     sides = []
     for label, name, side, of_side in zip("AB", names, (a, b), alone, strict=True):
         figures = {metric: estimate(metric, of_side) for metric in ("decode_throughput", "ttft", "acceptance_rate")}
         sides.append(ComparedSide(label, name, side.versions(), side.setting, figures, side.peak))
-    return tuple(metrics), sides
-
-
-def _ratio_of_counts(metric: str, alone: Sequence[PairedAnswers], canaries: int) -> Estimate | Missing:
-    before, after = (values(metric, answers) for answers in alone)
-    if isinstance(before, Missing):
-        return before
-    if isinstance(after, Missing):
-        return Missing("no answer of B has a value for it")
-    return run_to_run.ratio(after, before, alone[0].level, canaries, logs=False)
-
-
-def _comparison(metric: str, value: Estimate | Missing) -> MetricComparison:
-    """Return one metric of B over A: better or worse where its interval says so."""
-    if isinstance(value, Missing):
-        return MetricComparison(metric, value, "not measured")
-    value, row = value.rounded(), BY_NAME[metric]
-    unchanged = 0.0 if row.relative else 1.0
-    says = run_to_run.better_or_worse(value.lo, value.hi, unchanged=unchanged, higher_is_better=row.higher_is_better)
-    return MetricComparison(metric, value, says)
+    return metrics, sides

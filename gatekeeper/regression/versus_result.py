@@ -6,7 +6,7 @@ from typing import Any
 
 from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.core.records import Setting
-from gatekeeper.core.verdict import Estimate, Missing, figures
+from gatekeeper.core.verdict import Estimate, Missing, figures, known
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,8 @@ class MetricComparison:
 
     def document(self) -> dict[str, Any]:
         """Return it for JSON."""
-        return {"metric": self.metric, **figures("center", self.value), "says": self.says}
+        level = {} if isinstance(self.value, Missing) else known(confidence=self.value.confidence)
+        return {"metric": self.metric, **figures("center", self.value), **level, "says": self.says}
 
 
 @dataclass(frozen=True, slots=True)

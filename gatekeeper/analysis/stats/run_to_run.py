@@ -20,6 +20,8 @@ NO_DIFFERENCE = "no difference shown"
 
 Values = Sequence[tuple[str, float]]
 """A canary and its value, in the order of time."""
+Bounds = Callable[[float], Estimate]
+"""Return an interval, each side at this level."""
 
 
 def ratio(now: Values, then: Values, level: float, size: int, *, logs: bool) -> Estimate | Missing:
@@ -97,6 +99,24 @@ def _together(first: tuple[float, int], second: tuple[float, int]) -> tuple[floa
     fourth = variances[0] ** 2 / degrees + variances[1] ** 2 / other_degrees
     welch = int(sum(variances) ** 2 / fourth + 1e-9) if fourth > 0 else min(degrees, other_degrees)
     return math.sqrt(sum(variances)), max(1, welch)
+
+
+def together_at(bounds: Mapping[str, Bounds], unchanged: Mapping[str, float], error: float) -> dict[str, Estimate]:
+    """Bound several figures so that any of them is proven changed, where none is, with probability *error* at most.
+
+    Holm's procedure (1979): the figures that are proven at an even split of the error leave their shares to the others.
+    `bounds` makes the interval of each at a one-sided level, `unchanged` is its value where nothing changed. Each
+    comes with the interval of the last level that it was held at. None of them may be Missing.
+    """
+    proven: dict[str, Estimate] = {}
+    while left := [name for name in bounds if name not in proven]:
+        level = 1 - error / (2 * len(left))
+        intervals = {name: bounds[name](level) for name in left}
+        changed = {name: bound for name, bound in intervals.items() if not bound.lo <= unchanged[name] <= bound.hi}
+        if not changed:
+            return proven | intervals
+        proven |= changed
+    return proven
 
 
 def better_or_worse(lo: float, hi: float, *, unchanged: float, higher_is_better: bool) -> str:

@@ -101,3 +101,45 @@ def test_a_counted_value_has_no_noise() -> None:
 
     assert 0 < run_to_run.apart(once, more, 4, float).lo
     assert (0.0, 0.0) == (run_to_run.apart(once, once, 4, float).lo, run_to_run.apart(once, once, 4, float).hi)
+
+
+def bounded(center: float, error: float) -> run_to_run.Bounds:
+    """Return normal intervals of a log that is *center*, with this standard error."""
+
+    def at(level: float) -> Estimate:
+        half = float(stats.norm.ppf(level)) * error
+        return Estimate(center, center - half, center + half, 24, confidence=level)
+
+    return at
+
+
+def test_figures_that_are_proven_leave_their_error_to_the_others() -> None:
+    """
+    Two figures at 2.5 and 2.1 standard errors: the second is proven at 95 % only because the first one is.
+    """
+    both = {"first": bounded(0.25, 0.1), "second": bounded(0.21, 0.1)}
+    unchanged = dict.fromkeys(both, 0.0)
+
+    together = run_to_run.together_at(both, unchanged, 0.05)
+    beside_noise = run_to_run.together_at({**both, "first": bounded(0.0, 0.1)}, unchanged, 0.05)
+
+    assert 0 < together["first"].lo
+    assert (0.9875, 0.975) == (together["first"].confidence, together["second"].confidence)
+    assert 0 < together["second"].lo
+    assert beside_noise["second"].lo < 0
+
+
+def test_any_of_several_figures_rarely_differs_where_none_does() -> None:
+    """
+    Five figures of equal systems: one of them is called changed in at most 1 of 20 comparisons.
+    """
+    rng, trials = np.random.default_rng(11), 1000
+
+    changed = 0
+    for _ in range(trials):
+        figures = {str(number): bounded(float(rng.normal(0, 0.1)), 0.1) for number in range(5)}
+        intervals = run_to_run.together_at(figures, dict.fromkeys(figures, 0.0), 0.05)
+        changed += any(interval.lo > 0 or interval.hi < 0 for interval in intervals.values())
+
+    # 1 in 20, and two and a half standard deviations of 1000 trials more.
+    assert changed / trials <= 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / trials)

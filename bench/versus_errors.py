@@ -1,0 +1,135 @@
+"""How often `gatekeeper versus` calls a system worse than itself, and how often it sees a real loss.
+
+    python -m bench.versus_errors                  # prints a table
+    python -m bench.versus_errors --runs 400 --json
+
+Two systems answer 24 canaries in turns, four rounds of 48 tokens, as a minute does. Decode speed and the time to the
+first token have noise of their own and differ between canaries; at temperature 0.8 the accepted tokens are drawn, so
+all five metrics have noise. The metrics are compared by the product. `any` is the share of comparisons in which any
+metric of B is called worse (or better).
+"""
+
+import argparse
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.records import Answer, Generation, Role, Rounds, setting
+from gatekeeper.core.records.arrivals import Arrival
+from gatekeeper.regression.metric_comparison import compare_metrics
+
+CANARIES = 24
+ROUNDS = 4
+TOKENS = 48
+LEVEL = 0.95
+SPREAD = 0.10
+"""Deviation of the log speed between canaries."""
+PLAIN_TOKEN_S, FIRST_S = 0.020, 0.30
+SECOND = 1_000_000_000
+DRAFTED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What is true of B over A."""
+
+    loss: float
+    noise: float
+    """Deviation of one answer's log speed; the time to the first token has twice as much."""
+
+
+WORLDS = tuple(World(loss, noise) for noise in (0.03, 0.05, 0.10) for loss in (0.0, 0.05, 0.10))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """How often metrics of B were called better or worse in one world."""
+
+    world: World
+    any_worse: float
+    any_better: float
+    speed_worse: float
+    """Share of comparisons in which `throughput_ratio` is called worse."""
+
+
+class SimulatedPair:
+    """Answers of two systems, drawn."""
+
+    def __init__(self, world: World, random: np.random.Generator) -> None:
+        self._world, self._random = world, random
+        self._heights = random.normal(0, SPREAD, CANARIES)
+        self._chances = np.clip(random.normal(0.7, 0.1, CANARIES), 0.3, 0.95)
+
+    def answers(self, *, is_b: bool) -> Iterator[Generation]:
+        """Yield the answers of one side, round by round."""
+        speed = math.log(1 - self._world.loss) if is_b else 0.0
+        for pair in range(ROUNDS):
+            for number in range(CANARIES):
+                log = self._heights[number] + speed + self._random.normal(0, self._world.noise)
+                first = FIRST_S * math.exp(-self._heights[number] + self._random.normal(0, 2 * self._world.noise))
+                begun = (pair * CANARIES + number) * 10 * SECOND
+                step = PLAIN_TOKEN_S / math.exp(log)
+                times = [begun + round((first + step * token) * SECOND) for token in range(TOKENS)]
+                accepted = int(self._random.binomial(TOKENS, self._chances[number]))
+                yield Generation(
+                    trial="b" if is_b else "a", key=f"{pair}-{number}", workload="prose", canary=f"c{number}",
+                    arm="candidate", setting=setting(draft="d", num_draft_tokens=DRAFTED), role=Role.MEASURED, repeat=0,
+                    pair=str(pair), concurrency=1,
+                    answer=Answer(
+                        begun, times[-1], [Arrival(time, 1) for time in times], finish="length", output_tokens=TOKENS,
+                        rounds=Rounds(TOKENS // DRAFTED, TOKENS, accepted),
+                    ),
+                )  # fmt: skip
+
+    def compared(self) -> tuple[PairedAnswers, tuple[PairedAnswers, PairedAnswers]]:
+        """Return B's answers paired with A's, and both alone, as a comparison has them."""
+        a, b = (tuple(self.answers(is_b=is_b)) for is_b in (False, True))
+        prompt = ({"role": "user", "content": "Write a story."},)
+        canaries = {f"c{number}": Canary(id=f"c{number}", messages=prompt) for number in range(CANARIES)}
+        paired = pair_answers(
+            PairedAnswers("prose", canaries, b, a, LEVEL, seed=1, greedy=False, drift_limit=math.inf, lost_limit=0.25)
+        )
+        return paired, (replace(paired, answers=a, plain=(), pairs=()), replace(paired, plain=(), pairs=()))
+
+
+def row_of(world: World, runs: int, seed: int) -> Row:
+    """Compare so many times in one world."""
+    random = np.random.default_rng([seed, round(1000 * world.loss), round(1000 * world.noise)])
+    worse = better = speed = 0
+    for _ in range(runs):
+        says = {row.metric: row.says for row in compare_metrics(*SimulatedPair(world, random).compared())}
+        assert "not measured" not in says.values(), says
+        worse += "worse" in says.values()
+        better += "better" in says.values()
+        speed += says["throughput_ratio"] == "worse"
+    return Row(world, worse / runs, better / runs, speed / runs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=200, help="comparisons a row")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    rows = []
+    for world in WORLDS:
+        rows.append(row := row_of(world, options.runs, options.seed))
+        if options.json:
+            continue
+        if len(rows) == 1:
+            print(f"{'loss':>6}{'noise':>7}{'any worse':>11}{'any better':>12}{'speed worse':>13}")
+        print(f"{world.loss:>6.0%}{world.noise:>7.0%}{row.any_worse:>11.1%}", end="")
+        print(f"{row.any_better:>12.1%}{row.speed_worse:>13.1%}", flush=True)
+    if options.json:
+        print(json.dumps({"runs": options.runs, "seed": options.seed, "rows": [asdict(row) for row in rows]}, indent=1))
+    else:
+        print(f"{options.runs} comparisons a row, {CANARIES} canaries, {ROUNDS} rounds, {LEVEL:.0%}")
+
+
+if __name__ == "__main__":
+    main()
