@@ -18,6 +18,9 @@ from tests.builders import golden_words
 settings.register_profile("unhurried", deadline=None)  # this machine may be busy
 settings.load_profile("unhurried")
 
+# Arrays here are small, and a second thread of the linear algebra waits for the first by spinning: beside other test
+# processes it takes six times the processor time. Read when numpy is imported; what tests start inherits it.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Two test processes measure nothing that the other could spoil; what they start inherits the lock of their own.
 _LOCKS = tempfile.TemporaryDirectory(prefix="gatekeeper-tests-")
 os.environ["GATEKEEPER_HOST_LOCK"] = str(Path(_LOCKS.name) / "host.lock")
