@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -35,6 +36,7 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
 
 WHOLE = ("e2e", "faults", "regression", "run/remote", "deploy/running", "deploy/watch")
 """Folders whose tests run whole commands; `./run unit` leaves them out."""
+WHOLE_FOLDERS = tuple(f"{Path(__file__).parent / folder}/" for folder in WHOLE)
 WHOLE_FIXTURES = {"dist", "fleet", "fresh", "scripted", "told"}
 """Elsewhere, a test that takes one of these does too: it builds a wheel, certifies a run, or starts hosts."""
 HEAVY = (*WHOLE, "backends")
@@ -46,9 +48,10 @@ MOST_WORKERS = 4
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    # One more than there are processors: many tests wait for what they started.
-    return min(MOST_WORKERS, (os.cpu_count() or 1) + 1)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    # One more than there are processors where tests wait for what they started; each collects all tests.
+    waiting = "whole" not in _left_out(config)
+    return min(MOST_WORKERS, (os.cpu_count() or 1) + waiting)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -63,14 +66,33 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Together(config, log)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave a file out before its imports where `-m` leaves out all its tests; mlx-lm alone takes a second."""
+    left_out, named = _left_out(config), {Path(word.partition("::")[0]).resolve() for word in config.args}
+    if collection_path in named:
+        return None
+    if "whole" in left_out and f"{collection_path}/".startswith(WHOLE_FOLDERS):
+        return True
+    if not left_out or collection_path.suffix != ".py":
+        return None
+    marked = re.search(r"^pytestmark = (.+)", collection_path.read_text("utf-8"), re.MULTILINE)
+    return True if marked and left_out & {*re.findall(r"\bmark\.(\w+)", marked[1])} else None
+
+
+def _left_out(config: pytest.Config) -> set[str]:
+    """Return the marks that `-m "not one and not another"` leaves out; nothing where it says more than that."""
+    parts = config.option.markexpr.split(" and ")
+    only_left_out = all(re.fullmatch(r"not \w+", part) for part in parts)
+    return {part.removeprefix("not ") for part in parts} if only_left_out else set()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here, without = Path(__file__).parent, find_spec("mlx_lm") is None
-    folders = tuple(f"{here / folder}/" for folder in WHOLE)
+    without = find_spec("mlx_lm") is None
     for item in items:
         if without and item.get_closest_marker("mlx"):
             item.add_marker(pytest.mark.skip(reason="no mlx-lm here: the extra `mlx` is not installed"))
-        if str(item.path).startswith(folders) or WHOLE_FIXTURES & {*getattr(item, "fixturenames", ())}:
+        if str(item.path).startswith(WHOLE_FOLDERS) or WHOLE_FIXTURES & {*getattr(item, "fixturenames", ())}:
             item.add_marker("whole")
     items.sort(key=lambda item: _weight(item.path.as_posix()))
 
