@@ -8,6 +8,7 @@ import shutil
 import tomllib
 from collections.abc import Mapping
 from datetime import datetime
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -60,11 +61,28 @@ guards follow from the bounds."""
 each_run = pytest.mark.parametrize("name", ENDS)
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> ProjectFolder:
-    for name in ENDS:
-        shutil.copytree(GOLDEN / "runs" / name, tmp_path / name)
-    return ProjectFolder(tmp_path, {})
+class Copies:
+    """A folder with a copy of each stored run, which commands read; what they print is read once for all tests."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ENDS:
+            shutil.copytree(GOLDEN / "runs" / name, folder / name)
+        self.judged, self.junit, self.policy = cache(self._judged), cache(self._junit), cache(self._policy)
+
+    def _judged(self, name: str) -> Done:
+        return ProjectFolder(self.folder, {}).run("judge", name, "--json", code=ENDS[name][1])
+
+    def _junit(self, name: str) -> str:
+        return ProjectFolder(self.folder, {}).run("report", name, "--format", "junit", code=0).out
+
+    def _policy(self, name: str) -> str:
+        return policy_of(self.folder / name, name)
+
+
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory: pytest.TempPathFactory) -> Copies:
+    return Copies(tmp_path_factory.mktemp("golden"))
 
 
 def expected(name: str, file: str) -> str:
@@ -155,10 +173,6 @@ def without_wording(name: str, value: Any) -> Any:
     return [without_wording(name, one) for one in value] if isinstance(value, list) else near(name, value)
 
 
-def judged(project: ProjectFolder, name: str) -> Done:
-    return project.run("judge", name, "--json", code=ENDS[name][1])
-
-
 def test_each_run_ends_as_its_folder_says() -> None:
     """
     The stored runs end in promoted, graded back, failed and unproven; a damaged one is never promoted.
@@ -171,21 +185,21 @@ def test_each_run_ends_as_its_folder_says() -> None:
 
 
 @each_run
-def test_judging_comes_to_the_same_conclusions(project: ProjectFolder, name: str) -> None:
+def test_judging_comes_to_the_same_conclusions(copies: Copies, name: str) -> None:
     """
     Judging a stored run gives the exit code, outcomes, settings, transitions and kinds of findings that it gave.
     """
-    document = judged(project, name).document
+    document = copies.judged(name).document
 
     assert conclusions(json.loads(expected(name, "verdict.json"))) == conclusions(document)
 
 
 @each_run
-def test_judging_measures_the_same(project: ProjectFolder, name: str) -> None:
+def test_judging_measures_the_same(copies: Copies, name: str) -> None:
     """
     Every check has the metric, bound, threshold, outcome and unit that it had, and the figures that still compare.
     """
-    document = judged(project, name).document
+    document = copies.judged(name).document
 
     stored = checks(name, json.loads(expected(name, "verdict.json")))
     wanted = [(owner, one | {key: near(name, one[key]) for key in FIGURES if key in one}) for owner, one in stored]
@@ -193,12 +207,12 @@ def test_judging_measures_the_same(project: ProjectFolder, name: str) -> None:
 
 
 @each_run
-def test_the_junit_file_has_the_same_cases(project: ProjectFolder, name: str) -> None:
+def test_the_junit_file_has_the_same_cases(copies: Copies, name: str) -> None:
     """
     The JUnit file of a stored run has the same cases, and the same ones of them are failures and errors; where a
     workload was graded back, later versions add the objectives that failed while drafting.
     """
-    now = cases(project.run("report", name, "--format", "junit", code=0).out)
+    now = cases(copies.junit(name))
     if same_version(name, "gatekeeper"):
         assert cases(expected(name, "junit.xml")) == now
         return
@@ -209,11 +223,11 @@ def test_the_junit_file_has_the_same_cases(project: ProjectFolder, name: str) ->
 
 
 @pytest.mark.parametrize("name", WITH_POLICY)
-def test_the_policy_does_the_same(project: ProjectFolder, name: str) -> None:
+def test_the_policy_does_the_same(copies: Copies, name: str) -> None:
     """
     The policy made again from a stored run has the same routes, settings, guards and times; its wording may differ.
     """
-    made = policy_of(project.path / name, name)
+    made = copies.policy(name)
 
     stored = tomllib.loads(expected(name, "policy.toml"))
     assert without_wording(name, stored) == without_wording(name, tomllib.loads(made))
@@ -221,7 +235,7 @@ def test_the_policy_does_the_same(project: ProjectFolder, name: str) -> None:
 
 
 @each_run
-def test_the_same_version_writes_the_same_bytes(project: ProjectFolder, name: str) -> None:
+def test_the_same_version_writes_the_same_bytes(copies: Copies, name: str) -> None:
     """
     With the versions the run was made with, verdict, JUnit file and policy are the stored ones byte for byte.
     """
@@ -229,8 +243,8 @@ def test_the_same_version_writes_the_same_bytes(project: ProjectFolder, name: st
         pytest.skip("another version of gatekeeper or numpy than the run was made with")
 
     written = {
-        "verdict.json": judged(project, name).out,
-        "junit.xml": project.run("report", name, "--format", "junit", code=0).out,
-    } | ({"policy.toml": policy_of(project.path / name, name)} if name in WITH_POLICY else {})
+        "verdict.json": copies.judged(name).out,
+        "junit.xml": copies.junit(name),
+    } | ({"policy.toml": copies.policy(name)} if name in WITH_POLICY else {})
 
     assert {file: expected(name, file) for file in written} == written
