@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -252,29 +253,69 @@ VAGUE = frozenset(
 )
 
 
-def names(kind: type[ast.ClassDef] | None) -> dict[str, list[str]]:
-    """Where each module name, or each top-level class name, is used."""
-    found: dict[str, list[str]] = {}
-    for path in MODULES:
-        if kind is None and (path.stem in {"__init__", "__main__"} or path.parent == COMMANDS):
-            continue
-        here = (
-            [path.stem]
-            if kind is None
-            else [node.name for node in ast.parse(path.read_text()).body if isinstance(node, kind)]
-        )
-        for name in here:
-            found.setdefault(name, []).append(str(path.relative_to(PACKAGE)))
-    return found
+@dataclass(frozen=True)
+class Source:
+    """What these tests read in the source of a module."""
+
+    lines: int
+    says_its_noun: bool
+    """It has a docstring, or is empty."""
+    classes: list[str]
+    """Those of its top level."""
+    bound_names: list[str]
+    """Each name that is assigned or looped over, and each parameter."""
+    texts: list[str]
+    """Every string that is no docstring."""
+    raised: list[tuple[int, bool]]
+    """Where one of our errors is raised: its line, and whether with a hint that is not empty."""
+
+
+@cache
+def source_of(path: Path) -> Source:
+    """Read a module once for all tests: to parse the package takes a second."""
+    text = path.read_text()
+    tree = ast.parse(text)
+    nodes = list(ast.walk(tree))
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    bound_names = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    bound_names += [node.arg for node in nodes if isinstance(node, ast.arg) and node.arg not in {"self", "cls"}]
+    return Source(
+        len(text.splitlines()),
+        bool(ast.get_docstring(tree)) or not tree.body,
+        [node.name for node in tree.body if isinstance(node, ast.ClassDef)],
+        bound_names,
+        [
+            node.value
+            for node in nodes
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
+        ],
+        [
+            (node.exc.lineno, _has_hint(node.exc))
+            for node in nodes
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and _name(node.exc) in OURS
+        ],
+    )
+
+
+def _name(call: ast.Call) -> str | None:
+    return call.func.id if isinstance(call.func, ast.Name) else None
+
+
+def _has_hint(call: ast.Call) -> bool:
+    return any(
+        word.arg == "hint" and not (isinstance(word.value, ast.Constant) and not word.value.value)
+        for word in call.keywords
+    )
 
 
 def test_no_two_modules_share_a_name() -> None:
     """
     A module is found by its name alone; only what is one thing on several floors has one name there.
     """
-    shared = {name: paths for name, paths in names(None).items() if len(paths) > 1}
+    named = [path for path in MODULES if path.stem not in {"__init__", "__main__"} and path.parent != COMMANDS]
+    shared = {stem for stem, count in Counter(path.stem for path in named).items() if count > 1}
 
-    assert SAME_THING.keys() == shared.keys(), shared
+    assert SAME_THING.keys() == shared
 
 
 def test_what_a_command_prints_is_found_by_its_name() -> None:
@@ -290,7 +331,10 @@ def test_no_two_classes_share_a_name() -> None:
     """
     A class name means one thing in the whole package.
     """
-    assert {} == {name: paths for name, paths in names(ast.ClassDef).items() if len(paths) > 1}
+    defined = [(name, path.relative_to(PACKAGE).as_posix()) for path in MODULES for name in source_of(path).classes]
+    count = Counter(name for name, _ in defined)
+
+    assert [] == [(name, path) for name, path in defined if count[name] > 1]
 
 
 def test_no_folder_is_crowded() -> None:
@@ -307,16 +351,9 @@ def test_no_module_is_long() -> None:
     """
     A module is read in one go.
     """
-    lines = {str(path.relative_to(PACKAGE)): len(path.read_text().splitlines()) for path in MODULES}
+    lines = {str(path.relative_to(PACKAGE)): source_of(path).lines for path in MODULES}
 
     assert {} == {name: count for name, count in lines.items() if count > MOST_LINES}
-
-
-def bound_names(path: Path) -> list[str]:
-    """Return what a module binds: each name that is assigned or looped over, and each parameter."""
-    nodes = list(ast.walk(ast.parse(path.read_text())))
-    stored = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-    return stored + [node.arg for node in nodes if isinstance(node, ast.arg) and node.arg not in {"self", "cls"}]
 
 
 @pytest.mark.parametrize("package", sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py")))
@@ -324,7 +361,7 @@ def test_local_names_say_what_they_hold(package: str) -> None:
     """
     Pronouns and participles are rare: `objective` and `estimate`, not `one` and `found`.
     """
-    names = Counter(name for path in (PACKAGE / package).rglob("*.py") for name in bound_names(path))
+    names = Counter(name for path in (PACKAGE / package).rglob("*.py") for name in source_of(path).bound_names)
     vague = Counter({name: count for name, count in names.items() if name in VAGUE})
 
     assert vague.total() <= MOST_VAGUE * names.total(), vague.most_common()
@@ -369,15 +406,6 @@ MAY_NAME_A_SERVER = {
 """Modules outside backends/ that name one, each with its reason."""
 
 
-def texts_in(path: Path) -> Iterator[str]:
-    """Yield every string of a module that is no docstring."""
-    nodes = list(ast.walk(ast.parse(path.read_text())))
-    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
-    for node in nodes:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-            yield node.value
-
-
 def test_nothing_outside_the_backends_names_a_server() -> None:
     """
     What is known of a server is a fact of its dialect: a new one is one file there and one line in the registry.
@@ -389,7 +417,7 @@ def test_nothing_outside_the_backends_names_a_server() -> None:
     naming = {
         str(path.relative_to(PACKAGE))
         for path in others
-        if any(text in COMMON_WORDS or named.search(text) for text in texts_in(path))
+        if any(text in COMMON_WORDS or named.search(text) for text in source_of(path).texts)
     }
 
     assert MAY_NAME_A_SERVER.keys() == naming
@@ -412,17 +440,7 @@ def test_each_module_says_its_noun(path: Path) -> None:
     """
     The first line of a module says what it is about; an empty __init__ says nothing.
     """
-    tree = ast.parse(path.read_text())
-
-    assert ast.get_docstring(tree) or not tree.body
-
-
-def raised(path: Path) -> Iterator[ast.Call]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
-            name = node.exc.func
-            if isinstance(name, ast.Name) and name.id in OURS:
-                yield node.exc
+    assert source_of(path).says_its_noun
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -430,23 +448,14 @@ def test_every_error_says_what_to_do_next(path: Path) -> None:
     """
     Each of our errors is raised with a hint, and the hint is not an empty string.
     """
-    without = [
-        f"line {call.lineno}"
-        for call in raised(path)
-        if not any(
-            word.arg == "hint" and not (isinstance(word.value, ast.Constant) and not word.value.value)
-            for word in call.keywords
-        )
-    ]
-
-    assert [] == without
+    assert [] == [f"line {line}" for line, has_hint in source_of(path).raised if not has_hint]
 
 
 def test_the_scan_sees_raises() -> None:
     """
     The scan above is not empty by mistake.
     """
-    assert 30 < sum(1 for path in MODULES for _ in raised(path))
+    assert 30 < sum(len(source_of(path).raised) for path in MODULES)
     assert {"GatekeeperError", "InputError", "UnprovableError", "HostLacksError"} <= OURS
 
 
