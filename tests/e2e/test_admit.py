@@ -21,11 +21,13 @@ from gatekeeper.backends.process import free_port
 from gatekeeper.core.errors import NoProofError
 from gatekeeper.core.manifest import sha256
 from gatekeeper.core.parse import moment
+from gatekeeper.core.reasons import Reason
 from gatekeeper.core.system.run_directory import CHECKSUMS, RunDirectory
 from gatekeeper.core.text import json_text
 from gatekeeper.deploy.signing.sign import BUNDLE
 from gatekeeper.report.attestation import certificate
 from gatekeeper.run import verify
+from tests.builders.golden_words import lines_with, says
 from tests.builders.project_folder import ProjectFolder, project_folder
 from tests.builders.scripted_slo import EASY, write_scripted
 from tests.builders.waiting import until
@@ -99,8 +101,9 @@ def test_the_first_line_is_the_answer(certified: ProjectFolder) -> None:
 
     first, second, *checks = shown.out.splitlines()
     assert {"checksums", "certificate"} <= {line.split()[0] for line in checks}
-    assert first.startswith("scripted: refused: expired: expired at 2026-01-08T00:1")
-    assert "  next: certify again: gatekeeper certify slo.toml" == second
+    assert ["scripted", "refused", "expired"] == first.split(": ")[:3]
+    assert "2026-01-08T00:1" in first
+    says("commands", "the first line is the answer", second)
 
 
 def test_a_failed_objective_is_refused(scripted: Scripted) -> None:
@@ -127,7 +130,7 @@ def test_the_newest_run_decides(certified: ProjectFolder) -> None:
     newest = certified.run("admit", "slo.toml", "--runs", "runs", "--json", code=3).document
 
     assert ("unfinished", "runs/run-2") == (newest["reason"], newest["run"])
-    assert "--resume --output runs/run-2" in newest["next"]
+    assert ["--resume", "--output", "runs/run-2"] == newest["next"].split()[-3:]
     assert 0 == admit(certified)[0]
 
 
@@ -177,7 +180,7 @@ def test_another_slo_is_refused_and_a_comment_is_not(certified: ProjectFolder) -
 
     edit(slo, 'name = "scripted"', 'name = "another"')
 
-    assert "the run is of the SLO 'scripted'" == admit(certified)[2]["because"]
+    says("commands", "another slo is refused and a comment is not", admit(certified)[2]["because"])
 
 
 def test_other_inputs_are_refused(certified: ProjectFolder) -> None:
@@ -370,8 +373,9 @@ def test_a_policy_from_before_there_was_a_watch_still_holds(
     (run / "certificate.intoto.json").write_text(json_text(certificate))
 
     if refused:
-        with pytest.raises(NoProofError, match=r"policy\.toml does not match the verdict"):
+        with pytest.raises(NoProofError, match=r"policy\.toml") as tampered:
             verify.check_published(known)
+        assert Reason.TAMPERED is tampered.value.reason
     else:
         assert policy == verify.check_published(known).policy
 
@@ -394,7 +398,7 @@ def test_an_edited_policy_of_another_version_is_noticed(
     assert [(0, "admitted"), (3, "tampered"), (3, "tampered")] == [
         one[:2] for one in (untouched, edited, with_checksums)
     ]
-    assert "certificate.intoto.json describes another run" in with_checksums[2]["because"]
+    assert with_checksums[2]["because"].startswith("certificate.intoto.json")
 
 
 def test_a_copied_certificate_is_refused(certified: ProjectFolder) -> None:
@@ -646,7 +650,7 @@ def test_the_identity_of_a_job_signs(certified: ProjectFolder) -> None:
 
     assert [(0, "admitted"), (3, "unsigned")] == [taken[:2], refused[:2]]
     assert f"{identity} ({issuer})" == taken[2]["signed_by"]
-    assert "other.json does not sign the certificate of this run" in attached.err
+    says("commands", "the identity of a job signs", lines_with("other.json", attached.err))
 
 
 def test_admit_shows_who_made_each_step(certified: ProjectFolder) -> None:
@@ -684,7 +688,7 @@ def test_a_tampered_run_is_not_signed(certified: ProjectFolder) -> None:
 
     refused = certified.run("sign", "runs/run-1", "--key", str(key), code=3)
 
-    assert "not signed: verdict.json does not match the records" in refused.err
+    assert "verdict.json" in refused.err
     assert not (run / "certificate.intoto.json.sig").exists()
 
 
@@ -697,7 +701,7 @@ def test_a_key_that_cannot_sign_is_an_error(certified: ProjectFolder) -> None:
     wrong = certified.run("sign", "runs/run-1", "--key", "slo.toml", code=2)
 
     assert "no key file nowhere" in missing.err
-    assert "ssh-keygen cannot sign with slo.toml" in wrong.err
+    assert all(word in wrong.err for word in ("ssh-keygen", "slo.toml"))
     assert 0 == admit(certified)[0]
 
 
@@ -749,7 +753,7 @@ def test_a_running_server_is_compared_with_the_certificate(certified: ProjectFol
     parts = {one["part"]: one["outcome"] for one in open_gate["server"]}
     assert "not checked" == parts["launch line"]
     assert ("other_server", 3) == (closed["reason"], closed["exit_code"])
-    assert f"{other}, which was not certified" in closed["because"]
+    assert f"{other}, " in closed["because"]
     assert "not checked: launch line" in text
 
 

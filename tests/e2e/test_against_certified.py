@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.core.verdict import AGAINST_CERTIFIED
 from tests.builders.project_folder import ProjectFolder, project_folder
 from tests.builders.scripted_slo import EASY, write_scripted
 
@@ -76,14 +77,14 @@ def test_a_slower_version_fails_although_it_still_beats_plain_decoding(project: 
     plain = max(one["center"] for one in tried if "against" not in one)
     assert f"{plain:.2f}x" in next(line for line in said.splitlines() if line.startswith("easy "))
     rows = " ".join(said.split())
-    assert "throughput_ratio ≥ 0.95x against the certified run: " in rows
-    assert "acceptance_rate ≥ 0.97x against the certified run: " in rows
+    assert f"≥ 0.95x {AGAINST_CERTIFIED}" in rows
+    assert f"≥ 0.97x {AGAINST_CERTIFIED}" in rows
     assert "run: against" not in rows
     checks = against(project, "runs/second")
     assert ("fail", "fail") == (checks["throughput_ratio"]["outcome"], checks["acceptance_rate"]["outcome"])
     assert checks["acceptance_rate"]["hi"] < 0.97
     assert ("pass", "pass") == (checks["task_pass_delta"]["outcome"], checks["ttft_delta"]["outcome"])
-    assert "against the certified run: " in checks["throughput_ratio"]["because"]
+    assert AGAINST_CERTIFIED in checks["throughput_ratio"]["because"]
 
 
 def test_without_a_certified_run_nothing_is_measured(project: ProjectFolder) -> None:
@@ -113,8 +114,6 @@ def test_another_sampling_or_a_changed_copy_leaves_it_unproven(project: ProjectF
     copy = project.path / "runs/third/inputs/certified.json"
     copy.write_text(copy.read_text().replace('"acceptance_rate"', '"acceptance_late"'))
 
-    assert (
-        "not comparable: sampling.max_tokens differ" in against(project, "runs/second")["throughput_ratio"]["because"]
-    )
-    assert "certified.json was changed" in project.run("judge", "runs/third", "--json", code=3).out
+    assert "sampling.max_tokens" in against(project, "runs/second")["throughput_ratio"]["because"]
+    assert "certified.json" in project.run("judge", "runs/third", "--json", code=3).out
     assert "tampered" in project.run("admit", "slo.toml", "--run", "runs/third", "--grade", "demo", code=3).out

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.cli import main
+from tests.builders.golden_words import says
 from tests.builders.project_folder import ROOT, ProjectFolder
 
 Scripted = Callable[..., ProjectFolder]
@@ -190,7 +191,7 @@ def test_what_no_run_could_prove_is_refused(scripted: Scripted) -> None:
 
     refused = project.run("certify", "slo.toml", "--out", "run", code=2)
 
-    assert "distinct canaries; the workload has 12" in refused.err
+    assert "the workload has 12" in refused.err
     assert not (project.path / "run").exists()
 
 
@@ -264,11 +265,12 @@ def test_a_missing_model_names_the_command_that_fetches_it(project: ProjectFolde
     """
     Models are never downloaded: a hub id that is not in the cache is exit code 2 with the command.
     """
-    little(project, target="mlx-community/Qwen3-8B-4bit")
+    target = "mlx-community/Qwen3-8B-4bit"
+    little(project, target=target)
 
     refused = project.run("certify", "slo.toml", "--out", "run", code=2)
 
-    assert "hf download mlx-community/Qwen3-8B-4bit" in refused.err
+    assert f"hf download {target}" in refused.err
 
 
 @pytest.mark.parametrize("share", [0.00001, 0.5, 0.999])
@@ -361,7 +363,9 @@ def test_stdout_on_a_full_disk_is_one_clear_line(
     with contextlib.suppress(OSError):
         full.close()
     said = capfd.readouterr().err
-    assert (4, 1) == (code, said.count("gatekeeper: cannot write the output: No space left on device"))
+    (line,) = (line for line in said.splitlines() if line.startswith("gatekeeper: "))
+    says("commands", "stdout on a full disk is one clear line", line)
+    assert 4 == code
     assert "Traceback" not in said
 
 

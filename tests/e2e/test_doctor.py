@@ -1,5 +1,6 @@
 """`gatekeeper doctor`, `--version` and `completion`."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -51,7 +52,9 @@ def test_a_mac_without_tools_hears_how_to_get_them(bare: ProjectFolder) -> None:
     assert ["ready for: ", "missing for: ", "next: "] == [
         one.partition(": ")[0] + ": " for one in done.out.splitlines()[-3:]
     ]
-    assert "for objective power_mean, objective energy_per_token:\n      `brew install macmon`" in done.out
+    lacking = re.findall(r"^  for (.*):\n +`brew install macmon`", done.out, flags=re.MULTILINE)
+    lacks_power = [f"objective {metric}" for metric in ("power_mean", "energy_per_token")]
+    assert lacks_power in [objectives.split(", ") for objectives in lacking]
     assert "missing" in next(line for line in done.out.splitlines() if "objective power_mean" in line)
 
 
@@ -63,7 +66,7 @@ def test_it_ends_in_what_to_do_next(bare: ProjectFolder) -> None:
 
     ready, missing, following = done.out.splitlines()[-3:]
     assert "llama-server" in ready.removeprefix("ready for: certify with ")
-    assert "no model is in the caches" in missing
+    assert "no model" in missing
     assert "next: gatekeeper init" == following
     advice = done.out.partition("what is missing, and what to do")[2]
     assert "mtplx" not in advice
