@@ -15,6 +15,7 @@ import pytest
 
 from tests.backends.test_real_servers import SYSTEMS
 from tests.builders.github import Finished, Runner, document, put_on_path, steps_of
+from tests.builders.golden_words import lines_with, says
 from tests.builders.night import GATEKEEPER
 from tests.builders.project_folder import ROOT, ProjectFolder
 
@@ -217,7 +218,8 @@ def test_an_attestation_that_was_not_made_is_a_warning(runner: Callable[..., Run
     names = [step["name"] for step in made.steps]
     assert names.index("Keep the signature in the run") < names.index("Upload the run directory")
     assert (0, "0") == (done.code, done.outputs["exit-code"]), done.log
-    assert "::warning::the run directory holds no signature" in done.log
+    (warning,) = (line for line in done.log.splitlines() if line.startswith("::warning::"))
+    assert "signature" in warning
 
 
 def test_a_failed_objective_ends_the_job(runner: Callable[..., Runner]) -> None:
@@ -308,7 +310,7 @@ def test_the_summary_says_what_became_better_or_worse(runner: Callable[..., Runn
     done = made.run()
 
     assert 0 == done.code, done.log
-    assert "B against A: no difference shown" in done.summary
+    assert "no difference shown" in done.summary
 
 
 def test_a_demo_is_no_certificate(runner: Callable[..., Runner]) -> None:
@@ -320,7 +322,8 @@ def test_a_demo_is_no_certificate(runner: Callable[..., Runner]) -> None:
     done = runner(inputs={"grade": "certification"}).run()
 
     assert (3, "3", "promoted") == (done.code, done.outputs["exit-code"], done.outputs["outcome"])
-    assert "title=scripted%3A a demo::a demo is not a certificate" in done.log
+    annotation = lines_with("a demo::", done.log).rpartition("::")[2]
+    says("reports", "a demo is no certificate", annotation)
     assert "Demo, do not deploy" in done.summary
 
 
@@ -508,4 +511,5 @@ def test_the_extras_of_the_action_are_names(tmp_path: Path, value: str) -> None:
         ["bash", "-e", "-c", step["run"]], env=environment, timeout=60, check=False, capture_output=True, text=True
     )
 
-    assert (2, "", "extras are names, separated by commas\n") == (ran.returncode, ran.stdout, ran.stderr)
+    assert (2, "") == (ran.returncode, ran.stdout)
+    says("shipped", "the extras of the action are names", ran.stderr.removesuffix("\n"))

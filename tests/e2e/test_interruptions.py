@@ -82,10 +82,10 @@ def test_an_interrupted_stage_continues_as_its_hint_says(
     resumed = project.run(*shlex.split(command))
 
     assert 130 == interrupted.code
-    assert "certify slo.toml --resume --output run" == command
+    assert ["certify", "slo.toml", "--resume", "--output", "run"] == shlex.split(command)
     assert outcome == project.verdict()["outcome"]
     assert (words[0] == "sweep") == (project.path / "run" / "baseline.jsonl").exists()
-    assert ("A soak alone writes no policy" in resumed.out) == (words[0] == "soak")
+    assert ("writes no policy" in resumed.out) == (words[0] == "soak")
 
 
 @pytest.mark.parametrize("stage", ["baseline.jsonl", "soak-1.jsonl"])

@@ -1,6 +1,7 @@
 """Lossy speculation at the command line: refused before anything is measured, not admitted, turned off."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from gatekeeper.core.subject import Address
 from gatekeeper.deploy.running.running_server import check_server
 from tests.builders.deployment import Answering, Deployed, seal
+from tests.builders.golden_words import says
 from tests.builders.project_folder import ROOT, ProjectFolder, canary_lines
 from tests.builders.servers import PROTOCOLS, RecordedServer
 
@@ -65,8 +67,9 @@ def test_no_command_measures_with_a_lossy_option(project: ProjectFolder, words: 
     """
     refused = written(project, "vllm", args=FLY).run(*words, code=2)
 
-    assert "subject.args sets rejection_sample_method = fly, which accepts tokens" in " ".join(refused.err.split())
-    assert "remove rejection_sample_method" in refused.err
+    message, _, hint = " ".join(refused.err.split()).removeprefix("gatekeeper: ").partition(" hint: ")
+    says("backends", "the error says where what and what to do (1)", message)
+    says("backends", "the error says where what and what to do (2)", hint)
     assert [] == [*project.path.glob("run/*.jsonl")]
 
 
@@ -77,7 +80,7 @@ def test_a_remote_host_is_told_so_too(project: ProjectFolder) -> None:
     document = written(project, "vllm", args=FLY).run("remote", "inventory", "slo.toml", code=0).document
 
     assert 2 == document["refused"]["exit_code"]
-    assert "rejection_sample_method = fly" in document["refused"]["message"]
+    says("backends", "the error says where what and what to do (1)", document["refused"]["message"])
 
 
 def test_doctor_names_a_variable_that_makes_speculation_lossy(project: ProjectFolder) -> None:
@@ -89,7 +92,8 @@ def test_doctor_names_a_variable_that_makes_speculation_lossy(project: ProjectFo
     named = lossy.run("doctor", code=2)
     other = project.run("doctor", code=0)
 
-    assert "for backend openai, backend sglang:\n      unset SGLANG_SIMULATE_ACC_LEN" in named.out
+    (backends,) = re.findall(r"^  for (.*):\n +unset SGLANG_SIMULATE_ACC_LEN", named.out, flags=re.MULTILINE)
+    assert ["backend openai", "backend sglang"] == backends.split(", ")
     assert "make speculation lossy" not in other.out
 
 
@@ -102,8 +106,7 @@ def test_a_running_server_is_refused_by_how_it_was_started(project: ProjectFolde
         refused = written(project, "openai", url=lossy, plain_url=plain).run(*words, code=2)
 
     said = " ".join(refused.err.split())
-    assert "sets --pflash = always, which drops prompt tokens" in said
-    assert "remove --pflash, or set it to off, and start the server again" in said
+    assert all(word in said for word in ("--pflash = always", "remove --pflash"))
 
 
 @pytest.mark.parametrize("backend", ["dflash-mlx", "ddtree"])
@@ -118,7 +121,7 @@ def test_sampling_is_refused_of_a_server_that_decodes_greedily(project: ProjectF
 
     assert [] == server.requests
     for done in (planned.out, refused.err):
-        assert f"sampling.temperature: backend {backend} decodes greedily" in " ".join(done.split())
+        assert f"backend {backend} decodes greedily" in " ".join(done.split())
 
 
 def test_an_older_certificate_of_a_lossy_server_is_not_admitted(project: ProjectFolder) -> None:
@@ -130,7 +133,7 @@ def test_an_older_certificate_of_a_lossy_server_is_not_admitted(project: Project
     refused = written(project, "vllm", args=FLY).run("admit", "slo.toml", "--runs", "runs", "--json", code=3).document
 
     assert ("unproven", False) == (refused["reason"], refused["admitted"])
-    assert "rejection_sample_method = fly" in refused["because"]
+    assert "rejection_sample_method" in refused["because"]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +166,7 @@ def test_a_watch_turns_off_a_server_with_a_lossy_option(tmp_path: Path) -> None:
         code, output = deployed.watch(2)
 
     assert 1 == code
-    assert "sets --pflash = auto, which drops prompt tokens" in output.of("change")[0]["because"]
+    assert "--pflash = auto" in output.of("change")[0]["because"]
     assert not tomllib.loads(deployed.overlay)["route"][0]["speculation"]
 
 
