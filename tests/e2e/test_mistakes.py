@@ -163,7 +163,7 @@ def test_every_line_of_several_mistakes_has_its_own_remedy(mine: ProjectFolder) 
 
     refused = mine.run("certify", "slo.toml", code=2)
 
-    assert "at_leest: unknown key; did you mean 'at_least'?" in refused.err
+    assert "did you mean 'at_least'?" in refused.err
     assert "did you mean 'sampling'?" in refused.err
 
 
@@ -296,6 +296,6 @@ def test_a_folder_without_permission_to_write_is_refused_first(mine: ProjectFold
         assert {"in", "slo.toml", "truth.json", "easy.jsonl", "hard.jsonl"} == {
             one.name for one in project.path.iterdir()
         }
-    assert "no permission to write in the folder" in refused.err
+    assert "no permission to write" in refused.err
     assert "--out" in refused.err.partition("hint:")[2]
     assert "Traceback" not in refused.err

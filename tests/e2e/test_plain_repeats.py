@@ -32,7 +32,7 @@ def test_each_canary_is_decoded_plainly_twice(scripted: Scripted) -> None:
     project.run("certify", "slo.toml", "--out", "run", code=0)
     judged = project.run("judge", "run", "--json", code=0).out
 
-    assert "plain answers again, to see whether they repeat" in planned
+    assert "plain answers again" in planned
     lines = (project.path / "run" / "repeats-1.jsonl").read_text().splitlines()
     sent = Counter(json.loads(line)["canary"] for line in lines if '"canary"' in line)
     assert sent

@@ -56,8 +56,7 @@ def test_a_plan_needs_no_models(scripted: Scripted) -> None:
 
     planned = project.run("plan", "slo.toml", code=3)
 
-    assert "model 'someone/Other-8B-4bit' is not on this machine" in planned.out
-    assert "over the weights its name tells, 4.5 GB" in planned.out
+    assert all(word in planned.out for word in ("'someone/Other-8B-4bit'", "its name tells, 4.5 GB"))
     assert "expected in total" in planned.out
 
 

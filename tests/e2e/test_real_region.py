@@ -144,8 +144,8 @@ def test_its_policy_is_admitted_and_a_wider_one_is_not(certified: ProjectFolder,
     assert 1 == times
     (wider / "policy.toml").write_text(edited)
     RunDirectory(wider).write_checksums()
-    refused = certified.run("admit", "slo.toml", "--run", str(wider), "--grade", "demo", code=3)
-    assert "policy.toml does not match the verdict" in refused.out + refused.err
+    refused = certified.run("admit", "slo.toml", "--run", str(wider), "--grade", "demo", "--json", code=3).document
+    assert ("tampered", True) == (refused["reason"], "policy.toml" in refused["because"])
 
 
 REQUESTS: list[tuple[dict[str, Any], str | None]] = [

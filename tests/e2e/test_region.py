@@ -86,7 +86,7 @@ def test_a_run_finds_the_region_of_its_script(certified: ProjectFolder, tmp_path
     assert drawn == certified.run("explain", "latest", code=0).out
     assert "temperature \\ context" in drawn
     assert "temperature <= 0.7" in drawn
-    assert "outside at temperature 1: throughput_ratio" in drawn
+    assert "outside at temperature 1" in drawn
     assert "Certified region" in (run / "report.html").read_text()
     certified.run("admit", "slo.toml", "--run", "run", "--grade", "demo", code=0)
     for change, number in (
@@ -97,8 +97,8 @@ def test_a_run_finds_the_region_of_its_script(certified: ProjectFolder, tmp_path
         shutil.copytree(run, tried)
         (tried / "policy.toml").write_text(text.replace(*change, 1))
         RunDirectory(tried).write_checksums()
-        refused = certified.run("admit", "slo.toml", "--run", str(tried), "--grade", "demo", code=3)
-        assert "policy.toml does not match the verdict" in refused.out + refused.err
+        refused = certified.run("admit", "slo.toml", "--run", str(tried), "--grade", "demo", "--json", code=3).document
+        assert ("tampered", True) == (refused["reason"], "policy.toml" in refused["because"])
 
 
 def test_a_killed_exploration_goes_on_where_it_was(scripted: Scripted) -> None:
@@ -144,5 +144,5 @@ def test_more_streams_must_pay_for_the_server_as_a_whole(scripted: Scripted) -> 
 
     (point,) = region_of(project)["points"]
     assert "outside" == point["outcome"]
-    assert point["because"].startswith("system_throughput_ratio: ")
+    assert point["because"].startswith("system_throughput_ratio:")
     assert ["pass"] == [one["outcome"] for one in point["checks"] if one["metric"] == "throughput_ratio"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.builders.golden_words import lines_with, says
 from tests.builders.project_folder import ProjectFolder, project_folder
 from tests.builders.scripted_slo import EASY, write_scripted
 
@@ -69,7 +70,7 @@ def test_the_tries_beside_a_run_are_counted(tried: ProjectFolder) -> None:
     """
     assert THREE_OF_FOUR == counts(tried, "--run", "runs/n3") == counts(tried, "--runs", "runs")
     shown = tried.run("admit", "slo.toml", "--run", "runs/n3", code=0).out
-    assert "  tries       3 of 4 finished runs of this did not pass\n" in shown
+    assert lines_with("3 of 4 finished runs", shown).startswith("  tries ")
 
 
 def test_a_moved_run_keeps_its_tries(tried: ProjectFolder) -> None:
@@ -103,9 +104,7 @@ def test_without_a_record_the_tries_beside_a_run_are_a_lower_bound(tried: Projec
 
     assert THREE_OF_FOUR | {"at_least": True} == without_reason(found)
     shown = tried.run("admit", "slo.toml", "--run", "runs/n3", code=0).out
-    assert (
-        "at least 3 of 4 finished runs of this did not pass (the record of tries: there is none on this host)" in shown
-    )
+    assert all(word in lines_with("tries", shown) for word in ("at least 3 of 4", "there is none on this"))
 
 
 def test_a_certificate_carries_the_tries_before_it(tried: ProjectFolder) -> None:
@@ -133,7 +132,7 @@ def test_a_record_that_does_not_know_the_run_is_a_lower_bound(tried: ProjectFold
     found = counts(tried, "--run", "runs/n3")
 
     assert THREE_OF_FOUR | {"at_least": True} == without_reason(found)
-    assert "the record of tries on this host does not have this run" == found["because"]
+    says("commands", "a record that does not know the run is a lower bound", found["because"])
 
 
 def test_a_try_that_cannot_be_read_makes_a_lower_bound(tried: ProjectFolder) -> None:
@@ -145,7 +144,8 @@ def test_a_try_that_cannot_be_read_makes_a_lower_bound(tried: ProjectFolder) -> 
 
     found = counts(tried, "--run", "runs/n3")
 
-    assert THREE_OF_FOUR | {"at_least": True, "because": "a run beside it cannot be read"} == found
+    assert THREE_OF_FOUR | {"at_least": True} == without_reason(found)
+    says("commands", "a try that cannot be read makes a lower bound", found["because"])
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_a_record_that_cannot_be_written_is_a_warning(tried: ProjectFolder, trou
 
     done = tried.run("certify", "slo.toml", "--out", "runs/n4", "--baseline", "none", "--quiet", code=0)
 
-    assert "the record of tries is not complete: " in done.err
+    assert "the record of tries" in done.err
     assert str(record(tried).parent) in done.err
     assert THREE_OF_FOUR | {"finished": 5, "at_least": True} == without_reason(counts(tried, "--run", "runs/n4"))
     certificate = (tried.path / "runs" / "n4" / "certificate.intoto.json").read_text()

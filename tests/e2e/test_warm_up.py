@@ -60,10 +60,11 @@ def test_a_warm_up_that_makes_up_for_it_passes_and_is_required(scripted: Scripte
     found, policy = check_of(project.verdict()), (project.path / "run" / "policy.toml").read_text()
     (route,) = tomllib.loads(policy)["route"]
     assert ("pass", "warm-up") == (found["outcome"], found["passed_with"])
-    assert "above the allowed +8 %; warmed, against plain decoding after a pause: " in found["because"]
-    assert "median time to first token after a start, after a pause" in found["because"]
+    assert all(
+        part in found["because"] for part in ("above the allowed +8 %; ", "; warmed, ", "; median time to first")
+    )
     assert (True, 10.0) == (route["warm_up"], route["warm_up_after"])
-    assert "# An obligation of whoever serves: the first token" in policy
+    assert "# An obligation " in policy
     assert project.verdict() == project.run("judge", "run", "--json", code=0).document
 
 

@@ -69,7 +69,7 @@ def test_a_policy_that_is_edited_in_place_raises_no_limit_of_its_own(scripted: C
     sums.write_text(checksums)
     path.rename(project.path / "moved.toml")
     moved = project.run("watch", "moved.toml", "--run", "run", *watch[2:], code=2)
-    assert "max_concurrency is above 1" in moved.err
+    assert RAISED["max_concurrency"][1] in moved.err
     path.write_text(tomli_w.dumps({**tomllib.loads(certified), "guard": []}))
     project.run(*watch, code=0)
     (project.path / "run" / "soak-1.jsonl").unlink()
@@ -84,5 +84,4 @@ def test_a_mistyped_policy_is_told_as_one(project: ProjectFolder) -> None:
 
     ran = project.run("watch", "policie.toml", "--url", "http://127.0.0.1:9", code=2)
 
-    assert "policy policie.toml does not exist" in ran.err
-    assert "did you mean 'policy.toml'?" in ran.err
+    assert all(word in ran.err for word in ("policie.toml", "'policy.toml'?"))
