@@ -92,6 +92,21 @@ class Forecast:
                 total[stage.name] = StageForecast(stage.name, answers, seconds)
         return tuple(total.values())
 
+    def pairs(self) -> dict[str, float]:
+        """Return how many pairs of both arms the soaks have in their duration, by workload."""
+        pairs: dict[str, float] = {}
+        tiers = {workload.name: workload.tier for workload in self.slo.workload}
+        for soak in soak_schedule.soak_plans(self.plan, self._chosen(), 1):
+            if not self._woven:
+                blocks = [request.workload for block in self._plain_blocks(soak) for request in block]
+                pairs |= {name: float(blocks.count(name)) for name in soak.settings}
+                continue
+            weights = {name: self.profile.weight(name, tiers[name]) for name in soak.settings}
+            stage = self._soak(soak)
+            plain = stage.answers * self.slo.soak.duration / stage.seconds * self.slo.soak.sentinel_share
+            pairs |= {name: plain * weight / sum(weights.values()) for name, weight in weights.items()}
+        return pairs
+
     def _chosen(self) -> Mapping[str, Setting]:
         default = self.plan.candidates[0].setting if self.plan.candidates else PLAIN
         return dict.fromkeys((workload.name for workload in self.slo.workload), self.plan.fixed or default)

@@ -79,7 +79,7 @@ def graded(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a command that graded one SLO."""
     baseline = click.option(
         "--baseline", metavar="RUN",
-        help='The certified run for objectives with against = "certified" [default: the newest beside --output]; '
+        help='The certified run for objectives with against = "certified" [default: those beside --output]; '
         "none: there is none yet, leave them out.",
     )  # fmt: skip
     grade = click.option(

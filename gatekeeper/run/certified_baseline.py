@@ -1,18 +1,20 @@
-"""The certified run to compare with: found among stored runs, verified as the deploy gate does, and summarised."""
+"""The certified runs to compare with: found among stored runs, verified as the deploy gate does, and summarised."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from gatekeeper import host
 from gatekeeper.analysis.plan.settings import setting_document, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
-from gatekeeper.analysis.verdict.against_certified import summary
+from gatekeeper.analysis.verdict.against_certified import compare_inputs, summary
 from gatekeeper.analysis.verdict.case import Case, soak_answers
-from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome, WorkloadVerdict
+from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome
 from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, NoProofError, UnprovableError
 from gatekeeper.core.manifest import CertifiedBaseline, sha256
+from gatekeeper.core.records import Knobs
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.inputs import SLO_NAME, stored_inputs
 from gatekeeper.core.system.run_directory import MANIFEST, RunDirectory, runs_in
@@ -22,6 +24,9 @@ from gatekeeper.run.load import load_case
 
 NONE = "none"
 """In the place of a run: there is no certified run yet."""
+MOST_POOLED = 10
+"""Runs that are compared with together: the mean of ten is hardly less certain than that of more, and each of them is
+judged again first."""
 _HERE = ("platform", "chip", "memory_bytes")
 """Facts of a host that tell this machine from another."""
 
@@ -38,16 +43,20 @@ class Baseline:
 def find_baseline(slo: Slo, baseline: str | None, runs: Path) -> Baseline | None:
     """Return the certified run that the objectives of *slo* compare with; None where none of them does.
 
-    It is the run that *baseline* names (`none`: there is none yet), else the newest one in the folder *runs*, of the
-    same SLO on this host, that the deploy gate would have admitted.
+    It is the run that *baseline* names (`none`: there is none yet). Else it is the newest one in the folder *runs*, of
+    the same SLO on this host, that the deploy gate would have admitted and that is no demo, together with the older
+    ones of the same system: the run that decides to end a soak is a lucky one more often than not.
     """
     if not needs_baseline(slo, baseline):
         return None
     if baseline == NONE:
         return Baseline(CertifiedBaseline(run=None), None)
     if baseline is not None:
-        return _summarise(verify_certified(Path(baseline)))
-    return _summarise(newest_certified(slo, _newest_first(slo, runs), f"on this host in {runs}"))
+        return _summarise([verify_certified(Path(baseline))])
+    paths = _newest_first(slo, runs)
+    newest = newest_certified(slo, paths, f"on this host in {runs}")
+    older = paths[paths.index(newest.directory.path) + 1 :]
+    return _summarise([newest, *islice(_of_the_same_system(newest, older), MOST_POOLED - 1)])
 
 
 def needs_baseline(slo: Slo, baseline: str | None) -> bool:
@@ -60,17 +69,37 @@ def needs_baseline(slo: Slo, baseline: str | None) -> bool:
 
 
 def newest_certified(slo: Slo, newest_first: Iterable[Path], where: str) -> verify.VerifiedRun:
-    """Return the first of these runs that the deploy gate would have admitted; *where* is where they were found."""
+    """Return the first of these runs that is a certification and that the deploy gate would have admitted.
+
+    *where* is where they were found.
+    """
     refusals = []
     for path in newest_first:
         try:
-            return verify_certified(path)
+            run = verify_certified(path)
         except (InputError, NoProofError) as error:
             refusals.append(f"{path}: {error.message}")
+            continue
+        if run.verdict.grade == "certification":
+            return run
+        refusals.append(f"{path} is a demo, which counts only where --baseline names it")
     metric = next(objective.metric for objective in slo.objective if objective.against is not None)
     reasons = [f"no certified run of the SLO '{slo.name}' {where}", *refusals[:3]]
     message = f'objective {metric}, against = "certified": {"; ".join(reasons)}'
     raise UnprovableError(message, hint="name the run with --baseline RUN; certify the first one with --baseline none")
+
+
+def _of_the_same_system(newest: verify.VerifiedRun, older: Iterable[Path]) -> Iterator[verify.VerifiedRun]:
+    """Yield the certifications among *older* runs from which nothing differs that may change a figure."""
+    for path in older:
+        try:
+            manifest, frozen = verify.read_frozen(RunDirectory(path))
+            void, causes = compare_inputs(manifest, newest.manifest, frozen, newest.slo)
+            is_same = not void and set(causes) <= {"slo"} and frozen.subject == newest.slo.subject
+            if is_same and (run := verify_certified(path)).verdict.grade == "certification":
+                yield run
+        except (InputError, NoProofError):
+            continue
 
 
 def _newest_first(slo: Slo, runs: Path) -> list[Path]:
@@ -103,30 +132,52 @@ def verify_certified(path: Path) -> verify.VerifiedRun:
     return run
 
 
-def _summarise(run: verify.VerifiedRun) -> Baseline:
-    directory, text = run.directory, run.directory.text(MANIFEST)
-    inputs, _ = stored_inputs(directory, run.manifest)
-    case = load_case(directory, inputs, run.manifest, text)
-    promoted = [workload for workload in run.verdict.workloads if workload.outcome is WorkloadOutcome.PROMOTED]
+def _summarise(runs: Sequence[verify.VerifiedRun]) -> Baseline:
+    """Return the figures of the first of these *runs*, and of the others where they certified the same settings."""
+    newest, *older = runs
+    directory, text = newest.directory, newest.directory.text(MANIFEST)
+    workloads = _promoted(newest)
+    figures = _figures(newest, workloads)
+    pooled = []
+    for run in older:
+        alike = {name: setting for name, setting in _promoted(run).items() if workloads.get(name) == setting}
+        for name, by_metric in _figures(run, alike).items():
+            for metric, values in by_metric.items():
+                figures[name][metric] = [*values, *figures[name].get(metric, [])]
+        if alike:
+            pooled.append({"run": str(run.directory.path), "workloads": sorted(alike)})
     document: dict[str, Any] = {
         "schema": 1,
         "run": str(directory.path),
+        **({"pooled": pooled} if pooled else {}),
         "manifest_sha256": sha256(text),
-        "manifest": run.manifest.document(),
+        "manifest": newest.manifest.document(),
         "slo": directory.text(SLO_NAME),
-        "workloads": {workload.name: _figures(case, workload) for workload in promoted},
+        "workloads": figures,
     }
     content = json_text(document)
     entry = CertifiedBaseline(run=str(directory.path), manifest_sha256=sha256(text), sha256=sha256(content))
     return Baseline(entry, content)
 
 
-def _figures(case: Case, workload: WorkloadVerdict) -> dict[str, list[list[Any]]]:
-    """Return what the soak that certified a workload showed of it."""
+def _promoted(run: verify.VerifiedRun) -> dict[str, Knobs]:
+    """Return the setting of each workload that a run promoted."""
+    promoted = (workload for workload in run.verdict.workloads if workload.outcome is WorkloadOutcome.PROMOTED)
+    return {workload.name: workload.setting for workload in promoted}
+
+
+def _figures(run: verify.VerifiedRun, workloads: Mapping[str, Knobs]) -> dict[str, dict[str, list[list[Any]]]]:
+    """Return what the soaks that certified these *workloads*, each with its setting, showed of them."""
+    inputs, _ = stored_inputs(run.directory, run.manifest)
+    case = load_case(run.directory, inputs, run.manifest, run.directory.text(MANIFEST))
+    return {name: _figures_of(case, name, knobs) for name, knobs in workloads.items()}
+
+
+def _figures_of(case: Case, workload: str, knobs: Knobs) -> dict[str, list[list[Any]]]:
     for name in reversed(list(case.soaks)):
-        answers = (answer for answer in case.soaks[name].records if answer.workload == workload.name)
+        answers = (answer for answer in case.soaks[name].records if answer.workload == workload)
         setting = next((answer.setting for answer in answers if speculates(answer.setting)), None)
-        if setting is not None and setting_document(setting) == workload.setting:
-            soak = SoakPlan(name, {workload.name: setting}, setting)
-            return summary(soak_answers(case, soak, workload.name))
+        if setting is not None and setting_document(setting) == knobs:
+            soak = SoakPlan(name, {workload: setting}, setting)
+            return summary(soak_answers(case, soak, workload))
     return {}

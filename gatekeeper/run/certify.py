@@ -33,7 +33,7 @@ def certify(
 ) -> Finished:
     """Make a whole run in *out*; *baseline* names the certified run that objectives compare it with.
 
-    Without a name, it is the newest certified run beside *out*.
+    Without a name, the certified runs beside *out* count together.
     """
     with ExitStack() as stack:
         run = open_new(stack, read_inputs(slo_path), out, observers, compared=True, baseline=baseline)

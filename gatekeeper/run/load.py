@@ -1,5 +1,6 @@
 """The case of a run: everything that its verdict depends on, read from its directory."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -225,4 +226,6 @@ def _parse_figures(content: bytes) -> CertifiedFigures:
         name: {metric: [(str(canary), float(value)) for canary, value in pairs] for metric, pairs in figures.items()}
         for name, figures in document["workloads"].items()
     }
-    return CertifiedFigures(str(document["run"]), manifest, slo, workloads)
+    pooled = Counter(str(name) for run in document.get("pooled", ()) for name in run["workloads"])
+    runs = {name: 1 + more for name, more in pooled.items()}
+    return CertifiedFigures(str(document["run"]), manifest, slo, workloads, runs)

@@ -10,6 +10,7 @@ from typing import Any
 from gatekeeper.analysis.forecast import Forecast
 from gatekeeper.analysis.plan.complaints.complaint import Complaint
 from gatekeeper.analysis.plan.complaints.memory_fit import bytes_read, has_experts
+from gatekeeper.analysis.plan.complaints.undecidable_bound import undecidable_bounds
 from gatekeeper.analysis.plan.request_costs import PREFILL, Assumptions
 from gatekeeper.analysis.plan.settings import sampling_for
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
@@ -61,6 +62,7 @@ def lint(paths: Sequence[Path], speed: float | None = None) -> tuple[dict[str, A
 def forecast(slo_path: Path, speed: float | None = None) -> tuple[dict[str, Any], int]:
     """Return the plan of an SLO file as a document, and the exit code that `certify` would refuse it with, or 0.
 
+    It is also 2 for a bound against the certified run that soaks of this length cannot decide.
     *speed* of plain decoding in tok/s; None derives it from the size of the target.
     """
     prepared = prepare(read_inputs(slo_path), Path(), measuring=False)
@@ -69,7 +71,8 @@ def forecast(slo_path: Path, speed: float | None = None) -> tuple[dict[str, Any]
     stages, fallback = run.stages(), run.fallback()
     total = sum(stage.seconds for stage in stages)
     saved = next((stage.seconds for stage in stages if stage.name == "sweep"), 0.0) - run.shortest_sweep()
-    complaints = [*prepared.complaints, *_compared(slo)]
+    sizes = {name: len(canaries) for name, canaries in prepared.inputs.canaries.items()}
+    complaints = [*undecidable_bounds(slo, run.pairs(), sizes), *prepared.complaints, *_compared(slo)]
     weights = {complaint.weight for complaint in complaints}
     document = {
         "schema": 1,
@@ -108,7 +111,7 @@ def _compared(slo: Slo) -> Iterator[Complaint]:
     """Yield a note where `certify` needs a certified run to compare with: which one is known only then."""
     compared = (objective for objective in slo.objective if objective.against is not None)
     if (first := next(compared, None)) is not None:
-        message = "compares with the newest certified run of this SLO in the folder of --output"
+        message = "compares with the certified runs of this SLO in the folder of --output"
         hint = "certify the first run with --baseline none"
         yield Complaint("weak", f'objective {first.metric}, against = "certified"', message, hint)
 

@@ -1,6 +1,7 @@
 """Objectives with `against = "certified"`: no worse than the last certified run, or unproven."""
 
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,11 +21,17 @@ OBJECTIVES = [
     {"metric": "ttft_delta", "at_most": 0.1, "against": "certified", "why": "the first token comes as early"},
     {"metric": "task_pass_delta", "at_least": 0.0, "against": "certified", "why": "answers are as good"},
 ]
+WHOLE = {"duration": "600 s", "until": "duration"}
+"""The shortest soak that certifies."""
 SLOWER = {"canaries": {"easy-": {"acceptance": 0.75}}}
 
 
+# Runs of a script begin at the same time: the newest is the last by its name.
+RUNS = ("second", "third", "third-other", "third-then")
+
+
 def write(project: ProjectFolder, truth: Mapping[str, Any] | None = None, **changes: Any) -> None:
-    write_scripted(project, truth, **{"workload": EASY, "objective": OBJECTIVES, **changes})
+    write_scripted(project, truth, **{"workload": EASY, "objective": OBJECTIVES, "soak": WHOLE, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -116,4 +123,58 @@ def test_another_sampling_or_a_changed_copy_leaves_it_unproven(project: ProjectF
 
     assert "sampling.max_tokens" in against(project, "runs/second")["throughput_ratio"]["because"]
     assert "certified.json" in project.run("judge", "runs/third", "--json", code=3).out
-    assert "tampered" in project.run("admit", "slo.toml", "--run", "runs/third", "--grade", "demo", code=3).out
+    assert "tampered" in project.run("admit", "slo.toml", "--run", "runs/third", code=3).out
+
+
+def test_certified_runs_of_the_same_system_count_together(project: ProjectFolder) -> None:
+    """
+    A run is compared with the newest certified run and with the older ones of the same system, so with no lucky one;
+    one with other drafts is compared with them, and does not count with them.
+    """
+    project.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=0)
+    project.run("certify", "slo.toml", "--out", "runs/third", "--quiet", code=0)
+    subject = {"backend": "scripted", "target": "t", "drafts": ["heavy"], "script": "truth.json"}
+    write(project, subject=subject)
+    project.run("certify", "slo.toml", "--out", "runs/third-other", "--quiet", code=0)
+    project.run("certify", "slo.toml", "--out", "runs/third-then", "--quiet", code=0)
+
+    copies = {name: json.loads((project.path / f"runs/{name}/inputs/certified.json").read_text()) for name in RUNS}
+    runs = {name: 1 + len(copy.get("pooled", ())) for name, copy in copies.items()}
+    assert {"second": 1, "third": 2, "third-other": 3, "third-then": 1} == runs
+    answers = {name: len(copy["workloads"]["easy"]["throughput_ratio"]) for name, copy in copies.items()}
+    assert answers["third"] > 1.9 * answers["second"]
+
+
+def test_a_bound_that_two_soaks_cannot_tell_apart_is_refused(tmp_path: Path) -> None:
+    """
+    Three per cent are closer than ten minutes of these answers can prove: `plan` ends in 2 and names the nearest bound
+    and the duration that would do, and the bound that it names is accepted.
+    """
+    project = project_folder(tmp_path)
+    (against_certified,) = (dict(one) for one in OBJECTIVES if one.get("at_least") == 0.95)
+    close = {**against_certified, "at_least": 0.97}
+    write(project, objective=[OBJECTIVES[0], close])
+
+    refused = project.run("plan", "slo.toml", "--json", code=2).document
+    (complaint,) = [one for one in refused["complaints"] if one["weight"] == "never"]
+    bound, minutes = re.findall(r"at_least = (0\.\d+) or less, or duration = \"(\d+)m\"", complaint["hint"])[0]
+
+    write(project, objective=[OBJECTIVES[0], {**close, "at_least": float(bound)}])
+    project.run("plan", "slo.toml", code=0)
+    write(project, objective=[OBJECTIVES[0], close], soak={"duration": f"{minutes}m", "until": "duration"})
+    project.run("plan", "slo.toml", code=0)
+
+
+def test_a_demo_is_compared_with_only_where_it_is_named(tmp_path: Path) -> None:
+    """
+    A run whose soak was too short for a certificate is never taken for the certified run by itself.
+    """
+    project = project_folder(tmp_path)
+    write(project, soak={"duration": "150 s"})
+    project.run("certify", "slo.toml", "--out", "runs/demo", "--baseline", "none", "--quiet", code=0)
+
+    refused = project.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=2)
+    project.run("certify", "slo.toml", "--out", "runs/second", "--baseline", "runs/demo", "--quiet", code=0)
+
+    assert "runs/demo" in refused.err
+    assert "pass" == against(project, "runs/second")["throughput_ratio"]["outcome"]

@@ -168,7 +168,8 @@ def test_a_fleet_is_compared_with_the_one_before(fleet: Make) -> None:
     Each cell of the second fleet is compared with its own certified run of the first; without one it is refused.
     """
     compared = objective("acceptance_rate", at_least=0.97, against="certified")
-    made = fleet(2, {"one": {"objective": [objective("throughput_ratio", at_least=1.05), compared]}})
+    soak = {"duration": "600 s", "until": "duration"}
+    made = fleet(2, {"one": {"objective": [objective("throughput_ratio", at_least=1.05), compared], "soak": soak}})
 
     made.project.run("fleet", "certify", "one.toml", code=2)
     made.project.run("fleet", "certify", "one.toml", "--baseline", "none", code=0)

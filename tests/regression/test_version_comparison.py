@@ -64,15 +64,12 @@ def test_a_large_loss_takes_one_round_and_a_small_one_more() -> None:
     assert {0: ROUNDS[-1], 1: ROUNDS[-1]} == small.rounds()
 
 
-@pytest.mark.parametrize(("levels", "reason"), [((1, 1), "no difference is proven"), ((1, 1.3), "is better")])
-def test_ends_that_are_alike_or_the_other_way_round_have_no_change(levels: tuple[float, float], reason: str) -> None:
+@pytest.mark.parametrize("levels", [(1, 1), (1, 1.3)])
+def test_ends_that_are_alike_or_the_other_way_round_have_no_change(levels: tuple[float, float]) -> None:
     """
     Nothing is searched where the last version is as good as the first, or better.
     """
-    difference = Versions(levels, 0.04).comparison().compare_ends(1)
-
-    assert isinstance(difference, Missing)
-    assert reason in difference.because
+    assert isinstance(Versions(levels, 0.04).comparison().compare_ends(1), Missing)
 
 
 def test_a_latency_that_rises_is_a_loss() -> None:

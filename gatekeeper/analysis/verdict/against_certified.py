@@ -41,6 +41,8 @@ class CertifiedFigures:
     slo: Slo
     workloads: Mapping[str, Mapping[str, run_to_run.Values]]
     """By workload that it promoted, by metric: its values, each with its canary, in the order of time."""
+    runs: Mapping[str, int] = field(default_factory=dict)
+    """By workload: of how many certified runs the values are, where they are of more than one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,9 @@ def _estimate(
     if isinstance(now, Missing):
         return now
     estimate = _change(objective, evidence, then, now)
+    runs = certified.figures.runs.get(evidence.workload) if certified.figures is not None else None
+    if runs is not None and isinstance(estimate, Estimate):
+        estimate = replace(estimate, notes=(*estimate.notes, f"{runs} certified runs count together"))
     return labelled_as_claims(estimate) if claimed and isinstance(estimate, Estimate) else estimate
 
 

@@ -96,7 +96,7 @@ class Objective(MetricBound):
     )
     against: Literal["certified"] | None = Field(
         default=None,
-        description="certified: the bound is on this run over the last certified run of the SLO, on the same canaries",
+        description="certified: the bound is on this run over the certified runs of the SLO, on the same canaries",
     )
     why: str = Field(min_length=1)
 

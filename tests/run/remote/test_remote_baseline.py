@@ -19,7 +19,7 @@ def test_the_newest_certified_run_of_the_host_is_uploaded(pair: Make) -> None:
     Without --baseline the newest run downloaded from that host is uploaded, verified there, and compared with; the id
     of a run on the host is compared with in its place, and one that is not there says so.
     """
-    made = pair(objective=OBJECTIVES)
+    made = pair(objective=OBJECTIVES, soak={"duration": "600 s", "until": "duration"})
     refused = made.project.run(*CERTIFY, "--out", "runs/first", code=2)
     made.project.run(*CERTIFY, "--out", "runs/first", "--baseline", "none", code=0)
     first = made.job().name
