@@ -3,8 +3,9 @@
     python -m bench.truth --of coverage                       # prints a table
     python -m bench.truth --of coverage --runs 2000 --save coverage.json
 
-Canaries differ by 12 % (ratios) or 28 % (latencies). For these canaries the truth is their own mean or quantile, for
-prompts like them that of all from which they were drawn. Every bound is taken at 97.5 %, so 2.5 % of the runs may miss
+A ratio is the total time of plain decoding over that of the candidate, noise included. Canaries differ by 12 % (ratios)
+or 28 % (latencies), and in length by 50 %. For these canaries the truth is their own ratio or quantile, for prompts
+like them that of all from which they were drawn. Every bound is taken at 97.5 %, so 2.5 % of the runs may miss
 on each side. `proves` is the share of runs that prove a true gain of 5 % (of a latency: that it keeps 5 % of room).
 Bounds allow for noise that lasts (`lasting.widened`), as those of a verdict do.
 For comparison: these canaries with the noise of plain decoding against itself. It is not shipped, because it fails
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gatekeeper.analysis.stats import fixed_canaries, intervals, lasting
+from gatekeeper.analysis.stats.total_time import linearised
 from gatekeeper.core.verdict import Estimate, Missing
 
 Floats = NDArray[np.float64]
@@ -33,6 +35,8 @@ DIFFER = 0.12
 """Deviation of the canaries' log ratios."""
 PROMPTS_DIFFER = 0.28
 """Deviation of the log time to first token over `canaries/code.jsonl`."""
+LENGTHS_DIFFER = 0.5
+"""Deviation of the log length of an answer over the canaries."""
 ROOM = math.log(1.05)
 SHIFT = 0.03
 """Between sweep and soak all ratios change by this much."""
@@ -44,8 +48,8 @@ def gaussian(sigma: float, candidate: float = 1.0) -> Noise:
 
 
 def heavy(random: np.random.Generator, n: int) -> tuple[Floats, Floats]:
-    """Return noise of Student's t with three degrees of freedom, deviation 10 %."""
-    drawn = 0.10 * random.standard_t(3, (2, n)) / math.sqrt(3)
+    """Return noise of Student's t with three degrees of freedom, deviation 10 %; no answer takes e times as long."""
+    drawn = np.clip(0.10 * random.standard_t(3, (2, n)) / math.sqrt(3), -1.0, 1.0)
     return drawn[0], drawn[1]
 
 
@@ -113,6 +117,11 @@ KINDS: Mapping[str, Noise] = {
     "stalls of the candidate": stalls,
     "lasting, candidate alone": lasting_candidate,
 }
+LONGER: Mapping[str, float] = {
+    "candidate 3 times as noisy": (0.12**2 - 0.04**2) / 2,
+    "stalls of the candidate": 0.05 * math.log(0.6) + math.log(0.95 + 0.05 / 0.6),
+}
+"""Log of how many times as long the noise makes the candidate's answers on average, against plain decoding's."""
 NULL_ARM = ("noise 5 %", "candidate 3 times as noisy", "stalls of the candidate")
 """Kinds of noise with which the noise of plain decoding is shown for comparison."""
 DESIGNS = ((24, 1, 1), (24, 3, 0), (96, 1, 1))
@@ -155,41 +164,52 @@ class Misses:
 
 
 def ratios(noise: str, canaries: int, pairs: int, swept: int, runs: int, seed: int) -> list[Misses]:
-    """Simulate geometric mean ratios: for these canaries, for prompts like them, and with plain decoding's noise."""
+    """Simulate ratios of total times: for these canaries, for prompts like them, and with plain decoding's noise."""
     draw = KINDS[noise]
-    names = [f"c-{number}" for number in range(canaries)]
     found = [Misses(what, noise, canaries, pairs) for what in ("ratio, these canaries", "ratio, prompts like them")]
     if noise in NULL_ARM:
         found.append(Misses("(noise of plain decoding)", noise, canaries, pairs))
     for number in range(runs):
         random = np.random.default_rng([seed, zlib.crc32(f"{noise} {canaries} {pairs}".encode()), number])
         heights = DIFFER * random.standard_normal(canaries)
+        lengths = np.exp(LENGTHS_DIFFER * random.standard_normal(canaries))
         order = np.concatenate([random.permutation(canaries) for _ in range(pairs)])
+        everywhere = np.concatenate([np.arange(canaries)] * swept) if swept else np.empty(0, dtype=np.int64)
         mine, plain = draw(random, len(order))
-        logs = heights[order] + mine - plain
-        arms = [list(zip(order.tolist(), values.tolist(), strict=True)) for values in (heights[order] + mine, plain)]
-        before: dict[str, list[float]] = {}
-        earlier: list[list[tuple[int, float]]] = [[], []]
-        for _ in range(swept):
-            mine, plain = draw(random, canaries)
-            for name, log in zip(names, heights + mine - plain + SHIFT, strict=True):
-                before.setdefault(name, []).append(math.exp(log))
-            for rows, values in zip(earlier, (heights + mine + SHIFT, plain), strict=True):
-                rows.extend(enumerate(values.tolist()))
-        shown = lasting.of_both_arms(*(lasting.TimedLogs.of(*parts) for parts in zip(arms, earlier, strict=True)))
-        seen = [(names[one], math.exp(log)) for one, log in zip(order, logs, strict=True)]
-        truth = float(heights.mean())
-        found[0].count(_widened(fixed_canaries.geometric_mean(seen, LEVEL, canaries, before), shown), truth)
-        by_name = {name: [value for one, value in seen if one == name] for name in names}
-        found[1].count(_widened(intervals.geometric_mean_ratio(by_name, LEVEL), shown), 0.0)
+        arms = heights[order] + mine, plain
+        early = [np.concatenate(parts) for parts in zip(*(draw(random, canaries) for _ in range(swept)), strict=True)]
+        earlier = (heights[everywhere] + early[0] + SHIFT, early[1]) if early else (np.empty(0), np.empty(0))
+        shown = lasting.of_both_arms(
+            *(
+                lasting.TimedLogs.of(*(_named(*part) for part in ((order, arm), (everywhere, before))))
+                for arm, before in zip(arms, earlier, strict=True)
+            )
+        )
+        seen = linearised(_times(lengths, order, arms), _times(lengths, everywhere, earlier))
+        truth = -math.log(float((lengths * np.exp(-heights)).sum() / lengths.sum())) - LONGER.get(noise, 0.0)
+        frozen = fixed_canaries.mean_of_logs(seen.logs, LEVEL, canaries, seen.before, seen.weights)
+        found[0].count(_widened(frozen, shown), truth)
+        by_name = {name: [log for one, log in seen.logs if one == name] for name in seen.weights or ()}
+        of_all = -(DIFFER**2) / 2 - LONGER.get(noise, 0.0)
+        found[1].count(_widened(intervals.mean_of_logs(by_name, LEVEL), shown), of_all)
         if noise not in NULL_ARM:
             continue
         null = np.diff([draw(random, canaries)[1], draw(random, canaries)[1]], axis=0)
         half = intervals.student_quantile(LEVEL, canaries - 1) * float(null.std(ddof=1)) / math.sqrt(len(order))
-        center = float(logs.mean())
+        center = float(np.mean([log for _, log in seen.logs]))
         bounds = math.exp(center - half), math.exp(center + half)
         found[2].count(Estimate(math.exp(center), *bounds, canaries, confidence=LEVEL), truth)
     return found
+
+
+def _named(order: NDArray[np.int64], values: Floats) -> list[tuple[str, float]]:
+    return [(f"c-{one}", value) for one, value in zip(order.tolist(), values.tolist(), strict=True)]
+
+
+def _times(lengths: Floats, order: NDArray[np.int64], arms: tuple[Floats, Floats]) -> list[tuple[str, float, float]]:
+    """Return of each pair its canary and the seconds of plain decoding and of the candidate, from their log speeds."""
+    mine, plain = (lengths[order] * np.exp(-arm) for arm in arms)
+    return [(f"c-{one}", *seconds) for one, *seconds in zip(order.tolist(), plain.tolist(), mine.tolist(), strict=True)]
 
 
 def _widened(found: Estimate | Missing | None, shown: lasting.Lasting) -> Estimate | Missing | None:

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.coverage import DIFFER, SHIFT
 from bench.rehearsal import slo
 from gatekeeper.analysis.plan.ladder import look_levels
 from gatekeeper.analysis.stats import fixed_canaries, intervals, lasting
+from gatekeeper.analysis.stats.total_time import linearised
 from gatekeeper.core.verdict import Estimate
 
 NOISES = (0.02, 0.05, 0.10, 0.15)
@@ -39,30 +41,37 @@ PROMISED = slo(
 def proven(gain: float, noise: float, canaries: int, random: np.random.Generator) -> int:
     """Simulate one soak; return how many looks it takes to prove the gain, 0 if none does."""
     heights = DIFFER * random.standard_normal(canaries)
-    heights += math.log1p(gain) - heights.mean()
+    heights += math.log1p(gain) + math.log(float(np.exp(-heights).mean()))
     names = [f"c-{number}" for number in range(canaries)]
     swept = noise * random.standard_normal((2, canaries)) + [heights + SHIFT, np.zeros(canaries)]
-    before = {name: [math.exp(log)] for name, log in zip(names, swept[0] - swept[1], strict=True)}
+    before = _times(names, swept)
     rounds = math.ceil(LOOKS[-1][1] / canaries)
     order = np.concatenate([random.permutation(canaries) for _ in range(rounds)])
     logs = noise * random.standard_normal((2, len(order))) + [heights[order], np.zeros(len(order))]
-    seen = [(names[one], math.exp(log)) for one, log in zip(order, logs[0] - logs[1], strict=True)]
+    seen = _times([names[one] for one in order], logs)
     arms = [
         (list(zip(order.tolist(), arm.tolist(), strict=True)), list(enumerate(early.tolist())))
         for arm, early in zip(logs, swept, strict=True)
     ]
     levels = look_levels(PROMISED, LOOKS)
     for look, ((_, pairs), level) in enumerate(zip(LOOKS, levels, strict=True), start=1):
-        found: Any = fixed_canaries.geometric_mean(seen[:pairs], level, canaries, before)
+        times = linearised(seen[:pairs], before)
+        found: Any = fixed_canaries.mean_of_logs(times.logs, level, canaries, times.before, times.weights)
         if found is None:
-            values = {name: [value for one, value in seen[:pairs] if one == name] for name in names}
-            found = intervals.geometric_mean_ratio(values, level)
+            values = {name: [value for one, value in times.logs if one == name] for name in names}
+            found = intervals.mean_of_logs(values, level)
         if not isinstance(found, Estimate) or found.lo < 1:
             continue  # allowing for noise that lasts, it would lie lower still
         shown = lasting.of_both_arms(*(lasting.TimedLogs.of(arm[:pairs], early) for arm, early in arms))
         if lasting.widened(found, shown).lo >= 1:
             return look
     return 0
+
+
+def _times(names: Sequence[str], logs: NDArray[np.float64]) -> list[tuple[str, float, float]]:
+    """Return the seconds of plain decoding and of the candidate for one token, from the log speeds of both arms."""
+    mine, plain = np.exp(-logs)
+    return [(name, *seconds) for name, *seconds in zip(names, plain.tolist(), mine.tolist(), strict=True)]
 
 
 def rows(runs: int, seed: int) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ RULES = 3
 """Version of the rules of a verdict: the implicit objectives, the sweep's choice, what is examined.
 
 3: exactness is judged by replayed rounds and by the numerics measured in the run, not by a fixed tolerance.
+Ratios of speeds are those of total times, not the mean ratio of prompts.
 """
 
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, pair_ratios, successful
+from gatekeeper.analysis.metrics.pair_speeds import pair_logs, pair_speeds
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, successful
 from gatekeeper.analysis.metrics.readers import PAIR_RATIOS, answer_reader
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.words import exactness, explanations
@@ -92,11 +93,12 @@ def values_of_metric(name: str, paired: PairedAnswers) -> Values | Missing:
     if metric.from_rounds:
         paired = replace(paired, answers=counted_or_claimed(paired.answers)[0])
     if metric.against_plain:
-        ratios, lost = pair_ratios(paired.pairs, read, least=None if reader.any_length else paired.least_length)
+        speeds, lost = pair_speeds(paired.pairs, read, None if reader.any_length else paired.least_length)
         pairs = len(paired.pairs)
         if lost > paired.lost_limit * pairs:
             return Missing(f"{lost} of {pairs} pairs are lost to faults or missing values", pairs)
-        return [(canary, math.log(ratio)) for canary, ratio in ratios if ratio > 0]
+        logs = pair_logs(speeds, total=metric.speed_ratio).logs
+        return [(canary, log) for canary, log in logs if math.isfinite(log)]
     successes = successful(paired.answers)
     if len(successes) < (1 - paired.lost_limit) * len(paired.answers):
         failed = next(generation.answer.fault for generation in paired.answers if generation.answer.fault is not None)

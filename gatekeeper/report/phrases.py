@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gatekeeper.analysis.metrics.prompt_speeds import EACH
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.knob_effects import KnobEffect
 from gatekeeper.analysis.sweep.routing import Routing
 from gatekeeper.analysis.verdict.run_verdict import Measured, Transition, Verdict
 from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.text import KNOB_NAMES, counted, describe_setting, last_part, listed
-from gatekeeper.core.units import show, show_seconds, show_span
+from gatekeeper.core.units import percent, show, show_seconds, show_span
 from gatekeeper.core.verdict import Check, Estimate, Finding, FindingKind, Outcome, rounded
 from gatekeeper.report.data.objective_rows import ObjectiveRow
 from gatekeeper.report.data.workload_summary import SpeedUp, WorkloadSummary, rate
@@ -238,3 +239,15 @@ def token_latency(measured: Measured) -> str:
         if (figure := measured.figures.get(metric)) is not None
     ]
     return f"time per token: {', '.join(latencies)}" if latencies else ""
+
+
+def prompt_speeds(measured: Measured) -> str:
+    """Write the typical speed-up of a prompt, and how many prompts are proven slower; empty where it is not known."""
+    prompts = measured.prompts
+    if prompts is None:
+        return ""
+    text = f"typical {ratio(prompts.typical)}"
+    if prompts.slower is None:
+        return text
+    share = f"{len(prompts.slower)} of {prompts.typical.n}" if prompts.slower else "none"
+    return f"{text}; {share} proven slower than plain decoding (each at {percent(EACH, '.3g')})"

@@ -11,7 +11,7 @@ from gatekeeper.core.text import counted, describe_setting, one_line, printable_
 from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report.data.decision import Decision, readable_time
 from gatekeeper.report.data.objective_rows import ObjectiveRow
-from gatekeeper.report.phrases import MARKS, account, interval, merged, routing, spaced, step
+from gatekeeper.report.phrases import MARKS, account, interval, merged, prompt_speeds, routing, spaced, step
 
 FIGURES = {
     "throughput_ratio": "ratio",
@@ -44,6 +44,7 @@ def render(decision: Decision) -> str:
             f"{name} {interval(measured[metric], metric)}" for metric, name in FIGURES.items() if metric in measured
         ]
         lines += [f"    {'; '.join(figures)}"] if figures else []
+        lines += [f"    prompts: {prompts}"] if (prompts := prompt_speeds(workload.measured)) else []
         lines += [f"    {line}" for line in account(workload.choice)]
         lines += _check_lines(workload.checks, incomplete=incomplete)
         lines += _given_up(row for row in decision.rows if row.about == workload.name and row.abandoned)

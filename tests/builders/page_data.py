@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gatekeeper.analysis.metrics.prompt_speeds import PromptSpeeds
 from gatekeeper.analysis.plan.sweep_plan import Trial
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.setting_result import SettingResult
@@ -124,6 +125,7 @@ def like_golden(name: str, text: str) -> None:
 
 DRAFTED = {"draft": "org/heavy", "num_draft_tokens": 4}
 RATIO = Estimate(1.31, 1.22, 1.38, 24)
+PROMPTS = PromptSpeeds(Estimate(1.42, 1.3, 1.55, 24), ("easy-003", "easy-007", "easy-019"))
 
 
 def check(metric: str, bound: str, threshold: float, outcome: Outcome, *seen: float, unit: str = "1") -> Check:
@@ -162,7 +164,7 @@ VERDICT = Verdict(
             CHECKS,
             required=True,
             because="ttft is so",
-            measured=Measured({"throughput_ratio": RATIO}),
+            measured=Measured({"throughput_ratio": RATIO}, prompts=PROMPTS),
             choice=CHOICE,
         ),
         WorkloadVerdict(

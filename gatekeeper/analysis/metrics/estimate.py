@@ -1,29 +1,29 @@
 """Estimates of the workload metrics from recorded answers. The independent unit is the answer, never the token."""
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from statistics import median
 
 import numpy as np
 
+from gatekeeper.analysis.metrics import older_ratios
 from gatekeeper.analysis.metrics.over_time import excessive_drift, settled
+from gatekeeper.analysis.metrics.pair_speeds import pair_logs, pair_speeds
 from gatekeeper.analysis.metrics.paired_answers import (
     PairedAnswers,
     by_canary,
-    pair_ratios,
     pair_values,
-    pair_work,
     successful,
     too_many_lost,
     values_of,
 )
-from gatekeeper.analysis.metrics.readers import OfAnswer, OfEvidence, OfGaps, OfWork, Read, reader_of
-from gatekeeper.analysis.metrics.timing import answer_rate, gather_bursts
+from gatekeeper.analysis.metrics.readers import OfAnswer, OfEvidence, OfGaps, Read, reader_of
+from gatekeeper.analysis.metrics.timing import gather_bursts
 from gatekeeper.analysis.stats import fixed_canaries, intervals, lasting
-from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.analysis.stats.total_time import PairLogs
+from gatekeeper.core.metrics import BY_NAME, SYSTEM_RATIO
 from gatekeeper.core.metrics.metric import Metric
 from gatekeeper.core.records import Answer
 from gatekeeper.core.records.arrivals import UNKNOWN
@@ -59,20 +59,32 @@ def _read(metric: Metric, paired: PairedAnswers) -> Estimate | Missing:
             return _pair_ratio(metric, reader, paired)
         case OfGaps(per_token=per_token):
             return _pooled_gaps(paired, metric.quantile or 0.5, per_token=per_token)
-        case OfWork():
-            return _system_ratio(paired)
         case OfEvidence(estimate=count):
             return count(paired)
 
 
 def _pair_ratio(metric: Metric, reader: OfAnswer, paired: PairedAnswers) -> Estimate | Missing:
     read, least = reader.on(paired), None if reader.any_length else paired.least_length
-    ratios, lost = pair_ratios(paired.pairs, read, least=least)
-    if metric.speed_ratio and (reason := too_many_lost(lost, paired)) is not None:
-        return Missing(reason, len(paired.pairs))
-    ratio = mean_ratio(ratios, pair_ratios(paired.before, read, least=least)[0], paired)
+    if metric.name == SYSTEM_RATIO and not paired.by_total_time:
+        ratio = older_ratios.system_ratio(paired)
+    else:
+        logs = logs_of_pairs(metric, reader, paired, limited=metric.speed_ratio)
+        ratio = mean_ratio(logs, paired) if isinstance(logs, PairLogs) else logs
     ratio = _widened(ratio, partial(_ratio_noise, paired, read, least), paired)
     return ratio.as_change() if metric.relative and isinstance(ratio, Estimate) else ratio
+
+
+def logs_of_pairs(metric: Metric, reader: OfAnswer, paired: PairedAnswers, *, limited: bool) -> PairLogs | Missing:
+    """Return the logs of the pairs whose mean is that of the ratio *metric*.
+
+    Where they are *limited*, too many lost pairs leave none: then it is Missing, with the reason.
+    """
+    read, least = reader.on(paired), None if reader.any_length else paired.least_length
+    speeds, lost = pair_speeds(paired.pairs, read, least)
+    if limited and (reason := too_many_lost(lost, paired)) is not None:
+        return Missing(reason, len(paired.pairs))
+    before, _ = pair_speeds(paired.before, read, least)
+    return pair_logs(speeds, before, total=metric.speed_ratio and paired.by_total_time)
 
 
 def _widened(
@@ -103,39 +115,24 @@ def _value_noise(paired: PairedAnswers, values: Iterable[tuple[str, float]]) -> 
     return lasting.of_one_arm(series, trend=paired.falls)
 
 
-def mean_ratio(
-    ratios: Sequence[tuple[str, float]], before: Sequence[tuple[str, float]], paired: PairedAnswers
-) -> Estimate | Missing:
-    """Bound the geometric mean of (canary, ratio) pairs: for these canaries, or for prompts like them.
+def mean_ratio(logs: PairLogs, paired: PairedAnswers) -> Estimate | Missing:
+    """Bound the ratio that the mean log of the pairs is: for these canaries, or for prompts like them.
 
     Where the arms ran apart, noise that lasts hits all pairs of a plain block alike, and repeats do not show it.
     """
-    population = intervals.geometric_mean_ratio(by_canary(ratios), paired.level)
+    population = intervals.mean_of_logs(by_canary(logs.logs), paired.level)
     if isinstance(population, Missing) or not paired.frozen or not paired.interleaved:
         return population
-    earlier = by_canary((name, ratio) for name, ratio in before if ratio > 0)
+    before = [(name, log) for name, log in logs.before if math.isfinite(log)]
     return _with_population(
-        population, fixed_canaries.geometric_mean(ratios, paired.level, len(paired.canaries), earlier)
+        population,
+        fixed_canaries.mean_of_logs(logs.logs, paired.level, len(paired.canaries), before, logs.weights),
     )
 
 
 def _with_population(population: Estimate, frozen: Estimate | None) -> Estimate:
     """Return the estimate for *these* canaries with the one for all like them beside it, or that alone."""
     return population if frozen is None else replace(frozen, population=population)
-
-
-def _system_ratio(paired: PairedAnswers) -> Estimate | Missing:
-    """Compare tokens over busy time, which is wall time times the streams because every stream is always busy."""
-    sums: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([0, 0], [0, 0]))
-    work, lost = pair_work(paired.pairs, least=paired.least_length)
-    for name, *arms in work:
-        for arm, (tokens, busy_ns) in zip(sums[name], arms, strict=True):
-            arm[0] += tokens
-            arm[1] += busy_ns
-    if (reason := too_many_lost(lost, paired)) is not None:
-        return Missing(reason, len(paired.pairs))
-    ratio = intervals.ratio_of_sums(sums, paired.level, paired.seed)
-    return _widened(ratio, partial(_ratio_noise, paired, answer_rate, paired.least_length), paired)
 
 
 def _over_canaries(reader: OfAnswer, paired: PairedAnswers, quantile: float) -> Estimate | Missing:

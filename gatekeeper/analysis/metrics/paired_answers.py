@@ -95,6 +95,11 @@ class PairedAnswers:
         return least_length(greedy=self.greedy, rules=self.rules)
 
     @property
+    def by_total_time(self) -> bool:
+        """Return whether ratios of speeds are total times; those of older runs are geometric means of the pairs."""
+        return total_time_counts(self.rules)
+
+    @property
     def burst_gap(self) -> float:
         """Return the seconds below which two arrivals are one burst."""
         answers = self.plain or self.answers
@@ -157,6 +162,11 @@ def burst_gap(plain: Iterable[Generation]) -> float:
     return BURST_SHARE * float((lower + upper) / 2)
 
 
+def total_time_counts(rules: int) -> bool:
+    """Return whether ratios of speeds are those of total times, by these *rules*."""
+    return rules > 2
+
+
 def least_length(*, greedy: bool, rules: int) -> float:
     """Return the least ratio of the lengths of two answers that are the same work."""
     if not greedy:
@@ -196,23 +206,6 @@ def pair_values(
             lost += 1
         else:
             rows.append((pair[0].canary, drafting, plain))
-    return rows, lost
-
-
-def pair_work(pairs: Iterable[Pair], *, least: float) -> tuple[list[tuple[str, tuple[int, int], tuple[int, int]]], int]:
-    """Return the canary of each pair with the tokens and busy nanoseconds of both answers, and how many are lost."""
-    rows = []
-    lost = 0
-    for pair in pairs:
-        faulty = any(generation.answer.fault is not None or not generation.answer.output_tokens for generation in pair)
-        if faulty or not similar_lengths(pair, least):
-            lost += 1
-            continue
-        drafting, plain = (
-            (generation.answer.output_tokens or 0, generation.answer.ended_ns - generation.answer.sent_ns)
-            for generation in pair
-        )
-        rows.append((pair[0].canary, drafting, plain))
     return rows, lost
 
 

@@ -12,7 +12,7 @@ from gatekeeper.analysis.metrics.words.likelihood import nll_delta
 from gatekeeper.analysis.metrics.words.replayed_rounds import replay_agreement
 from gatekeeper.analysis.metrics.words.sampled_tokens import sampled_answers, sampled_tokens
 from gatekeeper.analysis.metrics.words.warm_cache import WARM_PARTS
-from gatekeeper.core.metrics import ALL, BY_NAME, PASS_RATES
+from gatekeeper.core.metrics import ALL, BY_NAME, PASS_RATES, SYSTEM_RATIO
 from gatekeeper.core.records import Answer
 from gatekeeper.core.verdict import Estimate, Missing
 
@@ -53,23 +53,18 @@ class OfGaps:
 
 
 @dataclass(frozen=True, slots=True)
-class OfWork:
-    """Tokens over the busy time of all answers, of one arm over the other."""
-
-
-@dataclass(frozen=True, slots=True)
 class OfEvidence:
     """An estimate of all answers together, such as a share that is counted."""
 
     estimate: Callable[[PairedAnswers], Estimate | Missing]
 
 
-Reader = OfAnswer | OfGaps | OfWork | OfEvidence
+Reader = OfAnswer | OfGaps | OfEvidence
 
 READERS: Mapping[str, Reader] = {
     "throughput_ratio": OfAnswer(timing.decode_rate, by_bursts=True),
     "answer_throughput_ratio": OfAnswer(timing.answer_rate),
-    "system_throughput_ratio": OfWork(),
+    "system_throughput_ratio": OfAnswer(timing.answer_rate),
     "decode_throughput": OfAnswer(timing.decode_rate),
     "prefill_throughput": OfAnswer(
         timing.prefill_rate,
@@ -116,8 +111,10 @@ def answer_reader(name: str) -> OfAnswer:
 
 
 PAIR_RATIOS = tuple(
-    metric.name for metric in ALL if metric.against_plain and isinstance(READERS.get(metric.name), OfAnswer)
+    metric.name
+    for metric in ALL
+    if metric.against_plain and isinstance(READERS.get(metric.name), OfAnswer) and metric.name != SYSTEM_RATIO
 )
-"""Metrics that compare the two answers of each pair, one value an answer."""
+"""Metrics that compare the two answers of each pair of one stream, one value an answer."""
 PAIR_SPEEDS = tuple(name for name in PAIR_RATIOS if BY_NAME[name].speed_ratio)
 """Those of speed; the first needs answers that come in pieces, the others serve where they come whole."""

@@ -50,6 +50,11 @@ def _tokens(column: bytes, first: int) -> int | None:
     return sum(counted) if counted and UNKNOWN not in counted else None
 
 
+def output_tokens(answer: Answer) -> int:
+    """Return the tokens of an answer, counted by the backend or arrival by arrival; 0 where they are not counted."""
+    return answer.output_tokens or _tokens(answer.columns.tokens, 0) or 0
+
+
 def seconds_per_token(answer: Answer) -> float | None:
     """Return the mean seconds per output token after the first burst."""
     rate = decode_rate(answer)

@@ -8,6 +8,7 @@ Noise is taken to be independent here; `lasting.widened` allows for noise that i
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -20,13 +21,41 @@ LEAST_DEGREES = 8
 """Degrees of freedom below which repeats do not show the noise: Student's bounds are then 18 % too wide and more."""
 
 
-def standard_error(owner: Ints, values: Floats, size: int, before: Floats | None = None) -> tuple[float, int] | None:
+def standard_error(
+    owner: Ints, values: Floats, size: int, before: Floats | None = None, weights: Floats | None = None
+) -> tuple[float, int] | None:
     """Return the standard error of the mean over canaries of their mean values, and its degrees of freedom.
 
     `owner` numbers the canary of each of the *values*; the whole set has *size* canaries. `before`, of shape
     (canaries, 2), holds the count and the mean of earlier values of each canary, all shifted by one unknown amount:
-    they show the noise and leave the mean alone. None where repeats are too few.
+    they show the noise and leave the mean alone. Where the noise of a canary grows with its weight, of *weights* whose
+    mean is 1, the error is no smaller than by the noise of all canaries relative to their weight. None where repeats
+    are too few.
     """
+    count = np.bincount(owner).astype(np.float64)
+    m, mean = len(count), np.bincount(owner, values) / count
+    pooled = _noise(owner, values, before)
+    if pooled is None:
+        return None
+    noise, degrees = pooled
+    inside = noise * float((1 / count).sum()) / m**2
+    if weights is not None:
+        center = mean.mean()
+        earlier = None if before is None else np.stack([before[:, 0], (before[:, 1] - center) / weights], axis=1)
+        relative = _noise(owner, (values - center) / weights[owner], earlier)
+        if relative is not None and (larger := relative[0] * float((weights**2 / count).sum()) / m**2) > inside:
+            inside, degrees = larger, relative[1]
+    share = min(1.0, m / size)
+    across = (1 - share) * float(mean.var(ddof=1)) / m if m > 1 else 0.0
+    variance = across + share * inside
+    if variance <= 0:
+        return 0.0, max(1, int(degrees))
+    together = variance**2 / (across**2 / (m - 1 or 1) + (share * inside) ** 2 / degrees)
+    return math.sqrt(variance), max(1, int(together + 1e-9))
+
+
+def _noise(owner: Ints, values: Floats, before: Floats | None) -> tuple[float, float] | None:
+    """Return the variance of a value within its canary, of all canaries together, and its degrees of freedom."""
     count = np.bincount(owner).astype(np.float64)
     mean = np.bincount(owner, values) / count
     squares = np.bincount(owner, (values - mean[owner]) ** 2)
@@ -40,41 +69,69 @@ def standard_error(owner: Ints, values: Floats, size: int, before: Floats | None
     degrees = float(free.sum())
     if degrees < LEAST_DEGREES - 1e-9:
         return None
-    m, noise = len(count), float(squares.sum()) / degrees
+    noise = float(squares.sum()) / degrees
     # Welch and Satterthwaite's degrees over canaries: few canaries may hold most of the noise.
     fourth = float((squares**2 / (free + 2))[free > 0].sum())
     degrees = min(degrees, max(LEAST_DEGREES / 2, float(squares.sum()) ** 2 / fourth)) if fourth > 0 else degrees
-    inside = noise * float((1 / count).sum()) / m**2
-    share = min(1.0, m / size)
-    across = (1 - share) * float(mean.var(ddof=1)) / m if m > 1 else 0.0
-    variance = across + share * inside
-    if variance <= 0:
-        return 0.0, max(1, int(degrees))
-    pooled = variance**2 / (across**2 / (m - 1 or 1) + (share * inside) ** 2 / degrees)
-    return math.sqrt(variance), max(1, int(pooled + 1e-9))
+    return noise, degrees
 
 
-def geometric_mean(
-    ratios: Sequence[tuple[str, float]], level: float, size: int, before: Mapping[str, Sequence[float]]
+def mean_of_logs(
+    logs: Sequence[tuple[str, float]],
+    level: float,
+    size: int,
+    before: Sequence[tuple[str, float]],
+    weights: Mapping[str, float] | None = None,
 ) -> Estimate | None:
-    """Bound the geometric mean over these canaries of their (canary, ratio) pairs.
+    """Bound exp of the mean over these canaries of their (canary, log of a ratio) pairs.
 
-    `before` holds the ratios of each canary in the sweep, for their noise. None where repeats are too few for bounds.
+    `before` holds the logs of each canary in the sweep, and *weights* its share of the whole, for their noise. None
+    where repeats are too few for bounds.
     """
-    names, owner = _numbered([name for name, _ in ratios])
-    logs = np.log(np.array([ratio for _, ratio in ratios], dtype=np.float64))
-    earlier = np.zeros((len(names), 2))
-    for number, name in enumerate(names):
-        if ratios_before := before.get(name):
-            earlier[number] = len(ratios_before), math.fsum(map(math.log, ratios_before)) / len(ratios_before)
-    noise = standard_error(owner, logs, size, earlier)
+    names, owner = _numbered([name for name, _ in logs])
+    values, earlier = _values(logs), _before(names, before)
+    shares = np.array([weights[name] for name in names]) if weights else None
+    noise = standard_error(owner, values, size, earlier, shares)
     if noise is None:
         return None
     error, degrees = noise
-    center = float((np.bincount(owner, logs) / np.bincount(owner)).mean())
+    center = float((np.bincount(owner, values) / np.bincount(owner)).mean())
     half = student_quantile(level, degrees) * error
     bounds = math.exp(center - half), math.exp(center + half)
     return Estimate(math.exp(center), *bounds, len(names), confidence=level, scope="frozen")
+
+
+def proven_below(
+    logs: Sequence[tuple[str, float]], level: float, before: Sequence[tuple[str, float]]
+) -> tuple[str, ...] | None:
+    """Return the canaries whose own ratio is proven below 1, each by itself at *level*; None without enough repeats.
+
+    `logs` and `before` are as in `mean_of_logs`; all canaries have the same noise.
+    """
+    names, owner = _numbered([name for name, _ in logs])
+    values = _values(logs)
+    noise = _noise(owner, values, _before(names, before))
+    if noise is None:
+        return None
+    count, factor = np.bincount(owner), student_quantile(level, max(1, int(noise[1])))
+    highest = np.bincount(owner, values) / count + factor * np.sqrt(noise[0] / count)
+    return tuple(sorted(name for name, high in zip(names, highest.tolist(), strict=True) if high < 0))
+
+
+def _values(logs: Sequence[tuple[str, float]]) -> Floats:
+    return np.array([log for _, log in logs], dtype=np.float64)
+
+
+def _before(names: Sequence[str], before: Sequence[tuple[str, float]]) -> Floats:
+    """Return the count and the mean of the earlier values of each of *names*."""
+    groups: dict[str, list[float]] = defaultdict(list)
+    for name, log in before:
+        groups[name].append(log)
+    earlier = np.zeros((len(names), 2))
+    for number, name in enumerate(names):
+        if values := groups.get(name):
+            earlier[number] = len(values), math.fsum(values) / len(values)
+    return earlier
 
 
 def quantile(

@@ -126,20 +126,25 @@ def bootstrap_bounds(resampled: Floats, level: float, n: int) -> tuple[float, fl
 
 
 def geometric_mean_ratio(ratios: Mapping[str, Sequence[float]], level: float, *, least: int = 5) -> Estimate | Missing:
-    """Bound the geometric mean of paired ratios for prompts like these: `ratios` holds, per canary, one a repeat.
+    """Bound the geometric mean of paired ratios for prompts like these: `ratios` holds, per canary, one a repeat."""
+    logs = {name: [math.log(ratio) if ratio > 0 else -math.inf for ratio in ratios[name]] for name in ratios}
+    return mean_of_logs(logs, level, least=least)
+
+
+def mean_of_logs(logs: Mapping[str, Sequence[float]], level: float, *, least: int = 5) -> Estimate | Missing:
+    """Bound exp of the mean over prompts like these of a canary's mean log of a ratio; `logs` has one a repeat.
 
     Student's interval of the canaries' mean logs: they hold the noise of repeats once. Resampling repeats inside
     resampled canaries counts it twice (Davison & Hinkley 1997, section 3.8), a quarter to a third too wide where
     canaries do not differ, as in the null arm. Fewer than *least* canaries give Missing.
     """
-    names = sorted(name for name, repeats in ratios.items() if repeats)
-    n = len(names)
+    repeats = [np.asarray(logs[name], dtype=np.float64) for name in sorted(logs) if len(logs[name])]
+    n = len(repeats)
     if n < least:
         return Missing(f"too few canaries in both arms: {n}, need {least}", n)
-    logs = [np.log(np.asarray(ratios[name], dtype=np.float64)) for name in names]
-    if not all(np.isfinite(values).all() for values in logs):
+    if not all(np.isfinite(values).all() for values in repeats):
         return Missing("a ratio is not a positive finite number", n)
-    means = np.array([values.mean() for values in logs])
+    means = np.array([values.mean() for values in repeats])
     center = float(means.mean())
     half = student_quantile(level, n - 1) * float(means.std(ddof=1)) / math.sqrt(n)
     return Estimate(math.exp(center), math.exp(center - half), math.exp(center + half), n, confidence=level)

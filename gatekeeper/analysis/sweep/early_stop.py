@@ -14,14 +14,16 @@ from itertools import combinations
 from statistics import fmean, variance
 
 from gatekeeper.analysis.metrics import comparability
-from gatekeeper.analysis.metrics.paired_answers import burst_gap, by_canary, least_length
+from gatekeeper.analysis.metrics.pair_speeds import PairSpeed, pair_logs, pair_speed
+from gatekeeper.analysis.metrics.paired_answers import burst_gap, by_canary, least_length, total_time_counts
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS, Read, answer_reader
 from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.plan.settings import concurrency_of, conditions_of, is_greedy
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, Trial
 from gatekeeper.analysis.stats import sequential
+from gatekeeper.analysis.stats.total_time import Logs
 from gatekeeper.analysis.sweep.stopped_settings import EarlyStops, contests, faster, racing, settled
-from gatekeeper.analysis.sweep.sweep_answers import MOST_LOST, SweepAnswers, mean_log_ratio
+from gatekeeper.analysis.sweep.sweep_answers import MOST_LOST, SweepAnswers
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.text import compare_speed, knob_name, last_part
@@ -69,12 +71,11 @@ def competing(slo: Slo, plan: SweepPlan) -> tuple[Trial, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """A candidate's answer and plain decoding's, as log ratios; the mean over both plain arms."""
+    """A candidate's answer and plain decoding's; the mean over both plain arms."""
 
     stretch: int
-    canary: str
-    logs: Mapping[str, float | None]
-    """Log ratio by measure; None where the pair has none."""
+    speeds: Mapping[str, PairSpeed | None]
+    """By measure; None where the pair has none."""
 
 
 class _Looks:
@@ -118,21 +119,26 @@ class _Looks:
         for stretch, candidate in self._answers(trial.name):
             if (baseline := plain.get((candidate.pair, candidate.canary))) is not None:
                 second = null.get((candidate.pair, candidate.canary))
-                logs = {
-                    name: mean_log_ratio(candidate, baseline, second, read, least=least)
+                speeds = {
+                    name: pair_speed((candidate, baseline), read, least, second)
                     for name, read in self._measures.items()
                 }
-                pairs.append(_Pair(stretch, candidate.canary, logs))
+                pairs.append(_Pair(stretch, speeds))
         return pairs
 
     def _seen(self, trial: str, number: int) -> tuple[str, dict[str, float]]:
-        """Return the measure of a trial at a look and its mean log ratio by canary; empty if many pairs are lost."""
+        """Return the measure of a trial at a look and its mean log by canary; empty if many pairs are lost."""
         pairs = [pair for pair in self._pairs.get(trial, ()) if pair.stretch < number]
         for measure in self._measures:
-            logs = [(pair.canary, value) for pair in pairs if (value := pair.logs[measure]) is not None]
+            logs = self._logs(pairs, measure)
             if logs and len(logs) >= (1 - MOST_LOST) * len(pairs):
                 return measure, {canary: fmean(values) for canary, values in sorted(by_canary(logs).items())}
         return "", {}
+
+    def _logs(self, pairs: Sequence[_Pair], measure: str) -> Logs:
+        """Return the logs of those of the pairs that have the measure; their mean is the log of the ratio."""
+        speeds = [speed for pair in pairs if (speed := pair.speeds[measure]) is not None]
+        return pair_logs(speeds, total=total_time_counts(self._sweep.plan.terms.rules)).logs
 
     def look(self, state: EarlyStops, number: int, error: float) -> None:
         """Look after stretch *number* (from 1), with the nominal *error* of this look."""
@@ -173,12 +179,12 @@ class _Looks:
                 state.stop(trial, "repeats-add-nothing", because)
 
     def _noise(self, number: int) -> float | None:
-        """Return the variance of one log ratio of plain over plain decoding; None with too few pairs."""
+        """Return the variance of one log of plain over plain decoding; None with too few pairs."""
         pairs = [pair for pair in self._pairs.get(NULL, ()) if pair.stretch < number]
         for measure in self._measures:
-            logs = [value for pair in pairs if (value := pair.logs[measure]) is not None]
+            logs = self._logs(pairs, measure)
             if len(logs) >= max(sequential.MIN_CANARIES, (1 - MOST_LOST) * len(pairs)):
-                return variance(logs)
+                return variance(log for _, log in logs)
         return None
 
     def _repeats_add_nothing(self, logs: Sequence[Mapping[str, float]], noise: float | None, number: int) -> bool:

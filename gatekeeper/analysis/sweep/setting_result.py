@@ -1,6 +1,5 @@
 """What the sweep measured of one candidate setting: its ratio to plain decoding, and what that is worth."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -9,6 +8,7 @@ from statistics import fmean, median
 from gatekeeper.analysis.metrics import paired_answers
 from gatekeeper.analysis.metrics.comparability import length_mismatches, unstable_plain_arm, voided_metrics
 from gatekeeper.analysis.metrics.estimate import estimate, mean_ratio
+from gatekeeper.analysis.metrics.pair_speeds import pair_logs
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS, answer_reader
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import acceptance_rate
@@ -40,7 +40,7 @@ class SettingResult:
     measure: str
     """The ratio that it is judged by."""
     logs: Mapping[str, float]
-    """Mean log ratio per canary, to compare settings on the same canaries."""
+    """Mean log per canary of the ratio, of which they are the parts, to compare settings on the same canaries."""
     acceptance: float | None
     claimed: bool = field(default=False, kw_only=True)
     """The acceptance is the server's claim."""
@@ -73,9 +73,7 @@ class SettingResult:
     def over(self, rival: "SettingResult", level: float) -> Estimate | Missing:
         """Return its speed over a rival's, on the canaries that both have."""
         shared = sorted(self.logs.keys() & rival.logs.keys())
-        return intervals.geometric_mean_ratio(
-            {name: [math.exp(self.logs[name] - rival.logs[name])] for name in shared}, level
-        )
+        return intervals.mean_of_logs({name: [self.logs[name] - rival.logs[name]] for name in shared}, level)
 
     @property
     def may_gain(self) -> float:
@@ -169,15 +167,16 @@ def _setting_result(
     measure = measure_of(sweep.slo, trial)
     # Answers that arrive whole, such as tool calls, have no decode speed.
     for pair_speed in PAIR_SPEEDS if measure == DECODE_RATIO else (ANSWER_RATIO,):
-        ratios, lost = sweep.ratios(trial, answer_reader(pair_speed).on(pairs))
+        speeds, lost = sweep.speeds(trial, answer_reader(pair_speed).on(pairs))
         if (reason := paired_answers.too_many_lost(lost, pairs)) is None:
             break
+    by_pair = pair_logs(speeds, total=pairs.by_total_time)
     if measure == SYSTEM_RATIO:
         ratio = estimate(measure, pairs)
     else:
         measure = pair_speed
-        ratio = mean_ratio(ratios, (), pairs) if reason is None else Missing(reason, len(pairs.pairs))
-    logs = {canary: fmean(map(math.log, values)) for canary, values in paired_answers.by_canary(ratios).items()}
+        ratio = mean_ratio(by_pair, pairs) if reason is None else Missing(reason, len(pairs.pairs))
+    logs = {canary: fmean(values) for canary, values in paired_answers.by_canary(by_pair.logs).items()}
     answers, claimed = counted_or_claimed(pairs.answers)
     accepted = [value for _, value in paired_answers.values_of(paired_answers.successful(answers), acceptance_rate)]
     if (reason := voided_metrics(findings).get(measure)) is not None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean
 
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers, pair_ratios
+from gatekeeper.analysis.metrics.pair_speeds import PairSpeed, pair_speed
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.analysis.plan.settings import is_greedy
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, Trial
 from gatekeeper.core.canary import Canary
@@ -50,18 +51,18 @@ class SweepAnswers:
             )
         )
 
-    def ratios(self, trial: Trial, read: Callable[[Answer], float | None]) -> tuple[list[tuple[str, float]], int]:
-        """Return the canary and the speed over plain decoding of each pair, and how many pairs are lost.
+    def speeds(self, trial: Trial, read: Callable[[Answer], float | None]) -> tuple[list[PairSpeed], int]:
+        """Return the speeds of each pair, and how many pairs are lost.
 
-        Plain decoding is the geometric mean of the baseline and the null arm, where the null arm has an answer.
+        Plain decoding is the mean of the baseline and the null arm, where the null arm has an answer.
         """
         paired, null = self.paired(trial), self.null_answers(trial)
-        ratios = []
-        for candidate, plain in paired.pairs:
-            second = null.get((candidate.pair, candidate.canary))
-            if (log := mean_log_ratio(candidate, plain, second, read, least=paired.least_length)) is not None:
-                ratios.append((candidate.canary, math.exp(log)))
-        return ratios, len(paired.pairs) - len(ratios)
+        speeds = [
+            pair_speed((candidate, plain), read, paired.least_length, null.get((candidate.pair, candidate.canary)))
+            for candidate, plain in paired.pairs
+        ]
+        kept = [speed for speed in speeds if speed is not None]
+        return kept, len(speeds) - len(kept)
 
     def age_s(self, trial: Trial) -> float:
         """Return how old the process was on average, in seconds, when it answered for a trial."""
@@ -82,24 +83,6 @@ class SweepAnswers:
             for generation in self.of(NULL)
             if generation.role is not Role.WARMUP
         }
-
-
-def mean_log_ratio(
-    candidate: Generation,
-    plain: Generation,
-    second: Generation | None,
-    read: Callable[[Answer], float | None],
-    *,
-    least: float,
-) -> float | None:
-    """Return the log of candidate over plain, averaged with that over the *second* plain answer where it has one.
-
-    Answers whose lengths have a ratio below *least* are not compared.
-    """
-    ratios, _ = pair_ratios([(candidate, plain)], read, least=least)
-    second_ratios, _ = pair_ratios([(candidate, second)], read, least=least) if second is not None else ([], 0)
-    logs = [math.log(ratio) for _, ratio in (*ratios, *second_ratios) if ratio > 0]
-    return fmean(logs) if ratios and logs else None
 
 
 def sweep_answers(

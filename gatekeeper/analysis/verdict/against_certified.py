@@ -6,21 +6,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gatekeeper.analysis.metrics.checks import check_bound
-from gatekeeper.analysis.metrics.paired_answers import (
-    PairedAnswers,
-    by_canary,
-    pair_ratios,
-    pair_work,
-    successful,
-    too_many_lost,
-    values_of,
-)
-from gatekeeper.analysis.metrics.readers import OfWork, answer_reader, reader_of
+from gatekeeper.analysis.metrics.estimate import logs_of_pairs
+from gatekeeper.analysis.metrics.older_ratios import system_logs
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, successful, values_of
+from gatekeeper.analysis.metrics.readers import answer_reader
 from gatekeeper.analysis.metrics.server_claims import labelled_as_claims, with_claimed_rounds
 from gatekeeper.analysis.metrics.shares import pass_change, pass_marks
 from gatekeeper.analysis.stats import run_to_run
-from gatekeeper.core.manifest import Manifest, differences
-from gatekeeper.core.metrics import BY_NAME, PASS_RATES, RUN_TO_RUN, shown_as
+from gatekeeper.core.manifest import RULES, Manifest, differences
+from gatekeeper.core.metrics import BY_NAME, PASS_RATES, RUN_TO_RUN, SYSTEM_RATIO, shown_as
 from gatekeeper.core.slo import Objective, Slo
 from gatekeeper.core.text import listed
 from gatekeeper.core.verdict import AGAINST_CERTIFIED, Check, Estimate, Missing, Outcome, rounded
@@ -81,43 +75,24 @@ def values(metric: str, evidence: PairedAnswers) -> run_to_run.Values | Missing:
     if metric in PASS_RATES:
         marks = pass_marks(evidence, PASS_RATES[metric].kind)
         return [(name, float(mark)) for name, mark in marks] or Missing("no answer was checked for it")
-    if isinstance(reader_of(metric), OfWork):
-        return _system_logs(evidence)
+    if metric == SYSTEM_RATIO and not evidence.by_total_time:
+        return system_logs(evidence)
     reader = answer_reader(metric)
-    read = reader.on(evidence)
     if not BY_NAME[metric].against_plain:
-        counted = values_of(successful(evidence.answers), read)
+        counted = values_of(successful(evidence.answers), reader.on(evidence))
         return counted or Missing(reader.unread, len(evidence.answers))
-    ratios, lost = pair_ratios(evidence.pairs, read, least=None if reader.any_length else evidence.least_length)
-    if (reason := too_many_lost(lost, evidence)) is not None:
-        return Missing(reason, len(evidence.pairs))
-    return [(canary, math.log(ratio)) for canary, ratio in ratios if ratio > 0]
-
-
-def _system_logs(evidence: PairedAnswers) -> run_to_run.Values | Missing:
-    """Return the log of tokens over busy time, candidate over plain, with each pair's part in its noise added.
-
-    Each canary weighs the same. The parts are those of the delta method: their mean over canaries is zero.
-    """
-    work, lost = pair_work(evidence.pairs, least=evidence.least_length)
-    if (reason := too_many_lost(lost, evidence)) is not None:
-        return Missing(reason, len(evidence.pairs))
-    rows = [(name, (*candidate, *plain)) for name, candidate, plain in work]
-    grouped = by_canary(rows).values()
-    means = [[math.fsum(column) / len(group) for column in zip(*group, strict=True)] for group in grouped]
-    totals = [math.fsum(column) / len(means) for column in zip(*means, strict=True)]
-    if min(totals) <= 0:
-        return Missing("an answer took no time", len(evidence.pairs))
-    signs = (1, -1, -1, 1)
-    center = math.fsum(sign * math.log(total) for sign, total in zip(signs, totals, strict=True))
-    return [
-        (name, center + math.fsum(sign * part / total for sign, part, total in zip(signs, row, totals, strict=True)))
-        for name, row in rows
-    ]
+    pairs = logs_of_pairs(BY_NAME[metric], reader, evidence, limited=True)
+    if isinstance(pairs, Missing):
+        return pairs
+    return [(canary, log) for canary, log in pairs.logs if math.isfinite(log)]
 
 
 def summary(evidence: PairedAnswers) -> dict[str, list[list[Any]]]:
-    """Return the figures of one workload that a later run is compared with; what was not measured is left out."""
+    """Return the figures of one workload that a later run is compared with; what was not measured is left out.
+
+    They are read by the rules of that later run, whatever the certified one was judged by.
+    """
+    evidence = replace(evidence, rules=RULES)
     claimed = _claimed(evidence)
     values_by_metric = {metric: values(metric, evidence) for metric in RUN_TO_RUN}
     values_by_metric |= {_CLAIMED.format(metric): values(metric, claimed) for metric in _COUNTED}

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from gatekeeper.analysis.metrics.prompt_speeds import PromptSpeeds
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.routing import Routing
 from gatekeeper.analysis.verdict.certified_region import CertifiedRegion
@@ -29,6 +30,8 @@ class Measured:
     """In tokens; None where they are not counted."""
     longest_answer: int | None = None
     acceptance_by_position: tuple[float, ...] = ()
+    prompts: PromptSpeeds | None = None
+    """How the speed against plain decoding is spread over prompts."""
     claimed: bool = False
     """The counts of rounds are the server's claims."""
 
@@ -52,7 +55,10 @@ class Measured:
                 | known(**{"scope": figure.scope, "from": "claims" if self.claims(metric) else None})
                 for metric, figure in self.figures.items()
             },
-            **known(acceptance_by_position=list(self.acceptance_by_position) or None),
+            **known(
+                acceptance_by_position=list(self.acceptance_by_position) or None,
+                prompts=self.prompts and self.prompts.document(),
+            ),
         }
 
 

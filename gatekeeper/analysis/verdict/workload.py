@@ -8,6 +8,7 @@ from gatekeeper.analysis.metrics.comparability import voided_metrics
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.over_time import last_third, likely_end, settled
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, has_no_decode_speed
+from gatekeeper.analysis.metrics.prompt_speeds import prompt_speeds
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed, labelled_as_claims, with_claimed_rounds
 from gatekeeper.analysis.metrics.shares import pass_rate
 from gatekeeper.analysis.metrics.timed_rounds import estimate_from_timing
@@ -235,8 +236,10 @@ def _measured(evidence: PairedAnswers, lost: Mapping[str, str]) -> Measured:
     for rate in PASS_RATES.values():
         if (share := pass_rate(evidence, rate.kind)) is not None:
             figure_by_metric[rate.figure] = share.rounded()
+    speed = next((metric for metric in (DECODE_RATIO, ANSWER_RATIO) if metric in figure_by_metric), None)
     return Measured(
         figure_by_metric,
+        prompts=prompt_speeds(speed, evidence) if speed is not None else None,
         answers=len(evidence.answers),
         plain_answers=len(evidence.plain),
         longest_prompt=max(prompts, default=0) or None,

@@ -117,19 +117,19 @@ def _pass_delta(name: str, rate: PassRate, description: str, formula: str, **mor
 WORKLOAD_METRICS: tuple[Metric, ...] = (
     _speed_ratio(
         "throughput_ratio", _SPEED | Sight.PLAIN,
-        "decode tokens per second, speculative over plain, paired per canary; geometric mean",
-        "exp(mean over canaries of mean log(drafting tok/s / plain tok/s))",
+        "how many times as fast the same tokens are decoded: total time of plain decoding over drafting, by pairs",
+        "sum over canaries of plain decoding's decode time / the same of drafting, for the same tokens",
         aliases=("speed_up", "speedup"), watched=True,
     ),
     _speed_ratio(
         "answer_throughput_ratio", _WHOLE,
-        "output tokens over (end - sent), speculative over plain, paired per canary; geometric mean",
-        "the same with output tokens / (end - sent)",
+        "how many times as fast the same answers are given, from request to end, paired per canary",
+        "the same with the time from the request to the end of an answer",
     ),
     _speed_ratio(
         "system_throughput_ratio", _WHOLE,
-        "tokens over wall time at soak.concurrency, speculative over plain",
-        "(tokens / wall time) of drafting / the same of plain decoding",
+        "how many times as fast all streams together do the same work, at soak.concurrency",
+        "the same with every stream busy: answer times of plain decoding / the same of drafting, for the same tokens",
     ),
     _median(
         "decode_throughput", "tok/s", _SPEED,

@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from statistics import NormalDist
+from typing import Any, TypeVar
 
 from gatekeeper.analysis.metrics.answer_grading import grade
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_ratios, successful, too_many_lost
+from gatekeeper.analysis.metrics.pair_speeds import pair_speed
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful, too_many_lost
 from gatekeeper.analysis.metrics.readers import answer_reader
 from gatekeeper.analysis.metrics.server_claims import CLAIMS_NOTE, counted_or_claimed
 from gatekeeper.analysis.stats import intervals, sequential
 from gatekeeper.analysis.stats.falls import WeightedValue
+from gatekeeper.analysis.stats.total_time import linearised
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import BY_NAME, DECODE_RATIO
 from gatekeeper.core.policy import MeasuredRoute, MeasuredValue
@@ -118,10 +121,12 @@ class RecentHost:
         return tuple(self._gains)
 
 
+T = TypeVar("T")
+
 MIN_SHARE_VALUES = 8
 """The fewest values for which a share is judged; one failed answer is not enough."""
 
-BoundSeries = Callable[[Sequence[float], float], Estimate | Missing]
+BoundSeries = Callable[[Sequence[Any], float], Estimate | Missing]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +137,8 @@ class GuardSeries:
     Whole rounds of the set scatter less than independent draws, so the interval errs towards undecided.
     """
 
-    values: tuple[float, ...]
+    values: tuple[Any, ...]
+    """Numbers; of a ratio of speeds the seconds of both arms for the same tokens, plain decoding's first."""
     newest_ns: int | None
     bounded: BoundSeries
     least: Callable[[float], int]
@@ -152,16 +158,16 @@ def ratio_series(evidence: PairedAnswers, measured: MeasuredRoute, slack: float)
     if not evidence.plain:
         return _against_certified(evidence, measured, slack)
     read = answer_reader(DECODE_RATIO).on(evidence)
-    values: list[tuple[int, float]] = []
-    lost = 0
-    for pair in evidence.pairs:
-        ratios, lost_pairs = pair_ratios((pair,), read, least=evidence.least_length)
-        lost += lost_pairs
-        ended_ns = max(generation.answer.ended_ns for generation in pair)
-        values += [(ended_ns, math.log(ratio)) for _, ratio in ratios if ratio > 0]
+    speeds = [(pair, pair_speed(pair, read, evidence.least_length)) for pair in evidence.pairs]
+    times = [
+        (max(generation.answer.ended_ns for generation in pair), (speed.plain_s, speed.candidate_s))
+        for pair, speed in speeds
+        if speed is not None
+    ]
+    lost = len(speeds) - len(times)
     return GuardSeries(
-        *_in_time_order(values),
-        bounded=partial(sequential.interval, least_spread=certified_spread(measured.throughput_ratio)),
+        *_in_time_order(times),
+        bounded=partial(total_time_bounds, least_spread=certified_spread(measured.throughput_ratio)),
         least=lambda _: sequential.MIN_CANARIES,
         notes=("against paired plain requests",),
         missing=too_many_lost(lost, evidence) or "",
@@ -169,7 +175,7 @@ def ratio_series(evidence: PairedAnswers, measured: MeasuredRoute, slack: float)
 
 
 def certified_spread(certified: MeasuredValue | None) -> float:
-    """Return how much the canaries of a frozen set differ (deviation of the log ratio), by their certified interval.
+    """Return how much the canaries of a frozen set differ (deviation of their logs), by their certified interval.
 
     Eight canaries in a row may be similar by chance; the soak saw all of them. 0 where the interval is unusable. Read
     at the default confidence, which widens it where the run split its error over ladder steps.
@@ -291,9 +297,15 @@ def _share_series(values: Iterable[tuple[int, bool]], *notes: str) -> GuardSerie
     return GuardSeries(*_in_time_order(numbers), bounded=share_bounds, least=lambda _: MIN_SHARE_VALUES, notes=notes)
 
 
-def _in_time_order(values: Iterable[tuple[int, float]]) -> tuple[tuple[float, ...], int | None]:
+def _in_time_order(values: Iterable[tuple[int, T]]) -> tuple[tuple[T, ...], int | None]:
     ordered = sorted(values, key=lambda pair: pair[0])
     return tuple(value for _, value in ordered), ordered[-1][0] if ordered else None
+
+
+def total_time_bounds(times: Sequence[tuple[float, float]], error: float, least_spread: float) -> Estimate | Missing:
+    """Bound the total plain time over the total time of the candidate, each side with *error*; a pair is a unit."""
+    logs = linearised([(str(number), *seconds) for number, seconds in enumerate(times)]).logs
+    return sequential.interval([log for _, log in logs], error, least_spread)
 
 
 def median_bounds(values: Sequence[float], error: float) -> Estimate | Missing:

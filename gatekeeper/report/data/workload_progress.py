@@ -1,6 +1,5 @@
 """The latest answers of a workload: its speeds, its acceptance and its ratio to plain decoding so far."""
 
-import math
 from collections import deque
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -29,26 +28,28 @@ class WorkloadRow:
     acceptance: float | None
     answered: int
     ratio: tuple[float, float, float] | None = None
-    """Drafting over plain decoding in this stage, a pair of mean speeds a canary: centre and 95 % bounds."""
+    """Total time of plain decoding over that of drafting in this stage, canary by canary: centre and 95 % bounds."""
 
 
 @dataclass(slots=True)
-class _Logs:
-    """The log speeds of one trial, as sums by canary, so that a soak of a day takes no memory."""
+class _Times:
+    """The answers of one trial, as sums by canary, so that a soak of a day takes no memory."""
 
-    sums: dict[str, tuple[float, int]] = field(default_factory=dict)
+    sums: dict[str, tuple[float, int, int]] = field(default_factory=dict)
+    """Seconds a token, tokens, and answers."""
 
-    def add(self, canary: str, speed: float) -> None:
-        total, count = self.sums.get(canary, (0.0, 0))
-        self.sums[canary] = total + math.log(speed), count + 1
+    def add(self, canary: str, seconds: float, tokens: int) -> None:
+        total, length, count = self.sums.get(canary, (0.0, 0, 0))
+        self.sums[canary] = total + seconds, length + tokens, count + 1
 
-    def ratios(self, plain: "_Logs") -> dict[str, list[float]]:
-        """Return the ratio to plain decoding of each canary that both have answered."""
-        return {
-            canary: [math.exp(total / count - plain.sums[canary][0] / plain.sums[canary][1])]
-            for canary, (total, count) in self.sums.items()
-            if canary in plain.sums
-        }
+    def against(self, plain: "_Times") -> list[tuple[str, float, float]]:
+        """Return the seconds of plain decoding and of this trial for the same tokens of each canary of both."""
+        times = []
+        for canary in sorted(self.sums.keys() & plain.sums.keys()):
+            (seconds, length, count), (plain_seconds, plain_length, plain_count) = self.sums[canary], plain.sums[canary]
+            tokens = (length / count + plain_length / plain_count) / 2
+            times.append((canary, tokens * plain_seconds / plain_count, tokens * seconds / count))
+        return times
 
 
 @dataclass(slots=True)
@@ -62,7 +63,7 @@ class WorkloadProgress:
     speeds: dict[str | None, deque[float]] = field(default_factory=dict)
     """By trial; plain decoding's under None."""
     rates: dict[str | None, deque[float]] = field(default_factory=dict)
-    logs: dict[str | None, _Logs] = field(default_factory=dict)
+    times: dict[str | None, _Times] = field(default_factory=dict)
     ratio: tuple[float, float, float] | None = None
     stale: bool = False
     """More answers came since the ratio was computed."""
@@ -76,11 +77,12 @@ class WorkloadProgress:
         if generation.role is Role.WARMUP:
             return
         self.answered += 1
-        from gatekeeper.analysis.metrics.timing import decode_or_answer_rate  # noqa: PLC0415 (numpy, once it measures)
+        from gatekeeper.analysis.metrics import timing  # noqa: PLC0415 (numpy, once it measures)
 
-        if (speed := decode_or_answer_rate(answer)) is not None:
+        if (speed := timing.decode_or_answer_rate(answer)) is not None:
             self.speeds.setdefault(trial, deque(maxlen=RECENT)).append(speed)
-            self.logs.setdefault(trial, _Logs()).add(generation.canary, speed)
+            tokens = timing.output_tokens(answer)
+            self.times.setdefault(trial, _Times()).add(generation.canary, 1 / speed, tokens)
             self.stale = True
         counts = answer.rounds or answer.claims
         if counts.drafted and counts.accepted is not None:
@@ -96,11 +98,12 @@ class WorkloadProgress:
         return WorkloadRow(name, self.setting, plain, drafting, acceptance, self.answered, ratio=self.ratio)
 
     def _ratio(self, trial: str) -> tuple[float, float, float] | None:
-        arms = self.logs.get(trial), self.logs.get(None)
-        pairs = arms[0].ratios(arms[1]) if arms[0] is not None and arms[1] is not None else {}
-        if len(pairs) < LEAST_CANARIES:
+        arms = self.times.get(trial), self.times.get(None)
+        times = arms[0].against(arms[1]) if arms[0] is not None and arms[1] is not None else []
+        if len(times) < LEAST_CANARIES:
             return None
-        from gatekeeper.analysis.stats.intervals import geometric_mean_ratio  # noqa: PLC0415 (numpy, for a live ratio)
+        from gatekeeper.analysis.stats import intervals, total_time  # noqa: PLC0415 (numpy, for a live ratio)
 
-        estimate = geometric_mean_ratio(pairs, LIVE_LEVEL)
+        logs = {canary: [log] for canary, log in total_time.linearised(times).logs}
+        estimate = intervals.mean_of_logs(logs, LIVE_LEVEL)
         return (estimate.center, estimate.lo, estimate.hi) if isinstance(estimate, Estimate) else None

@@ -15,7 +15,7 @@ from gatekeeper.core.units import show_memory, show_ratio, show_seconds
 from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import readable_time
 from gatekeeper.report.data.page import PageData
-from gatekeeper.report.data.workload_summary import WorkloadSummary, rate
+from gatekeeper.report.data.workload_summary import SpeedUp, WorkloadSummary, rate
 from gatekeeper.report.html import charts, objective_matrix, sections
 from gatekeeper.report.html.markup import Markup, el, embedded, facts, join, note, section, table
 
@@ -176,11 +176,11 @@ def _workload(summary: WorkloadSummary, judged: WorkloadVerdict, across: charts.
         el("p", el("strong", big, class_="big"), f" {' → '.join(rates)} tok/s" if rates else None, class_="speed")
     ]
     if speed is not None:
-        ratio = show_ratio(speed.center, speed.lo, speed.hi)
         drawing = charts.speedup(speed.center, speed.lo, speed.hi, across, kind)
-        parts += [drawing, note(f"{speed.where or 'in the soak'}: {ratio}")]
+        parts += [drawing, note(f"{speed.where or 'in the soak'}: {_as_fast(speed, judged)}")]
     figures = (
         ("Policy", describe_setting(summary.setting)),
+        ("Prompts", phrases.prompt_speeds(judged.measured)),
         ("Acceptance", f"{summary.acceptance:.0%}" if summary.acceptance is not None else None),
         ("Quality", summary.quality),
         ("First token", _later(summary.ttft_delta) if summary.ttft_delta is not None else None),
@@ -195,6 +195,13 @@ def _workload(summary: WorkloadSummary, judged: WorkloadVerdict, across: charts.
         el("details", el("summary", "Why"), el("p", f"{summary.because} ({need})", class_="dim"), *account),
         class_=f"card {kind}",
     )
+
+
+def _as_fast(speed: SpeedUp, judged: WorkloadVerdict) -> str:
+    """Write how much sooner the same work is done; of a run of older rules, the mean ratio of its prompts."""
+    if judged.measured.prompts is None:
+        return show_ratio(speed.center, speed.lo, speed.hi)
+    return f"does the same work {speed.center:.2f}x as fast ({speed.lo:.2f}x to {speed.hi:.2f}x)"
 
 
 def _gaps(gaps: tuple[Gap, ...]) -> Markup | None:

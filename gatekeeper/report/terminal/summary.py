@@ -203,7 +203,8 @@ def _explanations(console: Console, decision: Decision) -> Iterator[Text]:
     for workload in verdict.workloads:
         about = f": {describe_setting(workload.setting)}; {workload.because}"
         yield from _paragraph(console, about, about=workload.name)
-        for line in filter(None, (*phrases.account(workload.choice), phrases.token_latency(workload.measured))):
+        prompts, latency = phrases.prompt_speeds(workload.measured), phrases.token_latency(workload.measured)
+        for line in filter(None, (*phrases.account(workload.choice), prompts and f"prompts: {prompts}", latency)):
             yield from _paragraph(console, line, style="dim", indent=2)
     for step in verdict.transitions:
         yield from _paragraph(console, f": {phrases.step(step)} ({step.because})", about=step.workload)

@@ -58,6 +58,17 @@ def test_the_ratio_is_judged_pair_by_pair(ratio: float, outcome: Outcome) -> Non
     assert near(ratio) == pytest.approx(found.check.center, rel=0.02)
 
 
+def test_a_guard_counts_the_time_of_all_pairs() -> None:
+    """
+    Every third pair at 3x and the others at 0.85x: 1.11x by the time of all and 1.29x on average is below 1.16x.
+    """
+    unequal = [ratio * wave for ratio, wave in zip([3.0, 0.85, 0.85] * 60, WAVE, strict=False)]
+
+    found = judged(context(RATIO, measured={}), evidence(pairs(unequal, step_s=20.0)))
+
+    assert 3 / (1 / 3 + 2 / 0.85) == pytest.approx(found.check.center, rel=0.03)
+
+
 def test_too_few_pairs_decide_nothing() -> None:
     """
     Seven pairs at half the speed are still too few; the eighth may speak.

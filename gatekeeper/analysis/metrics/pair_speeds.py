@@ -1,0 +1,76 @@
+"""The speeds of paired answers: how much sooner the candidate does the same work, pair by pair.
+
+Since rules 3 a ratio of speeds is the total time of plain decoding over that of the candidate for the same tokens. The
+geometric mean of the pairs' ratios, by which older runs are judged, rewards a spread of ratios: with a third of the
+prompts at 2.2x and two thirds at 0.85x it is 1.17x, where the same work is done 1.07x as fast.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from gatekeeper.analysis.metrics.paired_answers import Pair, similar_lengths
+from gatekeeper.analysis.metrics.timing import output_tokens
+from gatekeeper.analysis.stats.total_time import PairLogs, linearised
+from gatekeeper.core.records import Answer, Generation
+
+Read = Callable[[Answer], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class PairSpeed:
+    """What one pair shows of the speed of both arms."""
+
+    canary: str
+    log_ratio: float
+    """Of the candidate's value over plain decoding's; -inf where one of them is not positive."""
+    plain_s: float
+    """Seconds that plain decoding takes for the tokens of the pair: the mean of both lengths, so that a sampled answer
+    that ended early favours neither arm."""
+    candidate_s: float
+
+    @property
+    def times(self) -> tuple[str, float, float]:
+        """Return the canary and both times."""
+        return self.canary, self.plain_s, self.candidate_s
+
+
+def pair_speed(pair: Pair, read: Read, least: float | None, second: Generation | None = None) -> PairSpeed | None:
+    """Return the speeds of a pair by *read*, a rate; None where it is lost to a fault, a missing value or its lengths.
+
+    Lengths whose ratio is below *least* are other work; None: any length will do. Plain decoding is the mean of the
+    pair's answer and a *second* one, where that can be compared as well.
+    """
+    candidate, plain = pair
+    if not _comparable(pair, read, least):
+        return None
+    plains = [plain]
+    if second is not None and _comparable((candidate, second), read, least):
+        plains.append(second)
+    value, values = read(candidate.answer) or 0.0, [read(generation.answer) or 0.0 for generation in plains]
+    logs = [math.log(value / other) if value / other > 0 else -math.inf for other in values]
+    lengths = fmean(output_tokens(generation.answer) for generation in plains)
+    tokens = (output_tokens(candidate.answer) + lengths) / 2
+    candidate_s = tokens / value if value > 0 else math.inf
+    return PairSpeed(candidate.canary, fmean(logs), tokens * fmean(1 / other for other in values), candidate_s)
+
+
+def _comparable(pair: Pair, read: Read, least: float | None) -> bool:
+    candidate, plain = (read(generation.answer) if generation.answer.fault is None else None for generation in pair)
+    return candidate is not None and bool(plain) and (least is None or similar_lengths(pair, least))
+
+
+def pair_speeds(pairs: Iterable[Pair], read: Read, least: float | None) -> tuple[list[PairSpeed], int]:
+    """Return the speeds of the pairs, and how many pairs are lost."""
+    speeds = [pair_speed(pair, read, least) for pair in pairs]
+    kept = [speed for speed in speeds if speed is not None]
+    return kept, len(speeds) - len(kept)
+
+
+def pair_logs(speeds: Sequence[PairSpeed], before: Sequence[PairSpeed] = (), *, total: bool) -> PairLogs:
+    """Return the logs whose mean is that of the ratio: of *total* times, else the geometric mean of the pairs."""
+    if total:
+        return linearised([speed.times for speed in speeds], [speed.times for speed in before])
+    logs, earlier = ([(speed.canary, speed.log_ratio) for speed in part] for part in (speeds, before))
+    return PairLogs(logs, earlier)

@@ -1,0 +1,53 @@
+"""How the gain is spread over prompts, for information: no objective is checked with it.
+
+The ratio of a workload is that of its work: prompts that take long weigh more. Behind one ratio, most prompts may be
+slower than with plain decoding.
+"""
+
+from dataclasses import dataclass, replace
+
+from gatekeeper.analysis.metrics.estimate import mean_ratio
+from gatekeeper.analysis.metrics.over_time import settled
+from gatekeeper.analysis.metrics.pair_speeds import pair_logs, pair_speeds
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.metrics.readers import answer_reader
+from gatekeeper.analysis.stats import fixed_canaries
+from gatekeeper.core.verdict import Estimate, StillChanging, figures
+
+EACH = 0.99
+"""Confidence by which each canary is called slower: of 24 that are as fast as plain decoding, one is called so by
+chance in every fourth run."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSpeeds:
+    """The speeds of single prompts against plain decoding."""
+
+    typical: Estimate
+    """The geometric mean over prompts of their ratios."""
+    slower: tuple[str, ...] | None
+    """Canaries that are proven slower than plain decoding, each at the confidence EACH; None with too few repeats."""
+
+    def document(self) -> dict[str, object]:
+        """Return it as verdict.json writes it."""
+        return {
+            "typical": figures("center", self.typical),
+            "slower": list(self.slower) if self.slower is not None else None,
+            "canaries": self.typical.n,
+            "confidence": EACH,
+        }
+
+
+def prompt_speeds(metric: str, evidence: PairedAnswers) -> PromptSpeeds | None:
+    """Return how the ratio *metric* is spread over prompts; None where it is not known, and in runs of older rules."""
+    stretch = settled(evidence)
+    if not evidence.by_total_time or isinstance(stretch, StillChanging):
+        return None
+    read, least = answer_reader(metric).on(stretch), stretch.least_length
+    speeds, before = (pair_speeds(pairs, read, least)[0] for pairs in (stretch.pairs, stretch.before))
+    logs = pair_logs(speeds, before, total=False)
+    typical = mean_ratio(logs, replace(stretch, frozen=True))
+    if not isinstance(typical, Estimate):
+        return None
+    slower = fixed_canaries.proven_below(logs.logs, EACH, logs.before) if stretch.interleaved else None
+    return PromptSpeeds(replace(typical.rounded(), population=None), slower)

@@ -1,0 +1,66 @@
+"""How much sooner the same work is done: the total time of one arm over that of the other, linearised.
+
+The ratio of two sums is no mean, but near its value it moves as a mean does (delta method; Cochran 1977, section 6.4).
+So each pair gets a log value such that the mean over canaries of their mean values is the log of the ratio, and the
+values scatter as the ratio does. Whatever bounds a mean of log ratios then bounds the ratio of total times.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+ARMS = (0, 1)
+"""Plain decoding, and the candidate."""
+Times = Sequence[tuple[str, float, float]]
+"""Of each pair its canary, and the seconds of plain decoding and of the candidate for the same tokens."""
+Logs = list[tuple[str, float]]
+"""Of each pair its canary, and a log of plain decoding's time over the candidate's."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairLogs:
+    """Logs of pairs, whose mean over canaries of each one's mean is the log of a ratio."""
+
+    logs: Logs
+    before: Logs = field(default_factory=list)
+    """Of pairs before these, which show the noise of a canary."""
+    weights: Mapping[str, float] | None = None
+    """The plain time of each canary, 1 on average; None where each pair's ratio counts alike."""
+
+
+def linearised(times: Times, before: Times = ()) -> PairLogs:
+    """Return the logs of the pairs for total plain time over total candidate time; a canary weighs by its time.
+
+    Pairs *before* may have run at other speeds: each arm is scaled to the time that it takes now for the canaries of
+    both.
+    """
+    if not times:
+        return PairLogs([])
+    now, then = _means(times), _means(before)
+    common = [name for name in then if name in now]
+    sums = [math.fsum(mean[arm] for mean in now.values()) / len(now) for arm in ARMS]
+    center = math.log(sums[0] / sums[1])
+    logs = [(name, center + plain / sums[0] - candidate / sums[1]) for name, plain, candidate in times]
+    weights = {name: mean[0] / sums[0] for name, mean in now.items()}
+    if not common:
+        return PairLogs(logs, weights=weights)
+    scaled = [
+        sums[arm] * math.fsum(then[name][arm] for name in common) / math.fsum(now[name][arm] for name in common)
+        for arm in ARMS
+    ]
+    earlier = [
+        (name, center + plain / scaled[0] - candidate / scaled[1]) for name, plain, candidate in before if name in now
+    ]
+    return PairLogs(logs, earlier, weights)
+
+
+def _means(times: Times) -> dict[str, tuple[float, float]]:
+    """Return by canary the mean seconds of both arms."""
+    groups: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for name, plain, candidate in times:
+        groups[name].append((plain, candidate))
+    return {
+        name: (math.fsum(plain for plain, _ in group) / len(group), math.fsum(other for _, other in group) / len(group))
+        for name, group in groups.items()
+    }

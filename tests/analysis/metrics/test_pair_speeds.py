@@ -1,0 +1,137 @@
+"""Ratios of speeds: how much sooner the same work is done, and how that is spread over prompts."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gatekeeper.analysis.metrics.estimate import estimate
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.metrics.prompt_speeds import EACH, prompt_speeds
+from gatekeeper.core.metrics import SPEED_RATIOS
+from gatekeeper.core.records import Answer
+from tests.builders.slo import Twins, evidence, generation, known, steady, twins
+
+HALF_NONE = 3 / (1 / 2.2 + 2 / 0.85)
+"""A third of the prompts at 2.2x and the others at 0.85x, by the time of all."""
+
+
+def repeated(count: int, repeats: int, mine: Callable[[int], Answer], plain: Callable[[int], Answer]) -> Twins:
+    """Return so many pairs of each canary."""
+    arms: Twins = ([], [])
+    for turn in range(repeats):
+        for arm, made in zip(arms, twins(count, mine, plain), strict=True):
+            arm += [replace(one, pair=f"{turn}.{one.pair}") for one in made]
+    return arms
+
+
+def half_none(wobble: float = 0.0) -> PairedAnswers:
+    """Twelve canaries of twelve tokens, each answered four times, now a little faster and now a little slower."""
+    turns = iter(range(1000))
+
+    def mine(at: int) -> Answer:
+        gap = 0.1 / (2.2 if at < 4 else 0.85) * (1 + wobble * (-1) ** (next(turns) // 12))
+        return steady(gap, 12, first_s=gap)
+
+    return evidence(*repeated(12, 4, mine, lambda _: steady(0.1, 12, first_s=0.1)))
+
+
+@pytest.mark.parametrize("metric", SPEED_RATIOS)
+def test_a_ratio_is_how_much_sooner_the_same_work_is_done(metric: str) -> None:
+    """
+    A third at 2.2x and two thirds at 0.85x are 1.07x by the time of all, where the mean of ratios would say 1.17x.
+    """
+    assert pytest.approx(HALF_NONE, rel=1e-4) == known(estimate(metric, half_none())).center
+
+
+@pytest.mark.parametrize("metric", SPEED_RATIOS[:2])
+def test_older_runs_keep_the_geometric_mean(metric: str) -> None:
+    """
+    The same answers under rules 2 are the mean ratio of their prompts.
+    """
+    mean = math.exp((math.log(2.2) + 2 * math.log(0.85)) / 3)
+
+    assert pytest.approx(mean, rel=1e-4) == known(estimate(metric, replace(half_none(), rules=2))).center
+
+
+@pytest.mark.parametrize("metric", SPEED_RATIOS)
+def test_long_prompts_weigh_more(metric: str) -> None:
+    """
+    Six answers of 100 tokens at 0.8x and six of 10 tokens at 2x take longer than plain decoding.
+    """
+    length = [100] * 6 + [10] * 6
+    ours, theirs = twins(
+        12,
+        lambda at: steady(0.1 / (0.8 if at < 6 else 2.0), length[at], first_s=0.0),
+        lambda at: steady(0.1, length[at], first_s=0.0),
+    )
+
+    assert known(estimate(metric, evidence(ours, theirs))).center < 0.9
+
+
+@pytest.mark.parametrize("metric", SPEED_RATIOS)
+def test_sampled_lengths_favour_neither_arm(metric: str) -> None:
+    """
+    Two equal arms whose sampled answers have 10 to 200 tokens, and a prefill as long as 20 of them: 1x within 2 %.
+    """
+    random = np.random.default_rng(3)
+
+    def sampled(_: int) -> Answer:
+        return steady(0.05, int(random.integers(10, 200)), first_s=1.0)
+
+    arms = evidence(*repeated(400, 2, sampled, sampled), greedy=False)
+
+    assert pytest.approx(1.0, abs=0.02) == known(estimate(metric, arms)).center
+
+
+def test_prompts_that_are_proven_slower_are_named() -> None:
+    """
+    Beside the ratio of the work stand the typical speed-up, which is the mean of ratios, and the prompts that lose.
+    """
+    speeds = prompt_speeds("throughput_ratio", half_none(wobble=0.01))
+
+    assert speeds is not None
+    assert pytest.approx(1.17, abs=0.01) == speeds.typical.center
+    assert tuple(f"c-{at:03}" for at in range(4, 12)) == speeds.slower
+    assert ["c-004", 12, EACH] == [
+        speeds.document()["slower"][0],
+        *map(speeds.document().get, ("canaries", "confidence")),
+    ]  # type: ignore[index]
+
+
+def test_a_prompt_within_noise_of_plain_decoding_is_not_called_slower() -> None:
+    """
+    At a noise of 30 % answers at 0.95x prove nothing of any single prompt.
+    """
+    random = np.random.default_rng(2)
+    arms = repeated(
+        24, 2, lambda _: steady(0.1 / 0.95 * math.exp(0.3 * random.standard_normal())), lambda _: steady(0.1)
+    )
+
+    speeds = prompt_speeds("throughput_ratio", evidence(*arms))
+
+    assert speeds is not None
+    assert len(speeds.slower or ()) <= 1
+
+
+@pytest.mark.parametrize("change", [{"rules": 2}, {"pairs": ()}])
+def test_older_runs_and_too_few_pairs_say_nothing_of_prompts(change: dict[str, object]) -> None:
+    """
+    Their ratio is the typical speed-up already, or there is none.
+    """
+    assert prompt_speeds("throughput_ratio", replace(half_none(), **change)) is None  # type: ignore[arg-type]
+
+
+def test_one_pair_a_prompt_shows_no_single_prompt() -> None:
+    """
+    Without repeats the noise of an answer is unknown, and no prompt is called slower or not slower.
+    """
+    ours = [generation(steady(0.2), f"c-{at:03}", pair=f"p{at}") for at in range(12)]
+    theirs = [generation(steady(0.1), f"c-{at:03}", arm="plain", pair=f"p{at}") for at in range(12)]
+
+    speeds = prompt_speeds("throughput_ratio", evidence(ours, theirs))
+
+    assert speeds is not None
+    assert speeds.slower is None

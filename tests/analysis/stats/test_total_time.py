@@ -1,0 +1,91 @@
+"""The ratio of total times: its logs average it, and scatter as it does."""
+
+import math
+from itertools import product
+from statistics import fmean
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatekeeper.analysis.metrics.paired_answers import by_canary
+from gatekeeper.analysis.stats import fixed_canaries, intervals
+from gatekeeper.analysis.stats.total_time import linearised
+
+SECONDS = st.floats(0.1, 100)
+TIMES = st.lists(st.tuples(st.sampled_from("abcdef"), SECONDS, SECONDS), min_size=1, max_size=20)
+
+
+@given(TIMES)
+def test_the_mean_log_is_the_log_of_total_over_total(times: list[tuple[str, float, float]]) -> None:
+    """
+    The mean over canaries of their mean logs is the log of the summed mean times, however unequal the canaries are.
+    """
+    by_name = by_canary((name, seconds) for name, *seconds in times)
+    plain, candidate = (math.fsum(fmean(one[arm] for one in each) for each in by_name.values()) for arm in (0, 1))
+
+    found = linearised(times)
+
+    means = [fmean(logs) for logs in by_canary(found.logs).values()]
+    assert pytest.approx(math.log(plain / candidate), abs=1e-9) == fmean(means)
+    assert found.weights is not None
+    assert pytest.approx(1.0) == fmean(found.weights.values())
+
+
+def test_the_logs_scatter_as_the_ratio_does() -> None:
+    """
+    Two hundred canaries of unequal length: Student's interval of the logs is as wide as the jackknife's of the ratio.
+    """
+    random = np.random.default_rng(5)
+    lengths, noise = np.exp(0.6 * random.standard_normal(200)), np.exp(0.2 * random.standard_normal((2, 200)))
+    times = [(f"c-{at}", *seconds) for at, seconds in enumerate((lengths * noise).T.tolist())]
+
+    found = intervals.mean_of_logs({name: [log] for name, log in linearised(times).logs}, 0.95)
+
+    sums = (lengths * noise).sum(axis=1)
+    left = np.log((sums[0] - lengths * noise[0]) / (sums[1] - lengths * noise[1]))
+    error = math.sqrt(199 / 200 * float(((left - left.mean()) ** 2).sum()))
+    assert not isinstance(found, intervals.Missing)
+    half = math.log(found.hi / found.lo) / 2
+    assert pytest.approx(intervals.student_quantile(0.95, 199) * error, rel=0.03) == half
+
+
+def test_pairs_before_show_noise_alone() -> None:
+    """
+    A sweep in which every answer took twice as long, and the candidate's half as long again, has the same logs.
+    """
+    times = [(f"c-{at}", 1.0 + at, (1.0 + at) / 1.5 * (1 + 0.01 * (-1) ** at)) for at in range(10)]
+    before = [(name, 2 * plain, 3 * candidate) for name, plain, candidate in times]
+
+    found = linearised(times, [*before, ("unknown", 1.0, 1.0)])
+
+    assert [name for name, _ in found.logs] == [name for name, _ in found.before]
+    assert pytest.approx([log for _, log in found.logs]) == [log for _, log in found.before]
+
+
+def test_no_pairs_have_no_logs() -> None:
+    """
+    Without any pair there is nothing to bound, and none of the sweep to compare with.
+    """
+    assert ([], []) == (linearised([]).logs, linearised([], [("a", 1.0, 1.0)]).before)
+
+
+def test_noise_that_grows_with_the_length_of_a_canary_is_not_understated() -> None:
+    """
+    A quiet canary twenty times as long as the others weighs as much as they do: what they vary by is its noise as well.
+    """
+    lengths = {"long": 20.0, **{f"c-{at}": 1.0 for at in range(20)}}
+    times = [
+        (name, length, length * (1.0 if name == "long" else 1 + 0.1 * (-1) ** turn))
+        for turn, (name, length) in product(range(2), lengths.items())
+    ]
+    found = linearised(times)
+
+    alike, weighed = (
+        fixed_canaries.mean_of_logs(found.logs, 0.95, len(lengths), (), weights) for weights in (None, found.weights)
+    )
+
+    assert alike is not None
+    assert weighed is not None
+    assert math.log(weighed.hi / weighed.lo) > 3 * math.log(alike.hi / alike.lo)
