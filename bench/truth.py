@@ -6,8 +6,9 @@
     python -m bench.truth --only "bimodal;leak"
     python -m bench.truth --of coverage --runs 2000           # the intervals themselves, see bench/coverage.py
 
-A scenario's truth is the decode ratio of its script without noise and after every drift, measured on the same canaries;
-costs of speculation are scaled so that the best setting lies `effect` away from the bound. A false promotion is one of
+A scenario's truth is the ratio of its script without noise and after every drift: the total decode time of plain
+decoding over that of speculation, on the same canaries; costs of speculation are scaled so that the best setting lies
+`effect` away from the bound. A false promotion is one of
 a setting whose truth lies at least 3 % below the bound; a false block is `graded_back` or `failed` where the best
 setting lies at least 5 % above it. Two naive rules on the same records of the sweep are compared with the gate:
 comparing two means, and the better of two repetitions of each arm. Where no ratio is promised, the setting is no faster
@@ -133,6 +134,8 @@ def scenarios() -> list[Scenario]:
     for name, script in nuisances.items():
         busy = name.startswith("decay through")
         found += [Scenario(name, effect, script=script, busy=busy) for effect in EFFECTS]
+    found += [Scenario(name, effect, 1.10, script) for name, script in unequal().items() for effect in EFFECTS]
+    found += [Scenario(f"{name}, bound 1", -0.05, 1.0, script) for name, script in unequal().items()]
     for sigma in (0.02, 0.10, 0.15):
         for repeats in (1, 3):
             name, noisy = f"noise {sigma:.0%}, repeats {repeats}", {"noise": {"answer": sigma}}
@@ -148,6 +151,20 @@ def scenarios() -> list[Scenario]:
         shares = (-1.0, -0.10, -0.03, 0.10, 0.5, 1.0)
         found += [Scenario(name, share, script={"memory": memory}, leaks=True) for share in shares]
     return found
+
+
+def unequal() -> dict[str, Mapping[str, Any]]:
+    """Return candidates whose gain is unequal, so that the typical gain of a prompt is not that of the work.
+
+    `HalfNone`: a third of the prompts at 2.2x, the others at 0.85x. `Stall`: every 50th answer takes six times as long.
+    """
+
+    def ratio(best: float) -> dict[str, float]:
+        return {str(length): best * share for length, share in zip(LENGTHS, (0.93, 1.0), strict=True)}
+
+    faster = {f"work-{number:03}": {"ratio": ratio(2.2)} for number in range(CANARIES // 3)}
+    stall = {"share": 0.02, "slower": 6.0, "arm": "candidate"}
+    return {"HalfNone": {"ratio": ratio(0.85), "canaries": faster}, "Stall": {"modes": [stall]}}
 
 
 def _late() -> dict[str, Mapping[str, Any]]:
@@ -215,8 +232,14 @@ def quiet(script: Mapping[str, Any]) -> dict[str, Any]:
     return {**script, "noise": {}, "modes": (), "drift": drift}
 
 
+def expected_time(script: Mapping[str, Any], arm: str) -> float:
+    """Return how many times as long an answer of an arm takes on average, by its slower modes."""
+    modes = [mode for mode in script.get("modes", ()) if mode.get("arm", "both") in {arm, "both"}]
+    return math.prod(1 + mode["share"] * (mode["slower"] - 1) for mode in modes)
+
+
 def truths(script: Mapping[str, Any]) -> dict[int, float]:
-    """Return the true decode ratio of each draft length, the geometric mean over the canaries."""
+    """Return the true decode ratio of each draft length: plain decoding's total time over speculation's."""
     subject = ScriptedBackend(Script.model_validate(quiet(script)))
     resident = subject.start(setting(draft="heavy"))
     sampling = SamplingParameters(max_tokens=256)
@@ -226,12 +249,15 @@ def truths(script: Mapping[str, Any]) -> dict[int, float]:
 
     answers(draft=None)
     plain = answers(draft=None)
-    found = {}
-    for length in LENGTHS:
-        mine = answers(draft="heavy", num_draft_tokens=length)
-        pairs = [(decode_rate(one), decode_rate(twin)) for one, twin in zip(mine, plain, strict=True)]
-        found[length] = math.exp(fmean(math.log(ours / theirs) for ours, theirs in pairs if ours and theirs))
-    return found
+
+    def total_time(every: Sequence[Answer]) -> float:
+        return math.fsum(1 / rate for one in every if (rate := decode_rate(one)))
+
+    slower = expected_time(script, "plain") / expected_time(script, "candidate")
+    return {
+        length: slower * total_time(plain) / total_time(answers(draft="heavy", num_draft_tokens=length))
+        for length in LENGTHS
+    }
 
 
 def subject_of(scenario: Scenario, seed: int) -> tuple[dict[str, Any], dict[int, float]]:
@@ -241,6 +267,13 @@ def subject_of(scenario: Scenario, seed: int) -> tuple[dict[str, Any], dict[int,
         script["memory"] = {**script["memory"], "leak": LEAK * (1 - scenario.effect)}
     scale = max(truths(script).values()) / (scenario.bound * (1 + scenario.gains))
     scaled = {**script, "verify": script["verify"] * scale, "draft_token": script["draft_token"] * scale}
+    if "ratio" in script:
+        parts = [scaled, *scaled.get("canaries", {}).values()]
+        ratios = [{length: ratio / scale for length, ratio in part["ratio"].items()} for part in parts]
+        scaled |= {"ratio": ratios[0]}
+        scaled |= {
+            "canaries": {name: {"ratio": part} for name, part in zip(scaled["canaries"], ratios[1:], strict=True)}
+        }
     return scaled, truths(scaled)
 
 
