@@ -5,8 +5,9 @@ swapped bound covers 5 %. `below` and `above` are values that every useful inter
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from statistics import NormalDist
 
 import numpy as np
@@ -17,6 +18,16 @@ from gatekeeper.core.verdict import Estimate, Missing
 from tests.builders.slo import known
 
 LEVEL = 0.95
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _bounds_once() -> Iterator[None]:
+    """Bisect for each proportion once: the same few counts come again in most of the hundreds of runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intervals, "proportion_bounds", cache(intervals.proportion_bounds))
+        yield
+
+
 Draw = Callable[[np.random.Generator, int], Estimate | Missing]
 
 
