@@ -1,6 +1,8 @@
 """Grades of answers: right or wrong, by what the canary expects."""
 
+import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from gatekeeper.core.canary import Canary, ToolCall, json_schema
@@ -19,14 +21,16 @@ def grade(canary: Canary, answer: Answer) -> bool | None:
     if expect.regex is not None:
         return _matches(expect.regex, answer.text)
     if expect.json_schema is not None:
-        return _valid(answer.text, expect.json_schema)
+        return _valid(answer.text, json.dumps(expect.json_schema))
     expected = (expect.tool_call,) if expect.tool_call is not None else expect.tool_calls or ()
     return _calls_match(expected, answer.tool_calls)
 
 
-def _valid(text: str, schema: dict[str, Any]) -> bool:
+@lru_cache(maxsize=4096)
+def _valid(text: str, schema: str) -> bool:
+    """Return whether *text* is JSON that *schema* accepts. Cached: each objective and look grades the answers again."""
     try:
-        return json_schema.accepts(schema, json_value(text))
+        return json_schema.accepts(json.loads(schema), json_value(text))
     except ParseError:  # endless opening brackets are a wrong answer, not an error
         return False
 
