@@ -37,8 +37,8 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
 WHOLE = ("e2e", "faults", "regression", "run/remote", "deploy/running", "deploy/watch")
 """Folders whose tests run whole commands; `./run unit` leaves them out."""
 WHOLE_FOLDERS = tuple(f"{Path(__file__).parent / folder}/" for folder in WHOLE)
-WHOLE_FIXTURES = {"dist", "fleet", "fresh", "scripted", "told"}
-"""Elsewhere, a test that takes one of these does too: it builds a wheel, certifies a run, or starts hosts."""
+WHOLE_FIXTURES = {"dist", "fleet", "fresh", "llama_server", "scripted", "told"}
+"""Elsewhere, a test that takes one of these does too: it builds a wheel, certifies a run, starts hosts or a server."""
 HEAVY = (*WHOLE, "backends")
 """Folders with files that take a minute."""
 TOGETHER = "tests/run/remote/"

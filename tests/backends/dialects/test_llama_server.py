@@ -50,7 +50,7 @@ def opened(models: dict[str, Path], logs: Path, **written: Any) -> ServerBackend
 
 
 @pytest.fixture(scope="session")
-def program() -> str:
+def llama_server() -> str:
     """The real llama-server."""
     found = shutil.which(os.environ.get("LLAMA_SERVER") or "llama-server")
     if found is None:
@@ -59,16 +59,18 @@ def program() -> str:
 
 
 @pytest.fixture
-def real(program: str, models: dict[str, Path], tmp_path: Path) -> Open:
-    return lambda **written: opened(models, tmp_path / "logs", **{"program": [program], "args": ONE_THREAD, **written})
+def real(llama_server: str, models: dict[str, Path], tmp_path: Path) -> Open:
+    return lambda **written: opened(
+        models, tmp_path / "logs", **{"program": [llama_server], "args": ONE_THREAD, **written}
+    )
 
 
 @pytest.fixture(scope="module")
 def running(
-    program: str, models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+    llama_server: str, models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Server, Server]]:
     """The real server of each arm."""
-    backend = opened(models, tmp_path_factory.mktemp("logs"), program=[program], args=ONE_THREAD)
+    backend = opened(models, tmp_path_factory.mktemp("logs"), program=[llama_server], args=ONE_THREAD)
     with backend.start(PLAIN) as plain, backend.start(DRAFTING) as drafting:
         yield plain, drafting
 
