@@ -19,7 +19,10 @@ EVERYWHERE = {"PATH", "TRANSFORMERS_VERBOSITY"}
 
 def read_by(path: Path) -> Iterator[str]:
     """Yield the names that a module writes out: those it looks up in os.environ, and ours anywhere."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    text = path.read_text()
+    if not re.search("environ|getenv|GATEKEEPER_", text):  # to parse all modules takes a second
+        return
+    for node in ast.walk(ast.parse(text)):
         keys: list[ast.expr] = []
         if isinstance(node, ast.Call) and ast.unparse(node.func).startswith(("os.environ.", "os.getenv")):
             keys = node.args[:1]
