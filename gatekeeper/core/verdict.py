@@ -244,6 +244,11 @@ class FindingKind(StrEnum):
     )
     OOM_KILL = ("oom_kill", "processes were killed for lack of memory", _MEMORY)
     ON_BATTERY = ("on_battery", "the host ran on battery", 'connect the charger, or set power = "any"')
+    ORDER_EFFECT = (
+        "order_effect",
+        "one arm is faster right after the other's answer to the same prompt, so the ratio is void",
+        "switch off what one arm keeps from the other's answer",
+    )
     OTHER_MODEL = ("other_model", "the two arms are served by different models", "serve the same target in both arms")
     POWER_LOST = (
         "power_lost", "the power source changed during the soak", "connect the charger, then run the soak again",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gatekeeper.analysis.metrics.comparability import MIN_ANSWERS, length_mismatches, unstable_plain_arm
 from gatekeeper.analysis.metrics.estimate import estimate
+from gatekeeper.analysis.metrics.order_effect import order_effects
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.words import exactness
 from gatekeeper.analysis.metrics.words.explanations import explanations_for
@@ -41,6 +42,7 @@ def examine(evidence: PairedAnswers, knobs: Setting, about: str) -> tuple[Findin
         *silent_speculation(evidence, about),
         *unstable_plain_arm(arms[1], about, evidence.rules),
         *length_mismatches(evidence, about),
+        *order_effects(evidence, about),
         *served,
     )
 

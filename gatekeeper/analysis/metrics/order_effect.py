@@ -1,0 +1,73 @@
+"""The effect of order within pairs: whether one arm is faster because the other has just answered the same prompt.
+
+A random order halves such a gain and does not remove it, and a request in use follows no such answer. An arm that gains
+as much as the other one leaves their ratio alone, so what counts is the difference of both gains: the sum of a pair's
+two log speeds, where the speculative answer came second, less the same where it came first.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
+from gatekeeper.analysis.stats.fixed_canaries import LEAST_DEGREES
+from gatekeeper.analysis.stats.intervals import student_quantile
+from gatekeeper.core.metrics import ALL
+from gatekeeper.core.units import percent
+from gatekeeper.core.verdict import Estimate, Finding, FindingKind
+
+LEAST_BIAS = 0.02
+"""A smaller one is no finding: it is less than the noise of a soak."""
+ERROR = 0.0025
+"""Allowed chance a side that a soak without such an effect is called one with it; one soak in 200 is then unproven."""
+RULES_WITH_IT = 3
+"""Runs of older rules were judged without it."""
+_RATIOS = frozenset(metric.name for metric in ALL if metric.speed_ratio)
+
+
+def order_effects(paired: PairedAnswers, about: str) -> tuple[Finding, ...]:
+    """Return a finding where the order is proven to move the ratio of the arms, by 2 % or more."""
+    if paired.rules < RULES_WITH_IT or not paired.interleaved or (bias := order_bias(paired)) is None:
+        return ()
+    if abs(bias.center) < LEAST_BIAS or bias.lo <= 0 <= bias.hi:
+        return ()
+    effect = "higher" if bias.center > 0 else "lower"
+    detail = (
+        f"the order within a pair moves the ratio: it reads {percent(abs(math.expm1(bias.center)), '.2g')} {effect} "
+        f"({percent(math.expm1(bias.lo), '.2g')} to {percent(math.expm1(bias.hi), '.2g')}) than without an answer to "
+        "the same prompt right before"
+    )
+    advice = "find out what one arm keeps from the other's answer, such as a cache, and switch it off"
+    return (Finding(FindingKind.ORDER_EFFECT, about, detail, advice, voids=_RATIOS),)
+
+
+def order_bias(paired: PairedAnswers) -> Estimate | None:
+    """Bound by how much the order moves the mean log ratio; None where repeats are too few to show it.
+
+    Least squares of the sums of log speeds with a height for each canary: canaries that were answered in one order
+    alone say nothing. The effect of the order on a random half of the pairs is half of the difference.
+    """
+    by_canary: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for drafting, plain in paired.pairs:
+        if drafting.answer.fault is not None or plain.answer.fault is not None:
+            continue
+        rates = [decode_or_answer_rate(generation.answer) or 0.0 for generation in (drafting, plain)]
+        if min(rates) > 0:
+            came_second = 0.5 if drafting.answer.sent_ns > plain.answer.sent_ns else -0.5
+            by_canary[drafting.canary].append((came_second, math.fsum(map(math.log, rates))))
+    rows = [row for group in by_canary.values() for row in _centred(group)]
+    degrees = len(rows) - len(by_canary) - 1
+    squares = math.fsum(order * order for order, _ in rows)
+    if degrees < LEAST_DEGREES or squares == 0:
+        return None
+    slope = math.fsum(order * value for order, value in rows) / squares
+    noise = math.fsum((value - slope * order) ** 2 for order, value in rows) / degrees
+    half = student_quantile(1 - ERROR, degrees) * math.sqrt(noise / squares) / 2
+    return Estimate(slope / 2, slope / 2 - half, slope / 2 + half, len(rows), confidence=1 - ERROR)
+
+
+def _centred(group: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the rows of one canary less their means."""
+    order, value = (math.fsum(column) / len(group) for column in zip(*group, strict=True))
+    return [(row_order - order, row_value - value) for row_order, row_value in group]
