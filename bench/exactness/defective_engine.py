@@ -77,6 +77,8 @@ class Engine:
         if hasattr(self.target.model, "unchecked"):
             self.target.model.unchecked = False
         self._put_back()
+        if self.defect is not None and self.defect.kind is Kind.SHORTCUT:
+            best = self._shortened(best, logprobs, number)
         accepted = 0
         while accepted < width and (
             best[accepted] == drafted[accepted] or self._kept(logprobs[accepted], best[accepted], drafted[accepted])
@@ -87,6 +89,13 @@ class Engine:
         sent = len(tokens) - self._strikes(Kind.DROPPED)
         for index, token in enumerate(tokens[:sent]):
             yield token, logprobs[index], index < accepted
+
+    def _shortened(self, drawn: list[int], logprobs: Any, number: int) -> list[int]:
+        """Return the tokens of a pass as drawn, the best one where the draw is skipped; a round has 32 at most."""
+        assert self.defect is not None
+        skipped = self.defect.skips_the_draw(self.answer, 32 * number + np.arange(len(drawn)))
+        best: Any = mx.argmax(logprobs, axis=-1).tolist()
+        return [top if skips else token for token, top, skips in zip(drawn, best, skipped, strict=True)]
 
     @property
     def _kind(self) -> Kind | None:

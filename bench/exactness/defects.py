@@ -17,7 +17,7 @@ REPEATED_FROM = 12
 
 
 class Kind(StrEnum):
-    """What goes wrong; the first six are of the engine, the last is of the kernel alone."""
+    """What goes wrong; all but the last are of the engine, the last is of the kernel alone."""
 
     UNVERIFIED = "unverified"
     """A drafted token is kept although the target picks another one."""
@@ -31,6 +31,8 @@ class Kind(StrEnum):
     """At a tie the draft's token is kept."""
     GRAMMAR = "grammar"
     """Plain decoding obeys a grammar, verifying does not."""
+    SHORTCUT = "shortcut"
+    """Above temperature 0: the target's best token stands in for the one that was drawn from its distribution."""
     REPETITION = "repetition"
     """Passes of several tokens repeat the last token: the engine is right, its kernel harms."""
 
@@ -45,7 +47,7 @@ class Defect:
 
     kind: Kind
     rate: float
-    """Share of rounds; of tokens for the grammar, of answers for repetition; unused for ties."""
+    """Share of rounds; of tokens for the grammar and the shortcut, of answers for repetition; unused for ties."""
     seed: int = 0
 
     def in_round(self, answers: Hashes, number: int) -> NDArray[np.bool_]:
@@ -57,6 +59,10 @@ class Defect:
         if self.kind is not Kind.GRAMMAR:
             return np.zeros(np.broadcast_shapes(answers.shape, positions.shape), np.bool_)
         return struck(self.rate, self.seed + 102, answers, positions, tokens)
+
+    def skips_the_draw(self, answers: Hashes, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return at which tokens of *answers* the best one is taken without a draw."""
+        return struck(self.rate, self.seed + 105, answers, positions)
 
     def repeats(self, answers: Hashes, written: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return where a pass of several tokens repeats the token it reads; *written*: tokens of the answer so far."""

@@ -28,7 +28,7 @@ ALLOWED = [
 """What the little pair's speed and early ends are does not matter here."""
 
 
-def certified(project: ProjectFolder, *defect: str) -> dict[str, Any]:
+def certified(project: ProjectFolder, *defect: str, temperature: float = 0.0) -> dict[str, Any]:
     """Certify prose with the worker that has another kernel and a defect; return its verdict."""
     (project.path / "worker.py").write_text(PERTURBED)
     lines = (ROOT / "canaries" / "little" / "prose.jsonl").read_text().splitlines(keepends=True)
@@ -43,7 +43,7 @@ def certified(project: ProjectFolder, *defect: str) -> dict[str, Any]:
                 "drafts": [str(LITTLE / "little-draft")],
                 "command": [sys.executable, "worker.py", "{target}", "{draft}", *OTHER_KERNEL, *defect],
             },
-            "sampling": {"temperature": 0.0, "max_tokens": 64},
+            "sampling": {"temperature": temperature, "max_tokens": 64},
             "workload": [{"name": "prose", "canaries": "prose.jsonl"}],
             "sweep": {"repeats": 1, "budget": 5, "num_draft_tokens": [4]},
             "soak": {"duration": "4 s", "max_duration": "120 s", "sentinel_share": 0.5, "sentinel_drift": 0.9},
@@ -85,3 +85,18 @@ def test_a_defect_is_graded_back_under_another_kernel(project: ProjectFolder, de
 
     assert "graded_back" == verdict["workloads"][0]["outcome"]
     assert "replay_agreement" in str(verdict["transitions"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("defect", "outcome"), [("", "promoted"), ("shortcut:0.02", "graded_back")])
+def test_a_greedy_shortcut_is_graded_back_above_temperature_0(
+    project: ProjectFolder, defect: str, outcome: str
+) -> None:
+    """
+    Where the best token stands in for the drawn one in 2 % of tokens, what the target drew in its passes shows it; a
+    draft without the shortcut is promoted.
+    """
+    verdict = certified(project, *([f"-sdefect={defect}"] if defect else []), temperature=0.7)
+
+    assert outcome == verdict["workloads"][0]["outcome"], verdict
+    assert bool(defect) == ("sampled_tokens_p_value" in str(verdict["transitions"]))
