@@ -101,6 +101,8 @@ class Run:
     """Answers in which the engine itself may have gone wrong: indices into `rows`."""
     canaries: Mapping[str, list[int]] = field(init=False)
     """The indices into `rows` of each workload."""
+    plainly: dict[int, tuple[tuple[Likely, ...], ...]] = field(default_factory=dict)
+    """What plain decoding prefers at each place of a drafted answer."""
 
     def __post_init__(self) -> None:
         self.canaries = {
@@ -250,15 +252,36 @@ class Run:
             return Scored(workload, canary, arm, text=text, tokens=names, logprobs=logprobs, likeliest=likely)
         # A server tells the model's own probabilities: its grammar comes after them.
         logits = self.pair.target.logits(np.stack(written.places))
-        logits = logits - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True))
         logits = logits - logits.max(-1, keepdims=True)
-        order = np.argsort(-logits, axis=-1)[:, :LIKELIEST]
-        likely = tuple(
-            tuple(Likely(f"#{token}", float(row[token])) for token in tokens)
-            for row, tokens in zip(logits, order, strict=True)
-        )
         logprobs = tuple(float(row[token]) for row, token in zip(logits, written.tokens, strict=True))
-        return Scored(workload, canary, arm, text=text, tokens=names, logprobs=logprobs, likeliest=likely)
+        return Scored(workload, canary, arm, text=text, tokens=names, logprobs=logprobs, likeliest=_likeliest(logits))
+
+    def continued(self, workload: str, drafting: Scored, read: int) -> Scored:
+        """Return plain decoding from the first *read* tokens of a drafted answer on: where it parts, nothing follows.
+
+        Nothing more is needed of it: from there on it is not compared.
+        """
+        index = self.index_of(workload, drafting.canary)
+        if index not in self.plainly:
+            whole = [((len(self.drafted[index].tokens),),)]
+            defect = self.kernel.defect
+            grammar = defect if defect is not None and defect.kind is Kind.GRAMMAR else None
+            quiet = Kernel(inner=self.kernel.inner, defect=grammar)
+            (reading,) = readings(
+                self.pair.target, self.prompts.take([index]), quiet, [self.drafted[index].tokens], whole
+            )
+            self.plainly[index] = _likeliest(reading.logits - reading.logits.max(-1, keepdims=True))
+        rows = self.plainly[index][read:]
+        names = [row[0].name for row in rows]
+        parts = next(
+            (place for place, name in enumerate(names) if name != drafting.tokens[read + place]), len(names) - 1
+        )
+        told = rows[: parts + 1]
+        logprobs = tuple(row[0].logprob for row in told)
+        return Scored(
+            workload, drafting.canary, "plain", tokens=tuple(names[: parts + 1]), logprobs=logprobs, likeliest=told,
+            after=read,
+        )  # fmt: skip
 
     def as_prompt(self, workload: str, scored: Scored, positions: Sequence[int]) -> Numerics:
         """Return the leads of a plain answer while decoding, and where its beginning is read as a prompt."""
@@ -278,6 +301,15 @@ class Run:
             lead = float(wide[position][top[0]] - wide[position][top[1]])
             others.append({best.name: lead, second.name: -lead}.get(f"#{top[0]}"))
         return Numerics(workload, scored.canary, None, tuple(positions), tuple(gaps), tuple(others))
+
+
+def _likeliest(logits: Floats) -> tuple[tuple[Likely, ...], ...]:
+    """Return the best tokens of each row [row, token] with their logits, the best first."""
+    order = np.argsort(-logits, axis=-1)[:, :LIKELIEST]
+    return tuple(
+        tuple(Likely(f"#{token}", float(row[token])) for token in tokens)
+        for row, tokens in zip(logits, order, strict=True)
+    )
 
 
 def _leads(narrow: Floats, wide: Floats) -> tuple[float, float | None]:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from bench.exactness.evidence import DRAFTING, WORKLOADS, Run
 from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
+from gatekeeper.analysis.metrics.words.scored_answers import left_to_continue
 from gatekeeper.analysis.passes import log_probabilities, numerics, replay
 from gatekeeper.analysis.passes.definition import Recorded, Soaked
 from gatekeeper.analysis.plan.objectives import Terms, all_objectives
@@ -115,19 +116,24 @@ def judge(run: Run, shown: Shown, slo: Slo, *, level: float = 0.95, everything: 
         replays = run.replays(generations, everything=everything)
         paired[name] = replay.PASS.add(paired[name], Recorded(replays))
     for name, canaries in log_probabilities.PASS.needs(soaked).items():
-        records: tuple[Scored, ...] = tuple(
-            run.scored(name, canary, arm, own_pass=shown is Shown.PASSES)
-            for canary in canaries
-            for arm in ("candidate", "plain")
-        )
-        paired[name] = log_probabilities.PASS.add(paired[name], Recorded(records))
-    for name, places in numerics.PASS.needs(soaked).items():
-        read: tuple[Numerics, ...] = tuple(
-            run.widths(name, place.canary, place.width)
-            if place.width is not None
-            else run.as_prompt(name, place.scored, place.positions)
-            for place in places
-        )
+        records: list[Scored] = []
+        for canary in canaries:
+            of_canary = [
+                run.scored(name, canary, arm, own_pass=shown is Shown.PASSES) for arm in ("candidate", "plain")
+            ]
+            while (prefix := left_to_continue(of_canary)) is not None:
+                of_canary.append(run.continued(name, *prefix))
+            records += of_canary
+        paired[name] = log_probabilities.PASS.add(paired[name], Recorded(tuple(records)))
+    planned = numerics.PASS.needs(soaked)
+    read: tuple[Numerics, ...] = tuple(
+        run.widths(name, place.canary, place.width)
+        if place.width is not None
+        else run.as_prompt(name, place.scored, place.positions)
+        for name, places in planned.items()
+        for place in places
+    )
+    for name in planned:
         paired[name] = numerics.PASS.add(paired[name], Recorded(read))
     logits = Sight.LOGITS in terms.sight
     return Judged(

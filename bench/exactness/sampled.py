@@ -3,8 +3,8 @@
     python -m bench.exactness.sampled
 
 Tokens are drawn at places of the little pair's answers from the target's own distribution, or the best one is taken in
-a share of them. Each run is judged as `sampled_tokens_p_value` is: in process by what the target drew in its pass, which
-the worker keeps, so that one token that is another is enough; elsewhere by the tokens alone.
+a share of them. Each run is judged as `sampled_tokens_p_value` is: in process by what the target drew in its pass,
+which the worker keeps, so that one token that is another is enough; elsewhere by the tokens alone.
 """
 
 import argparse
@@ -90,7 +90,12 @@ def _share(refuted: int, runs: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=200, help="runs of a cell (default: 200)")
-    header = ("workload", "mean of the best chance", "tokens", *(f"{share:.0%} greedy, by {what}" for share in SHARES for what in ("rounds", "tokens")))
+    header = (
+        "workload",
+        "mean of the best chance",
+        "tokens",
+        *(f"{share:.0%} greedy, by {what}" for share in SHARES for what in ("rounds", "tokens")),
+    )
     for cells in (header, ("---",) * len(header), *rows(parser.parse_args().runs)):
         print(f"| {' | '.join(cells)} |", flush=True)
 

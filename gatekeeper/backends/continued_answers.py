@@ -4,40 +4,42 @@ A beginning that is sent as text is split into tokens again. So it counts only w
 the answer had: otherwise the next token follows something else.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.backends.http.scores import Ask, Beginning, choice_of, lead_in, places_of, with_scores
+from gatekeeper.backends.http.scores import Ask, Beginning
 from gatekeeper.core.parse import json_object
+from gatekeeper.core.records import Scored
 
-Lead = tuple[float | None, str | None]
-CHAT = "/v1/chat/completions"
-UNREAD: Lead = (None, None)
+ReadScored = Callable[[Ask, Mapping[str, Any]], Scored | None]
+"""Requests an answer with log-probabilities, as a dialect's `scored` does."""
 _TEMPLATE_BYTES = 1 << 20
 _VARIABLE = "beginning_of_the_answer"
 """Of a chat template, for the beginning."""
 
 
-def by_final_message(ask: Ask, beginning: Beginning) -> Lead:
+def by_final_message(read: ReadScored, ask: Ask, beginning: Beginning, tokens: int) -> Scored | None:
     """Let the answer continue a last message that holds the beginning, as vLLM and SGLang do."""
     text, fields = _text_of(beginning), beginning.fields
     if text is None:
-        return UNREAD
+        return None
     messages = [*fields["messages"], {"role": "assistant", "content": text}]
     continues = {"messages": messages, "add_generation_prompt": False, "continue_final_message": True}
-    return _next_token(ask, {**fields, **continues}, beginning)
+    return _if_read_alike(read(ask, {**fields, **continues, "max_tokens": tokens}), beginning)
 
 
-def by_template(ask: Ask, beginning: Beginning) -> Lead:
+def by_template(read: ReadScored, ask: Ask, beginning: Beginning, tokens: int) -> Scored | None:
     """Send the target's own chat template, which then writes the beginning, as mlx_lm.server takes one."""
     text, template = _text_of(beginning), chat_template(beginning.folder)
     if text is None or template is None:
-        return UNREAD
+        return None
     # A template ends without its last line break; what follows would keep it.
     continued = template.removesuffix("\n") + f"{{{{ {_VARIABLE} }}}}"
     options = {**(beginning.fields.get("chat_template_kwargs") or {}), "chat_template": continued, _VARIABLE: text}
-    return _next_token(ask, {**beginning.fields, "chat_template_kwargs": options}, beginning)
+    return _if_read_alike(
+        read(ask, {**beginning.fields, "chat_template_kwargs": options, "max_tokens": tokens}), beginning
+    )
 
 
 def _text_of(beginning: Beginning) -> str | None:
@@ -47,13 +49,10 @@ def _text_of(beginning: Beginning) -> str | None:
     return text if text and spelled[-1] and "\ufffd" not in text else None
 
 
-def _next_token(ask: Ask, fields: Mapping[str, Any], beginning: Beginning) -> Lead:
-    document, answer = ask(CHAT, {**with_scores(fields), "max_tokens": 1}), beginning.answer
-    usage = document.get("usage") if isinstance(document, Mapping) else None
-    read = usage.get("prompt_tokens") if isinstance(usage, Mapping) else None
-    if answer.prompt_tokens is None or read != answer.prompt_tokens + len(answer.tokens):
-        return UNREAD
-    return lead_in(places_of(choice_of(document)))
+def _if_read_alike(continued: Scored | None, beginning: Beginning) -> Scored | None:
+    """Return what follows the beginning; None where the server read another number of tokens."""
+    before, read = beginning.answer.prompt_tokens, None if continued is None else continued.prompt_tokens
+    return continued if before is not None and read == before + len(beginning.answer.tokens) else None
 
 
 def chat_template(folder: Path | None) -> str | None:

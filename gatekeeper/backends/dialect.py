@@ -258,8 +258,8 @@ class Dialect(BackendFacts):
     """Reads from a chunk how many tokens the answer has so far."""
     scored: Callable[[Ask, Mapping[str, Any]], Scored | None] | None = None
     """Requests an answer to a request's fields with the log-probabilities of its tokens; None: it tells none."""
-    lead_after: Callable[[Ask, Beginning], tuple[float | None, str | None]] | None = None
-    """Reads the beginning of an answer as a prompt; returns the lead of the likeliest next token, and its name."""
+    continued: Callable[[Ask, Beginning, int], Scored | None] | None = None
+    """Reads the beginning of an answer as a prompt; returns at most so many tokens after it, as `scored` does."""
     no_acceptance_hint: str = "remove this guard from the policy"
     """What to do where a watched server does not report acceptance."""
 

@@ -127,20 +127,25 @@ class Server(RunningSystem):
         self._check_draft(request)
         read, sent = self._requests.dialect.scored, self._requests.server_request(request)
         record = None if read is None else read(self._ask, self._requests.fields(sent))
+        return self._without_keys(record, sent.resolved.max_tokens)
+
+    def _without_keys(self, record: Scored | None, max_tokens: int) -> Scored | None:
         if record is None:
             return None
-        most = sent.resolved.max_tokens + 1  # the token that ends an answer may not count
+        most = max_tokens + 1  # the token that ends an answer may not count
         keys = Keys(self.root.at(self._requests.dialect.path), self._requests.headers)
         # Pieces of a key may be tokens of their own, which hide it from a search.
         echoes = any(keys.mask(text) != text for text in (record.text, "".join(record.spelled)))
         return Scored("", "", "", fault="the answer repeats a key") if echoes else record.first(most)
 
-    def lead_after(self, request: DecodeRequest, beginning: Scored) -> tuple[float | None, str | None]:
-        """Return how far the likeliest token leads after *beginning*, read as a prompt, and its name."""
+    def continued(self, request: DecodeRequest, beginning: Scored, tokens: int) -> Scored | None:
+        """Return at most *tokens* tokens that follow *beginning*, which is read as a prompt. Untimed."""
         self._check_draft(request)
-        read, requests = self._requests.dialect.lead_after, self._requests
+        read, requests = self._requests.dialect.continued, self._requests
         fields = requests.fields(requests.server_request(request))
-        return (None, None) if read is None else read(self._ask, Beginning(fields, beginning, requests.folder))
+        if read is None:
+            return None
+        return self._without_keys(read(self._ask, Beginning(fields, beginning, requests.folder), tokens), tokens)
 
     def _ask(self, path: str, fields: Mapping[str, Any]) -> Any:
         """Post *fields* to *path* and return the document that answers; None where none does."""

@@ -149,10 +149,10 @@ class TellsLogProbabilities(Protocol):
     def scored(self, request: DecodeRequest) -> Scored | None:
         """Answer a request with log-probabilities, without its workload, canary and arm; None where it cannot."""
 
-    def lead_after(self, request: DecodeRequest, beginning: Scored) -> tuple[float | None, str | None]:
-        """Return how far the likeliest token after *beginning* leads, which is read as a prompt, and its name.
+    def continued(self, request: DecodeRequest, beginning: Scored, tokens: int) -> Scored | None:
+        """Return at most *tokens* tokens that follow *beginning*, which is read as a part of the prompt.
 
-        Both are None where the server cannot read the beginning of an answer, or reads it as other tokens.
+        None where the server cannot read the beginning of an answer, or reads it as other tokens.
         """
 
 

@@ -73,6 +73,8 @@ class PairedAnswers:
     """Plain answers at two kinds of passes."""
     scored: tuple[Scored, ...] = ()
     """Answers of both arms with the log-probabilities of their tokens."""
+    continued: tuple[Scored, ...] = ()
+    """Plain answers that go on from beginnings of drafted ones."""
     warm_cache: tuple[Generation, ...] | str = "no request was sent with the prompt cache on"
     """Answers of both arms with the candidate's prompt cache on, or why there are none."""
     pauses: tuple[Generation, ...] | str = "no request was sent after a pause"

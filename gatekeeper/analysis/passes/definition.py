@@ -69,6 +69,8 @@ class Pass(Generic[Kind]):
     """Return the seconds of each request, by the settings of the workloads; none where nothing can be foreseen."""
     each_part: bool = True
     """It runs after each part of a soak; otherwise once, after the first part."""
+    of_all_workloads: bool = False
+    """What it recorded of the other workloads is added to a workload's answers as well."""
     fresh: bool = False
     """Its requests need a process that has just started."""
     key: str = ""

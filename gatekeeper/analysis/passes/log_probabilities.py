@@ -1,7 +1,8 @@
 """Log-probabilities: canaries answered once more in both arms, with what the target preferred at each token."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, islice, zip_longest
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
 from gatekeeper.analysis.metrics.words.exactness import divergent_canaries
@@ -11,28 +12,48 @@ from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.core.records import Scored, Setting
 
+Place = tuple[str, str]
+"""A workload and a canary of it."""
 CANARIES = 12
-"""Of a workload: those whose answers differ come first. Both arms of three workloads take some minutes."""
+"""For each workload; where the answers of one workload alone differ, most are its own. Three take some minutes."""
+LEAST = 4
+"""Of each workload."""
+TAIL = 0.5
+"""The share of a plain answer that is read once more where a drafted one differs, in the forecast."""
 
 
 def _needs(soak: Soaked) -> Needs:
-    """Return canaries to answer in both arms, by workload: the first ones, of which those that differ come first."""
-    canaries = {}
+    """Return canaries to answer in both arms, by workload: those whose answers differ come first."""
+    chosen, differing, alike = dict[str, list[str]](), list[list[Place]](), list[list[Place]]()
     for name in scored_workloads(soak.slo, soak.settings, soak.terms):
         answers = soak.answers(name)
-        differing = divergent_canaries(successful(answers.answers), answers.words.plain)
-        canaries[name] = tuple(dict.fromkeys((*differing, *answers.canaries)))[:CANARIES]
-    return canaries
+        differ = divergent_canaries(successful(answers.answers), answers.words.plain)
+        rest = [canary for canary in answers.canaries if canary not in differ]
+        first = [*differ, *rest][:LEAST]
+        chosen[name] = first
+        differing.append([(name, canary) for canary in differ if canary not in first])
+        alike.append([(name, canary) for canary in rest if canary not in first])
+    left = CANARIES * len(chosen) - sum(map(len, chosen.values()))
+    for name, canary in islice(chain(_in_turn(differing), _in_turn(alike)), left):
+        chosen[name].append(canary)
+    return {name: tuple(canaries) for name, canaries in chosen.items()}
+
+
+def _in_turn(places: Iterable[Sequence[Place]]) -> Iterator[Place]:
+    """Yield the first canary of each workload, then the second ones."""
+    return (place for turn in zip_longest(*places) for place in turn if place is not None)
 
 
 def _add(answers: PairedAnswers, recorded: Recorded[Scored]) -> PairedAnswers:
-    return replace(answers, scored=recorded.records)
+    whole = tuple(record for record in recorded.records if not record.after)
+    return replace(answers, scored=whole, continued=tuple(record for record in recorded.records if record.after))
 
 
 def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[float]:
     for name in scored_workloads(costs.slo, settings, costs.terms):
         for canary in costs.canaries[name][:CANARIES]:
-            yield from (costs.answering(name, canary, knobs) for knobs in (settings[name], plain_of(settings[name])))
+            plain = costs.answering(name, canary, plain_of(settings[name]))
+            yield from (costs.answering(name, canary, settings[name]), plain, TAIL * plain)
 
 
 PASS = Pass(

@@ -61,7 +61,9 @@ def _places(name: str, scored: tuple[Scored, ...]) -> Iterator[PlainReading]:
 
 
 def _add(answers: PairedAnswers, recorded: Recorded[Numerics]) -> PairedAnswers:
-    return replace(answers, numerics=recorded.records)
+    """Over HTTP the places of all workloads are one null, because the kernels are the model's; a width has its own."""
+    records = (record for record in recorded.records if record.width is None or record.workload == answers.workload)
+    return replace(answers, numerics=tuple(records))
 
 
 def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[float]:
@@ -86,4 +88,5 @@ PASS = Pass(
     needs=_needs,
     add=_add,
     forecast=_forecast,
+    of_all_workloads=True,
 )

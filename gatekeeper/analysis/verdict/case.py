@@ -142,7 +142,8 @@ def _recorded(case: Case, after: Pass[Any], soak: SoakPlan, workload: str) -> Re
     file = after.file(soak.whole)
     recorded = case.after_soak.get(file, StoredRecords((), MISSING))
     trouble = None if recorded.trouble is None else f"{file}: {recorded.trouble}"
-    return Recorded(tuple(record for record in recorded.records if record.workload == workload), trouble)
+    records = (record for record in recorded.records if after.of_all_workloads or record.workload == workload)
+    return Recorded(tuple(records), trouble)
 
 
 def _pairs_before(case: Case, workload: str, knobs: Setting) -> tuple[Pair, ...]:

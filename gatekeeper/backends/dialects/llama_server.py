@@ -26,13 +26,13 @@ from gatekeeper.backends.dialect import (
     thinking,
 )
 from gatekeeper.backends.http.chat import ChatResponse, request_fields
-from gatekeeper.backends.http.scores import LIKELIEST, Ask, Beginning, lead_in, places_of
+from gatekeeper.backends.http.scores import LIKELIEST, Ask, Beginning, scored_from
 from gatekeeper.backends.lossy_options import INVENTS, LossyOption
 from gatekeeper.backends.models import gguf
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import ParseError, json_value
-from gatekeeper.core.records import Answer, token_number
+from gatekeeper.core.records import Answer, Scored, token_number
 from gatekeeper.core.slo import ADAPTIVE
 
 SIMPLE, MTP = "draft-simple", "draft-mtp"
@@ -193,19 +193,20 @@ def body(request: ServerRequest) -> dict[str, Any]:
     )
 
 
-def lead_after(ask: Ask, beginning: Beginning) -> tuple[float | None, str | None]:
-    """Read the prompt and the numbers of the tokens after it as one prompt; return the lead of the next token."""
+def continued(ask: Ask, beginning: Beginning, tokens: int) -> Scored | None:
+    """Read the prompt and the numbers of the tokens after it as one prompt; return what follows."""
     templated = ask("/apply-template", {key: beginning.fields[key] for key in _TEMPLATED if key in beginning.fields})
     prompt = templated.get("prompt") if isinstance(templated, Mapping) else None
     names = beginning.answer.tokens
     numbers = [token_number(name) for name in names]
     if not isinstance(prompt, str) or None in numbers:
-        return None, None
-    mixed = [prompt, *numbers]
-    read = {"prompt": mixed, "n_predict": 1, "temperature": 0, "n_probs": LIKELIEST, "cache_prompt": False}
-    answer = ask("/completion", read)
+        return None
+    mixed, most = [prompt, *numbers], {"n_predict": tokens, "max_tokens": tokens}
+    answer = ask(
+        "/completion", {"prompt": mixed, **most, "temperature": 0, "n_probs": LIKELIEST, "cache_prompt": False}
+    )
     told = answer.get("completion_probabilities") if isinstance(answer, Mapping) else None
-    return lead_in(places_of({"logprobs": {"content": told}}))
+    return scored_from({"choices": [{"logprobs": {"content": told}}]})
 
 
 def tokens_of(chunk: Mapping[str, Any]) -> int | None:
@@ -283,7 +284,7 @@ DIALECT = Dialect(
     corrected=with_all_rounds,
     tokens_of=tokens_of,
     scored=scored,  # of tokens that a verify pass emitted it tells only their numbers
-    lead_after=lead_after,
+    continued=continued,
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD | Sight.PROMPT_TIME | Sight.LOGPROBS,
     knobs=frozenset({*_KNOBS, "thinking"}),
     restart_knobs=("draft", *_KNOBS),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gatekeeper.backends import dialect
 from gatekeeper.backends.continued_answers import by_template
 from gatekeeper.backends.counters import count, counts, spec_decode
 from gatekeeper.backends.dialect import (
@@ -22,6 +23,7 @@ from gatekeeper.backends.dialect import (
 from gatekeeper.backends.http.chat import ChatResponse, request_fields
 from gatekeeper.backends.http.scores import (
     Ask,
+    Beginning,
     choice_of,
     likeliest_at,
     name_of,
@@ -85,6 +87,11 @@ def scored(ask: Ask, fields: Mapping[str, Any]) -> Scored | None:
     return replace(written, likeliest=tuple(map(likeliest_at, likely)), spelled=spelled(written.tokens, likely))
 
 
+def continued(ask: Ask, beginning: Beginning, tokens: int) -> Scored | None:
+    """Return what follows a beginning; of one token the likeliest ones are enough, and one request."""
+    return by_template(scored if tokens > 1 else dialect.scored, ask, beginning, tokens)
+
+
 def spelled(names: Sequence[str], places: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     """Return the text of each written token, which its place has among the likeliest; empty where one is not there."""
     pieces = []
@@ -145,7 +152,7 @@ DIALECT = Dialect(
     body=body,
     read=read,
     scored=scored,
-    lead_after=by_template,
+    continued=continued,
     sight=STREAMED | Sight.ROUNDS | Sight.COLD | Sight.LOGPROBS | Sight.VERIFIED,
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     cache_off=("--prompt-cache-size", "0"),

@@ -6,6 +6,7 @@ time; `draft_n_accepted` may exceed the emitted tokens, which is a finding.
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 from gatekeeper.backends.continued_answers import by_template
 from gatekeeper.backends.counters import claiming, count, seconds, within
@@ -54,7 +55,7 @@ DIALECT = Dialect(
     argv=argv,
     read=read,
     scored=scored,
-    lead_after=by_template,
+    continued=partial(by_template, scored),
     model_name="path",
     knobs=frozenset({"block_size", "thinking"}),
     restart_knobs=("draft", "block_size"),

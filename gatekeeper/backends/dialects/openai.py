@@ -1,5 +1,7 @@
 """The openai dialect: any server with the OpenAI chat API; the SLO defines how it is started and takes its knobs."""
 
+from functools import partial
+
 from gatekeeper.backends.continued_answers import by_final_message
 from gatekeeper.backends.dialect import Dialect, scored
 from gatekeeper.backends.dialects import llama_server, rapid_mlx, sglang, vllm
@@ -24,7 +26,7 @@ DIALECT = Dialect(
     health="/v1/models",
     # Of use only where the first short answers show them.
     scored=scored,
-    lead_after=by_final_message,
+    continued=partial(by_final_message, scored),
     model_name="listed",
     lossy=(*vllm.LOSSY, *sglang.LOSSY, *rapid_mlx.LOSSY, *llama_server.LOSSY, *LOSSY),  # it may be any of them
 )

@@ -6,6 +6,7 @@ each request: sgl-project/sglang pull requests 11441 (counted) and 33518 (in the
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from gatekeeper.backends.continued_answers import by_final_message
@@ -122,7 +123,7 @@ DIALECT = Dialect(
     corrected=without_drafted,
     own_drafts=frozenset(_OWN),
     scored=scored,
-    lead_after=by_final_message,
+    continued=partial(by_final_message, scored),
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD | Sight.LOGPROBS,
     lossy=LOSSY,
 )

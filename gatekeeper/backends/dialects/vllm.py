@@ -5,6 +5,7 @@ Flags and counters: docs.vllm.ai, speculative decoding and production metrics. N
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from gatekeeper.backends.continued_answers import by_final_message
@@ -90,7 +91,7 @@ DIALECT = Dialect(
     adapts=True,
     own_drafts=_OWN,
     scored=scored,
-    lead_after=by_final_message,
+    continued=partial(by_final_message, scored),
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD | Sight.LOGPROBS,
     lossy=LOSSY,
 )

@@ -140,12 +140,6 @@ def text_of(choice: Mapping[str, Any]) -> str:
     return "".join(part for part in (thought, message.get("content")) if isinstance(part, str))
 
 
-def lead_in(places: list[Mapping[str, Any]]) -> tuple[float | None, str | None]:
-    """Return by how much the likeliest token of the first place leads, and its name; None where that is not told."""
-    likely = likeliest_at(places[0]) if places else ()
-    return (likely[0].logprob - likely[1].logprob, likely[0].name) if len(likely) > 1 else (None, None)
-
-
 def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 

@@ -86,11 +86,13 @@ class ScriptedTarget:
                            for token, likely in zip(planned.tokens, likeliest, strict=True)),
         )  # fmt: skip
 
-    def lead_after(self, request: DecodeRequest, beginning: Scored) -> tuple[float | None, str | None]:
-        """Return the script's gap and plain decoding's next token."""
+    def continued(self, request: DecodeRequest, beginning: Scored, tokens: int) -> Scored | None:
+        """Return plain decoding's tokens at the same places, each of which leads by the script's gap."""
         read = len(beginning.tokens)
-        plain = self._read(request, read, passes=0)
-        return self._plain(request).behaviour.gap, plain[read] if read < len(plain) else ""
+        plain = self._read(request, read, passes=tokens - 1)[read : read + tokens]
+        behaviour = self._plain(request).behaviour
+        likeliest = tuple(_likely(behaviour, token, (token,), ("",)) for token in plain)
+        return Scored("", "", "", tokens=plain, logprobs=(LOGPROB,) * len(plain), likeliest=likeliest)
 
     def _plain(self, request: DecodeRequest) -> AnswerContext:
         knobs = tuple((knob, None if knob == "draft" else value) for knob, value in request.setting)

@@ -144,10 +144,18 @@ class Scored:
     """The text of each token; empty where one is unknown."""
     prompt_tokens: int | None = None
     """How many tokens its prompt has, as the server counts."""
+    after: int = 0
+    """A plain answer that goes on from the drafted one's first so many tokens, which were read as a prompt."""
     finish: str | None = None
     fault: str | None = None
     segment: int = 0
     at: str = ""
+
+    @property
+    def lead(self) -> tuple[float | None, str | None]:
+        """Return by how much the likeliest token of the first place leads, and its name; None where it is not told."""
+        likely = self.likeliest[0] if self.likeliest else ()
+        return (likely[0].logprob - likely[1].logprob, likely[0].name) if len(likely) > 1 else (None, None)
 
     def first(self, count: int) -> "Scored":
         """Return the first *count* tokens of the answer."""

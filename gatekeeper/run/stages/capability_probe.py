@@ -67,5 +67,7 @@ def _reads_beginnings(subject: RunningSystem | None, request: DecodeRequest, rec
     """Tell whether the server tells the likeliest tokens of an answer, and reads one of a few of its beginnings."""
     places = [position for position, likely in enumerate(record.likeliest) if position and len(likely) > 1]
     return isinstance(subject, TellsLogProbabilities) and any(
-        subject.lead_after(request, record.first(position))[0] is not None for position in places[:BEGINNINGS]
+        (next_token := subject.continued(request, record.first(position), 1)) is not None
+        and next_token.lead[0] is not None
+        for position in places[:BEGINNINGS]
     )

@@ -1,10 +1,16 @@
-"""Log-probabilities: canaries answered once more in both arms, with what the target preferred at each token."""
+"""Log-probabilities: canaries answered once more in both arms, with what the target preferred at each token.
 
+Where a drafted answer leaves plain decoding's, plain decoding goes on from the token that the draft wrote there, again
+and again: so every token of that answer is held against what plain decoding would write in its place.
+"""
+
+from collections import defaultdict
 from dataclasses import replace
 
+from gatekeeper.analysis.metrics.words.scored_answers import Prefix, left_to_continue
 from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.interfaces import TellsLogProbabilities
+from gatekeeper.core.interfaces import DecodeRequest, RunningSystem, TellsLogProbabilities
 from gatekeeper.core.records import Scored
 from gatekeeper.run.requests import PassTask
 
@@ -16,7 +22,10 @@ def send(task: PassTask[Scored]) -> None:
     done = {(record.workload, record.canary, record.arm) for record in task.recorded}
     wanted = [(name, canary, arm) for arm in ARMS for name, canaries in task.needs.items() for canary in canaries]
     missing = [key for key in wanted if key not in done]
-    if not missing:
+    records = defaultdict[tuple[str, str], list[Scored]](list)
+    for record in task.recorded:
+        records[record.workload, record.canary].append(record)
+    if not missing and not any(map(left_to_continue, records.values())):
         return
     with task.open_client() as client:
         for number, (name, canary, arm) in enumerate(missing, start=1):
@@ -25,6 +34,26 @@ def send(task: PassTask[Scored]) -> None:
             request, subject = task.arm_request(name, canary, arm), client.subject
             scored = subject.scored(request) if isinstance(subject, TellsLogProbabilities) else None
             record = scored or Scored("", "", "", fault="the server told no log-probabilities")
-            at = stamp(task.backend.clock.wall())
-            task.record(replace(record, workload=name, canary=canary, arm=arm, segment=task.soak.segment, at=at))
+            records[name, canary].append(_keep(task, record, (name, canary, arm)))
             task.report_reading(number, len(missing))
+        for (name, canary), of_canary in records.items():
+            while (beginning := left_to_continue(of_canary)) is not None:
+                request = task.arm_request(name, canary, "plain")
+                client.open(request.setting, keep=True)
+                of_canary.append(_keep(task, _continued(client.subject, request, beginning), (name, canary, "plain")))
+
+
+def _continued(subject: RunningSystem | None, request: DecodeRequest, beginning: Prefix) -> Scored:
+    drafted, read = beginning
+    record = None
+    if isinstance(subject, TellsLogProbabilities):
+        record = subject.continued(request, drafted.first(read), len(drafted.tokens) - read)
+    return replace(record or Scored("", "", "", fault="the server cannot read the beginning of an answer"), after=read)
+
+
+def _keep(task: PassTask[Scored], record: Scored, place: tuple[str, str, str]) -> Scored:
+    name, canary, arm = place
+    at = stamp(task.backend.clock.wall())
+    kept = replace(record, workload=name, canary=canary, arm=arm, segment=task.soak.segment, at=at)
+    task.record(kept)
+    return kept

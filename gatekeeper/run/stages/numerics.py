@@ -53,7 +53,8 @@ def _places(
     read, gaps, others = [], [], []
     for position in positions:
         best, second = scored.likeliest[position][:2]
-        lead, name = subject.lead_after(request, scored.first(position))
+        next_token = subject.continued(request, scored.first(position), 1)
+        lead, name = (None, None) if next_token is None else next_token.lead
         if lead is not None:
             read.append(position)
             gaps.append(best.logprob - second.logprob)

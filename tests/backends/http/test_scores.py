@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.backends.continued_answers import by_final_message, by_template, chat_template
+from gatekeeper.backends.dialect import scored
 from gatekeeper.backends.dialects import llama_server, mlx_server
 from gatekeeper.backends.http.scores import LIKELIEST, Beginning, scored_from, with_scores
 from gatekeeper.core.records import Likely, Scored
@@ -99,17 +100,18 @@ def beginning(**more: Any) -> Beginning:
 
 def test_a_final_message_is_continued() -> None:
     """
-    The beginning is the last message; the lead counts only where the server read as many tokens as the answer had.
+    The beginning is the last message; what follows counts only where the server read as many tokens as the answer had.
     """
     told = [place("c", -0.5, ("c", -0.5), ("d", -2.0))]
     right, wrong = Asked(completion(told, 11)), Asked(completion(told, 12))
 
-    leads = [by_final_message(right, beginning()), by_final_message(wrong, beginning())]
+    record, other = (by_final_message(scored, server, beginning(), 3) for server in (right, wrong))
 
-    assert [(1.5, "c"), (None, None)] == leads
+    assert record is not None
+    assert ((1.5, "c"), None) == (record.lead, other)
     (sent,) = [fields for _, fields in right.requests]
     assert {"role": "assistant", "content": "ab"} == sent["messages"][-1]
-    assert (True, False, 1) == (sent["continue_final_message"], sent["add_generation_prompt"], sent["max_tokens"])
+    assert (True, False, 3) == (sent["continue_final_message"], sent["add_generation_prompt"], sent["max_tokens"])
 
 
 def test_a_template_writes_the_beginning(tmp_path: Path) -> None:
@@ -118,8 +120,11 @@ def test_a_template_writes_the_beginning(tmp_path: Path) -> None:
     """
     server = Asked(completion([place("c", -0.5, ("c", -0.5), ("d", -2.0))], 11))
 
-    assert (1.5, "c") == by_template(server, beginning(folder=MODELS["little-target"]))
-    assert (None, None) == by_template(Asked(), beginning(folder=tmp_path))
+    record = by_template(scored, server, beginning(folder=MODELS["little-target"]), 1)
+
+    assert record is not None
+    assert (1.5, "c") == record.lead
+    assert by_template(scored, Asked(), beginning(folder=tmp_path), 1) is None
     options = server.requests[0][1]["chat_template_kwargs"]
     assert options["chat_template"].startswith((chat_template(MODELS["little-target"]) or "-").removesuffix("\n"))
     assert "ab" in options.values()
@@ -132,10 +137,13 @@ def test_llama_server_reads_numbers_after_its_own_prompt() -> None:
     told = {"completion_probabilities": [place("c", -0.5, ("c", -0.5), ("d", -2.0))]}
     server = Asked({"prompt": "<hi>"}, told)
 
-    assert (1.5, "c") == llama_server.lead_after(server, beginning())
+    record = llama_server.continued(server, beginning(), 4)
+
+    assert record is not None
+    assert (1.5, "c") == record.lead
     assert ["<hi>", 5, 6] == server.requests[1][1]["prompt"]
-    assert server.requests[1][1]["cache_prompt"] is False
-    assert (None, None) == llama_server.lead_after(Asked(None), beginning())
+    assert (4, False) == (server.requests[1][1]["n_predict"], server.requests[1][1]["cache_prompt"])
+    assert llama_server.continued(Asked(None), beginning(), 1) is None
 
 
 def test_mlx_server_tells_tokens_and_likeliest_ones_apart() -> None:

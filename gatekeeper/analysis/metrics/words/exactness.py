@@ -86,8 +86,8 @@ class Explanation:
     """By how much plain decoding preferred its own token there, where that is numerics."""
     reason: str = ""
     """Why it is not explained; empty where it is."""
-    beyond: bool = False
-    """It is not explained because that lead is larger than numerics are known to turn."""
+    beyond: tuple[float, ...] = ()
+    """It is not explained because these leads are larger than numerics are known to turn."""
     unread: bool = False
     """Nothing was read that could explain it: it is open."""
 
@@ -123,8 +123,8 @@ class Comparison:
     """The largest lead that numerics turned at a canary whose differences are all explained; 0 where none is read."""
     unexplained: dict[str, str] = field(default_factory=dict)
     """Why a canary does not agree."""
-    beyond: set[str] = field(default_factory=set)
-    """Canaries of those whose lead is larger than numerics are known to turn."""
+    beyond: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """By canary of those: the leads that are larger than numerics are known to turn."""
     unread: set[str] = field(default_factory=set)
     """Canaries that differ and of which nothing was read: they do not count."""
 
@@ -162,10 +162,13 @@ def compare(answers: Iterable[Generation], plain: Iterable[Generation], by: Expl
             compared.unread.add(canary)
         elif explanation.reason:
             compared.unexplained.setdefault(canary, explanation.reason)
-            compared.beyond |= {canary} if explanation.beyond else set()
+            if explanation.beyond:
+                compared.beyond.setdefault(canary, explanation.beyond)
         else:
             compared.excused[canary] = max(explanation.gap or 0.0, compared.excused.get(canary, 0.0))
-    if null is not None and not null.refutes(len(compared.beyond), _leads_of_all(by.leads, compared)):
+    if null is not None and not null.refutes(
+        list(chain.from_iterable(compared.beyond.values())), _leads_of_all(by.leads, compared)
+    ):
         for canary in compared.beyond:
             del compared.unexplained[canary]
             compared.excused.setdefault(canary, null.tolerance)

@@ -17,6 +17,7 @@ from gatekeeper.analysis.metrics.words.replayed_rounds import drafted_replays, i
 from gatekeeper.analysis.metrics.words.scored_answers import (
     by_canary_and_arm,
     is_of,
+    later_leads,
     leads_of,
     parted,
     plain_lead,
@@ -47,7 +48,9 @@ def explanations_for(paired: PairedAnswers, *, unread: bool = False) -> Explanat
         null = null_of(paired.numerics, paired.level)
         if not isinstance(null, Missing):
             means = "diverge where numerics may turn the lead of plain decoding's token (at most {widest:.3g})"
-            return Explanations(_by_lead(paired, null.tolerance), means, null, leads_of(paired.scored), NOT_CORRECT)
+            return Explanations(
+                _by_lead(paired, null.tolerance), means, null, leads_of(paired.scored, paired.continued), NOT_CORRECT
+            )
     if paired.rules > 2 and any(tells_its_passes(record) for record in paired.scored):
         means = "differ, and each of their tokens is the likeliest in its pass"
         return Explanations(_by_told_passes(paired), means, refutes=NOT_CORRECT)
@@ -110,10 +113,13 @@ def _by_lead(paired: PairedAnswers, tolerance: float) -> Explain:
         lead, place = plain_lead(plain, drafting)
         if lead is None:
             return Explanation(reason=f"{place} the lead of plain decoding's token is unknown")
-        if abs(lead) <= tolerance:
-            return Explanation(lead)
-        reason = f"{place} plain decoding prefers its own token by {lead:.3g}, and numerics turn {tolerance:.3g}"
-        return Explanation(reason=reason, beyond=True)
+        leads = ((lead, place), *later_leads(paired.continued, drafting))
+        beyond = tuple(abs(lead) for lead, _ in leads if abs(lead) > tolerance)
+        largest, place = max(leads)
+        if not beyond:
+            return Explanation(largest)
+        reason = f"{place} plain decoding prefers its own token by {largest:.3g}, and numerics turn {tolerance:.3g}"
+        return Explanation(reason=reason, beyond=beyond)
 
     return explain
 

@@ -17,6 +17,8 @@ POSITIONS_UNSTEADY = 7000
 """The same where rounds read again give other bits, so that the tolerance decides: enough to cover CONTENT."""
 FALSE_ALARM = 0.001
 """The chance at which a sound draft's divergences count as too many: four workloads have one each, in every run."""
+DOUBLINGS = 8
+"""Leads at which divergences are counted: the tolerance, twice, four times … that."""
 UNITS = 2
 """The least tolerance, in units in the last place of a best logit: each of two logits is rounded."""
 
@@ -35,17 +37,31 @@ class Null:
     level: float
     """The confidence of both."""
 
-    def refutes(self, unexplained: int, leads: Iterable[float]) -> bool:
-        """Return whether so many divergences beyond the tolerance are too many for numerics.
+    def refutes(self, unexplained: Sequence[float], leads: Iterable[float]) -> bool:
+        """Return whether divergences at leads beyond the tolerance are too many, or too large, for numerics.
 
         *leads* are plain decoding's at every place that was compared: a divergence there needs a change as large as
-        the lead. Its chance is `larger` at the tolerance, and falls with the square of the lead, as Chebyshev's bound
-        does for any noise with a variance. Such events are rare and many, so that their number is Poisson's.
+        the lead. Its chance is `larger` at the tolerance, and falls with the fourth power of the lead, as Markov's
+        bound does for any noise with a fourth moment, which rounding has. Such events are rare and many, so that their
+        number is Poisson's. The number beyond each of DOUBLINGS leads is held against it, each at its share of the
+        error.
         """
-        expected = sum(self.larger * (self.tolerance / lead) ** 2 for lead in leads if lead > self.tolerance)
-        terms = (math.exp(-expected + n * math.log(expected) - math.lgamma(n + 1)) for n in range(unexplained))
-        chance = max(0.0, 1 - math.fsum(terms)) if expected > 0 else 0.0
-        return unexplained > 0 and chance < FALSE_ALARM
+        places = [lead for lead in leads if lead > self.tolerance]
+        chances = []
+        for doubling in range(DOUBLINGS):
+            bound = self.tolerance * 2**doubling
+            number = sum(lead > bound for lead in unexplained)
+            expected = sum(self.larger * (self.tolerance / lead) ** 4 for lead in places if lead > bound)
+            chances.append(_chance_of_so_many(number, expected))
+        return min(chances) < FALSE_ALARM / DOUBLINGS
+
+
+def _chance_of_so_many(number: int, expected: float) -> float:
+    """Return the chance of *number* or more events where *expected* are, by Poisson's distribution."""
+    if number == 0 or expected <= 0:
+        return float(number == 0)
+    terms = (math.exp(-expected + n * math.log(expected) - math.lgamma(n + 1)) for n in range(number))
+    return max(0.0, 1 - math.fsum(terms))
 
 
 def null_of(records: Iterable[Numerics], level: float) -> Null | Missing:

@@ -1,10 +1,12 @@
 """Answers with log-probabilities: what the target preferred where both arms part, and in the pass that verified."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, takewhile
 
 from gatekeeper.core.records import Answer, Parting, Scored, token_number
 
+Prefix = tuple[Scored, int]
+"""An answer, and how many of its first tokens are meant."""
 TOLD = 0.9
 """The least share of places that tell their likeliest tokens."""
 
@@ -32,20 +34,50 @@ def plain_lead(plain: Scored, drafting: Scored) -> tuple[float | None, str]:
     where neither answer has another token, or the server shows nothing of the place.
     """
     shared = _shared(plain, drafting)
-    place = f"at token {shared + 1}"
-    if shared >= min(len(plain.tokens), len(drafting.tokens)) or not plain.likeliest[shared]:
+    parting = plain.after + shared
+    place = f"at token {parting + 1}"
+    if shared >= len(plain.tokens) or parting >= len(drafting.tokens) or not plain.likeliest[shared]:
         return None, place
     others = {likely.name: likely.logprob for likely in plain.likeliest[shared] if likely.name != plain.tokens[shared]}
     if not others:
         return None, place
-    return plain.logprobs[shared] - others.get(drafting.tokens[shared], min(others.values())), place
+    return plain.logprobs[shared] - others.get(drafting.tokens[parting], min(others.values())), place
 
 
-def leads_of(scored: tuple[Scored, ...]) -> Mapping[str, tuple[float, ...]]:
+def later_leads(continued: Iterable[Scored], drafting: Scored) -> tuple[tuple[float, str], ...]:
+    """Return plain decoding's leads where it parts from a drafted answer again, after each of its own tokens."""
+    leads = (plain_lead(record, drafting) for record in continued if record.canary == drafting.canary)
+    return tuple((lead, place) for lead, place in leads if lead is not None)
+
+
+def left_to_continue(records: Sequence[Scored]) -> Prefix | None:
+    """Return the drafted answer of *records* of one canary, and the tokens of it from which plain decoding is to go on.
+
+    None where plain decoding has been held against all of its tokens, or cannot be.
+    """
+    drafting = next((record for record in records if record.arm == "candidate"), None)
+    plain = max((record for record in records if record.arm == "plain"), key=lambda record: record.after, default=None)
+    if drafting is None or plain is None or drafting.fault is not None or plain.fault is not None:
+        return None
+    shared = _shared(plain, drafting)
+    read = plain.after + shared + 1
+    ended = shared >= len(plain.tokens)
+    return None if ended or read >= len(drafting.tokens) else (drafting, read)
+
+
+def leads_of(scored: tuple[Scored, ...], continued: tuple[Scored, ...]) -> Mapping[str, tuple[float, ...]]:
     """Return by canary plain decoding's leads at each place that both arms' answers can be compared at, in nats."""
     read = by_canary_and_arm(scored)
-    names = [name for name, arm in read if arm == "plain" and (name, "candidate") in read]
-    return {name: _compared_leads(read[name, "plain"], read[name, "candidate"]) for name in names}
+    drafted = {name: record for (name, arm), record in read.items() if arm == "candidate"}
+    leads = {
+        name: _compared_leads(read[name, "plain"], record)
+        for name, record in drafted.items()
+        if (name, "plain") in read
+    }
+    for record in continued:
+        if record.canary in leads and record.fault is None:
+            leads[record.canary] += _compared_leads(record, drafted[record.canary])
+    return leads
 
 
 def _compared_leads(plain: Scored, drafting: Scored) -> tuple[float, ...]:
@@ -58,8 +90,8 @@ def _compared_leads(plain: Scored, drafting: Scored) -> tuple[float, ...]:
 
 
 def _shared(plain: Scored, drafting: Scored) -> int:
-    """Return how many tokens both answers have before they differ."""
-    pairs = zip(plain.tokens, drafting.tokens, strict=False)
+    """Return how many tokens of a plain answer are the drafted one's at the same places."""
+    pairs = zip(plain.tokens, drafting.tokens[plain.after :], strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gatekeeper.analysis.metrics.words.scored_answers import parted
+from gatekeeper.analysis.metrics.words.scored_answers import later_leads, leads_of, left_to_continue, parted, plain_lead
 from gatekeeper.core.records import Likely, Scored, token_number
 
 
@@ -29,3 +29,42 @@ def test_a_token_that_is_not_the_likeliest_is_seen(name: str, number: int) -> No
 
     assert (0, number) == place[:2]
     assert place.gap == pytest.approx(2.4)
+
+
+def answer(arm: str, tokens: str, after: int = 0, lead: float = 2.0) -> Scored:
+    likeliest = tuple((Likely(token, -0.1), Likely("?", -0.1 - lead)) for token in tokens)
+    return Scored("w", "c", arm, tokens=tuple(tokens), logprobs=(-0.1,) * len(tokens), likeliest=likeliest, after=after)
+
+
+def test_plain_decoding_goes_on_from_each_token_that_the_draft_wrote_otherwise() -> None:
+    """
+    After each place where both arms part, the rest of the drafted answer is left to compare, until it is compared.
+    """
+    drafting, plain = answer("candidate", "abXdeYg"), answer("plain", "abcdefg")
+    second, third = answer("plain", "defg", after=3), answer("plain", "g", after=6)
+
+    assert (drafting, 3) == left_to_continue([drafting, plain])
+    assert (drafting, 6) == left_to_continue([drafting, plain, second])
+    assert left_to_continue([drafting, plain, second, third]) is None
+
+
+@pytest.mark.parametrize(
+    "plain", [None, Scored("w", "c", "plain", fault="died"), answer("plain", "abX"), answer("plain", "abXdeZ")]
+)
+def test_nothing_is_left_where_nothing_can_be_compared(plain: Scored | None) -> None:
+    """
+    Without a plain answer, after a fault, after plain decoding's own end and at the last token nothing goes on.
+    """
+    assert left_to_continue([answer("candidate", "abXdeY"), *([plain] if plain else [])]) is None
+
+
+def test_leads_after_a_beginning_are_those_of_the_drafted_answers_own_places() -> None:
+    """
+    The place and the lead of each later parting, and the leads of all places that were compared.
+    """
+    drafting, second = answer("candidate", "abXdeYg"), answer("plain", "defg", after=3, lead=8.0)
+    plain = answer("plain", "abcdefg")
+
+    assert (pytest.approx(2.0), "at token 3") == plain_lead(plain, drafting)
+    assert ((pytest.approx(8.0), "at token 6"),) == later_leads([second], drafting)
+    assert [2.0] * 3 + [8.0] * 3 == pytest.approx(leads_of((drafting, plain), (second,))["c"])
