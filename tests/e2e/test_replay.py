@@ -1,6 +1,5 @@
 """Whole runs as on real chips: another kernel for several tokens, and engines with a defect on top of it."""
 
-import json
 import sys
 from typing import Any
 
@@ -10,12 +9,12 @@ from tests.builders.project_folder import ROOT, ProjectFolder
 
 pytestmark = pytest.mark.mlx
 
-PERTURBED = """\
+PERTURBED = f"""\
 import runpy
 import sys
 
-sys.path.insert(0, {root!r})
-runpy.run_module("bench.exactness.perturbed_{kind}", run_name="__main__", alter_sys=True)
+sys.path.insert(0, {str(ROOT)!r})
+runpy.run_module("bench.exactness.perturbed_worker", run_name="__main__", alter_sys=True)
 """
 OTHER_KERNEL = ("-sbits=4", "-slogits=0.25")
 """Weights of four bits, and logits that depend on how many rows are read at once."""
@@ -29,12 +28,9 @@ ALLOWED = [
 """What the little pair's speed and early ends are does not matter here."""
 
 
-def certified(project: ProjectFolder, *defect: str, kind: str = "worker", temperature: float = 0.0) -> dict[str, Any]:
-    """Certify prose with the worker, or the server, that has another kernel and a defect; return its verdict."""
-    (project.path / "perturbed.py").write_text(PERTURBED.format(root=str(ROOT), kind=kind))
-    program = [sys.executable, "perturbed.py", *OTHER_KERNEL, *defect]
-    served = {"backend": "mlx-server", "program": program}
-    started = {"backend": "worker", "command": [*program[:2], "{target}", "{draft}", *program[2:]]}
+def certified(project: ProjectFolder, *defect: str, temperature: float = 0.0) -> dict[str, Any]:
+    """Certify prose with the worker that has another kernel and a defect; return its verdict."""
+    (project.path / "worker.py").write_text(PERTURBED)
     lines = (ROOT / "canaries" / "little" / "prose.jsonl").read_text().splitlines(keepends=True)
     (project.path / "prose.jsonl").write_text("".join(lines[:12]))
     project.write_slo(
@@ -42,9 +38,10 @@ def certified(project: ProjectFolder, *defect: str, kind: str = "worker", temper
             "schema": 1,
             "name": "other-kernel",
             "subject": {
+                "backend": "worker",
                 "target": str(LITTLE / "little-target"),
                 "drafts": [str(LITTLE / "little-draft")],
-                **(served if kind == "server" else started),
+                "command": [sys.executable, "worker.py", "{target}", "{draft}", *OTHER_KERNEL, *defect],
             },
             "sampling": {"temperature": temperature, "max_tokens": 64},
             "workload": [{"name": "prose", "canaries": "prose.jsonl"}],
@@ -103,16 +100,3 @@ def test_a_greedy_shortcut_is_graded_back_above_temperature_0(
 
     assert outcome == verdict["workloads"][0]["outcome"], verdict
     assert bool(defect) == ("sampled_tokens_p_value" in str(verdict["transitions"]))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("defect", "outcome"), [("", "promoted"), ("stale:0.1", "graded_back")])
-def test_a_stale_row_of_the_cache_is_graded_back_over_http(project: ProjectFolder, defect: str, outcome: str) -> None:
-    """
-    mlx_lm.server with another kernel: plain decoding goes on from beginnings of drafted answers, and where it prefers
-    its own token by more than numerics turn, the speculation is not correct. Without a defect the draft is promoted.
-    """
-    verdict = certified(project, *([f"-sdefect={defect}"] if defect else []), kind="server")
-
-    assert outcome == verdict["workloads"][0]["outcome"], verdict
-    assert any(json.loads(line)["after"] for line in (project.path / "run" / "scored-1.jsonl").read_text().splitlines())

@@ -7,6 +7,8 @@ from gatekeeper.core.records import Answer, Parting, Scored, token_number
 
 Prefix = tuple[Scored, int]
 """An answer, and how many of its first tokens are meant."""
+UNREADABLE = 12
+"""Beginnings of an answer that are tried although the server could not read them."""
 TOLD = 0.9
 """The least share of places that tell their likeliest tokens."""
 
@@ -53,15 +55,17 @@ def later_leads(continued: Iterable[Scored], drafting: Scored) -> tuple[tuple[fl
 def left_to_continue(records: Sequence[Scored]) -> Prefix | None:
     """Return the drafted answer of *records* of one canary, and the tokens of it from which plain decoding is to go on.
 
-    None where plain decoding has been held against all of its tokens, or cannot be.
+    A beginning that the server cannot read, because its text ends within a word that it splits otherwise, is made
+    longer by a token. None where plain decoding has been held against all tokens, or cannot be.
     """
     drafting = next((record for record in records if record.arm == "candidate"), None)
     plain = max((record for record in records if record.arm == "plain"), key=lambda record: record.after, default=None)
-    if drafting is None or plain is None or drafting.fault is not None or plain.fault is not None:
+    unread = sum(record.fault is not None for record in records if record.after)
+    if drafting is None or plain is None or drafting.fault is not None or unread > UNREADABLE:
         return None
     shared = _shared(plain, drafting)
     read = plain.after + shared + 1
-    ended = shared >= len(plain.tokens)
+    ended = shared >= len(plain.tokens) and not (plain.after and plain.fault is not None)
     return None if ended or read >= len(drafting.tokens) else (drafting, read)
 
 

@@ -58,6 +58,17 @@ def test_nothing_is_left_where_nothing_can_be_compared(plain: Scored | None) -> 
     assert left_to_continue([answer("candidate", "abXdeY"), *([plain] if plain else [])]) is None
 
 
+def test_a_beginning_that_cannot_be_read_is_made_longer() -> None:
+    """
+    A token more each time, and not for ever.
+    """
+    drafting, plain = answer("candidate", "abX" + "d" * 40), answer("plain", "abcd")
+    unread = [Scored("w", "c", "plain", after=after, fault="unread") for after in range(3, 16)]
+
+    assert (drafting, 5) == left_to_continue([drafting, plain, *unread[:2]])
+    assert left_to_continue([drafting, plain, *unread]) is None
+
+
 def test_leads_after_a_beginning_are_those_of_the_drafted_answers_own_places() -> None:
     """
     The place and the lead of each later parting, and the leads of all places that were compared.
