@@ -75,6 +75,24 @@ def running(
         yield plain, drafting
 
 
+@pytest.mark.parametrize("name", ["json", "prose"])
+def test_the_real_server_goes_on_from_the_beginning_of_an_answer(running: tuple[Server, Server], name: str) -> None:
+    """
+    Read as a prompt, a beginning of its own answer is followed by the rest of that answer, with log-probabilities.
+    """
+    request = make_request(name, PLAIN, max_tokens=24)
+    whole = running[0].scored(request)
+    assert whole is not None
+    assert len(whole.tokens) > 8
+
+    rest = running[0].continued(request, whole.first(4), len(whole.tokens) - 4)
+
+    assert rest is not None
+    assert whole.tokens[4:] == rest.tokens[: len(whole.tokens) - 4]
+    assert whole.logprobs[4:] == pytest.approx(rest.logprobs[: len(whole.tokens) - 4], abs=0.3)
+    assert all(len(likely) > 1 for likely in rest.likeliest)
+
+
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_real_arms_answer_the_same(running: tuple[Server, Server], name: str) -> None:
     """
