@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -29,6 +30,8 @@ from gatekeeper.run.plan import forecast
 
 Json: TypeAlias = dict[str, Any]
 
+read = cache(inputs.read)
+"""With thousands of canaries, for several tests each."""
 ROOT = Path(__file__).resolve().parents[2]
 SLOS = ROOT / "slos"
 FILES = sorted(SLOS.glob("*.toml"))
@@ -255,7 +258,7 @@ def test_a_shipped_file_is_read_with_everything_it_names(path: Path) -> None:
     """
     Every SLO parses, bears its file's name, names canaries and a profile that are there, and follows the schema.
     """
-    given = inputs.read(path)
+    given = read(path)
 
     assert path.stem == given.slo.name
     assert all(given.canaries[workload.name] for workload in given.slo.workload)
@@ -268,7 +271,7 @@ def test_a_shipped_file_that_samples_checks_the_distribution(path: Path) -> None
     """
     Above temperature 0 tokens cannot be compared one by one; only the distribution check sees a draft that shifts it.
     """
-    sampling = inputs.read(path).slo.sampling
+    sampling = read(path).slo.sampling
 
     assert sampling.distribution_check == (sampling.temperature > 0)
 
@@ -288,7 +291,7 @@ def test_a_shipped_file_promises_nothing_that_no_run_could_prove(path: Path) -> 
     """
     No objective of a shipped SLO is excluded by arithmetic or by what its backend shows.
     """
-    given = inputs.read(path)
+    given = read(path)
 
     found = complaints(given.slo, given.canaries, kind_of(given.slo.subject), {})
 
@@ -300,7 +303,7 @@ def test_a_machines_file_can_certify(name: str) -> None:
     """
     The SLO of a machine draws no complaint at all, soaks long enough for a certificate, and says what it was made for.
     """
-    given = inputs.read(SLOS / f"{name}.toml")
+    given = read(SLOS / f"{name}.toml")
 
     host = given.slo.host
     assert [] == complaints(given.slo, given.canaries, kind_of(given.slo.subject), {})
@@ -314,7 +317,7 @@ def test_a_systems_file_can_certify(name: str) -> None:
     """
     The SLO of a serving system draws no complaint, soaks long enough for a certificate, and has a control workload.
     """
-    given = inputs.read(SLOS / f"{name}.toml")
+    given = read(SLOS / f"{name}.toml")
 
     assert [] == complaints(given.slo, given.canaries, kind_of(given.slo.subject), {})
     assert given.slo.soak.duration >= 600
@@ -345,7 +348,7 @@ def test_memory_may_not_grow_without_bound(name: str) -> None:
     """
     Each file bounds the growth of memory; a server that gatekeeper attaches to has none that it could measure.
     """
-    slo = inputs.read(SLOS / f"{name}.toml").slo
+    slo = read(SLOS / f"{name}.toml").slo
 
     assert "footprint_growth" in {one.metric for one in slo.objective}
 
@@ -355,7 +358,7 @@ def test_a_census_fits_into_the_longest_soak(name: str) -> None:
     """
     All canaries that the objectives want, in both arms at ten seconds an answer, fit into the soak's longest duration.
     """
-    given = inputs.read(SLOS / f"{name}.toml")
+    given = read(SLOS / f"{name}.toml")
     slo = given.slo
     draft: Setting = (("draft", slo.subject.drafts[0]),)
 
@@ -369,7 +372,7 @@ def test_no_model_thinks_its_answer_away(name: str) -> None:
     """
     Qwen3 reasons by default, and the canaries leave no room for it: sweep and soak switch it off.
     """
-    slo = inputs.read(SLOS / f"{name}.toml").slo
+    slo = read(SLOS / f"{name}.toml").slo
     canary = Canary(id="one", messages=({"role": "user", "content": "Hello."},))
 
     asked: SamplingParameters = sampling_for(slo, canary, PLAIN, 1)
@@ -382,7 +385,7 @@ def test_source_a_is_asked_workload_by_workload() -> None:
     Lengths 3 to 6 are swept for reasoning of 2,000 tokens with thinking on, and for prose and tool calls after 20,000
     tokens; only reasoning has to speculate.
     """
-    given = inputs.read(SLOS / "m3-ultra-512gb.toml")
+    given = read(SLOS / "m3-ultra-512gb.toml")
     slo = given.slo
     asked = [sampling_for(slo, one, PLAIN, 1) for one in given.canaries["reasoning"]]
     assert {(True, 2000)} == {(one.thinking, one.max_tokens) for one in asked}
@@ -397,7 +400,7 @@ def test_source_b_is_asked_in_seven_categories_and_three_temperatures() -> None:
     """
     Blocks of several sizes, seven kinds of work, temperatures in both arms, and the target that the draft was made for.
     """
-    slo = inputs.read(SLOS / "m5-pro-48gb.toml").slo
+    slo = read(SLOS / "m5-pro-48gb.toml").slo
 
     assert {"code", "instruction", "list", "math", "prose", "qa", "random"} == {one.name for one in slo.workload}
     assert (0.0, 0.3, 0.7) == slo.sweep.temperature
@@ -410,7 +413,7 @@ def test_source_c_may_end_in_plain_decoding(name: str) -> None:
     """
     Its pairs and lengths are the source's; a draft that hardly helps blocks no deploy: no workload requires it.
     """
-    slo = inputs.read(SLOS / f"{name}.toml").slo
+    slo = read(SLOS / f"{name}.toml").slo
 
     assert {"optional"} == {one.speculation for one in slo.workload}
     assert "Qwen3-0.6B" in slo.subject.drafts[0]
@@ -424,7 +427,7 @@ def test_the_readmes_worked_file_can_certify(tmp_path: Path) -> None:
     """
     text = (SLOS / "README.md").read_text("utf-8").split("```toml\n")[1].split("```")[0]
     (tmp_path / "mine.toml").write_text(text)
-    given = inputs.read(tmp_path / "mine.toml")
+    given = read(tmp_path / "mine.toml")
 
     found = complaints(given.slo, given.canaries, kind_of(given.slo.subject), {})
 
