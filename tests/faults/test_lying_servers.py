@@ -69,7 +69,7 @@ def test_wrong_words_that_are_allowed_are_told() -> None:
 
     (finding,) = ran.verdict.findings
     assert (0, "answers_differ") == (ran.verdict.exit_code, finding.kind)
-    assert "24 of 24 canaries get other words" in finding.detail
+    assert "24 of 24 canaries" in finding.detail
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_few_canaries_of_many_show_no_agreement() -> None:
 
     check = checked(ran, "token_agreement")
     assert (3, Outcome.UNPROVEN) == (ran.verdict.exit_code, check.outcome)
-    assert "too few to compare the words" in check.because
+    assert "too few to compare" in check.because
 
 
 def test_equal_arms_are_not_promoted_where_no_ratio_is_promised() -> None:
@@ -132,10 +132,10 @@ def test_a_server_that_replays_is_never_promoted(sweep: dict[str, Any], count: i
         ran = certified(script, RATIO, seed=seed, count=count, sweep=sweep)
 
         if ran.verdict.exit_code == 1:  # the sweep stopped at first answers, which show what the draft is worth
-            assert ran.verdict.transitions[0].because.startswith("sweep: no draft setting is faster")
+            assert ran.verdict.transitions[0].because.startswith("sweep: no draft setting")
             continue
         assert (3, {"replayed"}) == (ran.verdict.exit_code, kinds(ran) & {"replayed"})
-        assert checked(ran, "throughput_ratio").because.startswith("replayed: repeats of the draft")
+        assert checked(ran, "throughput_ratio").because.startswith("replayed: ")
 
 
 def test_first_requests_alone_are_counted_where_there_are_enough() -> None:
@@ -150,7 +150,7 @@ def test_first_requests_alone_are_counted_where_there_are_enough() -> None:
     (step,) = ran.verdict.transitions
     assert (3, {"replayed"}) == (ran.verdict.exit_code, kinds(ran))
     assert "below the required 1.1x" in step.because
-    assert "pairs of first requests alone" in ran.verdict.findings[0].detail
+    assert "first requests alone" in ran.verdict.findings[0].detail
 
 
 def test_a_draft_that_also_learns_answers_is_judged_by_first_requests() -> None:
@@ -178,7 +178,7 @@ def test_a_baseline_that_replays_voids_the_ratio_too() -> None:
     ran = certified(script, RATIO, sweep=SWEEPS["four settings, every canary once"])
 
     assert (3, {"replayed"}) == (ran.verdict.exit_code, kinds(ran))
-    assert ran.verdict.findings[0].detail.startswith("repeats of plain decoding are 1")
+    assert ran.verdict.findings[0].detail.startswith("repeats of plain ")
 
 
 NOISES: dict[str, dict[str, Any]] = {
@@ -221,7 +221,7 @@ def test_a_draft_that_decays_during_the_soak_is_not_promoted(count: int) -> None
     ran = decaying(1.0, bound=0.5, count=count, over=3000.0)
 
     assert ran.verdict.exit_code == 3
-    assert "the speed over plain decoding fell by" in ran.verdict.workloads[0].because
+    assert "plain decoding fell by" in ran.verdict.workloads[0].because
 
 
 def test_a_draft_that_ends_below_its_bound_fails() -> None:
@@ -231,7 +231,7 @@ def test_a_draft_that_ends_below_its_bound_fails() -> None:
     ran = decaying(0.5, bound=1.1)
 
     assert ran.verdict.exit_code == 1
-    assert "in the last third of the soak: the speed over plain decoding fell by" in ran.verdict.transitions[0].because
+    assert all(words in ran.verdict.transitions[0].because for words in ("in the last third", "fell by"))
 
 
 LATE: dict[str, dict[str, Any]] = {

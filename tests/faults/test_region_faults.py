@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.builders.disk import at_line
+from tests.builders.golden_words import lines_with
 from tests.builders.project_folder import ROOT, Done, ProjectFolder, canary_lines
 from tests.builders.scripted_slo import EASY
 from tests.builders.small_run import lines
@@ -122,7 +123,7 @@ def test_a_system_that_dies_of_a_point_is_started_for_the_next_one(
     region, found = promoted(project, done), points(project)
     assert ("inside", "outside") == (found['{"temperature": 0.5}'][0], found['{"temperature": 1.0}'][0])
     assert "error_rate" in found['{"temperature": 1.0}'][1]
-    assert "died (3 in a row): little-draft, draft length 2, temperature 1" in done.err
+    assert "temperature 1" in lines_with("died (3 in a row)", done.err)
     assert "the limit was not tried" in found['{"max_tokens": 128}'][1]
     assert 0.5 == region["temperature"]["at_most"]
     assert f'"fault":"{fault}' in (project.path / "run" / "region.jsonl").read_text()
@@ -138,7 +139,7 @@ def test_a_system_that_never_starts_again_leaves_the_rest_open(project: ProjectF
     done = dying(project, code).run(*RUN)
 
     region, found = promoted(project, done), points(project)
-    assert "what is not measured stays open" in done.out + done.err
+    assert "stays open" in done.out + done.err
     assert ["inside", "open", "open"] == [outcome for outcome, _ in found.values()]
     assert (0.5, 64) == (region["temperature"]["at_most"], region["max_tokens"]["at_most"])
 
@@ -203,7 +204,7 @@ def test_a_disk_that_is_full_in_the_region_loses_nothing(
     kept = lines(file.read_bytes())
     done = project.run(*RUN, "--resume")
 
-    assert "region.jsonl: File too large" in full.err
+    assert all(word in full.err for word in ("region.jsonl: ", "File too large"))
     assert "--resume" in full.err
     assert kept == lines(file.read_bytes())[: len(kept)]
     promoted(project, done)

@@ -179,7 +179,8 @@ def test_no_command_prints_a_key(certified: tuple[ProjectFolder, Done], words: t
     if words[0] == "certify":  # the stored SLO is the one that is given, though its key is hidden
         assert first.code == done.code
     if words[0] == "export":
-        assert (2, True) == (done.code, "telemetry.endpoint = http://hidden-" in done.err)
+        assert 2 == done.code
+        assert all(word in done.err for word in ("telemetry.endpoint", "http://hidden-"))
 
 
 def test_another_key_is_another_slo(certified: tuple[ProjectFolder, Done], servers: tuple[Echo, Echo]) -> None:
@@ -194,9 +195,8 @@ def test_another_key_is_another_slo(certified: tuple[ProjectFolder, Done], serve
     finally:
         write_slo(project, *servers)
 
-    assert ("other_slo", "the run's SLO differs in: subject") == tuple(
-        admitted.document[key] for key in ("reason", "because")
-    )
+    assert "other_slo" == admitted.document["reason"]
+    assert admitted.document["because"].endswith(": subject")
     assert (2, True) == (resumed.code, "differs in: subject" in resumed.err)
 
 
@@ -241,7 +241,8 @@ def test_a_stored_slo_has_no_key_to_run_with(certified: tuple[ProjectFolder, Don
 
     done = certified[0].run("certify", "stored.toml", "--out", "again")
 
-    assert (2, True) == (done.code, "subject.url = http://hidden-" in done.err)
+    assert 2 == done.code
+    assert all(word in done.err for word in ("subject.url", "http://hidden-"))
 
 
 def test_the_slo_of_a_run_is_found_by_its_stored_text(
@@ -294,7 +295,7 @@ def test_a_key_elsewhere_in_the_slo_is_refused(certified: tuple[ProjectFolder, D
 
     assert (2, True, False) == (
         done.code,
-        "a key stands in an address" in done.err,
+        "in an address" in done.err,
         (project.path / "elsewhere").exists(),
     )
     assert OLD not in done.err
