@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.builders.golden_words import lines_with
 from tests.builders.slo import objective
 from tests.builders.waiting import until
 from tests.fleet.conftest import Fleet, overlap
@@ -48,7 +49,7 @@ def test_trouble_on_one_host_is_not_that_of_another(fleet: Make, ended: Ended) -
         assert 2 == len(made.spans(host))
         assert not overlap(made.spans(host))
     assert overlap(sorted([made.spans("a")[0], made.spans("b")[0]]))
-    assert "c refuses ssh connections" in found["never@c"]["error"]
+    assert "c refuses ssh" in found["never@c"]["error"]
     assert "ermission denied" in found["never@d"]["error"]
     for name in ("never@c", "one@c", "never@d", "one@d"):
         assert (3, "") == (found[name]["exit_code"], found[name]["outcome"])
@@ -63,7 +64,7 @@ def _the_answer_is_a_gate_and_a_policy(made: Fleet) -> None:
     # A simulated run is of its own time: the gate finds each host's run, unchanged and expired.
     admitted = made.project.run("admit", "one.toml", "--fleet", "runs/fleet", "--grade", "demo", code=3)
 
-    assert "8 runs: 2 failed, 4 no verdict, 2 promoted (exit code 1)" in report.out
+    assert all(count in report.out for count in ("8 runs", "2 failed", "4 no verdict", "2 promoted", "exit code 1"))
     assert "2 promoted" in (made.project.path / "runs/fleet/fleet.md").read_text()
     assert "2 promoted" in (made.project.path / "runs/fleet/fleet.html").read_text()
     contrasts = {one["slo"]: one["workloads"]["easy"]["says"] for one in made.answer()["alike"]}
@@ -95,8 +96,8 @@ def test_a_plan_says_what_fits_and_what_each_host_needs(fleet: Make) -> None:
     missing = {"some/Little-2B-4bit": 1_125_000_000, "./nowhere/draft": 1_000_000_000}
     assert missing == cells["absent@a"]["missing"] == plan["hosts"]["a"]["missing_models"]
     assert cells["one@b"]["needs"][0].startswith("an answer: ")
-    assert "needs model some/Little-2B-4bit (1.12 GB)" not in text  # the table has a column for it
-    assert "model some/Little-2B-4bit (1.12 GB), model ./nowhere/draft (of unknown size, " in text
+    assert "needs model" not in text  # the table has a column for it
+    assert all(word in lines_with("some/Little", text) for word in ("(1.12 GB)", "./nowhere/draft (of"))
     assert plan["hosts"]["a"]["needs_bytes"] > sum(missing.values())
     assert plan["hosts"]["a"]["enough_disk"]
     assert "not on a: other: chip is" in text
@@ -112,7 +113,7 @@ def test_a_host_whose_models_are_missing_is_named_at_once(fleet: Make) -> None:
     made.project.run("fleet", "certify", "absent.toml", code=3)
 
     (cell,) = made.answer()["cells"]
-    assert "model some/Little-2B-4bit: not on the remote host" in cell["error"]
+    assert "some/Little-2B-4bit: not" in cell["error"]
     assert "hf download" in cell["hint"]
     assert [] == made.jobs("a")
 
@@ -140,7 +141,7 @@ def test_whatever_is_killed_the_runs_continue(fleet: Make, ended: Ended) -> None
     cancelled = made.project.run("fleet", "cancel", code=0)
 
     assert 130 == done.code
-    assert "gatekeeper fleet cancel stops them" in done.err
+    assert "gatekeeper fleet cancel" in done.err
     assert [["running"], ["running"]] == [[run["state"] for run in runs] for runs in listed]
     assert 2 == cancelled.out.count(": cancelled")
     assert ["open", "open"] == [one["state"] for one in made.answer()["cells"]]

@@ -135,7 +135,7 @@ def test_a_version_that_cannot_be_installed_is_said_with_the_installers_words(wo
 
     assert "no echo-worker 0.1" in unknown.err
     assert "1.4" in unknown.err
-    assert absent["because"].startswith("the good version echo-worker==0.1 cannot be installed: ")
+    assert absent["because"].startswith("the good version ")
     assert "echo-worker==0.1" in absent["because"].partition(":")[2]
     assert "--with" in absent["hint"]
     assert ["unclear"] == [step["answer"] for step in absent["steps"]]
@@ -150,6 +150,6 @@ def test_an_end_that_answers_nothing_is_said(worker: ProjectFolder) -> None:
     """
     found = worker.run(*SEARCH, "--versions", "1.0,1.1,1.2", "--out", "search", code=3).document
 
-    assert found["because"].startswith("the bad version echo-worker==1.2 cannot be started: ")
-    assert "exit code 5" in found["because"]
+    assert found["because"].startswith("the bad version ")
+    assert all(word in found["because"] for word in ("echo-worker==1.2", "exit code 5"))
     assert not (worker.path / "search" / "step-001").exists()

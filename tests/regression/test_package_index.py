@@ -73,10 +73,11 @@ def test_releases_get_what_their_metadata_leave_out(project: ProjectFolder) -> N
     answers = {step["name"].partition("==")[2]: step["answer"] for step in found["steps"]}
     assert {"0.31.2": "good", "0.32.0": "unclear", "0.32.1": "bad"} == answers
     assert ("mlx-lm==0.31.2", ["mlx-lm==0.32.0"]) == (found["last_good"], found["unclear"])
-    assert ["worker mlx 0.31.1 to 0.32.4"] == found["also_differs"]
+    (difference,) = found["also_differs"]
+    assert ["mlx", "0.31.1", "to", "0.32.4"] == difference.split()[1:]
     because = found["steps"][1]["because"]
-    assert because.startswith("cannot be installed: mlx-lm==0.32.0 mlx[cpu]: ")
-    assert "mlx-cuda-12" in because
+    assert because.startswith("cannot be installed: ")
+    assert all(word in because for word in ("mlx-lm==0.32.0", "mlx-cuda-12"))
     assert "--with" in found["hint"]
 
 
@@ -90,7 +91,7 @@ def test_an_end_that_does_not_start_is_named_with_its_error(project: ProjectFold
 
     said = "not found: the good version mlx-lm==0.31.2 cannot be started: RuntimeError: There is no Stream(cpu, 0)\n"
     assert said in done.out
-    assert "hint: pin the packages of its time with --with" in done.out
+    assert "--with" in done.out.partition("hint: ")[2]
     assert "Traceback" not in done.out + done.err
 
 

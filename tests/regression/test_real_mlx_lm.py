@@ -173,7 +173,7 @@ def test_releases_are_searched_as_a_user_types_it(project: ProjectFolder) -> Non
 
     found = project.run("bisect", slo, *ends, "--metric", "acceptance_rate", "--json", "--quiet", code=3).document
 
-    assert "acceptance_rate shows no difference between the good and the bad version" == found["because"]
+    assert found["because"].startswith("acceptance_rate shows no")
     good, bad = found["steps"]
     assert (24, 24) == (good["n"], bad["n"])
     assert good["center"] == pytest.approx(bad["center"], abs=0.01)
