@@ -82,7 +82,7 @@ def test_another_gatekeeper_is_refused(serve: Serve, environment: Path) -> None:
         changed.write_bytes(before + b"#")
         with (
             Connection("mini") as connection,
-            pytest.raises(HostLacksError, match=r"differs from the local one: .*checks\.py"),
+            pytest.raises(HostLacksError, match=r"checks\.py"),
         ):
             installation.prepare_environment(connection, path=str(environment))
     finally:
@@ -191,8 +191,8 @@ def test_an_intel_mac_is_refused_before_anything_is_installed(pair: Make) -> Non
 
     refused = made.project.run(*CERTIFY, code=3)
 
-    assert "this Mac's Python is for Intel (x86_64)" in refused.err
-    assert "native one (brew install python)" in " ".join(refused.err.split())
+    assert "for Intel (x86_64)" in refused.err
+    assert "brew install python" in " ".join(refused.err.split())
     assert [] == list(made.server.root.rglob("*.whl"))
 
 
@@ -242,7 +242,7 @@ def test_a_first_command_says_that_it_installs(
     with pytest.raises(HostLacksError, match="no further"):
         foreground.run_in_foreground(RemoteHost("mini", "mini"), ["doctor"])
     monkeypatch.setattr(preflight, "ENVIRONMENT_BYTES", 1e18)
-    with pytest.raises(HostLacksError, match=r"mini: disk: .* free, this run needs about"):
+    with pytest.raises(HostLacksError, match="mini: disk: "):
         foreground.run_in_foreground(RemoteHost("mini", "mini"), ["doctor"])
 
     assert ("", f"{environment.installing('mini')}\n") == capsys.readouterr()
@@ -257,11 +257,11 @@ def test_nothing_is_installed_during_a_run(serve: Serve, tmp_path: Path) -> None
     with Connection("mini") as connection:
         connection.request("start", run_id="one", argv=[], owner="anna@desk", slo_sha256="0", environment=waits)
 
-        with pytest.raises(HostLacksError, match="locked by anna@desk, run one") as refused:
+        with pytest.raises(HostLacksError, match="anna@desk, run one") as refused:
             foreground.run_in_foreground(RemoteHost("mini", "mini"), ["doctor"])
         list(connection.stream("cancel", run_id="one"))
 
-    assert "gatekeeper remote cancel one --on mini" in refused.value.hint
+    assert "cancel one --on mini" in refused.value.hint
     assert not (server.state / "envs").exists()
 
 

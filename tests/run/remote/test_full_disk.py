@@ -108,7 +108,7 @@ def test_a_full_remote_disk_during_the_run(pair: Make, ended: Ended) -> None:
     assert 4 == done.code, done.err
     made.verdict(resumed)
     assert "cannot write run/" in done.err
-    assert "the remote gatekeeper ended with exit code 4" in done.err
+    assert "ended with exit code 4" in done.err
     assert (made.project.path / "run/baseline.jsonl").read_text().startswith(partial.rpartition("\n")[0])
 
 

@@ -33,14 +33,14 @@ def test_a_night_attaches_to_the_run_of_the_one_before(night: Callable[..., tupl
     second = made.run("slo.toml", *ON)
 
     assert (130, "") == (first.code, first.err)
-    assert first.out.startswith("slo: interrupted (exit code 130): ")
+    assert first.out.startswith("slo: interrupted ")
     assert 0 == second.code, second.out
     (line,) = second.out.splitlines()
     (run,) = made.written()
-    assert line.startswith("scripted: promoted (exit code 0, demo): Demo, do not deploy: turn drafting on for easy (")
+    assert line.startswith("scripted: promoted ")
     assert line.endswith(f"; on mini; {made.runs}/{run}")
     assert 1 == len(list(pair.jobs.iterdir()))
-    assert "mini: removed 0 runs that were downloaded" in (made.runs / f"nightly-{run}.log").read_text()
+    assert "mini: removed 0 runs" in (made.runs / f"nightly-{run}.log").read_text()
 
 
 def test_a_host_that_cannot_be_reached_proves_nothing(night: Callable[..., tuple[Pair, Night]]) -> None:
@@ -54,5 +54,6 @@ def test_a_host_that_cannot_be_reached_proves_nothing(night: Callable[..., tuple
     done = made.run("slo.toml", *ON, "--", "--patience", "0 s")
 
     assert (3, "") == (done.code, done.err)
-    assert done.out.startswith("slo: unproven (exit code 3): ")
+    assert done.out.startswith("slo: unproven ")
+    assert "(exit code 3)" in done.out
     assert [] == made.written()

@@ -7,6 +7,7 @@ import pytest
 
 from gatekeeper.core.errors import InputError, UnprovableError
 from gatekeeper.run.remote.remote_baseline import remote_baseline
+from tests.builders.golden_words import lines_with
 from tests.builders.slo import objective, slo
 from tests.run.remote.conftest import CERTIFY, Make
 
@@ -27,7 +28,7 @@ def test_the_newest_certified_run_of_the_host_is_uploaded(pair: Make) -> None:
     made.project.run(*CERTIFY, "--out", "runs/second", code=0)
     named = made.project.run(*CERTIFY, "--out", "runs/third", "--baseline", "no-such-run", code=2)
 
-    assert "no certified run of the SLO 'scripted' on mini in runs" in refused.err
+    assert "no certified run" in refused.err
     (workload,) = made.project.verdict("runs/second")["workloads"]
     (check,) = [one for one in workload["checks"] if one.get("against") == "certified"]
     assert ("acceptance_rate", "pass") == (check["metric"], check["outcome"])
@@ -35,7 +36,7 @@ def test_the_newest_certified_run_of_the_host_is_uploaded(pair: Make) -> None:
     assert "baseline/first" == frozen["run"]
     (job,) = [one for one in made.jobs.iterdir() if (one / "baseline").is_dir()]
     assert job.name != first
-    assert "../no-such-run/run is no certified run" in named.err
+    assert "no-such-run" in lines_with("no certified run", named.err)
 
 
 def test_a_run_on_the_host_is_named_by_its_id(tmp_path: Path) -> None:
@@ -49,7 +50,7 @@ def test_a_run_on_the_host_is_named_by_its_id(tmp_path: Path) -> None:
     assert ((), {}) == remote_baseline(alone, None, "mini", tmp_path)
     with pytest.raises(InputError, match="there is no such run"):
         remote_baseline(compared, "runs/absent", "mini", tmp_path)
-    with pytest.raises(InputError, match="no objective of this SLO compares"):
+    with pytest.raises(InputError, match="no objective"):
         remote_baseline(alone, "none", "mini", tmp_path)
-    with pytest.raises(UnprovableError, match="no certified run of the SLO 'made' on mini in"):
+    with pytest.raises(UnprovableError, match="no certified run"):
         remote_baseline(compared, str(tmp_path), "mini", tmp_path)

@@ -28,7 +28,7 @@ def test_a_remote_run_is_downloaded_and_judged_again(pair: Make) -> None:
 
     there = made.job() / "run/verdict.json"
     assert there.read_text() == done.out == judged.out == (made.project.path / "run/verdict.json").read_text()
-    assert "judged again locally: the same verdict, byte for byte" in done.err
+    assert "the same verdict" in done.err
     assert "promoted" == done.document["outcome"]
     assert {"policy.toml", "SHA256SUMS", "report.html"} <= {one.name for one in (made.project.path / "run").iterdir()}
     assert not (made.project.path / ".run.part").exists()
@@ -69,7 +69,7 @@ def test_a_pulled_cable_is_noticed(pair: Make, ended: Ended) -> None:
     done = ended(process)
 
     made.verdict(done)
-    assert "connection: lost: mini does not answer" in done.err
+    assert "connection: lost: mini " in done.err
     assert "reconnected" in done.err
 
 
@@ -169,7 +169,7 @@ def test_a_run_started_on_that_host_locks_it_too(pair: Make, ended: Ended) -> No
     assert None is local.poll()
     local.terminate()
     ended(local)
-    assert "locked by anna@desk, run hers" in refused.err
+    assert "anna@desk, run hers" in refused.err
     assert [] == made.registry()
     assert [] == list(made.jobs.iterdir())
 
@@ -210,7 +210,7 @@ def test_a_run_whose_supervisor_is_killed_continues(pair: Make, ended: Ended) ->
     done = ended(process)
 
     made.verdict(done)
-    assert "the run finished without it" in done.err
+    assert "finished without it" in done.err
     assert not (made.job() / "exit.json").exists()
 
 
@@ -233,7 +233,7 @@ def test_a_restart_of_the_machine_is_found(pair: Make, ended: Ended, tmp_path: P
     done = ended(process)
 
     assert 3 == done.code
-    assert "the remote host was restarted during the run" in done.err
+    assert "was restarted during" in done.err
     assert (made.project.path / "run/events.jsonl").is_file()
     assert [("closed", "rebooted")] == [(one["state"], one["outcome"]) for one in made.registry(".")]
 
@@ -252,7 +252,7 @@ def test_waiting_ends_with_patience(pair: Make, ended: Ended) -> None:
     done = made.project.run(*CERTIFY, "--out", "run")
 
     assert 3 == gone.code
-    assert "the run continues on the remote host; repeat the command to attach to it" in gone.err
+    assert "the run continues" in gone.err
     assert "attached to " in done.err
     made.verdict(done)
 

@@ -29,7 +29,7 @@ def test_a_run_is_listed_and_fetched(pair: Make, ended: Ended) -> None:
     assert "still running" in early.err
     assert f"exit {fetched.code}, not fetched" in listed.out
     assert fetched.document == made.verdict(fetched, f"runs/{made.job().name}")
-    assert "no finished run is left to fetch" in nothing.err
+    assert "no finished run" in nothing.err
     assert f"did you mean '{made.job().name}'?" in unknown.err
     assert "report: copy/report.html" in again.out
 
@@ -48,10 +48,10 @@ def test_a_run_of_another_owner_is_cancelled_only_by_name(pair: Make, ended: End
     named = bob.run("remote", "cancel", made.job().name, *ON, code=0)
     done = ended(process)
 
-    assert f"gatekeeper remote cancel {made.job().name} --on mini" in unnamed.err
+    assert f"remote cancel {made.job().name} --on mini" in unnamed.err
     assert running
     assert "ended cleanly" in named.out
-    assert "was cancelled by bob@desk" in done.err
+    assert "cancelled by bob@desk" in done.err
 
 
 def test_prune_removes_only_downloaded_runs_of_this_owner(pair: Make) -> None:
@@ -77,4 +77,4 @@ def test_prune_removes_only_downloaded_runs_of_this_owner(pair: Make) -> None:
     assert 6 == before
     assert ["old", "older"] == dry["removed"]
     assert {newest.name, "theirs", "unfetched", "by-bob"} == {path.name for path in made.jobs.iterdir()}
-    assert "mini: removed 2 runs that were downloaded before; 1 run of those left" in done.out
+    assert all(count in done.out for count in ("mini: removed 2 runs", "1 run of those left"))

@@ -133,7 +133,7 @@ def test_an_absolute_path_is_refused(folder: Path, name: str) -> None:
         document["workload"][0]["canaries"] = str((folder / "canaries/easy.jsonl").resolve())
         path = written(folder, document)
 
-    with pytest.raises(InputError, match="is an absolute local path") as refused:
+    with pytest.raises(InputError, match="absolute local path") as refused:
         pack(path)
 
     assert "made.toml: line " in refused.value.message
@@ -196,8 +196,7 @@ def test_a_model_that_is_not_there_is_named_before_anything_runs(echo: Pair) -> 
     """
     done = echo.project.run(*SWEEP, code=3)
 
-    assert "model models/target: not on the remote host" in done.err
-    assert "model models/draft: not on the remote host" in done.err
+    assert all(f"model models/{name}: not on the" in done.err for name in ("target", "draft"))
     assert "--ship-models" in done.err
     assert [] == list(echo.jobs.iterdir())
     assert [] == echo.registry()
@@ -234,7 +233,7 @@ def test_models_that_are_only_there_are_found_by_the_hosts_file(echo: Pair, tmp_
     second = echo.project.run(*SWEEP, code=0)
 
     assert "changed since the run of" not in first.err
-    assert "model models/draft: changed since the last run there" in second.err
+    assert "models/draft: changed" in second.err
     assert "drafts" in second.err
 
 
@@ -249,7 +248,7 @@ def test_another_model_of_the_same_name_is_refused(echo: Pair, tmp_path: Path) -
 
     done = echo.project.run(*SWEEP, code=3)
 
-    assert "model models/draft: the remote files (" in done.err
+    assert "models/draft: the remote" in done.err
 
 
 def test_a_mapped_model_that_is_missing_is_named(echo: Pair, tmp_path: Path) -> None:
