@@ -213,6 +213,10 @@ MOST_LINES = 350
 """In one module; a longer one holds two nouns."""
 MOST_VAGUE = 0.01
 """Of the names that a package binds, those that do not say what they hold; it only ever falls."""
+SENTENCE = 25
+"""Characters from which a text with a space counts as a sentence."""
+MOST_SENTENCES = 54
+"""In assertions of the tests: command lines, markup, prompts and names, which no message holds; it only ever falls."""
 VAGUE = frozenset(
     [
         "one",
@@ -433,6 +437,32 @@ def test_every_stored_text_is_still_compared() -> None:
 
     assert stored
     assert [] == [name for name in stored if f'"{name}"' not in sources]
+
+
+def asserted_sentences(path: Path) -> list[str]:
+    """Return where a file asserts a sentence, in an `assert` or as the `match` of `raises`, each as file:line."""
+    sentences = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Assert):
+            parts: list[ast.expr] = [node.test]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "raises":
+            parts = [keyword.value for keyword in node.keywords if keyword.arg == "match"]
+        else:
+            continue
+        texts = [leaf.value for part in parts for leaf in ast.walk(part) if isinstance(leaf, ast.Constant)]
+        if any(isinstance(text, str) and len(text) >= SENTENCE and " " in text for text in texts):
+            sentences.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    return sentences
+
+
+def test_few_tests_assert_a_sentence() -> None:
+    """
+    A reworded message is one change in tests/golden/words/, not one in each test of it: tests assert kinds, reasons and
+    figures, and `says` the sentences. The ceiling can only fall: a change that removes some lowers it.
+    """
+    sentences = [line for path in sorted(Path(__file__).parent.rglob("*.py")) for line in asserted_sentences(path)]
+
+    assert len(sentences) <= MOST_SENTENCES, sentences
 
 
 def test_each_module_says_its_noun() -> None:
