@@ -215,7 +215,7 @@ MOST_VAGUE = 0.01
 """Of the names that a package binds, those that do not say what they hold; it only ever falls."""
 SENTENCE = 25
 """Characters from which a text with a space counts as a sentence."""
-MOST_SENTENCES = 54
+MOST_SENTENCES = 52
 """In assertions of the tests: command lines, markup, prompts and names, which no message holds; it only ever falls."""
 VAGUE = frozenset(
     [
