@@ -45,7 +45,7 @@ def test_what_can_not_be_read_is_refused(written: object) -> None:
     """
     A typo, a wrong case, a boolean or an overflow is an error, never a guess.
     """
-    with pytest.raises(ValueError, match="read|number|finite"):
+    with pytest.raises(ValueError, match=r"read|number|finite"):
         units.parse(written, EVERY)
 
 
