@@ -27,7 +27,7 @@ class Made:
     noise: float = 0.01
 
 
-SHOWN = Terms(sight=~(Sight.REPLAY | Sight.LOGPROBS | Sight.VERIFIED))
+SHOWN = Terms(sight=~(Sight.REPLAY | Sight.WIDTHS | Sight.LOGPROBS | Sight.VERIFIED))
 """These answers are made without a target that could read them again."""
 WINNING, LOSING, FAILING = Made(1.5), Made(0.6), Made(0.9)
 

@@ -9,9 +9,9 @@ from gatekeeper.analysis.metrics.words.near_ties import known_tokens
 from gatekeeper.analysis.metrics.words.numerics_null import POSITIONS, answers_to_read, widest_pass
 from gatekeeper.analysis.metrics.words.scored_answers import by_canary_and_arm
 from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
-from gatekeeper.analysis.plan.objectives import replay_workloads, scored_workloads
+from gatekeeper.analysis.plan.objectives import scored_workloads, width_workloads
 from gatekeeper.analysis.plan.request_costs import RequestCosts
-from gatekeeper.analysis.plan.settings import is_greedy, plain_of
+from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Numerics, Scored, Setting
 
@@ -39,14 +39,13 @@ def _needs(soak: Soaked) -> Needs:
     if Sight.LOGPROBS in soak.terms.sight:
         for name in scored_workloads(soak.slo, soak.settings, soak.terms):
             readings[name] = tuple(_places(name, soak.answers(name).scored))
-    for name in replay_workloads(soak.settings, soak.terms):
-        if is_greedy(soak.slo, soak.settings[name]):
-            answers = soak.answers(name)
-            width = widest_pass(answers.answers)
-            readings[name] = tuple(
-                PlainReading(name, generation.canary, known_tokens(generation.answer), width)
-                for generation in answers_to_read(answers)
-            )
+    for name in width_workloads(soak.slo, soak.settings, soak.terms):
+        answers = soak.answers(name)
+        width = widest_pass(answers.answers)
+        readings[name] = tuple(
+            PlainReading(name, generation.canary, known_tokens(generation.answer), width)
+            for generation in answers_to_read(answers)
+        )
     return {name: planned for name, planned in readings.items() if planned}
 
 
@@ -68,9 +67,9 @@ def _add(answers: PairedAnswers, recorded: Recorded[Numerics]) -> PairedAnswers:
 
 def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[float]:
     """Count plain answers of POSITIONS tokens, as long as they may be, one token at a time and several at once."""
-    for name in replay_workloads(settings, costs.terms):
+    for name in width_workloads(costs.slo, settings, costs.terms):
         tokens, knobs = 0, plain_of(settings[name])
-        for canary in costs.canaries[name] if is_greedy(costs.slo, settings[name]) else ():
+        for canary in costs.canaries[name]:
             if tokens < POSITIONS:
                 yield 1.5 * costs.answering(name, canary, knobs)
                 tokens += costs.longest(canary, knobs)

@@ -184,6 +184,13 @@ def replay_workloads(settings: Mapping[str, Setting], terms: Terms) -> tuple[str
     return tuple(name for name, knobs in settings.items() if speculates(knobs))
 
 
+def width_workloads(slo: Slo, settings: Mapping[str, Setting], terms: Terms) -> tuple[str, ...]:
+    """Return the greedy workloads whose plain answers are read at two widths."""
+    if terms.rules < EXACTNESS_RULES or (Sight.WIDTHS | Sight.TOKEN_IDS) & ~terms.sight:
+        return ()
+    return tuple(name for name, knobs in settings.items() if speculates(knobs) and is_greedy(slo, knobs))
+
+
 def scored_workloads(slo: Slo, settings: Mapping[str, Setting], terms: Terms) -> tuple[str, ...]:
     """Return the greedy workloads that are answered again with log-probabilities: where nothing can be replayed."""
     tells = bool((Sight.LOGPROBS | Sight.VERIFIED) & terms.sight)

@@ -61,7 +61,7 @@ class ScriptedTarget:
 
     def read_widths(self, request: DecodeRequest, tokens: tuple[int, ...], width: int) -> TwoWidths | None:
         """Return the script's gap at both widths."""
-        if Sight.REPLAY not in self._target_of.sight:
+        if Sight.WIDTHS not in self._target_of.sight:
             return None
         self._read(request, 0, passes=len(tokens) + len(tokens) // width)
         gaps = (self._plain(request).behaviour.gap or 0.0,) * len(tokens)

@@ -35,7 +35,7 @@ _UNUSED = ("url", "plain_url", "served_model_name", "draft_method", "api_key_env
 _PLACEHOLDER = re.compile(r"\{(target|draft)\}")
 SEEN_IN_ANSWERS = Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.TEXT | Sight.TOKEN_IDS | Sight.COLD | Sight.PROMPT_TIME
 """Parts of an answer that count only where both arms show them."""
-READS_TARGET = Sight.LOGITS | Sight.FORCED | Sight.REPLAY
+READS_TARGET = Sight.LOGITS | Sight.FORCED | Sight.REPLAY | Sight.WIDTHS
 """What untimed passes of the target show: the plain arm's."""
 
 

@@ -32,6 +32,7 @@ SEES = {
     "forced": Sight.FORCED,
     "prompt_time": Sight.PROMPT_TIME,
     "replay": Sight.REPLAY,
+    "widths": Sight.WIDTHS,
 }
 """What a worker may declare that its answers show. Memory is missing here: we always measure it ourselves."""
 KNOBS = frozenset({*CHOSEN, *CONDITIONS} - {"concurrency"})

@@ -307,7 +307,7 @@ def main() -> None:
     channel.serve(
         {
             "name": "mlx-lm",
-            "sees": [*SEES, "logits", "forced", "prompt_time", "replay"],
+            "sees": [*SEES, "logits", "forced", "prompt_time", "replay", "widths"],
             "knobs": ["draft", "num_draft_tokens", *CONDITIONS],
             "shares_process": True,
             "versions": installed("mlx", "mlx-lm", "transformers", "numpy"),

@@ -20,6 +20,7 @@ from gatekeeper.backends.workers.rounds import count_rounds
 from gatekeeper.core.records import Rounds
 
 FACTS = BackendFacts(name="zlab-dflash", module="dflash", install="pip install dflash mlx-lm", shipped="m5-pro-48gb")
+SEES = ("arrivals", "token_count", "text", "token_ids", "cold")
 INSTALL = "pip install dflash and mlx-lm (0.32.2 or newer), or name a Python that has both: see docs/worker-protocol.md"
 
 
@@ -163,7 +164,7 @@ def main() -> None:
     channel.serve(
         {
             "name": "zlab-dflash",
-            "sees": ["arrivals", "token_count", "text", "token_ids", "rounds", "plain", "logits", "forced", "cold"],
+            "sees": [*SEES, "rounds", "plain", "logits", "forced", "widths"],
             "knobs": ["draft", "block_size", "temperature", "max_tokens", "thinking"],
             "shares_process": True,
             "versions": installed("dflash", "mlx", "mlx-lm", "transformers", "numpy"),

@@ -34,6 +34,8 @@ class Sight(Flag):
     """Each answer says how long its prompt was read, apart from the first token."""
     REPLAY = auto()
     """Each answer says what was drafted in each round, and the target can read it again round by round."""
+    WIDTHS = auto()
+    """The target can read a plain answer in passes of one token and of several, which shows its numerics."""
     LOGPROBS = auto()
     """A plain answer can have the log-probabilities of the likeliest tokens, and a beginning read as a prompt too."""
     VERIFIED = auto()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.analysis.metrics.words.near_ties import known_tokens
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.worker_backend.worker import Worker
 from gatekeeper.backends.worker_backend.worker_backend import WorkerBackend
@@ -153,6 +154,21 @@ def test_what_a_package_cannot_do_is_a_fault(opened: Opened, which: str, more: A
     assert wrong.fault is not None
     assert fault in wrong.fault
     assert right.fault is None
+
+
+def test_plain_answers_are_read_at_two_widths(opened: Opened) -> None:
+    """
+    The target reads a plain answer one token at a time and several at once: its numerics are measured, not assumed.
+    """
+    system = opened("zlab-dflash")
+    request = make_request("prose", PLAIN, max_tokens=24)
+    tokens = known_tokens(system.answer(request))
+
+    widths = system.read_widths(request, tokens, 4)
+
+    assert widths is not None
+    assert (len(tokens), len(tokens)) == (len(widths.gaps), len(widths.wide_gaps))
+    assert widths.unit > 0
 
 
 def test_a_block_of_one_is_a_fault(opened: Opened) -> None:

@@ -11,7 +11,7 @@ from gatekeeper.analysis.metrics.words.exactness import (
     Explanations,
     shared_tokens,
 )
-from gatekeeper.analysis.metrics.words.near_ties import TIE_TOLERANCE, explained, first_divergence, token_column
+from gatekeeper.analysis.metrics.words.near_ties import TIE_TOLERANCE, first_divergence, gap_at, token_column
 from gatekeeper.analysis.metrics.words.numerics_null import null_of
 from gatekeeper.analysis.metrics.words.replayed_rounds import drafted_replays, is_exact
 from gatekeeper.analysis.metrics.words.scored_answers import (
@@ -59,17 +59,22 @@ def explanations_for(paired: PairedAnswers, *, unread: bool = False) -> Explanat
         means = f"differ after their first {early} tokens, which near-ties can do"
         refutes = "the words are others from the start" if paired.rules > 2 else ""
         return Explanations(_by_place(paired, early), means, refutes=refutes, reads=False)
+    null = null_of(paired.numerics, paired.level)
+    if paired.rules > 2 and not isinstance(null, Missing):
+        leads = {record.canary: record.gaps for record in paired.numerics}
+        return replace(by_tie(paired.ties, null.tolerance), null=null, leads=leads, refutes=NOT_CORRECT)
     explanations = by_tie(paired.ties)
     if paired.rules > 2:
         explanations = replace(explanations, means=f"{explanations.means}; the numerics of this run were not measured")
     return explanations
 
 
-def by_tie(ties: Sequence[Tie]) -> Explanations:
-    """Return what explains differences by the gaps of the target's logits, with a tolerance that nothing measured."""
-    gaps = f"(gap at most {{widest:.3g}}, tolerance {TIE_TOLERANCE:g})"
+def by_tie(ties: Sequence[Tie], tolerance: float = TIE_TOLERANCE) -> Explanations:
+    """Return what explains differences by the gaps of the target's logits: up to *tolerance*, they are numerics."""
+    gaps = f"(gap at most {{widest:.3g}}, tolerance {tolerance:.3g})"
     reads = any(tie.gap is not None for tie in ties)
-    return Explanations(_by_tie(ties), f"diverge only at a near-tie of the target's logits {gaps}", reads=reads)
+    means = f"diverge only at a near-tie of the target's logits {gaps}"
+    return Explanations(_by_tie(ties, tolerance), means, reads=reads)
 
 
 def _by_replay(paired: PairedAnswers) -> Explain:
@@ -124,10 +129,15 @@ def _by_lead(paired: PairedAnswers, tolerance: float) -> Explain:
     return explain
 
 
-def _by_tie(ties: Sequence[Tie]) -> Explain:
+def _by_tie(ties: Sequence[Tie], tolerance: float = TIE_TOLERANCE) -> Explain:
     def explain(generation: Generation, baseline: Answer) -> Explanation:
-        gap, reason = explained(first_divergence(generation.canary, generation.answer, baseline), ties)
-        return Explanation(gap, reason)
+        gap, place = gap_at(first_divergence(generation.canary, generation.answer, baseline), ties)
+        if gap is None:
+            return Explanation(reason=place)
+        if 0 <= gap <= tolerance:
+            return Explanation(gap)
+        reason = f"{place} the target prefers its own token by {gap:.3g}, {tolerance:.3g} allowed"
+        return Explanation(reason=reason, beyond=(gap,) if gap > tolerance else ())
 
     return explain
 

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.words.exactness import Comparison, compare, divergences, same_output
-from gatekeeper.analysis.metrics.words.explanations import by_tie
+from gatekeeper.analysis.metrics.words.explanations import by_tie, explanations_for
 from gatekeeper.analysis.metrics.words.near_ties import TIE_TOLERANCE, Divergence, first_divergence
 from gatekeeper.analysis.metrics.words.warm_cache import SHARED, SWITCHED, WarmPart, warm_cache_agreement
-from gatekeeper.core.records import Answer, Claims, Generation, Role, Tie, setting
+from gatekeeper.core.records import Answer, Claims, Generation, Numerics, Role, Tie, setting
 from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.verdict import Missing
 from tests.builders.golden_words import says
@@ -144,6 +145,23 @@ def test_an_excuse_is_noted_with_its_tolerance() -> None:
     compared = compared_by([tie(0.01)])
 
     says("estimates", "an excuse is noted with its tolerance", "; ".join(compared.notes()))
+
+
+@pytest.mark.parametrize(("moved", "agrees_with_plain"), [(0.4, True), (0.2, False)])
+def test_a_measured_tolerance_takes_the_place_of_the_fixed_one(moved: float, agrees_with_plain: bool) -> None:
+    """
+    Where plain answers were read at two widths, a gap is numerics up to what moved there, and a defect beyond it.
+    """
+    ties, lead = (tie(0.3),), 5.0
+    numerics = tuple(
+        Numerics("w", "a", 4, tuple(range(400)), (lead,) * 400, (lead - moved,) * 400, unit=0.001) for _ in range(2)
+    )
+    answers, plain = [made("candidate", answer([1, 2, 4]))], [made("plain", answer([1, 2, 3]))]
+    paired = PairedAnswers("w", {}, tuple(answers), tuple(plain), 0.95, 1, greedy=True, ties=ties, numerics=numerics)
+
+    compared = compare(answers, plain, explanations_for(paired))
+
+    assert {"a": agrees_with_plain} == compared.agree
 
 
 def test_texts_are_compared_where_no_tokens_are_shown() -> None:
