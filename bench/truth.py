@@ -235,7 +235,7 @@ def quiet(script: Mapping[str, Any]) -> dict[str, Any]:
 def expected_time(script: Mapping[str, Any], arm: str) -> float:
     """Return how many times as long an answer of an arm takes on average, by its slower modes."""
     modes = [mode for mode in script.get("modes", ()) if mode.get("arm", "both") in {arm, "both"}]
-    return math.prod(1 + mode["share"] * (mode["slower"] - 1) for mode in modes)
+    return math.prod(1.0 + float(mode["share"]) * (float(mode["slower"]) - 1) for mode in modes)
 
 
 def truths(script: Mapping[str, Any]) -> dict[int, float]:

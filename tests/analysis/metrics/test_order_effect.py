@@ -9,6 +9,7 @@ import pytest
 from gatekeeper.analysis.metrics.order_effect import order_bias, order_effects
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.core.metrics import DECODE_RATIO
+from gatekeeper.core.records import Generation
 from tests.builders.slo import evidence, generation, steady
 
 TOKENS = 20
@@ -20,7 +21,7 @@ def paired(
     """Pairs in random order; *gains* are those of the candidate and of plain decoding where they come second."""
     random = np.random.default_rng(seed)
     heights = random.normal(0, 0.1, canaries)
-    answers, plain = [], []
+    answers, plain = list[Generation](), list[Generation]()
     for number in range(pairs):
         drafting_second = bool(random.random() < 0.5)
         for arm, gain, arms in (("candidate", gains[0], answers), ("plain", gains[1], plain)):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gatekeeper.analysis.metrics.paired_answers import by_canary
 from gatekeeper.analysis.stats import fixed_canaries, intervals
 from gatekeeper.analysis.stats.total_time import linearised
+from gatekeeper.core.verdict import Missing
 
 SECONDS = st.floats(0.1, 100)
 TIMES = st.lists(st.tuples(st.sampled_from("abcdef"), SECONDS, SECONDS), min_size=1, max_size=20)
@@ -46,7 +47,7 @@ def test_the_logs_scatter_as_the_ratio_does() -> None:
     sums = (lengths * noise).sum(axis=1)
     left = np.log((sums[0] - lengths * noise[0]) / (sums[1] - lengths * noise[1]))
     error = math.sqrt(199 / 200 * float(((left - left.mean()) ** 2).sum()))
-    assert not isinstance(found, intervals.Missing)
+    assert not isinstance(found, Missing)
     half = math.log(found.hi / found.lo) / 2
     assert pytest.approx(intervals.student_quantile(0.95, 199) * error, rel=0.03) == half
 
