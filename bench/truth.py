@@ -40,7 +40,7 @@ from gatekeeper.backends.scripted.backend import ScriptedBackend
 from gatekeeper.backends.scripted.script import Script
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.interfaces import DecodeRequest, SamplingParameters
-from gatekeeper.core.records import Answer, setting
+from gatekeeper.core.records import Answer, Role, setting
 from gatekeeper.core.slo import Slo
 
 EFFECTS = (-0.10, -0.03, 0.05, 0.10)
@@ -290,6 +290,17 @@ class Run:
     because: str
     replayed: bool = False
     """An arm was found to replay answers, which none does here."""
+    requests: int = 0
+    """Of the sweep and all soaks, warm-ups not counted."""
+
+
+def requests_of(ran: Rehearsed) -> tuple[int, int]:
+    """Return how many requests the sweep and the soaks took, without warm-ups."""
+    swept, soaked = (
+        sum(one.role is not Role.WARMUP for stored in records.values() for one in stored.records)
+        for records in (ran.case.sweep, ran.case.soaks)
+    )
+    return swept, soaked
 
 
 def run(scenario: Scenario, seed: int) -> Run:
@@ -301,12 +312,13 @@ def run(scenario: Scenario, seed: int) -> Run:
     gate = {"promoted": "promoted", "unproven": "unproven"}.get(ran.verdict.outcome, "blocked")
     chosen = verdict.setting.get("num_draft_tokens") if gate == "promoted" else None
     truth = true.get(int(chosen or 0), max(true.values())) / scenario.bound - 1
-    naive_truth = true[LENGTHS[-1]] / scenario.bound - 1
+    naive_truth, requests = true[LENGTHS[-1]] / scenario.bound - 1, sum(requests_of(ran))
     if scenario.leaks:
-        return Run(gate, *_naive_of_memory(ran), min(truth, scenario.effect), scenario.effect, verdict.because)
+        naive = _naive_of_memory(ran)
+        return Run(gate, *naive, min(truth, scenario.effect), scenario.effect, verdict.because, requests=requests)
     means, best_of_two = (_naive(ran, scenario.bound, rule) for rule in (_mean_of_all, _best_of_two))
     replayed = any(one.kind == "replayed" for one in ran.verdict.findings)
-    return Run(gate, means, best_of_two, truth, naive_truth, verdict.because, replayed)
+    return Run(gate, means, best_of_two, truth, naive_truth, verdict.because, replayed, requests)
 
 
 def _naive(ran: Rehearsed, bound: float, rule: Any) -> Outcome:
@@ -356,8 +368,11 @@ class Tally:
     false_blocks: int = 0
     replayed: int = 0
     """Runs in which an arm was found to replay answers."""
+    requests: int = 0
 
-    def plus(self, outcome: Outcome, truth: float, best: float, margin: float, *, replayed: bool = False) -> "Tally":
+    def plus(
+        self, outcome: Outcome, truth: float, best: float, margin: float, *, replayed: bool = False, requests: int = 0
+    ) -> "Tally":
         """Count one more run."""
         wrong, right = truth <= -margin + ON_THE_EDGE, best >= RIGHT - ON_THE_EDGE
         return replace(
@@ -371,6 +386,7 @@ class Tally:
             false_promotions=self.false_promotions + (wrong and outcome == "promoted"),
             false_blocks=self.false_blocks + (right and outcome == "blocked"),
             replayed=self.replayed + replayed,
+            requests=self.requests + requests,
         )
 
     def together(self, other: "Tally") -> "Tally":
@@ -401,7 +417,10 @@ def tally(scenario: Scenario, runs: int, seed: int, processes: Executor | None =
             truth = made.truth if rule == "gate" else made.naive_truth
             best = scenario.effect if rule == "gate" else made.naive_truth
             outcome, replayed = getattr(made, rule), rule == "gate" and made.replayed
-            tallies[rule] = tallies[rule].plus(outcome, truth, best, scenario.margin, replayed=replayed)
+            requests = made.requests if rule == "gate" else 0
+            tallies[rule] = tallies[rule].plus(
+                outcome, truth, best, scenario.margin, replayed=replayed, requests=requests
+            )
     return tallies
 
 
@@ -417,7 +436,7 @@ def line(name: str, tallies: Mapping[str, Tally]) -> str:
         one = tallies[rule]
         cells += [share(one.false_promotions, one.wrong), share(one.false_blocks, one.right)]
         if rule == "gate":
-            cells.append(share(one.unproven, one.runs))
+            cells += [share(one.unproven, one.runs), f"{one.requests / max(1, one.runs):7.0f}"]
     return " ".join(cells)
 
 
@@ -443,8 +462,8 @@ def main() -> None:
         return
     wanted = [name for name in given.only.split(";") if name]
     begun, total, rows = time.perf_counter(), {rule: Tally() for rule in RULES}, []
-    print(f"{'':<42} {'gate':^23} {'two means':^15} {'best of two':^15}")
-    print(f"{'scenario, truth against bound':<36} {'runs':>5} promote   block unprovn" + " promote   block" * 2)
+    print(f"{'':<42} {'gate':^31} {'two means':^15} {'best of two':^15}")
+    print(f"{'scenario, truth against bound':<36} {'runs':>5} promote   block unprovn    sent" + " promote   block" * 2)
     with ProcessPoolExecutor(given.processes) if given.processes > 1 else nullcontext() as processes:
         for number, scenario in enumerate(scenarios()):
             if wanted and not any(name in scenario.label for name in wanted):

@@ -14,7 +14,7 @@ PLAIN, DRAFT, EDGE, TEXT, PALE = "#7a828e", "#3b7dba", "#c9ccd1", "#24292f", "#f
 STAGES = (
     ("freeze", 20, 104, "hashes of models,", "canaries, SLO, host"),
     ("sweep", 132, 326, "every setting, and plain decoding,", "on the same canaries"),
-    ("choose", 334, 396, "the shortest", "near the best"),
+    ("choose", 334, 396, "the fastest", "setting"),
     ("soak", 418, 756, "the chosen setting under load, 600 s or more,", "with paired baseline requests"),
     ("passes", 764, 850, "near-ties, cache,", "first tokens"),
     ("judge", 858, 940, "verdict.json,", "policy.toml"),

@@ -12,6 +12,7 @@ RULES = 3
 
 3: exactness is judged by replayed rounds and by the numerics measured in the run, not by a fixed tolerance.
 Ratios of speeds are those of total times, not the mean ratio of prompts.
+The sweep chooses, and proves nothing that the soak proves.
 """
 
 

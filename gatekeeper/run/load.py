@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from gatekeeper.analysis.passes import FINAL_PASSES, PASSES
 from gatekeeper.analysis.passes.definition import Pass
@@ -14,6 +14,7 @@ from gatekeeper.analysis.passes.routing import ROUTING
 from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.soak_schedule import PART
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
+from gatekeeper.analysis.sweep.sweep_answers import Stop, StopKind
 from gatekeeper.analysis.verdict.against_certified import Certified, CertifiedFigures, compared
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.backends.dialects import running_dialect
@@ -99,6 +100,7 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
         manifest_sha256=sha256(text),
         sweep={trial.name: answers(trial.file) for trial in plan.trials},
         soaks=soaks,
+        stopped=_stopped(events.records) if manifest.rules < 3 else {},
         looks=looks,
         extended=max(extended, default=0.0),
         after_soak=after_soak,
@@ -188,6 +190,19 @@ def _host_conditions(events: Sequence[Event]) -> dict[str, list[dict[str, Any]]]
                 by_soak[soak] = (segment, [])
             by_soak[soak][1].append(facts)
     return {soak: facts for soak, (_, facts) in by_soak.items()}
+
+
+def _stopped(events: Sequence[Event]) -> dict[str, dict[str, Stop]]:
+    """Return the early stops of a sweep, by workload and trial; a resumed sweep reports those before it again."""
+    stops: dict[str, dict[str, Stop]] = {}
+    for event in events:
+        if event.kind == "stopped":
+            detail: Any = event.detail
+            kind, look, because = (detail.get(key) for key in ("kind", "look", "because"))
+            if not (isinstance(look, int) and isinstance(because, str) and kind in get_args(StopKind)):
+                raise ValueError(f"events.jsonl: the early stop of {event.at} is not readable")
+            stops.setdefault(str(detail.get("workload")), {})[str(detail.get("trial"))] = Stop(kind, look, because)
+    return stops
 
 
 def _doubts(events: Sequence[Event]) -> list[str]:

@@ -25,6 +25,8 @@ class Made:
 
     ratio: float
     noise: float = 0.01
+    short: float = 0.9
+    """The speed of draft length 2 in the sweep over that of the default one, where the default one wins."""
 
 
 SHOWN = Terms(sight=~(Sight.REPLAY | Sight.WIDTHS | Sight.LOGPROBS | Sight.VERIFIED))
@@ -80,8 +82,8 @@ def _answered(
 ) -> Generation:
     spoken = speculates(knobs)
     shuffle = random.Random(f"{workload} {canary} {at_s} {spoken}")
-    # The default length is the best, and a loser loses at every length.
-    short = 0.9 if made.ratio > 1 and role is Role.MEASURED and dict(knobs).get("num_draft_tokens") == 2 else 1.0
+    # A loser loses at every length.
+    short = made.short if made.ratio > 1 and role is Role.MEASURED and dict(knobs).get("num_draft_tokens") == 2 else 1.0
     gap = 0.05 / (made.ratio * short if spoken and not pair.startswith("soak") else made.ratio if spoken else 1.0)
     gap *= 1 + shuffle.gauss(0, made.noise)
     length = int(dict(knobs).get("num_draft_tokens") or 4)

@@ -26,7 +26,8 @@ def test_each_canary_is_decoded_plainly_twice(scripted: Scripted) -> None:
     """
     What the soak lacks is sent after it; the plan names the pass, and the records alone give the same verdict again.
     """
-    project = scripted(**REPEATS)
+    sweep = {"repeats": 1, "num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}, "budget": 8}
+    project = scripted(**REPEATS, sweep=sweep)
 
     planned = project.run("plan", "slo.toml", code=0).out
     project.run("certify", "slo.toml", "--out", "run", code=0)

@@ -93,8 +93,9 @@ def test_a_few_canaries_of_many_show_no_agreement() -> None:
     An implicit agreement needs twelve canaries in both arms: with fewer of many it is unproven, not passed.
     """
     brief = {"duration": 60.0, "max_duration": 60.0, "sentinel_share": 0.1}
+    sweep = {"repeats": 1, "num_draft_tokens": [4], "budget": 8}
 
-    ran = certified({"token": "200 ms"}, count=48, soak=brief)
+    ran = certified({"token": "200 ms"}, count=48, soak=brief, sweep=sweep)
 
     check = checked(ran, "token_agreement")
     assert (3, Outcome.UNPROVEN) == (ran.verdict.exit_code, check.outcome)

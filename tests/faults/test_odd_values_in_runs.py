@@ -35,6 +35,10 @@ ODD = {
     "times in the year 9999": ("host.jsonl", every_other(b"9999-12-31T23:59:59-23:59")),
     "times of events in the year 1": ("events.jsonl", every_other(b"0001-01-01T00:00:00+23:59")),
     "times that are none": ("events.jsonl", times(b"now")),
+    "an early stop without a reason": (
+        "events.jsonl",
+        lambda content: re.sub(rb'"kind":"\w+"', b'"kind":"stopped"', content, count=1),
+    ),
     "times of answers that are none": ("soak-1.jsonl", times(b"[]")),
     "a monotonic time of 30 digits": (
         "soak-1.jsonl",

@@ -216,3 +216,15 @@ def warm_conditions(slo: Slo, workload: str, knobs: Setting) -> tuple[str, ...]:
 def first_token_workloads(slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:
     """Return the workloads whose first tokens are sampled in both arms."""
     return workloads_with(slo, settings, "first_tokens_p_value") if slo.sampling.distribution_check else ()
+
+
+def ratio_bound(slo: Slo, workload: str | None, metric: str) -> float | None:
+    """Return the least of a ratio of speeds that the objectives of *workload* allow; None where none bounds it."""
+    objectives = slo.objectives_for(workload, speculating=True) if workload is not None else ()
+    bounds = (one.threshold for one in objectives if one.metric == metric and one.bound == "at_least")
+    return max(bounds, default=None)
+
+
+def least_ratio(slo: Slo, workload: str | None, metric: str) -> float:
+    """Return the ratio that a speculating setting must reach: plain decoding's speed, or the workload's own bound."""
+    return max(NO_LOSS, ratio_bound(slo, workload, metric) or NO_LOSS)

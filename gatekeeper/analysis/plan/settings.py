@@ -8,7 +8,7 @@ from typing import Any
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.interfaces import SamplingParameters
 from gatekeeper.core.records import Setting, setting
-from gatekeeper.core.slo import ADAPTIVE, CHOSEN, CONDITIONS, Slo
+from gatekeeper.core.slo import ADAPTIVE, CHOSEN, CONDITIONS, DRAFT_LENGTHS, Slo
 
 PLAIN: Setting = (("draft", None),)
 """Plain decoding, as verdict.json and policy.toml write it."""
@@ -17,6 +17,12 @@ PLAIN: Setting = (("draft", None),)
 def speculates(knobs: Setting) -> bool:
     """Return whether a setting uses a draft."""
     return dict(knobs).get("draft") is not None
+
+
+def adapts(knobs: Setting) -> bool:
+    """Return whether the length of a draft is not fixed: the server chooses it, or ends a draft that is unsure."""
+    values = dict(knobs)
+    return any(values.get(knob) == ADAPTIVE for knob in DRAFT_LENGTHS) or (values.get("draft_p_min") or 0) > 0
 
 
 def chosen_of(knobs: Setting) -> Setting:

@@ -9,20 +9,13 @@ measured, where the fixed one is; and never where it is proven slower at any of 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gatekeeper.analysis.plan.settings import chosen_of, conditions_of
+from gatekeeper.analysis.plan.settings import adapts, chosen_of, conditions_of
+from gatekeeper.analysis.sweep.early_stop import ALIKE
 from gatekeeper.analysis.sweep.setting_result import SettingResult
-from gatekeeper.analysis.sweep.stopped_settings import ALIKE
-from gatekeeper.core.records import Setting
-from gatekeeper.core.slo import ADAPTIVE, DRAFT_LENGTHS
+from gatekeeper.core.slo import DRAFT_LENGTHS
 from gatekeeper.core.text import knob_name
 from gatekeeper.core.units import show_ratio
 from gatekeeper.core.verdict import Estimate, Missing, figures
-
-
-def adapts(setting: Setting) -> bool:
-    """Return whether the length of a draft is not fixed: the server chooses it, or ends a draft that is unsure."""
-    knobs = dict(setting)
-    return any(knobs.get(knob) == ADAPTIVE for knob in DRAFT_LENGTHS) or (knobs.get("draft_p_min") or 0) > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,15 @@
 """The choice of a sweep: which setting a workload gets, and why."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gatekeeper.analysis.plan.ladder import next_step
-from gatekeeper.analysis.plan.objectives import NO_LOSS
-from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, conditions_of, setting_document
+from gatekeeper.analysis.plan.ladder import next_step, shorter_draft
+from gatekeeper.analysis.plan.objectives import least_ratio, ratio_bound
+from gatekeeper.analysis.plan.settings import PLAIN, adapts, chosen_of, conditions_of, setting_document
 from gatekeeper.analysis.stats import sequential
-from gatekeeper.analysis.sweep.adaptive_length import AdaptiveResult, adapts, compare_adaptive
+from gatekeeper.analysis.sweep.adaptive_length import AdaptiveResult, compare_adaptive
 from gatekeeper.analysis.sweep.knob_effects import ConcurrencyEffect, KnobEffect, concurrency_effect, main_effects
 from gatekeeper.analysis.sweep.setting_result import SettingResult, cost_models, interval_document, measure_of
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
@@ -34,6 +34,8 @@ class Choice:
     """At which concurrency the faster arm changes, where concurrency was swept."""
     adaptive: tuple[AdaptiveResult, ...] = ()
     """What a draft length that the server chooses by itself gains over the best fixed one."""
+    longer: Setting | None = None
+    """The fastest longer draft that may be faster, to soak after this one where that is too slow."""
     doubt: str | None = None
     """Why the sweep could not compare with plain decoding, so that plain decoding is not proven the better choice."""
 
@@ -83,19 +85,18 @@ def choose(
     setting = chosen_of(first.adaptive.trial.setting) if first.taken else choice.setting
     because = f"{_name(first.adaptive)}: {_ratio(first.adaptive)}" if first.taken else choice.because
     because += f"; {_name(first.adaptive)}: {first.because}"
-    return replace(choice, setting=setting, because=because, results=tuple(results), adaptive=adaptive)
+    longer = None if first.taken else choice.longer
+    return replace(choice, setting=setting, because=because, results=tuple(results), adaptive=adaptive, longer=longer)
 
 
 def _choose_fixed(
     slo: Slo, results: Sequence[SettingResult], required: str | None, workload: str | None, kind: str = "draft setting"
 ) -> Choice:
-    """Choose, knob by knob, the shortest setting within noise of the best; plain decoding if none is faster.
+    """Choose, knob by knob, the fastest setting, or a shorter one that keeps the bound; plain decoding if none gains.
 
-    Where a setting keeps the bounds that *workload* has on its ratio, the shortest that does: a shorter one, within
-    noise too, may miss them, and no later step is faster. Where speculation is *required* of this workload, plain
-    decoding only if no setting can reach what it must.
+    Where speculation is *required* of this workload, plain decoding only if no setting can reach what it must.
     """
-    bounds = _bounds(slo, required or workload)
+    workload = required or workload
     if not results:
         return Choice(PLAIN, "no draft is configured: plain decoding")
     default = results[0]
@@ -111,39 +112,33 @@ def _choose_fixed(
             because = f"the sweep is inconclusive: {because}; the soak decides"
             return Choice(chosen_of(default.trial.setting), because, tuple(results))
         return Choice(PLAIN, f"the sweep is inconclusive: {because}", tuple(results), doubt=doubt)
-    best, pick = _best_and_shortest(slo, measured, bounds)
+    best, pick = _best_and_shortest(slo, measured, workload)
     winner = pick.trial.setting
     reason = f"{_name(pick)}: {_ratio(pick)}"
     if pick is not best:
         reason += f", shorter and within noise of the fastest, {_name(best)}: {_ratio(best)}"
     if slo.sweep.design == "one-at-a-time":
-        winner, combined = _combine(slo, measured, default, pick, bounds)
+        winner, combined = _combine(slo, measured, default, pick, workload)
         reason += combined
     beats = [result for result in _not_abandoned(measured) if result.beats_plain]
-    if not beats and required is not None and (open_ones := _not_ruled_out(bounds, usual)):
-        pick = _first_of_open(slo, open_ones)
-        because = f"{_name(pick)}: {_ratio(pick)}; no gain shows, none is ruled out, so the soak decides"
-        return Choice(chosen_of(pick.trial.setting), because + _stopped(usual), tuple(results))
-    if not beats:
+    open_ones = _not_ruled_out(slo, workload, usual) if required is not None and not beats else []
+    if not beats and not open_ones:
         because = f"no {kind} is faster than plain decoding: best {_best_ratio(best)}"
         return Choice(PLAIN, because + _stopped(usual), tuple(results))
-    if pick not in beats:
+    if not beats:
+        if pick not in open_ones or pick.rules < 3:
+            pick = _first_of_open(slo, open_ones)
+            winner, reason = pick.trial.setting, f"{_name(pick)}: {_ratio(pick)}"
+        reason += "; no gain shows, none is ruled out, so the soak decides"
+    elif pick not in beats:
         pick = max(beats, key=lambda result: result.center)
         winner = pick.trial.setting
         reason = f"{_name(pick)}: {_ratio(pick)}, the fastest that beats plain decoding beyond noise"
-    return Choice(chosen_of(winner), reason + _stopped(usual), tuple(results))
+    longer = _longer(slo, usual, chosen_of(winner))
+    return Choice(chosen_of(winner), reason + _stopped(usual), tuple(results), longer=longer)
 
 
-def _bounds(slo: Slo, workload: str | None) -> Mapping[str, float]:
-    """Return, by metric, the least that the objectives of *workload* allow."""
-    bounds: dict[str, float] = {}
-    for objective in slo.objectives_for(workload, speculating=True) if workload is not None else ():
-        if objective.bound == "at_least":
-            bounds[objective.metric] = max(objective.threshold, bounds.get(objective.metric, objective.threshold))
-    return bounds
-
-
-def _not_ruled_out(bounds: Mapping[str, float], results: Sequence[SettingResult]) -> list[SettingResult]:
+def _not_ruled_out(slo: Slo, workload: str | None, results: Sequence[SettingResult]) -> list[SettingResult]:
     """Return the settings that are not proven too slow: below plain decoding, or below the workload's bound.
 
     A process that still warms up is slower than it will be: a setting must stay too slow if it becomes as much faster
@@ -151,7 +146,7 @@ def _not_ruled_out(bounds: Mapping[str, float], results: Sequence[SettingResult]
     """
 
     def too_slow(result: SettingResult) -> bool:
-        floor = max(NO_LOSS, bounds.get(result.measure, NO_LOSS)) / result.may_gain
+        floor = least_ratio(slo, workload, result.measure) / result.may_gain
         proven = result.ratio.hi < floor if isinstance(result.ratio, Estimate) else False
         abandoned = result.slower_than_another if result.rules > 1 else result.abandoned
         return proven or abandoned or sequential.decide(result.throughout, floor) == "fail"
@@ -170,13 +165,29 @@ def _first_of_open(slo: Slo, results: Sequence[SettingResult]) -> SettingResult:
     longer = (
         result
         for result in results
-        if result.rules > 1
+        if result.rules == 2
         and result.stop is not None
         and isinstance(result.ratio, Estimate)
         and next_step(slo, chosen_of(result.trial.setting)) == then
         and _within_noise(result, fastest, slo.confidence)
     )
     return next(longer, fastest)
+
+
+def _longer(slo: Slo, results: Sequence[SettingResult], pick: Setting) -> Setting | None:
+    """Return the fastest draft that is not proven slower and from which `shrink-draft` leads to the *pick*."""
+
+    def leads_to_pick(knobs: Setting | None) -> bool:
+        return knobs is not None and (knobs == pick or leads_to_pick(shorter_draft(slo, knobs)))
+
+    longer = [
+        result
+        for result in results
+        if not result.abandoned and leads_to_pick(shorter_draft(slo, chosen_of(result.trial.setting)))
+    ]
+    if not longer or longer[0].rules < 3 or "shrink-draft" not in slo.fallback.ladder:
+        return None
+    return chosen_of(max(longer, key=lambda result: result.center).trial.setting)
 
 
 def _stopped(results: Sequence[SettingResult]) -> str:
@@ -190,7 +201,7 @@ def _combine(
     measured: Sequence[SettingResult],
     default: SettingResult,
     pick: SettingResult,
-    bounds: Mapping[str, float],
+    workload: str | None,
 ) -> tuple[Setting, str]:
     """Combine the best value of each knob; the soak tests the combination."""
     knobs = dict(default.trial.setting)
@@ -199,7 +210,7 @@ def _combine(
         along = [result for result in measured if result is default or result.trial.changed == knob]
         if len(along) < 2:
             continue
-        _, shortest = _best_and_shortest(slo, along, bounds)
+        _, shortest = _best_and_shortest(slo, along, workload)
         knobs[knob] = dict(shortest.trial.setting)[knob]
         swept.append(knob)
     combined = tuple(sorted(knobs.items()))
@@ -210,21 +221,23 @@ def _combine(
 
 
 def _best_and_shortest(
-    slo: Slo, results: Sequence[SettingResult], bounds: Mapping[str, float]
+    slo: Slo, results: Sequence[SettingResult], workload: str | None
 ) -> tuple[SettingResult, SettingResult]:
-    """Return the fastest setting, and the shortest and lightest one within noise of it that keeps the *bounds*.
+    """Return the fastest setting, and the shortest and lightest one within noise of it that keeps its bound.
 
-    Where none is proven to keep them that is the fastest one: within noise of it is no proof of being as fast.
+    Where none is proven to keep it that is the fastest one: within noise of it is no proof of being as fast.
     """
     candidates = _not_abandoned(results)
     best = max(candidates, key=lambda result: result.center)
+
+    def keeps_bound(result: SettingResult) -> bool:
+        least = least_ratio(slo, workload, result.measure)
+        if result.rules < 3:
+            least = ratio_bound(slo, workload, result.measure) or 0.0
+        return isinstance(result.ratio, Estimate) and result.ratio.lo >= least
+
     within = [result for result in candidates if result is best or _within_noise(result, best, slo.confidence)]
-    within_bounds = [
-        result
-        for result in within
-        if isinstance(result.ratio, Estimate) and result.ratio.lo >= bounds.get(result.measure, 0.0)
-    ]
-    proven = within_bounds or ([best] if best.rules > 1 else within)
+    proven = [result for result in within if keeps_bound(result)] or ([best] if best.rules > 1 else within)
     return best, min(proven, key=lambda result: _cost(slo, result))
 
 

@@ -10,9 +10,8 @@ from typing import Any
 
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import MAX_LOST_SHARE
-from gatekeeper.analysis.plan.settings import concurrency_of, defaults
+from gatekeeper.analysis.plan.settings import adapts, concurrency_of, defaults
 from gatekeeper.analysis.stats import intervals
-from gatekeeper.analysis.sweep.adaptive_length import adapts
 from gatekeeper.analysis.sweep.setting_result import SettingResult
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
 from gatekeeper.core.metrics import SYSTEM_RATIO

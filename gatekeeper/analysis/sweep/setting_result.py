@@ -14,21 +14,21 @@ from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
 from gatekeeper.analysis.metrics.timing import acceptance_rate
 from gatekeeper.analysis.plan.settings import concurrency_of
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Trial
-from gatekeeper.analysis.stats import intervals
+from gatekeeper.analysis.stats import intervals, sequential
 from gatekeeper.analysis.sweep.cost_explanation import CostExplanation, explanations
 from gatekeeper.analysis.sweep.cost_model import measure_rounds, plain_seconds
-from gatekeeper.analysis.sweep.early_stop import early_stops
-from gatekeeper.analysis.sweep.stopped_settings import ABANDONED, PROVEN, Stop
-from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
+from gatekeeper.analysis.sweep.early_stop import early_stops, may_gain
+from gatekeeper.analysis.sweep.sweep_answers import Stop, SweepAnswers
 from gatekeeper.core.manifest import RULES
 from gatekeeper.core.metrics import ANSWER_RATIO, DECODE_RATIO, SYSTEM_RATIO
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, Finding, Missing, figures, known, rounded
 
 NO_NULL = Missing("no null arm")
-WARM_UP_GAIN, WARM_UP_S = 1.6, 600.0
-"""How many times as fast as at its start a process may become, and within how many seconds: one that begins 35 % slower
-does."""
+ABANDONED = frozenset({"slower-than-plain", "slower-than-another"})
+"""Stops after which the setting cannot be chosen."""
+PROVEN = ABANDONED | {"decided"}
+"""Stops after which a run of rules 1 or 2 knows whether the setting is faster than plain decoding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,6 @@ class SettingResult:
     findings: tuple[Finding, ...] = ()
     stop: Stop | None = None
     """Why sampling of this setting stopped early."""
-    passed: bool = False
-    """The gain is proven by the sequential interval, and is larger than the noise of the null arm."""
     throughout: Estimate | Missing | None = None
     """The sequential interval, which holds although the answers decided when to stop."""
     age_s: float = 0.0
@@ -78,8 +76,7 @@ class SettingResult:
     @property
     def may_gain(self) -> float:
         """Return how many times as fast it may become while its process still warms up."""
-        at_start = 1 / WARM_UP_GAIN
-        return 1 / (at_start + (1 - at_start) * min(1.0, self.age_s / WARM_UP_S)) if self.rules > 1 else 1.0
+        return may_gain(self.age_s) if self.rules > 1 else 1.0
 
     @property
     def abandoned(self) -> bool:
@@ -93,15 +90,15 @@ class SettingResult:
 
     @property
     def beats_plain(self) -> bool:
-        """Return whether the gain is larger than the noise between two plain arms.
+        """Return whether a gain is proven: the interval over canaries lies above 1.
 
-        Here the canaries are the frozen set; the soak must prove the gain for the prompts they stand for. Without a
-        null arm the interval over canaries must lie above 1.
+        With a second plain arm, as runs of rules 1 and 2 have one, the gain must be larger than the noise between both.
         """
         if not isinstance(self.ratio, Estimate):
             return False
-        if self.stop is not None and self.stop.kind in PROVEN:
-            return self.passed
+        word = sequential.decide(self.throughout, 1)
+        if self.stop is not None and self.stop.kind in PROVEN and (self.rules < 3 or word != "continue"):
+            return word == "pass"
         if not isinstance(self.noise, Estimate):
             return self.ratio.lo > 1
         return self.ratio.center > max(self.noise.hi, 1 / self.noise.lo)
@@ -155,9 +152,7 @@ def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
         findings = (*unstable(trial.baseline), *length_mismatches(pairs, f"{about} of {name}"))
         result = _setting_result(sweep, trial, pairs, findings)
         stop, throughout = early.stops.get(name), early.against_plain.get(name)
-        results.append(
-            replace(result, noise=noise(result.measure), stop=stop, passed=name in early.passed, throughout=throughout)
-        )
+        results.append(replace(result, noise=noise(result.measure), stop=stop, throughout=throughout))
     return tuple(results)
 
 

@@ -2,20 +2,36 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from statistics import fmean
+from statistics import fmean, stdev
+from typing import Literal
 
-from gatekeeper.analysis.metrics.pair_speeds import PairSpeed, pair_speed
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
+from gatekeeper.analysis.metrics.pair_speeds import PairSpeed, pair_logs, pair_speed
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, pair_answers, total_time_counts
+from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS, answer_reader
 from gatekeeper.analysis.plan.settings import is_greedy
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, Trial
+from gatekeeper.analysis.stats import sequential
+from gatekeeper.analysis.stats.total_time import Logs
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.core.slo import Slo
 
+StopKind = Literal["slower-than-plain", "slower-than-another", "decided", "below-the-bound", "repeats-add-nothing"]
+"""The last two are of runs of rules 1 and 2."""
 MOST_LOST = 0.25
 """With a larger share of pairs lost a setting has no ratio, and is not stopped early."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why sampling of a trial stopped early on a workload, and at which look."""
+
+    kind: StopKind
+    look: int
+    """Counts from 1."""
+    because: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +44,34 @@ class SweepAnswers:
     canaries: Mapping[str, Canary]
     """By id."""
     by_trial: Mapping[str, tuple[Generation, ...]]
+    stopped: Mapping[str, Stop] = field(default_factory=dict)
+    """By trial, where a run of rules 1 or 2 stopped early."""
+
+    @property
+    def required(self) -> bool:
+        """Return whether the workload must speculate."""
+        return any(work.name == self.workload and work.speculation == "required" for work in self.slo.workload)
+
+    @property
+    def plain_answers(self) -> tuple[Generation, ...]:
+        """Return the answers of plain decoding under the usual conditions, without warm-ups."""
+        answers = (*self.of(BASELINE), *self.of(NULL))
+        return tuple(generation for generation in answers if generation.role is not Role.WARMUP)
+
+    def until(self, stretch: int) -> "SweepAnswers":
+        """Return what was recorded of the plan before a stretch of it."""
+        planned = {
+            (request.trial, request.pair, request.canary.id)
+            for block in self.plan.blocks
+            if block.stretch < stretch
+            for request in block.requests
+            if request.workload == self.workload
+        }
+        by_trial = {
+            name: tuple(answer for answer in answers if (name, answer.pair, answer.canary) in planned)
+            for name, answers in self.by_trial.items()
+        }
+        return replace(self, by_trial=by_trial)
 
     def of(self, trial: str) -> tuple[Generation, ...]:
         """Return the answers of the trial with this name."""
@@ -64,6 +108,28 @@ class SweepAnswers:
         kept = [speed for speed in speeds if speed is not None]
         return kept, len(speeds) - len(kept)
 
+    def mean_logs(self, trial: Trial, burst_gap_s: float) -> tuple[str, dict[str, float]]:
+        """Return how a trial is compared with plain decoding, and its mean log by canary.
+
+        Answers that arrive whole, such as tool calls, have no decode speed. Empty where many pairs are lost.
+        """
+        measure, logs = self._logs(trial, burst_gap_s)
+        return measure, {canary: fmean(values) for canary, values in sorted(by_canary(logs).items())}
+
+    def plain_noise(self, burst_gap_s: float) -> float | None:
+        """Return the standard deviation of the log of one plain answer over another; None with too few pairs."""
+        null = next((trial for trial in self.plan.trials if trial.name == NULL), None)
+        _, logs = self._logs(null, burst_gap_s) if null is not None else ("", [])
+        return stdev(log for _, log in logs) if len(logs) >= sequential.MIN_CANARIES else None
+
+    def _logs(self, trial: Trial, burst_gap_s: float) -> tuple[str, Logs]:
+        total = total_time_counts(self.plan.terms.rules)
+        for measure in PAIR_SPEEDS:
+            speeds, lost = self.speeds(trial, answer_reader(measure).at(burst_gap_s))
+            if speeds and lost <= MOST_LOST * (len(speeds) + lost):
+                return measure, pair_logs(speeds, total=total).logs
+        return "", []
+
     def age_s(self, trial: Trial) -> float:
         """Return how old the process was on average, in seconds, when it answered for a trial."""
         answers = self.of(trial.name)
@@ -91,10 +157,12 @@ def sweep_answers(
     records: Mapping[str, Sequence[Generation]],
     workload: str,
     canaries: Sequence[Canary] = (),
+    *,
+    stopped: Mapping[str, Stop] | None = None,
 ) -> SweepAnswers:
     """Gather the answers of *workload* from the records of a sweep by trial."""
     by_trial = {
         name: tuple(generation for generation in generations if generation.workload == workload)
         for name, generations in records.items()
     }
-    return SweepAnswers(slo, plan, workload, {canary.id: canary for canary in canaries}, by_trial)
+    return SweepAnswers(slo, plan, workload, {canary.id: canary for canary in canaries}, by_trial, stopped or {})

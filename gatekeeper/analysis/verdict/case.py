@@ -13,7 +13,7 @@ from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.settings import concurrency_of, is_greedy, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
-from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers, sweep_answers
+from gatekeeper.analysis.sweep.sweep_answers import Stop, SweepAnswers, sweep_answers
 from gatekeeper.analysis.verdict.against_certified import Certified
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import MISSING, Answer, Generation, HostSample, Role, Setting, StoredRecords, Tie
@@ -37,6 +37,8 @@ class Case:
     """By the name of the trial."""
     soaks: Mapping[str, StoredRecords[Generation]]
     """By the name of the soak, the records of all its parts together."""
+    stopped: Mapping[str, Mapping[str, Stop]] = field(default_factory=dict)
+    """By workload and trial, where the sweep of a run of rules 1 or 2 stopped early: later ones follow from answers."""
     looks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """By the name of a soak of several parts: how many records it had after each part."""
     extended: float = 0.0
@@ -73,7 +75,10 @@ class Case:
 
     def sweep_answers(self, workload: str) -> SweepAnswers:
         """Return what the sweep recorded of *workload*."""
-        return sweep_answers(self.slo, self.plan, self.sweep_records, workload, self.canaries[workload])
+        stopped = self.stopped.get(workload)
+        return sweep_answers(
+            self.slo, self.plan, self.sweep_records, workload, self.canaries[workload], stopped=stopped
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 
 from gatekeeper.analysis.metrics.host.host_findings import DISQUALIFYING
 from gatekeeper.analysis.passes.routing import ROUTING
-from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.objectives import all_objectives
 from gatekeeper.analysis.plan.settings import PLAIN, plain_of, setting_document, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan, soak_plans
@@ -94,7 +93,7 @@ def _judge_soak(state: LadderState, soak: SoakPlan) -> SoakPlan | None:
     state.findings += cache_findings(case.cache_off, soak.name, verdicts)
     host_failed = any(check.outcome is Outcome.FAIL for check in checks)
     lower = {
-        name: next_step(case.slo, state.settings[name], state.last_step.get(name))
+        name: state.next_step(name, verdict.checks, host_failed=host_failed)
         for name, verdict in verdicts.items()
         if case.plan.fixed is None and (verdict.outcome is WorkloadOutcome.FAILED or host_failed)
     }

@@ -27,7 +27,8 @@ def sweep_choices(case: Case) -> tuple[dict[str, Choice], list[str]]:
         name = workload.name if case.plan.terms.rules > 1 else None
         required = name if workload.speculation == "required" else None
         choice = with_explanations(sweep, choose(case.slo, setting_results(sweep), required, name))
-        choices[workload.name] = replace(choice, setting=with_conditions(case.slo, choice.setting))
+        longer = with_conditions(case.slo, choice.longer) if choice.longer is not None else None
+        choices[workload.name] = replace(choice, setting=with_conditions(case.slo, choice.setting), longer=longer)
     # Damaged records no longer show what the sweep chose; the soak's records do.
     for name, knobs in _soaked_first(case).items() if broken else ():
         if name in choices:

@@ -6,8 +6,7 @@ from itertools import groupby
 
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.sweep_plan import Block, SweepPlan, Trial
-from gatekeeper.analysis.sweep.early_stop import early_stops
-from gatekeeper.analysis.sweep.stopped_settings import EarlyStops
+from gatekeeper.analysis.sweep.early_stop import EarlyStops, early_stops
 from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo

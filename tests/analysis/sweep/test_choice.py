@@ -13,9 +13,9 @@ from gatekeeper.analysis.plan.settings import chosen_of
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
 from gatekeeper.analysis.sweep.choice import Choice, choose
 from gatekeeper.analysis.sweep.setting_result import SettingResult, measure_of, setting_results
-from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
+from gatekeeper.analysis.sweep.sweep_answers import Stop, sweep_answers
 from gatekeeper.core.manifest import RULES
-from gatekeeper.core.records import Generation, Role, setting
+from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, Missing
 from tests.builders.slo import answer, canaries, canary, counted, generation, known, slo, steady
@@ -97,7 +97,7 @@ def test_the_shortest_within_noise_is_chosen() -> None:
     Length 6 reads a little better than length 2, but not beyond noise: the shorter one costs less.
     """
     found = chosen(
-        slo(sweep=LENGTHS),
+        slo(sweep={**LENGTHS, "stop": "never"}),
         {"default": 1.30, "num_draft_tokens-2": 1.30, "num_draft_tokens-3": 1.2, "num_draft_tokens-6": 1.305},
         noise=0.08,
     )
@@ -112,7 +112,10 @@ def test_the_shortest_that_keeps_the_bound_is_chosen() -> None:
     bound = {"metric": "throughput_ratio", "at_least": 1.2, "why": "it must"}
     ratios = {"default": 1.27, "num_draft_tokens-2": 1.29, "num_draft_tokens-3": 1.30, "num_draft_tokens-6": 1.29}
 
-    found = [chosen(slo(bound, sweep=LENGTHS), ratios, noise=0.1, workload=name) for name in (None, "easy")]
+    found = [
+        chosen(slo(bound, sweep={**LENGTHS, "stop": "never"}), ratios, noise=0.1, workload=name)
+        for name in (None, "easy")
+    ]
 
     assert [2, 3] == [dict(one.setting)["num_draft_tokens"] for one in found]
 
@@ -175,29 +178,44 @@ def test_a_required_workload_is_graded_back_by_proof_alone(
     assert (max(1.0, bound) > ratio) == (dict(older.setting)["draft"] is None)
 
 
-@pytest.mark.parametrize(("shorter", "longer", "length"), [(1.01, 1.0, 4), (1.01, 0.8, 2), (0.8, 1.01, 4)])
-def test_of_two_lengths_that_are_alike_the_longer_one_is_soaked_first(
-    shorter: float, longer: float, length: int
-) -> None:
+@pytest.mark.parametrize(("shorter", "longer", "length"), [(1.01, 1.0, 2), (1.01, 0.8, 2), (0.8, 1.01, 4)])
+def test_where_no_gain_shows_the_fastest_is_soaked(shorter: float, longer: float, length: int) -> None:
     """
-    Where no gain shows and none is ruled out, the sweep of a process that warms up may read either one higher: the
-    ladder goes on from the longer to the shorter one, and never back. A length that is proven slower is not soaked.
+    A workload that must speculate is soaked at the setting that reads fastest where none is ruled out: the process may
+    still warm up.
     """
     written = slo()
     seen = results(written, {"default": longer, "num_draft_tokens-2": shorter}, 0.03)
 
-    now, older = (choose(written, [replace(result, rules=rules) for result in seen], "easy") for rules in (RULES, 1))
+    found = choose(written, seen, "easy")
 
-    assert length == dict(now.setting)["num_draft_tokens"]
-    assert "so the soak decides" in now.because
-    assert older.setting == setting(draft=None)
+    assert length == dict(found.setting)["num_draft_tokens"]
+    assert "so the soak decides" in found.because
+
+
+def test_a_stored_run_of_rules_2_was_soaked_at_the_longer_of_two_lengths() -> None:
+    """
+    Runs of rules 2 stopped both lengths early and soaked the longer one first, where they were within noise; those of
+    rules 1 decoded plainly.
+    """
+    written = slo()
+    stop = Stop("slower-than-plain", 1, "slower")
+    seen = [
+        replace(result, stop=stop) for result in results(written, {"default": 0.95, "num_draft_tokens-2": 0.96}, 0.03)
+    ]
+
+    now, older = (choose(written, [replace(result, rules=rules) for result in seen], "easy") for rules in (2, 1))
+
+    assert [4, None] == [dict(one.setting).get("num_draft_tokens") for one in (now, older)]
 
 
 def test_a_shorter_draft_that_may_miss_the_bound_is_not_chosen() -> None:
     """
     Within noise of the fastest is no proof of being as fast: where no setting is proven to keep 1.16x, the fastest.
     """
-    written = slo({"metric": "throughput_ratio", "at_least": 1.16, "why": "it must"}, sweep=LENGTHS)
+    written = slo(
+        {"metric": "throughput_ratio", "at_least": 1.16, "why": "it must"}, sweep={**LENGTHS, "stop": "never"}
+    )
     seen = results(written, dict.fromkeys(ALL_LENGTHS, 1.16), 0.05)
 
     now, older = (choose(written, [replace(result, rules=rules) for result in seen], "easy") for rules in (RULES, 1))

@@ -17,6 +17,7 @@ from tests.builders.slo import FAST, PLAIN, objective
 
 SHORTER = setting(draft="heavy", num_draft_tokens=2)
 LIGHTER = setting(draft="light", num_draft_tokens=2)
+LIGHT = setting(draft="light", num_draft_tokens=4)
 
 
 def outcomes(found: Conclusion) -> dict[str, str]:
@@ -161,6 +162,32 @@ def test_a_fail_steps_down_and_is_certified_again() -> None:
     assert [dict(knobs) for knobs in asked[:3]] == [one["setting"] for one in kept]
     assert all("throughput_ratio: 0." in one["because"] for one in kept)
     assert {"fail"} == {seen["outcome"] for one in kept for seen in one["checks"] if seen["metric"] in one["because"]}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "settings", "words"),
+    [
+        (objective("throughput_ratio", at_least=1.1), [SHORTER, FAST, LIGHT], ["longer draft", "lighter draft"]),
+        (objective("ttft", at_most=1e-9), [SHORTER, LIGHTER], ["lighter draft"]),
+    ],
+    ids=["its speed", "its first token"],
+)
+def test_a_shorter_draft_that_is_too_slow_is_followed_by_the_longer_one(
+    wanted: dict[str, Any], settings: list[Setting], words: list[str]
+) -> None:
+    """
+    The sweep read the shorter of two lengths a little faster: where its soak fails for its speed, the longer one is
+    soaked, once, in the place of a shorter draft; where it fails for anything else, the ladder goes down.
+    """
+    case = bare({"easy": Made(1.5, noise=0.02, short=1.005)}, objectives=(wanted,))
+    soaked_settings = []
+    while needs := conclude(case).needs:
+        soaked_settings += [dict(leg.settings)["easy"] for leg in needs]
+        case = with_soak(case, needs[0], FAILING)
+
+    verdict = conclude(case).verdict
+    assert [*settings, PLAIN] == soaked_settings
+    assert [*words, "drafting off"] == [step.because.split(":")[0] for step in verdict.transitions]
 
 
 def test_a_lower_rung_can_be_promoted() -> None:
