@@ -2,23 +2,32 @@
 
 The rates give each workload its own speed-up (`natural`). To rehearse a known truth instead, the times of draft tokens
 and verify passes are multiplied by one factor, so that the best swept setting decodes so many times as fast as plain
-decoding, with an acceptance of ACCEPTANCE a token in every workload but random text.
+decoding, with an acceptance of ACCEPTANCE a token in every workload but random text: measured without noise, the mean
+over these workloads.
 """
 
+import math
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from gatekeeper.analysis.metrics.answer_grading import grade
+from gatekeeper.analysis.metrics.paired_answers import BURST_SHARE
+from gatekeeper.analysis.metrics.timing import decode_rate
+from gatekeeper.analysis.plan.settings import PLAIN, sampling_for
 from gatekeeper.backends import open_backend
+from gatekeeper.backends.scripted.backend import ScriptedBackend
 from gatekeeper.backends.scripted.expected_texts import text_for
+from gatekeeper.backends.scripted.script import Script
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError
+from gatekeeper.core.interfaces import DecodeRequest
 from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.records import Answer
+from gatekeeper.core.records import Answer, Setting, setting
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.units import UNITS_OF, parse
 
@@ -30,6 +39,10 @@ A machine's file gives another one (`truth_acceptance`) where its SLO's bound on
 """
 WRITTEN = 0.6
 """Of the tokens a canary allows, so many are written where its expectation does not set the answer: an assumption."""
+CALIBRATIONS = 3
+"""Times of drafting are scaled so often by what is measured: three leave less than a thousandth."""
+CALIBRATED = 24
+"""Canaries of a workload that are measured for it."""
 CALM = {
     "memory_pressure_level": 1.0,
     "swapin_bytes": 0.0,
@@ -61,13 +74,13 @@ def script_of(
     accepted, chance = written["acceptance"], written.get("truth_acceptance", ACCEPTANCE)
     if truth is not None:  # random text stays as hard to predict as it is
         accepted = dict.fromkeys(canaries, chance) | {"random": accepted.get("random", chance)}
-    if truth is not None:
-        factor = _best_ratio(slo, rates, chance) / truth
-        for name in ("verify", "draft_token"):
-            if isinstance(rates[name], dict):
-                rates[name] = {key: factor * _seconds(value) for key, value in rates[name].items()}
     rates["canaries"] = {_prefix(canaries[name]): {"acceptance": accepted[name]} for name in canaries}
     rates["answers"] = {one.id: text for some in canaries.values() for one in some if (text := _at_length(one))}
+    if truth is not None:
+        _scale(rates, _best_ratio(slo, rates, chance) / truth)
+        predictable = {name: some for name, some in canaries.items() if name != "random"}
+        for _ in range(CALIBRATIONS):
+            _scale(rates, _measured_ratio(slo, rates, predictable) / truth)
     if fault == "leak":
         rates["memory"]["leak"] = "2 MB/s"
     if fault == "unstable":
@@ -90,20 +103,62 @@ def _seconds(written: str | float) -> float:
     return parse(written, UNITS_OF["s"]) if isinstance(written, str) else written
 
 
-def _best_ratio(slo: Slo, rates: Mapping[str, Any], chance: float) -> float:
-    """Return the decode ratio of the best combination of swept values, by the cost of its rounds."""
-    token, verify = _seconds(rates["token"]), rates["verify"]
-    ratios = []
+def _scale(rates: dict[str, Any], factor: float) -> None:
+    """Multiply what a draft costs by *factor*."""
+    for name in ("verify", "draft_token"):
+        if isinstance(rates[name], dict):
+            rates[name] = {key: factor * _seconds(value) for key, value in rates[name].items()}
+
+
+def _swept(slo: Slo, rates: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Yield each draft with each fixed draft length that is swept, or with the machine's own."""
     lengths = slo.sweep.num_draft_tokens or slo.sweep.block_size or (rates["num_draft_tokens"],)
     for draft in slo.subject.drafts:
         for length in (one for one in lengths if isinstance(one, int)):
-            if str(length) not in verify:
+            if str(length) not in rates["verify"]:
                 message = f"the machine has no verify time at a draft length of {length}"
                 raise InputError(message, hint="add it to [rates.verify], with its derivation")
-            costs = rates["draft_token"]
-            drafting = _seconds(costs[draft]) if isinstance(costs, dict) else costs
-            cost = _seconds(verify[str(length)]) + length * drafting
-            ratios.append(sum(chance**position for position in range(length + 1)) * token / cost)
+            yield draft, length
+
+
+def _best_ratio(slo: Slo, rates: Mapping[str, Any], chance: float) -> float:
+    """Return the decode ratio of the best combination of swept values, by the cost of whole rounds without end."""
+    token, costs = _seconds(rates["token"]), rates["draft_token"]
+    ratios = []
+    for draft, length in _swept(slo, rates):
+        drafting = _seconds(costs[draft]) if isinstance(costs, dict) else costs
+        cost = _seconds(rates["verify"][str(length)]) + length * drafting
+        ratios.append(sum(chance**position for position in range(length + 1)) * token / cost)
+    return max(ratios)
+
+
+def _measured_ratio(slo: Slo, rates: Mapping[str, Any], canaries: Mapping[str, Sequence[Canary]]) -> float:
+    """Return the same as it is measured, without noise and faults: answers end within a round, some after a few.
+
+    The geometric mean over the canaries of a workload, and over workloads.
+    """
+    script = Script.model_validate({**rates, "noise": {}, "modes": (), "drift": (), "cold": {}})
+    backend = ScriptedBackend(script)
+    resident = {draft: backend.start(setting(draft=draft)) for draft in slo.subject.drafts}
+    knob = "block_size" if slo.sweep.block_size and not slo.sweep.num_draft_tokens else "num_draft_tokens"
+
+    burst_gap = BURST_SHARE * _seconds(rates["token"])
+
+    def rate(canary: Canary, draft: str, knobs: Setting) -> float | None:
+        request = DecodeRequest(canary, knobs, sampling_for(slo, canary, knobs, 1))
+        return decode_rate(resident[draft].answer(request), burst_gap)
+
+    def log_ratios(some: Sequence[Canary], draft: str, drafting: Setting) -> Iterator[float]:
+        for canary in some:
+            speculative, plain = rate(canary, draft, drafting), rate(canary, draft, PLAIN)
+            if speculative and plain:  # an answer of one token has none
+                yield math.log(speculative / plain)
+
+    ratios = []
+    for draft, length in _swept(slo, rates):
+        drafting = setting(draft=draft, **{knob: length})
+        logs = [fmean(log_ratios(some[:CALIBRATED], draft, drafting)) for some in canaries.values()]
+        ratios.append(math.exp(fmean(logs)))
     return max(ratios)
 
 

@@ -146,6 +146,26 @@ def test_a_draft_that_is_worth_it_is_promoted_within_the_hour(name: str, truth: 
 
 
 @pytest.mark.whole
+def test_the_ratio_of_a_rehearsal_is_what_it_is_called() -> None:
+    """
+    Without noise the soak at 1.16x measures that ratio, in each workload within what their lengths make of it.
+    """
+    given = inputs.read(SLOS / "m4-24gb.toml")
+    script = script_of("m4", given.slo, given.canaries, 1.16) | {"noise": {}}
+    run = rehearse(given.slo, given.canaries, script, 1, profile=given.profile, host=host_of(given.slo))
+
+    ratios = [
+        check.center
+        for workload in run.verdict.workloads
+        for checks in (*(step.checks for step in workload.steps), workload.checks)
+        for check in checks
+        if check.metric == "throughput_ratio"
+    ]
+    assert len(ratios) >= 2
+    assert [pytest.approx(1.16, rel=0.025)] * len(ratios) == ratios
+
+
+@pytest.mark.whole
 @pytest.mark.parametrize("truth", [None, 1.3])
 def test_a_soak_of_600_seconds_is_one(truth: float | None) -> None:
     """
