@@ -44,8 +44,9 @@ def proxy(
 ) -> None:
     """Route live requests by the certificate: speculate where it holds, else decode plainly.
 
-    An OpenAI-compatible reverse proxy with `gatekeeper watch` built in. A random holdout of the requests is decoded
-    plainly, so that the benefit is proven on live traffic: see /, /metrics and live.jsonl. SIGTERM lets requests end.
+    An OpenAI-compatible reverse proxy with `gatekeeper watch` built in. A random holdout of the conversations is
+    decoded plainly, so that the benefit is proven on live traffic: see /, /metrics and live.jsonl. SIGTERM lets
+    requests end.
 
     \b
     Exit codes:

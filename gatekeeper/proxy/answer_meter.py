@@ -7,15 +7,23 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from gatekeeper.proxy.server_load import ServedRequest
+
 TEXT = re.compile(rb'"(?:content|reasoning_content|reasoning|text|arguments|response)" ?: ?"((?:[^"\\]|\\.)+)"')
 """The texts of a streamed answer; what is inside stays as the server wrote it."""
 USAGE = re.compile(rb'"usage" ?: ?\{')
+DECODE_TIMES = (
+    (re.compile(rb'"predicted_ms" ?: ?(\d{1,12}(?:\.\d{1,12})?)'), 1e-3),
+    (re.compile(rb'"eval_duration" ?: ?(\d{1,18})'), 1e-9),
+    (re.compile(rb'"decode_s" ?: ?(\d{1,12}(?:\.\d{1,12})?)'), 1.0),
+)
+"""The time that a server claims for decoding alone, and its unit in seconds."""
 END = re.compile(rb'\[DONE\]|"finish_reason" ?: ?"')
 """What only the last lines of a completion's stream hold."""
 MOST_LINE = 1 << 20
 """A longer line is no event of a stream: it is passed on, and not measured."""
 MOST_USAGE = 1 << 16
-"""Bytes in which a usage is read: all of a long answer would take seconds, in which other streams wait."""
+"""Bytes in which a usage or a time is read: all of a long answer would take seconds, in which other streams wait."""
 MOST_KEPT = 16 << 20
 """Bytes of a stream that are kept until its end, for --keep-prompts."""
 MOST_WHOLE = 4 << 20
@@ -35,6 +43,9 @@ class AnswerMeter:
     chars: int = 0
     first_ns: int | None = None
     last_ns: int | None = None
+    served: ServedRequest | None = None
+    """What it meets at its server; None where that is not counted."""
+    _claimed_s: float | None = None
     _first_chars: int = 0
     _digest: Any = field(default_factory=hashlib.sha256)
     _tail: bytes = b""
@@ -65,6 +76,8 @@ class AnswerMeter:
         if chars:
             if self.first_ns is None:
                 self.first_ns, self._first_chars = now_ns, chars
+                if self.served is not None:
+                    self.served.first_text()
             self.chars += chars
             self.last_ns = now_ns
         if USAGE.search(lines):
@@ -89,8 +102,14 @@ class AnswerMeter:
 
     @property
     def chars_per_s(self) -> float | None:
-        """Return the speed of a streamed answer after its first text; None where it has none."""
+        """Return the speed of decoding; None where it is not known.
+
+        Of a stream it is taken after the first text. Of another answer nothing shows when decoding began, so that only
+        a server's own time counts: the whole duration holds the prompt, which may be cached in one arm alone.
+        """
         seconds, later = self.decode_s, self.chars - self._first_chars
+        if not self.streamed:
+            seconds, later = self._claimed_s, self.chars
         return later / seconds if seconds and later else None
 
     def body(self) -> bytes:
@@ -103,7 +122,16 @@ class AnswerMeter:
             return _usage(self._usage)
         body = self.body()
         self.chars = sum(map(len, TEXT.findall(body)))
+        self._claimed_s = _claimed_seconds(body[-MOST_USAGE:])
         return _usage(body)
+
+
+def _claimed_seconds(text: bytes) -> float | None:
+    """Return the decoding time that a server claims, in seconds; None where it claims none or 0."""
+    for pattern, unit in DECODE_TIMES:
+        if claims := deque(pattern.finditer(text), maxlen=1):
+            return float(claims[0][1]) * unit or None
+    return None
 
 
 def _usage(text: bytes) -> dict[str, Any]:

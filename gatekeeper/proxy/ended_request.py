@@ -11,6 +11,7 @@ from gatekeeper.proxy.live_evidence import Observation
 from gatekeeper.proxy.live_records import answer_of
 from gatekeeper.proxy.live_request import LiveRequest
 from gatekeeper.proxy.request_routes import RequestDecision
+from gatekeeper.proxy.server_load import IDLE, LoadMet
 
 CLIENT_LEFT = "client left"
 STOPPED = "the proxy was stopping"
@@ -57,6 +58,11 @@ class EndedRequest:
         return None if first_ns is None else (first_ns - self.meter.begun_ns) / 1e9
 
     @property
+    def decoding(self) -> LoadMet:
+        """Return what was in flight while it was written."""
+        return self.meter.served.decoding if self.meter.served is not None else IDLE
+
+    @property
     def is_evidence(self) -> bool:
         """Return whether it counts for or against its arm: the arm was drawn, and the end is the server's."""
         drawn = self.decision.arm is not None and self.fault not in NOT_ITS_FAULT and self.failed not in NOT_ITS_FAULT
@@ -66,17 +72,18 @@ class EndedRequest:
 def observation(ended: EndedRequest) -> Observation:
     """Return what a request is evidence of."""
     decision, meter = ended.decision, ended.meter
-    speed = meter.chars_per_s if meter.streamed else meter.chars / ended.seconds
     return Observation(
         workload=decision.workload,
         arm=decision.arm or "",
         epoch=decision.epoch,
+        conversation=decision.conversation or ended.id,
         prompt_chars=ended.request.prompt_chars,
-        answer_chars=meter.chars,
         streamed=meter.streamed,
-        speed=speed or None,
+        speed=meter.chars_per_s,
         ttft=ended.ttft,
         failed=bool(ended.fault or ended.failed),
+        waiting=meter.served.waiting if meter.served is not None else IDLE,
+        decoding=ended.decoding,
     )
 
 
@@ -87,6 +94,9 @@ def record_line(ended: EndedRequest) -> dict[str, Any]:
         "rule": decision.rule,
         "because": f"{decision.because}; {ended.failed}" if ended.failed else decision.because,
         "arm": decision.arm,
+        "conversation": decision.conversation or None,
+        "in_flight": ended.decoding.same,
+        "in_flight_elsewhere": ended.decoding.elsewhere,
         "method": ended.method,
         "path": ended.request.path,
         "stream": meter.streamed,

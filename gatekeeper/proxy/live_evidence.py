@@ -2,8 +2,11 @@
 
 import math
 import threading
-from collections.abc import Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from operator import add
 
 from gatekeeper.analysis.stats import anytime
 from gatekeeper.analysis.stats.anytime import Moments
@@ -13,7 +16,9 @@ from gatekeeper.core.policy import Guard, Policy
 from gatekeeper.core.units import show_seconds
 from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome
 from gatekeeper.deploy.watch.guards import GuardResult
+from gatekeeper.proxy.server_load import IDLE, LoadMet
 
+Row = tuple[float, ...]
 ARMS = ("speculative", "holdout")
 SHOWN_ERROR = 0.05
 """The interval that is shown holds the truth on 95 % of the days."""
@@ -21,44 +26,130 @@ PARTS = (1, 24)
 """A loss is looked for in the whole window and in its parts, so that good hours before do not hide it."""
 TESTS = 2
 """Speed and errors, which share the allowed error."""
+NOT_STREAMED = "answers that are not streamed show it only where the server states it"
+MOST_OPEN = 1024
+"""Conversations of an arm that may still grow; an older one keeps its weight, and counts as another if it goes on."""
+LEAST_OVERLAP = 0.25
+"""Share of the speculative answers that must have met as many in flight as plain ones did, or nothing is proven."""
+KNOTS = (0.0, 1.0, 3.0)
+"""Other answers in flight, between which the logarithm of a speed is taken as linear in their number."""
+EQUAL_OVERLAP = 0.8
+"""From here on the loads count as equal: a few answers of two equal arms differ as much."""
+IDLE_AT = 1.5
+"""Answers in flight below which a server is called idle: hardly more than the answer itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One answered request whose arm was drawn."""
+    """One answered request whose arm was drawn with its conversation."""
 
     workload: str
     arm: str
     epoch: int
     """The setting's number when its arm was drawn: later settings are not judged by it."""
+    conversation: str
     prompt_chars: int
-    answer_chars: int
     streamed: bool
     speed: float | None
-    """Characters per second."""
+    """Characters per second of decoding."""
     ttft: float | None
     failed: bool
+    waiting: LoadMet = IDLE
+    """What was in flight until its first text."""
+    decoding: LoadMet = IDLE
+    """The same after it."""
+
+    @property
+    def speed_row(self) -> Row | None:
+        """Return what its speed depends on, then the speed, as logarithms; None where it is not known."""
+        if self.failed or not self.speed:
+            return None
+        return math.log1p(self.prompt_chars), float(self.streamed), *_in_flight(self.decoding), math.log(self.speed)
+
+    @property
+    def ttft_row(self) -> Row | None:
+        """Return the same of its time to the first token."""
+        if self.failed or not self.ttft:
+            return None
+        return math.log1p(self.prompt_chars), *_in_flight(self.waiting), math.log(self.ttft)
+
+
+def _in_flight(load: LoadMet) -> Row:
+    """Return the columns of piecewise linear functions of what was in flight at its server, and at both together.
+
+    The second is what counts where both servers share the machine, the first where they do not.
+    """
+    return *_pieces(load.same - 1), *_pieces(load.same - 1 + load.elsewhere)
+
+
+def _pieces(others: float) -> Row:
+    return tuple(min(max(0.0, others - low), high - low) for low, high in pairwise((*KNOTS, math.inf)))
+
+
+class _Mean:
+    """The mean row of one conversation."""
+
+    __slots__ = ("n", "sums")
+
+    def __init__(self) -> None:
+        self.n, self.sums = 0, Row()
+
+    def add(self, row: Row | None, moments: Moments) -> None:
+        """Add a row; in *moments* the mean takes the place of the one before."""
+        if row is None or not all(map(math.isfinite, row)):
+            return
+        earlier = self._mean()
+        self.n, self.sums = self.n + 1, tuple(map(add, self.sums, row)) if self.n else row
+        if len(earlier):
+            moments.replace(earlier, self._mean())
+        else:
+            moments.add(row)
+
+    def _mean(self) -> Row:
+        return tuple(total / self.n for total in self.sums)
+
+
+@dataclass(slots=True)
+class _Conversation:
+    """What the answers of one conversation add up to."""
+
+    answers: int = 0
+    failed: int = 0
+    speed: _Mean = field(default_factory=_Mean)
+    ttft: _Mean = field(default_factory=_Mean)
 
 
 class Arm:
-    """What the answers of one arm add up to."""
+    """What the answers of one arm add up to; each conversation counts once, by the mean of its answers."""
 
     def __init__(self) -> None:
-        self.speed, self.ttft = Moments(4), Moments(3)
-        self.n = self.failed = 0
+        self.speed, self.ttft = Moments(3 + 2 * len(KNOTS)), Moments(2 + 2 * len(KNOTS))
+        self.answers = self.conversations = 0
+        self.failed = 0.0
+        """Sum over the conversations of the share of each one's answers that failed."""
+        self.in_flight = Counter[int]()
+        """Answers by what they met in flight at their server: 1, 2, 4 … as powers of two."""
+        self.met = 0.0
+        self._open: OrderedDict[str, _Conversation] = OrderedDict()
 
     def add(self, observation: Observation) -> None:
         """Count one answer."""
-        self.n += 1
-        self.failed += observation.failed
-        prompt, answer = math.log1p(observation.prompt_chars), math.log1p(observation.answer_chars)
-        streamed = float(observation.streamed)
-        if observation.failed:
-            return
-        if observation.speed:
-            self.speed.add((prompt, answer, streamed, math.log(observation.speed)))
-        if observation.ttft:
-            self.ttft.add((prompt, streamed, math.log(observation.ttft)))
+        conversation = self._open.pop(observation.conversation, None)
+        if conversation is None:
+            conversation = _Conversation()
+            self.conversations += 1
+        self._open[observation.conversation] = conversation
+        if len(self._open) > MOST_OPEN:
+            self._open.popitem(last=False)
+        earlier = conversation.failed / max(1, conversation.answers)
+        conversation.answers += 1
+        conversation.failed += observation.failed
+        self.failed = abs(round(self.failed - earlier + conversation.failed / conversation.answers, 9))
+        self.answers += 1
+        self.in_flight[round(math.log2(max(1.0, observation.decoding.same)))] += 1
+        self.met += observation.decoding.same
+        conversation.speed.add(observation.speed_row, self.speed)
+        conversation.ttft.add(observation.ttft_row, self.ttft)
 
 
 @dataclass(slots=True)
@@ -76,13 +167,30 @@ class Span:
         self.arms[observation.arm].add(observation)
 
     def ratio(self, name: str, error: float) -> Estimate | Missing:
-        """Bound the ratio of `speed` or `ttft`, speculative over holdout."""
+        """Bound the ratio of `speed` or `ttft`, speculative over holdout, for equally many requests in flight."""
         speculative, holdout = (getattr(self.arms[arm], name) for arm in ARMS)
-        return anytime.ratio(speculative, holdout, error)
+        estimate = anytime.ratio(speculative, holdout, error)
+        if isinstance(estimate, Missing) and min(arm.conversations for arm in self.arms.values()) >= anytime.LEAST:
+            return Missing(f"{estimate.because}; {NOT_STREAMED}", estimate.n)
+        if isinstance(estimate, Estimate) and self.overlap < LEAST_OVERLAP:
+            return Missing(_unequal(self.in_flight), estimate.n)
+        return estimate
+
+    @property
+    def overlap(self) -> float:
+        """Return how alike the arms are in what they met in flight: 0 not at all, 1 quite."""
+        arms = [self.arms[arm] for arm in ARMS]
+        return sum(min(arm.in_flight[step] / max(1, arm.answers) for arm in arms) for step in arms[0].in_flight)
+
+    @property
+    def in_flight(self) -> dict[str, float]:
+        """Return what the answers of each arm met in flight at their server, themselves included, in the mean."""
+        return {name: arm.met / arm.answers for name, arm in self.arms.items() if arm.answers}
 
     def failures(self, error: float) -> tuple[tuple[float, float], tuple[float, float]]:
         """Bound the share of failed answers in each arm, all bounds together with *error*."""
-        first, second = (anytime.share(self.arms[arm].failed, self.arms[arm].n, error / 2) for arm in ARMS)
+        arms = (self.arms[arm] for arm in ARMS)
+        first, second = (anytime.share(arm.failed, arm.conversations, error / 2) for arm in arms)
         return first, second
 
 
@@ -92,10 +200,31 @@ class Benefit:
 
     workload: str
     answers: dict[str, int]
+    conversations: dict[str, int]
+    in_flight: dict[str, float]
+    """At the server of an answer, itself included, in the mean over the answers of an arm."""
+    overlap: float
     speed: Estimate | Missing
     ttft: Estimate | Missing
     error_share: dict[str, tuple[float, float]]
     error_ratio: tuple[float, float | None]
+
+    @property
+    def loads(self) -> str:
+        """Say what the comparison is worth by the loads of both arms; empty where it has not both."""
+        if len(self.in_flight) < len(ARMS):
+            return ""
+        if self.overlap >= EQUAL_OVERLAP:
+            return "equal loads"
+        worth = "it holds at the load of the plain ones" if self.overlap >= LEAST_OVERLAP else "nothing is proven"
+        return f"{_unequal(self.in_flight)}: {worth}"
+
+
+def _unequal(in_flight: Mapping[str, float]) -> str:
+    speculative, plain = (in_flight[arm] for arm in ARMS)
+    is_idle = plain < IDLE_AT <= speculative
+    servers = "a loaded server is compared with an idle one" if is_idle else "the servers are not equally loaded"
+    return f"{servers} ({speculative:.1f} speculative answers in flight, {plain:.1f} plain ones)"
 
 
 class LiveGuard(Guard):
@@ -138,12 +267,14 @@ class LiveEvidence:
             if workload not in self._spans:
                 return None
             window = self._spans[workload][0]
-            counts = {name: arm.n for name, arm in window.arms.items()}
+            answers = {name: arm.answers for name, arm in window.arms.items()}
+            conversations = {name: arm.conversations for name, arm in window.arms.items()}
             speculative, holdout = window.failures(SHOWN_ERROR)
             ratio = speculative[0] / holdout[1], speculative[1] / holdout[0] if holdout[0] > 0 else None
             shares = dict(zip(ARMS, (speculative, holdout), strict=True))
             speed, ttft = window.ratio("speed", SHOWN_ERROR), window.ratio("ttft", SHOWN_ERROR)
-        return Benefit(workload, counts, speed, ttft, shares, ratio)
+            in_flight, overlap = window.in_flight, window.overlap
+        return Benefit(workload, answers, conversations, in_flight, overlap, speed, ttft, shares, ratio)
 
     def judge(self, workload: str, policy: Policy, now: Instant) -> Sequence[GuardResult]:
         """Return a crossed guard where the benefit is proven gone; nothing otherwise, as the canaries decide then."""
@@ -158,17 +289,21 @@ class LiveEvidence:
 def _loss(workload: str, span: Span, least: float, error: float, now: Instant) -> GuardResult | None:
     """Return what a span proves against speculation."""
     about = f"live requests of the last {show_seconds((now.now_ns - span.begun_ns) / 1e9)}"
-    counts = f"{span.arms['speculative'].n} speculative and {span.arms['holdout'].n} plain answers"
+    speculative, plain = (span.arms[arm].conversations for arm in ARMS)
+    counts = f"{speculative} speculative and {plain} plain conversations"
     speed = span.ratio("speed", error)
     if isinstance(speed, Estimate) and speed.hi < least:
-        reason = f"{about}: decode speed {speed.lo:.2f}x to {speed.hi:.2f}x of plain decoding's by {counts}"
+        at_load = (
+            "" if span.overlap >= EQUAL_OVERLAP else f", at the load of the plain ones: {_unequal(span.in_flight)}"
+        )
+        reason = f"{about}: decode speed {speed.lo:.2f}x to {speed.hi:.2f}x of plain decoding's by {counts}{at_load}"
         return _crossed(workload, DECODE_RATIO, speed, reason, now, at_least=least)
-    (lo, hi), (_, plain) = span.failures(error)
-    if lo > plain:
-        reason = f"{about}: {lo:.1%} to {hi:.1%} of the speculative answers fail, at most {plain:.1%} of the plain ones"
+    (lo, hi), (_, most) = span.failures(error)
+    if lo > most:
+        reason = f"{about}: {lo:.1%} to {hi:.1%} of the speculative answers fail, at most {most:.1%} of the plain ones"
         arm = span.arms["speculative"]
-        share = Estimate(arm.failed / arm.n, lo, hi, arm.n)
-        return _crossed(workload, "error_rate", share, reason, now, at_most=max(plain, 0.0))
+        share = Estimate(arm.failed / arm.conversations, lo, hi, arm.conversations)
+        return _crossed(workload, "error_rate", share, reason, now, at_most=max(most, 0.0))
     return None
 
 

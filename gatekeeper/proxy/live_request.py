@@ -10,6 +10,7 @@ from typing import Any
 
 from gatekeeper.core.policy import RESPONSE_FORMATS, WORKLOAD_HEADER, Proxy, ProxyRule, digest
 from gatekeeper.proxy import request_fields
+from gatekeeper.proxy.conversations import prefix_digests
 
 COMPLETIONS = "/completions"
 NOT_GENERATING = re.compile(
@@ -20,7 +21,9 @@ NOT_GENERATING = re.compile(
 """Paths whose requests make no model write, as plainly spelled as here: they are passed on, any other one is routed."""
 READING = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 """Methods by which no server writes; SGLang takes PUT for POST."""
-HEADERS = (WORKLOAD_HEADER, "Authorization", "x-api-key")
+CONVERSATION_HEADER = "x-gatekeeper-conversation"
+"""The header by which a client may name the conversation of a request."""
+HEADERS = (WORKLOAD_HEADER, CONVERSATION_HEADER, "Authorization", "x-api-key")
 """The headers that are read."""
 TEMPLATE_TOKENS = 8
 """That a chat template adds to a message, at most."""
@@ -56,6 +59,10 @@ class LiveRequest:
     body: Mapping[str, Any] | None = field(default=None, repr=False)
     is_long: bool = False
     """Its body is a JSON object that was read in another process and is not here."""
+    session: str | None = None
+    """The conversation that it names, with the key of its client."""
+    prefixes: tuple[bytes, ...] = field(default=(), repr=False)
+    """A digest after each message, by which its conversation is recognized."""
 
     @property
     def is_read(self) -> bool:
@@ -91,7 +98,9 @@ def read_request(path: str, headers: Mapping[str, str], content: bytes) -> LiveR
     """Read a generating request; a body that is no JSON object, or is ambiguous, has no properties."""
     workload = headers.get(WORKLOAD_HEADER)
     key = headers.get("Authorization", "").removeprefix("Bearer ").strip() or headers.get("x-api-key", "")
-    request = LiveRequest(path, workload, api_key_sha256=digest(key) if key else "")
+    name, key_digest = headers.get(CONVERSATION_HEADER), digest(key) if key else ""
+    session = f"{key_digest} {name}" if name else None
+    request = LiveRequest(path, workload, api_key_sha256=key_digest, session=session)
     try:
         body = json.loads(content, object_pairs_hook=_unique)
         return _with_properties(request, body) if isinstance(body, dict) else request
@@ -130,7 +139,20 @@ def _with_properties(request: LiveRequest, body: Mapping[str, Any]) -> LiveReque
         unknown=_unknown(body, messages),
         drafting=_drafting(body),
         body=body,
+        prefixes=_prefixes(request, body, messages),
     )
+
+
+def _prefixes(
+    request: LiveRequest, body: Mapping[str, Any], messages: Iterable[Mapping[str, Any]]
+) -> tuple[bytes, ...]:
+    """Return a digest after each message, or of a prompt without messages; path, client and model are in each."""
+    others = [item for item in _listed(body.get("input")) if isinstance(item, dict)]
+    texts = [(str(message.get("role")), _text(message.get("content"))) for message in (*messages, *others)]
+    if not texts:
+        texts = [("prompt", text) for name in ("prompt", "input") if (text := _text(body.get(name)))]
+    before = (request.path, request.api_key_sha256, body.get("model"), body.get("system"), body.get("instructions"))
+    return prefix_digests(json.dumps(before), texts) if texts else ()
 
 
 def merged(body: Mapping[str, Any], *patches: Mapping[str, Any]) -> bytes:

@@ -87,6 +87,10 @@ def document(benefit: Benefit) -> dict[str, Any]:
     return {
         "workload": benefit.workload,
         "answers": benefit.answers,
+        "conversations": benefit.conversations,
+        "in_flight": benefit.in_flight,
+        "load_overlap": benefit.overlap,
+        "loads": benefit.loads,
         "decode_speed": figures("ratio", benefit.speed),
         "ttft": figures("ratio", benefit.ttft),
         "error_rate": {"lo": lo, "hi": hi},
@@ -98,6 +102,8 @@ def _points(benefit: Benefit) -> Iterator[Point]:
     shared = {"gatekeeper.workload": benefit.workload}
     for arm, count in benefit.answers.items():
         yield "gatekeeper.proxy.drawn", "{request}", float(count), {**shared, "gatekeeper.arm": arm}
+    for arm, answers in benefit.in_flight.items():
+        yield "gatekeeper.proxy.in_flight_met", "{request}", answers, {**shared, "gatekeeper.arm": arm}
     for measure, ratio in (("decode_speed", benefit.speed), ("ttft", benefit.ttft)):
         if isinstance(ratio, Estimate):
             for end in ("lo", "center", "hi"):

@@ -57,7 +57,11 @@ class _Gauges(Collector):
         speculates = GaugeMetricFamily(f"{name}_speculates", "1 where the route may speculate now", labels=["workload"])
         about = "Speculative over holdout, with the ends of an interval that holds at every moment"
         ratio = GaugeMetricFamily(f"{name}_ratio", about, labels=["workload", "of", "end"])
-        answers = GaugeMetricFamily(f"{name}_drawn", "Answers of each arm in the window", labels=["workload", "arm"])
+        arms = ["workload", "arm"]
+        answers = GaugeMetricFamily(f"{name}_drawn", "Answers of each arm in the window", labels=arms)
+        talks = GaugeMetricFamily(f"{name}_conversations", "Conversations of each arm in the window", labels=arms)
+        about = "Answers in flight at the server of an answer, itself included, in the mean of an arm"
+        met = GaugeMetricFamily(f"{name}_in_flight_met", about, labels=arms)
         for workload, route in routes.routes.items():
             speculates.add_metric([workload], float(route.speculation and not routes.is_stale))
             benefit = routes.evidence.benefit(workload)
@@ -65,6 +69,9 @@ class _Gauges(Collector):
                 continue
             for arm, count in benefit.answers.items():
                 answers.add_metric([workload, arm], count)
+                talks.add_metric([workload, arm], benefit.conversations[arm])
+            for arm, in_flight in benefit.in_flight.items():
+                met.add_metric([workload, arm], in_flight)
             for measure, estimate in (("decode_speed", benefit.speed), ("ttft", benefit.ttft)):
                 if isinstance(estimate, Estimate):
                     for end in ("lo", "center", "hi"):
@@ -72,4 +79,4 @@ class _Gauges(Collector):
             for end, value in zip(("lo", "hi"), benefit.error_ratio, strict=True):
                 if value is not None:
                     ratio.add_metric([workload, "error_rate", end], value)
-        yield from (speculates, answers, ratio)
+        yield from (speculates, answers, talks, met, ratio)

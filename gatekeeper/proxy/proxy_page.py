@@ -7,7 +7,7 @@ from gatekeeper.proxy.request_routes import RequestRoutes
 from gatekeeper.report.html.markup import Markup, el, join, note, section, table
 from gatekeeper.report.html.page import document, page_head
 
-HEADS = ("Workload", "Now", "Because", "Answers", "Decode speed", "First token", "Failed answers")
+HEADS = ("Workload", "Now", "Because", "Conversations", "Loads", "Decode speed", "First token", "Failed answers")
 REFRESH_S = 5
 """A browser loads the page again after as many seconds."""
 
@@ -16,8 +16,9 @@ def render(routes: RequestRoutes) -> str:
     """Return the page as it is now."""
     policy = routes.policy
     about = (
-        f"{routes.in_flight} requests in flight. Each ratio compares the requests that speculate with a random holdout "
-        "that decodes plainly, for equally long prompts and answers; its interval holds at every moment."
+        f"{routes.in_flight} requests in flight. Each ratio compares the conversations that speculate with a random "
+        "holdout of them that is decoded plainly, for equally long prompts and equally many answers in flight; its "
+        "interval holds at every moment."
     )
     if policy is None:
         about = "The watch has not finished its first round: every request decodes plainly."
@@ -33,9 +34,11 @@ def _row(routes: RequestRoutes, name: str) -> tuple[str | Markup, ...]:
     speculates = route.speculation and not routes.is_stale
     now = join("speculative", note(describe_setting(dict(route.setting)))) if speculates else "plain decoding"
     if benefit is None:
-        return (name, now, route.because, "0", "no answers yet", "no answers yet", "no answers yet")
-    counts = " and ".join(f"{count} {arm}" for arm, count in benefit.answers.items())
-    return (name, now, route.because, counts, ratio(benefit.speed), ratio(benefit.ttft), _errors(benefit))
+        return (name, now, route.because, "0", "", *["no answers yet"] * 3)
+    counts = " and ".join(f"{count} {arm}" for arm, count in benefit.conversations.items())
+    answers = note(" and ".join(f"{count} {arm}" for arm, count in benefit.answers.items()) + " answers")
+    ratios = ratio(benefit.speed), ratio(benefit.ttft)
+    return (name, now, route.because, join(counts, answers), benefit.loads, *ratios, _errors(benefit))
 
 
 def ratio(estimate: Estimate | Missing) -> str:

@@ -165,6 +165,8 @@ class ProxyServer:
             if live_request is not None and (target.fields or live_request.drafting or target.must_be_read):
                 body = await self._long.merge(content, live_request, target.fields)
             headers = {**added, "x-gatekeeper-route": target.name} if added else added
+            if live_request is not None:
+                meter.served = self.routes.load.begin(target.url, live_request.answers)
             try:
                 answer = await forward.forward(
                     request, self._upstream, target, body, meter, added=headers, may_retry=may_retry
@@ -178,6 +180,9 @@ class ProxyServer:
                     raise
             else:
                 return answer, target, failed
+            finally:
+                if meter.served is not None:
+                    meter.served.end()
         raise ServerFailedError("no server")
 
     async def _decide(self, request: web.BaseRequest, body: bytes) -> tuple[LiveRequest, RequestDecision]:

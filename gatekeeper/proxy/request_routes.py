@@ -12,8 +12,10 @@ from gatekeeper.core.clock import Instant
 from gatekeeper.core.policy import Policy, Proxy
 from gatekeeper.deploy.watch.guards import GuardResult
 from gatekeeper.deploy.watch.overlay import OverlayRoute
+from gatekeeper.proxy.conversations import Conversations
 from gatekeeper.proxy.live_evidence import LiveEvidence
 from gatekeeper.proxy.live_request import LiveRequest, choose_workload, value_digest
+from gatekeeper.proxy.server_load import ServerLoad
 
 Fields = Mapping[str, Any]
 _random = random.SystemRandom()
@@ -35,6 +37,8 @@ class RequestDecision:
     fields: Fields = field(default_factory=dict)
     """Request fields for speculation; empty where the server takes none."""
     plain_fields: Fields = field(default_factory=dict)
+    conversation: str = ""
+    """The id of its conversation, which was drawn as a whole."""
     may_speculate: bool = False
     """The policy allows it now: then a failing plain server may be replaced by the speculative one."""
 
@@ -77,7 +81,9 @@ class RequestRoutes:
         draw: Callable[[], float] = _random.random,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self.evidence, self._draw, self._now_ns = evidence, draw, now_ns
+        """Draw each conversation with *draw*, evenly from 0 to 1."""
+        self.evidence, self._now_ns = evidence, now_ns
+        self._conversations, self.load = Conversations(draw), ServerLoad(now_ns)
         self._published: _Published | None = None
         self._limits: dict[str, ConcurrencyLimit] = {}
         self.in_flight = 0
@@ -146,7 +152,10 @@ class RequestRoutes:
         published, now_ns = self._published, self._now_ns()
         if published is None:
             return RequestDecision("unknown", "none", False, "the watch has not finished its first round")
-        proxy = published.policy.proxy
+        proxy, conversation = (
+            published.policy.proxy,
+            self._conversations.conversation_of(request.prefixes, request.session),
+        )
         workload, rule = choose_workload(request, proxy, published.routes)
         route = published.routes.get(workload) or OverlayRoute(workload, False, "no route in the policy")
         plain = published.plain.get(workload) or self.plain_fields
@@ -161,7 +170,7 @@ class RequestRoutes:
         certified_fields = published.policy.conditions.request if published.policy.conditions is not None else {}
         if (outside := outside or _beyond_region(route, request, self.in_flight, certified_fields)) is not None:
             because = outside
-        elif self._draw() < proxy.holdout:
+        elif conversation.draw < proxy.holdout:
             because = arm = "holdout"
         else:
             arm = "speculative"
@@ -174,6 +183,7 @@ class RequestRoutes:
             self.evidence.epoch(workload),
             route.request,
             plain,
+            conversation.id,
             may_speculate=outside is None or crowded,
         )
 

@@ -86,11 +86,10 @@ def test_evidence_is_of_the_setting_that_was_drawn() -> None:
     """
     answer = observation(replace(ended(b"on Monday"), failed="speculative server: status 503"))
 
-    assert ("json", "speculative", 2, len(SECRET), 9, True) == (
+    assert ("json", "speculative", 2, len(SECRET), True) == (
         answer.workload,
         answer.arm,
         answer.epoch,
         answer.prompt_chars,
-        answer.answer_chars,
         answer.failed,
     )

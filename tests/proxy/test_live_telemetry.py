@@ -27,7 +27,7 @@ def reporting(path: Path, folder: Path | None, said: list[str]) -> LiveTelemetry
     for number in range(40):
         arm = "holdout" if number % 2 else "speculative"
         speed = (10.0 if number % 2 else 20.0) + number % 3
-        seen = Observation("easy", arm, routes.evidence.epoch("easy"), 9, 90 + number, True, speed, 0.1, False)
+        seen = Observation("easy", arm, routes.evidence.epoch("easy"), str(number), 9 + number, True, speed, 0.1, False)
         routes.evidence.add(seen, number)
     routes.begin()
     exposition = Exposition(routes)
@@ -68,6 +68,8 @@ def test_the_holdout_is_reported_as_gauges(tmp_path: Path, monkeypatch: pytest.M
     assert 1.0 == seen["gatekeeper.proxy.in_flight",]
     drawn = [seen["gatekeeper.proxy.drawn", "easy", arm] for arm in ("speculative", "holdout")]
     assert [20.0, 20.0] == drawn
+    assert [1.0, 1.0] == [seen["gatekeeper.proxy.in_flight_met", "easy", arm] for arm in ("speculative", "holdout")]
+    assert ({"speculative": 20, "holdout": 20}, "equal loads") == (line["conversations"], line["loads"])
     speed = [seen["gatekeeper.proxy.ratio", "easy", "decode_speed", end] for end in ("lo", "center", "hi")]
     assert speed == pytest.approx([line["decode_speed"][part] for part in ("lo", "ratio", "hi")], rel=1e-4)
     assert speed[0] < speed[1] < speed[2]

@@ -268,8 +268,8 @@ def test_a_draft_that_is_swapped_behind_a_relay_is_turned_off_by_the_holdout(tmp
             pair.serve("swapped", "little-draft-bad")
             relay.to = pair.ports["swapped"]
             pair.servers["speculative"].close()
-            for _ in range(MOST_UNTIL_OFF):
-                pair.ask({"max_tokens": 24, "stream": True})
+            for number in range(MOST_UNTIL_OFF):  # of as many clients
+                pair.ask({"max_tokens": 24, "stream": True}, x_gatekeeper_conversation=str(number))
                 if not pair.overlay["route"][0]["speculation"]:
                     break
             answer = pair.ask({"max_tokens": 4})

@@ -4,8 +4,11 @@ A ratio is the difference of two mean logs, adjusted by regression on covariates
 confidence sequence is that of Lindon, Ham, Tingley & Bojinov (arXiv:2210.08589), a mixture over the size of the effect:
 exact for normal errors, asymptotically valid for any under randomised arms. Each arm has its own error variance, and
 the degrees of freedom are Welch's, since the smaller arm decides them. Errors with rare large values are not normal:
-the smaller arm's variance counts for no less than the larger one's, which has seen them. A share is bounded by a
-beta-binomial mixture (Robbins 1970), which is exact. Moments alone are kept, so memory does not grow with the answers.
+the smaller arm's variance counts for no less than the larger one's, which has seen them. Covariates may differ between
+the arms: the information is then that of the arm's coefficient in the regression (section 3 there). A row is what was
+drawn at random: where several answers were drawn together, their mean. A share is bounded by a beta-binomial mixture
+(Robbins 1970), which is exact; a count may be a sum of shares, whose exponential moments those of whole counts bound.
+Moments alone are kept, so memory does not grow with the answers.
 """
 
 import math
@@ -34,25 +37,32 @@ class Moments:
     _sums: Floats = field(init=False)
     _products: Floats = field(init=False)
     _waiting: list[tuple[float, ...]] = field(default_factory=list)
+    _removed: list[tuple[float, ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._sums, self._products = np.zeros(self.columns), np.zeros((self.columns, self.columns))
 
     def add(self, row: tuple[float, ...]) -> None:
-        """Add a row; one that is not finite is left out."""
-        if all(map(math.isfinite, row)):
-            self.n += 1
-            self._waiting.append(row)
-            if len(self._waiting) == MOST_WAITING:
-                self._total()
+        """Add a row."""
+        self.n += 1
+        self._waiting.append(row)
+        if len(self._waiting) == MOST_WAITING:
+            self._total()
+
+    def replace(self, earlier: tuple[float, ...], row: tuple[float, ...]) -> None:
+        """Put a row in the place of an earlier one."""
+        self.n -= 1
+        self._removed.append(earlier)
+        self.add(row)
 
     def _total(self) -> None:
         """Add the waiting rows: many at once take hardly longer than one."""
-        if self._waiting:
-            rows = np.asarray(self._waiting)
-            self._waiting = []
-            self._sums += rows.sum(axis=0)
-            self._products += rows.T @ rows
+        for waiting, sign in ((self._waiting, 1.0), (self._removed, -1.0)):
+            if waiting:
+                rows = np.asarray(waiting)
+                waiting.clear()
+                self._sums += sign * rows.sum(axis=0)
+                self._products += sign * (rows.T @ rows)
 
     @property
     def sums(self) -> Floats:
@@ -75,27 +85,32 @@ def ratio(treated: Moments, control: Moments, error: float) -> Estimate | Missin
     """Bound the geometric mean of treated over control for equal covariates, both sides together with *error*."""
     n = min(treated.n, control.n)
     if n < LEAST:
-        return Missing(f"{n} answers in the smaller arm, {LEAST} needed", treated.n + control.n)
+        return Missing(f"{n} conversations in the smaller arm, {LEAST} needed", treated.n + control.n)
     arms = [(arm.centred(), arm.n, arm.sums / arm.n) for arm in (treated, control)]
     within = arms[0][0] + arms[1][0]
-    slopes = np.linalg.pinv(within[:-1, :-1], rcond=1e-10, hermitian=True) @ within[:-1, -1]
-    contrast = np.append(-slopes, 1.0)
+    inverse = np.linalg.pinv(within[:-1, :-1], rcond=1e-10, hermitian=True)
+    contrast = np.append(-inverse @ within[:-1, -1], 1.0)
     rank = int(np.linalg.matrix_rank(within[:-1, :-1], hermitian=True))
-    spreads = []
+    # Where the arms differ in a covariate, what is not known of its slope moves the ratio, too.
+    apart = inverse @ (arms[0][2] - arms[1][2])[:-1]
+    spreads, weights = [], []
     for moments, count, _ in arms:
         residual = max(0.0, float(contrast @ moments @ contrast))
         freedom = count - 1 - rank * count / (treated.n + control.n)  # the slopes cost each arm its share
         spreads.append((residual / freedom, freedom, count))
+        weights.append(1 / count + float(apart @ moments[:-1, :-1] @ apart))
     # A small arm has seen no rare slow answer yet: its spread counts for no less than that of the large one.
     spread_of_larger = max(spreads, key=lambda arm: arm[2])[0]
-    parts = [(max(spread, spread_of_larger) / count, freedom) for spread, freedom, count in spreads]
+    parts = [
+        (max(spread, spread_of_larger) * weight, freedom)
+        for (spread, freedom, _), weight in zip(spreads, weights, strict=True)
+    ]
     variance = sum(part for part, _ in parts)
     center = float(contrast @ (arms[0][2] - arms[1][2]))
     if variance <= 0:
         return Missing("every answer is equally fast, so nothing can be bounded", treated.n + control.n)
     freedom = variance**2 / sum(part**2 / own_freedom for part, own_freedom in parts)
-    information = treated.n * control.n / (treated.n + control.n)
-    half = math.sqrt(variance) * half_width(information, freedom, error)
+    half = math.sqrt(variance) * half_width(1 / sum(weights), freedom, error)
     low, high = (math.exp(min(700.0, center + side * half)) for side in (-1, 1))
     return Estimate(math.exp(center), low, high, treated.n + control.n, confidence=1 - error)
 
@@ -107,8 +122,11 @@ def half_width(information: float, freedom: float, error: float) -> float:
     return math.sqrt(freedom * (reached - 1) / (1 - reached * share)) if reached * share < 1 else math.inf
 
 
-def share(count: int, n: int, error: float) -> tuple[float, float]:
-    """Bound a share after *many* of *n*, both sides together with *error*, at every moment."""
+def share(count: float, n: int, error: float) -> tuple[float, float]:
+    """Bound a share after *count* of *n*, both sides together with *error*, at every moment.
+
+    *count* may be a sum of *n* shares.
+    """
     if n == 0:
         return 0.0, 1.0
     mixture = math.lgamma(count + 0.5) + math.lgamma(n - count + 0.5) - math.lgamma(n + 1) - math.log(math.pi)

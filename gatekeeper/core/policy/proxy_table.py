@@ -55,7 +55,7 @@ class Proxy(InputTable):
         default=None, description="workload of a request that no rule fits [default: none, plain decoding]"
     )
     holdout: float = Field(
-        default=0.02, ge=0.01, le=0.05, description="share of the speculating requests that is decoded plainly"
+        default=0.02, ge=0.01, le=0.05, description="share of the speculating conversations that is decoded plainly"
     )
     speedup_at_least: float = Field(
         default=1.0,

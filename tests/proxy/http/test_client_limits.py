@@ -67,7 +67,7 @@ def test_a_server_that_we_cannot_connect_to_is_replaced_and_not_blamed(tmp_path:
             async with proxied(tmp_path, server, plain, draw=lambda: next(draws)) as proxy:
                 await proxy.chat()  # in the holdout: its connection to the plain server stays
                 with few_descriptors(0):
-                    status, _, headers = await proxy.chat()
+                    status, _, headers = await proxy.chat({"messages": [], "stream": True})  # another conversation
                 await asyncio.sleep(0.01)
                 benefit = proxy.routes.evidence.benefit("easy")
 
