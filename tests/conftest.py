@@ -48,10 +48,9 @@ MOST_WORKERS = 4
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    # One more than there are processors where tests wait for what they started; each collects all tests.
-    waiting = "whole" not in _left_out(config)
-    return min(MOST_WORKERS, (os.cpu_count() or 1) + waiting)
+def pytest_xdist_auto_num_workers() -> int:
+    # One more than there are processors, because tests wait for what they started.
+    return min(MOST_WORKERS, (os.cpu_count() or 1) + 1)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -4,11 +4,13 @@ import os
 from pathlib import Path
 
 import psutil
+import pytest
 
 from gatekeeper.host.commands import Killed, Output, Result, run, run_all
 from tests.host.conftest import StandIn
 
 
+@pytest.mark.slow
 def test_each_command_is_reported_as_soon_as_it_ends(stand_in: StandIn) -> None:
     """
     One that cannot start comes first, then the quick one, then the slow one; one that hangs is killed at its limit.

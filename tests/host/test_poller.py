@@ -191,6 +191,7 @@ def test_one_broken_tool_spoils_only_its_own_values(healthy_mac: StandIn, how: s
     assert (found["memory_pressure_level"].status, found["memory_pressure_level"].value) == ("ok", 1.0)
 
 
+@pytest.mark.slow
 def test_a_hanging_tool_does_not_delay_the_others(healthy_mac: StandIn) -> None:
     """
     While vm_stat hangs the other values are fresh in every sample; headroom is stale, and nothing is left running.
@@ -283,6 +284,7 @@ def test_an_unknown_sampler_is_absence(healthy_mac: StandIn) -> None:
         assert "unrecognized sampler" in poller.details()["powermetrics"]
 
 
+@pytest.mark.slow
 def test_a_stream_that_dies_goes_stale_and_comes_back(healthy_mac: StandIn) -> None:
     """
     The last power of a powermetrics that died goes stale, and it is restarted.

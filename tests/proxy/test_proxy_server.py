@@ -165,6 +165,7 @@ def test_a_client_that_hangs_up_ends_the_request_at_the_server(tmp_path: Path) -
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_an_answer_that_the_proxy_ends_itself_is_not_its_clients_doing(tmp_path: Path) -> None:
     """
     A stream that does not end in the time to drain is recorded with that reason, before the proxy has stopped.

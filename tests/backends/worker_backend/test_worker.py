@@ -203,6 +203,7 @@ def test_an_answer_that_never_ends_is_over_at_its_deadline(bad: Callable[..., Wo
     assert not system.alive()
 
 
+@pytest.mark.slow
 def test_a_heartbeat_prolongs_the_limit(tmp_path: Path) -> None:
     """
     A worker that counts on its shared page may take longer than the time limit.

@@ -64,6 +64,7 @@ def test_what_was_not_delivered_is_told(manner: str, said: str, monkeypatch: pyt
     assert 1 == receiver.asked
 
 
+@pytest.mark.slow
 def test_an_answer_without_end_is_left() -> None:
     """
     However slowly a collector answers, the time limit ends it: the exporter's own counts the silence between two bytes.
