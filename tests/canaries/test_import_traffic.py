@@ -200,6 +200,7 @@ def test_what_the_proxy_could_not_sort_is_sorted_by_its_kind(name: str) -> None:
     assert (None, name) == (kept.workload, other.workload)
 
 
+@pytest.mark.slow
 def test_a_sample_mirrors_the_traffic(tmp_path: Path) -> None:
     """
     A fifth of 1,500 requests over four workloads: the mix of workloads and lengths is kept, and the figure says it.

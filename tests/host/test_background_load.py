@@ -43,6 +43,7 @@ def test_each_load_has_its_workers(amounts: tuple[float, float, float], jobs: li
     assert jobs == worker_jobs(*amounts)
 
 
+@pytest.mark.slow
 def test_the_load_is_there_while_the_body_runs_and_gone_after() -> None:
     """
     Memory is held before the body begins, CPU and disk are used during it, and no child process stays.
@@ -93,6 +94,7 @@ def test_the_load_dies_with_a_killed_parent() -> None:
     until(lambda: all(gone(pid) for pid in pids))
 
 
+@pytest.mark.slow
 def test_a_load_this_host_cannot_carry_is_an_error() -> None:
     """
     More memory than an address space holds fails before the body, with advice.

@@ -46,6 +46,7 @@ def fetched(address: str, path: str = "/", **headers: str) -> tuple[int, str]:
         return answer.status, answer.read().decode()
 
 
+@pytest.mark.slow
 def test_the_page_of_a_run_under_way_is_served(address: str) -> None:
     """
     The page begins with how far the run is, has what was measured, and asks its server alone for the next version.
@@ -96,6 +97,7 @@ def test_only_reading_is_possible(address: str) -> None:
         assert 501 == connection.getresponse().status
 
 
+@pytest.mark.slow
 def test_browsers_that_say_nothing_are_limited(address: str) -> None:
     """
     Connections beyond the limit are closed at once; when the silent ones have gone, the page is there again.
@@ -130,6 +132,7 @@ def test_a_port_in_use_is_said_before_anything_starts() -> None:
     assert "--serve 0" in str(error.value.hint)
 
 
+@pytest.mark.slow
 def test_the_end_of_the_run_ends_the_server(under_way: Path) -> None:
     """
     A browser that still asks gets the report; then the server ends.
@@ -156,6 +159,7 @@ def _ask_until_gone(address: str, pages: list[str]) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.slow
 def test_a_dead_server_harms_nothing(under_way: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Where the page's process has died, telling it about the run raises nothing.

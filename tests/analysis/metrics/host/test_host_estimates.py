@@ -637,6 +637,7 @@ def test_the_slope_is_the_same_for_the_same_seed() -> None:
     assert slope(range(300), values, level=0.95, seed=3) == slope(range(300), values, level=0.95, seed=3)
 
 
+@pytest.mark.slow
 def test_noise_has_a_slope_of_zero_in_its_interval() -> None:
     """
     Of sixty series that wander around a level, a tenth at most exclude zero on a side.
