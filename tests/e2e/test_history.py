@@ -18,7 +18,7 @@ from tests.builders.scripted_slo import EASY, write_scripted
 def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     """Runs of one SLO: `first`, `again`, and `slower` with lower acceptance; made once, copied by each test."""
     project = project_folder(tmp_path_factory.mktemp("history"))
-    write = partial(write_scripted, project)
+    write = partial(write_scripted, project, sweep={"repeats": 1, "num_draft_tokens": [4]})
     write(workload=EASY)
     for name in ("a-first", "b-again"):
         project.run("certify", "slo.toml", "--out", f"runs/{name}", "--quiet", code=0)
