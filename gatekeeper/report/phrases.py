@@ -246,8 +246,14 @@ def prompt_speeds(measured: Measured) -> str:
     prompts = measured.prompts
     if prompts is None:
         return ""
-    text = f"typical {ratio(prompts.typical)}"
-    if prompts.slower is None:
-        return text
-    share = f"{len(prompts.slower)} of {prompts.typical.n}" if prompts.slower else "none"
-    return f"{text}; {share} proven slower than plain decoding (each at {percent(EACH, '.3g')})"
+    slower = slower_prompts(measured) or ("no prompt is proven slower" if prompts.slower is not None else "")
+    return "; ".join(filter(None, (f"typical {ratio(prompts.typical)}", slower)))
+
+
+def slower_prompts(measured: Measured) -> str:
+    """Write how many prompts are proven slower than plain decoding; empty where none is."""
+    prompts = measured.prompts
+    if prompts is None or not prompts.slower:
+        return ""
+    share = f"{len(prompts.slower)} of {prompts.typical.n} prompts"
+    return f"{share} are proven slower than plain decoding (each at {percent(EACH, '.3g')})"

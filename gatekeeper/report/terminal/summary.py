@@ -167,7 +167,7 @@ def _row(console: Console, row: ObjectiveRow, detail: int) -> list[Text]:
 
 
 def _remarks(console: Console, decision: Decision) -> list[Text]:
-    """Return the power of each test that passed, and one line for all findings, so that a reader knows of them."""
+    """Return the power of each test that passed, prompts that lose, and one line for all findings."""
     lines = [
         line
         for workload in decision.verdict.workloads
@@ -175,6 +175,9 @@ def _remarks(console: Console, decision: Decision) -> list[Text]:
         if check.metric in phrases.TESTS and check.outcome is Outcome.PASS
         for line in _paragraph(console, f"{workload.name}, {check.metric}: {check.because}", style="dim")
     ]
+    for workload in decision.verdict.workloads:
+        if slower := phrases.slower_prompts(workload.measured):
+            lines += _paragraph(console, f"{workload.name}: {slower}", style="yellow")
     kinds = list(dict.fromkeys(phrases.spaced(finding.kind) for finding in phrases.merged(decision.verdict)))
     if kinds:
         lines += _paragraph(console, f"findings (in the report, or with -v): {', '.join(kinds)}", style="yellow")
