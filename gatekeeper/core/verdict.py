@@ -226,6 +226,10 @@ class FindingKind(StrEnum):
     LENGTH_MISMATCH = (
         "length_mismatch", "answers of the two arms differ in length", "check for truncated answers or early stops",
     )
+    LENGTH_SHIFT = (
+        "length_shift", "above temperature 0, answers are longer or shorter than plain decoding's",
+        "compare the sampling, the stop tokens and the chat template of both arms",
+    )
     LOG_PROBABILITIES_NOT_SHOWN = (
         "log_probabilities_not_shown", "the server tells no log-probabilities, which its kind does",
         "see the backend's page in docs/servers.md",

@@ -4,14 +4,18 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from statistics import median, median_low, variance
+from statistics import fmean, median, median_low, variance
 
+from gatekeeper.analysis.metrics.pair_speeds import pair_speed
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, per_canary, similar_lengths, successful
-from gatekeeper.analysis.metrics.timing import decode_or_answer_rate, decode_rate
+from gatekeeper.analysis.metrics.timing import answer_rate, decode_or_answer_rate, decode_rate
+from gatekeeper.analysis.stats import intervals
+from gatekeeper.analysis.stats.total_time import ratio
 from gatekeeper.core.manifest import RULES
 from gatekeeper.core.metrics import ALL
-from gatekeeper.core.records import Generation, Role
-from gatekeeper.core.verdict import Finding, FindingKind
+from gatekeeper.core.records import Answer, Generation, Role
+from gatekeeper.core.units import percent
+from gatekeeper.core.verdict import Finding, FindingKind, Missing
 
 OUTLIER_FACTOR = 2.0
 """A plain answer this many times faster or slower than its canary's median is an outlier; scheduling changes less."""
@@ -28,6 +32,8 @@ BIMODAL_ANSWERS, BIMODAL_REPEATS = 90, 4
 1 % of simulated runs at up to 20 % noise. With 12 answers, two to a canary, it was every third at 15 %."""
 BIMODAL_LOG_SD = math.log(MODE_RATIO) * math.sqrt(2 * OUTLIER_SHARE * (1 - OUTLIER_SHARE))
 """Standard deviation of the log ratio of two plain answers from which on plain decoding may be bimodal."""
+LENGTH_SHIFT_ERROR = 0.01
+"""The chance that answers of equal lengths are called longer or shorter."""
 MIN_ANSWERS = 8
 """Fewer answers show neither the distribution of an arm nor wrong counters."""
 _RATIOS = frozenset(metric.name for metric in ALL if metric.speed_ratio)
@@ -52,6 +58,46 @@ def length_mismatches(paired: PairedAnswers, about: str) -> tuple[Finding, ...]:
         f"tokens and {plain} with plain decoding; their speeds are not compared"
     )
     return (Finding(FindingKind.LENGTH_MISMATCH, about, detail, "check for truncated answers or early stops"),)
+
+
+def length_shift(paired: PairedAnswers, about: str) -> tuple[Finding, ...]:
+    """Return a finding if sampled answers are proven longer or shorter than plain decoding's.
+
+    Student's interval over canaries of the mean log length in one arm less that in the other. A ratio is for the same
+    tokens in both arms and does not show it, so the finding says what an answer takes.
+    """
+    if paired.greedy or not paired.by_total_time:
+        return ()
+    candidate, plain = (
+        per_canary(successful(answers), _log_length) for answers in (paired.words.answers, paired.words.plain)
+    )
+    apart = {name: [fmean(candidate[name]) - fmean(plain[name])] for name in candidate.keys() & plain.keys()}
+    shift = intervals.mean_of_logs(apart, 1 - LENGTH_SHIFT_ERROR / 2)
+    if isinstance(shift, Missing) or shift.lo <= 1 <= shift.hi:
+        return ()
+    word, (least, most) = ("longer", (shift.lo, shift.hi)) if shift.center > 1 else ("shorter", (shift.hi, shift.lo))
+    size, low, high = (percent(abs(ratio - 1), ".0f") for ratio in (shift.center, least, most))
+    detail = f"answers are {size} {word} than plain decoding's ({low} to {high}, on {shift.n} canaries)"
+    advice = "both arms should sample alike: compare temperature, stop tokens and chat template"
+    return (Finding(FindingKind.LENGTH_SHIFT, about, detail + _per_answer(paired), advice),)
+
+
+def _log_length(answer: Answer) -> float | None:
+    return math.log(answer.output_tokens) if answer.output_tokens else None
+
+
+def _per_answer(paired: PairedAnswers) -> str:
+    """Write how many times as fast an answer is given, and the same tokens; nothing where no pair shows it."""
+    speeds = [(pair, pair_speed(pair, answer_rate, paired.least_length)) for pair in paired.pairs]
+    tokens = [speed.times for _, speed in speeds if speed is not None]
+    if not tokens:
+        return ""
+    answers = [
+        (candidate.canary, plain.answer.seconds, candidate.answer.seconds)
+        for (candidate, plain), speed in speeds
+        if speed is not None
+    ]
+    return f"; an answer is given {ratio(answers):.2f}x as fast, and the same tokens {ratio(tokens):.2f}x"
 
 
 def voided_metrics(findings: Iterable[Finding]) -> Mapping[str, str]:

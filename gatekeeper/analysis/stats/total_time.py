@@ -29,6 +29,12 @@ class PairLogs:
     """The plain time of each canary, 1 on average; None where each pair's ratio counts alike."""
 
 
+def ratio(times: Times) -> float:
+    """Return total plain time over total candidate time, each canary by its mean."""
+    plain, candidate = _sums(_means(times))
+    return plain / candidate
+
+
 def linearised(times: Times, before: Times = ()) -> PairLogs:
     """Return the logs of the pairs for total plain time over total candidate time; a canary weighs by its time.
 
@@ -39,7 +45,7 @@ def linearised(times: Times, before: Times = ()) -> PairLogs:
         return PairLogs([])
     now, then = _means(times), _means(before)
     common = [name for name in then if name in now]
-    sums = [math.fsum(mean[arm] for mean in now.values()) / len(now) for arm in ARMS]
+    sums = _sums(now)
     center = math.log(sums[0] / sums[1])
     logs = [(name, center + plain / sums[0] - candidate / sums[1]) for name, plain, candidate in times]
     weights = {name: mean[0] / sums[0] for name, mean in now.items()}
@@ -53,6 +59,11 @@ def linearised(times: Times, before: Times = ()) -> PairLogs:
         (name, center + plain / scaled[0] - candidate / scaled[1]) for name, plain, candidate in before if name in now
     ]
     return PairLogs(logs, earlier, weights)
+
+
+def _sums(means: Mapping[str, tuple[float, float]]) -> list[float]:
+    """Return the mean over canaries of each arm's seconds."""
+    return [math.fsum(mean[arm] for mean in means.values()) / len(means) for arm in ARMS]
 
 
 def _means(times: Times) -> dict[str, tuple[float, float]]:

@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from gatekeeper.analysis.metrics.comparability import MIN_ANSWERS, length_mismatches, unstable_plain_arm
+from gatekeeper.analysis.metrics.comparability import MIN_ANSWERS, length_mismatches, length_shift, unstable_plain_arm
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.order_effect import order_effects
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
@@ -43,6 +43,7 @@ def examine(evidence: PairedAnswers, knobs: Setting, about: str) -> tuple[Findin
         *unstable_plain_arm(arms[1], about, evidence.rules),
         *length_mismatches(evidence, about),
         *order_effects(evidence, about),
+        *length_shift(evidence, about),
         *served,
     )
 

@@ -5,6 +5,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -131,6 +132,57 @@ def test_a_truncated_answer_is_no_speed() -> None:
 
     assert ["length_mismatch"] == [finding.kind for finding in mismatches]
     assert "13 tokens and 200" in mismatches[0].detail
+
+
+def sampled(seed: int, longer: float, spread: float = 0.15) -> PairedAnswers:
+    """Twenty-four canaries of unlike lengths, each answered twice in both arms, at 50 tokens a second and 60 with the
+    draft.
+    """
+    lengths = np.random.default_rng(seed)
+    means = np.exp(5 + 0.4 * lengths.standard_normal(24))
+    arms: dict[str, list[Generation]] = {"candidate": [], "plain": []}
+    for turn in range(2):
+        for at, mean in enumerate(means.tolist()):
+            for arm, times, rate in (("candidate", longer, 60.0), ("plain", 1.0, 50.0)):
+                tokens = max(2, round(mean * times * math.exp(spread * lengths.standard_normal())))
+                made = answered(f"c-{at}", seconds=tokens / rate, tokens=tokens, arm=arm, pair=f"{turn}.{at}")
+                arms[arm].append(made)
+    return replace(evidence(arms["candidate"], arms["plain"]), greedy=False)
+
+
+def test_sampled_answers_that_are_longer_are_a_finding_with_what_they_take() -> None:
+    """
+    Answers a quarter longer at 1.2x the speed take longer than plain decoding's, which the ratio for the same tokens
+    does not say. Nothing is void, so nothing is blocked.
+    """
+    longer, shorter = (comparability.length_shift(sampled(4, times), "w") for times in (1.25, 0.8))
+
+    assert ["length_shift", "length_shift"] == [finding.kind for finding in (*longer, *shorter)]
+    assert not longer[0].voids
+    says("verdicts", "sampled answers that are longer are a finding with what they take", longer[0].detail)
+    says("verdicts", "sampled answers that are shorter", shorter[0].detail)
+    assert longer[0] in findings.examine(sampled(4, 1.25), HEAVY, "w")
+
+
+def test_equal_lengths_are_rarely_called_unequal() -> None:
+    """
+    Of 300 soaks of equal lengths at most 1 % and what 300 runs cannot tell from it are findings; with answers
+    a tenth longer most are.
+    """
+    false, found = (
+        sum(bool(comparability.length_shift(sampled(seed, times), "w")) for seed in range(300)) for times in (1.0, 1.1)
+    )
+
+    assert false <= 9
+    assert found > 150
+
+
+@pytest.mark.parametrize("change", [{"greedy": True}, {"rules": 2}])
+def test_greedy_lengths_and_those_of_older_runs_are_no_finding(change: dict[str, Any]) -> None:
+    """
+    Greedy answers have a check of their own, and a stored run keeps its findings.
+    """
+    assert () == comparability.length_shift(replace(sampled(4, 1.25), **change), "w")
 
 
 @given(st.integers(0, 1000), st.sampled_from([(6, 2), (12, 3), (24, 2)]), st.floats(0.0, 0.12))
