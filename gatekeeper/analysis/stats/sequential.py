@@ -6,7 +6,8 @@ every moment (Waudby-Smith et al., arXiv:2103.06476) are not used: they are asym
 canaries, and they spend error on moments beyond the budget, which a sweep cannot reach. At each look the nominal level
 of the normal theory is applied to Student's t (Jennison & Turnbull 2000, section 4.4), as the spread is unknown.
 
-The unit is the canary: one mean log ratio each, its repeats averaged; tokens and repeats never count as more.
+The unit is the canary: one log each, its part in the ratio, its repeats averaged; tokens and repeats never count as
+more.
 """
 
 import math
@@ -119,7 +120,7 @@ def _edge(grid: intervals.Floats, mass: intervals.Floats, step: float, share: fl
 
 
 def interval(logs: Sequence[float], error: float, least_spread: float = 0.0) -> Estimate | Missing:
-    """Bound the geometric mean of ratios from one mean log ratio a canary, each side with nominal *error* at this look.
+    """Bound exp of the mean log of a ratio from one value a canary, each side with nominal *error* at this look.
 
     Student's interval of the mean log: normal logs are ratios with log-normal tails. The interval is no narrower
     than *least_spread* allows, a deviation known from elsewhere: these few may be alike by chance.
