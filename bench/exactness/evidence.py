@@ -24,6 +24,7 @@ from bench.exactness.many_answers import (
 )
 from bench.exactness.noise import Numbers, struck
 from gatekeeper.analysis.metrics.words.replayed_rounds import ImpossibleRoundsError, round_passes
+from gatekeeper.analysis.metrics.words.scored_answers import Continuation
 from gatekeeper.backends.workers.rounds import count_rounds
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.interfaces import RoundPasses
@@ -256,11 +257,12 @@ class Run:
         logprobs = tuple(float(row[token]) for row, token in zip(logits, written.tokens, strict=True))
         return Scored(workload, canary, arm, text=text, tokens=names, logprobs=logprobs, likeliest=_likeliest(logits))
 
-    def continued(self, workload: str, drafting: Scored, read: int) -> Scored:
-        """Return plain decoding from the first *read* tokens of a drafted answer on: where it parts, nothing follows.
+    def continued(self, workload: str, left: Continuation) -> Scored:
+        """Return plain decoding from a beginning of a drafted answer on.
 
-        Nothing more is needed of it: from there on it is not compared.
+        Behind a difference stand nameless tokens: they are written and not compared.
         """
+        drafting = left.drafting
         index = self.index_of(workload, drafting.canary)
         if index not in self.plainly:
             whole = [((len(self.drafted[index].tokens),),)]
@@ -271,16 +273,16 @@ class Run:
                 self.pair.target, self.prompts.take([index]), quiet, [self.drafted[index].tokens], whole
             )
             self.plainly[index] = _likeliest(reading.logits - reading.logits.max(-1, keepdims=True))
-        rows = self.plainly[index][read:]
+        rows = self.plainly[index][left.after : left.after + left.tokens]
         names = [row[0].name for row in rows]
+        written = drafting.tokens[left.after : left.after + left.tokens]
         parts = next(
-            (place for place, name in enumerate(names) if name != drafting.tokens[read + place]), len(names) - 1
+            (place for place, pair in enumerate(zip(names, written, strict=True)) if len(set(pair)) > 1), len(names)
         )
-        told = rows[: parts + 1]
-        logprobs = tuple(row[0].logprob for row in told)
+        told, unknown = rows[: parts + 1], len(names[parts + 1 :])
         return Scored(
-            workload, drafting.canary, "plain", tokens=tuple(names[: parts + 1]), logprobs=logprobs, likeliest=told,
-            after=read,
+            workload, drafting.canary, "plain", after=left.after, tokens=(*names[: parts + 1], *("",) * unknown),
+            logprobs=(*(row[0].logprob for row in told), *(0.0,) * unknown), likeliest=(*told, *((),) * unknown),
         )  # fmt: skip
 
     def as_prompt(self, workload: str, scored: Scored, positions: Sequence[int]) -> Numerics:

@@ -121,8 +121,8 @@ def judge(run: Run, shown: Shown, slo: Slo, *, level: float = 0.95, everything: 
             of_canary = [
                 run.scored(name, canary, arm, own_pass=shown is Shown.PASSES) for arm in ("candidate", "plain")
             ]
-            while (prefix := left_to_continue(of_canary)) is not None:
-                of_canary.append(run.continued(name, *prefix))
+            while (left := left_to_continue(of_canary)) is not None:
+                of_canary.append(run.continued(name, left))
             records += of_canary
         paired[name] = log_probabilities.PASS.add(paired[name], Recorded(tuple(records)))
     planned = numerics.PASS.needs(soaked)

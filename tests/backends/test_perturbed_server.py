@@ -47,11 +47,10 @@ def leads_of_partings(folder: Path, *options: str) -> list[float]:
                 record = server.scored(request)
                 assert record is not None
                 records.setdefault(canary.id, []).append(replace(record, canary=canary.id, arm=arm))
-                while (prefix := left_to_continue(records[canary.id])) is not None:
-                    drafted, read = prefix
-                    more = server.continued(request, drafted.first(read), len(drafted.tokens) - read)
+                while (left := left_to_continue(records[canary.id])) is not None:
+                    more = server.continued(request, left.drafting.first(left.after), left.tokens)
                     record = more or Scored("", "", "", fault="unreadable")
-                    records[canary.id].append(replace(record, canary=canary.id, arm="plain", after=read))
+                    records[canary.id].append(replace(record, canary=canary.id, arm="plain", after=left.after))
     leads: list[float] = []
     for drafting, plain, *continued in records.values():
         first, _ = plain_lead(plain, drafting)

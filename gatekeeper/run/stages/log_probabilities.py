@@ -7,7 +7,7 @@ and again: so every token of that answer is held against what plain decoding wou
 from collections import defaultdict
 from dataclasses import replace
 
-from gatekeeper.analysis.metrics.words.scored_answers import Prefix, left_to_continue
+from gatekeeper.analysis.metrics.words.scored_answers import Continuation, left_to_continue
 from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.interfaces import DecodeRequest, RunningSystem, TellsLogProbabilities
@@ -36,19 +36,20 @@ def send(task: PassTask[Scored]) -> None:
             record = scored or Scored("", "", "", fault="the server told no log-probabilities")
             records[name, canary].append(_keep(task, record, (name, canary, arm)))
             task.report_reading(number, len(missing))
-        for (name, canary), of_canary in records.items():
-            while (beginning := left_to_continue(of_canary)) is not None:
+        for number, ((name, canary), of_canary) in enumerate(records.items(), start=1):
+            while (left := left_to_continue(of_canary)) is not None:
                 request = task.arm_request(name, canary, "plain")
                 client.open(request.setting, keep=True)
-                of_canary.append(_keep(task, _continued(client.subject, request, beginning), (name, canary, "plain")))
+                of_canary.append(_keep(task, _continued(client.subject, request, left), (name, canary, "plain")))
+            task.report_reading(number, len(records))
 
 
-def _continued(subject: RunningSystem | None, request: DecodeRequest, beginning: Prefix) -> Scored:
-    drafted, read = beginning
+def _continued(subject: RunningSystem | None, request: DecodeRequest, left: Continuation) -> Scored:
     record = None
     if isinstance(subject, TellsLogProbabilities):
-        record = subject.continued(request, drafted.first(read), len(drafted.tokens) - read)
-    return replace(record or Scored("", "", "", fault="the server cannot read the beginning of an answer"), after=read)
+        record = subject.continued(request, left.drafting.first(left.after), left.tokens)
+    missing = Scored("", "", "", fault="the server cannot read the beginning of an answer")
+    return replace(record or missing, after=left.after)
 
 
 def _keep(task: PassTask[Scored], record: Scored, place: tuple[str, str, str]) -> Scored:

@@ -2,11 +2,27 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, takewhile
+from typing import NamedTuple
 
 from gatekeeper.core.records import Answer, Parting, Scored, token_number
 
-Prefix = tuple[Scored, int]
-"""An answer, and how many of its first tokens are meant."""
+
+class Continuation(NamedTuple):
+    """Where plain decoding is to go on from a drafted answer."""
+
+    drafting: Scored
+    after: int
+    """So many of its first tokens are read as a part of the prompt."""
+    tokens: int
+    """To write at most."""
+
+
+AT_ONCE = 32
+"""Tokens that plain decoding writes before it is compared: what follows a difference is of no use.
+
+As many tokens as the answer has are written in all, whatever differs, so that a draft which writes other words takes no
+longer than one answer.
+"""
 UNREADABLE = 12
 """Beginnings of an answer that are tried although the server could not read them."""
 TOLD = 0.9
@@ -52,21 +68,29 @@ def later_leads(continued: Iterable[Scored], drafting: Scored) -> tuple[tuple[fl
     return tuple((lead, place) for lead, place in leads if lead is not None)
 
 
-def left_to_continue(records: Sequence[Scored]) -> Prefix | None:
-    """Return the drafted answer of *records* of one canary, and the tokens of it from which plain decoding is to go on.
+def left_to_continue(records: Sequence[Scored]) -> Continuation | None:
+    """Return what of a drafted answer is to be compared next, of the *records* of its canary.
 
     A beginning that the server cannot read, because its text ends within a word that it splits otherwise, is made
-    longer by a token. None where plain decoding has been held against all tokens, or cannot be.
+    longer by a token. None where plain decoding has been held against all tokens, or has written as many, or cannot.
     """
     drafting = next((record for record in records if record.arm == "candidate"), None)
     plain = max((record for record in records if record.arm == "plain"), key=lambda record: record.after, default=None)
-    unread = sum(record.fault is not None for record in records if record.after)
+    continued = [record for record in records if record.after]
+    unread = sum(record.fault is not None for record in continued)
     if drafting is None or plain is None or drafting.fault is not None or unread > UNREADABLE:
         return None
-    shared = _shared(plain, drafting)
-    read = plain.after + shared + 1
-    ended = shared >= len(plain.tokens) and not (plain.after and plain.fault is not None)
-    return None if ended or read >= len(drafting.tokens) else (drafting, read)
+    shared, written = _shared(plain, drafting), sum(len(record.tokens) for record in continued)
+    if plain.after and plain.fault is not None:
+        read = plain.after + 1
+    elif shared < len(plain.tokens):
+        read = plain.after + shared + 1
+    elif plain.after and shared == AT_ONCE:
+        read = plain.after + shared
+    else:
+        return None  # plain decoding ended, or writes the rest of the answer too
+    left = len(drafting.tokens) - read
+    return Continuation(drafting, read, min(left, AT_ONCE)) if left > 0 and written < len(drafting.tokens) else None
 
 
 def leads_of(scored: tuple[Scored, ...], continued: tuple[Scored, ...]) -> Mapping[str, tuple[float, ...]]:

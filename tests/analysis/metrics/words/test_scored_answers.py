@@ -2,7 +2,14 @@
 
 import pytest
 
-from gatekeeper.analysis.metrics.words.scored_answers import later_leads, leads_of, left_to_continue, parted, plain_lead
+from gatekeeper.analysis.metrics.words.scored_answers import (
+    AT_ONCE,
+    later_leads,
+    leads_of,
+    left_to_continue,
+    parted,
+    plain_lead,
+)
 from gatekeeper.core.records import Likely, Scored, token_number
 
 
@@ -43,8 +50,8 @@ def test_plain_decoding_goes_on_from_each_token_that_the_draft_wrote_otherwise()
     drafting, plain = answer("candidate", "abXdeYg"), answer("plain", "abcdefg")
     second, third = answer("plain", "defg", after=3), answer("plain", "g", after=6)
 
-    assert (drafting, 3) == left_to_continue([drafting, plain])
-    assert (drafting, 6) == left_to_continue([drafting, plain, second])
+    assert (drafting, 3, 4) == left_to_continue([drafting, plain])
+    assert (drafting, 6, 1) == left_to_continue([drafting, plain, second])
     assert left_to_continue([drafting, plain, second, third]) is None
 
 
@@ -65,8 +72,32 @@ def test_a_beginning_that_cannot_be_read_is_made_longer() -> None:
     drafting, plain = answer("candidate", "abX" + "d" * 40), answer("plain", "abcd")
     unread = [Scored("w", "c", "plain", after=after, fault="unread") for after in range(3, 16)]
 
-    assert (drafting, 5) == left_to_continue([drafting, plain, *unread[:2]])
+    assert (drafting, 5, AT_ONCE) == left_to_continue([drafting, plain, *unread[:2]])
     assert left_to_continue([drafting, plain, *unread]) is None
+
+
+def test_a_long_answer_is_continued_piece_by_piece() -> None:
+    """
+    Where nothing differs for a whole piece, the next one begins behind it.
+    """
+    drafting, plain = answer("candidate", "X" + "d" * 2 * AT_ONCE), answer("plain", "a")
+
+    pieces = [answer("plain", "d" * AT_ONCE, after=1 + AT_ONCE * number) for number in range(2)]
+
+    assert (drafting, 1, AT_ONCE) == left_to_continue([drafting, plain])
+    assert (drafting, 1 + AT_ONCE, AT_ONCE) == left_to_continue([drafting, plain, pieces[0]])
+    assert left_to_continue([drafting, plain, *pieces]) is None
+
+
+def test_a_draft_that_writes_other_words_takes_no_longer_than_one_answer() -> None:
+    """
+    However often both arms part, plain decoding writes about as many tokens as the answer has.
+    """
+    drafting, records = answer("candidate", "X" * 400), [answer("plain", "a" * 400)]
+    while (left := left_to_continue([drafting, *records])) is not None:
+        records.append(answer("plain", "a" * left.tokens, after=left.after))
+
+    assert 400 <= sum(len(record.tokens) for record in records[1:]) < 400 + AT_ONCE
 
 
 def test_leads_after_a_beginning_are_those_of_the_drafted_answers_own_places() -> None:
