@@ -1,21 +1,20 @@
 """How often `gatekeeper bisect` names the version that made it slower, at a known loss, noise and spread of prompts.
 
-    python -m bench.bisection                 # prints a table
-    python -m bench.bisection --runs 400 --json
+    python -m bench.bisection --runs 400
 
 Nine versions, one of which loses speed; which one is drawn. 24 canaries differ from each other in how much a draft
 gains; each answer of either arm has its own noise, so that a pair of both has 1.4 times as much. The search is that of
-the product, from the ends to the proof of the change; only the answers are drawn. `wrong` names another version.
+the product, from the ends to the proof of the change; only the answers are drawn. `among`: several versions are named,
+the right one among them. `wrong` names another version. `pairs`: of requests of a search, on average.
 """
 
-import argparse
-import json
 import math
 from collections import Counter
-from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import numpy as np
 
+from bench.world_table import print_table
 from gatekeeper.analysis.stats.run_to_run import Values
 from gatekeeper.core.verdict import Missing
 from gatekeeper.regression.version_comparison import VersionComparison
@@ -24,8 +23,7 @@ CANARIES = 24
 VERSIONS = 9
 
 
-@dataclass(frozen=True, slots=True)
-class World:
+class World(NamedTuple):
     """What is true of the versions."""
 
     loss: float
@@ -48,22 +46,6 @@ WORLDS = (
     World(0.0, 0.03, 0.10),
     World(0.0, 0.10, 0.10),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """How often each end of a search came in one world."""
-
-    world: World
-    right: float
-    """The version is named."""
-    among: float
-    """Several are named, the right one among them."""
-    unproven: float
-    wrong: float
-    """Another version is named, or several without the right one."""
-    requests: float
-    """Pairs of requests of a search, on average."""
 
 
 class SimulatedVersions:
@@ -105,8 +87,8 @@ def outcome(versions: SimulatedVersions, *, is_loss: bool) -> str:
     return "right" if bounds.is_closed else "among"
 
 
-def row_of(world: World, runs: int, seed: int) -> Row:
-    """Search so many times in one world."""
+def cells(world: World, runs: int, seed: int) -> dict[str, str]:
+    """Search so many times in one world; return its row."""
     random = np.random.default_rng([seed, *(round(1000 * part) for part in (world.loss, world.noise, world.spread))])
     ends: Counter[str] = Counter()
     requests = 0
@@ -114,33 +96,10 @@ def row_of(world: World, runs: int, seed: int) -> Row:
         versions = SimulatedVersions(world, random)
         ends[outcome(versions, is_loss=world.loss > 0)] += 1
         requests += versions.requests
-    shares = {end: ends[end] / runs for end in ("right", "among", "unproven", "wrong")}
-    return Row(world, **shares, requests=round(requests / runs, 1))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=200, help="searches a row")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    rows = []
-    for world in WORLDS:
-        rows.append(row := row_of(world, options.runs, options.seed))
-        if options.json:
-            continue
-        if len(rows) == 1:
-            print(f"{'loss':>6}{'noise':>7}{'spread':>8}{'steps':>7}", end="")
-            print(f"{'right':>8}{'among':>8}{'unproven':>10}{'wrong':>8}{'pairs':>7}")
-        print(f"{world.loss:>6.0%}{world.noise:>7.0%}{world.spread:>8.0%}{world.parts:>7}", end="")
-        print(
-            f"{row.right:>8.1%}{row.among:>8.1%}{row.unproven:>10.1%}{row.wrong:>8.1%}{row.requests:>7.0f}", flush=True
-        )
-    if options.json:
-        print(json.dumps({"runs": options.runs, "seed": options.seed, "rows": [asdict(row) for row in rows]}, indent=1))
-    else:
-        print(f"{options.runs} searches a row, {VERSIONS} versions, {CANARIES} canaries")
+    of_world = {name: f"{part:.0%}" for name, part in zip(("loss", "noise", "spread"), world[:3], strict=True)}
+    shares = {end: f"{ends[end] / runs:.1%}" for end in ("right", "among", "unproven", "wrong")}
+    return {**of_world, "steps": f"{world.parts}", **shares, "pairs": f"{requests / runs:.0f}"}
 
 
 if __name__ == "__main__":
-    main()
+    print_table(__doc__ or "", ("runs", 200), WORLDS, cells)

@@ -1,23 +1,22 @@
 """How many nights end unproven where nothing changed, compared with the newest certified run, or with all together.
 
-    python -m bench.nights                     # prints a table
-    python -m bench.nights --chains 40 --json
+    python -m bench.nights --chains 40
 
 Each night certifies the same system: 24 canaries that differ by 10 %, 50 pairs of answers in ten minutes at 5 % noise
 an answer. The soak continues up to an hour, looked at with the error of two fallback steps, until its ratio to the
 certified runs is proven above the bound, or below it. Nights that pass are certified runs for the next ones; the first
-night only has to beat plain decoding and takes ten minutes. `slower` is what the system has lost since that night.
+night only has to beat plain decoding and takes ten minutes. `slower` is what the system has lost since that night. A
+chain has 14 nights.
 """
 
-import argparse
-import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from bench.rehearsal import slo
+from bench.world_table import print_table
 from gatekeeper.analysis.plan.ladder import look_levels
 from gatekeeper.analysis.stats import run_to_run
 from gatekeeper.core.verdict import Estimate
@@ -36,18 +35,6 @@ PROMISED = slo(
 LEVELS = look_levels(PROMISED, LOOKS)
 Night = list[tuple[str, float]]
 """The log ratios of its pairs, each with its canary."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """How the nights after the first one ended."""
-
-    bound: float
-    slower: float
-    together: bool
-    passed: float
-    unproven: float
-    failed: float
 
 
 def night(heights: Sequence[float], level: float, random: np.random.Generator) -> Night:
@@ -71,47 +58,40 @@ def outcome(pairs: Night, then: Night, bound: float) -> tuple[str, int]:
     return "unproven", LOOKS[-1][1]
 
 
-def row_of(bound: float, slower: float, chains: int, seed: int, *, together: bool) -> Row:
-    """Simulate so many chains of nights."""
-    random = np.random.default_rng([seed, round(1000 * slower)])
+class World(NamedTuple):
+    """A bound against the certified runs, and by how much each night is slower than the first one."""
+
+    bound: float
+    slower: float
+    together: bool
+    """All certified runs count, not the newest alone."""
+
+
+WORLDS = [
+    World(bound, slower, together)
+    for bound, slower in ((0.97, 0.0), (0.96, 0.0), (0.95, 0.0), (0.95, 0.05), (0.95, 0.08))
+    for together in (False, True)
+]
+
+
+def cells(world: World, chains: int, seed: int) -> dict[str, str]:
+    """Simulate so many chains of nights; return the row of a world."""
+    random = np.random.default_rng([seed, round(1000 * world.slower)])
     ends: dict[str, int] = {"passed": 0, "unproven": 0, "failed": 0}
     for _ in range(chains):
         heights = random.normal(0, SPREAD, CANARIES).tolist()
         certified = [night(heights, 0.0, random)[: LOOKS[0][1]]]
         for _ in range(NIGHTS):
-            pairs = night(heights, math.log(1 - slower), random)
-            compared = certified[-MOST_POOLED:] if together else certified[-1:]
-            end, count = outcome(pairs, [pair for run in compared for pair in run], bound)
+            pairs = night(heights, math.log(1 - world.slower), random)
+            compared = certified[-MOST_POOLED:] if world.together else certified[-1:]
+            end, count = outcome(pairs, [pair for run in compared for pair in run], world.bound)
             ends[end] += 1
             if end == "passed":
                 certified.append(pairs[:count])
-    shares = {end: number / (chains * NIGHTS) for end, number in ends.items()}
-    return Row(bound, slower, together, **shares)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--chains", type=int, default=20, help=f"chains of {NIGHTS} nights a row")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    rows = []
-    for bound, slower in ((0.97, 0.0), (0.96, 0.0), (0.95, 0.0), (0.95, 0.05), (0.95, 0.08)):
-        for together in (False, True):
-            rows.append(row := row_of(bound, slower, options.chains, options.seed, together=together))
-            if options.json:
-                continue
-            if len(rows) == 1:
-                print(f"{'bound':>6}{'slower':>8}{'compared with':>15}{'passed':>8}{'unproven':>10}{'failed':>8}")
-            compared = "all" if together else "newest"
-            print(f"{bound:>6}{slower:>8.0%}{compared:>15}", end="")
-            print(f"{row.passed:>8.1%}{row.unproven:>10.1%}{row.failed:>8.1%}", flush=True)
-    if options.json:
-        document = {"chains": options.chains, "seed": options.seed, "rows": [asdict(row) for row in rows]}
-        print(json.dumps(document, indent=1))
-    else:
-        print(f"{options.chains} chains of {NIGHTS} nights a row")
+    shares = {end: f"{number / (chains * NIGHTS):.1%}" for end, number in ends.items()}
+    compared_with = "all" if world.together else "newest"
+    return {"bound": f"{world.bound}", "slower": f"{world.slower:.0%}", "compared with": compared_with, **shares}
 
 
 if __name__ == "__main__":
-    main()
+    print_table(__doc__ or "", ("chains", 20), WORLDS, cells)

@@ -1,7 +1,6 @@
 """How often `gatekeeper versus` calls a system worse than itself, and how often it sees a real loss.
 
-    python -m bench.versus_errors                  # prints a table
-    python -m bench.versus_errors --runs 400 --json
+    python -m bench.versus_errors --runs 400
 
 Two systems answer 24 canaries in turns, four rounds of 48 tokens, as a minute does. Decode speed and the time to the
 first token have noise of their own and differ between canaries; at temperature 0.8 the accepted tokens are drawn, so
@@ -9,14 +8,14 @@ all five metrics have noise. The metrics are compared by the product. `any` is t
 metric of B is called worse (or better).
 """
 
-import argparse
-import json
 import math
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bench.world_table import print_table
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Generation, Role, Rounds, setting
@@ -44,17 +43,6 @@ class World:
 
 
 WORLDS = tuple(World(loss, noise) for noise in (0.03, 0.05, 0.10) for loss in (0.0, 0.05, 0.10))
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """How often metrics of B were called better or worse in one world."""
-
-    world: World
-    any_worse: float
-    any_better: float
-    speed_worse: float
-    """Share of comparisons in which `throughput_ratio` is called worse."""
 
 
 class SimulatedPair:
@@ -97,39 +85,19 @@ class SimulatedPair:
         return paired, (replace(paired, answers=a, plain=(), pairs=()), replace(paired, plain=(), pairs=()))
 
 
-def row_of(world: World, runs: int, seed: int) -> Row:
-    """Compare so many times in one world."""
+def cells(world: World, runs: int, seed: int) -> dict[str, str]:
+    """Compare so many times in one world; return its row."""
     random = np.random.default_rng([seed, round(1000 * world.loss), round(1000 * world.noise)])
-    worse = better = speed = 0
+    called: Counter[str] = Counter()
     for _ in range(runs):
         says = {row.metric: row.says for row in compare_metrics(*SimulatedPair(world, random).compared())}
         assert "not measured" not in says.values(), says
-        worse += "worse" in says.values()
-        better += "better" in says.values()
-        speed += says["throughput_ratio"] == "worse"
-    return Row(world, worse / runs, better / runs, speed / runs)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=200, help="comparisons a row")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    rows = []
-    for world in WORLDS:
-        rows.append(row := row_of(world, options.runs, options.seed))
-        if options.json:
-            continue
-        if len(rows) == 1:
-            print(f"{'loss':>6}{'noise':>7}{'any worse':>11}{'any better':>12}{'speed worse':>13}")
-        print(f"{world.loss:>6.0%}{world.noise:>7.0%}{row.any_worse:>11.1%}", end="")
-        print(f"{row.any_better:>12.1%}{row.speed_worse:>13.1%}", flush=True)
-    if options.json:
-        print(json.dumps({"runs": options.runs, "seed": options.seed, "rows": [asdict(row) for row in rows]}, indent=1))
-    else:
-        print(f"{options.runs} comparisons a row, {CANARIES} canaries, {ROUNDS} rounds, {LEVEL:.0%}")
+        called["any worse"] += "worse" in says.values()
+        called["any better"] += "better" in says.values()
+        called["speed worse"] += says["throughput_ratio"] == "worse"
+    shares = {name: f"{count / runs:.1%}" for name, count in called.items()}
+    return {"loss": f"{world.loss:.0%}", "noise": f"{world.noise:.0%}", **shares}
 
 
 if __name__ == "__main__":
-    main()
+    print_table(__doc__ or "", ("runs", 200), WORLDS, cells)
