@@ -250,7 +250,7 @@ class FindingKind(StrEnum):
     ON_BATTERY = ("on_battery", "the host ran on battery", 'connect the charger, or set power = "any"')
     ORDER_EFFECT = (
         "order_effect",
-        "one arm is faster right after the other's answer to the same prompt, so the ratio is void",
+        "one arm is faster right after the other's answer to the same prompt, so the interval of the ratio is wider",
         "switch off what one arm keeps from the other's answer",
     )
     OTHER_MODEL = ("other_model", "the two arms are served by different models", "serve the same target in both arms")

@@ -9,6 +9,7 @@ from statistics import median
 import numpy as np
 
 from gatekeeper.analysis.metrics import older_ratios
+from gatekeeper.analysis.metrics.order_effect import widened_by_order
 from gatekeeper.analysis.metrics.over_time import excessive_drift, settled
 from gatekeeper.analysis.metrics.pair_speeds import pair_logs, pair_speeds
 from gatekeeper.analysis.metrics.paired_answers import (
@@ -71,6 +72,7 @@ def _pair_ratio(metric: Metric, reader: OfAnswer, paired: PairedAnswers) -> Esti
         logs = logs_of_pairs(metric, reader, paired, limited=metric.speed_ratio)
         ratio = mean_ratio(logs, paired) if isinstance(logs, PairLogs) else logs
     ratio = _widened(ratio, partial(_ratio_noise, paired, read, least), paired)
+    ratio = widened_by_order(ratio, paired) if metric.speed_ratio else ratio
     return ratio.as_change() if metric.relative and isinstance(ratio, Estimate) else ratio
 
 

@@ -3,43 +3,57 @@
 A random order halves such a gain and does not remove it, and a request in use follows no such answer. An arm that gains
 as much as the other one leaves their ratio alone, so what counts is the difference of both gains: the sum of a pair's
 two log speeds, where the speculative answer came second, less the same where it came first.
+
+Where an effect is proven, the interval of a ratio holds with it and without it: it decides what it still decides.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
 from gatekeeper.analysis.stats.fixed_canaries import LEAST_DEGREES
 from gatekeeper.analysis.stats.intervals import student_quantile
-from gatekeeper.core.metrics import ALL
 from gatekeeper.core.units import percent
-from gatekeeper.core.verdict import Estimate, Finding, FindingKind
+from gatekeeper.core.verdict import Estimate, Finding, FindingKind, Missing
 
 LEAST_BIAS = 0.02
 """A smaller one is no finding: it is less than the noise of a soak."""
 ERROR = 0.0025
-"""Allowed chance a side that a soak without such an effect is called one with it; one soak in 200 is then unproven."""
+"""Allowed chance a side that a soak without such an effect is called one with it: one soak in 200."""
 RULES_WITH_IT = 3
 """Runs of older rules were judged without it."""
-_RATIOS = frozenset(metric.name for metric in ALL if metric.speed_ratio)
 
 
 def order_effects(paired: PairedAnswers, about: str) -> tuple[Finding, ...]:
     """Return a finding where the order is proven to move the ratio of the arms, by 2 % or more."""
-    if paired.rules < RULES_WITH_IT or not paired.interleaved or (bias := order_bias(paired)) is None:
-        return ()
-    if abs(bias.center) < LEAST_BIAS or bias.lo <= 0 <= bias.hi:
+    if (bias := _proven_bias(paired)) is None:
         return ()
     effect = "higher" if bias.center > 0 else "lower"
     detail = (
         f"the order within a pair moves the ratio: it reads {percent(abs(math.expm1(bias.center)), '.2g')} {effect} "
         f"({percent(math.expm1(bias.lo), '.2g')} to {percent(math.expm1(bias.hi), '.2g')}) than without an answer to "
-        "the same prompt right before"
+        "the same prompt right before; the interval of the ratio allows for that"
     )
     advice = "find out what one arm keeps from the other's answer, such as a cache, and switch it off"
-    return (Finding(FindingKind.ORDER_EFFECT, about, detail, advice, voids=_RATIOS),)
+    return (Finding(FindingKind.ORDER_EFFECT, about, detail, advice),)
+
+
+def widened_by_order(ratio: Estimate | Missing, paired: PairedAnswers) -> Estimate | Missing:
+    """Return a ratio of speeds whose bounds, both kinds, hold with and without a proven effect of the order."""
+    if isinstance(ratio, Missing) or (bias := _proven_bias(paired)) is None:
+        return ratio
+    lo, hi = ratio.lo * math.exp(-max(bias.hi, 0.0)), ratio.hi * math.exp(-min(bias.lo, 0.0))
+    population = ratio.population and widened_by_order(ratio.population, paired)
+    return replace(ratio, lo=lo, hi=hi, population=population if isinstance(population, Estimate) else None)
+
+
+def _proven_bias(paired: PairedAnswers) -> Estimate | None:
+    if paired.rules < RULES_WITH_IT or not paired.interleaved or (bias := order_bias(paired)) is None:
+        return None
+    return None if abs(bias.center) < LEAST_BIAS or bias.lo <= 0 <= bias.hi else bias
 
 
 def order_bias(paired: PairedAnswers) -> Estimate | None:

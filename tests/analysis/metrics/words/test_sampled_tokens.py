@@ -35,7 +35,7 @@ def drawn(rng: np.random.Generator, tokens: int, greedy: float = 0.0) -> list[tu
 @given(st.lists(st.floats(0.01, 1.0), min_size=2, max_size=6, unique=True))
 def test_each_ratio_has_mean_one(weights: list[float]) -> None:
     """
-    Under the target's own distribution each alternative's likelihood ratio has mean 1, so luck fails nobody.
+    Under the target's own distribution each alternative's likelihood ratio has mean 1, so a sound draft seldom fails.
     """
     p = np.asarray(weights) / sum(weights)
     assume(np.diff(np.sort(np.log(p)))[-1] > 1e-4)  # the worker lets one token alone be the best

@@ -133,7 +133,7 @@ def test_promises_that_need_more_are_refused_here() -> None:
     assert {"acceptance_rate", "ttft"} == hints.keys()
     assert {"not-here"} == {complaint.weight for complaint in found}
     assert "pass --spec-type" == hints["acceptance_rate"]
-    says("complaints", "promises that need more are refused here", hints["ttft"])
+    says("complaints", "objectives that need more are refused here", hints["ttft"])
     assert [] == missing_capabilities(promised, kind, kind.sight, "")
 
 
