@@ -34,9 +34,9 @@ def results(nodes: set[str]) -> dict[str, set[str]]:
         report = Path(folder) / "junit.xml"
         options = ["-q", "-p", "no:cacheprovider", "-o", "junit_family=xunit1", f"--junitxml={report}", "-n", "auto"]
         command = [sys.executable, "-m", "pytest", *options, "--no-loadscope-reorder", *sorted(nodes)]
-        subprocess.run(command, cwd=ROOT, check=False)
-        if not report.is_file():
-            sys.exit("write_fault_matrix: pytest wrote no report; is every node of the matrix a test?")
+        ended = subprocess.run(command, cwd=ROOT, check=False).returncode
+        if ended not in {0, 1}:
+            sys.exit("write_fault_matrix: pytest ran nothing; is every node of the matrix a test?")
         found = defaultdict[str, set[str]](set)
         for case in ET.parse(report).iter("testcase"):  # noqa: S314  pytest wrote it
             kinds = {child.tag for child in case} & {"failure", "error", "skipped"}
