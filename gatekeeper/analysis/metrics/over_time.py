@@ -9,7 +9,7 @@ from statistics import fmean
 from gatekeeper.analysis.metrics.paired_answers import Pair, PairedAnswers, by_canary, pair_ratios, successful
 from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
 from gatekeeper.analysis.stats import intervals
-from gatekeeper.analysis.stats.changes import Change, end_below_mean, largest_change
+from gatekeeper.analysis.stats.changes import ERROR, Change, end_below_mean, largest_change
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Estimate, Missing, StillChanging, fact
@@ -21,6 +21,12 @@ REPEATED_SHARE = 1 / 3
 
 At a noise of 7 % a pair and a spread of 12 % between canaries both are equal at about this share.
 """
+MARGIN = 0.5
+"""Standard errors of the last tenth by which the end of a soak may lie lower than it reads."""
+RULES_WITH_ROUNDS = 3
+"""Runs of older rules were judged by the ratios alone, and without that margin."""
+_Series = tuple[list[str], list[float], list[tuple[str, float]]]
+"""Owners and logs in their order of time, and those from before the soak."""
 
 
 def plain_drift(paired: PairedAnswers) -> Estimate | Missing:
@@ -141,13 +147,49 @@ def _change(pairs: Sequence[Pair], paired: PairedAnswers) -> Change | None:
 
     Where the arms ran apart, each plain block has noise of its own, so that the excess itself must be proven.
     """
-    logs = _log_ratios(pairs, paired)
-    owners, values = [name for name, _ in logs], [value for _, value in logs]
-    change = largest_change(owners, values, _log_ratios(paired.before, paired))
-    if change is None:
-        return None
-    proven = abs(change.size) if paired.interleaved else abs(change.size) - 2 * change.error
-    return change if math.expm1(proven) > paired.drift_limit else None
+    series = _series(pairs, paired)
+    changes = (largest_change(*each, error=ERROR / len(series)) for each in series)
+    for change in (change for change in changes if change is not None):
+        proven = abs(change.size) if paired.interleaved else abs(change.size) - 2 * change.error
+        if math.expm1(proven) > paired.drift_limit:
+            return change
+    return None
+
+
+def _series(pairs: Iterable[Pair], paired: PairedAnswers) -> list[_Series]:
+    """Return the log ratios of the pairs, and again less what their tokens a round explain.
+
+    How many drafted tokens happen to be accepted is most of what differs between the answers of a soak. Without it a
+    process that becomes slower shows after a few answers; with it a draft that is accepted less often does.
+    """
+    soak, before = (_with_tokens_a_round(part, paired) for part in (pairs, paired.before))
+    owners = [name for name, _, _ in soak]
+    series = [(owners, [log for _, log, _ in soak], [(name, log) for name, log, _ in before])]
+    rows = [row for part in (soak, before) for row in _centred(part)]
+    squares = math.fsum(tokens * tokens for tokens, _ in rows)
+    if paired.rules >= RULES_WITH_ROUNDS and math.isfinite(squares) and squares > 0:
+        slope = math.fsum(tokens * log for tokens, log in rows) / squares
+        explained = [log - slope * tokens for _, log, tokens in soak]
+        series.append((owners, explained, [(name, log - slope * tokens) for name, log, tokens in before]))
+    return series
+
+
+def _centred(part: Sequence[tuple[str, float, float]]) -> list[tuple[float, float]]:
+    if not part:
+        return []
+    _, logs, tokens = zip(*part, strict=True)
+    return [(each - fmean(tokens), log - fmean(logs)) for log, each in zip(logs, tokens, strict=True)]
+
+
+def _with_tokens_a_round(pairs: Iterable[Pair], paired: PairedAnswers) -> list[tuple[str, float, float]]:
+    """Return canary, log ratio and log tokens a round of each pair; NaN where its rounds are not known."""
+    rows = []
+    for pair in pairs:
+        answer = pair[0].answer
+        rounds, tokens = answer.rounds.rounds if answer.rounds is not None else 0, answer.output_tokens or 0
+        a_round = math.log(tokens / rounds) if min(tokens, rounds) > 0 else math.nan
+        rows += [(name, log, a_round) for name, log in _log_ratios([pair], paired)]
+    return rows
 
 
 def likely_end(paired: PairedAnswers) -> float:
@@ -155,9 +197,8 @@ def likely_end(paired: PairedAnswers) -> float:
     if paired.settled_s is None or math.isinf(paired.drift_limit) or paired.rules < 2 or not paired.interleaved:
         return 1.0
     pairs = [pair for _, pair in _running_times(paired.pairs)]
-    logs = _log_ratios(pairs, paired)
-    below = end_below_mean([name for name, _ in logs], [log for _, log in logs], _log_ratios(paired.before, paired))
-    end = math.exp(-below)
+    margin = MARGIN if paired.rules >= RULES_WITH_ROUNDS else 0.0
+    end = math.exp(-max(end_below_mean(*each, margin=margin) for each in _series(pairs, paired)))
     return end if 1 - end > paired.drift_limit else 1.0
 
 

@@ -94,18 +94,21 @@ def largest_change(
     return Change(float(fits.along[fits.best]) / length, fits.noise / length)
 
 
-def end_below_mean(owners: Sequence[str], values: Sequence[float], before: Sequence[tuple[str, float]] = ()) -> float:
+def end_below_mean(
+    owners: Sequence[str], values: Sequence[float], before: Sequence[tuple[str, float]] = (), *, margin: float = 0.0
+) -> float:
     """Return by how much the end of the values may lie below their mean, as a suspicion that proves nothing.
 
-    It is the larger one of the last tenth's distance, and of the largest change and its standard error where chance
-    explains few such series.
+    It is the larger one of the last tenth's distance with *margin* of its standard errors, and of the largest change
+    and its standard error where chance explains few such series.
     """
     fits = _fits(owners, values, before)
     if fits is None:
         return 0.0
     last, best = (-fits.along[shape] / fits.lengths[shape] * fits.after[shape] for shape in (-1, fits.best))
-    error = fits.noise / fits.lengths[fits.best] * abs(fits.after[fits.best])
-    return max(0.0, float(last), float(best + error) if best > 0 and fits.explains(SUSPICION) else 0.0)
+    of_last, of_best = (fits.noise / fits.lengths[shape] * abs(fits.after[shape]) for shape in (-1, fits.best))
+    below = float(best + of_best) if best > 0 and fits.explains(SUSPICION) else 0.0
+    return max(0.0, float(last + margin * of_last), below)
 
 
 def _fits(owners: Sequence[str], values: Sequence[float], before: Sequence[tuple[str, float]]) -> _Fits | None:

@@ -12,7 +12,7 @@ from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.over_time import excessive_drift, last_third, likely_end, plain_drift, settled
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.core.metrics import ALL
-from gatekeeper.core.records import Answer, Generation, Role
+from gatekeeper.core.records import Answer, Generation, Role, Rounds
 from gatekeeper.core.slo import Soak
 from gatekeeper.core.verdict import Estimate, Missing, StillChanging
 from tests.builders.golden_words import says
@@ -350,6 +350,23 @@ def test_a_fall_that_chance_may_explain_lowers_the_likely_end() -> None:
     assert changes(falls) is None
     assert likely_end(falls) < 0.95
     assert likely_end(changing(lambda _: 0.0, noise=0.01)) == 1.0
+
+
+def test_a_late_fall_is_seen_beneath_the_luck_of_the_draft() -> None:
+    """
+    Tokens a round vary by 40 % from answer to answer: with them a fall of 20 % in the last tenth is seen.
+    """
+    draw, count = random.Random(3), 36
+    ours, theirs = list[Generation](), list[Generation]()
+    for number in range(count):
+        rounds, sent, pair = draw.randint(5, 18), 600 * number / count, f"p{number}"
+        step = 0.008 * rounds * math.exp(draw.gauss(0, 0.04) + 0.2 * (number >= 0.9 * count))
+        answer = replace(steady(step, 20, sent_s=sent), rounds=Rounds(rounds, 4 * rounds, 20 - rounds))
+        ours.append(generation(answer, f"c-{number % 24}", pair=pair))
+        theirs.append(generation(steady(0.1, 20, sent_s=sent), f"c-{number % 24}", role=Role.SENTINEL, pair=pair))
+
+    assert changes(evidence(ours, theirs, settled_s=600.0)) is not None
+    assert changes(evidence(ours, theirs, settled_s=600.0, rules=2)) is None
 
 
 def test_the_sweep_shows_a_smaller_change_of_canaries_that_are_paired_once() -> None:
