@@ -79,8 +79,8 @@ def graded(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a command that graded one SLO."""
     baseline = click.option(
         "--baseline", metavar="RUN",
-        help='The certified run for objectives with against = "certified" [default: those beside --output]; '
-        "none: there is none yet, leave them out.",
+        help='The certified run, or a folder of them, for objectives with against = "certified" [default: those '
+        "beside --output]; none: there is none yet, leave them out.",
     )  # fmt: skip
     grade = click.option(
         "--grade", type=click.Choice(["demo", "certification"]), default="demo", show_default=True,

@@ -17,7 +17,7 @@ from gatekeeper.core.manifest import CertifiedBaseline, sha256
 from gatekeeper.core.records import Knobs
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.inputs import SLO_NAME, stored_inputs
-from gatekeeper.core.system.run_directory import MANIFEST, RunDirectory, runs_in
+from gatekeeper.core.system.run_directory import MANIFEST, RunDirectory, is_run, runs_in
 from gatekeeper.core.text import json_text
 from gatekeeper.run import verify
 from gatekeeper.run.load import load_case
@@ -43,20 +43,17 @@ class Baseline:
 def find_baseline(slo: Slo, baseline: str | None, runs: Path) -> Baseline | None:
     """Return the certified run that the objectives of *slo* compare with; None where none of them does.
 
-    It is the run that *baseline* names (`none`: there is none yet). Else it is the newest one in the folder *runs*, of
-    the same SLO on this host, that the deploy gate would have admitted and that is no demo, together with the older
-    ones of the same system: the run that decides to end a soak is a lucky one more often than not.
+    It is the run that *baseline* names (`none`: there is none yet). Else it is the newest one in the folder that
+    *baseline* names, or in *runs*, of the same SLO on this host, together with the older ones of the same system.
     """
     if not needs_baseline(slo, baseline):
         return None
     if baseline == NONE:
         return Baseline(CertifiedBaseline(run=None), None)
-    if baseline is not None:
-        return _summarise([verify_certified(Path(baseline))])
-    paths = _newest_first(slo, runs)
-    newest = newest_certified(slo, paths, f"on this host in {runs}")
-    older = paths[paths.index(newest.directory.path) + 1 :]
-    return _summarise([newest, *islice(_of_the_same_system(newest, older), MOST_POOLED - 1)])
+    folder = runs if baseline is None else Path(baseline)
+    if baseline is not None and (is_run(folder) or not folder.is_dir()):
+        return _summarise([verify_certified(folder)])
+    return _summarise(certified_runs(slo, _newest_first(slo, folder), f"on this host in {folder}"))
 
 
 def needs_baseline(slo: Slo, baseline: str | None) -> bool:
@@ -68,7 +65,17 @@ def needs_baseline(slo: Slo, baseline: str | None) -> bool:
     return is_needed
 
 
-def newest_certified(slo: Slo, newest_first: Iterable[Path], where: str) -> verify.VerifiedRun:
+def certified_runs(slo: Slo, newest_first: Sequence[Path], where: str) -> list[verify.VerifiedRun]:
+    """Return the newest of these runs that the deploy gate would have admitted and that is no demo, and like ones.
+
+    The run that decides to end a soak is a lucky one more often than not, so it is not compared with alone.
+    """
+    newest = _newest_certified(slo, newest_first, where)
+    older = newest_first[newest_first.index(newest.directory.path) + 1 :]
+    return [newest, *islice(_of_the_same_system(newest, older), MOST_POOLED - 1)]
+
+
+def _newest_certified(slo: Slo, newest_first: Iterable[Path], where: str) -> verify.VerifiedRun:
     """Return the first of these runs that is a certification and that the deploy gate would have admitted.
 
     *where* is where they were found.

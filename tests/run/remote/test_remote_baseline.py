@@ -15,10 +15,10 @@ AGAINST = objective("acceptance_rate", at_least=0.97, against="certified")
 OBJECTIVES = [objective("throughput_ratio", at_least=1.05), AGAINST]
 
 
-def test_the_newest_certified_run_of_the_host_is_uploaded(pair: Make) -> None:
+def test_the_certified_runs_of_the_host_are_uploaded(pair: Make) -> None:
     """
-    Without --baseline the newest run downloaded from that host is uploaded, verified there, and compared with; the id
-    of a run on the host is compared with in its place, and one that is not there says so.
+    Without --baseline the certified runs downloaded from that host are uploaded, verified there, and compared with
+    together; the id of a run on the host is compared with in its place, and one that is not there says so.
     """
     made = pair(objective=OBJECTIVES, soak={"duration": "600 s", "until": "duration"})
     refused = made.project.run(*CERTIFY, "--out", "runs/first", code=2)
@@ -37,6 +37,12 @@ def test_the_newest_certified_run_of_the_host_is_uploaded(pair: Make) -> None:
     (job,) = [one for one in made.jobs.iterdir() if (one / "baseline").is_dir()]
     assert job.name != first
     assert "no-such-run" in lines_with("no certified run", named.err)
+
+    made.project.run(*CERTIFY, "--out", "runs/third", code=0)
+
+    both = json.loads((made.project.path / "runs/third/inputs/certified.json").read_text())
+    assert "baseline/second" == both["run"]
+    assert ["baseline/first"] == [run["run"] for run in both["pooled"]]
 
 
 def test_a_run_on_the_host_is_named_by_its_id(tmp_path: Path) -> None:
