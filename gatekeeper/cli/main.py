@@ -42,6 +42,7 @@ def gatekeeper() -> None:
 AFTER_INTERRUPT = {
     **probe.AFTER_INTERRUPT,
     **regression.AFTER_INTERRUPT,
+    **setup.AFTER_INTERRUPT,
     "watch": watch.AFTER_INTERRUPT,
     "remote": "a started run continues on the remote host: the same command attaches to it, "
     "gatekeeper remote cancel stops it",
@@ -59,7 +60,7 @@ SECTIONS = {
     "Measure": ("try", "certify", "plan", "probe", "sweep", "soak", "remote", "fleet"),
     "Decide": ("judge", "report", "open", "explain", "history", "compare", "versus", "bisect", "admit", "sign"),
     "Operate": ("watch", "proxy", "export", "prune"),
-    "Machine": ("init", "canaries", "doctor", "host", "metrics", "completion", "help", "version"),
+    "Machine": ("init", "canaries", "doctor", "selftest", "host", "metrics", "completion", "help", "version"),
 }
 """The commands as `--help` groups them."""
 _GROUPS = (run_commands, probe, read, stored_runs, regression, deploy, setup)

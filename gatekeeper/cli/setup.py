@@ -1,4 +1,4 @@
-"""The commands on this machine and this program: init, doctor, host, metrics, completion, help, version."""
+"""The commands on this machine and this program: init, doctor, selftest, host, metrics, completion, help, version."""
 
 import sys
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from gatekeeper.cli.options import AS_JSON, SecondsRange, show
+from gatekeeper.cli.options import AS_JSON, PATH, QUIET, SecondsRange, show, styled_printer
 from gatekeeper.core.errors import ExitCode, InputError
 
 
@@ -87,6 +87,32 @@ def doctor(*, as_json: bool) -> int:
     return ExitCode.BAD_INPUT if lossy else ExitCode.OK
 
 
+AFTER_INTERRUPT = {"selftest": "what was gathered until then is in the file of --output"}
+"""What to do after Ctrl-C, by command."""
+
+
+@click.command()
+@click.option(
+    "-o", "--output", "--out", "output", type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("gatekeeper-selftest.json"), show_default=True, help="The file to write.",
+)  # fmt: skip
+@click.option("--read", "file", type=PATH, metavar="FILE", help="Show such a file instead of making one.")
+@QUIET
+def selftest(output: Path, *, file: Path | None, quiet: bool) -> None:
+    """Try out gatekeeper on this machine and write one file for a bug report.
+
+    It takes three to five minutes and needs no model but the little pair that comes with gatekeeper. The file holds
+    what each tool of the host printed, what was made of it, and short measurements; names of users and hosts, home
+    folders and serial numbers are cut out. Ctrl-C leaves what was gathered.
+    """
+    from gatekeeper.report.commands.selftest import selftest_text
+    from gatekeeper.run.start import selftest as trying
+
+    report = styled_printer(quiet=quiet)
+    document = trying.read_selftest(file) if file else trying.selftest(output, lambda name: report(f"{name} …", {}))
+    show(document, selftest_text(document, file or output, sources=file is not None), as_json=False)
+
+
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
@@ -134,4 +160,4 @@ def metrics(*, as_json: bool) -> None:
     show(metrics_document(), metrics_text(), as_json=as_json)
 
 
-COMMANDS = (init, doctor, host, metrics, completion, show_help, version)
+COMMANDS = (init, doctor, selftest, host, metrics, completion, show_help, version)

@@ -153,6 +153,22 @@ def run_all(
             run.close()
 
 
+def run_for(argv: Sequence[str], seconds: float) -> Output:
+    """Run a command to its end or for *seconds*, after which it is killed; raise OSError where it cannot start.
+
+    What a killed one printed until then is returned, with the exit code -SIGKILL.
+    """
+    command = _Run(argv, seconds)
+    try:
+        while (result := command.result()) is None:
+            rest = max(0.0, command.end - time.monotonic())
+            for pipe in select.select(tuple(command.open), (), (), rest)[0]:
+                command.read(pipe)
+        return result if isinstance(result, Output) else Output(-signal.SIGKILL, *command.printed.values())
+    finally:
+        command.close()
+
+
 def run(argv: Sequence[str]) -> Output | None:
     """Run a command to its end; None where it is missing, cannot start, hangs or prints without end."""
     results: list[Result] = []

@@ -1,0 +1,127 @@
+"""What `gatekeeper selftest` prints: ten lines on what works here, what does not, and what to do; then the sources."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from gatekeeper.core.text import aligned, one_line, some
+from gatekeeper.core.units import percent, show_bytes, show_seconds
+from gatekeeper.report.commands import Document
+
+WORKS, FAILS, OPEN = "ok", "no", "?"
+"""The first word of a line: it works here, it does not, or that is not decided."""
+MOST_TEXT = 120
+"""Characters of what a line says was found; the file has all of it."""
+SLOWER = 1.25
+"""The 99 % quantile of the gaps with sampling, relative to without, from which a line says that sampling shows."""
+COLD = 2.0
+"""The time to the first token after a pause, relative to one without, from which a line says that pauses show."""
+AGAIN = "run gatekeeper selftest again on a quiet machine"
+REPORT = "please attach the file to an issue"
+
+Row = tuple[str, str, str]
+"""Whether it works, what was found, and what to do."""
+
+
+def selftest_text(document: Document, path: object, *, sources: bool = False) -> str:
+    """Return a line for each part and one on the file; with *sources* also what each source of the host gave."""
+    lines = []
+    for name in document["planned"]:
+        word = name.partition(" ")[0]
+        if word in SUMMARIES:
+            mark, text, advice = _row(document["sections"].get(name), SUMMARIES[word])
+            short = text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…"
+            lines.append(f"{mark:<4}{name:<20}{short}{f' -> {advice}' if advice else ''}")
+    lines.append(f"all of it: {path}; {REPORT}")
+    return "\n".join(lines + (_sources(document["sections"]) if sources else [])) + "\n"
+
+
+def _row(section: Mapping[str, Any] | None, summary: Callable[[Any], Row]) -> Row:
+    if section is None:
+        return OPEN, "not reached", "run gatekeeper selftest again"
+    if section["error"] is not None:
+        return FAILS, one_line(section["error"]), one_line(section.get("hint", ""))
+    try:
+        mark, text, advice = summary(section["result"])
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return OPEN, "written by another version of gatekeeper, or damaged", ""
+    return mark, one_line(text), one_line(advice)
+
+
+def _versions(versions: Mapping[str, str | None]) -> Row:
+    missing = [name for name, version in versions.items() if version is None]
+    text = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    return (FAILS, f"{text}; not {', '.join(missing)}", "gatekeeper doctor") if missing else (WORKS, text, "")
+
+
+def _device(device: Mapping[str, Any]) -> Row:
+    info = device["info"]
+    if not device["metal"]:
+        return OPEN, f"MLX computes on {info.get('device_name', 'the processor')}, without Metal", ""
+    room = info.get("max_recommended_working_set_size")
+    return WORKS, f"Metal on {info.get('device_name')}{f', {show_bytes(room)} for its models' if room else ''}", ""
+
+
+def _telemetry(readings: Sequence[Mapping[str, Any]]) -> Row:
+    silent = [
+        f"{reading['source']} ({', '.join(sorted({*reading['missing'].values()})) or 'nothing'})"
+        for reading in readings
+        if not reading["values"]
+    ]
+    unread = [reading["source"] for reading in readings if "parse_error" in reading["missing"].values()]
+    text = f"{len(readings) - len(silent)} of {len(readings)} sources give values"
+    text += f"; not {some(silent, 8)}" if silent else ""
+    return (FAILS, f"unknown output of {some(unread)}; {text}", REPORT) if unread else (WORKS, text, "")
+
+
+def _doctor(document: Mapping[str, Any]) -> Row:
+    objectives = [item for item in document["items"] if item["kind"] == "host"]
+    lacking = [item for item in objectives if item["found"] is None]
+    text = f"{len(objectives) - len(lacking)} of {len(objectives)} objectives on the host can be measured"
+    if not lacking:
+        return WORKS, text, ""
+    names = some([item["needed_for"].removeprefix("objective ") for item in lacking])
+    return FAILS, f"{text}; not {names}", lacking[0]["fix"] or ""
+
+
+def _certified(verdict: Mapping[str, Any]) -> Row:
+    text = f"{verdict['outcome']}: {verdict['because']}"
+    return (OPEN, text, AGAIN) if verdict["exit_code"] == 3 else (WORKS, text, "")
+
+
+def _sampling(tails: Mapping[str, Any]) -> Row:
+    without, sampled = tails["without"]["p99"], tails["with"]["p99"]
+    text = f"99 % of gaps within {show_seconds(without)} without sampling, {show_seconds(sampled)} with it"
+    return (FAILS, text, REPORT) if sampled > SLOWER * without else (WORKS, text, "")
+
+
+def _pause(times: Mapping[str, Any]) -> Row:
+    following, paused = times["following"], times["after_pause"]
+    text = f"first token after {show_seconds(following)}, after a pause {show_seconds(paused)}"
+    return (OPEN, text, "keep idle gaps constant when you compare") if paused > COLD * following else (WORKS, text, "")
+
+
+def _widths(counts: Mapping[str, Any]) -> Row:
+    tokens, flips = counts["tokens"], {int(width): count for width, count in counts["flips"].items()}
+    shares = ", ".join(f"{percent(count / tokens, '.2g')} {width} at once" for width, count in flips.items())
+    text = f"of {tokens} tokens change: {shares}"
+    return (FAILS, text, f"one pass is not repeatable: {REPORT}") if flips[1] else (WORKS, text, "")
+
+
+SUMMARIES: Mapping[str, Callable[[Any], Row]] = {
+    "versions": _versions, "device": _device, "telemetry": _telemetry, "doctor": _doctor, "certify": _certified,
+    "sampling": _sampling, "pause": _pause, "widths": _widths,
+}  # fmt: skip
+"""What a line says of a part, by the first word of its name."""
+
+
+def _sources(sections: Mapping[str, Any]) -> list[str]:
+    """Return a row for each value of each source."""
+    readings = (sections.get("telemetry") or {}).get("result") or ()
+    return ["", *aligned([row for reading in readings for row in _values(reading)])]
+
+
+def _values(reading: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    for name, value in {**reading["values"], **reading["missing"]}.items():
+        yield reading["source"], name, f"{value:g}" if isinstance(value, float) else str(value)
+    if error := reading.get("error"):
+        yield reading["source"], "", error

@@ -1,0 +1,97 @@
+"""`gatekeeper selftest`: what works on this machine, measured in minutes, in one file that can be sent to others."""
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gatekeeper import host
+from gatekeeper.core.backend_registry import PROBED
+from gatekeeper.core.clock import SystemClock, stamp
+from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.parse import ParseError, json_object
+from gatekeeper.core.system.files import read_input, write_atomically
+from gatekeeper.host.commands import run_for
+from gatekeeper.host.raw_readings import raw_readings
+from gatekeeper.run.start import doctor, little_runs
+from gatekeeper.run.start.cut_names import cut_names, own_names
+
+FILE = Path("gatekeeper-selftest.json")
+MOST_BYTES = 16 << 20
+DEVICE_S = 60.0
+"""Seconds for the first import of MLX, which on a new Mac scans every library of it."""
+_DEVICE = (
+    "import json, mlx.core as mx; print(json.dumps({'metal': mx.metal.is_available(), "
+    "'default': str(mx.default_device()), 'info': mx.device_info()}))"
+)
+
+Section = Callable[[Path], Any]
+"""Measures something, with a folder of its own for files, and returns it as JSON."""
+
+WORKER, SERVER = PROBED
+SECTIONS: Mapping[str, Section] = {
+    "versions": lambda _: doctor.versions(),
+    "conditions": lambda _: host.conditions(),
+    "telemetry": lambda _: raw_readings(),
+    "device": lambda _: device(),
+    "doctor": lambda _: doctor.examine(),
+    f"certify {WORKER}": partial(little_runs.certify_little, WORKER),
+    f"certify {SERVER}": partial(little_runs.certify_little, SERVER),
+    "sampling": partial(little_runs.time_tokens, SERVER),
+    f"pause {WORKER}": partial(little_runs.time_after_pause, WORKER),
+    f"pause {SERVER}": partial(little_runs.time_after_pause, SERVER),
+    "widths": partial(little_runs.flips_by_width, WORKER),
+}
+"""What is measured, by its name in the file, in this order: first what needs no model."""
+
+
+def selftest(path: Path, report: Callable[[str], None], sections: Mapping[str, Section] = SECTIONS) -> dict[str, Any]:
+    """Measure section after section, and write *path* after each; return the document.
+
+    What goes wrong in one is its `error`. Names of the user and the host are cut out of all texts.
+    """
+    names, at = own_names(), stamp(SystemClock().wall())
+    document: dict[str, Any] = {"schema": 1, "at": at, "planned": [*sections], "sections": {}}
+    for name, measure in sections.items():
+        report(name)
+        begun = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="gatekeeper-") as folder:
+            entry = _measured(measure, Path(folder))
+        entry["took_s"] = round(time.monotonic() - begun, 1)
+        document["sections"][name] = cut_names(entry, names)
+        write_atomically(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    return document
+
+
+def _measured(measure: Section, folder: Path) -> dict[str, Any]:
+    try:
+        return {"result": measure(folder), "error": None}
+    except GatekeeperError as error:
+        return {"result": None, "error": error.message, "hint": error.hint}
+    except Exception as error:  # noqa: BLE001  any failure is what the file is to show
+        return {"result": None, "error": f"{type(error).__name__}: {error}", "hint": "please report it"}
+
+
+def read_selftest(path: Path) -> dict[str, Any]:
+    """Return the document in *path*; raise InputError where it holds another."""
+    try:
+        document = json_object(read_input(path, MOST_BYTES))
+        planned, sections = document.get("planned"), document.get("sections")
+        if document.get("schema") == 1 and isinstance(planned, list) and isinstance(sections, dict):
+            return document
+        reason = "it has no sections"
+    except (OSError, ParseError) as error:
+        reason = str(error)
+    raise InputError(f"{path} is no file of gatekeeper selftest: {reason}", hint="make one: gatekeeper selftest")
+
+
+def device() -> dict[str, Any]:
+    """Return what MLX says of the device that computes; it is imported in a process of its own, as anywhere here."""
+    output = run_for([sys.executable, "-c", _DEVICE], DEVICE_S)
+    if output.code != 0:
+        raise GatekeeperError(f"MLX: exit {output.code}: {output.messages[-500:]}", hint="gatekeeper doctor")
+    return json_object(output.out)

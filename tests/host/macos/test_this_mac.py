@@ -1,0 +1,85 @@
+"""The sources of the Mac that runs this test: no stand-in, no capture."""
+
+import os
+import sys
+from typing import Any
+
+import pytest
+
+from gatekeeper.host import conditions, raw_readings
+
+pytestmark = pytest.mark.skipif(sys.platform != "darwin", reason="it reads the tools of a real Mac")
+
+GIB = float(1 << 30)
+RANGES: dict[str, tuple[float, float]] = {
+    "memory_total": (4 * GIB, 2048 * GIB),
+    "memory_headroom": (64e6, 2048 * GIB),
+    "memory_wired": (64e6, 2048 * GIB),
+    "memory_compressed": (0.0, 2048 * GIB),
+    "memory_uncompressed_demand": (256e6, 8192 * GIB),
+    "memory_pressure_level": (1.0, 4.0),
+    "memory_free_share": (0.0, 1.0),
+    "swap_used": (0.0, 2048 * GIB),
+    "swapin_bytes": (0.0, 1e15),
+    "swapout_bytes": (0.0, 1e15),
+    "thermal_level": (0.0, 4.0),
+    "subject_footprint": (10e6, 8 * GIB),
+    "background_cpu": (0.0, 1024.0),
+}
+"""What a value may be on any Mac, in its base unit: those that need neither root nor a further program."""
+
+
+@pytest.fixture(scope="module")
+def readings() -> list[dict[str, Any]]:
+    return raw_readings.raw_readings()
+
+
+@pytest.mark.parametrize("name", sorted(RANGES))
+def test_every_source_without_root_gives_a_plausible_value(readings: list[dict[str, Any]], name: str) -> None:
+    """
+    Each value that a stock Mac has is read, by every source that offers it and runs, and lies where it can.
+    """
+    values = [reading["values"][name] for reading in readings if name in reading["values"]]
+
+    low, high = RANGES[name]
+    assert values, [reading for reading in readings if name in reading["missing"]]
+    assert [] == [value for value in values if not low <= value <= high]
+
+
+def test_no_parser_meets_an_unknown_output(readings: list[dict[str, Any]]) -> None:
+    """
+    Whatever this version of macOS prints is read, or the value is absent or denied.
+    """
+    assert {} == {
+        reading["source"]: (reading["missing"], reading.get("out"))
+        for reading in readings
+        if "parse_error" in reading["missing"].values()
+    }
+
+
+def test_sizes_fit_together(readings: list[dict[str, Any]]) -> None:
+    """
+    Headroom and wired memory are parts of the machine's memory; swap-ins are counted since it was started.
+    """
+    values: dict[str, float] = {}
+    for reading in reversed(readings):
+        values |= reading["values"]
+
+    assert values["memory_headroom"] + values["memory_wired"] < values["memory_total"]
+    assert values["memory_total"] == conditions.conditions()["memory_bytes"]
+
+
+def test_the_facts_of_the_machine_are_known() -> None:
+    """
+    Chip, model, version and build, whether it is virtual, what it runs on: all that a report compares.
+    """
+    facts = conditions.conditions()
+
+    assert facts["platform"] == "macos"
+    assert (facts["chip"] or "").startswith("Apple")
+    assert [] == [
+        name
+        for name in ("machine", "os", "os_build", "virtual", "power_source", "booted_at")
+        if not facts[name] and facts[name] is not False
+    ]
+    assert os.cpu_count() == facts["cores"]

@@ -1,0 +1,112 @@
+"""`gatekeeper selftest`: one file of sections, whatever fails in them."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatekeeper.core.errors import HostLacksError
+from gatekeeper.report.commands.selftest import SUMMARIES, selftest_text
+from gatekeeper.run.start import selftest
+
+
+def raising(error: BaseException) -> selftest.Section:
+    def measure(_: Path) -> Any:
+        raise error
+
+    return measure
+
+
+def run(path: Path, sections: Mapping[str, selftest.Section]) -> dict[str, Any]:
+    return selftest.selftest(path, lambda _: None, sections)
+
+
+def test_a_section_that_fails_does_not_end_it(tmp_path: Path) -> None:
+    """
+    Its error, and for one of ours what to do, stand in the file; the next section is measured.
+    """
+    sections = {
+        "device": raising(HostLacksError("no GPU", hint="buy one")),
+        "sampling": raising(KeyError("x")),
+        "doctor": lambda folder: {"empty": not any(folder.iterdir()), "items": []},
+    }
+
+    document = run(tmp_path / "x.json", sections)
+
+    assert document == json.loads((tmp_path / "x.json").read_text())
+    assert ["no GPU", "KeyError: 'x'", None] == [part["error"] for part in document["sections"].values()]
+    assert document["sections"]["device"]["hint"] == "buy one"
+    assert document["sections"]["doctor"]["result"]["empty"]
+    assert ["no", "no", "ok"] == [line.split()[0] for line in selftest_text(document, "x.json").splitlines()[:-1]]
+
+
+def test_an_interrupt_leaves_what_was_gathered(tmp_path: Path) -> None:
+    """
+    After Ctrl-C the file holds the sections before it, and its text says which were not reached.
+    """
+    path = tmp_path / "x.json"
+    sections = {"doctor": lambda _: {"items": []}, "sampling": raising(KeyboardInterrupt()), "widths": lambda _: {}}
+
+    with pytest.raises(KeyboardInterrupt):
+        run(path, sections)
+
+    document = selftest.read_selftest(path)
+    assert ["doctor"] == [*document["sections"]]
+    assert ["ok", "?", "?"] == [line.split()[0] for line in selftest_text(document, path).splitlines()[:-1]]
+
+
+def test_names_are_cut_out_of_results_and_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The user's and the host's names are in no text of the file.
+    """
+    monkeypatch.setattr(selftest, "own_names", lambda: ["/Users/annika", "annika", "annikas-mini.local"])
+    told = "/Users/annika/x on ANNIKAS-MINI.local"
+
+    run(tmp_path / "x.json", {"doctor": lambda _: {"items": [told]}, "device": raising(OSError(told))})
+
+    assert "annika" not in (tmp_path / "x.json").read_text().lower()
+
+
+def test_each_part_has_its_line() -> None:
+    """
+    What is planned has a summary, but for the conditions, which the file alone holds; that makes ten lines.
+    """
+    words = [name.partition(" ")[0] for name in selftest.SECTIONS]
+
+    assert {"conditions"} == {*words} - SUMMARIES.keys()
+    assert 10 == len([word for word in words if word in SUMMARIES])
+
+
+@pytest.mark.parametrize(
+    ("name", "result", "mark"),
+    [
+        ("pause", {"following": 0.1, "after_pause": 0.3}, "?"),
+        ("pause", {"following": 0.1, "after_pause": 0.11}, "ok"),
+        ("sampling", {"without": {"p99": 0.01}, "with": {"p99": 0.02}}, "no"),
+        ("sampling", {"without": {"p99": 0.01}, "with": {"p99": 0.011}}, "ok"),
+        ("widths", {"tokens": 2000, "flips": {"1": 0, "8": 13}}, "ok"),
+        ("widths", {"tokens": 2000, "flips": {"1": 1, "8": 13}}, "no"),
+        ("certify", {"exit_code": 3, "outcome": "unproven", "because": "noise"}, "?"),
+        ("certify", {"exit_code": 1, "outcome": "graded_back", "because": "slower"}, "ok"),
+        ("versions", {"mlx": None, "mlx-lm": "1"}, "no"),
+        (
+            "device",
+            {"metal": True, "info": {"device_name": "Apple M4", "max_recommended_working_set_size": 17e9}},
+            "ok",
+        ),
+        ("device", {"metal": False, "info": {}}, "?"),
+        ("telemetry", [{"source": "a", "values": {"x": 1.0}, "missing": {}}], "ok"),
+        ("telemetry", [{"source": "a", "values": {"x": 1.0}, "missing": {"y": "parse_error"}}], "no"),
+        ("doctor", {"items": [{"kind": "host", "found": None, "needed_for": "objective x", "fix": "do it"}]}, "no"),
+        ("widths", {"flips": {}}, "?"),
+    ],
+)
+def test_a_line_says_what_works(name: str, result: Any, mark: str) -> None:
+    """
+    Works, does not work, not decided: by the figures of the part, and without figures nothing works.
+    """
+    document = {"planned": [name], "sections": {name: {"result": result, "error": None}}}
+
+    assert mark == selftest_text(document, "x").split()[0]
