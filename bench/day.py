@@ -5,7 +5,7 @@
 The gate certifies a scripted system on its virtual clock, with the real sampler of this machine, so a day passes in
 minutes: a host sample a second, and an answer of 200 tokens every three. `gatekeeper judge` then reads the run. Each is
 a process of its own; memory is the most it ever held (ru_maxrss), and the scripted system has no worker beside it.
-Goals for 24 hours: the gate at most 250 MB; judging at most 300 MB and 5 s of CPU, on a machine that does nothing else.
+Goals for 24 hours: the gate at most 250 MB; judging at most 200 MB and 5 s of CPU, on a machine that does nothing else.
 Exit code 3: a goal is missed on this machine. The judged verdict must be the one that was stored, byte for byte, or
 the exit code is 1.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 
 CANARIES, TOKENS = 100, 200
 WORKLOADS = ("chat", "code", "prose")
-GATE_BYTES, JUDGE_BYTES, JUDGE_CPU_S = 250e6, 300e6, 5.0
+GATE_BYTES, JUDGE_BYTES, JUDGE_CPU_S = 250e6, 200e6, 5.0
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 """Bytes: `ru_maxrss` counts kilobytes on Linux."""
 OBJECTIVES = {

@@ -101,8 +101,8 @@ def write(path: Path, kind: Any, records: Iterator[Any]) -> RecordWriter[Any]:
 @pytest.mark.parametrize(
     ("kind", "make", "most"),
     [
-        # Eight bytes for the time of a token and one for its flag, and the record itself.
-        pytest.param(ANSWERS, answer, 9 * TOKENS + 1500, id="an answer of a hundred tokens"),
+        # Four bytes for the time of a token and one for its flag, and the record itself.
+        pytest.param(ANSWERS, answer, 5 * TOKENS + 1500, id="an answer of a hundred tokens"),
         # Eight bytes for each number and each age.
         pytest.param(SAMPLES, sample, 8 * (20 + 30) + 200, id="a host sample of thirty readings"),
     ],
@@ -141,10 +141,10 @@ def test_a_record_that_is_written_is_not_kept(tmp_path: Path, kind: Any, make: C
     assert grown < 64_000
 
 
-def soaked(folder: Path, seconds: int) -> tuple[int, int]:
-    """Certify a scripted system; return the bytes held when the soak is over, and the answers so far."""
+def soaked(folder: Path, seconds: int, script: dict[str, Any] = SCRIPT) -> tuple[int, int, int]:
+    """Certify a scripted system; return the bytes held after the soak, the answers so far and the most held since."""
     folder.mkdir()
-    (folder / "script.json").write_text(json.dumps(SCRIPT))
+    (folder / "script.json").write_text(json.dumps(script))
     prompts = [{"id": f"c-{at}", "messages": [{"role": "user", "content": f"Say {at}."}]} for at in range(8)]
     (folder / "chat.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in prompts))
     (folder / "slo.toml").write_text(SLO.format(seconds=seconds))
@@ -156,9 +156,10 @@ def soaked(folder: Path, seconds: int) -> tuple[int, int]:
             answers += event.kind == "answer"
             if event.kind == "closing":
                 seen.append((held(), answers))
+                tracemalloc.reset_peak()
 
         certify(folder / "slo.toml", folder / "run", observers=[observe])
-    return seen[0]
+        return *seen[0], tracemalloc.get_traced_memory()[1]
 
 
 def test_a_longer_soak_takes_no_more_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,3 +173,20 @@ def test_a_longer_soak_takes_no_more_memory(tmp_path: Path, monkeypatch: pytest.
 
     assert long[1] > 2 * short[1] > 100
     assert (long[0] - short[0]) / (long[1] - short[1]) < 100
+
+
+def test_judging_and_the_report_take_little_memory_for_each_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Each further answer of a hundred tokens adds at most 4 kB to the most that is held from the end of the soak on.
+    """
+    monkeypatch.setattr("gatekeeper.host.sampler.platform_sources", lambda *_: [])
+    monkeypatch.setitem(globals(), "SLO", SLO.replace("max_tokens = 20", f"max_tokens = {TOKENS}"))
+    script = SCRIPT | {"tokens": TOKENS}
+    soaked(tmp_path / "first", 1, script)
+
+    short, long = soaked(tmp_path / "short", 20, script), soaked(tmp_path / "long", 80, script)
+
+    assert long[1] - short[1] > 500
+    assert (long[2] - short[2]) / (long[1] - short[1]) < 4000

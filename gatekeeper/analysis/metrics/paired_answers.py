@@ -5,9 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-import numpy as np
-
-from gatekeeper.analysis.metrics.timing import decode_rate
+from gatekeeper.analysis.metrics.timing import decode_rate, gaps_of
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.manifest import RULES
 from gatekeeper.core.records import Answer, Generation, Numerics, Replayed, Role, Scored, Tie
@@ -154,8 +152,7 @@ def values_of(answers: Iterable[Generation], read: Callable[[Answer], T | None])
 
 def burst_gap(plain: Iterable[Generation]) -> float:
     """Return the seconds below which arrivals are one burst: a share of plain decoding's median gap, 0 if unknown."""
-    times = (generation.answer.columns.at_ns for generation in successful(plain) if not generation.answer.rounds)
-    gaps = np.concatenate([np.empty(0, np.int64), *(np.diff(np.frombuffer(at_ns, np.int64)) for at_ns in times)])
+    gaps = gaps_of([generation.answer.columns for generation in successful(plain) if not generation.answer.rounds])
     if not len(gaps):
         return 0.0
     middle = [(len(gaps) - 1) // 2, len(gaps) // 2]

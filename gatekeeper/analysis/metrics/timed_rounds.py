@@ -189,7 +189,7 @@ def _kind(logs: Floats, weights: Floats) -> tuple[float, float, float]:
 
 
 def _gaps(answer: Answer) -> Floats:
-    return np.diff(np.frombuffer(answer.columns.at_ns, np.int64).astype(np.float64)) / 1e9
+    return np.asarray(answer.columns.gaps_ns()) / 1e9
 
 
 def _tokens(answer: Answer) -> int:

@@ -17,8 +17,8 @@ AT_ONCE = 512
 
 def ttft(answer: Answer) -> float | None:
     """Return seconds from the request to the first arrival."""
-    times = answer.columns.times()
-    return (times[0] - answer.sent_ns) / 1e9 if times else None
+    first_ns = answer.columns.first_ns
+    return None if first_ns is None else (first_ns - answer.sent_ns) / 1e9
 
 
 def decode_rate(answer: Answer, together_s: float = 0.0) -> float | None:
@@ -27,16 +27,14 @@ def decode_rate(answer: Answer, together_s: float = 0.0) -> float | None:
     The first burst ends the prefill. While speculating it is a whole round, which ran before the first arrival:
     counting its tokens as decoded would favour speculation, the more the shorter the answer.
     """
-    arrivals = answer.columns
-    times, drafted = arrivals.times(), arrivals.drafted
-    count, second = len(times), 1
-    while second < count and (
-        (drafted and drafted[second - 1] == 1) or (times[second] - times[second - 1]) / 1e9 < together_s
-    ):
+    arrivals, second = answer.columns, 1
+    gaps, drafted = arrivals.gaps_ns(), arrivals.drafted
+    count = len(gaps) + 1
+    while second < count and ((drafted and drafted[second - 1] == 1) or gaps[second - 1] / 1e9 < together_s):
         second += 1
-    if second >= count:
+    if second >= count or arrivals.first_ns is None or arrivals.last_ns is None:
         return None
-    seconds = (times[-1] - times[0]) / 1e9
+    seconds = (arrivals.last_ns - arrivals.first_ns) / 1e9
     tokens: float | None = _tokens(arrivals.tokens, second)
     if tokens is None and answer.output_tokens is not None:  # each chunk stands for its share of the tokens
         tokens = answer.output_tokens * (count - second) / count
@@ -105,8 +103,10 @@ class Bursts:
         """Return each gap divided by its tokens; bursts without counted tokens are left out."""
         counted = self.tokens > 0
         tokens = self.tokens[counted].astype(np.float64)
-        sizes = np.add.reduceat(np.append(counted, False).astype(np.int64), np.cumsum(self.sizes) - self.sizes)
-        return TokenGaps(np.where(self.sizes > 0, sizes, 0), self.gaps[counted] / tokens, tokens)
+        values = self.gaps[counted]
+        values /= tokens
+        sizes = np.add.reduceat(np.append(counted, False), np.cumsum(self.sizes) - self.sizes, dtype=np.int64)
+        return TokenGaps(np.where(self.sizes > 0, sizes, 0), values, tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +138,14 @@ def gather_bursts(answers: Sequence[Answer], together_s: float) -> Bursts:
 
     A round ends with the target's own token, the one that was not drafted.
     """
-    parts = (answers[start : start + AT_ONCE] for start in range(0, max(1, len(answers)), AT_ONCE))
-    columns = [_gather([answer.columns for answer in part], together_s) for part in parts]
-    sizes, gaps, tokens = (np.concatenate(column) for column in zip(*columns, strict=True))
-    return Bursts(sizes, gaps, tokens)
+    most = sum(len(answer.arrivals) for answer in answers)
+    sizes, gaps, tokens = np.zeros(len(answers), np.int64), np.empty(most), np.empty(most, np.int64)
+    end = 0
+    for start in range(0, len(answers), AT_ONCE):
+        part = _gather([answer.columns for answer in answers[start : start + AT_ONCE]], together_s)
+        begin, end = end, end + len(part[1])
+        sizes[start : start + AT_ONCE], gaps[begin:end], tokens[begin:end] = part
+    return Bursts(sizes, gaps[:end], tokens[:end])
 
 
 def _gather(answers: Sequence[Arrivals], together_s: float) -> tuple[Ints, Floats, Ints]:
@@ -149,25 +153,32 @@ def _gather(answers: Sequence[Arrivals], together_s: float) -> tuple[Ints, Float
     with_arrivals = [arrivals for arrivals in answers if len(arrivals)]
     if not with_arrivals:
         return np.zeros(len(answers), np.int64), np.empty(0), np.empty(0, np.int64)
-    times = np.frombuffer(b"".join(arrivals.at_ns for arrivals in with_arrivals), np.int64)
     drafted = (
         np.frombuffer(b"".join(arrivals.drafted or bytes(len(arrivals)) for arrivals in with_arrivals), np.uint8) == 1
     )
     counted = np.frombuffer(
         b"".join(arrivals.tokens or _UNKNOWN * len(arrivals) for arrivals in with_arrivals), np.int64
     )
-    first = np.zeros(len(times), dtype=bool)
+    first = np.zeros(len(counted), dtype=bool)
     first[np.cumsum(lengths[lengths > 0])[:-1]] = first[0] = True
+    since = np.zeros(len(counted), np.int64)
+    since[~first] = gaps_of(with_arrivals)
     begins = first.copy()
-    begins[1:] |= ~(drafted[:-1] | (np.diff(times) / 1e9 < together_s))
+    begins[1:] |= ~(drafted[:-1] | (since[1:] / 1e9 < together_s))
     starts = np.flatnonzero(begins)
     tokens = np.add.reduceat(counted, starts)
     tokens[np.logical_or.reduceat(counted == UNKNOWN, starts)] = UNKNOWN
     later = ~first[starts]
+    times = np.cumsum(since)
     gaps = np.diff(times[starts], prepend=0)[later] / 1e9
     sizes = np.zeros(len(answers), np.int64)
     sizes[lengths > 0] = np.add.reduceat(begins.astype(np.int64), np.flatnonzero(first)) - 1
     return sizes, gaps, tokens[later]
+
+
+def gaps_of(answers: Sequence[Arrivals]) -> Ints:
+    """Return the gaps between the arrivals of each of the *answers*, one answer after the other, in nanoseconds."""
+    return np.concatenate([np.empty(0, np.uint32), *(np.asarray(arrivals.gaps_ns()) for arrivals in answers)])
 
 
 def came_in_bursts(answer: Answer, together_s: float) -> bool:

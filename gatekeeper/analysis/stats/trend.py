@@ -1,6 +1,5 @@
 """Slopes of a series: Theil-Sen, with an interval from a block bootstrap of the residuals."""
 
-from collections.abc import Sequence
 from statistics import NormalDist
 
 import numpy as np
@@ -17,15 +16,13 @@ BLOCK = 8
 """Blocks of residuals per series: memory changes in steps, so neighbouring residuals are alike."""
 
 
-def slope(
-    times: Sequence[float], values: Sequence[float], *, level: float, seed: int, rising: bool = False
-) -> Estimate | None:
+def slope(times: Floats, values: Floats, *, level: float, seed: int, rising: bool = False) -> Estimate | None:
     """Return the median of all pairwise slopes, in units per second, with one-sided bounds at *level*; None if short.
 
     Theil (1950), Sen (1968). Residuals are drawn in circular blocks (Politis and Romano, 1992), so that a slow wave
     does not count as a trend. With *rising*, a median of 0 or less gives None as well, without resampling.
     """
-    if len(times) < MIN_READINGS or max(times) <= min(times):
+    if len(times) < MIN_READINGS or times.max() <= times.min():
         return None
     at, level_of = _thin(times, values)
     first, second = np.triu_indices(len(at), 1)
@@ -67,8 +64,7 @@ def _wider(level: float) -> float:
     return float(np.sqrt(BLOCK / free) * t_over_z)
 
 
-def _thin(times_read: Sequence[float], values_read: Sequence[float]) -> tuple[Floats, Floats]:
-    times, values = np.asarray(times_read, dtype=float), np.asarray(values_read, dtype=float)
+def _thin(times: Floats, values: Floats) -> tuple[Floats, Floats]:
     order = np.argsort(times, kind="stable")
     groups = np.array_split(order, min(BINS, len(order)))
     at = np.array([float(np.median(times[group])) for group in groups])

@@ -229,8 +229,10 @@ def clock_ran_backwards(answers: Iterable[Generation]) -> str | None:
 
 
 def _in_order(answer: Answer) -> bool:
-    instants = [answer.sent_ns, *answer.columns.times(), answer.ended_ns]
-    return instants == sorted(instants)
+    first_ns, last_ns = answer.columns.first_ns, answer.columns.last_ns
+    if first_ns is None or last_ns is None:
+        return answer.sent_ns <= answer.ended_ns
+    return answer.sent_ns <= first_ns and answer.columns.in_order() and last_ns <= answer.ended_ns
 
 
 def too_short(case: Case, answers: Sequence[Generation]) -> str | None:
@@ -262,5 +264,6 @@ def spans_by(part: Callable[[Generation], int], answers: Iterable[Generation]) -
     for generation in answers:
         number, answer = part(generation), generation.answer
         begun, ended = spans.get(number, (answer.sent_ns, answer.ended_ns))
-        spans[number] = min(begun, answer.sent_ns), max(ended, answer.ended_ns)
+        if number not in spans or answer.sent_ns < begun or answer.ended_ns > ended:
+            spans[number] = min(begun, answer.sent_ns), max(ended, answer.ended_ns)
     return spans

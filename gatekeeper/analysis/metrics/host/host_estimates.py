@@ -95,7 +95,7 @@ def _slope(footprint: Series, level: float, seed: int) -> Estimate | Missing:
     if missing := footprint.uncovered():
         return missing
     last = footprint.segments[-1]
-    footprint_slope = slope(last.at.tolist(), last.values.tolist(), level=level, seed=seed)
+    footprint_slope = slope(last.at, last.values, level=level, seed=seed)
     return footprint_slope or Missing(f"{footprint.name}: too few readings for a slope: {len(last.at)}", len(last.at))
 
 

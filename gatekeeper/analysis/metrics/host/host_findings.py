@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from typing import Any
 
 from gatekeeper.analysis.metrics.host.host_estimates import HEADROOM_WINDOW, memory_contradiction
@@ -92,9 +92,8 @@ def _instant(written: object) -> datetime | None:
 def _slept(host: HostSamples) -> Iterator[Finding]:
     """Compare the time of day with the monotonic clock, which stands still while a host sleeps."""
     columns, at_ns = host.columns, host.columns.at_ns
-    instants = [_instant(at) for at in columns.at]
-    for before, after in (pair for part in host.segments().values() for pair in pairwise(part.tolist())):
-        then, now = instants[before], instants[after]
+    timed = (pairwise((place, _instant(columns.at[place])) for place in part) for part in host.segments().values())
+    for (before, then), (after, now) in chain.from_iterable(timed):
         if then is None or now is None:
             continue  # a sample without a time of day cannot be compared
         ahead = (now - then).total_seconds() - (at_ns[after] - at_ns[before]) / 1e9
@@ -217,7 +216,7 @@ def _memory_forecast(host: HostSamples, level: float, seed: int, horizon: float)
         if not values.segments or values.uncovered():
             continue
         last = values.segments[-1]
-        growth = slope(last.at.tolist(), last.values.tolist(), level=level, seed=seed, rising=True)
+        growth = slope(last.at, last.values, level=level, seed=seed, rising=True)
         if growth is None or growth.lo <= 0:
             continue
         center, soon, late = (free / rate for rate in (growth.center, growth.hi, growth.lo))

@@ -621,7 +621,7 @@ def test_the_slope_of_a_line_is_its_rate(rate: float, offset: float, count: int,
     """
     Without noise the estimate is the rate, whatever the seed.
     """
-    found = slope(range(count), [offset + rate * at for at in range(count)], level=0.95, seed=seed)
+    found = slope(np.arange(float(count)), offset + rate * np.arange(float(count)), level=0.95, seed=seed)
 
     assert found is not None
     assert found.lo <= found.center <= found.hi
@@ -632,9 +632,10 @@ def test_the_slope_is_the_same_for_the_same_seed() -> None:
     """
     Judging a run again gives the same bounds.
     """
-    values = [float(at * at % 97) for at in range(300)]
+    times = np.arange(300.0)
+    values = times * times % 97
 
-    assert slope(range(300), values, level=0.95, seed=3) == slope(range(300), values, level=0.95, seed=3)
+    assert slope(times, values, level=0.95, seed=3) == slope(times, values, level=0.95, seed=3)
 
 
 @pytest.mark.slow
@@ -647,7 +648,7 @@ def test_noise_has_a_slope_of_zero_in_its_interval() -> None:
     for seed in range(60):
         noise = random.normal(size=300)
         series = np.convolve(noise, np.ones(10) / 10, mode="same")
-        found = slope(range(300), series.tolist(), level=0.95, seed=seed)
+        found = slope(np.arange(300.0), series, level=0.95, seed=seed)
         assert found is not None
         above, below = above + (found.lo > 0), below + (found.hi < 0)
 
