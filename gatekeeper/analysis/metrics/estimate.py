@@ -11,7 +11,7 @@ import numpy as np
 from gatekeeper.analysis.metrics import older_ratios
 from gatekeeper.analysis.metrics.order_effect import widened_by_order
 from gatekeeper.analysis.metrics.over_time import excessive_drift, settled
-from gatekeeper.analysis.metrics.pair_speeds import pair_logs, pair_speeds
+from gatekeeper.analysis.metrics.pair_speeds import pair_logs, speeds_of
 from gatekeeper.analysis.metrics.paired_answers import (
     PairedAnswers,
     by_canary,
@@ -65,27 +65,24 @@ def _read(metric: Metric, paired: PairedAnswers) -> Estimate | Missing:
 
 
 def _pair_ratio(metric: Metric, reader: OfAnswer, paired: PairedAnswers) -> Estimate | Missing:
-    read, least = reader.on(paired), None if reader.any_length else paired.least_length
     if metric.name == SYSTEM_RATIO and not paired.by_total_time:
         ratio = older_ratios.system_ratio(paired)
     else:
-        logs = logs_of_pairs(metric, reader, paired, limited=metric.speed_ratio)
+        logs = logs_of_pairs(metric, paired, limited=metric.speed_ratio)
         ratio = mean_ratio(logs, paired) if isinstance(logs, PairLogs) else logs
-    ratio = _widened(ratio, partial(_ratio_noise, paired, read, least), paired)
+    ratio = _widened(ratio, partial(_ratio_noise, metric, reader, paired), paired)
     ratio = widened_by_order(ratio, paired) if metric.speed_ratio else ratio
     return ratio.as_change() if metric.relative and isinstance(ratio, Estimate) else ratio
 
 
-def logs_of_pairs(metric: Metric, reader: OfAnswer, paired: PairedAnswers, *, limited: bool) -> PairLogs | Missing:
+def logs_of_pairs(metric: Metric, paired: PairedAnswers, *, limited: bool) -> PairLogs | Missing:
     """Return the logs of the pairs whose mean is that of the ratio *metric*.
 
     Where they are *limited*, too many lost pairs leave none: then it is Missing, with the reason.
     """
-    read, least = reader.on(paired), None if reader.any_length else paired.least_length
-    speeds, lost = pair_speeds(paired.pairs, read, least)
+    speeds, before, lost = speeds_of(metric.name, paired)
     if limited and (reason := too_many_lost(lost, paired)) is not None:
         return Missing(reason, len(paired.pairs))
-    before, _ = pair_speeds(paired.before, read, least)
     return pair_logs(speeds, before, total=metric.speed_ratio and paired.by_total_time)
 
 
@@ -101,7 +98,13 @@ def _widened(
     return lasting.widened(estimated, noise())
 
 
-def _ratio_noise(paired: PairedAnswers, read: Read, least: float | None) -> lasting.Lasting:
+def _ratio_noise(metric: Metric, reader: OfAnswer, paired: PairedAnswers) -> lasting.Lasting:
+    read, least = reader.on(paired), None if reader.any_length else paired.least_length
+    noise = partial(_noise_of_pairs, paired, read, least)
+    return paired.once(f"noise of {metric.name}, {paired.falls}", noise, paired.pairs, paired.before)
+
+
+def _noise_of_pairs(paired: PairedAnswers, read: Read, least: float | None) -> lasting.Lasting:
     before = sorted(paired.before, key=lambda pair: (pair[0].segment, pair[0].answer.sent_ns))
     soak, swept = (
         [(name, math.log(drafting), math.log(plain)) for name, drafting, plain in values if min(drafting, plain) > 0]

@@ -51,9 +51,10 @@ def widened_by_order(ratio: Estimate | Missing, paired: PairedAnswers) -> Estima
 
 
 def _proven_bias(paired: PairedAnswers) -> Estimate | None:
-    if paired.rules < RULES_WITH_IT or not paired.interleaved or (bias := order_bias(paired)) is None:
+    if paired.rules < RULES_WITH_IT or not paired.interleaved:
         return None
-    return None if abs(bias.center) < LEAST_BIAS or bias.lo <= 0 <= bias.hi else bias
+    bias = paired.once("order", lambda: order_bias(paired), paired.pairs)
+    return None if bias is None or abs(bias.center) < LEAST_BIAS or bias.lo <= 0 <= bias.hi else bias
 
 
 def order_bias(paired: PairedAnswers) -> Estimate | None:

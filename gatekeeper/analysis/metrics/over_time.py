@@ -178,7 +178,8 @@ def _centred(part: Sequence[tuple[str, float, float]]) -> list[tuple[float, floa
     if not part:
         return []
     _, logs, tokens = zip(*part, strict=True)
-    return [(each - fmean(tokens), log - fmean(logs)) for log, each in zip(logs, tokens, strict=True)]
+    mean_log, mean_tokens = fmean(logs), fmean(tokens)
+    return [(each - mean_tokens, log - mean_log) for log, each in zip(logs, tokens, strict=True)]
 
 
 def _with_tokens_a_round(pairs: Iterable[Pair], paired: PairedAnswers) -> list[tuple[str, float, float]]:
@@ -196,6 +197,10 @@ def likely_end(paired: PairedAnswers) -> float:
     """Return what share of its mean the ratio may have had at the end of the soak: 1 without any sign of a fall."""
     if paired.settled_s is None or math.isinf(paired.drift_limit) or paired.rules < 2 or not paired.interleaved:
         return 1.0
+    return paired.once("likely end", lambda: _likely_end(paired), paired.pairs, paired.before)
+
+
+def _likely_end(paired: PairedAnswers) -> float:
     pairs = [pair for _, pair in _running_times(paired.pairs)]
     margin = MARGIN if paired.rules >= RULES_WITH_ROUNDS else 0.0
     end = math.exp(-max(end_below_mean(*each, margin=margin) for each in _series(pairs, paired)))

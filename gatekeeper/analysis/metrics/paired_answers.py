@@ -106,8 +106,8 @@ class PairedAnswers:
         return self.once("burst gap", lambda: burst_gap(answers), answers)
 
     def once(self, name: str, read: Callable[[], T], *answers: object) -> T:
-        """Return what *read* makes of *answers*, computed once for every copy of this evidence."""
-        key = name, *map(id, answers)
+        """Return what *read* makes of *answers*, computed once for every copy of this evidence under the same rules."""
+        key = name, self.rules, *map(id, answers)
         if key not in self.cache:
             self.cache[key] = answers, read()  # kept, so that the identity is of no other answers
         value: T = self.cache[key][1]

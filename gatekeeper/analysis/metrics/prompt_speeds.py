@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 from gatekeeper.analysis.metrics.estimate import mean_ratio
 from gatekeeper.analysis.metrics.over_time import settled
-from gatekeeper.analysis.metrics.pair_speeds import pair_logs, pair_speeds
+from gatekeeper.analysis.metrics.pair_speeds import pair_logs, speeds_of
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.metrics.readers import answer_reader
 from gatekeeper.analysis.stats import fixed_canaries
 from gatekeeper.core.verdict import Estimate, StillChanging, figures
 
@@ -43,8 +42,7 @@ def prompt_speeds(metric: str, evidence: PairedAnswers) -> PromptSpeeds | None:
     stretch = settled(evidence)
     if not evidence.by_total_time or isinstance(stretch, StillChanging):
         return None
-    read, least = answer_reader(metric).on(stretch), stretch.least_length
-    speeds, before = (pair_speeds(pairs, read, least)[0] for pairs in (stretch.pairs, stretch.before))
+    speeds, before, _ = speeds_of(metric, stretch)
     logs = pair_logs(speeds, before, total=False)
     typical = mean_ratio(logs, replace(stretch, frozen=True))
     if not isinstance(typical, Estimate):

@@ -81,7 +81,7 @@ def values(metric: str, evidence: PairedAnswers) -> run_to_run.Values | Missing:
     if not BY_NAME[metric].against_plain:
         counted = values_of(successful(evidence.answers), reader.on(evidence))
         return counted or Missing(reader.unread, len(evidence.answers))
-    pairs = logs_of_pairs(BY_NAME[metric], reader, evidence, limited=True)
+    pairs = logs_of_pairs(BY_NAME[metric], evidence, limited=True)
     if isinstance(pairs, Missing):
         return pairs
     return [(canary, log) for canary, log in pairs.logs if math.isfinite(log)]

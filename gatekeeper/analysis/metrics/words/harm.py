@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
-from gatekeeper.analysis.metrics.words.near_ties import known_tokens
+from gatekeeper.analysis.metrics.words.near_ties import token_column
 from gatekeeper.analysis.metrics.words.replayed_rounds import drafted_replays, is_exact
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Answer, Generation
@@ -43,8 +43,14 @@ def is_repetitive(text: str) -> bool:
 
 def _ends_in_repetition(text: str) -> bool:
     """Return whether each character equals the one a piece before it, for long enough and up to near the end."""
-    characters = np.frombuffer(text[-(PIECE * REPEATS + PIECE // 4) :].encode("utf-32-le"), np.uint32)
+    text = text[-(PIECE * REPEATS + PIECE // 4) :]
+    characters = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    end = len(characters) - PIECE // 4
     for piece in range(SHORTEST_PIECE, min(PIECE, len(characters) // REPEATS) + 1):
+        # A comparison of what every long enough repetition holds is quick, and most pieces differ there.
+        begin = len(characters) - (REPEATS - 1) * piece
+        if begin < end and text[begin:end] != text[begin - piece : end - piece]:
+            continue
         ends = np.flatnonzero(np.append(characters[piece:] != characters[:-piece], True))
         lengths = np.diff(ends, prepend=-1) - 1
         if np.any((lengths >= (REPEATS - 1) * piece) & (ends >= len(characters) - piece - PIECE // 4)):
@@ -70,7 +76,12 @@ def is_degenerate(answer: Answer, other: Answer) -> bool:
 
 
 def _repeats_itself(answer: Answer) -> bool:
-    return is_repetitive(answer.reasoning + answer.text) or _is_doubled(known_tokens(answer))
+    return is_repetitive(answer.reasoning + answer.text) or _has_doubled_tokens(token_column(answer))
+
+
+@lru_cache(maxsize=4096)
+def _has_doubled_tokens(column: bytes) -> bool:
+    return _is_doubled(memoryview(column).cast("q").tolist())
 
 
 _ENDS = frozenset({"stop", "tool_calls"})
