@@ -9,7 +9,8 @@ from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import Reading
 from gatekeeper.host.macos import powermetrics
 from gatekeeper.host.platforms import platform_sources, this_platform
-from gatekeeper.host.poller import LEFT_OUT, Poller
+from gatekeeper.host.poller import Poller
+from gatekeeper.host.sources import LEFT_OUT
 
 METRIC_VALUES = {metric.name: metric.samples for metric in ALL if metric.host}
 """The values each host metric can be computed from; one of them is enough."""

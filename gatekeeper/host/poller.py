@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
+from itertools import takewhile
 from typing import Self
 
 from gatekeeper.core.records import Reading
@@ -25,10 +26,8 @@ from gatekeeper.host.sources import (
     Tool,
     Values,
     dead_counters,
+    dead_detail,
 )
-
-LEFT_OUT = "left out: a power counter or the frequency is 0 although the machine is at work"
-"""What the detail of a dead counter ends in."""
 
 RETRY_PAUSES = (1.0, 5.0, 30.0)
 """Seconds before a stream that died is started again: soon at first, then rarely enough to cost nothing."""
@@ -62,6 +61,10 @@ class Reader:
             value = Status.STALE
         return value, round(age_ns / 1e9, 6)
 
+    def gives(self, name: str) -> bool:
+        """Return whether it has the value now."""
+        return not isinstance(self.current(name, time.monotonic_ns())[0], Status)
+
     @property
     def answers(self) -> bool:
         """Return whether the newest reading holds a value."""
@@ -94,6 +97,12 @@ class DirectReader(Reader):
         self._fresh_ns += round(source.max_reuse * 1e9)
         self._source = source
 
+    def gives(self, name: str) -> bool:
+        """Return whether it has the value now; one that was never read is read for it."""
+        if not self.settled.is_set():
+            self.read()
+        return super().gives(name)
+
     def read(self) -> None:
         """Read it now."""
         try:
@@ -111,6 +120,7 @@ class ToolReader(Reader):
     def __init__(self, tool: Tool, interval: float, gap: float) -> None:
         super().__init__(tool.name, tool.provides, max(tool.period, interval))
         self.limit = tool.limit
+        self.fallback = tool.fallback
         self._tool = tool
         self._pause_ns = round(max(tool.period, gap) * 1e9)
         self._due_ns = 0.0
@@ -258,7 +268,7 @@ class Poller:
         """Wait until each tool, and with *streams* each stream, has had its first reading, error or timeout."""
         self._start()
         end = time.monotonic() + limit
-        for reader in (*self._tools, *(self._streams if streams else ())):
+        for reader in (*filter(self._needed, self._tools), *(self._streams if streams else ())):
             reader.settled.wait(max(0.0, end - time.monotonic()))
 
     def refresh(self, grace: float) -> None:
@@ -277,10 +287,19 @@ class Poller:
             ended.result()  # raises again what a parser with a bug raised
         self._runs = [run for run in self._runs if not run.done()]
         now = time.monotonic_ns()
-        due = [(tool, argv) for tool in self._tools if (argv := tool.due_command(now)) is not None]
+        due = [
+            (tool, argv) for tool in filter(self._needed, self._tools) if (argv := tool.due_command(now)) is not None
+        ]
         if due:
             self._runs.append(self._executor.submit(self._run, due))
         return self._runs
+
+    def _needed(self, tool: ToolReader) -> bool:
+        """Return whether a tool is to run: a fallback only while the sources before it lack one of its values."""
+        return not tool.fallback or not all(
+            any(reader.gives(name) for reader in takewhile(lambda reader: reader is not tool, self._providers[name]))
+            for name in tool.provides
+        )
 
     def _run(self, due: Sequence[tuple[ToolReader, Sequence[str]]]) -> None:
         began = time.thread_time_ns()
@@ -301,6 +320,8 @@ class Poller:
         now = time.monotonic_ns()
         readings = {name: self._reading(name, now) for name in UNITS}
         values = {name: reading.value for name, reading in readings.items() if reading.value is not None}
+        if (readings["gpu_active"].age or 0.0) > PERIOD_STREAM:
+            values.pop("gpu_active", None)  # it may be of another request
         dead = dead_counters(values, LOADED_APART)
         self._dead = {name: dead_detail(readings[name].source, (name,)) for name in dead}
         return readings | {name: replace(readings[name], value=None, status=Status.ABSENT.value) for name in dead}
@@ -320,11 +341,6 @@ class Poller:
     def details(self) -> Mapping[str, str]:
         """Return the last error of each source that failed, in its own words, and of each value that it left out."""
         return {reader.name: reader.detail for reader in self._readers if reader.detail} | self._dead
-
-
-def dead_detail(source: str, names: Sequence[str]) -> str:
-    """Say why *names* of a source that answers are absent."""
-    return f"{source}: {', '.join(names)} {LEFT_OUT}"
 
 
 def _reader(source: Source, interval: float, gap: float) -> Reader:

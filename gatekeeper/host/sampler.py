@@ -11,8 +11,9 @@ from typing import Any, Self
 from gatekeeper.core.clock import Clock, SystemClock, stamp
 from gatekeeper.core.records import HostSample
 from gatekeeper.host.capabilities import value_hints
-from gatekeeper.host.platforms import platform_sources
+from gatekeeper.host.platforms import platform_sources, this_platform
 from gatekeeper.host.poller import Poller
+from gatekeeper.host.reading_process import STARTS_TOOLS, ReadingProcess
 from gatekeeper.host.sources import Source
 
 SAMPLE_INTERVAL_S = 1.0
@@ -47,6 +48,8 @@ class Sampler:
         self._clock = clock
         self._record = record
         self._sources = platform_sources(platform, pids) if sources is None else sources
+        self._platform = (platform or this_platform()) if sources is None else ""
+        self._pids = pids
         self._fault: str | None = None
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
@@ -62,7 +65,7 @@ class Sampler:
     def __enter__(self) -> Self:
         self._stopping.clear()
         every: Any = getattr(self._clock, "every", None)
-        self._poller = Poller(self._sources, interval=self._interval, gap=0.0 if every is None else self._interval)
+        self._poller = self._new_poller(virtual=every is not None)
         if every is None:
             self._thread = threading.Thread(target=self._guarded, args=(self._run,), name="host sampler", daemon=True)
             self._thread.start()
@@ -71,6 +74,11 @@ class Sampler:
             self._tick()
             self._unhook = every(round(self._interval * 1e9), self._tick)
         return self
+
+    def _new_poller(self, *, virtual: bool) -> Poller | ReadingProcess:
+        if self._platform in STARTS_TOOLS and not virtual:
+            return ReadingProcess(self._platform, self._pids, interval=self._interval)
+        return Poller(self._sources, interval=self._interval, gap=self._interval if virtual else 0.0)
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()

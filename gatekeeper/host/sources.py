@@ -66,6 +66,9 @@ LOADED = 0.1
 LOADED_APART = 0.5
 """The same if several tools read them: one may lag a second behind at the begin and the end of a request."""
 
+LEFT_OUT = "left out: a power counter or the frequency is 0 although the machine is at work"
+"""What the detail of a dead counter ends in."""
+
 
 def dead_counters(values: Values, loaded: float = LOADED) -> tuple[str, ...]:
     """Return the names in *values* that read 0 W or 0 Hz although they cannot: their counters do not work.
@@ -79,6 +82,11 @@ def dead_counters(values: Values, loaded: float = LOADED) -> tuple[str, ...]:
     if "package_power" in values and "package_power" not in dead and {"cpu_power", "gpu_power"} & {*dead}:
         dead.append("package_power")
     return tuple(dead)
+
+
+def dead_detail(source: str, names: Sequence[str]) -> str:
+    """Say why *names* of a source that answers are absent."""
+    return f"{source}: {', '.join(names)} {LEFT_OUT}"
 
 
 def scaled(value: float | Status, factor: float) -> float | Status:
@@ -118,6 +126,8 @@ class Tool:
     """Seconds between two runs; 0 is every sample."""
     limit: float = 2.0
     """Seconds after which it is killed. The other sources are read meanwhile."""
+    fallback: bool = False
+    """It is run only while the sources before it lack one of its values."""
 
 
 class Decoder(Protocol):

@@ -1,7 +1,8 @@
-"""The sources on a Mac: the tools that macOS ships, and macmon."""
+"""The sources on a Mac: system calls, the tools that macOS ships, and macmon."""
 
-import sys
+import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from gatekeeper.host.macos import (
     footprint,
@@ -13,6 +14,7 @@ from gatekeeper.host.macos import (
     powermetrics,
     ps,
     sysctl,
+    system_calls,
     vm_stat,
     zeus,
 )
@@ -20,9 +22,25 @@ from gatekeeper.host.sources import Source
 
 
 def sources(pids: Callable[[], Sequence[int]]) -> list[Source]:
-    """Return every source on a Mac; where two have the same value, the first one counts."""
-    tree: Source = footprint.ProcPidRusage(pids) if sys.platform == "darwin" else footprint.tool(pids)
+    """Return every source on a Mac; where two have the same value, the first one counts.
+
+    A tool whose values system calls give is started only while they do not.
+    """
+    library = ctypes.CDLL(None, use_errno=True)
+    native, tools = _native(library, pids), [vm_stat.TOOL, *sysctl.TOOLS, notifyutil.TOOL, footprint.tool(pids)]
     return [
-        vm_stat.TOOL, *sysctl.TOOLS, notifyutil.TOOL, tree, powermetrics.STREAM, ioreg.TOOL, macmon.STREAM,
-        *zeus.sources(), pmset.SUPPLY, pmset.MODE, pmset.THERM, ps.TOOL, memory_pressure.TOOL,
+        *native, *(replace(tool, fallback=bool(native)) for tool in tools), powermetrics.STREAM, ioreg.TOOL,
+        macmon.STREAM, *zeus.sources(), pmset.SUPPLY, pmset.MODE, pmset.THERM, ps.TOOL, memory_pressure.TOOL,
     ]  # fmt: skip
+
+
+def _native(library: ctypes.CDLL, pids: Callable[[], Sequence[int]]) -> list[Source]:
+    """Return the sources that are system calls of *library*; none on another system."""
+    if not system_calls.has_calls(library):
+        return []
+    return [
+        system_calls.HostStatistics(library),
+        system_calls.SysctlByName(library),
+        system_calls.ThermalLevel(library),
+        footprint.ProcPidRusage(pids, library),
+    ]

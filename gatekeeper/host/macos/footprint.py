@@ -48,9 +48,9 @@ class ProcPidRusage(DirectSource):
     name = "proc_pid_rusage"
     provides = PROVIDES
 
-    def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
+    def __init__(self, pids: Callable[[], Sequence[int]], library: ctypes.CDLL) -> None:
         self._pids = pids
-        self._call = ctypes.CDLL(None, use_errno=True).proc_pid_rusage
+        self._call = library.proc_pid_rusage
         self._roots: tuple[int, ...] = ()
         self._tree: list[int] = []
         self._due_ns = 0

@@ -34,4 +34,9 @@ def parse(output: Output) -> Values:
     }
 
 
-TOOL = Tool("ioreg", PROVIDES, lambda: ["ioreg", "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator"], parse)
+PERIOD = 1.9
+"""Seconds: each second sample; exactly 2 would skip one that is taken a moment early."""
+
+TOOL = Tool(
+    "ioreg", PROVIDES, lambda: ["ioreg", "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator"], parse, period=PERIOD
+)

@@ -42,6 +42,6 @@ def parse_therm(output: Output) -> Values:
     return {"cpu_speed_limit": int(match.group(1)) / 100 if match else Status.ABSENT}
 
 
-SUPPLY = Tool("pmset -g batt", ("power_source",), lambda: ["pmset", "-g", "batt"], parse_battery, period=2.0)
-MODE = Tool("pmset -g", ("power_mode",), lambda: ["pmset", "-g"], parse_mode, period=10.0)
-THERM = Tool("pmset -g therm", ("cpu_speed_limit",), lambda: ["pmset", "-g", "therm"], parse_therm, period=5.0)
+SUPPLY = Tool("pmset -g batt", ("power_source",), lambda: ["pmset", "-g", "batt"], parse_battery, period=10.0)
+MODE = Tool("pmset -g", ("power_mode",), lambda: ["pmset", "-g"], parse_mode, period=30.0)
+THERM = Tool("pmset -g therm", ("cpu_speed_limit",), lambda: ["pmset", "-g", "therm"], parse_therm, period=10.0)

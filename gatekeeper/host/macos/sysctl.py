@@ -65,8 +65,11 @@ def _value(key: str, line: str | Status) -> float | Status:
         match = _SWAP.fullmatch(line.strip())
         return scaled(written(match.group(1)), MEBIBYTE) if match else Status.PARSE_ERROR
     number = whole(line)
-    if number is None:
-        return Status.PARSE_ERROR
+    return Status.PARSE_ERROR if number is None else value_of(key, number)
+
+
+def value_of(key: str, number: int) -> float | Status:
+    """Return the value of a key whose value is a whole number, in base units."""
     if key == "kern.memorystatus_vm_pressure_level":
         return float(number) if number in (1, 2, 4) else Status.PARSE_ERROR
     if key == "iogpu.wired_limit_mb":

@@ -33,9 +33,15 @@ def parse(output: Output) -> Values:
     header = _HEADER.fullmatch(first.rstrip())
     matches = [match for match in map(_ROW.fullmatch, (line.rstrip() for line in lines)) if match]
     rows = {match.group(1): int(match.group(2)) for match in matches}
-    if header is None or len(rows) < len(matches) or _torn(rows):
+    if header is None or len(rows) < len(matches):
         return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
-    page = int(header.group(1))
+    return values_of(rows, int(header.group(1)))
+
+
+def values_of(rows: dict[str, int], page: int) -> Values:
+    """Return the values in bytes of *rows*, counts of pages of *page* bytes by their name in vm_stat."""
+    if _torn(rows):
+        return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
     return {
         name: float(sum(rows[part] for part in parts) * page) if rows.keys() >= set(parts) else Status.PARSE_ERROR
         for name, parts in PAGES.items()

@@ -69,6 +69,23 @@ def test_sizes_fit_together(readings: list[dict[str, Any]]) -> None:
     assert values["memory_total"] == conditions.conditions()["memory_bytes"]
 
 
+def test_calls_and_commands_agree(readings: list[dict[str, Any]]) -> None:
+    """
+    What a system call and a tool both give is the same, but for what changed between the two.
+    """
+    both: dict[str, list[float]] = {}
+    for reading in readings:
+        for name, value in reading["values"].items():
+            both.setdefault(name, []).append(value)
+    calls = {reading["source"] for reading in readings if reading["values"] and "argv" not in reading}
+
+    assert {"host_statistics64", "sysctlbyname", "notify_get_state", "proc_pid_rusage"} <= calls
+    assert [] == [name for name in ("memory_total", "memory_pressure_level") if len({*both[name]}) > 1]
+    for name in ("memory_headroom", "memory_wired", "memory_uncompressed_demand", "swapin_bytes", "swapout_bytes"):
+        assert both[name][1] == pytest.approx(both[name][0], rel=0.2, abs=512e6), name
+    assert both["swap_used"][1] == pytest.approx(both["swap_used"][0], abs=64e6)
+
+
 def test_the_facts_of_the_machine_are_known() -> None:
     """
     Chip, model, version and build, whether it is virtual, what it runs on: all that a report compares.
