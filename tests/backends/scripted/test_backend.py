@@ -44,6 +44,7 @@ def seconds(answer: Answer) -> float:
     return (answer.ended_ns - answer.sent_ns) / 1e9
 
 
+@pytest.mark.slow
 @given(
     ratio=st.floats(0.2, 5),
     seed=st.integers(0, 99),
@@ -125,6 +126,7 @@ def test_costs_make_the_ratio() -> None:
     assert answer.rounds.drafted == 4 * answer.rounds.rounds
 
 
+@pytest.mark.slow
 def test_acceptance_is_what_was_decreed() -> None:
     """
     Over many answers the first position is accepted as often as the script says, by draft and by canary.
@@ -147,6 +149,7 @@ def test_acceptance_is_what_was_decreed() -> None:
     assert all(abs(seen - decreed) < 0.03 for seen, decreed in zip(shares, (0.8, 0.3, 0.1), strict=True))
 
 
+@pytest.mark.slow
 def test_noise_has_its_shape() -> None:
     """
     Answer times are log-normal with the decreed sigma, and neighbours correlate as decreed.
@@ -228,6 +231,7 @@ def test_faults_strike_where_they_are_told() -> None:
     assert seconds(answers[4]) > 120
 
 
+@pytest.mark.slow
 def test_quality_and_agreement_are_decreed_apart() -> None:
     """
     Shares of right answers hold per arm on the same canaries; disagreement alone leaves answers right.
@@ -320,6 +324,7 @@ def test_a_leak_in_steps_is_hidden_between_them() -> None:
     assert seen[-1] == 1e9 + 9 * 64e6
 
 
+@pytest.mark.slow
 def test_noise_wanders_as_much_as_decreed() -> None:
     """
     Noise has the decreed deviation whatever is kept of the reading before, and neighbours correlate by that share.

@@ -19,6 +19,7 @@ def prompt(name: str = "chat-1", **more: Any) -> Canary:
     return Canary.model_validate({"id": name, "messages": [{"role": "user", "content": "say it"}], **more})
 
 
+@pytest.mark.slow
 def test_the_little_canaries_can_be_satisfied() -> None:
     """
     For every canary we ship a right answer can be constructed.
