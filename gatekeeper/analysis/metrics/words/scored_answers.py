@@ -18,10 +18,11 @@ class Continuation(NamedTuple):
 
 
 AT_ONCE = 32
-"""Tokens that plain decoding writes before it is compared: what follows a difference is of no use.
+"""Tokens that plain decoding writes before it is compared: what follows a difference is of no use."""
+ANSWERS = 2
+"""As many times the tokens of the answer are written at most, whatever differs.
 
-As many tokens as the answer has are written in all, whatever differs, so that a draft which writes other words takes no
-longer than one answer.
+So a draft that writes other words takes no longer than two answers, and one in twenty other tokens is read to the end.
 """
 UNREADABLE = 12
 """Beginnings of an answer that are tried although the server could not read them."""
@@ -72,7 +73,7 @@ def left_to_continue(records: Sequence[Scored]) -> Continuation | None:
     """Return what of a drafted answer is to be compared next, of the *records* of its canary.
 
     A beginning that the server cannot read, because its text ends within a word that it splits otherwise, is made
-    longer by a token. None where plain decoding has been held against all tokens, or has written as many, or cannot.
+    longer by a token. None where plain decoding was held against all tokens, has written twice as many, or cannot.
     """
     drafting = next((record for record in records if record.arm == "candidate"), None)
     plain = max((record for record in records if record.arm == "plain"), key=lambda record: record.after, default=None)
@@ -90,7 +91,9 @@ def left_to_continue(records: Sequence[Scored]) -> Continuation | None:
     else:
         return None  # plain decoding ended, or writes the rest of the answer too
     left = len(drafting.tokens) - read
-    return Continuation(drafting, read, min(left, AT_ONCE)) if left > 0 and written < len(drafting.tokens) else None
+    if left <= 0 or written >= ANSWERS * len(drafting.tokens):
+        return None
+    return Continuation(drafting, read, min(left, AT_ONCE))
 
 
 def leads_of(scored: tuple[Scored, ...], continued: tuple[Scored, ...]) -> Mapping[str, tuple[float, ...]]:
