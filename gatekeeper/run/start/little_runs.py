@@ -6,7 +6,7 @@ import time
 import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -30,6 +30,7 @@ BLOCKS = (False, True, True, False, False, True, True, False)
 """Whether the host is sampled, block by block: a drift of the machine meets both alike."""
 BLOCK_S = 4.0
 """Seconds of one block: four samples at 1 Hz."""
+FIRST_SAMPLE_S = 20.0
 PAUSES, PAUSE_S = 5, 2.0
 """How many pauses are made, and the seconds of each."""
 WIDTHS = (1, 2, 4, 8)
@@ -58,20 +59,28 @@ def certify_little(backend: str, folder: Path) -> dict[str, Any]:
 
 def time_tokens(backend: str, folder: Path) -> dict[str, Any]:
     """Return the times between tokens in seconds, without and with the host being sampled, and what a sample cost."""
-    gaps: dict[bool, list[float]] = {False: [], True: []}
+    blocks: dict[bool, list[list[float]]] = {False: [], True: []}
     samples: list[HostSample] = []
     with _sending(backend, folder) as (system, requests):
         for sampled in BLOCKS:
             sampler = host.Sampler(None, clock=SystemClock(), pids=system.pids, record=samples.append)
             with sampler if sampled else nullcontext():
-                gaps[sampled] += _gaps(system, requests)
-    costs = [sample.took_ns / 1e9 for sample in samples]
+                if sampled:
+                    _await_sample(samples)
+                blocks[sampled].append(_gaps(system, requests))
     return {
-        "without": _tail(gaps[False]),
-        "with": _tail(gaps[True]),
-        "sample_s": median(costs) if costs else None,
+        "without": _tail(blocks[False]),
+        "with": _tail(blocks[True]),
+        "sample_s": median(sample.took_ns / 1e9 for sample in samples) if samples else None,
         "samples": len(samples),
     }
+
+
+def _await_sample(samples: Sequence[HostSample]) -> None:
+    """Wait for one more sample: what starting to sample costs is not what a sample costs."""
+    count, end = len(samples), time.monotonic() + FIRST_SAMPLE_S
+    while len(samples) == count and time.monotonic() < end:
+        time.sleep(0.02)
 
 
 def time_after_pause(backend: str, folder: Path) -> dict[str, Any]:
@@ -165,9 +174,13 @@ def _gaps(system: RunningSystem, requests: Sequence[DecodeRequest]) -> list[floa
     return gaps
 
 
-def _tail(gaps: Sequence[float]) -> dict[str, Any]:
+def _tail(blocks: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """Return quantiles of all gaps, and the 99 % quantile of each block, which shows how much these scatter."""
+    gaps = list(chain.from_iterable(blocks))
     cuts = quantiles(gaps, n=1000, method="inclusive")
-    return {"n": len(gaps), "p50": cuts[499], "p95": cuts[949], "p99": cuts[989], "p999": cuts[998], "most": max(gaps)}
+    each = [quantiles(block, n=100, method="inclusive")[98] for block in blocks]
+    tail = {"p50": cuts[499], "p95": cuts[949], "p99": cuts[989], "p999": cuts[998], "most": max(gaps)}
+    return {"n": len(gaps), **tail, "p99_of_blocks": each}
 
 
 def _first_token(answer: Answer) -> float:

@@ -20,7 +20,6 @@ from gatekeeper.host.raw_readings import raw_readings
 from gatekeeper.run.start import doctor, little_runs
 from gatekeeper.run.start.cut_names import cut_names, own_names
 
-FILE = Path("gatekeeper-selftest.json")
 MOST_BYTES = 16 << 20
 DEVICE_S = 60.0
 """Seconds for the first import of MLX, which on a new Mac scans every library of it."""
