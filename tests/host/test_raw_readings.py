@@ -7,13 +7,16 @@ import pytest
 from gatekeeper.core.system.environment_variables import GATEKEEPER_HOST_AS
 from gatekeeper.host import raw_readings
 from tests.builders import mac_tools
-from tests.host.conftest import StandIn
+from tests.host.conftest import PATIENCE, StandIn
 
 
 @pytest.fixture
-def as_mac(monkeypatch: pytest.MonkeyPatch) -> None:
+def as_mac(healthy_mac: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the stand-ins for this host's tools; its streams end after one sample, so that no test waits for more."""
     monkeypatch.setenv(GATEKEEPER_HOST_AS, "macos")
-    monkeypatch.setattr(raw_readings, "STREAM_S", 1.0)
+    monkeypatch.setattr(raw_readings, "STREAM_S", PATIENCE)
+    healthy_mac("powermetrics", mac_tools.prints(mac_tools.powermetrics()))
+    healthy_mac("macmon", mac_tools.prints(mac_tools.macmon_line("0.8").decode()))
 
 
 def by_source() -> dict[str, list[dict[str, Any]]]:
@@ -23,7 +26,7 @@ def by_source() -> dict[str, list[dict[str, Any]]]:
     return readings
 
 
-@pytest.mark.usefixtures("healthy_mac", "as_mac")
+@pytest.mark.usefixtures("as_mac")
 def test_every_tool_of_a_mac_is_shown_with_what_its_parser_made_of_it() -> None:
     """
     Text, exit code and command line of each tool and stream, its values, and the facts of the manifest.
@@ -38,6 +41,19 @@ def test_every_tool_of_a_mac_is_shown_with_what_its_parser_made_of_it() -> None:
     assert facts["values"]["machdep.cpu.brand_string"] == "Apple M4"
     assert "</plist>" in powermetrics["out"]
     assert powermetrics["values"]["gpu_power"] == pytest.approx(9.10025)
+
+
+@pytest.mark.usefixtures("as_mac")
+def test_a_stream_that_goes_on_is_cut(healthy_mac: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A stream is ended after its time; what it printed until then is kept and read.
+    """
+    monkeypatch.setattr(raw_readings, "STREAM_S", 2.0)
+    healthy_mac("macmon", f"{mac_tools.prints(mac_tools.macmon_line('0.8').decode())}; exec sleep 600")
+
+    (macmon,) = by_source()["macmon"]
+
+    assert (macmon["code"], macmon["values"]["fan_speed"]) == (-9, 1320.0)
 
 
 @pytest.mark.usefixtures("as_mac")
