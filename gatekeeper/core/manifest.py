@@ -105,6 +105,8 @@ class Manifest(_Frozen):
     """Version of the rules that the run is judged by; manifests of gatekeeper 0.2.0 and before lack it."""
     certified: CertifiedBaseline | None = None
     """None where no objective compares with a certified run, and in older manifests."""
+    draft_hint: str = ""
+    """What to check where this backend decodes plainly although a draft is set; empty in older manifests."""
     findings: tuple[dict[str, str], ...] = ()
     """Findings of the freeze stage, as verdict.json writes them."""
     doubts: tuple[str, ...] = ()

@@ -56,7 +56,7 @@ def terms_of(manifest: Manifest) -> Terms:
     sight = Sight.NOTHING
     for name in manifest.sight:
         sight |= Sight.__members__.get(name, Sight.NOTHING)
-    return Terms(manifest.rules, sight)
+    return Terms(manifest.rules, sight, manifest.draft_hint)
 
 
 def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text: str, *, live: bool = False) -> Case:

@@ -1,6 +1,7 @@
 """Whole runs on the scripted subject: ten minutes of soak in a moment of real time."""
 
 import hashlib
+import html
 import json
 import tomllib
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from tests.builders.golden_words import says
 from tests.builders.project_folder import ProjectFolder
 from tests.builders.scripted_slo import EASY
 
@@ -171,13 +173,22 @@ def test_faults_fail_the_implicit_objective(scripted: Scripted) -> None:
 
 def test_speculation_that_is_silently_off_is_never_promoted(scripted: Scripted) -> None:
     """
-    A server that decodes plainly whatever draft is set gains nothing and is not promoted.
+    A server that decodes plainly whatever draft is set is not promoted, and every report says why: not that it is 1.00x
+    as fast, but that its draft proposed nothing, with what this server usually lacks.
     """
     project = scripted({"engaged": False}, workload=EASY)
 
-    project.run("certify", "slo.toml", "--out", "run", code=1)
+    certified = project.with_environment(GITHUB_ACTIONS="true").run("certify", "slo.toml", "--out", "run", code=1)
 
+    annotations = "".join(line for line in certified.err.splitlines() if line.startswith("::"))
+    reports = [project.run("report", "run", "--format", form).out for form in ("junit", "html", "markdown", "text")]
     assert {"easy": "graded_back"} == outcomes(project.verdict())
+    assert 1 == [finding["kind"] for finding in project.verdict()["findings"]].count("silent_speculation")
+    reason = project.verdict()["workloads"][0]["because"]
+    says("sweeps", "no setting of a sweep proposes a token", reason)
+    for text in (certified.out, annotations, *reports):
+        words = html.unescape(" ".join(text.split()))
+        assert reason.removeprefix("sweep: ") in words
 
 
 def test_other_tokens_than_plain_decoding_are_found(scripted: Scripted) -> None:

@@ -38,6 +38,24 @@ def claimed_rounds(answer: Answer) -> Rounds | None:
     return Rounds(rounds, claims.drafted or 0, claims.accepted, tried, accepted)
 
 
+def tallies(answer: Answer) -> list[tuple[str, int, int]]:
+    """Return (whose, drafted, accepted) of an answer: ours, the server's claim, both or neither."""
+    counted = [("counted", answer.rounds.drafted, answer.rounds.accepted)] if answer.rounds is not None else []
+    claims = answer.claims
+    if claims.drafted is None or claims.accepted is None:
+        return counted
+    return [*counted, ("claimed", claims.drafted, claims.accepted)]
+
+
+def drafted_by_answer(answers: Iterable[Generation]) -> list[int]:
+    """Return the drafted tokens of each answer that has them counted or claimed, and more than one token."""
+    return [
+        max(drafted for _, drafted, _ in counted)
+        for generation in answers
+        if (generation.answer.output_tokens or 0) > 1 and (counted := tallies(generation.answer))
+    ]
+
+
 def counted_or_claimed(answers: tuple[Generation, ...]) -> tuple[tuple[Generation, ...], bool]:
     """Return *answers* with the best counters there are, and whether these are the server's claims."""
     if any(generation.answer.rounds is not None for generation in answers):

@@ -34,7 +34,7 @@ class Implicit(Objective):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What decides which objectives are implicit, besides the SLO file: frozen in the manifest.
+    """What decides which objectives are implicit, besides the SLO file, and what is said: frozen in the manifest.
 
     A stored run is judged by the terms it was made under, whatever a later version examines: its SLO was accepted, and
     its requests were planned, by those. Rules 1 had no implicit ratio, agreement, replay or decay.
@@ -44,6 +44,8 @@ class Terms:
     """Version of the rules: 1 until gatekeeper 0.2.0."""
     sight: Sight = ~Sight.NOTHING
     """What the backend showed."""
+    draft_hint: str = ""
+    """What to check where it decodes plainly although a draft is set."""
 
     def show(self, metric: str) -> bool:
         """Return whether the backend shows what *metric* needs."""

@@ -100,18 +100,10 @@ def _choose_fixed(
     if not results:
         return Choice(PLAIN, "no draft is configured: plain decoding")
     default = results[0]
-    usual = [
-        result for result in results if conditions_of(result.trial.setting) == conditions_of(default.trial.setting)
-    ]
+    usual = _drafting(results, conditions_of(default.trial.setting))
     measured = [result for result in usual if isinstance(result.ratio, Estimate)]
     if not measured:
-        because = default.ratio.because if isinstance(default.ratio, Missing) else "no setting was measured"
-        voided = any(measure_of(slo, default.trial) in finding.voids for finding in default.findings)
-        doubt = because if voided else None
-        if required is not None and not voided:
-            because = f"the sweep is inconclusive: {because}; the soak decides"
-            return Choice(chosen_of(default.trial.setting), because, tuple(results))
-        return Choice(PLAIN, f"the sweep is inconclusive: {because}", tuple(results), doubt=doubt)
+        return _inconclusive(slo, results, usual, must_draft=required is not None)
     best, pick = _best_and_shortest(slo, measured, workload)
     winner = pick.trial.setting
     reason = f"{_name(pick)}: {_ratio(pick)}"
@@ -136,6 +128,29 @@ def _choose_fixed(
         reason = f"{_name(pick)}: {_ratio(pick)}, the fastest that beats plain decoding beyond noise"
     longer = _longer(slo, usual, chosen_of(winner))
     return Choice(chosen_of(winner), reason + _stopped(usual), tuple(results), longer=longer)
+
+
+def _drafting(results: Sequence[SettingResult], conditions: Setting) -> list[SettingResult]:
+    """Return the settings under these conditions without those that are plain decoding by another name."""
+    under_them = (result for result in results if conditions_of(result.trial.setting) == conditions)
+    return [result for result in under_them if not result.proposes_nothing]
+
+
+def _inconclusive(
+    slo: Slo, results: Sequence[SettingResult], drafting: Sequence[SettingResult], *, must_draft: bool
+) -> Choice:
+    """Choose where no setting has a ratio, because none was measured, or none proposed a token."""
+    default = results[0]
+    if not drafting:
+        because = "the draft proposed no tokens in any answer, so this is plain decoding whatever the setting"
+        return Choice(PLAIN, ": ".join(filter(None, (because, default.findings[-1].advice))), tuple(results))
+    because = default.ratio.because if isinstance(default.ratio, Missing) else "no setting was measured"
+    voided = any(measure_of(slo, default.trial) in finding.voids for finding in default.findings)
+    doubt = because if voided else None
+    if must_draft and not voided:
+        because = f"the sweep is inconclusive: {because}; the soak decides"
+        return Choice(chosen_of(default.trial.setting), because, tuple(results))
+    return Choice(PLAIN, f"the sweep is inconclusive: {because}", tuple(results), doubt=doubt)
 
 
 def _not_ruled_out(slo: Slo, workload: str | None, results: Sequence[SettingResult]) -> list[SettingResult]:

@@ -10,7 +10,7 @@ from gatekeeper.analysis.metrics.comparability import length_mismatches, unstabl
 from gatekeeper.analysis.metrics.estimate import estimate, mean_ratio
 from gatekeeper.analysis.metrics.pair_speeds import pair_logs
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS, answer_reader
-from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
+from gatekeeper.analysis.metrics.server_claims import counted_or_claimed, drafted_by_answer
 from gatekeeper.analysis.metrics.timing import acceptance_rate
 from gatekeeper.analysis.plan.settings import concurrency_of
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Trial
@@ -22,7 +22,8 @@ from gatekeeper.analysis.sweep.sweep_answers import Stop, SweepAnswers
 from gatekeeper.core.manifest import RULES
 from gatekeeper.core.metrics import ANSWER_RATIO, DECODE_RATIO, SYSTEM_RATIO
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.verdict import Estimate, Finding, Missing, figures, known, rounded
+from gatekeeper.core.text import describe_setting
+from gatekeeper.core.verdict import Estimate, Finding, FindingKind, Missing, figures, known, rounded
 
 NO_NULL = Missing("no null arm")
 ABANDONED = frozenset({"slower-than-plain", "slower-than-another"})
@@ -72,6 +73,11 @@ class SettingResult:
         """Return its speed over a rival's, on the canaries that both have."""
         shared = sorted(self.logs.keys() & rival.logs.keys())
         return intervals.mean_of_logs({name: [self.logs[name] - rival.logs[name]] for name in shared}, level)
+
+    @property
+    def proposes_nothing(self) -> bool:
+        """Return whether its draft proposed no token at all, so that it is plain decoding by another name."""
+        return any(finding.kind == FindingKind.SILENT_SPECULATION for finding in self.findings)
 
     @property
     def may_gain(self) -> float:
@@ -146,14 +152,37 @@ def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
         plain = (*sweep.of(baseline), *(sweep.of(NULL) if baseline == BASELINE else ()))
         return unstable_plain_arm(plain, about, sweep.plan.terms.rules)
 
-    results = []
+    results, silent = [], _silent_drafts(sweep, about) if sweep.plan.terms.rules > 2 else {}
     for trial in sweep.plan.candidates:
         pairs, name = sweep.paired(trial), trial.name
-        findings = (*unstable(trial.baseline), *length_mismatches(pairs, f"{about} of {name}"))
+        findings = (
+            *unstable(trial.baseline),
+            *length_mismatches(pairs, f"{about} of {name}"),
+            *((silent[name],) if name in silent else ()),
+        )
         result = _setting_result(sweep, trial, pairs, findings)
         stop, throughout = early.stops.get(name), early.against_plain.get(name)
         results.append(replace(result, noise=noise(result.measure), stop=stop, throughout=throughout))
     return tuple(results)
+
+
+def _silent_drafts(sweep: SweepAnswers, about: str) -> dict[str, Finding]:
+    """Return a finding, by trial, where no answer has a drafted token; it is one finding where that holds for all."""
+    drafted_tokens = {
+        trial.name: drafted_by_answer(paired_answers.successful(sweep.of(trial.name)))
+        for trial in sweep.plan.candidates
+    }
+    silent = [trial for trial in sweep.plan.candidates if {*drafted_tokens[trial.name]} == {0}]
+    words = {trial.name: f" with {describe_setting(dict(trial.setting))}" for trial in silent}
+    if len(silent) == len(drafted_tokens):
+        words = dict.fromkeys(words, "")
+    return {
+        name: Finding(
+            FindingKind.SILENT_SPECULATION, about, f"the draft proposed no tokens in any answer{which}",
+            sweep.plan.terms.draft_hint,
+        )
+        for name, which in words.items()
+    }  # fmt: skip
 
 
 def _setting_result(

@@ -8,6 +8,7 @@ from gatekeeper.analysis.metrics.comparability import MIN_ANSWERS, length_mismat
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.order_effect import order_effects
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, successful
+from gatekeeper.analysis.metrics.server_claims import drafted_by_answer, tallies
 from gatekeeper.analysis.metrics.words import exactness
 from gatekeeper.analysis.metrics.words.explanations import explanations_for
 from gatekeeper.analysis.metrics.words.warm_cache import WARM_PARTS
@@ -15,7 +16,7 @@ from gatekeeper.analysis.verdict.run_verdict import WorkloadVerdict
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.metrics import ALL, DECODE_RATIO
 from gatekeeper.core.metrics.metric import Sight
-from gatekeeper.core.records import Answer, Generation, Role, Setting
+from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import DRAFT_LENGTHS
 from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Check, Estimate, Finding, FindingKind, Outcome
@@ -112,18 +113,9 @@ def impossible_counts(answers: Sequence[Generation], knobs: Setting) -> list[str
     return [lie for lie in lies if lie is not None]
 
 
-def _counts(answer: Answer) -> list[tuple[str, int, int]]:
-    """Return (whose, drafted, accepted) of an answer."""
-    counts = [("counted", answer.rounds.drafted, answer.rounds.accepted)] if answer.rounds is not None else []
-    claims = answer.claims
-    if claims.drafted is None or claims.accepted is None:
-        return counts
-    return [*counts, ("claimed", claims.drafted, claims.accepted)]
-
-
 def _above_one(answers: Sequence[Generation]) -> str | None:
     for generation in answers:
-        for whose, drafted, accepted in _counts(generation.answer):
+        for whose, drafted, accepted in tallies(generation.answer):
             if accepted > drafted or min(drafted, accepted) < 0:
                 share = f"{accepted} of {drafted} drafted tokens accepted ({whose})"
                 return f"{generation.canary}: {share}, which is impossible"
@@ -148,7 +140,7 @@ def _does_not_add_up(answers: Sequence[Generation], draft_tokens: int) -> str | 
 def _frozen(answers: Sequence[Generation]) -> str | None:
     for whose, word in (("counted", "the counters"), ("claimed", "the server's counters")):
         counts = [
-            (generation, count) for generation in answers for count in _counts(generation.answer) if count[0] == whose
+            (generation, count) for generation in answers for count in tallies(generation.answer) if count[0] == whose
         ]
         lengths = {generation.answer.output_tokens for generation, _ in counts}
         if len(counts) >= MIN_ANSWERS and len(lengths) > 3 and len({count for _, count in counts}) == 1:
@@ -159,7 +151,7 @@ def _frozen(answers: Sequence[Generation]) -> str | None:
 
 
 def _disagrees(answers: Sequence[Generation]) -> str | None:
-    both = [counts for generation in answers if len(counts := _counts(generation.answer)) > 1]
+    both = [counts for generation in answers if len(counts := tallies(generation.answer)) > 1]
     drafted = (sum(counts[whose][1] for counts in both) for whose in (0, 1))
     accepted = (sum(counts[whose][2] for counts in both) for whose in (0, 1))
     for name, (counted, claimed) in (("drafted", drafted), ("accepted", accepted)):
@@ -170,7 +162,7 @@ def _disagrees(answers: Sequence[Generation]) -> str | None:
 
 def _all_accepted_for_nothing(evidence: PairedAnswers, answers: Sequence[Generation]) -> str | None:
     for whose in ("counted", "claimed"):
-        counts = [count for generation in answers for count in _counts(generation.answer) if count[0] == whose]
+        counts = [count for generation in answers for count in tallies(generation.answer) if count[0] == whose]
         drafted, accepted = sum(count[1] for count in counts), sum(count[2] for count in counts)
         if drafted < ALL_ACCEPTED_LEAST or accepted != drafted or not evidence.pairs:
             continue
@@ -182,15 +174,11 @@ def _all_accepted_for_nothing(evidence: PairedAnswers, answers: Sequence[Generat
 
 def silent_speculation(evidence: PairedAnswers, about: str) -> tuple[Finding, ...]:
     """Return a finding if a draft is set and proposes nothing, which the check `speculation_engaged` judges."""
-    drafted_by_answer = [
-        max(count[1] for count in counts)
-        for generation in successful(evidence.answers)
-        if (generation.answer.output_tokens or 0) > 1 and (counts := _counts(generation.answer))
-    ]
-    idle = sum(drafted == 0 for drafted in drafted_by_answer)
+    drafted_tokens = drafted_by_answer(successful(evidence.answers))
+    idle = drafted_tokens.count(0)
     if not idle:
         return ()
-    detail = f"the draft proposed no tokens in {idle} of {len(drafted_by_answer)} answers"
+    detail = f"the draft proposed no tokens in {idle} of {len(drafted_tokens)} answers"
     advice = "find out why the server ignores the draft: check its log, its version and the vocabularies of the pair"
     return (Finding(FindingKind.SILENT_SPECULATION, about, detail, advice),)
 
@@ -204,7 +192,7 @@ def negative_control(answers: Iterable[Generation], canaries: Mapping[tuple[str,
     canaries_by_category: dict[str, set[str]] = defaultdict(set)
     for generation in successful(answers):
         category = canaries[generation.workload, generation.canary].category
-        counts = _counts(generation.answer)
+        counts = tallies(generation.answer)
         if category is None or not counts or generation.role is Role.WARMUP:
             continue
         _, drafted, accepted = counts[0]

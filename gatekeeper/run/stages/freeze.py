@@ -90,6 +90,7 @@ def freeze(
         soak_until=slo.soak.ends,
         sample_interval=host.SAMPLE_INTERVAL_S,
         rules=RULES,
+        draft_hint=backend.draft_hint,
         findings=tuple(finding.document() for finding in (*models.findings, *findings)),
         doubts=tuple(host_doubts(slo.host, host_facts)) if "host" in slo.model_fields_set else (),
         frozen_at=stamp(backend.clock.wall()),

@@ -278,6 +278,31 @@ def test_a_baseline_that_proves_nothing_chooses_plain() -> None:
     assert "inconclusive" in found.because
 
 
+@pytest.mark.parametrize(("silent", "length"), [((2, 3, 4, 6), None), ((6,), 3)])
+@pytest.mark.parametrize("required", [None, "easy"])
+def test_a_draft_that_proposes_nothing_is_not_chosen(
+    silent: tuple[int, ...], length: int | None, required: str | None
+) -> None:
+    """
+    However fast it reads: where no setting proposes a token, that is the reason, before any ratio.
+    """
+    plan = laid(slo(sweep=LENGTHS))
+    records = swept(plan, dict.fromkeys(ALL_LENGTHS, 1.2) | {"num_draft_tokens-3": 1.5, "num_draft_tokens-6": 2.0})
+    for trial in plan.candidates:
+        if dict(trial.setting)["num_draft_tokens"] in silent:
+            records[trial.name] = [
+                replace(one, answer=replace(one.answer, rounds=counted(16, 0, 0))) for one in records[trial.name]
+            ]
+
+    measured = setting_results(sweep_answers(slo(sweep=LENGTHS), plan, records, "easy", FROZEN))
+    choice = choose(slo(sweep=LENGTHS), measured, required)
+
+    assert length == dict(choice.setting).get("num_draft_tokens")
+    assert len(silent) == sum(result.proposes_nothing for result in choice.results)
+    assert ("proposed no tokens" in choice.because) is (length is None)
+    assert 1 == len({finding for finding in choice.findings if finding.kind == "silent_speculation"})
+
+
 def test_no_draft_is_no_choice() -> None:
     """
     Without a draft there is plain decoding, and the reason says so.
