@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from gatekeeper.analysis.forecast import Forecast
+from gatekeeper.analysis.passes import PASSES
 from gatekeeper.analysis.plan.complaints.complaint import Complaint
 from gatekeeper.analysis.plan.complaints.memory_fit import bytes_read, has_experts
 from gatekeeper.analysis.plan.complaints.undecidable_bound import undecidable_bounds
@@ -71,6 +72,8 @@ def forecast(slo_path: Path, speed: float | None = None) -> tuple[dict[str, Any]
     stages, fallback = run.stages(), run.fallback()
     total = sum(stage.seconds for stage in stages)
     saved = next((stage.seconds for stage in stages if stage.name == "sweep"), 0.0) - run.shortest_sweep()
+    conditional = {after.key for after in PASSES if after.conditional}
+    saved += sum(stage.seconds for stage in stages if stage.name in conditional)
     sizes = {name: len(canaries) for name, canaries in prepared.inputs.canaries.items()}
     complaints = [*undecidable_bounds(slo, run.pairs(), sizes), *prepared.complaints, *_compared(slo)]
     weights = {complaint.weight for complaint in complaints}

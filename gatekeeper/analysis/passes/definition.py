@@ -71,6 +71,8 @@ class Pass(Generic[Kind]):
     """It runs after each part of a soak; otherwise once, after the first part."""
     of_all_workloads: bool = False
     """What it recorded of the other workloads is added to a workload's answers as well."""
+    conditional: bool = False
+    """Its requests are sent only if a check would not pass without them, as its title says."""
     fresh: bool = False
     """Its requests need a process that has just started."""
     key: str = ""

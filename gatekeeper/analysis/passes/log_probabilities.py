@@ -23,7 +23,7 @@ At 2 % of flips a token a stale cache row in 2 % of rounds is then found in five
 """
 LEAST = 4
 """Of each workload."""
-TAIL = 1.0
+TAIL = 0.5
 """The share of a plain answer that is read once more where a drafted one differs, in the forecast."""
 
 

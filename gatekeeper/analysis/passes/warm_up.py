@@ -56,6 +56,7 @@ PASS = Pass(
     kind=Generation,
     stage="warm-up",
     title="warm-up pass, if the first tokens come too late",
+    conditional=True,
     needs=_needs,
     add=_add,
     forecast=_forecast,

@@ -30,7 +30,8 @@ def plan_text(document: Document) -> str:
         for name, seconds in document["expected_seconds"].items()
     ]
     total, least = (show_seconds(document[f"{which}_total_seconds"]) for which in ("expected", "least"))
-    lines += [f"expected in total: about {total}" + (f", {least} if the sweep stops early" if least != total else "")]
+    at_best = f", {least} if the sweep stops early and no pass with an 'if' is needed" if least != total else ""
+    lines += [f"expected in total: about {total}{at_best}"]
     lines += [
         f"expected for a fallback to {STEPS[name]}: about {show_seconds(seconds)} more, if every workload needs it"
         for name, seconds in document["expected_fallback_seconds"].items()
