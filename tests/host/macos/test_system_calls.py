@@ -48,7 +48,12 @@ def test_each_field_is_the_row_of_vm_stat(library: ctypes.CDLL, monkeypatch: pyt
     Every count has its own number in the library: each is read where the compiler put its field.
     """
     read: list[tuple[dict[str, int], int]] = []
-    monkeypatch.setattr(vm_stat, "values_of", lambda *parts: read.append(parts) or {})
+
+    def keep(*parts: Any) -> dict[str, float]:
+        read.append(parts)
+        return {}
+
+    monkeypatch.setattr(vm_stat, "values_of", keep)
 
     system_calls.HostStatistics(library).read()
 
@@ -126,7 +131,7 @@ def counted(healthy_mac: StandIn) -> Path:
 
 
 def sources_of(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    monkeypatch.setattr(macos.ctypes, "CDLL", lambda *_, **__: library)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: library)
     return macos.sources(lambda: [os.getpid()])
 
 
