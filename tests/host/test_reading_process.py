@@ -51,7 +51,7 @@ def test_its_death_is_a_fault_of_the_sampler() -> None:
         helper.send_signal(signal.SIGKILL)
         assert until(lambda: sampler.fault is not None)
 
-    assert sampler.fault is not None
+    assert "reads the host" in (sampler.fault or "")
 
 
 def test_it_ends_with_the_process_that_asked(healthy_mac: StandIn) -> None:
