@@ -140,7 +140,7 @@ def _inconclusive(
     slo: Slo, results: Sequence[SettingResult], drafting: Sequence[SettingResult], *, must_draft: bool
 ) -> Choice:
     """Choose where no setting has a ratio, because none was measured, or none proposed a token."""
-    default = results[0]
+    default = (drafting or results)[0]
     if not drafting:
         because = "the draft proposed no tokens in any answer, so this is plain decoding whatever the setting"
         return Choice(PLAIN, ": ".join(filter(None, (because, default.findings[-1].advice))), tuple(results))

@@ -18,6 +18,7 @@ from gatekeeper.analysis.plan.objectives import NO_LOSS, least_ratio
 from gatekeeper.analysis.plan.settings import adapts, concurrency_of, conditions_of
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, Block, SweepPlan, Trial
 from gatekeeper.analysis.stats import sequential
+from gatekeeper.analysis.sweep.same_settings import same_settings
 from gatekeeper.analysis.sweep.sweep_answers import Stop, StopKind, SweepAnswers
 from gatekeeper.core.slo import CHOSEN, Slo
 from gatekeeper.core.text import compare_speed, knob_name, last_part
@@ -81,6 +82,9 @@ def early_stops(sweep: SweepAnswers, before: int | None = None) -> EarlyStops:
             now = sequential.interval(list(by_canary.values()), errors[number - 1])
             state.against_plain[name] = sequential.intersected(state.against_plain.get(name), now)
         if sweep.plan.terms.rules > 2:  # before, stops had other reasons: their run recorded them
+            for group in same_settings(seen, live):
+                state.stops |= {trial.name: Stop("same-setting", number, group.says) for trial in group.trials[1:]}
+            live = [trial for trial in live if trial.name not in state.stops]
             stops = _Look(seen, live, logs, state.against_plain).stops()
             state.stops |= {trial.name: Stop(kind, number, because) for trial, (kind, because) in stops.items()}
     return state

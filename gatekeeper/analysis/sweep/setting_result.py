@@ -18,6 +18,7 @@ from gatekeeper.analysis.stats import intervals, sequential
 from gatekeeper.analysis.sweep.cost_explanation import CostExplanation, explanations
 from gatekeeper.analysis.sweep.cost_model import measure_rounds, plain_seconds
 from gatekeeper.analysis.sweep.early_stop import early_stops, may_gain
+from gatekeeper.analysis.sweep.same_settings import same_settings
 from gatekeeper.analysis.sweep.sweep_answers import Stop, SweepAnswers
 from gatekeeper.core.manifest import RULES
 from gatekeeper.core.metrics import ANSWER_RATIO, DECODE_RATIO, SYSTEM_RATIO
@@ -86,13 +87,18 @@ class SettingResult:
 
     @property
     def abandoned(self) -> bool:
-        """Return whether it is proven slower than plain decoding or another setting."""
-        return self.stop is not None and self.stop.kind in ABANDONED
+        """Return whether it is proven slower than plain decoding or another setting, or is another one already."""
+        return self.same_as_another or (self.stop is not None and self.stop.kind in ABANDONED)
+
+    @property
+    def same_as_another(self) -> bool:
+        """Return whether a setting with a shorter draft does the same work, so that this one needs no choice."""
+        return any(finding.kind == FindingKind.KNOB_WITHOUT_EFFECT for finding in self.findings)
 
     @property
     def slower_than_another(self) -> bool:
-        """Return whether it is proven slower than another setting."""
-        return self.stop is not None and self.stop.kind == "slower-than-another"
+        """Return whether it is proven slower than another setting, or is another one already."""
+        return self.same_as_another or (self.stop is not None and self.stop.kind == "slower-than-another")
 
     @property
     def beats_plain(self) -> bool:
@@ -152,13 +158,19 @@ def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
         plain = (*sweep.of(baseline), *(sweep.of(NULL) if baseline == BASELINE else ()))
         return unstable_plain_arm(plain, about, sweep.plan.terms.rules)
 
-    results, silent = [], _silent_drafts(sweep, about) if sweep.plan.terms.rules > 2 else {}
+    results: list[SettingResult] = []
+    silent: dict[str, Finding] = {}
+    same: dict[str, Finding] = {}
+    if sweep.plan.terms.rules > 2:
+        silent = _silent_drafts(sweep, about)
+        groups = same_settings(sweep, sweep.plan.candidates)
+        same = {trial.name: group.finding(about) for group in groups for trial in group.trials[1:]}
     for trial in sweep.plan.candidates:
         pairs, name = sweep.paired(trial), trial.name
         findings = (
             *unstable(trial.baseline),
             *length_mismatches(pairs, f"{about} of {name}"),
-            *((silent[name],) if name in silent else ()),
+            *(by_trial[name] for by_trial in (same, silent) if name in by_trial),
         )
         result = _setting_result(sweep, trial, pairs, findings)
         stop, throughout = early.stops.get(name), early.against_plain.get(name)

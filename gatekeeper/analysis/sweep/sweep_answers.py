@@ -18,7 +18,9 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Generation, Role
 from gatekeeper.core.slo import Slo
 
-StopKind = Literal["slower-than-plain", "slower-than-another", "decided", "below-the-bound", "repeats-add-nothing"]
+StopKind = Literal[
+    "slower-than-plain", "slower-than-another", "same-setting", "decided", "below-the-bound", "repeats-add-nothing"
+]
 """The last two are of runs of rules 1 and 2."""
 MOST_LOST = 0.25
 """With a larger share of pairs lost a setting has no ratio, and is not stopped early."""

@@ -18,6 +18,7 @@ from gatekeeper.core.manifest import RULES
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.verdict import Estimate, Missing
+from tests.builders.golden_words import says
 from tests.builders.slo import answer, canaries, canary, counted, generation, known, slo, steady
 
 LENGTHS = {"repeats": 1, "num_draft_tokens": [2, 3, 4, 6], "default": {"num_draft_tokens": 4}}
@@ -35,7 +36,9 @@ def swept(plan: SweepPlan, ratios: Mapping[str, float], noise: float = 0.01) -> 
     for step in (step for block in plan.blocks for step in block.requests):
         plain = step.arm == "plain"
         gap = 0.1 / ratios.get(step.trial, 1.0) * (1 + shuffle.gauss(0, noise))
-        made = steady(gap, 16, rounds=None if plain else counted(4, 16, 12))
+        length = dict(step.setting).get("num_draft_tokens") or 4
+        length = length if isinstance(length, int) else 5
+        made = steady(gap, 16, rounds=None if plain else counted(4, 4 * length, min(4 * length, 12)))
         one = generation(made, step.canary.id, arm=step.arm, pair=step.pair, setting=step.setting)
         records.setdefault(step.trial, []).append(one)
     return records
@@ -301,6 +304,46 @@ def test_a_draft_that_proposes_nothing_is_not_chosen(
     assert len(silent) == sum(result.proposes_nothing for result in choice.results)
     assert ("proposed no tokens" in choice.because) is (length is None)
     assert 1 == len({finding for finding in choice.findings if finding.kind == "silent_speculation"})
+
+
+def test_settings_that_draft_alike_are_one() -> None:
+    """
+    A server that drafts at most three tokens, whatever its length says: 3, 4 and 6 are one setting, of which the
+    shortest is chosen, however fast another one reads; 2 is another.
+    """
+    written = slo(sweep=LENGTHS)
+    plan = laid(written)
+    records = swept(plan, dict.fromkeys(ALL_LENGTHS, 1.2) | {"num_draft_tokens-3": 1.5, "num_draft_tokens-6": 1.6})
+    for trial in plan.candidates:
+        drafted = min(3, int(dict(trial.setting)["num_draft_tokens"] or 0))
+        records[trial.name] = [
+            replace(one, answer=replace(one.answer, rounds=counted(6, 6 * drafted, 10))) for one in records[trial.name]
+        ]
+
+    choice = choose(written, setting_results(sweep_answers(written, plan, records, "easy", FROZEN)))
+
+    same = [dict(result.trial.setting)["num_draft_tokens"] for result in choice.results if result.same_as_another]
+    (finding,) = choice.findings
+    assert 3 == dict(choice.setting)["num_draft_tokens"]
+    assert [4, 6] == sorted(same)
+    says("sweeps", "settings that draft alike", finding.detail)
+
+
+@pytest.mark.parametrize("accepted", [(10, 4), (4, 10)])
+def test_settings_whose_drafts_are_accepted_differently_are_two(accepted: tuple[int, int]) -> None:
+    """
+    Equally long drafts alone make no one setting, and neither do drafts that no answer tells.
+    """
+    written = slo(sweep=LENGTHS)
+    plan = laid(written)
+    records = swept(plan, dict.fromkeys(ALL_LENGTHS, 1.2))
+    for trial, kept in zip(plan.candidates, (*accepted, None, None), strict=True):
+        rounds = None if kept is None else counted(6, 18, kept)
+        records[trial.name] = [replace(one, answer=replace(one.answer, rounds=rounds)) for one in records[trial.name]]
+
+    results = setting_results(sweep_answers(written, plan, records, "easy", FROZEN))
+
+    assert not any(result.same_as_another for result in results)
 
 
 def test_no_draft_is_no_choice() -> None:

@@ -214,6 +214,21 @@ def test_a_restless_plain_arm_is_asked_until_its_heaps_would_show() -> None:
     assert len(measured(records)["default"]) < plain / 4
 
 
+def test_a_knob_without_effect_is_swept_once() -> None:
+    """
+    Where a server ignores a knob, the first look stops all but its least value, in a resumed sweep too.
+    """
+    written = promised(num_draft_tokens=[2], default={"num_draft_tokens": 2}, draft_n_min=[0, 1, 2])
+
+    plan, records = run(written, STEEP)
+
+    stops = early_stops(sweep_answers(written, plan, records, "work")).stops
+    same = {name for name, stop in stops.items() if (stop.kind, stop.look) == ("same-setting", 1)}
+    assert len(plan.candidates) - 1 == len(same)
+    assert asked(records) == wanted(written, plan, records)
+    assert chosen(written, plan, records).setting == setting(draft="heavy", draft_n_min=0, num_draft_tokens=2)
+
+
 def test_answers_that_fail_decide_nothing_early() -> None:
     """
     With too many lost pairs there is no early stop, for or against: absence is never good news.
