@@ -20,7 +20,7 @@ from gatekeeper.core.records import Event, StoredRecords
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.inputs import Inputs, load_manifest, read_text, stored_inputs
 from gatekeeper.core.system.inputs import read as read_inputs
-from gatekeeper.core.system.record_files import EVENTS, RESTORE_HINT, read_records
+from gatekeeper.core.system.record_files import EVENTS, RESTORE_HINT, no_search_for_cycles, read_records
 from gatekeeper.core.system.run_directory import (
     CHECKSUMS,
     EVENTS_FILE,
@@ -163,7 +163,8 @@ def _load(directory: RunDirectory, slo_path: Path | None = None) -> tuple[Case, 
 def _conclude(case: Case, path: Path) -> Verdict:
     """Judge a stored case; where its inputs were changed, an error is damage to the run and not a bug."""
     try:
-        return conclude(case).verdict
+        with no_search_for_cycles():
+            return conclude(case).verdict
     except (ValueError, LookupError) as error:
         if not case.doubts:
             raise

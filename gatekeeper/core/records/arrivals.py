@@ -57,7 +57,7 @@ class Arrivals(Sequence[Arrival]):
             at_ns = array("q", times)
             self.first_ns: int | None = at_ns[0] if at_ns else None
             self.last_ns: int | None = at_ns[-1] if at_ns else None
-            self._gap_type, self._gaps = _narrow(tuple(map(sub, at_ns[1:], at_ns)))
+            self._gap_type, self._gaps = _narrow(tuple(map(sub, times[1:], times)))
             self.tokens = shared(_whole(tokens))
             self.drafted = shared(_flags(drafted))
             self.token_ids = shared(_whole(ids))

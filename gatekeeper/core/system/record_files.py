@@ -57,7 +57,7 @@ DAMAGED = ".damaged"
 def read_records(path: Path, kind: TypeAdapter[Kind]) -> StoredRecords[Kind]:
     """Read a record file; of a missing, cut off or damaged one return the intact records, and what is wrong."""
     try:
-        with os.fdopen(open_regular(path, os.O_RDONLY), "rb", buffering=READ_BYTES) as file, _no_search_for_cycles():
+        with os.fdopen(open_regular(path, os.O_RDONLY), "rb", buffering=READ_BYTES) as file, no_search_for_cycles():
             return _read_lines(file, kind)
     except FileNotFoundError:
         return StoredRecords((), MISSING)
@@ -68,8 +68,8 @@ def read_records(path: Path, kind: TypeAdapter[Kind]) -> StoredRecords[Kind]:
 
 
 @contextmanager
-def _no_search_for_cycles() -> Iterator[None]:
-    """Switch the garbage collector off: records hold no cycles, and a search among so many takes a tenth of `judge`."""
+def no_search_for_cycles() -> Iterator[None]:
+    """Switch the garbage collector off: records hold no cycles, and a search among so many is a quarter of `judge`."""
     enabled = gc.isenabled()
     gc.disable()
     try:
