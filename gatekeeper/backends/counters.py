@@ -69,6 +69,61 @@ def _claim(claim: str, key: str, value: object) -> object:
     return seconds(value) if key.endswith("_ms") else number_of(value)
 
 
+def histogram_positions(histogram: object, *, rounds: int | None, accepted: int | None) -> dict[str, tuple[int, ...]]:
+    """Return the counters by position of vLLM's `acceptance_histogram`: how many rounds accepted 0, 1, 2 … tokens.
+
+    Empty where it does not add up to the other counters. A position was tried where all before it were accepted; the
+    draft may have been shorter, so of the last one that is not known, and none are given as tried.
+    """
+    rounds_by_accepted = counts(histogram)
+    told = sum(rounds_by_accepted), sum(length * number for length, number in enumerate(rounds_by_accepted))
+    if not rounds_by_accepted or told != (rounds, accepted):
+        return {}
+    return {"accepted_by_position": tuple(sum(rounds_by_accepted[1 + i :]) for i in range(len(rounds_by_accepted) - 1))}
+
+
+def read_any(answer: Answer, response: ChatResponse) -> Answer:
+    """Add the claims of a server of any kind, by the shapes that are common.
+
+    `timings.draft_n` (llama.cpp, mlx-vlm, MTPLX), `metrics.speculative_decoding` (vLLM 0.33; by depth, Rapid-MLX
+    0.16.10) and `usage.completion_tokens_details.accepted_prediction_tokens` (OpenAI). Two zeros in the last are no
+    claim: servers that count nothing send them, too.
+    """
+    timings, metrics = within(response.last, "timings"), within(response.last, "metrics", "speculative_decoding")
+    if number_of(timings.get("draft_n")) is not None:
+        return claiming(
+            answer,
+            drafted=count(timings["draft_n"]),
+            accepted=count(timings.get("draft_n_accepted")),
+            rounds=count(timings.get("draft_rounds")),
+        )
+    if metrics:
+        return claiming(answer, **speculative_decoding(metrics))
+    details = within(response.usage, "completion_tokens_details")
+    accepted, rejected = (count(details.get(f"{which}_prediction_tokens")) for which in ("accepted", "rejected"))
+    return (
+        claiming(answer, drafted=accepted + rejected, accepted=accepted)
+        if accepted and rejected is not None
+        else answer
+    )
+
+
+def speculative_decoding(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the claims in `metrics.speculative_decoding`, in vLLM's form or, by depth, in Rapid-MLX's."""
+    tried, accepted = counts(metrics.get("drafted_by_depth")), counts(metrics.get("accepted_by_depth"))
+    if tried or accepted:
+        return {
+            "drafted": sum(tried) if tried else None,
+            "accepted": sum(accepted) if accepted else None,
+            "rounds": count(metrics.get("verify_calls")),
+            "tried_by_position": tried,
+            "accepted_by_position": accepted,
+        }
+    rounds, kept = count(metrics.get("num_spec_steps")), count(metrics.get("num_accepted_draft_tokens"))
+    by_position = histogram_positions(metrics.get("acceptance_histogram"), rounds=rounds, accepted=kept)
+    return {"drafted": count(metrics.get("num_draft_tokens")), "accepted": kept, "rounds": rounds, **by_position}
+
+
 def dropped_prompt(field: str, *, original: int | None, remaining: int | None) -> str:
     """Return the fault of an answer to a part of the prompt, which a server reports under *field*."""
     tokens = "tokens" if original is None or remaining is None else f"{original - remaining} of {original} tokens"

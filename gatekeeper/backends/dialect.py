@@ -206,6 +206,9 @@ class Dialect(BackendFacts):
     sight: Sight = STREAMED
     """A forecast of what answers show; memory and plain decoding depend on how the server is started."""
 
+    any_server: bool = False
+    """Any kind of server may answer: `sight` is what one may show, and it is no finding where it does not."""
+
     # How it is started.
     argv: Callable[[Start], Iterable[str]] | None = None
     """The whole command line; None: the SLO has to give a `url` or a `command`."""

@@ -108,7 +108,7 @@ class ServerBackend:
         self.uncached = self.caches
         self.adapts = dialect.adapts and our_command
         self.draft_hint = dialect.draft_hint
-        self.greedy_only = dialect.greedy_only
+        self.greedy_only, self.any_server = dialect.greedy_only, dialect.any_server
 
     def _settable(self, restarting: set[str]) -> set[str]:
         """Return which of the knobs that need a restart can be set; for a command of the SLO's, its placeholders."""

@@ -1,5 +1,6 @@
 """The dialects against recorded protocols: requests, answers, command lines and errors."""
 
+import json
 import shlex
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 
 from gatekeeper.analysis.metrics.server_claims import claimed_rounds
 from gatekeeper.backends import all_facts, facts_of, open_backend, own_drafts
-from gatekeeper.backends.counters import by_position, samples, spec_decode, total
+from gatekeeper.backends.counters import by_position, samples, spec_decode, speculative_decoding, total
 from gatekeeper.backends.dialect import Counters, Start, StatedWindow
 from gatekeeper.backends.dialects import dflash_mlx, dialect_of, rapid_mlx, running_dialect, sglang, vllm
 from gatekeeper.backends.process import PortTakenError
@@ -33,7 +34,7 @@ RECORDED = sorted(PROTOCOLS)
 
 
 def draft_of(name: str) -> str:
-    return min(own_drafts(name) - {"suffix", "ngram"}, default="small")
+    return min(own_drafts(name) - {"suffix", "ngram", "dspark"}, default="small")
 
 
 def drafting(name: str) -> Setting:
@@ -219,10 +220,7 @@ COMMANDS = {
     ),
     "vllm-mlx": (
         "vllm-mlx serve BIG HERE --stream-interval 1 --continuous-batching --disable-prefix-cache",
-        (
-            "vllm-mlx serve BIG HERE --stream-interval 1 --continuous-batching "
-            "--enable-mtp --mtp-num-draft-tokens 4 --disable-prefix-cache"
-        ),
+        ("vllm-mlx serve BIG HERE --stream-interval 1 --continuous-batching --enable-mtp --disable-prefix-cache"),
     ),
     "rapid-mlx": (
         "rapid-mlx serve BIG HERE --stream-interval 1 --no-spec-decode --disable-prefix-cache",
@@ -344,6 +342,87 @@ def test_what_would_silently_not_adapt_is_refused(dialect: Any, subject: dict[st
         list(dialect.argv(start))
 
     assert said in str(refused.value.hint)
+
+
+def test_a_block_draft_of_rapid_mlx_has_no_length() -> None:
+    """
+    0.16.10 refuses the key of a length with dflash, and would end at start: exit code 2 says so first.
+    """
+    given = Subject.model_validate({"backend": "rapid-mlx", "target": BIG, "drafts": [SMALL]})
+    start = Start(given, BIG, SMALL, {}, 1, cache=False, program=("x",), help=str, place=str)
+
+    assert {"method": "dflash", "model": SMALL} == rapid_mlx.drafting(start)
+    with pytest.raises(InputError) as refused:
+        rapid_mlx.drafting(replace(start, knobs={"num_draft_tokens": 4}))
+    says("backends", "a block draft of rapid-mlx has no length", refused.value.message)
+
+
+@pytest.mark.parametrize(("method", "steps"), [("FROZEN_KV_MTP", True), ("DFLASH", False), ("UNO", False)])
+def test_block_drafts_of_sglang_have_no_steps(method: str, steps: bool) -> None:
+    """
+    Algorithms that draft a block take its width, one more than the drafted tokens, and no steps.
+    """
+    given = Subject.model_validate({"backend": "sglang", "target": BIG, "drafts": [SMALL], "draft_method": method})
+    start = Start(given, BIG, SMALL, {"num_draft_tokens": 7}, 1, cache=False, program=("x",), help=str, place=str)
+
+    words = [*sglang.argv(start)]
+
+    assert steps == ("--speculative-num-steps" in words)
+    assert "8" == words[words.index("--speculative-num-draft-tokens") + 1]
+
+
+@pytest.mark.parametrize(
+    ("histogram", "kept"), [([0, 0, 1, 1, 1], (3, 3, 2, 1)), ([1, 0, 1, 1], ()), ([0, 0, 3], ()), ("no", ())]
+)
+def test_a_histogram_is_read_where_it_adds_up(histogram: object, kept: tuple[int, ...]) -> None:
+    """
+    Counts of rounds by accepted tokens, as vLLM has them, become counts by position, unless its other ones deny them.
+    """
+    metrics = {"num_draft_tokens": 12, "num_accepted_draft_tokens": 9, "num_spec_steps": 3}
+
+    claims = speculative_decoding({**metrics, "acceptance_histogram": histogram})
+
+    assert (12, 9, 3) == (claims["drafted"], claims["accepted"], claims["rounds"])
+    assert kept == claims.get("accepted_by_position", ())
+
+
+@pytest.mark.parametrize("name", ["mlx-vlm", "rapid-mlx", "vllm", "openai"])
+def test_claims_are_read_by_their_shape(name: str) -> None:
+    """
+    A server that no dialect is for is certified with acceptance where it speaks one of the common shapes: `timings`,
+    `metrics` by depth or in sums, or OpenAI's details, of which two zeros are no claim.
+    """
+    shown: dict[str, Any] = {
+        "vllm": {"metrics": {"speculative_decoding": {
+            "num_draft_tokens": DRAFTED, "num_accepted_draft_tokens": ACCEPTED, "num_spec_steps": VERIFIED,
+        }}},
+        "openai": {"completion_tokens_details": {"accepted_prediction_tokens": 9, "rejected_prediction_tokens": 3}},
+    }  # fmt: skip
+
+    def spoken(request: Any, drafting: bool) -> Iterator[bytes]:
+        for piece in PROTOCOLS[name].pieces(request, drafting):
+            chunk = json.loads(piece[6:]) if piece.startswith(b"data: {") else {}
+            if name in shown and "usage" in chunk:
+                zeros = {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}
+                more = shown[name] if drafting else {"completion_tokens_details": zeros}
+                chunk = chunk | more if "metrics" in more else {**chunk, "usage": {**chunk["usage"], **more}}
+                piece = b"data: " + json.dumps(chunk).encode() + b"\n\n"  # noqa: PLW2901
+            yield piece
+
+    protocol = PROTOCOLS[name]._replace(pieces=spoken)
+    with RecordedServer(protocol, drafting=True) as fast, RecordedServer(protocol, drafting=False) as slow:
+        backend = opened("openai", url=fast.url, plain_url=slow.url)
+        with backend.start(drafting("openai")) as speculating, backend.start(PLAIN) as plain:
+            answers = [
+                speculating.answer(make_request("prose", drafting("openai"))),
+                plain.answer(make_request("prose", PLAIN)),
+            ]
+
+    rounds = [claimed_rounds(answer) for answer in answers]
+    assert (None, None) == (answers[0].fault, answers[1].fault)
+    assert rounds[0] is not None
+    assert (DRAFTED, ACCEPTED, VERIFIED) == (rounds[0].drafted, rounds[0].accepted, rounds[0].rounds)
+    assert not answers[1].claims.drafted
 
 
 def test_the_command_lines_of_sglang() -> None:

@@ -97,7 +97,7 @@ HARMLESS = [
     ("sglang", ["--speculative-accept-threshold-acc=1"]),
     ("sglang", ["--speculative-algorithm", "EAGLE", "--sp-size", "2"]),
     ("openai", ["--no-relaxed-acceptance", "--acceptance-length-threshold", "2"]),
-    ("vllm-mlx", ["--mtp-num-draft-tokens", "2", "--system", "never use --specprefill or --pflash auto"]),
+    ("vllm-mlx", ["--mtp-num-draft-tokens", "1", "--system", "never use --specprefill or --pflash auto"]),
     ("rapid-mlx", ["--pflash", "off", "--pflash-threshold", "1000"]),
     ("llama-server", ["--alias", "spec-synth-len"]),
     ("openai", ["--mtp", "--draft-model", "small", "--num-draft-tokens", "4", "--spec", "on"]),

@@ -138,11 +138,16 @@ def _reading(start: Start) -> Iterator[str]:
 
 
 def drafting_method(start: Start) -> str:
-    """Return the --spec-type of a draft: its own name, the SLO's `draft_method`, or the one its file was made for."""
+    """Return the --spec-type of a draft: its own name, the SLO's `draft_method`, or the one its file was made for.
+
+    `draft_method` may list several: `ngram-mod,draft-mtp` looks up, and asks the heads
+    where that finds nothing.
+    """
     draft = start.draft or ""
+    method = start.subject.draft_method
     if not draft.endswith(gguf.SUFFIX):
-        return draft
-    return start.subject.draft_method or _method_of(gguf.read_header(Path(draft), draft))
+        return method if method is not None and draft in method.split(",") else draft
+    return method or _method_of(gguf.read_header(Path(draft), draft))
 
 
 def _method_of(header: gguf.Header) -> str:
@@ -155,6 +160,7 @@ def _method_of(header: gguf.Header) -> str:
 
 
 def _flag(knob: str, flags: tuple[str, ...], method: str, listed: frozenset[str]) -> str:
+    # Of several types the knobs are the model's; a look-up beside it keeps its own lengths.
     spellings = _NGRAM_KNOBS[method].get(knob, ()) if method in _NGRAM_KNOBS else flags
     if not spellings:
         raise InputError(f"{knob} has no effect with {method}", hint=f"remove {knob} from [sweep]")
@@ -166,8 +172,9 @@ def _flag(knob: str, flags: tuple[str, ...], method: str, listed: frozenset[str]
 
 
 def _check_type(method: str, types: tuple[str, ...]) -> None:
-    if types and method not in types:
-        raise InputError(f"this llama-server cannot draft with '{method}'", hint=did_you_mean(method, types))
+    for name in method.split(",") if types else ():
+        if name not in types:
+            raise InputError(f"this llama-server cannot draft with '{name}'", hint=did_you_mean(name, types))
 
 
 def _check_plain_stays_plain(start: Start) -> None:

@@ -3,9 +3,11 @@
 from functools import partial
 
 from gatekeeper.backends.continued_answers import by_final_message
-from gatekeeper.backends.dialect import Dialect, scored
+from gatekeeper.backends.counters import read_any
+from gatekeeper.backends.dialect import STREAMED, Dialect, scored
 from gatekeeper.backends.dialects import llama_server, rapid_mlx, sglang, vllm
 from gatekeeper.backends.lossy_options import ACCEPTS, INVENTS, LossyOption
+from gatekeeper.core.metrics.metric import Sight
 
 LOSSY = (
     LossyOption("*-acceptance-length", INVENTS),
@@ -24,6 +26,9 @@ DIALECT = Dialect(
     model_options=llama_server.MODEL_OPTIONS,
     harmless=llama_server.HARMLESS,
     health="/v1/models",
+    any_server=True,
+    read=read_any,
+    sight=STREAMED | Sight.CLAIMED_ROUNDS,
     # Of use only where the first short answers show them.
     scored=scored,
     continued=partial(by_final_message, scored),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gatekeeper.backends.counters import claiming, count, counts, dropped_prompt, within
+from gatekeeper.backends.counters import claiming, count, dropped_prompt, speculative_decoding, within
 from gatekeeper.backends.dialect import STREAMED, Dialect, Start
 from gatekeeper.backends.dialects import ddtree, vllm_mlx
 from gatekeeper.backends.http.chat import ChatResponse
@@ -19,7 +19,10 @@ from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer
 
-_OWN = frozenset({"mtp", "suffix"})
+_OWN = frozenset({"mtp", "suffix", "dspark"})
+_FIXED_BLOCK = frozenset({"dflash"})
+"""Methods that draft the block their draft was trained with: their config may not name a length, and the server of
+0.16.10 ends at start where it does."""
 _IGNORED = "has no effect: rapid-mlx accepts and ignores it"
 
 
@@ -42,6 +45,9 @@ def drafting(start: Start) -> dict[str, Any]:
             raise InputError(message, hint='remove "adaptive" from [sweep]')
         return config
     if (tokens := start.length()) is not None:
+        if config["method"] in _FIXED_BLOCK:
+            message = f"rapid-mlx takes no draft length with {config['method']}, which drafts the block of its draft"
+            raise InputError(message, hint="remove num_draft_tokens from [sweep] and [sweep.default]")
         config["num_speculative_tokens"] = tokens
     # A fixed depth must not change during the measurement.
     return config | ({"disable_auto_k": True} if config["method"] == "mtp" else {})
@@ -53,15 +59,7 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
         original, remaining = (count(compressed.get(f"{which}_tokens")) for which in ("original", "kept"))
         return replace(answer, fault=dropped_prompt("prompt_compression", original=original, remaining=remaining))
     metrics = within(response.last, "metrics", "speculative_decoding")
-    tried, accepted = counts(metrics.get("drafted_by_depth")), counts(metrics.get("accepted_by_depth"))
-    return claiming(
-        answer,
-        drafted=sum(tried) if tried else None,
-        accepted=sum(accepted) if accepted else None,
-        rounds=count(metrics.get("verify_calls")),
-        tried_by_position=tried,
-        accepted_by_position=accepted,
-    )
+    return claiming(answer, **speculative_decoding(metrics))
 
 
 LOSSY = (*vllm_mlx.LOSSY, *ddtree.LOSSY, LossyOption("pflash", DROPS, lossless=("off",)))

@@ -32,6 +32,8 @@ _OWN = {"ngram": "NGRAM", "mtp": "NEXTN"}
 """Drafts that are no files of their own, and SGLang's name for how they draft."""
 _ADAPTING, _FIRST_STEPS = ("EAGLE", "EAGLE3", "NEXTN"), 3
 """Which of its algorithms adapt (NEXTN is its older name for EAGLE on the target's own heads), and where they begin."""
+_CHAINS = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "FROZEN_KV_MTP"})
+"""Algorithms of 0.5.23 that draft token by token; a look-up, DFLASH, DSPARK and UNO draft a block, without steps."""
 _STANDALONE = "STANDALONE"
 """A draft that is a model of its own."""
 
@@ -52,7 +54,7 @@ def _drafting(start: Start, draft: str) -> Iterator[str]:
         return
     if (tokens := start.length()) is None:
         return
-    if draft != "ngram":
+    if (start.subject.draft_method or _OWN.get(draft, _STANDALONE)) in _CHAINS:
         yield from ("--speculative-num-steps", str(tokens), "--speculative-eagle-topk", "1")
     yield from ("--speculative-num-draft-tokens", str(tokens + 1))
 

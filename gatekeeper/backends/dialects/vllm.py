@@ -9,13 +9,17 @@ from functools import partial
 from typing import Any
 
 from gatekeeper.backends.continued_answers import by_final_message
-from gatekeeper.backends.counters import claims_at, spec_decode, with_all_rounds
+from gatekeeper.backends.counters import claiming, spec_decode, speculative_decoding, with_all_rounds, within
 from gatekeeper.backends.dialect import STREAMED, Counters, Dialect, Get, Start, StatedWindow, scored
+from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.backends.lossy_options import ACCEPTS, INVENTS, LossyOption
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight
+from gatekeeper.core.records import Answer
 
 _OWN = frozenset({"ngram", "mtp", "suffix"})
+_CACHED_TOKENS = "--enable-prompt-tokens-details"
+"""Reports how many tokens of a prompt were cached, which 0.33 does not by default."""
 _PER_REQUEST = "--per-request-spec-decode-metrics"
 """Reports the counts of each request with its answer, in versions whose --help lists it."""
 
@@ -23,6 +27,8 @@ _PER_REQUEST = "--per-request-spec-decode-metrics"
 def argv(start: Start) -> Iterator[str]:
     """Yield the command line."""
     yield from (*start.program, start.target, *start.address)
+    if start.cache and _CACHED_TOKENS in start.help():
+        yield _CACHED_TOKENS
     if start.draft is not None:
         yield from ("--speculative-config", json.dumps(drafting(start)))
         if _PER_REQUEST in start.help():
@@ -46,6 +52,11 @@ def drafting(start: Start) -> dict[str, Any]:
     elif (tokens := start.length()) is not None:
         config["num_speculative_tokens"] = tokens
     return config
+
+
+def read(answer: Answer, response: ChatResponse) -> Answer:
+    """Add the claims of this request, where it reports them."""
+    return claiming(answer, **speculative_decoding(within(response.last, "metrics", "speculative_decoding")))
 
 
 def counters(get: Get) -> Counters | None:
@@ -72,13 +83,7 @@ DIALECT = Dialect(
     help="--help=all",  # without a value, only the names of the groups of options
     argv=argv,
     # Only where it reports them per request; else `counters`.
-    read=claims_at(
-        "metrics",
-        "speculative_decoding",
-        drafted="num_draft_tokens",
-        accepted="num_accepted_draft_tokens",
-        rounds="num_spec_steps",
-    ),
+    read=read,
     counters=counters,
     corrected=with_all_rounds,  # it counts no step without a draft
     model_name="listed",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gatekeeper.backends.counters import claims_at, count, dropped_prompt, within
-from gatekeeper.backends.dialect import STREAMED, Dialect, Start, option
+from gatekeeper.backends.dialect import STREAMED, Dialect, Start
 from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.backends.lossy_options import ACCEPTS, DROPS, LossyOption
 from gatekeeper.core.metrics.metric import Sight
@@ -24,7 +24,6 @@ def argv(start: Start) -> Iterator[str]:
     yield "--continuous-batching"
     if start.draft is not None:
         yield "--enable-mtp"
-        yield from option("--mtp-num-draft-tokens", start.knob("num_draft_tokens"))
 
 
 _read_claims = claims_at("generation_metadata", drafted="mtp_drafts", accepted="mtp_accepted")
@@ -53,10 +52,11 @@ DIALECT = Dialect(
     argv=argv,
     read=read,
     model_name="listed",
-    knobs=frozenset({"num_draft_tokens", "thinking"}),
-    restart_knobs=("draft", "num_draft_tokens"),
+    knobs=frozenset({"thinking"}),  # 0.6.0 drafts one token, whatever --mtp-num-draft-tokens says
+    restart_knobs=("draft",),
     cache_off=("--disable-prefix-cache",),
     own_drafts=frozenset({"mtp"}),
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD,
     lossy=LOSSY,
+    ignored=(LossyOption("mtp-num-draft-tokens", "has no effect: it drafts one token", lossless=("1",)),),
 )

@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from gatekeeper.analysis.metrics.server_claims import claimed_rounds
 from gatekeeper.backends import own_drafts
 from gatekeeper.backends.dialects import llama_server as dialect
 from gatekeeper.backends.server import Server
@@ -192,6 +193,24 @@ def test_a_real_server_that_ignores_its_draft_is_seen(real: Open) -> None:
         answer = system.answer(make_request("json", setting(draft="little-draft")))
 
     assert (None, 0) == (answer.fault, answer.claims.drafted)
+
+
+def test_the_real_program_combines_methods_and_speaks_a_common_shape(real: Open) -> None:
+    """
+    The real llama-server drafts by a look-up and a model together, and the openai dialect reads what it claims.
+    """
+    program = real().command(PLAIN, 0, cache=False)[0]
+    words = [program, "--model", "{target}", "--port", "{port}", *ONE_THREAD]
+    drafting = [*words, "--spec-type", "ngram-mod,draft-simple", "-md", "{draft}"]
+    backend = real(backend="openai", program=None, args=[], command=drafting, plain_command=words)
+
+    with backend.start(DRAFTING) as system:
+        answer = system.answer(make_request("json", DRAFTING))
+
+    rounds = claimed_rounds(answer)
+    assert answer.fault is None
+    assert rounds is not None
+    assert rounds.drafted >= rounds.accepted > 0
 
 
 def test_a_real_plain_arm_that_drafts_is_at_fault(real: Open) -> None:
@@ -462,6 +481,20 @@ def test_the_slo_may_name_the_method(fake: Open) -> None:
     assert "draft-eagle3" in caught.value.hint
     with pytest.raises(InputError, match="has no --spec-type"):
         fake("old", draft_method="draft-eagle3").command(DRAFTING, 81, cache=False)
+
+
+def test_a_draft_may_combine_methods(fake: Open) -> None:
+    """
+    `ngram-mod,draft-mtp` is one draft of two types; the length is that of the model, not of the look-up.
+    """
+    backend = fake(drafts=["draft-mtp"], draft_method="ngram-mod,draft-mtp")
+
+    command = backend.command(setting(draft="draft-mtp", num_draft_tokens=3), 81, cache=False)
+
+    assert "ngram-mod,draft-mtp" == command[command.index("--spec-type") + 1]
+    assert "3" == command[command.index("--spec-draft-n-max") + 1]
+    with pytest.raises(InputError, match="ngram-mop"):
+        fake(draft_method="ngram-mop,draft-simple").command(DRAFTING, 81, cache=False)
 
 
 def test_a_knob_that_does_nothing_is_refused(fake: Open) -> None:
