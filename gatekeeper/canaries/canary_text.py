@@ -1,5 +1,7 @@
 """What `canaries import` and `canaries check` print for people."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 from gatekeeper.core.text import counted
@@ -36,15 +38,19 @@ def import_text(document: dict[str, Any]) -> str:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(replaced.items())) or "none found"
         lines.append(f"personal data replaced: {kinds}; review {document['review']}, then delete it")
         lines.append("names of people in sentences are not found: read the canaries before you share them")
-    lines += ["", "Add to an SLO file in a folder beside the one of the canaries:"]
-    folder = document["output"].rstrip("/").rpartition("/")[2]
+    lines += ["", "Add to an SLO file (paths relative to it work, too):"]
+    folder = Path(document["output"]).absolute()
     for workload in document["workloads"]:
         lines += [
             "[[workload]]", f'name = "{workload["name"]}"', f'tier = "{workload["tier"]}"',
-            f'canaries = "{folder}/{workload["name"]}"',
+            f"canaries = {_toml_text(folder / workload['file'])}",
         ]  # fmt: skip
-    lines += ["[soak]", f'profile = "../canaries/{folder}/profile.toml"']
+    lines += ["[soak]", f"profile = {_toml_text(folder / 'profile.toml')}"]
     return "\n".join(lines) + "\n"
+
+
+def _toml_text(path: Path) -> str:
+    return json.dumps(str(path), ensure_ascii=False)
 
 
 def check_text(document: dict[str, Any]) -> str:

@@ -21,11 +21,9 @@ _CHUNK = JSON_BYTES // 8
 _JSON_MARK = re.compile(rb'[][{},]|"(?:[^"\\]|\\.)*+(?P<closed>")?', re.DOTALL)
 """A bracket, a comma, or a text, which is not closed where the rest of it is not read yet."""
 _PARQUET, _GZIP, _UTF16 = b"PAR1", b"\x1f\x8b", (b"\xff\xfe", b"\xfe\xff")
-_LOGGED = re.compile(rb"\b(request|response):\s*(?=\{)")
-"""How llama-server writes the bodies of a request and of its response, each on one line of its verbose log.
-
-Of a stream it logs no response.
-"""
+_LOGGED = re.compile(rb"\b(?:request|Incoming Request Body|(?P<response>response|Outgoing Response)):\s*(?=\{)")
+"""How llama-server writes the bodies of a request and of its response, each on one line of its verbose log, and how
+mlx_lm.server 0.32.2 with `--log-level DEBUG`, over several indented lines. Neither logs the response of a stream."""
 
 
 def records(path: Path) -> Iterator[tuple[int, Any]]:
@@ -70,20 +68,39 @@ def _records(file: IO[bytes], path: Path) -> Iterator[tuple[int, Any]]:
         yield 1, _document(first + file.read(JSON_BYTES + 1 - min(len(first), JSON_BYTES)), path, 1)
         return
     request: tuple[int, Any] | None = None
-    for number, line in _lines(first, file, path):
+    waiting = 0
+    lines = _lines(first, file, path)
+    for number, line in lines:
         if line.lstrip()[:1] == b"{":
             yield number, _value(line)
         elif body := _LOGGED.search(line):
-            value = _value(line[body.end() :])
-            if body[1] == b"response":
-                if request is not None and isinstance(request[1], dict):
+            value = _value(_whole_body(line[body.end() :], lines))
+            if body["response"] is not None:
+                # Of several requests it is not known whose it is.
+                if waiting == 1 and request is not None and isinstance(request[1], dict):
                     request[1]["response"] = None if isinstance(value, UnusableError) else value
+                waiting = 0
                 continue
             if request is not None:
                 yield request
+            waiting += not (isinstance(value, dict) and value.get("stream"))
             request = (number, value if isinstance(value, UnusableError) else {"request": value})
     if request is not None:
         yield request
+
+
+def _whole_body(text: bytes, lines: Iterator[tuple[int, bytes]]) -> bytes:
+    """Return a body that begins with *text*: where that is a brace alone, up to the next line that is one.
+
+    Of a body that is longer than a record may be, the rest is skipped.
+    """
+    body = bytearray(text)
+    ends = text.strip() != b"{"
+    while not ends and (numbered := next(lines, None)) is not None:
+        if len(body) <= JSON_BYTES:
+            body += numbered[1]
+        ends = numbered[1].rstrip() == b"}"
+    return bytes(body)
 
 
 def _list(first: bytes, file: IO[bytes], path: Path) -> Iterator[tuple[int, Any]]:  # noqa: C901 (a scanner)

@@ -5,12 +5,14 @@ import random
 import stat
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gatekeeper.canaries.canary_text import import_text
 from gatekeeper.canaries.conversation import UnusableError
 from gatekeeper.canaries.expectations import propose_expectation
 from gatekeeper.canaries.import_traffic import import_logs
@@ -20,6 +22,7 @@ from gatekeeper.canaries.traffic_log import records
 from gatekeeper.core import canary, toml_file
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.slo import Profile
+from gatekeeper.core.system.inputs import find_canaries, find_profile
 from tests.builders.golden_words import says
 from tests.builders.project_folder import ROOT
 
@@ -136,6 +139,11 @@ def test_a_record_of_the_responses_api_may_hold_both_sides(tmp_path: Path) -> No
             "llama-server.log",
             ["Name three seas.", "Name three capes.", "Once upon a time"],
             ["Baltic, Black, Red", None, " there was a mill."],
+        ),
+        (
+            "mlx_lm.server.log",  # of 0.32.2, with the little pair
+            ["Name three { lakes }\n}\nplease.", "Once upon a time", "Name three hills."],
+            [None, "the", None],
         ),
         ("litellm.jsonl", ["Name three moons."], ["Io, Europa, Titan"]),
         (
@@ -504,3 +512,19 @@ def test_a_list_of_records_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest
 
     assert list(enumerate(wanted, start=1)) == list(records(path))
     assert [] == list(records(empty))
+
+
+def test_the_lines_for_an_slo_work_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    What is printed for an SLO file names files that are there, whichever folder the import ran in.
+    """
+    monkeypatch.chdir(tmp_path)
+    log = write_log(tmp_path, [{"messages": [{"role": "user", "content": "Name three gods."}]}])
+
+    printed = import_text(import_logs([log], Path("set")))
+
+    table = tomllib.loads(printed.partition("[[workload]]")[1] + printed.partition("[[workload]]")[2])
+    assert [tmp_path / "set" / "chat.jsonl"] == [
+        find_canaries(workload["canaries"], Path("/elsewhere")) for workload in table["workload"]
+    ]
+    assert find_profile(table["soak"]["profile"], Path("/elsewhere")).is_file()

@@ -57,15 +57,21 @@ class RunIdentity:
     def model(self) -> dict[str, Value]:
         """Return the attributes that the conventions want on every span and point of a request."""
         subject = self.slo.subject
-        server = urlsplit(subject.url) if subject.url is not None else None
-        ports = {"http": 80, "https": 443}
         return {
             "gen_ai.operation.name": metric_names.OPERATION,
             "gen_ai.provider.name": facts_of(self.manifest.backend).provider or self.manifest.backend,
             "gen_ai.request.model": subject.served_model_name or subject.target,
-            "server.address": server.hostname if server is not None else None,
-            "server.port": (server.port or ports.get(server.scheme)) if server is not None else None,
         }
+
+    def server(self, arm: str) -> dict[str, Value]:
+        """Return the address of the server of an *arm*; empty where gatekeeper starts it, each time at another port."""
+        subject = self.slo.subject
+        url = subject.plain_url if arm == "plain" and subject.plain_url is not None else subject.url
+        if url is None:
+            return {}
+        server = urlsplit(url)
+        port = server.port or {"http": 80, "https": 443}.get(server.scheme)
+        return {"server.address": server.hostname, "server.port": port}
 
     @cached_property
     def resource(self) -> Resource:

@@ -77,7 +77,7 @@ def _measured(
     """Yield what one answer adds to each metric."""
     answer = generation.answer
     shared: dict[str, Value] = {
-        **known(identity.model),
+        **known({**identity.model, **identity.server(generation.arm)}),
         "gatekeeper.stage": stage,
         "gatekeeper.trial": generation.trial,
         "gatekeeper.arm": generation.arm,

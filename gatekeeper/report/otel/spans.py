@@ -50,6 +50,7 @@ def request(identity: RunIdentity, file: str, generation: Generation, *, rounds:
         (answer.sent_ns + shift, answer.ended_ns + shift),
         {
             **identity.model,
+            **identity.server(generation.arm),
             **identity.sampling(generation),
             "gen_ai.request.stream": True,
             "gen_ai.response.model": answer.claims.model,

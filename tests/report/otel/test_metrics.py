@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from gatekeeper.backends.workers.rounds import count_rounds
 from gatekeeper.core.records import Answer, Claims, Generation, Role, Rounds, Setting, setting
 from gatekeeper.report.otel import metrics
-from gatekeeper.report.otel.identity import error_type, shift_ns, speculation, wall_ns
+from gatekeeper.report.otel.identity import RunIdentity, error_type, shift_ns, speculation, wall_ns
 from gatekeeper.report.otel.metric_names import Histogram
+from tests.builders.manifest import manifest
+from tests.builders.slo import slo
 
 DRAFTING = setting(draft="d", num_draft_tokens=4)
 
@@ -111,3 +113,19 @@ def test_each_answer_brings_its_own_clock() -> None:
     assert shift_ns(made(at="")) is None
     assert shift_ns(replace(early, answer=Answer(sent_ns=7, ended_ns=5))) is None
     assert 1_767_225_601_000_000_000 == wall_ns("2026-01-01T00:00:01.000000Z")
+
+
+def test_a_span_names_the_server_of_its_arm() -> None:
+    """
+    Plain decoding may have a server of its own; one without a port has that of its scheme, and a started one has none.
+    """
+    subject = {"backend": "openai", "target": "t", "drafts": ["d"]}
+    attached = {**subject, "url": "https://fast.example/v1", "plain_url": "http://127.0.0.1:8081"}
+    by_address, started = (
+        RunIdentity(manifest(), "0" * 64, slo(subject=written), {})
+        for written in (attached, {**subject, "command": ["s", "{port}"], "plain_command": ["s", "{port}"]})
+    )
+
+    assert {"server.address": "fast.example", "server.port": 443} == by_address.server("candidate")
+    assert {"server.address": "127.0.0.1", "server.port": 8081} == by_address.server("plain")
+    assert {} == started.server("plain")
