@@ -104,7 +104,7 @@ class SettingResult:
     def beats_plain(self) -> bool:
         """Return whether a gain is proven: the interval over canaries lies above 1.
 
-        With a second plain arm, as runs of rules 1 and 2 have one, the gain must be larger than the noise between both.
+        With a second plain arm, the null arm, the gain must be larger than the noise between both.
         """
         if not isinstance(self.ratio, Estimate):
             return False
