@@ -204,6 +204,10 @@ class FindingKind(StrEnum):
     BACKGROUND_BUSY = (
         "background_busy", "background jobs of the system used the processor", "wait until they have finished",
     )
+    BUSY_MACHINE = (
+        "busy_machine", "other programs used the processor, which widens intervals or leaves a verdict unproven",
+        "close them, or measure when they have finished",
+    )
     CLOCK_SET = ("clock_set", "the time of day was set back during the soak", "leave the clock alone during a run")
     COUNTER_BACKWARDS = ("counter_backwards", "a counter of the host fell", "run the soak again")
     COUNTER_LIE = (

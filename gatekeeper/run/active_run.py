@@ -31,7 +31,7 @@ from gatekeeper.report.attestation.chain import build_url
 from gatekeeper.report.otel import LiveExport
 from gatekeeper.run import try_count
 from gatekeeper.run.events import EventRecorder
-from gatekeeper.run.load import load_case, terms_of
+from gatekeeper.run.load import BUSY, load_case, terms_of
 from gatekeeper.run.plan import outlook
 from gatekeeper.run.prepare import Prepared
 from gatekeeper.run.requests import Client, OpenClient, PassTask, Recorder, SoakTask
@@ -73,8 +73,14 @@ class ActiveRun:
             self.observe("warning", {"about": "the host", "because": self.remark})
         for complaint in prepared.complaints:
             self.observe("warning", {"about": complaint.about, "because": complaint.message})
+        self.note_other_programs()
         self._warn_of_damage(EVENTS_FILE, self.events)
         self.telemetry.begin()
+
+    def note_other_programs(self) -> None:
+        """Record which other programs keep the machine busy; before the system under test is started, not during."""
+        if self.backend.realtime and (others := host.other_programs()).busy:
+            self.observe(BUSY, {"because": str(others), "cores": round(others.cores, 2), "of": others.of})
 
     def case(self, *, live: bool = False) -> Case:
         """Read the records so far; *live*: an unfinished soak counts as not started."""

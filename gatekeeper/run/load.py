@@ -34,6 +34,9 @@ from gatekeeper.core.verdict import Finding, FindingKind
 CERTIFIED_NAME = "inputs/certified.json"
 """The copy of the figures of the certified run that a run is compared with."""
 
+BUSY = "busy"
+"""The event that other programs keep the machine busy."""
+
 
 def fixed_setting_of(directory: RunDirectory) -> Setting | None:
     """Return the setting of a run that soaked one setting without a sweep; None for any other run."""
@@ -121,6 +124,7 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
                 for entry in manifest.findings
             ),
             *(_damage_finding(name) for name in damaged),
+            *_busy(events.records),
         ),
         doubts=(*manifest.doubts, *_doubts(events.records), *lost),
     )
@@ -203,6 +207,12 @@ def _stopped(events: Sequence[Event]) -> dict[str, dict[str, Stop]]:
                 raise ValueError(f"events.jsonl: the early stop of {event.at} is not readable")
             stops.setdefault(str(detail.get("workload")), {})[str(detail.get("trial"))] = Stop(kind, look, because)
     return stops
+
+
+def _busy(events: Sequence[Event]) -> tuple[Finding, ...]:
+    """Return a finding where other programs kept the machine busy before a stage: what the last look at them saw."""
+    looks = [str(event.detail.get("because")) for event in events if event.kind == BUSY]
+    return tuple(Finding(FindingKind.BUSY_MACHINE, "other programs", because) for because in looks[-1:])
 
 
 def _doubts(events: Sequence[Event]) -> list[str]:

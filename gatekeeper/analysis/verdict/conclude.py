@@ -12,6 +12,7 @@ from gatekeeper.analysis.passes.routing import ROUTING
 from gatekeeper.analysis.plan.objectives import all_objectives
 from gatekeeper.analysis.plan.settings import PLAIN, plain_of, setting_document, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan, soak_plans
+from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.routing import Routing, RoutingRequest, routing, routing_requests
 from gatekeeper.analysis.verdict.case import (
     Case,
@@ -30,7 +31,7 @@ from gatekeeper.analysis.verdict.sweep_result import negative_controls, sweep_ch
 from gatekeeper.analysis.verdict.workload import judge_baseline, judge_workload, no_gain_proven
 from gatekeeper.core.records import Setting, StoredRecords
 from gatekeeper.core.slo import CERTIFICATION_S, Workload
-from gatekeeper.core.verdict import Missing, Outcome
+from gatekeeper.core.verdict import FindingKind, Missing, Outcome
 
 LEAST_PART = 0.25
 """A further part shorter than this share of the soak's duration would decide little."""
@@ -62,6 +63,7 @@ def conclude(case: Case) -> Conclusion:
         findings=[*(finding for choice in choices.values() for finding in choice.findings), *controls],
     )
     state.note_plain_choices()
+    state.settled |= _hopeless(case, choices)
     due: tuple[SoakPlan, ...] = ()
     for turn in range(1, len(case.slo.fallback.ladder) + 2):
         unsettled = {name: knobs for name, knobs in state.settings.items() if name not in state.settled}
@@ -73,6 +75,26 @@ def conclude(case: Case) -> Conclusion:
             break
     verdict = _verdict(state) if due else _with_regions(state, _verdict(state))
     return Conclusion(verdict, due, {} if due else state.routes(verdict.workloads))
+
+
+def _hopeless(case: Case, choices: Mapping[str, Choice]) -> dict[str, WorkloadVerdict]:
+    """Return the verdicts of a run that ends with its sweep: no workload's plain arm can be compared with.
+
+    A soak of plain decoding could not decide whether a draft helps. Runs of older rules were soaked all the same.
+    """
+    doubts = {name: choice.doubt for name, choice in choices.items() if choice.doubt is not None}
+    if case.plan.terms.rules < 3 or case.soaks or len(doubts) < len(choices):
+        return {}
+    required = {workload.name: workload.speculation == "required" for workload in case.slo.workload}
+    busy = "".join(f"; {finding.detail}" for finding in case.findings if finding.kind == FindingKind.BUSY_MACHINE)
+    return {
+        name: WorkloadVerdict(
+            name, WorkloadOutcome.UNPROVEN, setting_document(choices[name].setting), (), required[name],
+            f"it is unproven whether a draft would help, and no soak could show it: {doubt}{busy}",
+            choice=choices[name],
+        )
+        for name, doubt in doubts.items()
+    }  # fmt: skip
 
 
 def _judge_soak(state: LadderState, soak: SoakPlan) -> SoakPlan | None:

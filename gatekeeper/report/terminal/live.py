@@ -56,6 +56,7 @@ def _line(event: Event) -> str | None:
         "point": lambda: f"{detail['workload']}: probing {describe_point(detail['point'])}",
         "doubt": lambda: f"not comparable: {detail['because']}",
         "warning": lambda: f"note: {detail['about']}: {detail['because']}",
+        "busy": lambda: f"busy: {detail['because']}; close them or wait; else less is proven",
         "telemetry_failed": lambda: f"telemetry of {detail['stage']} was not delivered: {detail['because']}",
         "subject_died": lambda: (
             f"the system under test died ({detail['in_a_row']} in a row): {describe_setting(detail['setting'])}"

@@ -1,0 +1,61 @@
+"""Other programs that use the processor."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gatekeeper.host.other_programs import OtherPrograms, other_programs
+
+SPIN = "import time\nbegun = time.monotonic()\nwhile time.monotonic() - begun < 60: pass"
+
+
+@pytest.fixture
+def spinner(tmp_path: Path) -> str:
+    """A program with a name of its own that keeps a core busy."""
+    program = tmp_path / "spinner"
+    program.symlink_to(Path(sys.executable).resolve())
+    return str(program)
+
+
+@pytest.fixture
+def spinning(spinner: str) -> Iterator[str]:
+    """It runs, and this process did not start it."""
+    words = [spinner, "-S", "-c", SPIN]
+    script = f"import subprocess; print(subprocess.Popen({words!r}, stdout=subprocess.DEVNULL).pid)"
+    pid = int(subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.PIPE, text=True).stdout)
+    yield Path(spinner).name
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_busy_program_is_named(spinning: str) -> None:
+    """
+    A program that another process started is named with what it uses, which counts with all others.
+    """
+    others = other_programs(1.0)
+
+    assert spinning in {name for name, _ in others.busiest}
+    assert others.cores >= max(cores for name, cores in others.busiest if name == spinning) > 0
+
+
+def test_what_this_process_started_is_no_other_program(spinner: str) -> None:
+    """
+    The system under test is a child of gatekeeper, and is left out.
+    """
+    with subprocess.Popen([spinner, "-S", "-c", SPIN]) as child:
+        names = dict(other_programs().busiest)
+        child.kill()
+
+    assert "spinner" not in names
+
+
+@pytest.mark.parametrize(("cores", "of", "busy"), [(0.4, 2, False), (0.6, 2, True), (0.9, 10, False), (1.2, 10, True)])
+def test_a_machine_is_busy_above_half_a_core_and_a_tenth_of_its_cores(cores: float, of: int, busy: bool) -> None:
+    """
+    Both: a large machine has room for what a small one has not.
+    """
+    assert busy == OtherPrograms(cores, of, ()).busy
