@@ -234,8 +234,9 @@ def shortest_request(setting: Setting) -> DecodeRequest:
 
 def _plain(answer: Answer) -> Answer:
     """Return an answer of plain decoding; one that was drafted cannot be a baseline, so it gets a fault."""
-    if answer.claims.drafted:
-        return replace(answer, fault=f"not plain: {answer.claims.drafted} tokens were drafted for a plain request")
+    counted = 0 if answer.rounds is None else answer.rounds.drafted
+    if drafted := answer.claims.drafted or counted:
+        return replace(answer, fault=f"not plain: {drafted} tokens were drafted for a plain request")
     return replace(answer, rounds=None)
 
 

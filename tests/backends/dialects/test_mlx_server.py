@@ -212,3 +212,47 @@ def test_a_strange_mlx_lm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert "APIHandler.completion_usage_response" in str(caught.value)
     assert "stream_generate(draft_model)" in str(caught.value)
+
+
+def test_a_plain_server_that_drafts_is_at_fault(tmp_path: Path) -> None:
+    """
+    A plain command that loads the draft drafts for requests that name no draft length: the tap's counts show it, and
+    the answer is no baseline.
+    """
+    tap = (sys.executable, "-P", "-m", "gatekeeper.backends.mlx_tap", "--model", "{target}", "--port", "{port}")
+    command = [*tap, "--draft-model", str(MODELS["little-draft"])]
+    backend = SharedBackend("mlx-server", tmp_path, command=command, plain_command=command).backend
+
+    with backend.start(PLAIN) as system:
+        answer = system.answer(make_request("json", PLAIN))
+
+    assert (answer.fault or "").startswith("not plain: ")
+
+
+def said(system: Server, workload: str, **fields: Any) -> str:
+    """Return the words of an answer to a request with more *fields*."""
+    body = {"messages": make_request(workload, PLAIN).canary.messages, "max_tokens": 48, "temperature": 0.0, **fields}
+    client = HTTPConnection(system.root.removeprefix("http://"), timeout=60)
+    client.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+    return str(json.loads(client.getresponse().read())["choices"][0]["message"]["content"])
+
+
+def test_no_draft_tokens_are_not_plain_decoding(shared: SharedBackend) -> None:
+    """
+    With `num_draft_tokens: 0` the server that drafts proposes nothing and writes plain decoding's words, but not where
+    the request has a penalty for repetition: so plain decoding has a server of its own.
+    """
+    plain, drafting = shared.system(PLAIN), shared.system(DRAFTING)
+    assert isinstance(plain, Server)
+    assert isinstance(drafting, Server)
+    rounds = drafting.answer(make_request("json", setting(draft="little-draft", num_draft_tokens=0))).rounds
+
+    words, penalized = (
+        [(said(plain, name, **penalty), said(drafting, name, num_draft_tokens=0, **penalty)) for name in WORKLOADS]
+        for penalty in ({}, {"repetition_penalty": 1.3})
+    )
+
+    assert rounds is not None
+    assert 0 == rounds.drafted
+    assert all(alone == switched for alone, switched in words)
+    assert not all(alone == switched for alone, switched in penalized)
