@@ -55,7 +55,7 @@ def argv(start: Start) -> Iterator[str]:
 
 
 def body(request: ServerRequest) -> dict[str, Any]:
-    """Return the request; a loaded draft is prefilled even for 0 tokens, so plain decoding has its own server."""
+    """Return the request; 0 draft tokens are not plain decoding (docs/servers.md), so that has its own server."""
     # A model's name would make it load that model again; without one it uses the model it was started with.
     return request_fields(
         request.resolved, num_draft_tokens=request.resolved.draft_tokens, chat_template_kwargs=thinking(request)
