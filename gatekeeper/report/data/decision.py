@@ -202,12 +202,24 @@ def _next(verdict: Verdict, unfinished: str | None, extend: float | None) -> tup
     if unfinished:
         return "", f"{again} --resume --output {{run}}"
     if verdict.outcome is WorkloadOutcome.UNPROVEN:
+        alone = _proven_alone(verdict)
         if extend is None:
-            return "remove the cause, then certify again", again
-        advice = f"about {show_seconds(extend)} more soak should decide it"
+            return f"remove the cause, then certify again{alone}", again
+        advice = f"about {show_seconds(extend)} more soak should decide it{alone}"
         return advice, f"{again} --extend {extend / 60:.0f}m --output {{run}}"
     if verdict.outcome is WorkloadOutcome.PROMOTED and verdict.grade == "demo":
         return "for a certificate, soak 600 s or more; for your models, write an SLO", "gatekeeper init"
     if verdict.outcome is WorkloadOutcome.PROMOTED:
         return "", "gatekeeper admit {slo} --run {run}"
     return "change the draft, the setting or the bound, then certify again", again
+
+
+def _proven_alone(verdict: Verdict) -> str:
+    """Write how the workloads that are proven can be deployed although others, which must draft, are open."""
+    proven = [workload.name for workload in verdict.workloads if workload.outcome is WorkloadOutcome.PROMOTED]
+    is_open = (workload for workload in verdict.workloads if workload.outcome is WorkloadOutcome.UNPROVEN)
+    waiting = [workload.name for workload in is_open if workload.required]
+    if not proven or not waiting:
+        return ""
+    optional = f'with speculation = "optional" for {listed(waiting)}'
+    return f"; {listed(proven)} {'is' if len(proven) == 1 else 'are'} proven, and deployed {optional}"

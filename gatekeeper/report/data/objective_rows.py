@@ -12,7 +12,10 @@ from gatekeeper.core.verdict import Check, Outcome
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveRow:
-    """An objective that failed or is not proven, with every setting that it was checked with, the closest first."""
+    """An objective that failed or is not proven, with the setting that decides, or all that were given up.
+
+    The closest comes first.
+    """
 
     about: str
     """A workload, or `host`."""
@@ -63,9 +66,10 @@ def objective_rows(verdict: Verdict) -> Iterable[ObjectiveRow]:
     note("host", {}, bad, over=False, blocking=True)
     rows = []
     for (about, *_), attempts in tried.items():
-        worst = max(check.outcome for _, check, _, _ in attempts)
+        deciding = [attempt for attempt in attempts if not attempt[2]] or attempts
+        worst = max(check.outcome for _, check, _, _ in deciding)
         closest_first = sorted(
-            ((s, check) for s, check, _, _ in attempts if check.outcome is worst), key=lambda pair: -_nearness(pair[1])
+            ((s, check) for s, check, _, _ in deciding if check.outcome is worst), key=lambda pair: -_nearness(pair[1])
         )
         rows.append(
             ObjectiveRow(

@@ -56,6 +56,33 @@ def test_what_would_gain_is_said_where_nothing_changes() -> None:
     says("reports", "what would gain is said where nothing changes", found.headline)
 
 
+def test_what_is_proven_although_another_must_draft_is_said_with_what_deploys_it() -> None:
+    """
+    Where a workload that must draft is open, the advice names the one that is proven, and the key that lets it go.
+    """
+    verdict = made(easy=WINNING, hard=LOSING)
+    easy, hard = verdict.workloads
+
+    found = decide(replace(verdict, workloads=(easy, replace(hard, outcome=WorkloadOutcome.UNPROVEN, required=True))))
+
+    says("reports", "what is proven although another must draft", found.advice)
+
+
+def test_an_open_setting_counts_and_not_those_that_were_given_up_before_it() -> None:
+    """
+    A step that failed is history where the next one is still open: the row is of the open one.
+    """
+    verdict = graded_back().verdict
+    (easy,) = verdict.workloads
+    ratio = next(check for check in easy.steps[0].checks if check.metric == "throughput_ratio")
+    is_open = replace(ratio, outcome=Outcome.UNPROVEN, because="not decided")
+
+    found = decide(replace(verdict, workloads=(replace(easy, outcome=WorkloadOutcome.UNPROVEN, checks=(is_open,)),)))
+
+    (row,) = found.rows
+    assert (Outcome.UNPROVEN, 1, False) == (row.check.outcome, len(row.tried), row.abandoned)
+
+
 def test_a_demo_says_so_first() -> None:
     """
     A soak that is too short for a certificate is no licence to deploy, and a demo that failed is none either.
