@@ -7,7 +7,7 @@ from gatekeeper.core.metrics.metric import Metric, Per, Sight
 _MEMORY = "use a smaller or lighter draft, a shorter context, or close other apps"
 _COOL = "cool the host, or lower the load; compare on a host that does not throttle"
 _POWER = "use a lighter draft or a shorter draft length"
-_COUNTER = "counter at the end - counter at the start"
+_COUNTER = "rise of the counter between samples with pressure, with little memory free, or where neither is known"
 
 
 def _host(name: str, unit: str, samples: str, description: str, *, higher: bool = False, **more: Any) -> Metric:
@@ -53,12 +53,12 @@ HOST_METRICS: tuple[Metric, ...] = (
     ),
     _host(
         "swapin_bytes", "B", "swapin_bytes",
-        "bytes swapped in during the soak",
+        "bytes swapped in during the soak while memory was short",
         formula=_COUNTER, remedy=_MEMORY, aliases=("swapins",), soak_alone=True,
     ),
     _host(
         "swapout_bytes", "B", "swapout_bytes",
-        "bytes swapped out during the soak",
+        "bytes swapped out during the soak while memory was short",
         formula=_COUNTER, remedy=_MEMORY, aliases=("swapouts",), soak_alone=True,
     ),
     _host(

@@ -18,11 +18,13 @@ from gatekeeper.analysis.metrics.host.host_series import (
     readings,
     stuck,
 )
+from gatekeeper.analysis.metrics.host.swapping import under_pressure
 from gatekeeper.analysis.stats.trend import slope
 from gatekeeper.core.metrics import ALL, BY_NAME
 from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
+SWAPPED = ("swapin_bytes", "swapout_bytes")
 CRITICAL = 4.0
 """The pressure level that the system calls critical."""
 HEADROOM_WINDOW = 10.0
@@ -39,7 +41,7 @@ LEAST_OF_PARTS = 0.9
 
 def estimates(host: HostSamples, *, tokens: int | None, level: float, seed: int) -> dict[str, Estimate | Missing]:
     """Return every host metric of one soak with *tokens* output tokens, None where that is unknown."""
-    by_name = {name: estimate(name, host) for name in (*_READ, *_POWERS)} | {
+    by_name = {name: estimate(name, host) for name in (*_READ, *_POWERS, *SWAPPED)} | {
         "throttle_time": host_throttling.throttle_time(host),
         "footprint_growth": _slope(host.series("subject_footprint"), level, seed),
         "energy_per_token": _energy(host, "package_power", tokens),
@@ -54,6 +56,8 @@ def estimate(name: str, host: HostSamples) -> Estimate | Missing:
         return Missing(contradicted)
     if name in _POWERS:
         return _power(host, _POWERS[name])
+    if name in SWAPPED:
+        return under_pressure(name, host)
     return _READ[name](host.series(BY_NAME[name].samples[0]))
 
 
@@ -207,8 +211,6 @@ def _joules(power: Series) -> float:
 _READ: dict[str, Callable[[Series], Estimate | Missing]] = {
     "memory_headroom": _headroom,
     "memory_pressure_critical": _pressure,
-    "swapin_bytes": increase,
-    "swapout_bytes": increase,
     "swap_growth": _swap_growth,
     "footprint_peak": _peak,
     "fan_variation": _range,

@@ -7,13 +7,14 @@ from datetime import datetime
 from itertools import chain, groupby, pairwise
 from typing import Any
 
-from gatekeeper.analysis.metrics.host.host_estimates import HEADROOM_WINDOW, memory_contradiction
+from gatekeeper.analysis.metrics.host.host_estimates import HEADROOM_WINDOW, SWAPPED, memory_contradiction
 from gatekeeper.analysis.metrics.host.host_series import HostSamples, decrease, medians, moved
 from gatekeeper.analysis.metrics.host.host_throttling import LEAST_SHARE, THROTTLED, contradictions
+from gatekeeper.analysis.metrics.host.swapping import under_pressure
 from gatekeeper.analysis.stats.trend import slope
 from gatekeeper.core.parse import ParseError, moment
 from gatekeeper.core.units import percent, show
-from gatekeeper.core.verdict import Finding, FindingKind
+from gatekeeper.core.verdict import Estimate, Finding, FindingKind
 
 COUNTERS = ("swapin_bytes", "swapout_bytes", "throttle_total", "throttle_events", "gpu_resets", "oom_kills")
 """Values that only grow while the host runs."""
@@ -161,6 +162,9 @@ def _counters(host: HostSamples) -> Iterator[Finding]:
         if fell := decrease(counter):
             yield Finding(FindingKind.COUNTER_BACKWARDS, name, f"{name} {fell}", "run the soak again")
         rose[name] = 0.0 if fell else moved(counter)
+    for name in SWAPPED:
+        pressed = under_pressure(name, host)
+        rose[name] = pressed.center if isinstance(pressed, Estimate) else rose[name]
     if rose["swapout_bytes"] > 0:
         detail = f"{show(rose['swapout_bytes'], 'B')} were written to swap: memory ran out"
         yield Finding(FindingKind.SWAPPED_OUT, "swapout_bytes", detail, "use a smaller model, or close other apps")
