@@ -7,9 +7,13 @@ from operator import itemgetter
 
 import psutil
 
+from gatekeeper.core.units import show_bytes
+
 MEASURED_S = 0.5
 NAMED = 3
 """Programs that are named: the busiest ones."""
+HOLDERS = 5
+"""Programs that are named where memory is short."""
 LEAST_CORES = 0.05
 BUSY_CORES, BUSY_SHARE = 0.5, 0.1
 """The machine is busy above both: half a core, and a tenth of its cores.
@@ -53,6 +57,20 @@ def other_programs(seconds: float = MEASURED_S) -> OtherPrograms:
     busiest = sorted(((name, used) for name, used in by_name.items() if used >= LEAST_CORES), key=itemgetter(1))
     cores = max(busy / lasted, sum(by_name.values()))
     return OtherPrograms(max(0.0, cores), psutil.cpu_count() or 1, tuple(busiest[: -NAMED - 1 : -1]))
+
+
+def memory_holders() -> str:
+    """Write which programs hold most memory: `Chrome Helper 4.1 GB, Xcode 2.2 GB`, as far as they may be read."""
+    by_name: dict[str, float] = {}
+    own = _own()
+    for process in psutil.process_iter():
+        try:
+            if process.pid not in own:
+                by_name[process.name()] = by_name.get(process.name(), 0.0) + process.memory_info().rss
+        except psutil.Error:
+            continue
+    most = sorted(by_name.items(), key=itemgetter(1), reverse=True)[:HOLDERS]
+    return ", ".join(f"{name} {show_bytes(held)}" for name, held in most)
 
 
 def _own() -> frozenset[int]:

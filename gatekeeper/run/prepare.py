@@ -154,7 +154,7 @@ def preflight(
     inputs: Inputs, models: FrozenModels, backend: Backend, host_facts: dict[str, Any]
 ) -> tuple[tuple[Complaint, ...], memory_fit.MemoryFit | None]:
     """Return everything the plan cannot prove, the worst first, and the memory that the pair needs."""
-    lacks = host.unavailable_metrics() if backend.realtime else {}
+    readings, lacks = host.survey() if backend.realtime else ({}, {})
     memory = memory_fit.estimate_fit(
         inputs.slo, inputs.canaries, models.target, models.drafts, background=inputs.profile.background.memory,
         memory=host_facts.get("memory_bytes"), shares_process=backend.shares_process,
@@ -162,6 +162,9 @@ def preflight(
         wired_limit=host_facts.get("gpu_wired_limit"),
     )  # fmt: skip
     problems = complaints(inputs.slo, inputs.canaries, _traits(backend), lacks)
+    free = readings["memory_headroom"].value if readings and inputs.slo.subject.url is None else None
+    if isinstance(free, float):  # a server that runs holds its weights already
+        problems += memory_fit.short_now(memory, free, host.memory_holders())
     problems += [*memory_fit.complaints(memory), *latency_complaints(inputs.slo)]
     return tuple(sorted(problems, key=lambda complaint: WEIGHTS.index(complaint.weight))), memory
 

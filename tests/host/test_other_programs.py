@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.host.other_programs import OtherPrograms, other_programs
+from gatekeeper.host.other_programs import OtherPrograms, memory_holders, other_programs
 
 SPIN = "import time\nbegun = time.monotonic()\nwhile time.monotonic() - begun < 60: pass"
 
@@ -59,3 +59,15 @@ def test_a_machine_is_busy_above_half_a_core_and_a_tenth_of_its_cores(cores: flo
     Both: a large machine has room for what a small one has not.
     """
     assert busy == OtherPrograms(cores, of, ()).busy
+
+
+def test_a_program_that_holds_memory_is_named(spinner: str) -> None:
+    """
+    Of the programs of others the largest are named with their size; this process and its children are left out.
+    """
+    with subprocess.Popen([spinner, "-S", "-c", SPIN]) as child:
+        holders = memory_holders()
+        child.kill()
+
+    assert 1 <= len(holders.split(", ")) <= 5
+    assert "spinner" not in holders

@@ -16,6 +16,7 @@ from gatekeeper.core.manifest import Model
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.units import BYTES, show_bytes, show_memory
 
+SYSTEM = "system"
 RUNTIME_BYTES = 1.0e9
 """Bytes for Python, the inference library, its buffers and gatekeeper: an allowance; 0.5 to 1 GB were measured."""
 MACOS_BYTES = 3.0e9
@@ -121,7 +122,7 @@ def estimate_fit(
         _cache("target", target, slo, canaries),
         *heaviest,
         MemoryPart("runtime", RUNTIME_BYTES, "allowance for Python and the inference library"),
-        MemoryPart("system", system, "allowance for the operating system itself"),
+        MemoryPart(SYSTEM, system, "allowance for the operating system itself"),
         MemoryPart("background", background, "memory that the soak profile holds"),
         _process_or_headroom(target, floor, shares_process=shares_process),
     ]
@@ -210,6 +211,21 @@ def complaints(fit: MemoryFit | None) -> list[Complaint]:
     if any(part.bytes is None for part in fit.parts):
         return [Complaint("weak", "memory", f"{needs} {fit.text()}", "add what is unknown, and compare it yourself")]
     return []
+
+
+def short_now(fit: MemoryFit | None, free: float | None, holders: str) -> list[Complaint]:
+    """Complain where less memory is *free* now than the run and its headroom need; *holders* hold most of the rest.
+
+    The headroom that the samples show counts what the system could reclaim, so macOS itself is not counted again.
+    """
+    if fit is None or free is None:
+        return []
+    needed = sum(part.bytes or 0.0 for part in fit.parts if part.name != SYSTEM)
+    if needed <= free:
+        return []
+    message = f"{show_bytes(free)} can be had now, and the run needs {show_bytes(needed)} of it with its headroom"
+    hint = f"close programs before the soak ends below its objective; most is held by {holders}"
+    return [Complaint("weak", "free memory", message, hint)]
 
 
 def _beyond_wired(fit: MemoryFit, limit: float) -> Complaint:

@@ -67,6 +67,21 @@ def test_a_pair_that_fits_is_added_up_and_not_complained_of() -> None:
     assert [] == memory_fit.complaints(found)
 
 
+def test_memory_that_others_hold_now_is_said_with_who_holds_it() -> None:
+    """
+    3 GB can be had of 24: weights, caches, load and headroom need more, and the allowance for the system is not in it.
+    """
+    found = fitted(slo(), model("t", 4.6e9), model("d", 0.6e9), system=3e9)
+
+    (complaint,) = memory_fit.short_now(found, 3.03e9, "Chrome Helper 4.1 GB")
+
+    assert ("weak", "free memory") == (complaint.weight, complaint.about)
+    assert "Chrome Helper 4.1 GB" in complaint.hint
+    assert [] == memory_fit.short_now(found, found.needed - 3e9, "")
+    assert 1 == len(memory_fit.short_now(found, found.needed - 3e9 - 1, ""))
+    assert [] == memory_fit.short_now(found, None, "") == memory_fit.short_now(None, 0.0, "")
+
+
 def test_the_system_holds_memory_itself() -> None:
     """
     A Mac's own share is in the sum, whatever the SLO's host or this one is called; Linux holds less.
