@@ -140,7 +140,7 @@ def installed_beside(program: str, names: Sequence[str]) -> dict[str, str]:
 
 def _python_of(path: str | None) -> str | None:
     """Return the Python that runs a program: the program itself, or the one its first lines name."""
-    if path is None or Path(path).name.startswith("python"):
+    if path is None or Path(path).name.lower().startswith("python"):
         return path
     with contextlib.suppress(OSError), Path(path).open("rb") as file:
         # For a path that is long or has a space, installers write `#!/bin/sh`, and the Python on the second line.

@@ -283,7 +283,9 @@ class FindingKind(StrEnum):
     SWAPPED_OUT = ("swapped_out", "memory was written to swap", _MEMORY)
     THERMAL_CONTRADICTION = ("thermal_contradiction", "no sensor reports throttling, but the GPU slowed down", _COOL)
     THERMALLY_DEGRADED = ("thermally_degraded", "the thermal level was 1 in some samples", _COOL)
-    THERMALLY_THROTTLED = ("thermally_throttled", "the thermal level was 2 or more in some samples", _COOL)
+    THERMALLY_THROTTLED = (
+        "thermally_throttled", "the thermal level was 2 or more in some samples, or 1 on a Mac without a fan", _COOL
+    )
     TRANSLATED = ("translated", "gatekeeper runs under Rosetta", "install a native Python")
     UNSTABLE_ARM = (
         "unstable_arm",

@@ -169,8 +169,8 @@ def run_for(argv: Sequence[str], seconds: float) -> Output:
         command.close()
 
 
-def run(argv: Sequence[str]) -> Output | None:
-    """Run a command to its end; None where it is missing, cannot start, hangs or prints without end."""
+def run(argv: Sequence[str], limit: float = 3.0) -> Output | None:
+    """Run a command to its end; None where it is missing, cannot start, prints without end or takes *limit* seconds."""
     results: list[Result] = []
-    run_all([(argv, 3.0)], lambda _, result: results.append(result))
+    run_all([(argv, limit)], lambda _, result: results.append(result))
     return results[0] if isinstance(results[0], Output) else None

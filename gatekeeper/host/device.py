@@ -10,6 +10,8 @@ from gatekeeper.host.commands import Output, run
 
 _MLX = "import json, mlx.core as mx; print(json.dumps(mx.device_info()))"
 """Metal is asked through MLX, in a process of its own: it takes memory that is measured later."""
+FIRST_IMPORT_S = 60.0
+"""A library that was just installed is scanned when it is first imported, for 10 to 20 s."""
 _NVIDIA = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
 FROM_METAL, FROM_SYSCTL = "Metal's recommended working set", "iogpu.wired_limit_mb"
 
@@ -25,7 +27,7 @@ def device(facts: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "kind": "metal",
             **common,
-            **(metal(run([sys.executable, "-c", _MLX])) if sys.platform == "darwin" else {}),
+            **(metal(run([sys.executable, "-c", _MLX], FIRST_IMPORT_S)) if sys.platform == "darwin" else {}),
         }
     if platform == "linux":
         return {"kind": "cpu", **common, **cuda(run(_NVIDIA))}

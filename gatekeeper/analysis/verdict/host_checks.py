@@ -16,6 +16,9 @@ from gatekeeper.core.manifest import RULES
 from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.verdict import Check, Estimate, Finding, Missing
 
+FANLESS = frozenset({"Mac14,2", "Mac14,15", "Mac15,12", "Mac15,13", "Mac16,12", "Mac16,13"})
+"""MacBook Air M2, M3 and M4; earlier ones say so in their name."""
+
 
 def host_checks(case: Case, soak: SoakPlan) -> tuple[list[Check], list[Finding]]:
     """Judge the objectives on the host during a soak, and return the findings of its samples."""
@@ -30,8 +33,11 @@ def host_checks(case: Case, soak: SoakPlan) -> tuple[list[Check], list[Finding]]
     drifts = [plain_drift(soak_answers(case, soak, name)) for name in speculating]
     speed_held = baseline_held(drifts, case.slo.soak.sentinel_drift, case.plan.terms.rules)
     outside = every.select([phase != soak.name for phase in every.phase])
-    host = HostSamples(samples, case.interval, spans, earlier, outside, speed_held, rules=case.plan.terms.rules)
     level, conditions = bound_level(case.slo), case.conditions.get(soak.name, ())
+    host = HostSamples(
+        samples, case.interval, spans, earlier, outside, speed_held, rules=case.plan.terms.rules,
+        fanless=any(is_fanless(facts.get("machine")) for facts in conditions),
+    )  # fmt: skip
     findings = host_findings(
         host, level=level, seed=case.plan.seed, conditions=conditions, horizon=case.slo.promote.valid_for
     )
@@ -46,6 +52,11 @@ def host_checks(case: Case, soak: SoakPlan) -> tuple[list[Check], list[Finding]]
         tokens = sum(generation.answer.output_tokens or 0 for generation in answers)
         by_metric = estimates(host, tokens=tokens, level=level, seed=case.plan.seed)
     return [check(objective, by_metric.get(objective.metric, missing)) for objective in objectives], findings
+
+
+def is_fanless(machine: object) -> bool:
+    """Return whether a Mac of this model identifier has no fan: `MacBookAir10,1`, `Mac16,12`."""
+    return isinstance(machine, str) and (machine.startswith("MacBookAir") or machine in FANLESS)
 
 
 def host_segment(segment: int, stretch: int) -> int:

@@ -48,7 +48,7 @@ HOST_METRICS: tuple[Metric, ...] = (
     _host(
         "throttle_time", "s", "thermal_level throttle_total throttle_events",
         "total time in which the host was thermally throttled",
-        formula="sum of the time with a thermal level of 2 or more",
+        formula="sum of the time with a thermal level of 2 or more, of 1 or more on a Mac without a fan",
         remedy=_COOL, aliases=("throttling",), watched=True, soak_alone=True,
     ),
     _host(

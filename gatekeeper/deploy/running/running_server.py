@@ -81,6 +81,9 @@ def _answers(certified: CertifiedRun, policy: Policy, server: DeployedServer) ->
     return [server.send(request) for _ in range(2)], setting
 
 
+FRAMEWORK_PYTHON = "/Python.app/Contents/MacOS/"
+
+
 def seen_process(process: ListeningProcess | None, backend: str) -> SeenProcess | None:
     """Return what the process of a *backend* shows of how it was started."""
     if process is None:
@@ -93,10 +96,27 @@ def seen_process(process: ListeningProcess | None, backend: str) -> SeenProcess 
     return SeenProcess(process.argv, environment, lossy)
 
 
+def program_of(process: ListeningProcess) -> str:
+    """Return the program of a process, or the Python of its environment where the program is a bare interpreter.
+
+    Python of Homebrew and python.org starts itself again as `Python.app/Contents/MacOS/Python`, which knows no
+    environment: the process is told its own by `__PYVENV_LAUNCHER__`.
+    """
+    program = process.argv[0]
+    if FRAMEWORK_PYTHON not in program:
+        return program
+    try:
+        environment = psutil.Process(process.pid).environ()
+    except (psutil.Error, OSError):
+        return program
+    folder = environment.get("VIRTUAL_ENV")
+    return environment.get("__PYVENV_LAUNCHER__") or (f"{folder}/bin/python" if folder else program)
+
+
 def running_versions(manifest: Manifest, server: DeployedServer, process: ListeningProcess | None) -> Mapping[str, str]:
     """Return the versions in the environment of a local Python server, and else the one that the server tells."""
     names = [name for name in manifest.versions if name not in _OWN]
-    program = process.argv[0] if process is not None and process.argv else ""
+    program = program_of(process) if process is not None and process.argv else ""
     beside = installed_beside(program, names) if Path(program).is_absolute() else {}  # else it may be another Python
     try:
         return {name: text for name, text in server.versions().items() if name in names} | beside

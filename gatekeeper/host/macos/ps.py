@@ -8,8 +8,12 @@ from gatekeeper.host.commands import Output
 from gatekeeper.host.sources import Status, Tool, Values, failure
 
 PROVIDES = ("background_cpu",)
-HEAVY = ("mds", "mds_stores", "mdworker", "mdworker_shared", "photoanalysisd", "mediaanalysisd", "backupd", "XProtect")
-"""Spotlight, photo and media analysis, Time Machine, malware scans."""
+HEAVY = (
+    "mds", "mds_stores", "mdworker", "mdworker_shared", "mdsync", "spotlightknowledged", "corespotlightd",
+    "photoanalysisd", "photolibraryd", "mediaanalysisd", "backupd", "XProtect", "softwareupdated", "mobileassetd",
+    "bird", "cloudd",
+)  # fmt: skip
+"""Spotlight, photo and media analysis, Time Machine, malware scans, updates, iCloud: a new Mac runs them for hours."""
 
 
 def heavy(text: str) -> dict[str, float] | None:

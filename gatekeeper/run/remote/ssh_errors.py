@@ -1,6 +1,7 @@
 """Errors of a remote host: what ssh wrote when it could not connect, and requests that the remote agent denies."""
 
 import re
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,14 @@ class AgentError(GatekeeperError):
         self.more = more or {}
         if kind in {"disk_full", "denied", "os", "bug"}:
             self.exit_code = ExitCode.INTERNAL_ERROR
+
+
+LOCAL_NETWORK = (
+    "; on macOS 15 and later a LaunchAgent also needs System Settings > Privacy & Security > Local Network"
+    if sys.platform == "darwin"
+    else ""
+)
+"""Ssh that an agent of launchd starts is refused until its program is allowed; from a terminal it works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +107,7 @@ SIGNS = (
         r"No route to host|Network is (unreachable|down)|Host is down",
         "no_route",
         "there is no route to {host}",
-        "check that it is on this network; connect the VPN if it needs one",
+        "check that it is on this network; connect the VPN if it needs one" + LOCAL_NETWORK,
     ),
     Sign(
         r"Too many authentication failures|Permission denied|No more authentication methods|no mutual signature",

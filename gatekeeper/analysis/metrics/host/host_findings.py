@@ -9,7 +9,7 @@ from typing import Any
 
 from gatekeeper.analysis.metrics.host.host_estimates import HEADROOM_WINDOW, SWAPPED, memory_contradiction
 from gatekeeper.analysis.metrics.host.host_series import HostSamples, decrease, medians, moved
-from gatekeeper.analysis.metrics.host.host_throttling import LEAST_SHARE, THROTTLED, contradictions
+from gatekeeper.analysis.metrics.host.host_throttling import LEAST_SHARE, contradictions, throttled_from
 from gatekeeper.analysis.metrics.host.swapping import under_pressure
 from gatekeeper.analysis.stats.trend import slope
 from gatekeeper.core.parse import ParseError, moment
@@ -181,13 +181,14 @@ def _counters(host: HostSamples) -> Iterator[Finding]:
 
 def _contradictions(host: HostSamples) -> Iterator[Finding]:
     levels = host.numbers("thermal_level")
-    if levels and max(levels) < THROTTLED and (against := contradictions(host)):
+    throttled = throttled_from(host)
+    if levels and max(levels) < throttled and (against := contradictions(host)):
         detail = f"the thermal sensors report no throttling, but {'; '.join(against)}"
         advice = f"cool the host; a busy GPU should keep {percent(LEAST_SHARE['gpu_frequency'])} of its frequency"
         yield Finding(FindingKind.THERMAL_CONTRADICTION, "throttle_time", detail, advice)
     for kind, which, count in (
-        (FindingKind.THERMALLY_DEGRADED, "1", sum(level == 1.0 for level in levels)),
-        (FindingKind.THERMALLY_THROTTLED, "2 or more", sum(level >= THROTTLED for level in levels)),
+        (FindingKind.THERMALLY_DEGRADED, "1", sum(level == 1.0 < throttled for level in levels)),
+        (FindingKind.THERMALLY_THROTTLED, f"{throttled:g} or more", sum(level >= throttled for level in levels)),
     ):
         if count:
             detail = f"the thermal level was {which} in {count} of {len(levels)} samples"

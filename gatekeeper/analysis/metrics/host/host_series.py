@@ -151,6 +151,8 @@ class HostSamples:
     """Whether plain decoding kept its speed throughout; None if unknown."""
     rules: int = RULES
     """Version of the rules: those of stored runs keep their values."""
+    fanless: bool = False
+    """A Mac without a fan, whose thermal level 1 costs speed."""
     cache: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
     """What was computed of the samples: several metrics and findings read the same series."""
 

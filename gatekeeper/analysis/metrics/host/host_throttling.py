@@ -22,6 +22,7 @@ from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
 NOMINAL = "the thermal sensors report no throttling"
+FANLESS_THROTTLED = 1.0
 THROTTLED = 2.0
 """Levels from "heavy" up are throttled; 1, "moderate", is degraded."""
 BUSY = 0.95
@@ -99,7 +100,16 @@ def _by_sensors(host: HostSamples) -> Estimate | Missing:
         return _by_counter(host.series("throttle_total"), events)
     if missing := level.uncovered():
         return missing
-    return fact(float(sum(level.lasts[level.values >= THROTTLED].tolist())), level.count)
+    return fact(float(sum(level.lasts[level.values >= throttled_from(host)].tolist())), level.count)
+
+
+def throttled_from(host: HostSamples) -> float:
+    """Return the thermal level from which the host counts as throttled: 1 on a Mac without a fan, else 2.
+
+    A MacBook Air M4 read prompts at 253 to 272 tok/s at level 0, and at 105 to 212 at levels 1 and 2. Runs of older
+    rules counted from 2 everywhere.
+    """
+    return FANLESS_THROTTLED if host.fanless and host.rules > 2 else THROTTLED
 
 
 def _by_counter(total: Series, events: Series) -> Estimate | Missing:

@@ -835,3 +835,15 @@ def test_a_leak_at_its_bound_is_unproven() -> None:
     slow = HIDDEN["leak, slow noise of 20 MB"]
 
     assert "unproven" == run(Scenario("slow", 0.0, script=slow, leaks=True), 5).gate
+
+
+@pytest.mark.parametrize(
+    ("more", "seconds"), [({}, 0.0), ({"fanless": True}, 60.0), ({"fanless": True, "rules": 2}, 0.0)]
+)
+def test_a_mac_without_a_fan_is_throttled_from_level_one(more: dict[str, Any], seconds: float) -> None:
+    """
+    A minute at level 1 is throttle time where no fan can help; runs of older rules keep their values.
+    """
+    samples = soak(thermal_level=lambda second: 1.0 if second < 60 else 0.0)
+
+    assert seconds == center(judged(samples, baseline_held=True, **more)["throttle_time"])
