@@ -8,7 +8,7 @@ from itertools import chain, groupby, pairwise
 from typing import Any
 
 from gatekeeper.analysis.metrics.host.host_estimates import HEADROOM_WINDOW, SWAPPED, memory_contradiction
-from gatekeeper.analysis.metrics.host.host_series import HostSamples, decrease, medians, moved
+from gatekeeper.analysis.metrics.host.host_series import Floats, HostSamples, decrease, medians, moved
 from gatekeeper.analysis.metrics.host.host_throttling import LEAST_SHARE, contradictions, throttled_from
 from gatekeeper.analysis.metrics.host.swapping import under_pressure
 from gatekeeper.analysis.stats.trend import slope
@@ -209,6 +209,13 @@ def _background_jobs(host: HostSamples, conditions: Conditions) -> Iterator[Find
         yield Finding(FindingKind.BACKGROUND_BUSY, "background_cpu", detail, advice)
 
 
+def _still_grows(at: Floats, values: Floats, level: float, seed: int) -> bool:
+    """Return whether the growth is proven in the second half alone: one step, then flat, is no leak."""
+    half = at >= (at[0] + at[-1]) / 2
+    growth = slope(at[half], values[half], level=level, seed=seed, rising=True)
+    return growth is not None and growth.lo > 0
+
+
 def _memory_forecast(host: HostSamples, level: float, seed: int, horizon: float) -> Iterator[Finding]:
     """Yield when headroom would be used up, if a slope is proven positive: headroom left / slope, for each bound."""
     sampled = replace(host, spans=None)
@@ -222,7 +229,7 @@ def _memory_forecast(host: HostSamples, level: float, seed: int, horizon: float)
             continue
         last = values.segments[-1]
         growth = slope(last.at, last.values, level=level, seed=seed, rising=True)
-        if growth is None or growth.lo <= 0:
+        if growth is None or growth.lo <= 0 or (host.rules > 2 and not _still_grows(last.at, last.values, level, seed)):
             continue
         center, soon, late = (free / rate for rate in (growth.center, growth.hi, growth.lo))
         if soon > horizon:

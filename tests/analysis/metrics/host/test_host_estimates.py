@@ -847,3 +847,18 @@ def test_a_mac_without_a_fan_is_throttled_from_level_one(more: dict[str, Any], s
     samples = soak(thermal_level=lambda second: 1.0 if second < 60 else 0.0)
 
     assert seconds == center(judged(samples, baseline_held=True, **more)["throttle_time"])
+
+
+@pytest.mark.parametrize(("rules", "alarms"), [(3, 0), (2, 1)])
+def test_memory_that_rose_once_and_stayed_is_no_leak(rules: int, alarms: int) -> None:
+    """
+    12 MB more from minute 4 of 10 on, then flat: no alarm; runs of older rules keep theirs.
+    """
+    noise = np.random.default_rng(1).normal(0, 1e6, 600)
+    samples = soak(
+        subject_footprint=lambda second: 80e6 + 12e6 * (second >= 240) + float(noise[second]), memory_headroom=20e9
+    )
+
+    reported = findings(HostSamples(samples, interval=1.0, rules=rules), level=0.95, seed=7)
+
+    assert alarms == sum(finding.kind == "memory_exhaustion" for finding in reported)
