@@ -73,14 +73,15 @@ class ActiveRun:
             self.observe("warning", {"about": "the host", "because": self.remark})
         for complaint in prepared.complaints:
             self.observe("warning", {"about": complaint.about, "because": complaint.message})
-        self.note_other_programs()
+        self.note_other_programs("the first request")
         self._warn_of_damage(EVENTS_FILE, self.events)
         self.telemetry.begin()
 
-    def note_other_programs(self) -> None:
-        """Record which other programs keep the machine busy; before the system under test is started, not during."""
+    def note_other_programs(self, before: str) -> None:
+        """Record which other programs keep the machine busy *before* a stage, while no system under test runs."""
         if self.backend.realtime and (others := host.other_programs()).busy:
-            self.observe(BUSY, {"because": str(others), "cores": round(others.cores, 2), "of": others.of})
+            cores = {"cores": round(others.cores, 2), "of": others.of}
+            self.observe(BUSY, {"before": before, "because": str(others), **cores})
 
     def case(self, *, live: bool = False) -> Case:
         """Read the records so far; *live*: an unfinished soak counts as not started."""

@@ -154,7 +154,7 @@ def _soak(run: ActiveRun, due: DueSoak, client: Client) -> None:
         client.segment = run.segment
     else:
         client.close()  # a soak begins with a fresh process: memory that the sweep left must not count
-        run.note_other_programs()
+        run.note_other_programs(plan.name)
     settings = {name: dict(knobs) for name, knobs in plan.settings.items()}
     run.observe("stage", {"stage": "soak", "soak": plan.name, "settings": settings, "expected": due.expected})
     run.observe_launch(plan)

@@ -210,9 +210,11 @@ def _stopped(events: Sequence[Event]) -> dict[str, dict[str, Stop]]:
 
 
 def _busy(events: Sequence[Event]) -> tuple[Finding, ...]:
-    """Return a finding where other programs kept the machine busy before a stage: what the last look at them saw."""
-    looks = [str(event.detail.get("because")) for event in events if event.kind == BUSY]
-    return tuple(Finding(FindingKind.BUSY_MACHINE, "other programs", because) for because in looks[-1:])
+    """Return a finding for each stage before which other programs kept the machine busy."""
+    looks = {
+        str(event.detail.get("before")): str(event.detail.get("because")) for event in events if event.kind == BUSY
+    }
+    return tuple(Finding(FindingKind.BUSY_MACHINE, f"before {stage}", because) for stage, because in looks.items())
 
 
 def _doubts(events: Sequence[Event]) -> list[str]:

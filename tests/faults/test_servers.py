@@ -224,7 +224,7 @@ def test_too_few_descriptors_end_a_run_that_can_be_resumed(project: ProjectFolde
         subject={"timeout": "20 s", "deadline": "20 s", "start_timeout": "20 s"},
         soak={"duration": "0.5 s", "max_duration": "1 s", "concurrency": 32},
     )
-    with few_descriptors(24):
+    with few_descriptors(14):
         short = many.run("certify", "slo.toml", "--out", "run")
     kept = answers(project)
     wrong = faults(project)

@@ -80,10 +80,12 @@ def conclude(case: Case) -> Conclusion:
 def _hopeless(case: Case, choices: Mapping[str, Choice]) -> dict[str, WorkloadVerdict]:
     """Return the verdicts of a run that ends with its sweep: no workload's plain arm can be compared with.
 
-    A soak of plain decoding could not decide whether a draft helps. Runs of older rules were soaked all the same.
+    A soak of plain decoding could not decide whether a draft helps. A demo is soaked all the same, because that takes
+    a minute and shows what a soak is; so were runs of older rules.
     """
     doubts = {name: choice.doubt for name, choice in choices.items() if choice.doubt is not None}
-    if case.plan.terms.rules < 3 or case.soaks or len(doubts) < len(choices):
+    is_demo = case.slo.soak.duration < CERTIFICATION_S
+    if is_demo or case.plan.terms.rules < 3 or case.soaks or len(doubts) < len(choices):
         return {}
     required = {workload.name: workload.speculation == "required" for workload in case.slo.workload}
     busy = "".join(f"; {finding.detail}" for finding in case.findings if finding.kind == FindingKind.BUSY_MACHINE)

@@ -72,7 +72,10 @@ def test_calls_and_commands_give_the_same(library: ctypes.CDLL) -> None:
     assert vm_stat.parse(Output(0, mac_tools.vm_stat().encode())) == system_calls.HostStatistics(library).read()
     assert sysctl.parse(Output(0, text.encode())) == system_calls.SysctlByName(library).read()
     assert {"thermal_level": 0.0} == system_calls.ThermalLevel(library).read()
-    assert {"subject_footprint": 5e6} == ProcPidRusage(lambda: [os.getpid()], library).read()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as subject:
+        footprint = ProcPidRusage(lambda: [subject.pid], library).read()
+        subject.communicate()
+    assert {"subject_footprint": 5e6} == footprint
 
 
 @pytest.mark.parametrize("trouble", ["torn", "short", "speculative"])
