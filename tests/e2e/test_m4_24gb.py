@@ -232,8 +232,8 @@ Sample = dict[str, Any]
 HOST: dict[str, Callable[[int, Sample], None]] = {
     "memory_headroom": lambda at, value: value["memory_headroom"].update(value=9.9e9) if at < 20 else None,
     "memory_pressure_critical": lambda at, value: value["memory_pressure_level"].update(value=4.0) if at < 62 else None,
-    "swapin_bytes": lambda at, value: add(value["swapin_bytes"], 201e6 if at > 20 else 0.0),
-    "swapout_bytes": lambda at, value: add(value["swapout_bytes"], 16384.0 if at > 20 else 0.0),
+    "swapin_bytes": lambda at, value: swap(at, value, "swapin_bytes", 201e6),
+    "swapout_bytes": lambda at, value: swap(at, value, "swapout_bytes", 16384.0),
     "swap_growth": lambda at, value: add(value["swap_used"], 2e6 * at),
     "throttle_time": lambda at, value: value["thermal_level"].update(value=2.0) if at == 20 else None,
 }
@@ -242,6 +242,12 @@ HOST: dict[str, Callable[[int, Sample], None]] = {
 
 def add(reading: dict[str, Any], more: float) -> None:
     reading["value"] += more
+
+
+def swap(at: int, value: Sample, name: str, moved: float) -> None:
+    """Move bytes at the twentieth sample, under a warning of short memory."""
+    add(value["memory_pressure_level"], float(at == 20))
+    add(value[name], moved if at > 20 else 0.0)
 
 
 def working_gpu(at: int, sample: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ DIALECT = Dialect(
     model_options=llama_server.MODEL_OPTIONS,
     harmless=llama_server.HARMLESS,
     health="/v1/models",
+    loading=503,
     any_server=True,
     read=read_any,
     sight=STREAMED | Sight.CLAIMED_ROUNDS,
