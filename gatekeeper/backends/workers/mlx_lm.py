@@ -281,7 +281,8 @@ def wire_once() -> None:
     gigabyte. With the limit set before, it is given back to the same limit.
     """
     if mx.metal.is_available():
-        mx.set_wired_limit(int(mx.device_info()["max_recommended_working_set_size"]))
+        tell = getattr(mx, "device_info", None) or mx.metal.device_info  # older releases tell it by metal alone
+        mx.set_wired_limit(int(tell()["max_recommended_working_set_size"]))
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:
