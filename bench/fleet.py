@@ -20,7 +20,7 @@ import psutil
 
 from gatekeeper.fleet.cells import Cell, cells_to_run
 from gatekeeper.fleet.dispatch import run
-from gatekeeper.fleet.fleet_run import FleetFile
+from gatekeeper.fleet.fleet_run import Earlier, FleetFile
 from gatekeeper.fleet.task import Done, Task
 
 RUN = Path(__file__).parents[1] / "tests/golden/runs/promoted"
@@ -48,7 +48,7 @@ def main() -> None:
     best = max(sum(one.seconds for one in cells if one.host == f"host-{host}") for host in range(given.hosts))
     own, peak, first, begun = psutil.Process(), 0, 0.0, time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        file = FleetFile(Path(folder), cells, "now", ())
+        file = FleetFile(Path(folder), cells, Earlier("now", "now"))
 
         def report(_name: str, what: str, detail: Mapping[str, Any]) -> None:
             nonlocal peak, first

@@ -1,41 +1,52 @@
 """What observing costs: decode speed under our worker against a bare loop over mlx-lm, paired and interleaved.
 
-    python bench/observer_effect.py --target models/little-target [--draft models/little-draft] [--pairs 40] [--json]
+    python bench/observer_effect.py --target models/little-target [--draft models/little-draft] [--pairs 80] [--json]
 
 Both sides are a process with the same models, driven over the same kind of pipe; the bare one runs mlx-lm's
 `stream_generate` in the plainest loop there is, and takes its time from the first token to the last. One process works
-at a time and the order of each pair is drawn. The ratio (worker over bare) is the median of the pairs', which a busy
-moment of the machine does not move, with a 95 % bootstrap interval. Exit code 0: the whole interval meets the goal;
+at a time and the order of each pair is drawn. What differs between two processes of one program, such as where its
+memory lies, lasts as long as they do: both start again after every ten pairs, and a start counts as one observation.
+Its ratio (worker over bare) is the median of its pairs', which a busy moment of the machine does not move; the result
+is the geometric mean over the starts, with Student's 95 % interval. Exit code 0: the whole interval meets the goal;
 1: all of it misses it; 3: unproven, use more pairs or a quieter machine. It also prints the cost of the worker's own
 loop, timed alone over prepared tokens: free of the machine's noise, but without effects that only decoding has.
+With the little pair on two cores 80 pairs take about four minutes; `--pairs 20` takes one and only shows that it runs.
 """
 
 import argparse
 import json
 import math
+import os
 import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import repeat
 from pathlib import Path
 from types import SimpleNamespace
 
+from gatekeeper.analysis.stats.intervals import student_quantile
 from gatekeeper.backends import open_backend
 from gatekeeper.backends.http.chat import resolve
 from gatekeeper.backends.process import environment
 from gatekeeper.backends.workers.mlx_lm import MlxLm, observe
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.interfaces import DecodeRequest, RunningSystem, SamplingParameters
+from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem, SamplingParameters
 from gatekeeper.core.records import Setting, setting
 from gatekeeper.core.subject import Subject
 
 GOAL = 0.995
-RESAMPLES = 2000
+PAIRS_A_START, WARM_UP = 10, 2
+"""Pairs of each arm between two starts of both sides, and those before them that warm up both."""
+LEAST_STARTS = 2
+
+Speed = Callable[[DecodeRequest], tuple[int, float]]
+"""Gives the tokens of one answer and its decode tokens per second."""
 
 BARE = """
 import json, sys, time
@@ -61,10 +72,25 @@ for line in sys.stdin:
 
 
 @dataclass(frozen=True, slots=True)
+class Pair:
+    """The decode speeds of one request, in tokens per second."""
+
+    tokens: int
+    worker: float
+    bare: float
+
+    @property
+    def log_ratio(self) -> float:
+        """Return the logarithm of worker over bare."""
+        return math.log(self.worker / self.bare)
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """The cost of observing one arm."""
 
     arm: str
+    starts: int
     pairs: int
     tokens: int
     worker_tokens_per_s: float
@@ -108,11 +134,11 @@ class Bare:
         assert self._process.stdout is not None
         self._process.stdout.readline()
 
-    def speed(self, ask: DecodeRequest) -> tuple[int, float]:
+    def speed(self, request: DecodeRequest) -> tuple[int, float]:
         """Return the tokens of one answer and its decode tokens per second."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(asdict(resolve(ask))).encode() + b"\n")
+        self._process.stdin.write(json.dumps(asdict(resolve(request))).encode() + b"\n")
         self._process.stdin.flush()
         tokens, span_ns = json.loads(self._process.stdout.readline())
         return tokens, (tokens - 1) / (span_ns / 1e9)
@@ -124,55 +150,75 @@ class Bare:
         self._process.wait()
 
 
-def asks(which: Setting, pairs: int, max_tokens: int) -> list[DecodeRequest]:
-    """Return one request per pair, at a temperature at which a stop token is rare, with the same seed on both sides."""
+def requests(knobs: Setting, numbers: range, max_tokens: int) -> list[DecodeRequest]:
+    """Return a request for each pair, at a temperature at which a stop token is rare, with one seed on both sides."""
     message = {"role": "user", "content": "write a tale of the otter by the lake."}
     return [
         DecodeRequest(
             Canary.model_validate({"id": f"pair-{number}", "messages": [message]}),
-            which,
+            knobs,
             SamplingParameters(temperature=1.5, seed=number, max_tokens=max_tokens),
         )
-        for number in range(pairs)
+        for number in numbers
     ]
 
 
-def compare(arm: str, which: Setting, worker: RunningSystem, bare: Bare, pairs: int, max_tokens: int) -> Result:
-    """Measure one arm: the same requests on both sides, in random order."""
-    draw, logs, tokens = random.Random(1), list[float](), 0
-    seen: dict[str, list[float]] = {"worker": [], "bare": []}
+def worker_speed(worker: RunningSystem, request: DecodeRequest) -> tuple[int, float]:
+    """Return the tokens of one answer and its decode tokens per second."""
+    answer = worker.answer(request)
+    if answer.fault is not None or len(answer.arrivals) < 2:
+        sys.exit(f"the worker failed: {answer.fault}")
+    span = answer.arrivals[-1].at_ns - answer.arrivals[0].at_ns
+    return len(answer.arrivals), (len(answer.arrivals) - 1) / (span / 1e9)
 
-    def by_worker(ask: DecodeRequest) -> tuple[int, float]:
-        answer = worker.answer(ask)
-        if answer.fault is not None or len(answer.arrivals) < 2:
-            sys.exit(f"the worker failed: {answer.fault}")
-        span = answer.arrivals[-1].at_ns - answer.arrivals[0].at_ns
-        return len(answer.arrivals), (len(answer.arrivals) - 1) / (span / 1e9)
 
-    sides = {"worker": by_worker, "bare": bare.speed}
-    for number, ask in enumerate(asks(which, pairs + 2, max_tokens)):
-        order = draw.sample(sorted(sides), 2)
-        speeds = {side: sides[side](ask) for side in order}
-        if speeds["worker"][0] != speeds["bare"][0]:
-            sys.exit(f"{ask.canary.id}: the two sides gave different answers: {speeds}")
-        # The first two pairs warm up both processes.
-        if number >= 2:
-            tokens += speeds["worker"][0]
-            logs.append(math.log(speeds["worker"][1] / speeds["bare"][1]))
-            for side in sides:
-                seen[side].append(speeds[side][1])
-    medians = sorted(statistics.median(draw.choices(logs, k=len(logs))) for _ in range(RESAMPLES))
-    lo, hi = (math.exp(medians[round(share * (RESAMPLES - 1))]) for share in (0.025, 0.975))
+def compare(worker: RunningSystem, bare: Bare, sent: Sequence[DecodeRequest]) -> list[Pair]:
+    """Send the same requests to both sides, in random order; the first ones warm up and are left out."""
+    draw, pairs = random.Random(sent[0].canary.id), []
+    sides: dict[str, Speed] = {"worker": partial(worker_speed, worker), "bare": bare.speed}
+    for request in sent:
+        speeds = {side: sides[side](request) for side in draw.sample(sorted(sides), 2)}
+        tokens, in_bare = speeds["worker"][0], speeds["bare"][0]
+        if tokens != in_bare:
+            sys.exit(f"{request.canary.id}: the two sides gave different answers: {speeds}")
+        pairs.append(Pair(tokens, speeds["worker"][1], speeds["bare"][1]))
+    return pairs[WARM_UP:]
+
+
+def result_of(arm: str, starts: Sequence[Sequence[Pair]]) -> Result:
+    """Return the ratio of one arm, from the pairs of each start."""
+    logs = [statistics.median(pair.log_ratio for pair in pairs) for pairs in starts]
+    pairs, center = [pair for start in starts for pair in start], statistics.mean(logs)
+    half = student_quantile(0.975, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
     return Result(
         arm,
-        pairs=len(logs),
-        tokens=tokens,
-        worker_tokens_per_s=statistics.median(seen["worker"]),
-        bare_tokens_per_s=statistics.median(seen["bare"]),
-        ratio=math.exp(statistics.median(logs)),
-        lo=lo,
-        hi=hi,
+        starts=len(starts),
+        pairs=len(pairs),
+        tokens=sum(pair.tokens for pair in pairs),
+        worker_tokens_per_s=statistics.median(pair.worker for pair in pairs),
+        bare_tokens_per_s=statistics.median(pair.bare for pair in pairs),
+        ratio=math.exp(center),
+        lo=math.exp(center - half),
+        hi=math.exp(center + half),
     )
+
+
+def measure(
+    backend: Backend, folders: list[str], arms: Mapping[str, Setting], starts: int, max_tokens: int
+) -> list[Result]:
+    """Start both sides *starts* times, and send each start's requests of every arm."""
+    pairs: dict[str, list[list[Pair]]] = {arm: [] for arm in arms}
+    each = WARM_UP + PAIRS_A_START
+    for start in range(starts):
+        bare = Bare(folders)
+        try:
+            with backend.start(arms.get("drafting", arms["plain"])) as worker:
+                for arm, knobs in arms.items():
+                    sent = requests(knobs, range(start * each, (start + 1) * each), max_tokens)
+                    pairs[arm].append(compare(worker, bare, sent))
+        finally:
+            bare.close()
+    return [result_of(arm, of_arm) for arm, of_arm in pairs.items()]
 
 
 def main() -> int:
@@ -181,7 +227,7 @@ def main() -> int:
     parser.add_argument("--target", type=Path, required=True)
     parser.add_argument("--draft", type=Path)
     parser.add_argument("--num-draft-tokens", type=int, default=4)
-    parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument("--pairs", type=int, default=80, help=f"of each arm; rounded up to {PAIRS_A_START} a start")
     parser.add_argument("--max-tokens", type=int, default=200)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
@@ -190,33 +236,26 @@ def main() -> int:
     if options.draft:
         arms["drafting"] = setting(draft="draft", num_draft_tokens=options.num_draft_tokens)
     cost = loop_cost_ns()
-    bare = Bare([str(folder) for folder in models.values()])
-    try:
-        with tempfile.TemporaryDirectory() as logs:
-            written = Subject.model_validate({"backend": "mlx", "target": "target", "drafts": list(models)[1:]})
-            backend = open_backend(written, models=models, base=Path(), logs=Path(logs))
-            with backend.start(arms.get("drafting", arms["plain"])) as worker:
-                results = [
-                    compare(arm, which, worker, bare, options.pairs, options.max_tokens) for arm, which in arms.items()
-                ]
-    finally:
-        bare.close()
+    with tempfile.TemporaryDirectory() as logs:
+        subject = Subject.model_validate({"backend": "mlx", "target": "target", "drafts": list(models)[1:]})
+        backend = open_backend(subject, models=models, base=Path(), logs=Path(logs))
+        starts = max(LEAST_STARTS, math.ceil(options.pairs / PAIRS_A_START))
+        results = measure(backend, [str(folder) for folder in models.values()], arms, starts, options.max_tokens)
     if options.json:
-        print(
-            json.dumps(
-                {"schema": 1, "goal": GOAL, "loop_cost_ns": cost, "arms": [asdict(one) for one in results]}, indent=2
-            )
-        )
+        arms_written = [asdict(result) for result in results]
+        print(json.dumps({"schema": 2, "goal": GOAL, "loop_cost_ns": cost, "arms": arms_written}, indent=2))
     else:
-        print(f"{'arm':10} pairs  tokens  worker tok/s  bare tok/s   ratio  95 % interval")
-        for one in results:
-            speeds = f"{one.worker_tokens_per_s:13.1f} {one.bare_tokens_per_s:11.1f}"
-            print(f"{one.arm:10} {one.pairs:5} {one.tokens:7} {speeds} {one.ratio:7.4f}  {one.lo:.4f} to {one.hi:.4f}")
-        share = cost * 1e-9 * max(one.bare_tokens_per_s for one in results)
+        print(f"{'arm':10} starts  pairs  tokens  worker tok/s  bare tok/s   ratio  95 % interval")
+        for result in results:
+            speeds = f"{result.worker_tokens_per_s:13.1f} {result.bare_tokens_per_s:11.1f}"
+            counts = f"{result.starts:6} {result.pairs:6} {result.tokens:7}"
+            print(f"{result.arm:10} {counts} {speeds} {result.ratio:7.4f}  {result.lo:.4f} to {result.hi:.4f}")
+        share = cost * 1e-9 * max(result.bare_tokens_per_s for result in results)
         print(f"the worker's loop alone costs {cost:.0f} ns a token, {share:.4%} of one here; goal: ratio >= {GOAL}")
-    if all(one.lo >= GOAL for one in results):
+        print(f"load average {os.getloadavg()[0]:.1f}")
+    if all(result.lo >= GOAL for result in results):
         return 0
-    return 1 if any(one.hi < GOAL for one in results) else 3
+    return 1 if any(result.hi < GOAL for result in results) else 3
 
 
 if __name__ == "__main__":

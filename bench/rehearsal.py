@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.simulated_mac import FAULTS, MACHINES, Host, host_of, script_of
+from gatekeeper.analysis.conclude import conclude, first_lacking
+from gatekeeper.analysis.final_passes import routing as routing_pass
 from gatekeeper.analysis.passes import PASSES
 from gatekeeper.analysis.plan.objectives import Terms, forced_workloads
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
-from gatekeeper.analysis.verdict.case import Case, compared_in_sweep, needs_after
-from gatekeeper.analysis.verdict.conclude import conclude, lacking_for_routing
-from gatekeeper.analysis.verdict.host_checks import host_segment
+from gatekeeper.analysis.verdict.case import Case, compared_in_sweep, host_segment, needs_after
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.backends.scripted.backend import ScriptedBackend, readings
 from gatekeeper.backends.scripted.script import Script
@@ -36,9 +36,8 @@ from gatekeeper.core.records import Generation, HostSample, Reading, StoredRecor
 from gatekeeper.core.slo import Profile, Slo
 from gatekeeper.core.system import inputs
 from gatekeeper.core.verdict import Outcome
-from gatekeeper.run.requests import Client, PassTask, Recorder, SoakTask
+from gatekeeper.run.requests import Client, FinalTask, KeptRecords, PassTask, Recorder, SoakTask
 from gatekeeper.run.run_passes import sender_of
-from gatekeeper.run.stages.routing import send_routing_requests
 from gatekeeper.run.stages.soak import soak
 from gatekeeper.run.stages.sweep import sweep
 
@@ -129,16 +128,21 @@ def rehearse(
             case = _with_passes(case, soak_plan, backend)
             name = soak_plan.file.removesuffix(".jsonl")
             seconds[name] = seconds.get(name, 0.0) + (backend.clock.now_ns() - begun_ns) / 1e9
-    if lacking := lacking_for_routing(case):
+    if (due := first_lacking(case, (routing_pass.PASS,))) is not None:
         begun_ns = backend.clock.now_ns()
         with Client(case.slo, backend, _ignore) as client:
-            send_routing_requests(
-                prompts,
-                lacking,
-                client,
-                Recorder(lambda _: None, _ignore),
-                shares_process=backend.shares_process,
-                done=(),
+            sender_of(routing_pass.PASS)(
+                FinalTask(
+                    slo=promised,
+                    canaries=prompts,
+                    seed=seed,
+                    shares_process=backend.shares_process,
+                    lacking=due[1],
+                    files={routing_pass.ROUTING: KeptRecords(lambda _: None, [])},
+                    client=client,
+                    observe=_ignore,
+                    load_case=lambda: case,
+                )
             )
         seconds["routing"] = (backend.clock.now_ns() - begun_ns) / 1e9
     return Rehearsed(case, concluded.verdict, seconds)

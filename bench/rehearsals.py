@@ -86,10 +86,11 @@ class Rehearsal:
 WORDS = {
     "blind": "GPU not visible",
     "unstable": "plain answers of two speeds",
-    "leak": "a leak of 2 MB/s",
+    "leak": "a leak of 7.2 GB/h",
     "throttle": "throttled for a minute",
     "squeeze": "short of memory",
     "tools": "wrong tool calls",
+    "wired": "memory stays wired through a pause",
 }
 
 
@@ -100,6 +101,7 @@ def rehearsals(names: Iterable[str] = MACHINE_OF) -> Iterator[Rehearsal]:
         yield Rehearsal(name, GAIN, "unstable")
         if name == "m4-24gb":
             yield from (Rehearsal(name, GAIN, fault) for fault in ("blind", "leak", "throttle", "squeeze", "tools"))
+            yield Rehearsal(name, None, "wired")
 
 
 _NAMED = re.compile(r"\b[a-z]+(?:_[a-z0-9]+)+(?=:)")
@@ -124,26 +126,43 @@ def reason(run: Rehearsed) -> str:
     return ", ".join(found)
 
 
-def table(rows: Iterable[tuple[str, ...]]) -> str:
+HEAD = (
+    "SLO file",
+    "truth",
+    "exit code",
+    "promoted",
+    "plain decoding",
+    "unproven or failed",
+    "because of",
+    "virtual time",
+)
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """Return the rows as a Markdown table."""
-    head = (
-        "SLO file",
-        "truth",
-        "exit code",
-        "promoted",
-        "plain decoding",
-        "unproven or failed",
-        "because of",
-        "virtual time",
-    )
-    return "\n".join("| " + " | ".join(row) + " |" for row in (head, ("---",) * len(head), *rows))
+    names = tuple(head)
+    return "\n".join("| " + " | ".join(row) + " |" for row in (names, ("---",) * len(names), *rows))
+
+
+def page(rows: Iterable[tuple[str, ...]]) -> str:
+    """Return the tables of the page: a row an SLO file with a column a truth, then the faults of one file alone."""
+    by_slo: dict[str, dict[str, tuple[str, ...]]] = {}
+    for row in rows:
+        by_slo.setdefault(row[0], {})[row[1]] = row
+    truths = [truth for truth in next(iter(by_slo.values())) if all(truth in row for row in by_slo.values())]
+    cells = [
+        (slo, *(f"{row[2]}: {row[3] or 'none'}; {row[7]}" for row in (of_slo[truth] for truth in truths)))
+        for slo, of_slo in by_slo.items()
+    ]
+    faults = [row for of_slo in by_slo.values() for truth, row in of_slo.items() if truth not in truths]
+    return table((HEAD[0], *truths), cells) + "\n\n" + table(HEAD, faults)
 
 
 def main() -> None:
     """Rehearse and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("slo", nargs="*", choices=[*MACHINE_OF, []], help="names of shipped files; default: all")
-    parser.add_argument("--write", action="store_true", help="also write the table into docs/rehearsals.md")
+    parser.add_argument("--write", action="store_true", help="also write the tables into docs/rehearsals.md")
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
     with ProcessPoolExecutor(given.jobs) as pool:
@@ -151,10 +170,10 @@ def main() -> None:
         for row in pool.map(Rehearsal.row, rehearsals(given.slo or MACHINE_OF)):
             rows.append(row)
             print("\t".join(row), file=sys.stderr, flush=True)
-    print(text := table(rows))
+    print(table(HEAD, rows))
     if given.write:
         before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}", "utf-8")
+        PAGE.write_text(f"{before}{BEGIN}\n\n{page(rows)}\n\n{END}{rest.partition(END)[2]}", "utf-8")
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ CALM = {
 """What a host shows that has memory to spare and is cool."""
 IDLE_S = 5.0
 """Seconds before the first request, in which its GPU is idle."""
-FAULTS = ("none", "leak", "throttle", "squeeze", "tools", "blind", "unstable")
+FAULTS = ("none", "leak", "throttle", "squeeze", "tools", "blind", "unstable", "wired")
 Host = Callable[[float], Mapping[str, float]]
 """The values that a host shows, by the seconds since the first sample."""
 
@@ -83,6 +83,8 @@ def script_of(
             _scale(rates, _measured_ratio(slo, rates, predictable) / truth)
     if fault == "leak":
         rates["memory"]["leak"] = "2 MB/s"
+    if fault == "wired":
+        rates["cold"]["pause"] = "0 s"
     if fault == "unstable":
         rates["modes"] = [{"share": 0.4, "slower": 6.0, "arm": "plain"}]
     if fault == "tools":

@@ -1,7 +1,7 @@
 """The cells of the table: which kernel, which defect at which rate, how many runs, and how they end."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -43,6 +43,27 @@ class Cell:
     rate: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which runs are made."""
+
+    sound: int
+    """Runs of a sound draft at each share of flips."""
+    defective: int
+    """Runs of each defect where most are planted; half of them at the other shares."""
+    kinds: tuple[Kind, ...] = tuple(RATES)
+    shown: tuple[Shown, ...] = tuple(Shown)
+
+    def planted(self, flips: str) -> Mapping[Kind, tuple[float, ...]]:
+        """Return the rates of the defects at a share of flips."""
+        rates = RATES if flips == MIDDLE else {} if flips == INSIDE else ELSEWHERE
+        return {kind: rates[kind] for kind in rates if kind in self.kinds}
+
+    def defective_runs(self, flips: str) -> int:
+        """Return the runs of each defect at a share of flips."""
+        return self.defective if flips == MIDDLE else (self.defective + 1) // 2
+
+
 @dataclass(slots=True)
 class Ends:
     """How the runs of a cell end for one kind of backend."""
@@ -62,14 +83,19 @@ class Results:
     reasons: list[str] = field(default_factory=list)
     """Why sound runs were not promoted."""
 
+    @property
+    def shown(self) -> tuple[Shown, ...]:
+        """Return the kinds of backend that runs were judged by."""
+        return tuple(dict.fromkeys(shown for by_shown in self.ends.values() for shown in by_shown))
+
     def join(self, results: "Results") -> None:
         """Take over what other shares of flips ended in."""
         self.ends.update(results.ends)
         self.reasons += results.reasons
 
-    def add(self, cell: Cell, run: Run, *, everything: bool = False) -> None:
-        """Judge a run by each kind of backend."""
-        for shown in Shown:
+    def add(self, cell: Cell, run: Run, kinds: Iterable[Shown], *, everything: bool = False) -> None:
+        """Judge a run by each of some kinds of backend."""
+        for shown in kinds:
             judged = judge(run, shown, bench_slo(), everything=everything)
             ends = self.ends.setdefault(cell, {}).setdefault(shown, Ends())
             ends.runs += 1
@@ -111,18 +137,17 @@ def seeds(flips: str, runs: int) -> Iterator[int]:
     yield from range(begun, begun + runs)
 
 
-def measure(flips: str, sound: int, defective: int) -> Results:
-    """Run the cells of a share of flips: *sound* runs without a defect, *defective* ones with each; fewer elsewhere."""
+def measure(flips: str, plan: Plan) -> Results:
+    """Run the cells of a share of flips: sound ones, and those with a defect."""
     pair, results = LittlePair(), Results()
-    planted = RATES if flips == MIDDLE else {} if flips == INSIDE else ELSEWHERE
-    runs = sound if flips != INSIDE else max(1, sound // 3)
+    runs = plan.sound if flips != INSIDE else max(1, plan.sound // 3)
     for number, seed in enumerate(seeds(flips, runs)):
         run = sound_run(pair, rows_of(pair, seed), kernel_of(flips, seed))
-        results.add(Cell(flips), run, everything=number == 0)
-        if number < (defective if flips == MIDDLE else (defective + 1) // 2):
-            for kind, rates in planted.items():
+        results.add(Cell(flips), run, plan.shown, everything=number == 0)
+        if number < plan.defective_runs(flips):
+            for kind, rates in plan.planted(flips).items():
                 for rate in rates:
                     broken = defective_run(run, kernel_of(flips, seed, Defect(kind, rate, seed)))
-                    results.add(Cell(flips, kind, rate), broken)
+                    results.add(Cell(flips, kind, rate), broken, plan.shown)
         print(f"{flips} flips: {number + 1} of {runs} runs", file=sys.stderr, flush=True)
     return results

@@ -47,6 +47,8 @@ CANARIES = 58
 """Of each workload in a run: 232 in all, as in m4-24gb."""
 DRAFT_TOKENS = 3
 DRAFTING, PLAIN = setting(draft="little-draft", num_draft_tokens=DRAFT_TOKENS), setting(draft=None)
+AT_ONCE = 16
+"""Answers that are read together."""
 TOKEN_NS, ROUND_NS = 20_000_000, 30_000_000
 """A token of plain decoding, and a round of the draft: these runs have no times, and speed must not decide."""
 
@@ -264,15 +266,8 @@ class Run:
         """
         drafting = left.drafting
         index = self.index_of(workload, drafting.canary)
-        if index not in self.plainly:
-            whole = [((len(self.drafted[index].tokens),),)]
-            defect = self.kernel.defect
-            grammar = defect if defect is not None and defect.kind is Kind.GRAMMAR else None
-            quiet = Kernel(inner=self.kernel.inner, defect=grammar)
-            (reading,) = readings(
-                self.pair.target, self.prompts.take([index]), quiet, [self.drafted[index].tokens], whole
-            )
-            self.plainly[index] = _likeliest(reading.logits - reading.logits.max(-1, keepdims=True))
+        if not self.plainly:
+            self._read_plainly()
         rows = self.plainly[index][left.after : left.after + left.tokens]
         names = [row[0].name for row in rows]
         written = drafting.tokens[left.after : left.after + left.tokens]
@@ -284,6 +279,21 @@ class Run:
             workload, drafting.canary, "plain", after=left.after, tokens=(*names[: parts + 1], *("",) * unknown),
             logprobs=(*(row[0].logprob for row in told), *(0.0,) * unknown), likeliest=(*told, *((),) * unknown),
         )  # fmt: skip
+
+    def _read_plainly(self) -> None:
+        """Read each drafted answer that differs with plain decoding's kernel, AT_ONCE of about one length at once."""
+        defect = self.kernel.defect
+        grammar = defect if defect is not None and defect.kind is Kind.GRAMMAR else None
+        quiet = Kernel(inner=self.kernel.inner, defect=grammar)
+        differing = [index for index, arms in enumerate(zip(self.drafted, self.plain, strict=True)) if _differ(*arms)]
+        differing.sort(key=lambda index: len(self.drafted[index].tokens))
+        for begun in range(0, len(differing), AT_ONCE):
+            indices = differing[begun : begun + AT_ONCE]
+            tokens = [self.drafted[index].tokens for index in indices]
+            whole = [[(len(answer),)] for answer in tokens]
+            for reading in readings(self.pair.target, self.prompts.take(indices), quiet, tokens, whole):
+                logits = reading.logits - reading.logits.max(-1, keepdims=True)
+                self.plainly[indices[reading.answer]] = _likeliest(logits)
 
     def as_prompt(self, workload: str, scored: Scored, positions: Sequence[int]) -> Numerics:
         """Return the leads of a plain answer while decoding, and where its beginning is read as a prompt."""
@@ -305,9 +315,14 @@ class Run:
         return Numerics(workload, scored.canary, None, tuple(positions), tuple(gaps), tuple(others))
 
 
+def _differ(drafted: Written, plain: Written) -> bool:
+    return drafted.tokens != plain.tokens
+
+
 def _likeliest(logits: Floats) -> tuple[tuple[Likely, ...], ...]:
     """Return the best tokens of each row [row, token] with their logits, the best first."""
-    order = np.argsort(-logits, axis=-1)[:, :LIKELIEST]
+    best = np.argpartition(-logits, LIKELIEST, axis=-1)[:, :LIKELIEST]
+    order = np.take_along_axis(best, np.argsort(-np.take_along_axis(logits, best, -1), axis=-1, kind="stable"), -1)
     return tuple(
         tuple(Likely(f"#{token}", float(row[token])) for token in tokens)
         for row, tokens in zip(logits, order, strict=True)

@@ -115,8 +115,9 @@ def judge(run: Run, shown: Shown, slo: Slo, *, level: float = 0.95, everything: 
     for name, generations in replay.PASS.needs(soaked).items():
         replays = run.replays(generations, everything=everything)
         paired[name] = replay.PASS.add(paired[name], Recorded(replays))
-    for name, canaries in log_probabilities.PASS.needs(soaked).items():
-        records: list[Scored] = []
+    records: list[Scored] = []
+    scored = log_probabilities.PASS.needs(soaked)
+    for name, canaries in scored.items():
         for canary in canaries:
             of_canary = [
                 run.scored(name, canary, arm, own_pass=shown is Shown.PASSES) for arm in ("candidate", "plain")
@@ -124,6 +125,7 @@ def judge(run: Run, shown: Shown, slo: Slo, *, level: float = 0.95, everything: 
             while (left := left_to_continue(of_canary)) is not None:
                 of_canary.append(run.continued(name, left))
             records += of_canary
+    for name in scored:
         paired[name] = log_probabilities.PASS.add(paired[name], Recorded(tuple(records)))
     planned = numerics.PASS.needs(soaked)
     read: tuple[Numerics, ...] = tuple(
