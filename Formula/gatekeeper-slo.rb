@@ -24,6 +24,6 @@ class GatekeeperSlo < Formula
 
   test do
     assert_match version.to_s, shell_output("#{bin}/gatekeeper --version")
-    assert_match "throughput_ratio", shell_output("#{bin}/gatekeeper metrics")
+    assert_match "throughput_ratio", shell_output("#{bin}/gatekeeper explain metrics")
   end
 end

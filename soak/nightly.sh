@@ -19,7 +19,7 @@ set -euo pipefail
 # POSIX shell; a test runs it in one.
 
 slo='' host='' hosts='' fleet='' runs=runs keep=14
-name=nightly where='' run='' log='' line='' child='' signals=0
+name=nightly where='' run='' log='' line='' child='' stopped=''
 code=4 # until gatekeeper has ended: an error of this script must not look like a verdict
 
 write_last() { # write last.txt whole or not at all
@@ -48,8 +48,9 @@ give_up() { # give_up CODE MESSAGE: end before gatekeeper is started
 
 # shellcheck disable=SC2329
 stop() { # the first signal ends gatekeeper, which keeps its records; further signals must not interrupt that
-  signals=$((signals + 1))
-  if [ "$signals" = 1 ] && [ -n "$child" ]; then kill -s TERM "$child" 2>/dev/null || true; fi
+  trap '' TERM INT HUP
+  stopped=yes
+  if [ -n "$child" ]; then kill -s TERM "$child" 2>/dev/null || true; fi
 }
 
 reason() { # the last error of gatekeeper in the log, with its hint
@@ -143,13 +144,15 @@ else
 fi
 "$program" "$@" </dev/null >>"$log" 2>&1 &
 child=$!
-if [ "$signals" != 0 ]; then kill -s TERM "$child" 2>/dev/null || true; fi
+if [ -n "$stopped" ]; then kill -s TERM "$child" 2>/dev/null || true; fi
 while :; do
-  before=$signals ended=0
+  ended=0
   wait "$child" || ended=$?
   # A signal to this script ends the wait, not the child: then wait again, for the child's own code.
-  if [ "$before" = "$signals" ]; then break; fi
+  kill -s 0 "$child" 2>/dev/null || break
 done
+# Of two signals at once bash reports the second as the code of a child that had one of its own.
+if [ -n "$stopped" ] && { [ "$ended" = 129 ] || [ "$ended" = 143 ]; }; then ended=130; fi
 child='' code=$ended
 
 if [ -n "$fleet" ] && [ -f "$run/fleet.json" ]; then
@@ -174,7 +177,7 @@ case "$line" in
   ;;
 esac
 
-if [ "$signals" = 0 ]; then
+if [ -z "$stopped" ]; then
   rotated=yes folder=$runs
   if [ -n "$fleet" ]; then folder=$run; fi
   "$program" prune "$folder" --keep "$keep" --within 1d --unfinished 14d >>"$log" 2>&1 || rotated=''

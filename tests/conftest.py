@@ -1,4 +1,4 @@
-"""What holds for every test: unhurried properties, a lock and a state folder; and what measures time runs alone."""
+"""What holds for every test: its examples, a lock and a state folder; and what measures time runs alone."""
 
 import gc
 import os
@@ -16,8 +16,11 @@ from hypothesis import settings
 
 from tests.builders import golden_words
 
-settings.register_profile("unhurried", deadline=None)  # this machine may be busy
-settings.load_profile("unhurried")
+# No deadline: this machine may be busy. The same examples each time, so that what passes once passes again; the night
+# draws others.
+settings.register_profile("the same", deadline=None, derandomize=True)
+settings.register_profile("others", deadline=None, print_blob=True)
+settings.load_profile("the same")
 
 # Arrays here are small, and a second thread of the linear algebra waits for the first by spinning: beside other test
 # processes it takes six times the processor time. Read when numpy is imported; what tests start inherits it.
@@ -49,8 +52,8 @@ MOST_WORKERS = 4
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    # One more than there are processors, because tests wait for what they started.
-    return min(MOST_WORKERS, (os.cpu_count() or 1) + 1)
+    # Two more than there are processors, because tests wait for what they started.
+    return min(MOST_WORKERS, (os.cpu_count() or 1) + 2)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -93,7 +96,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="no mlx-lm here: the extra `mlx` is not installed"))
         if str(item.path).startswith(WHOLE_FOLDERS) or WHOLE_FIXTURES & {*getattr(item, "fixturenames", ())}:
             item.add_marker("whole")
-    items.sort(key=lambda item: _weight(item.path.as_posix()))
+    alone = {item.path for item in items if item.get_closest_marker("alone") and not item.get_closest_marker("nightly")}
+    items.sort(key=lambda item: _weight(item.path.as_posix(), alone=item.path in alone))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -107,11 +111,16 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
-def _weight(path: str) -> int:
-    """Rank a file: the longest piece of work begins first, and small pieces fill the end of the run."""
+def _weight(path: str, *, alone: bool) -> int:
+    """Rank a file: the longest piece of work begins first, and small pieces fill the end of the run.
+
+    A test that runs alone waits for what runs, and all others wait for it: before the small pieces that is not long.
+    """
     if TOGETHER in path:
         return 0
-    return 1 if any(f"tests/{folder}/" in path for folder in HEAVY) else 2
+    if alone:
+        return 2
+    return 1 if any(f"tests/{folder}/" in path for folder in HEAVY) else 3
 
 
 @pytest.fixture(scope="session", autouse=True)

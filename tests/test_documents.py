@@ -1,8 +1,8 @@
 """The documents that people read: every path, link and command they name exists, and the map leaves no package out."""
 
+import html
 import os
 import re
-import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -11,18 +11,33 @@ import pytest
 
 from gatekeeper import __version__
 from gatekeeper.cli.main import gatekeeper
+from gatekeeper.core.records import RECORDED_ELSEWHERE
 from tools import write_experiment
-from tools.build_site import stage
+from tools.build_site import LLMS, llms, sidebar, stage
+from tools.record_reference import EVENTS, WATCH_ENTRIES
 from tools.write_reference import FOLDER, HEAD, PAGES
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gatekeeper"
 DOCUMENTS = [
-    *("README.md", "METHODOLOGY.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"),
+    *(
+        "README.md",
+        "METHODOLOGY.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "RELEASING.md",
+        "CHANGELOG.md",
+        "SECURITY.md",
+    ),
     *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")),
     *("canaries/README.md", "models/README.md", "slos/README.md", "soak/README.md", "tests/analysis/SURVIVORS.md"),
     *("tests/README.md", "bench/README.md", "tools/README.md"),
 ]
+MOST_WORDS = 800
+REFERENCE = ("docs/reference/", "ARCHITECTURE.md", "CHANGELOG.md", "bench/README.md")
+"""Pages to look something up in, which may be long."""
+LONGER_PAGES = {"METHODOLOGY.md": 4300, "SECURITY.md": 1100, "docs/rehearsals.md": 900, "models/README.md": 900}
+"""Pages with more than MOST_WORDS, and how many they may have: the list only falls."""
 OLDER_VERSIONS = "## [0.1.0]"
 """The changelog below this line names what existed then."""
 FILE = re.compile(r"`((?:[\w.-]+/)*[\w.-]+(?:/|\.py|\.md|\.toml|\.sh|\.plist|\.service|\.timer))`")
@@ -174,11 +189,11 @@ def test_the_patterns_find_what_they_look_for() -> None:
     """
     The checks above are not empty by mistake.
     """
-    readme = text_of("README.md") + text_of("docs/watch.md") + text_of("docs/your-model.md")
+    text = "".join(map(text_of, ("README.md", "docs/regressions.md", "docs/reference/watch.md", "bench/README.md")))
 
     assert len(FILE.findall(text_of("ARCHITECTURE.md"))) > 60
-    assert min(len(pattern.findall(readme)) for pattern in (IN_REPOSITORY, LINK, COMMAND)) > 20
-    assert len(PROGRAM.findall(readme)) > 5
+    assert min(len(pattern.findall(text)) for pattern in (IN_REPOSITORY, LINK, COMMAND)) > 20
+    assert len(PROGRAM.findall(text)) > 5
 
 
 def test_every_section_that_a_message_names_exists() -> None:
@@ -202,6 +217,19 @@ def test_the_reference_says_what_the_program_does() -> None:
         assert (FOLDER / name).read_text() == HEAD + page(), "run python tools/write_reference.py"
 
 
+def test_every_field_of_a_record_has_a_meaning() -> None:
+    """
+    No cell of the page of the record files lacks its text, and each kind of event that a run records has a line.
+    """
+    code = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))
+    observed = {*re.findall(r"observe\(\s*\"(\w+)\"", code)} - RECORDED_ELSEWHERE
+    noted = {*re.findall(r"\.note\(\s*\"(\w+)\"", code), *re.findall(r"Alert\(\"(\w+)\"", code)}
+
+    assert [] == re.findall(r"^\| `.*\|\s+\|$", PAGES["records.md"](), re.MULTILINE)
+    assert min(len(observed), len(noted)) > 15
+    assert set() == (observed - EVENTS.keys()) | (noted - WATCH_ENTRIES.keys())
+
+
 def test_the_readme_is_short_and_opens_with_two_commands() -> None:
     """
     A reader finds what to type first, and the README ends before reference matter begins.
@@ -212,18 +240,87 @@ def test_the_readme_is_short_and_opens_with_two_commands() -> None:
     assert len(lines) <= 150
 
 
-def test_the_site_holds_every_document(tmp_path: Path) -> None:
+def test_the_site_leads_to_every_document(tmp_path: Path) -> None:
     """
-    Each document has its place in the site's navigation, and what it links to is copied next to it.
+    The sidebar has at most twenty pages, each other page of the site is reached by links from them, and what a page
+    links to is copied next to it.
     """
-    site = tomllib.loads((ROOT / "docs" / "zensical.toml").read_text())["project"]
     stage(tmp_path)
+    sidebar_pages = [path for _, links in sidebar() for _, path in links]
+    pages = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.md")}
 
-    named = set(re.findall(r"'([\w/.-]+\.md)'", str(site["nav"])))
-    written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.md")}
-    assert named <= written
-    assert {name for name in written if name.startswith("docs/")} <= named
+    reached: set[str] = set()
+    ahead = list(sidebar_pages)
+    while ahead:
+        page = ahead.pop()
+        if page in reached or page not in pages:
+            continue
+        reached.add(page)
+        links = [link.partition("#")[0] for link in LINK.findall((tmp_path / page).read_text()) if "://" not in link]
+        ahead += [os.path.normpath(Path(page).parent / link) for link in links if link.endswith(".md")]
+
+    assert len(sidebar_pages) <= 20
+    assert set(sidebar_pages) <= pages
+    assert set() == {page for page in pages if page.startswith("docs/")} - reached
     assert (tmp_path / "slos" / "m4-24gb.toml").exists()
+
+
+def test_llms_txt_lists_the_sidebar() -> None:
+    """
+    llms.txt is what the sidebar says, with the first sentence of each page, and names files that exist.
+    """
+    assert llms() == LLMS.read_text(), "run python tools/build_site.py --llms"
+    assert [] == [path for path in LINK.findall(LLMS.read_text()) if not (ROOT / path).is_file()]
+
+
+def words_of(document: str) -> int:
+    """Count the words of a document: what holds a letter or a digit, tables included, blocks of code left out."""
+    prose = re.sub(r"(?ms)^```.*?^```", "", (ROOT / document).read_text())
+    return sum(any(letter.isalnum() for letter in word) for word in prose.split())
+
+
+@pytest.mark.parametrize("document", [name for name in DOCUMENTS if not name.startswith(REFERENCE)])
+def test_a_page_is_short(document: str) -> None:
+    """
+    A page outside the reference has at most 800 words; those that are longer may only become shorter.
+    """
+    assert words_of(document) <= LONGER_PAGES.get(document, MOST_WORDS), "move reference matter to docs/reference/"
+
+
+@pytest.mark.parametrize("document", LONGER_PAGES)
+def test_the_list_of_longer_pages_falls(document: str) -> None:
+    """
+    A page that became shorter lowers its ceiling (to the next hundred words), or leaves the list.
+    """
+    assert LONGER_PAGES[document] - 100 < words_of(document)
+    assert words_of(document) > MOST_WORDS
+
+
+@pytest.mark.parametrize("document", [name for name in DOCUMENTS if Path(name).name not in PAGES])
+def test_a_line_is_short(document: str) -> None:
+    """
+    A line has at most 120 characters, but for a row of a table, and the pages that the program writes.
+    """
+    lines = enumerate((ROOT / document).read_text().splitlines(), 1)
+
+    assert [] == [number for number, line in lines if len(line) > 120 and not line.startswith("|")]
+
+
+def test_the_tutorials_share_one_example() -> None:
+    """
+    The figures of the first run are those of its recording, and other tutorials quote the same.
+    """
+    screen = html.unescape(re.sub("<[^>]+>", " ", (ROOT / "docs" / "quickstart.svg").read_text()))
+    shown = " ".join(screen.split())
+    interval = re.compile(r"\d\.\d\dx \[\d\.\d\d, \d\.\d\d\]")
+    first = interval.findall(text_of("docs/first-run.md"))
+    quoted = [
+        figure for name in ("reading-the-report", "unproven") for figure in interval.findall(text_of(f"docs/{name}.md"))
+    ]
+
+    assert 3 == len(first)
+    assert [] == [figure for figure in first if figure not in shown]
+    assert set() < set(quoted) <= set(first)
 
 
 def test_the_timeline_is_what_its_script_draws() -> None:

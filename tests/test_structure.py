@@ -1,6 +1,7 @@
 """Rules of the whole package that one file does not show."""
 
 import ast
+import importlib
 import json
 import os
 import re
@@ -13,11 +14,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import click
 import pytest
 
 import gatekeeper
 from gatekeeper.cli import main
-from gatekeeper.cli.options import LazyCommand
 from gatekeeper.core import errors
 from gatekeeper.core.backend_registry import backend_names
 
@@ -40,6 +41,31 @@ def loaded_by(script: str) -> list[str]:
     return found
 
 
+TOOLS_OF_TESTS = ("hypothesis", "pytest", "scipy", "xdist")
+IMPORT_BENCHES = f"""
+import importlib, sys
+from pathlib import Path
+sys.modules.update(dict.fromkeys({TOOLS_OF_TESTS!r}))
+for path in sorted(Path("bench").rglob("[!_]*.py")):
+    try:
+        importlib.import_module(".".join(path.with_suffix("").parts))
+    except ModuleNotFoundError as error:
+        if error.name in {TOOLS_OF_TESTS!r}:
+            print(path, error.name)
+"""
+
+
+def test_benches_need_no_tools_of_the_tests() -> None:
+    """
+    Every bench runs from an installation with the extras that its page names: none imports what only tests need.
+    """
+    ran = subprocess.run(
+        [sys.executable, "-c", IMPORT_BENCHES], capture_output=True, text=True, timeout=120, check=False, cwd=ROOT
+    )
+
+    assert (0, "") == (ran.returncode, ran.stdout), ran.stderr
+
+
 def test_import_contracts_hold() -> None:
     """
     Layers stand on the layers below, stages do not know each other, and the arithmetic touches nothing outside.
@@ -59,7 +85,7 @@ def test_import_contracts_hold() -> None:
         "import gatekeeper.cli.main",
         "from gatekeeper.cli.main import gatekeeper as g\ng(['--help'], standalone_mode=False)",
         "from gatekeeper.cli.main import gatekeeper as g\ng(['judge', '--help'], standalone_mode=False)",
-        "from gatekeeper.cli.main import gatekeeper as g\ng(['metrics', '--json'], standalone_mode=False)",
+        "from gatekeeper.cli.main import gatekeeper as g\ng(['explain', 'metrics', '--json'], standalone_mode=False)",
     ],
     ids=["import", "help", "judge help", "metrics"],
 )
@@ -75,7 +101,7 @@ def test_light_commands_import_nothing_heavy(script: str) -> None:
 )
 def test_help_imports_the_commands_alone(words: list[str], further: set[str]) -> None:
     """
-    `--help` starts in a moment: click, the modules that hold commands, and nothing that those need when they run.
+    `--help` starts in a moment: click, and nothing that a command needs; one command's help, and its own module.
     """
     script = f"from gatekeeper.cli.main import run\nrun({words})"
     others = "[name for name in sys.modules if name.split('.')[0] not in sys.stdlib_module_names]"
@@ -105,34 +131,25 @@ def test_help_imports_the_commands_alone(words: list[str], further: set[str]) ->
         "cli.common_options",
         "cli.main",
         "cli.options",
-        "cli.probe",
-        "cli.read",
-        "cli.regression",
-        "cli.run",
-        "cli.setup",
-        "cli.stored_runs",
-        "cli.deploy",
-        "cli.watch",
         "core",
-        "core.backend_registry",
         "core.errors",
         "core.reasons",
         "core.system",
         "core.system.environment_variables",
-        "report",
     } | further == {name.removeprefix("gatekeeper.") for name in ours}
     assert [] == slow_ones
 
 
-def test_a_command_that_is_imported_later_says_what_it_will() -> None:
+def test_every_command_is_found_in_the_module_that_is_named_for_it() -> None:
     """
-    What the list of commands says of one is the first sentence of its own help.
+    `--help` knows commands by their names alone; each name leads to a command in its module, and none is left out.
     """
-    later = [one for one in main.gatekeeper.commands.values() if isinstance(one, LazyCommand)]
+    context = click.Context(main.gatekeeper)
+    found = [main.gatekeeper.get_command(context, name) for name in main.gatekeeper.commands]
+    modules = [importlib.import_module(f"gatekeeper.cli.{name}") for name in main.MODULES]
 
-    assert ["remote", "fleet", "canaries", "proxy"] == [one.name for one in later]
-    for one in later:
-        assert one.load().get_short_help_str(200) == one.get_short_help_str(200)
+    assert list(main.gatekeeper.commands) == [command.name for command in found if command is not None]
+    assert sorted(main.gatekeeper.commands) == sorted(command.name for module in modules for command in module.COMMANDS)
 
 
 @pytest.mark.whole
@@ -196,13 +213,15 @@ SAME_THING = {
     "plain_words": "a pass after a soak, and its stage",
     "preflight": "what stops a run before it starts: in the plan, and on a remote host",
     "replay": "a pass after a soak, and its stage",
+    "conversations": "the pass that asks them at the end of a run, and its stage",
+    "capacity": "the pass that measures it at the end of a run, and its stage",
     "region": "the pass that explores it at the end of a run, and its stage",
     "routing": "the pass at the end of a run, its stage, and what the routes gain",
-    "quick_probe": "`gatekeeper probe`: its statistics, and the command",
+    "quick_probe": "`gatekeeper try`: its statistics, and the command",
     "soak": "the soak: the stage, and its part of the page",
     "sweep": "the sweep: the stage, and its data on the page",
     "warm_cache": "a pass after a soak, and its stage",
-    "warm_up": "a pass after a soak, and its stage",
+    "warm_up": "what a warm-up is worth, the pass that measures it, and its stage",
 }
 """Names that several modules have, because they are one thing on several floors."""
 COMMANDS = PACKAGE / "report" / "commands"
@@ -401,11 +420,12 @@ COMMON_WORDS = {"mlx", "openai", "scripted", "worker"}
 """Names that are also packages or plain words: only a text that is nothing else names the backend."""
 MAY_NAME_A_SERVER = {
     "analysis/plan/complaints/preflight.py": "hints that name a backend as an example",
+    "cli/main.py": "the command of that name",
     "cli/regression.py": "a program as an example in a help text",
     "core/backend_registry.py": "the registry",
     "core/subject.py": "a description in the schema of the SLO file",
     "regression/mlx_requirements.py": "mlx, the Python package",
-    "run/start/doctor.py": "mlx, the Python package",
+    "run/start/versions.py": "mlx, the Python package",
 }
 """Modules outside backends/ that name one, each with its reason."""
 

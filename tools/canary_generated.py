@@ -20,6 +20,9 @@ EACH = 8
 """Puzzles of one kind."""
 REASONING_TOKENS = 2000
 LANGUAGE_COUNT = 48
+SESSIONS, SESSION_TOKENS = 12, 96
+PASTED = (60, 75, 130, 180, 240, 270)
+"""Lines that each turn of a session pastes: the prompt grows from 2,000 characters to 32,000."""
 _ENDING = "Work it out step by step, then write one last line of the form `Answer: X`."
 
 
@@ -35,6 +38,34 @@ def reasoning_items(answer_regex: Callable[[Fraction], str]) -> Iterator[Json]:
             yield size | {
                 "messages": messages, "max_tokens": REASONING_TOKENS, "thinking": True, "expect": {"regex": regex},
             }  # fmt: skip
+
+
+def session_items() -> Iterator[Json]:
+    """Yield the turns of sessions with an agent: files and outputs of commands are pasted, one number is asked for."""
+    for session in range(SESSIONS):
+        draw = draws(f"sessions/{session}")
+        depot, used = f"{_name(draw)} {_name(draw)}", set[int]()
+        messages = [{"role": "system", "content": "You keep the books of a depot. Answer in one short sentence."}]
+        for turn, lines in enumerate(PASTED, start=1):
+            rows = [(invented(draw), number(draw, 1, 40), _unused(draw, used)) for _ in range(lines)]
+            item, shelf, count = rows[number(draw, 0, lines - 1)]
+            used.add(count)
+            listed = "\n".join(f"{name}, shelf {place}, {units} units" for name, place, units in rows)
+            source = f"stock-{turn}.csv" if turn % 2 else f"the command `stock --list --part {turn}`"
+            text = f"Depot {depot}, {source}:\n{listed}\nHow many units of {item} are on shelf {shelf} there?"
+            messages = [*messages, {"role": "user", "content": text}]
+            yield {
+                "conversation": f"session-{session + 1:02d}", "turn": turn, "tier": "long", "messages": messages,
+                "max_tokens": SESSION_TOKENS, "expect": {"regex": rf"\b{count}\b"},
+            }  # fmt: skip
+            messages = [*messages, {"role": "assistant", "content": f"There are {count} units of {item}."}]
+
+
+def _unused(draw: Draw, used: set[int]) -> int:
+    """Return a number of four digits that was not the answer of a turn before."""
+    while (units := number(draw, 1000, 9999)) in used:
+        pass
+    return units
 
 
 def _name(draw: Draw) -> str:

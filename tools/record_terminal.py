@@ -3,6 +3,7 @@
     python tools/record_terminal.py --prompt './run quickstart' docs/quickstart.svg -- ./run quickstart --out RUN
 
 The command runs in a pseudo-terminal; pyte, a terminal emulator, says what the screen shows. Waiting is played faster.
+A screen that shows a path or an address of this machine, or a warning of pip, is not recorded: the tool says where.
 """
 
 import argparse
@@ -10,9 +11,13 @@ import contextlib
 import fcntl
 import os
 import pty
+import re
+import socket
 import struct
+import sys
 import termios
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from select import select
@@ -35,6 +40,14 @@ COLOURS = {
 }  # fmt: skip
 BACKGROUND = "#0d1117"
 BOLD = ' class="b"'
+QUIET_PIP = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_COLOR": "1", "PIP_ROOT_USER_ACTION": "ignore"}
+OF_THIS_MACHINE = {
+    "a path": r"(?<![\w.~])/(?:[\w.+@-]+/)+[\w.+@-]*|(?<!\S)~/\S+",
+    "an address": r"https?://(?!127\.0\.0\.1|localhost|\[::1\])\S+|\b(?!127\.)(?:\d{1,3}\.){3}\d{1,3}\b",
+    "the name of this host": rf"(?<![\w-]){re.escape(socket.gethostname())}(?![\w-])",
+    "a warning of pip": r"^(?:WARNING|DEPRECATION|ERROR):|^\[notice\]|\bpip\d? install\b.*--upgrade",
+}
+"""What no recording may show, each with the expression that finds it in a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +86,10 @@ def record(command: list[str], columns: int, rows: int, prompt: str) -> list[tup
     screen = pyte.Screen(columns, rows)
     stream = pyte.ByteStream(screen)
     stream.feed(f"\x1b[32m$\x1b[0m {prompt}\r\n".encode())
+    environment = os.environ | QUIET_PIP | {"TERM": "xterm-256color", "COLUMNS": str(columns)}
     child, terminal = pty.fork()
     if child == 0:
-        os.execvpe(command[0], command, os.environ | {"TERM": "xterm-256color", "COLUMNS": str(columns)})  # noqa: S606
+        os.execvpe(command[0], command, environment)  # noqa: S606
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     start, frames, next_look, alive = time.monotonic(), list[tuple[float, Frame]](), 0.0, True
     while alive:
@@ -93,6 +107,25 @@ def record(command: list[str], columns: int, rows: int, prompt: str) -> list[tup
                 frames.append((now, frame))
             next_look = now + SNAPSHOT_S
     return frames
+
+
+def revealing(frames: Iterable[Frame]) -> list[str]:
+    """Return the lines that must not be recorded, each once, after what it shows of this machine."""
+    lines = dict.fromkeys(written(line) for frame in frames for line in frame)
+    return [
+        f"{kind}: {line.strip()}"
+        for line in lines
+        for kind, expression in OF_THIS_MACHINE.items()
+        if re.search(expression, line.strip())
+    ]
+
+
+def written(line: Line) -> str:
+    """Return a line as text."""
+    text = ""
+    for piece in line:
+        text = text.ljust(piece.column) + piece.text
+    return text
 
 
 def thinned(frames: list[tuple[float, Frame]], seconds: float) -> list[tuple[float, Frame]]:
@@ -160,6 +193,8 @@ def main() -> None:
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
     prompt = given.prompt or " ".join(command)
     frames = thinned(record(command, columns, rows, prompt), given.seconds)
+    if revealed := revealing(frame for _, frame in frames):
+        sys.exit("\n  ".join(("nothing is written: the recording shows what only this machine has", *revealed)))
     given.file.write_text(drawn(frames, prompt, columns, rows, given.seconds), "utf-8")
 
 

@@ -7,7 +7,6 @@ A part is a text file of blocks. A block begins with `=== MAX_TOKENS [LABEL …]
 
 import argparse
 import ast
-import hashlib
 import json
 import operator
 import re
@@ -25,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run as a script, Python looks in tools/ alone
 
 from tools.canary_draws import draws, render, shuffled  # noqa: E402
-from tools.canary_generated import language_items, reasoning_items  # noqa: E402
+from tools.canary_generated import language_items, reasoning_items, session_items  # noqa: E402
 
 PARTS = Path(__file__).resolve().parent / "canary_parts"
 SHORT_CHARACTERS, MEDIUM_CHARACTERS = 600, 4000  # messages and tools together: about 150 and 1,000 tokens
@@ -296,7 +295,7 @@ def write(folder: Path) -> None:
     """Write every set into the folder, byte for byte the same on every machine."""
     names = json.loads((PARTS / "names.json").read_text("utf-8"))
     made = {"json": json_items(names), "tools": tool_items(), "long": long_items(names)}
-    made |= {"reasoning": reasoning_items(answer_regex), "languages": language_items()}
+    made |= {"reasoning": reasoning_items(answer_regex), "languages": language_items(), "sessions": session_items()}
     sets: dict[str, list[Json]] = {name: list(items) for name, items in made.items()}
     for name in (*PLAIN_SETS, "math", "random"):
         seeded = (filled(block, f"{name}/{at}", names) for at, block in enumerate(read_blocks(f"{name}.txt")))
@@ -310,7 +309,7 @@ def write(folder: Path) -> None:
         ]
         content = ("\n".join(lines) + "\n").encode()
         (folder / f"{name}.jsonl").write_bytes(content)
-        sys.stderr.write(f"{name}.jsonl: {len(lines)} canaries, sha256 {hashlib.sha256(content).hexdigest()}\n")
+        sys.stderr.write(f"{name}.jsonl: {len(lines)} canaries\n")
 
 
 if __name__ == "__main__":

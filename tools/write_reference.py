@@ -4,16 +4,14 @@
 """
 
 import argparse
-import ast
+import copy
 import importlib
-import inspect
 import json
+import re
 import sys
-import textwrap
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,6 +21,7 @@ import click  # noqa: E402
 
 from gatekeeper.analysis.verdict import run_verdict  # noqa: E402
 from gatekeeper.backends.dialect import Dialect  # noqa: E402
+from gatekeeper.cli.common_options import GLOBAL_OPTIONS  # noqa: E402
 from gatekeeper.cli.main import gatekeeper  # noqa: E402
 from gatekeeper.core import manifest, verdict  # noqa: E402
 from gatekeeper.core.backend_registry import SERVERS, backend_names  # noqa: E402
@@ -33,41 +32,79 @@ from gatekeeper.core.policy import Policy  # noqa: E402
 from gatekeeper.core.reasons import Reason  # noqa: E402
 from gatekeeper.core.system import environment_variables  # noqa: E402
 from gatekeeper.report.data import glossary  # noqa: E402
+from tools.record_reference import records  # noqa: E402
+from tools.reference_tables import attribute_docs, table  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
 PROGRAMS = {
     "mlx": "mlx-lm in a worker process of ours; part of gatekeeper on a Mac, the extra `mlx` on Linux",
     "redrafter": "Apple's Python package in a worker process of ours",
     "scripted": "simulated: the script that `subject.script` names, on a virtual clock",
-    "worker": "any program that speaks the [worker protocol](../worker-protocol.md): `subject.command`",
+    "worker": "any program that speaks the [worker protocol](worker-protocol.md): `subject.command`",
     "zlab-dflash": "z-lab's Python package `dflash` in a worker process of ours",
 }
 """The backends that are programs of ours or of the user, not servers."""
 HEAD = "<!-- Written by tools/write_reference.py from the program: change it there. -->\n\n"
 
 
-def cell(text: object) -> str:
-    """Return *text* on one line, for a cell of a table."""
-    return " ".join(str(text).split()).replace("|", "\\|")
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table in Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(cell(one) for one in row)} |\n" for row in lines)
+GLOBAL = frozenset(re.findall(r"-[\w-]+", " ".join(GLOBAL_OPTIONS)))
+"""Every spelling of an option that all commands have."""
+SHARED_BY = 3
+"""Commands of a group that have an option alike, from which on it is described once for all of them."""
 
 
 def commands() -> str:
     """Return the page of every command with its options, as `--help` prints them."""
-    parts = ["# Commands\n\nEvery command with its options, as `--help` prints them.\n"]
+    head = (
+        "# Commands\n\nEvery command with its options, as `--help` prints them; global options stand here once.\n"
+        "`gatekeeper help COMMAND`, `version` and `completion SHELL` are not listed."
+    )
+    parts = [f"{head}\n"]
     context = click.Context(gatekeeper, info_name="gatekeeper", help_option_names=["-h", "--help"])
+    parts.append(
+        f"## Global options\n\nAfter any command, as far as the last line of its `--help` names them.\n\n"
+        f"{table(('option', 'meaning'), ((f'`{name}`', text) for name, text in GLOBAL_OPTIONS.items()))}"
+    )
+    shared: dict[tuple[str, ...], dict[str, click.Option]] = {}
     for path, command, above in _walk(gatekeeper, context, ()):
-        of_command = click.Context(command, info_name=path[-1], parent=above, max_content_width=100)
+        once = shared.get(path[:-1], {})
+        shown = copy.copy(command)
+        shown.params = [option for option in command.params if not _is_same(option, once.get(str(option.name)))]
+        of_command = click.Context(shown, info_name=path[-1], parent=above, max_content_width=100, help_option_names=[])
         of_command.terminal_width = 100
-        parts.append(
-            f"{'##' if len(path) == 1 else '###'} {' '.join(path)}\n\n```text\n{command.get_help(of_command)}\n```\n"
-        )
+        own_help = re.sub(r"\n+ *Global options, see.*\Z", "", shown.get_help(of_command), flags=re.DOTALL)
+        parts.append(f"{'##' if len(path) == 1 else '###'} {' '.join(path)}\n\n```text\n{own_help}\n```\n")
+        if isinstance(command, click.Group):
+            shared[path] = _shared_options(command, of_command)
+            rows = [(f"`{', '.join(option.opts)}`", option.help) for option in shared[path].values()]
+            if rows:
+                intro = "Options that several of its commands have; the `--help` of each says which:"
+                parts.append(f"{intro}\n\n{table(('option', 'meaning'), rows)}")
     return "\n".join(parts)
+
+
+def _shared_options(group: click.Group, context: click.Context) -> dict[str, click.Option]:
+    """Return the options that three commands of a group or more have alike, by their names."""
+    members = [command for name in group.list_commands(context) if (command := group.get_command(context, name))]
+    found: dict[str, list[click.Option]] = defaultdict(list)
+    for option in (option for command in members for option in command.params if isinstance(option, click.Option)):
+        found[str(option.name)].append(option)
+    return {
+        name: options[0]
+        for name, options in found.items()
+        if options[0].help
+        and not GLOBAL & {*options[0].opts}
+        and sum(_is_same(option, options[0]) for option in options) >= SHARED_BY
+    }
+
+
+def _is_same(option: click.Parameter, shown: click.Option | None) -> bool:
+    """Return whether *option* is the one that is *shown* already."""
+    return (
+        isinstance(option, click.Option)
+        and shown is not None
+        and (option.opts, option.help) == (shown.opts, shown.help)
+    )
 
 
 def _walk(
@@ -134,7 +171,7 @@ def _type(schema: dict[str, Any]) -> str:
 
 def metrics() -> str:
     """Return the page of every metric that an objective may name."""
-    parts = ["# Metrics\n\nWhat an objective may name: `gatekeeper metrics` lists the same.\n"]
+    parts = ["# Metrics\n\nWhat an objective may name; `gatekeeper explain NAME` says what to do where one fails.\n"]
     for title, of_host in (("Metrics of a workload", False), ("Metrics of the host", True)):
         rows = [
             (
@@ -144,11 +181,12 @@ def metrics() -> str:
                 one.per.value,
                 _seen(one),
                 one.description,
+                f"`{one.formula}`",
             )
             for one in ALL
             if one.host is of_host
         ]
-        head = ("metric", "unit", "better", "one sample is", "needs", "what it is")
+        head = ("metric", "unit", "better", "one sample is", "needs", "what it is", "formula")
         parts.append(f"## {title}\n\n{table(head, rows)}")
     return "\n".join(parts)
 
@@ -184,9 +222,9 @@ def backends() -> str:
 
 def exit_codes() -> str:
     """Return the page of exit codes and of the reason words of `admit`."""
-    meanings = _attribute_docs(ExitCode)
+    meanings = attribute_docs(ExitCode)
     codes = [(one.value, f"`{one.name.lower()}`", meanings.get(one.name, "")) for one in ExitCode]
-    reasons = _attribute_docs(Reason)
+    reasons = attribute_docs(Reason)
     words = [(f"`{one.value}`", reasons.get(one.name, "")) for one in Reason]
     return (
         "# Exit codes and reason words\n\n## Exit codes\n\n"
@@ -198,7 +236,7 @@ def exit_codes() -> str:
 
 def environment() -> str:
     """Return the page of every environment variable that is read."""
-    docs = _attribute_docs(environment_variables)
+    docs = attribute_docs(environment_variables)
     rows = {name: (f"`{name}`", text) for name, text in docs.items() if name != "FAMILIES"}
     of_gatekeeper = [row for name, row in rows.items() if name.startswith("GATEKEEPER_")]
     of_others = [row for name, row in rows.items() if not name.startswith("GATEKEEPER_")]
@@ -208,25 +246,6 @@ def environment() -> str:
         f"## Of gatekeeper\n\n{table(head, of_gatekeeper)}\n## Of other programs\n\n{table(head, of_others)}\n"
         f"## Families\n\n{table(('variables', 'what they are for'), environment_variables.FAMILIES.items())}"
     )
-
-
-def _attribute_docs(of: type | ModuleType) -> dict[str, str]:
-    """Return the string below each attribute of a class or a module, which Python itself does not keep."""
-    found = {}
-    tree = ast.parse(textwrap.dedent(inspect.getsource(of)))
-    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else tree.body
-    for above, below in pairwise(body):
-        target = (
-            above.target
-            if isinstance(above, ast.AnnAssign)
-            else above.targets[0]
-            if isinstance(above, ast.Assign)
-            else None
-        )
-        documented = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
-        if isinstance(target, ast.Name) and documented:
-            found[target.id] = str(below.value.value)  # type: ignore[attr-defined]
-    return found
 
 
 FAILED = run_verdict.WorkloadOutcome.FAILED
@@ -271,11 +290,11 @@ def files() -> str:
     )
     parts = [head]
     for title, example, renamed in VERDICT:
-        docs = FURTHER | _attribute_docs(type(example))
+        docs = FURTHER | attribute_docs(type(example))
         rows = [(f"`{key}`", docs.get(renamed.get(key, key), "")) for key in example.document()]
         parts.append(f"## {title}\n\n{table(('key', 'means'), rows)}")
     for title, kind in (("manifest.json", manifest.Manifest), ("A model", manifest.Model), ("A file", manifest.File)):
-        docs = _attribute_docs(kind)
+        docs = attribute_docs(kind)
         rows = [(f"`{field.alias or name}`", docs.get(name, "")) for name, field in kind.model_fields.items()]
         parts.append(f"## {title}\n\n{table(('key', 'means'), rows)}")
     schema = Policy.model_json_schema(by_alias=True)
@@ -288,14 +307,24 @@ def files() -> str:
 
 def words() -> str:
     """Return the page of every word of a verdict, as `gatekeeper explain` prints it."""
-    parts = ["# Words\n\nWhat a verdict, a finding or a refusal says: `gatekeeper explain WORD` prints the same.\n"]
-    every = glossary.entries()
+    head = "What a verdict, a refusal or a page says: `gatekeeper explain WORD` prints the same. [Metrics](metrics.md)."
+    parts = [f"# Words\n\n{head}\n"]
+    every = [one for one in glossary.entries() if one.kind != "metric"]
     for kind in dict.fromkeys(one.kind for one in every):
         mine = [one for one in every if one.kind == kind]
         formula = any(one.formula for one in mine)
-        head = ("word", "means", *(["formula"] if formula else []), "what to do")
-        rows = [(f"`{one.word}`", one.means, *([f"`{one.formula}`"] if formula else []), one.remedy) for one in mine]
-        parts.append(f"## {kind.capitalize()}s\n\n{table(head, rows)}")
+        remedy = any(one.remedy for one in mine)
+        columns = ("word", "means", *(["formula"] if formula else []), *(["what to do"] if remedy else []))
+        rows = [
+            (
+                f"`{one.word}`" if one.kind != "term" else one.word,
+                one.means,
+                *([f"`{one.formula}`"] if formula else []),
+                *([one.remedy] if remedy else []),
+            )
+            for one in mine
+        ]
+        parts.append(f"## {kind.capitalize()}s\n\n{table(columns, rows)}")
     return "\n".join(parts)
 
 
@@ -307,6 +336,7 @@ PAGES = {
     "exit-codes.md": exit_codes,
     "environment-variables.md": environment,
     "files.md": files,
+    "records.md": records,
     "words.md": words,
 }
 

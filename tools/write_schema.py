@@ -140,7 +140,7 @@ def described(name: str, key: str, value: Json) -> Json:
     if (name, key) == ("Objective", "metric"):
         # An enum would hide what each metric says; a choice of constants shows it where an editor completes the name.
         choices = [{"const": metric.name, "description": f"{metric.description} [{metric.unit}]"} for metric in ALL]
-        return {"description": "what is measured; `gatekeeper metrics` lists them", "oneOf": choices}
+        return {"description": "what is measured; `gatekeeper explain metrics` lists them", "oneOf": choices}
     return {**value, "description": description} if description else value
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gatekeeper.analysis.passes import FINAL_PASSES, PASSES
+from gatekeeper.analysis.final_passes import FINAL_PASSES
+from gatekeeper.analysis.passes import PASSES
 from gatekeeper.analysis.passes.definition import Pass, RunAhead
 from gatekeeper.analysis.plan import soak_schedule
 from gatekeeper.analysis.plan.ladder import next_step
@@ -83,6 +84,7 @@ class Forecast:
             ]
             for stage in (
                 self._soak(soak),
+                StageForecast("rest", 0, 2 * soak_schedule.rest_s(self.slo, soak.settings)),
                 self._stage("plain_blocks", plain),
                 self._stage("closing", soak_schedule.closing_requests(soak.settings, self.canaries)),
                 *(self._pass(after, soak) for after in PASSES),

@@ -82,6 +82,16 @@ def histogram_positions(histogram: object, *, rounds: int | None, accepted: int 
     return {"accepted_by_position": tuple(sum(rounds_by_accepted[1 + i :]) for i in range(len(rounds_by_accepted) - 1))}
 
 
+def decode_seconds(response: ChatResponse) -> float | None:
+    """Return how long the server says that it decoded; None where it does not.
+
+    It is `timings.predicted_ms` (llama.cpp, mlx-vlm, MTPLX), or `metrics.generation_time_ms` of vLLM 0.33 with
+    `--enable-per-request-metrics`.
+    """
+    timings, metrics = within(response.last, "timings"), within(response.last, "metrics")
+    return seconds(timings.get("predicted_ms", metrics.get("generation_time_ms")))
+
+
 def read_any(answer: Answer, response: ChatResponse) -> Answer:
     """Add the claims of a server of any kind, by the shapes that are common.
 
@@ -89,6 +99,7 @@ def read_any(answer: Answer, response: ChatResponse) -> Answer:
     0.16.10) and `usage.completion_tokens_details.accepted_prediction_tokens` (OpenAI). Two zeros in the last are no
     claim: servers that count nothing send them, too.
     """
+    answer = claiming(answer, decode_seconds=decode_seconds(response))
     timings, metrics = within(response.last, "timings"), within(response.last, "metrics", "speculative_decoding")
     if number_of(timings.get("draft_n")) is not None:
         return claiming(

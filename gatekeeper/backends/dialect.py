@@ -6,7 +6,7 @@ what an OpenAI-compatible server does. It is a forecast: before a run, test requ
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -216,6 +216,10 @@ class Dialect(BackendFacts):
     """The option that lists all of its options."""
     cache_off: tuple[str, ...] = ()
     """The options that switch its prompt cache off, at the end of its command line."""
+    cache_defect: str = ""
+    """Which of its releases are known to answer otherwise from their prompt cache, and when; empty: none."""
+    maps_weights: Callable[[Sequence[str]], bool] | None = None
+    """Tells whether with these arguments the weights stay a mapped file, which counts as memory that can be had."""
     variables: tuple[str, ...] = ()
     """How the names of variables begin that change how it decodes."""
     health: str = "/health"
@@ -237,10 +241,13 @@ class Dialect(BackendFacts):
     knobs: frozenset[str] = frozenset()
     """The knobs it takes besides `draft` and the conditions."""
     restart_knobs: tuple[str, ...] = ("draft",)
+    """`adaptive`: lengths come with a request, and only an adaptive one is set at the start."""
     by_request: frozenset[str] = frozenset()
     """Restart knobs that are sent with a request: the server reloads the model by itself."""
     caches_by_request: bool = False
     """Each request says whether its prompt cache is used."""
+    reads_last_alone: bool | None = None
+    """It reads the last token of a prompt in a pass of its own; None: not known, so its passes cannot be timed."""
     adapts: bool = False
     """It can choose the draft length by itself."""
     greedy_only: bool = False
@@ -294,8 +301,8 @@ class Dialect(BackendFacts):
         """Return how to deploy it with its prompt cache off; None where another script than its own is deployed."""
         if self.console_script is None:
             return None
-        words = json.dumps(list(self.cache_off))
-        return f"deploy {self.console_script} with `{' '.join(self.cache_off)}` (args = {words})"
+        words, known = json.dumps(list(self.cache_off)), f"{self.cache_defect}: " if self.cache_defect else ""
+        return f"{known}deploy {self.console_script} with `{' '.join(self.cache_off)}` (args = {words})"
 
     def find_lossy(self, subject: Subject) -> Lossy | None:
         """Return what in *subject* it cannot be certified with; None where there is nothing."""

@@ -129,8 +129,28 @@ def installed_beside(program: str, names: Sequence[str]) -> dict[str, str]:
         "there = {d.metadata['Name'].lower().replace('_', '-'): d.version for d in m.distributions()}\n"
         "print(json.dumps({name: there[name] for name in sys.argv[1:] if name in there}))"
     )
+    return _versions_from([python, "-I", "-c", script, *names])
+
+
+def module_versions(python: str, module: str) -> dict[str, str]:
+    """Return the version of the package that *module* of a Python belongs to; empty where it belongs to none.
+
+    As the server finds its modules: with PYTHONPATH and the packages of this user.
+    """
+    script = (
+        "import importlib.metadata as m, json, sys\n"
+        "try: there = [m.distribution(sys.argv[1])]\n"
+        "except m.PackageNotFoundError:\n"
+        "    there = map(m.distribution, m.packages_distributions().get(sys.argv[1], ()))\n"
+        "print(json.dumps({d.metadata['Name'].lower().replace('_', '-'): d.version for d in there}))"
+    )
+    return _versions_from([program_path(python) or python, "-c", script, module.partition(".")[0]])
+
+
+def _versions_from(command: Sequence[str]) -> dict[str, str]:
+    """Return the versions by package that a Python prints; empty where it prints none."""
     try:
-        done = subprocess.run([python, "-I", "-c", script, *names], capture_output=True, timeout=60, check=True)
+        done = subprocess.run(command, capture_output=True, timeout=60, check=True, env=environment(with_package=False))
         versions = json_value(done.stdout)
     except (OSError, subprocess.SubprocessError, ParseError) as error:
         check_own_limit(error)

@@ -35,7 +35,7 @@ from gatekeeper.core.errors import InputError, UnresponsiveError
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import TIMEOUT, Setting
-from gatekeeper.core.slo import CHOSEN
+from gatekeeper.core.slo import ADAPTIVE, CHOSEN, process_name
 from gatekeeper.core.subject import Address, Subject
 
 PORT = "{port}"
@@ -101,13 +101,15 @@ class ServerBackend:
         }
         self.knobs = frozenset(taken - (restarting - self._settable(restarting)))
         keeps_server = subject.url is not None and dialect.switches
-        self.restart_knobs = () if keeps_server else tuple(sorted(restarting & self.knobs))
+        self.restart_knobs = () if keeps_server else tuple(sorted(restarting & {*self.knobs, ADAPTIVE}))
         self.sight = self._forecast()
         our_command = subject.url is None and subject.command is None
         self.caches = dialect.caches_by_request or (bool(dialect.cache_off) and our_command)
         self.uncached = self.caches
         self.adapts = dialect.adapts and our_command
         self.draft_hint = dialect.draft_hint
+        words = (*subject.args, *(subject.command or ()))
+        self.maps_weights = dialect.maps_weights is not None and dialect.maps_weights(words)
         self.greedy_only, self.any_server = dialect.greedy_only, dialect.any_server
 
     def _settable(self, restarting: set[str]) -> set[str]:
@@ -135,7 +137,7 @@ class ServerBackend:
         knobs = dict(setting)
         if knobs.get("draft") is None and not self.shares_process:
             return PLAIN
-        return "|".join(str(knobs.get(knob)) for knob in self.restart_knobs)
+        return process_name(knobs, self.restart_knobs)
 
     def start(self, setting: Setting, *, cache: bool = False) -> Server:
         """Start a server, or attach to the running one, and wait until its models are loaded.
@@ -278,7 +280,7 @@ class ServerBackend:
 
     def fields(self, setting: Setting, other_setting: Setting) -> dict[str, Any]:
         """Return the fields by which a request with *setting* differs from one with *other*; nothing is sent."""
-        requests = self._format({}, None, cache=False)
+        requests = self._format({}, self._subject.served_model_name or self._subject.target, cache=False)
         return _difference(_shortest_body(requests, setting), _shortest_body(requests, other_setting))
 
     def _request_format(self, root: Address, *, cache: bool) -> RequestFormat:

@@ -1,11 +1,18 @@
 """The program of a server: the commands that start it, whether it is installed, its output and its versions."""
 
+import re
 import subprocess
 from collections.abc import Sequence
 from importlib.util import find_spec
 
 from gatekeeper.backends.dialect import Dialect
-from gatekeeper.backends.process import environment, find_program, installed_beside, program_path
+from gatekeeper.backends.process import (
+    environment,
+    find_program,
+    installed_beside,
+    module_versions,
+    program_path,
+)
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.subject import Subject
@@ -14,6 +21,10 @@ from gatekeeper.core.text import quote
 
 _COMMAND_S = 60.0
 """Seconds to wait for a program's --help or --version: some import a whole framework first."""
+_MODULE = re.compile(r"-[A-Zb-ln-z]*m(.*)")
+"""Python's option for a module, alone or after options of one letter: `-m`, `-um`."""
+_PYTHON = re.compile(r"(?:^|/)python[\d.]*$", re.IGNORECASE)
+_NAMES_VERSION = re.compile(r"\bversion\b.*\d", re.IGNORECASE)
 
 
 def check_commands(subject: Subject, dialect: Dialect) -> None:
@@ -44,9 +55,27 @@ def installed_versions(subject: Subject, dialect: Dialect) -> dict[str, str]:
     _check_installed(subject, dialect)
     if dialect.version is not None:
         return dialect.version(subject)
-    program = subject.program or (subject.command or ())[:1] or dialect.program
-    beside = installed_beside(program[0], dialect.packages) if dialect.packages else {}
-    return beside or {dialect.name: version_in(output_of((*program[:1], "--version")))}
+    words = subject.program or subject.command or dialect.program
+    if dialect.packages and (beside := installed_beside(words[0], dialect.packages)):
+        return beside
+    if (python := next(filter(_PYTHON.search, words), None)) is not None:
+        # Its own version says nothing of the server that it runs.
+        module = _module(words[words.index(python) + 1 :])
+        return {} if module is None else module_versions(python, module)
+    return {dialect.name: version_in(output_of((*words[:1], "--version")))}
+
+
+def _module(arguments: Sequence[str]) -> str | None:
+    """Return the module that a Python with *arguments* runs; None for a script."""
+    rest = iter(arguments)
+    for word in rest:
+        if (option := _MODULE.fullmatch(word)) is not None:
+            return option.group(1) or next(rest, None)
+        if word in {"-X", "-W"}:
+            next(rest, None)
+        elif not word.startswith("-") or word.startswith("-c"):
+            return None
+    return None
 
 
 def output_of(command: Sequence[str]) -> str:
@@ -74,5 +103,5 @@ def version_in(text: str, key: str | None = None) -> str:
         except (ParseError, KeyError, TypeError):
             return "unknown"
     lines = [quoted for line in text.splitlines() if (quoted := quote(line))]
-    # Some programs list their devices first.
-    return next((line for line in lines if line.lower().startswith("version")), next(iter(lines), "unknown"))
+    # Some programs list their devices first, or draw a banner.
+    return next((line for line in lines if _NAMES_VERSION.search(line)), next(iter(lines), "unknown"))

@@ -24,6 +24,10 @@ def import_text(document: dict[str, Any]) -> str:
             f"  {workload['file']:<24} {workload['canaries']:>4} of {workload['distinct']} distinct, "
             f"{100 * workload['share']:.1f} % of the requests; expects: {kinds}"
         )
+        if kept := workload.get("conversations"):
+            lines.append(
+                f"  {kept['file']:<24} {counted(kept['count'], 'conversation')}, {counted(kept['turns'], 'turn')}"
+            )
     mirror, answers = document["mirror"], ""
     if mirror["answer_difference"] is not None:
         answers = f", of answer lengths by at most {mirror['answer_difference']:.3f}"

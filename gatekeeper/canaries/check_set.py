@@ -111,7 +111,8 @@ def _problems(
 def _repeats(file: Path, canaries: Sequence[Canary]) -> Iterator[SetProblem]:
     indexes: dict[str, tuple[TextIndex, list[Canary]]] = defaultdict(lambda: (TextIndex(), []))
     begins: dict[str, list[str]] = defaultdict(list)
-    for canary in canaries:
+    last_turns = {canary.conversation: canary for canary in canaries}
+    for canary in (canary for canary in canaries if not canary.turn or last_turns[canary.conversation] is canary):
         words = _words(canary.messages)
         index, distinct = indexes[json.dumps(canary.tools)]  # the same question with other tools is another prompt
         repeated = index.add(words)

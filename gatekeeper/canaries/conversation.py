@@ -61,6 +61,8 @@ class Conversation:
     model: str | None = None
     source: str = ""
     """File and line."""
+    is_benchmark: bool = False
+    """A prompt of a published set, which stays a canary of its own however like another one it is."""
 
     @property
     def words(self) -> str:
@@ -72,6 +74,28 @@ class Conversation:
         """Return about how many tokens the whole prompt has."""
         size = sum(len(message["content"] or "") + len(str(message.get("tool_calls", ""))) for message in self.messages)
         return -(-(size + len(str(self.tools or ""))) // CHARACTERS)
+
+
+def grown(requests: Sequence[Conversation]) -> list[list[Conversation]]:
+    """Return the conversations of which several turns were requested, those with the most turns first.
+
+    The messages of a turn begin with all those of the turn before. Where a conversation was continued in two ways, its
+    beginning belongs to the longer one.
+    """
+    known: dict[tuple[str, ...], int] = {}
+    paths: list[list[int]] = []
+    for place in sorted(range(len(requests)), key=lambda place: len(requests[place].messages)):
+        texts = tuple(json.dumps(message, sort_keys=True) for message in requests[place].messages)
+        shorter = (paths[known[texts[:count]]] for count in range(len(texts) - 1, 0, -1) if texts[:count] in known)
+        begun = next((path for path in shorter if requests[path[-1]].tools == requests[place].tools), [])
+        known.setdefault(texts, len(paths))
+        paths.append([*begun, place])
+    used, chains = set[int](), []
+    for path in sorted(paths, key=len, reverse=True):
+        if len(path) > 1 and not used.intersection(path):
+            used.update(path)
+            chains.append([requests[place] for place in path])
+    return chains
 
 
 def from_request(

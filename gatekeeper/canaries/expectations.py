@@ -65,6 +65,8 @@ def _calls(conversation: Conversation) -> Json | None:
         try:
             value = json_value(arguments) if isinstance(arguments, str) else arguments
             schema = offered.get(name)
+            if isinstance(schema, dict):
+                json_schema.check(schema)
             valid = not isinstance(schema, dict) or json_schema.accepts(schema, value)
         except ParseError:
             return None

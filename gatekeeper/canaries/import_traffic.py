@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import tomli_w
 
-from gatekeeper.canaries.conversation import Conversation, UnusableError
+from gatekeeper.canaries.conversation import Conversation, UnusableError, grown
 from gatekeeper.canaries.expectations import format_instruction, propose_expectation, requested_schema
-from gatekeeper.canaries.log_formats import conversations
+from gatekeeper.canaries.log_formats import UnfilledError, conversations
 from gatekeeper.canaries.near_duplicates import TextIndex
 from gatekeeper.canaries.personal_data import Replacer
 from gatekeeper.canaries.stratified_sample import LengthPair, compare_mixes, draw_sample
@@ -21,6 +21,7 @@ from gatekeeper.canaries.traffic_log import records
 from gatekeeper.core.canary import parse as parse_canaries
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.system.files import write_atomically
+from gatekeeper.core.text import inert_json
 
 Json = dict[str, Any]
 By = Literal["workload", "model", "file", "none"]
@@ -31,6 +32,8 @@ ROOM = 1.25
 """The limit of a canary without one of its own is this much over the recorded answer."""
 STEP, LEAST_LIMIT = 16, 64
 """Limits are whole multiples of the one, and none is under the other: another model may use more words."""
+CONVERSATIONS = "-conversations"
+"""Ends the name of the set that holds a workload's conversations."""
 REVIEW, REPORT, PROFILE = "review.json", "import.json", "profile.toml"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -42,14 +45,19 @@ class _Group:
     distinct: list[Conversation] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     index: TextIndex = field(default_factory=TextIndex)
+    indexed: list[int] = field(default_factory=list)
+    """Where in `distinct` each text of the index is."""
+    requests: list[Conversation] = field(default_factory=list)
+    """All of them, where conversations are wanted."""
 
     def add(self, conversation: Conversation) -> None:
-        position = self.index.add(conversation.words)
-        if position is None:
-            self.distinct.append(conversation)
-            self.counts.append(1)
-        else:
-            self.counts[position] += 1
+        if not conversation.is_benchmark:
+            if (number := self.index.add(conversation.words)) is not None:
+                self.counts[self.indexed[number]] += 1
+                return
+            self.indexed.append(len(self.distinct))
+        self.distinct.append(conversation)
+        self.counts.append(1)
 
     def lengths(self) -> list[LengthPair]:
         return [
@@ -59,10 +67,16 @@ class _Group:
 
 
 def import_logs(
-    logs: Sequence[Path], out: Path, *, by: By = "workload", most: int = 128, replace_personal: bool = True,
-    force: bool = False,
+    logs: Sequence[Path], out: Path, *, by: By = "workload", most: int = 128, conversations_most: int = 0,
+    replace_personal: bool = True, force: bool = False,
 ) -> Json:  # fmt: skip
-    """Write the canaries of *logs* into the folder *out*, and return what was done; *most* canaries a workload."""
+    """Write the canaries of *logs* into the folder *out*, and return what was done; *most* canaries a workload.
+
+    Up to *conversations_most* conversations a workload become sets of their own, every turn a canary.
+    """
+    if inside := [log for log in logs if log.resolve().parent == out.resolve() and log.suffix == ".jsonl"]:
+        hint = "choose another -o: the files *.jsonl of that folder are replaced"
+        raise InputError(f"the log {inside[0].name} is in {out}, where canaries are to be written", hint=hint)
     if not force and out.is_dir() and (earlier := sorted(out.glob("*.jsonl"))):
         raise InputError(
             f"{out} holds canaries already: {earlier[0].name}",
@@ -73,16 +87,22 @@ def import_logs(
     groups: dict[str, _Group] = defaultdict(_Group)
     replacer = Replacer() if replace_personal else None
     for record, source in _read(logs):
+        if isinstance(record, UnfilledError):
+            hint = "run the benchmark's own prepare script and import what it writes: docs/your-canaries.md, Benchmarks"
+            raise InputError(f"{source}: {record}", hint=hint)
         if isinstance(record, UnusableError):
             unusable[str(record)] += 1
             examples.setdefault(str(record), source)
         else:
-            groups[_workload(record, by, source, replacer)].add(replace(record, source=source))
+            group, request = groups[_workload(record, by, source, replacer)], replace(record, source=source)
+            group.add(request)
+            group.requests += [request] * bool(conversations_most)
     if not groups:
         reasons = "; ".join(f"{reason} ({examples[reason]})" for reason, _ in unusable.most_common(3))
         raise InputError(
-            f"no request in {', '.join(map(str, logs))} can become a canary: {reasons or 'there is no record'}",
-            hint="docs/your-canaries.md lists the formats",
+            f"no request in {', '.join(map(str, logs))} can become a canary: {reasons or _without_records(logs)}",
+            hint="one JSON object a line, such as what `gatekeeper proxy` or a server's log writes: "
+            "docs/your-canaries.md lists the formats",
         )
     requests = {name: sum(group.counts) for name, group in groups.items()}
     mix = {name: requests[name] / sum(requests.values()) for name in sorted(groups)}
@@ -93,9 +113,15 @@ def import_logs(
         sampled[name] = [lengths[name][place] for place in places]
         canaries = [_canary(groups[name].distinct[place], f"{name}-{number:03d}", name, replacer)
                     for number, place in enumerate(places, start=1)]  # fmt: skip
-        texts[f"{name}.jsonl"] = "".join(json.dumps(canary, ensure_ascii=False) + "\n" for canary in canaries)
+        texts[f"{name}.jsonl"] = _lines(canaries)
         parse_canaries(texts[f"{name}.jsonl"], f"{name}.jsonl")
         workloads.append(_summary(name, canaries, requests[name], share, len(groups[name].distinct)))
+        if chains := grown(groups[name].requests)[:conversations_most]:
+            turns = [turn for number, chain in enumerate(chains, 1) for turn in _turns(chain, name, number, replacer)]
+            file = f"{name}{CONVERSATIONS}.jsonl"
+            texts[file] = _lines(turns)
+            parse_canaries(texts[file], file)
+            workloads[-1] |= {"conversations": {"file": file, "count": len(chains), "turns": len(turns)}}
     document: Json = {
         "schema": 1,
         "output": str(out),
@@ -113,9 +139,20 @@ def import_logs(
         "review": None if replacer is None else str(out / REVIEW),
     }
     texts[PROFILE] = _profile(out, document, mix)
-    texts[REPORT] = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    texts[REPORT] = inert_json(json.dumps(document, indent=1, ensure_ascii=False)) + "\n"
     _write(out, texts, None if replacer is None else [asdict(value) for value in replacer.replaced.values()])
     return document
+
+
+def _lines(canaries: Sequence[Json]) -> str:
+    return "".join(inert_json(json.dumps(canary, ensure_ascii=False)) + "\n" for canary in canaries)
+
+
+def _without_records(logs: Sequence[Path]) -> str:
+    empty = [str(log) for log in logs if log.stat().st_size == 0]
+    if len(empty) == len(logs):
+        return "the file is empty" if len(empty) == 1 else "the files are empty"
+    return f"no line of {next(str(log) for log in logs if str(log) not in empty)} is a JSON object or a logged request"
 
 
 def _read(logs: Sequence[Path]) -> Iterator[tuple[Conversation | UnusableError, str]]:
@@ -176,6 +213,26 @@ def _canary(conversation: Conversation, name: str, workload: str, replacer: Repl
     return fields
 
 
+def _turns(chain: Sequence[Conversation], workload: str, number: int, replacer: Replacer | None) -> list[Json]:
+    """Return the turns of a conversation as canaries; all are cut from the last one, so that each begins the next."""
+    name = f"{workload}-conversation-{number:03d}"
+    last: Json = {"messages": [dict(message) for message in chain[-1].messages], "tools": list(chain[-1].tools)}
+    last = last if replacer is None else replacer.clean(last, name)
+    turns = []
+    for turn, conversation in enumerate(chain, start=1):
+        fields: Json = {
+            "id": f"{name}-{turn:02d}",
+            "category": workload,
+            "conversation": name,
+            "turn": turn,
+            "messages": last["messages"][: len(conversation.messages)],
+            "max_tokens": _limit(conversation),
+            "tools": last["tools"] or None,
+        }
+        turns.append({key: value for key, value in fields.items() if value is not None})
+    return turns
+
+
 def _limit(conversation: Conversation) -> int | None:
     """Return the most tokens of the answer: as requested, or a little over what was answered."""
     answered = None if conversation.answer is None else STEP * -(-int(conversation.answer.length * ROOM) // STEP)
@@ -222,10 +279,10 @@ def _write(out: Path, texts: dict[str, str], replaced: list[Json] | None) -> Non
         for old in out.glob("*.jsonl"):
             old.unlink()
         if replaced is not None:
-            write_atomically(out / REVIEW, "")
-            (out / REVIEW).chmod(0o600)
             review = {"note": "holds the original values: delete it after the review", "replaced": replaced}
-            (out / REVIEW).write_text(json.dumps(review, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            write_atomically(
+                out / REVIEW, inert_json(json.dumps(review, indent=1, ensure_ascii=False)) + "\n", mode=0o600
+            )
             write_atomically(out / ".gitignore", f"{REVIEW}\n")
         for name, text in texts.items():
             write_atomically(out / name, text)

@@ -1,6 +1,7 @@
 """Which format one record of a log has, and the conversations in it."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from gatekeeper.canaries.conversation import Conversation, UnusableError, from_request
@@ -10,8 +11,14 @@ from gatekeeper.core.policy import WORKLOAD_HEADER
 
 Json = dict[str, Any]
 
+PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
+"""How SPEED-Bench begins a prompt that its prepare script has to fill in."""
 UNSORTED = frozenset({"unknown", "default"})
 """What our proxy calls requests that name a workload without a route, and those that no rule fits."""
+
+
+class UnfilledError(UnusableError):
+    """A prompt of a benchmark whose text is still to be fetched from its source."""
 
 
 def conversations(record: object) -> Iterator[Conversation | UnusableError]:
@@ -20,11 +27,35 @@ def conversations(record: object) -> Iterator[Conversation | UnusableError]:
         yield UnusableError("a record that is not an object")
     elif "resourceSpans" in record:
         yield from spans(record)
+    elif {"question_id", "category"} <= record.keys() and record.keys() & {"turns", "multiturn"}:
+        turns = record.get("turns", record.get("messages"))
+        yield from _benchmark(turns if isinstance(turns, list) else [], record["category"])
     else:
         try:
             yield _conversation(record)
         except UnusableError as error:
             yield error
+
+
+def _benchmark(turns: list[Any], category: object) -> Iterator[Conversation | UnusableError]:
+    """Yield the conversation of a prompt of SPEED-Bench, Spec-Bench or MT-Bench, and an error for each later turn.
+
+    *turns* are texts or messages of users, said one after another. The model's own answers belong between them, and
+    the messages of a canary are fixed: so its prompt is the first turn.
+    """
+    messages = [{"role": "user", "content": turn} if isinstance(turn, str) else turn for turn in turns]
+    if any(PLACEHOLDER in str(message) for message in messages):
+        yield UnfilledError("a prompt that is not filled in: its text is to be fetched from its source")
+        return
+    later = messages[1:] if all(isinstance(turn, dict) and turn.get("role") == "user" for turn in messages) else []
+    kept = messages[: len(messages) - len(later)]
+    try:
+        yield replace(from_request({"messages": kept}, workload=category), is_benchmark=True)
+    except UnusableError as error:
+        yield error
+        return
+    for _ in later:
+        yield UnusableError("a later turn of a benchmark's prompt, which needs the answer to the turn before")
 
 
 def _conversation(record: Json) -> Conversation:

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from gatekeeper.cli.common_options import add_common
-from gatekeeper.cli.options import AS_JSON, PATH, CommandGroup, show
+from gatekeeper.cli.common_options import AS_JSON, add_common
+from gatekeeper.cli.options import PATH, CommandGroup, SloPath, show
 from gatekeeper.core.errors import ExitCode
 
 CONTEXT = 8192
@@ -37,23 +37,38 @@ def canaries() -> None:
 @click.option(
     "-n", "most", type=click.IntRange(1, 100_000), default=128, show_default=True, help="At most N canaries a workload."
 )
+@click.option(
+    "--conversations", "conversations_most", type=click.IntRange(0, 10_000), default=0, show_default=True,
+    help="Keep also up to N conversations a workload, every turn a canary, in a set of their own.",
+)  # fmt: skip
 @click.option("--keep-personal-data", is_flag=True, help="Replace nothing.")
 @click.option("--force", is_flag=True, help="Replace the canaries in the folder.")
 @AS_JSON
 def import_(
-    logs: Sequence[Path], out: Path, *, by: Any, most: int, keep_personal_data: bool, force: bool, as_json: bool
+    logs: Sequence[Path],
+    out: Path,
+    *,
+    by: Any,
+    most: int,
+    conversations_most: int,
+    keep_personal_data: bool,
+    force: bool,
+    as_json: bool,
 ) -> None:
-    """Write canaries from logs of requests: distinct prompts in the mix of the traffic, without personal data."""
+    """Write canaries from logs of requests, or a benchmark: distinct prompts in their mix, without personal data."""
     from gatekeeper.canaries.canary_text import import_text
     from gatekeeper.canaries.import_traffic import import_logs
 
-    document = import_logs(logs, out, by=by, most=most, replace_personal=not keep_personal_data, force=force)
+    document = import_logs(
+        logs, out, by=by, most=most, conversations_most=conversations_most, replace_personal=not keep_personal_data,
+        force=force,
+    )  # fmt: skip
     show(document, import_text(document), as_json=as_json)
 
 
 @canaries.command()
 @click.argument("paths", nargs=-1, required=True, type=PATH, metavar="PATH...")
-@click.option("--slo", type=PATH, help="Check also whether they suffice for its objectives.")
+@click.option("--slo", type=SloPath(), help="Check also whether they suffice for its objectives.")
 @click.option(
     "--limit", type=click.IntRange(min=1), default=CONTEXT, show_default=True,
     help="Tokens that prompt and answer may take together.",
@@ -74,3 +89,6 @@ def check(paths: Sequence[Path], *, slo: Path | None, limit: int, tokenizer: Pat
 
 
 add_common(canaries)
+
+
+COMMANDS = (canaries,)

@@ -1,8 +1,8 @@
-"""The options that every command has: --format, --output, --quiet, --verbose, --color; and what they do."""
+"""The options that every command has: --json, --format, --output, --quiet, --verbose, --color; and what they do."""
 
 import io
-import mimetypes
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
@@ -25,11 +25,44 @@ FORMAT_OF = {
     ".yaml": "openslo",
     ".yml": "openslo",
     ".txt": "text",
+    ".sarif": "sarif",
+    ".csv": "csv",
+    ".ndjson": "ndjson",
+    ".parquet": "parquet",
 }
 """The format of an output file, by its extension."""
 TEXTS = ("text/", "application/json", "application/toml", "application/yaml", "application/xml")
 """Media types that our output may have."""
 _VERBOSE = "gatekeeper.verbose"
+
+
+class GlobalOption(click.Option):
+    """An option that means the same in every command: only `gatekeeper --help` describes it."""
+
+    def get_help_record(self, ctx: click.Context) -> None:
+        """Return nothing: the help of a command does not repeat it."""
+
+
+AS_JSON = click.option("--json", "as_json", is_flag=True, cls=GlobalOption, help="Print one JSON document on stdout.")
+QUIET = click.option("--quiet", "-q", is_flag=True, cls=GlobalOption, help="Show no progress on stderr.")
+GLOBAL_OPTIONS = {
+    "-q, --quiet": "Print no progress, and less on stderr.",
+    "-v, --verbose": "Print explanations too.",
+    "--color WHEN": "auto (for a terminal, unless NO_COLOR is set), always, never.",
+    "--json": "Print one JSON document on stdout, as --format json does.",
+    "-o, --output": "Write to this file; its extension decides the format.",
+    "-h, --help": "Show the help of the program, or of a command.",
+    "-V, --version": "Show the versions for a bug report.",
+}
+"""What `gatekeeper --help` says of the options that commands have in common."""
+
+
+def _name_global_options(command: click.Command) -> None:
+    """Let the help of *command* name the global options that it takes, in its last line."""
+    click.help_option("-h", "--help", cls=GlobalOption)(command)
+    names = {min(option.opts, key=len) for option in command.params if isinstance(option, GlobalOption)}
+    in_order = [name for name in ("-q", "-v", "--color", "--json", "--format", "-o") if name in names]
+    command.epilog = f"Global options, see gatekeeper --help: {', '.join(in_order)}"
 
 
 def add_common(command: click.Command) -> click.Command:
@@ -44,31 +77,32 @@ def add_common(command: click.Command) -> click.Command:
     params = {str(option.name) for option in command.params}
     if "as_json" in params and "--format" not in names and command.name not in STREAMS:
         forms = click.Choice(["text", "json"])
-        command.params += [
-            click.Option(["--format", "form"], type=forms, default="text", show_default=True, help="Output format.")
-        ]
+        command.params.append(
+            GlobalOption(["--format", "form"], type=forms, default="text", show_default=True, help="Output format.")
+        )
         names.add("--format")
     if "--format" in names and "--output" not in names:
         path, about = (
             click.Path(path_type=Path),
             "Write to this file instead of stdout; its extension decides the format.",
         )
-        command.params.append(click.Option(["-o", "--output", "output_file"], type=path, help=about))
+        command.params.append(GlobalOption(["-o", "--output", "output_file"], type=path, help=about))
     if "quiet" not in params:
-        command.params.append(click.Option(["-q", "--quiet"], is_flag=True, help="Print less on stderr."))
+        command.params.append(GlobalOption(["-q", "--quiet"], is_flag=True, help="Print less on stderr."))
     if command.callback is not None:
         command.callback = _with_output(command.callback, own_format="form" in params, own_quiet="quiet" in params)
     add_display(command)
+    _name_global_options(command)
     return command
 
 
 def add_display(command: click.Command) -> None:
     """Add --verbose and --color, which may stand before the name of a command as well."""
     command.params += [
-        click.Option(
+        GlobalOption(
             ["-v", "--verbose"], is_flag=True, expose_value=False, callback=_set_verbose, help="Print explanations too."
         ),
-        click.Option(
+        GlobalOption(
             ["--color"],
             type=click.Choice(["auto", "always", "never"]),
             default="auto",
@@ -134,11 +168,15 @@ def _with_output(callback: Callable[..., Any], *, own_format: bool, own_quiet: b
             options["as_json"] = True
         if output is None:
             return callback(*words, **options)
-        written = io.StringIO()
+        written = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace", newline="")
         with redirect_stdout(written):
             code = callback(*words, **options)
+        written.flush()
         try:
-            output.write_text(written.getvalue(), encoding="utf-8", errors="backslashreplace")
+            output.write_bytes(written.buffer.getvalue())
+        except FileNotFoundError:
+            hint = f"make it: mkdir -p {shlex.quote(str(output.parent))}; or choose another --output"
+            raise GatekeeperError(f"cannot write {output}: there is no folder {output.parent}", hint=hint) from None
         except OSError as error:
             raise GatekeeperError(f"cannot write {output}: {error.strerror}", hint="choose another --output") from error
         if not quiet:
@@ -151,6 +189,8 @@ def _with_output(callback: Callable[..., Any], *, own_format: bool, own_quiet: b
 
 def _is_of_a_program(output: Path) -> bool:
     """Return whether a file's extension names what no format of ours is: a PDF, a picture, an archive."""
+    import mimetypes
+
     kind, encoding = mimetypes.guess_type(output.name)
     return encoding is not None or (kind is not None and not kind.startswith(TEXTS))
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from gatekeeper.cli.options import AS_JSON, PATH, RUN_DIR, SLO, RunPath, parse_duration, show
+from gatekeeper.cli.common_options import AS_JSON
+from gatekeeper.cli.options import PATH, RUN_DIR, SLO, RunPath, parse_duration, show
 from gatekeeper.core.errors import InputError
 
 
@@ -27,7 +28,7 @@ from gatekeeper.core.errors import InputError
     "--trusted-root", type=PATH, metavar="FILE",
     help="Sigstore's trusted root for --issuer [default: that of the public instance, as installed].",
 )  # fmt: skip
-@click.option("--url", help="The running server to deploy: it must not differ from what was certified.")
+@click.option("--url", metavar="URL", help="The running server to deploy: it must not differ from what was certified.")
 @AS_JSON
 def admit(
     slo: Path,
@@ -58,14 +59,12 @@ def admit(
       3    no proof, or the server differs: the reason and the next step are printed
     """
     from gatekeeper.core.clock import SystemClock
-    from gatekeeper.core.subject import Address
+    from gatekeeper.core.subject import address_of
     from gatekeeper.deploy import admit as gate
     from gatekeeper.deploy.signing.keyless import KeylessSigner
     from gatekeeper.report.commands.admit import admit_text
 
-    if url is not None and not url.startswith(("http://", "https://")):
-        raise InputError(f"--url {Address(url)} is not an http address", hint="for example --url http://127.0.0.1:8080")
-    server = None if url is None else Address(url)
+    server = None if url is None else address_of("--url", url)
     signers: Path | KeylessSigner | None = None if signed_by is None else Path(signed_by)
     if issuer is not None and signed_by is not None:
         signers = KeylessSigner(signed_by, issuer, trusted_root)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gatekeeper.cli.common_options import add_common
-from gatekeeper.cli.options import AS_JSON, PATH, CommandGroup, parse_duration, show
+from gatekeeper.cli.common_options import AS_JSON, add_common
+from gatekeeper.cli.options import PATH, CommandGroup, SloPath, parse_duration, show
 from gatekeeper.core.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 HOSTS = click.option("--hosts", type=PATH, default=Path("soak/hosts.toml"), show_default=True, help="The hosts file.")
 ONLY = click.option("--only", metavar="HOST", multiple=True, help="Use only this host of the file; repeatable.")
 RUNS = click.option("--runs", type=PATH, default=Path("runs/fleet"), show_default=True, help="Folder of the fleet.")
-SLOS = click.argument("slos", nargs=-1, required=True, type=PATH, metavar="SLO...")
+SLOS = click.argument("slos", nargs=-1, required=True, type=SloPath(), metavar="SLO...")
+
+
+AFTER_INTERRUPT = {
+    "fleet": "started runs continue on their hosts: the same command attaches to them, "
+    "gatekeeper fleet cancel stops them"
+}
 
 
 def _looks(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,7 +79,13 @@ def matrix(slos: Sequence[Path], hosts: Path, only: Sequence[str]) -> None:
     "--retries", type=click.IntRange(0, 100), default=2, show_default=True,
     help="Retries after a lost connection or on a busy host; a verdict is never retried.",
 )  # fmt: skip
-@click.option("--patience", default="10 min", show_default=True, help="How long to retry after the connection is lost.")
+@click.option(
+    "--patience",
+    metavar="10min",
+    default="10 min",
+    show_default=True,
+    help="How long to retry after the connection is lost.",
+)
 @click.option(
     "--scheduler", metavar="tls://…",
     help="A running Dask scheduler, with the certificates of Dask's settings; "
@@ -209,3 +221,6 @@ def _cells(
 
 
 add_common(fleet)
+
+
+COMMANDS = (fleet,)

@@ -1,11 +1,8 @@
 """The command line: its commands, error messages and exit codes. Heavy imports wait until a command runs."""
 
 import errno
-import json
-import shutil
 import signal
 import sys
-import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FrameType
@@ -13,16 +10,25 @@ from typing import Any
 
 import click
 
-from gatekeeper.cli import deploy, probe, read, regression, setup, stored_runs, watch
-from gatekeeper.cli import run as run_commands
-from gatekeeper.cli.common_options import add_common, add_display, apply_color, wants_json
-from gatekeeper.cli.options import CommandGroup, LazyCommand
-from gatekeeper.core.errors import ExitCode, GatekeeperError
+from gatekeeper.cli.common_options import add_display, apply_color, wants_json
+from gatekeeper.cli.options import CommandGroup, LazyCommand, with_own_commands, wrapped
+from gatekeeper.core.errors import ExitCode, GatekeeperError, did_you_mean
+
+
+def _show_versions(context: click.Context, _option: click.Parameter, requested: bool) -> None:
+    """Print the versions a bug report needs and exit."""
+    if not requested or context.resilient_parsing:
+        return
+    from gatekeeper.report.commands.version import versions_text
+    from gatekeeper.run.start.versions import versions
+
+    sys.stdout.write(versions_text(versions()))
+    context.exit()
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
 @click.option(
-    "-V", "--version", is_flag=True, expose_value=False, is_eager=True, callback=setup.show_versions,
+    "-V", "--version", is_flag=True, expose_value=False, is_eager=True, callback=_show_versions,
     help="Show the versions for a bug report and exit.",
 )  # fmt: skip
 def gatekeeper() -> None:
@@ -39,36 +45,54 @@ def gatekeeper() -> None:
     """
 
 
-AFTER_INTERRUPT = {
-    **probe.AFTER_INTERRUPT,
-    **regression.AFTER_INTERRUPT,
-    **setup.AFTER_INTERRUPT,
-    "watch": watch.AFTER_INTERRUPT,
-    "remote": "a started run continues on the remote host: the same command attaches to it, "
-    "gatekeeper remote cancel stops it",
-    "fleet": "started runs continue on their hosts: the same command attaches to them, "
-    "gatekeeper fleet cancel stops them",
-}
-"""What to do after Ctrl-C, by command; a run says it itself."""
-LAZY = (
-    LazyCommand("remote", help="Run a command on a remote host over your own ssh, as if it ran locally."),
-    LazyCommand("fleet", help="Certify many SLOs on many hosts, each by `gatekeeper remote`."),
-    LazyCommand("canaries", help="Make canary prompts from logs of your own requests, and check sets of them."),
-    LazyCommand("proxy", help="Route live requests by the certificate: speculate where it holds, else decode plainly."),
-)
 SECTIONS = {
-    "Measure": ("try", "certify", "plan", "probe", "sweep", "soak", "remote", "fleet"),
-    "Decide": ("judge", "report", "open", "explain", "history", "compare", "versus", "bisect", "admit", "sign"),
-    "Operate": ("watch", "proxy", "export", "prune"),
-    "Machine": ("init", "canaries", "doctor", "selftest", "host", "metrics", "completion", "help", "version"),
+    "Start": {
+        "doctor": "Show what this machine lacks, and the command that fixes it.",
+        "try": "Measure for 30 seconds whether drafting helps on this machine.",
+        "init": "Write an SLO file for the models on this machine.",
+        "plan": "Show every trial, the duration, and what cannot be proven.",
+        "certify": "Sweep, soak and judge; then promote drafting or grade it back.",
+    },
+    "Read": {
+        "open": "Open the report of a run in a browser.",
+        "report": "Show a finished or interrupted run again, in any format.",
+        "explain": "Explain a metric, an outcome, a finding or another word.",
+        "history": "List the runs of a folder by SLO, with their trends.",
+        "compare": "Show what is proven better or worse between runs.",
+    },
+    "Deploy": {
+        "admit": "Admit a deploy only with a passing run of these artifacts.",
+        "sign": "Sign a run's certificate.",
+        "watch": "Check the guards of a deployed policy, round after round.",
+        "proxy": "Route live requests by the certificate.",
+    },
 }
-"""The commands as `--help` groups them."""
-_GROUPS = (run_commands, probe, read, stored_runs, regression, deploy, setup)
-_COMMANDS = (*(command for group in _GROUPS for command in group.COMMANDS), watch.watch)
-gatekeeper.sections = SECTIONS
+"""The commands that `--help` describes: at most fourteen."""
+FURTHER = {
+    "many hosts": ("remote", "fleet"),
+    "one stage": ("sweep", "soak", "judge"),
+    "two systems": ("versus", "bisect"),
+    "data": ("canaries", "export", "prune"),
+    "this machine": ("host", "selftest", "ceiling"),
+    "your own worker": ("worker",),
+}
+"""The commands that `--help` only names. It hides `help`, `version`, `completion` and old names."""
+MODULES = {
+    "run": ("certify", "plan", "sweep", "soak"),
+    "try_draft": ("try", "probe", "ceiling"),
+    "read": ("open", "explain", "judge", "report", "metrics", "export"),
+    "stored_runs": ("history", "compare", "prune"),
+    "regression": ("versus", "bisect"),
+    "deploy": ("admit", "sign"),
+    "setup": ("init", "doctor", "selftest", "host", "worker", "completion", "help", "version"),
+    **{name: (name,) for name in ("watch", "remote", "fleet", "canaries", "proxy")},
+}
+"""The commands by the module of cli/ that holds them: `--help` needs none of them."""
+gatekeeper.sections, gatekeeper.further = SECTIONS, FURTHER
 add_display(gatekeeper)
-for _command in (*_COMMANDS, *LAZY):
-    gatekeeper.add_command(_command if isinstance(_command, LazyCommand) else add_common(_command))
+for _module, _names in MODULES.items():
+    for _name in _names:
+        gatekeeper.add_command(LazyCommand(_name, _module))
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:
@@ -99,11 +123,9 @@ def run(arguments: Sequence[str]) -> int:
             fail(*_usage_error(error), ExitCode.BAD_INPUT)
         return ExitCode.BAD_INPUT
     except (KeyboardInterrupt, click.Abort) as error:
-        command_word = next((word for word in arguments if word in gatekeeper.commands), "")
         hints = (getattr(failure, "hint", None) for failure in (error, error.__cause__))  # click makes an Abort of it
-        return fail(
-            "interrupted", next(filter(None, hints), AFTER_INTERRUPT.get(command_word, "")), ExitCode.INTERRUPTED
-        )
+        hint = next(filter(None, hints), None) or _after_interrupt(arguments)
+        return fail("interrupted", hint, ExitCode.INTERRUPTED)
     except (BrokenPipeError, SystemExit):
         # The reader of stdout closed it. Click exits with 1 then, which here means a failed objective.
         sys.stderr.close()  # Python would complain at exit
@@ -112,16 +134,52 @@ def run(arguments: Sequence[str]) -> int:
         return fail(*_describe_failure(error))
 
 
+def _after_interrupt(arguments: Sequence[str]) -> str:
+    """Return what to do after Ctrl-C; a run says it itself."""
+    commands = (gatekeeper.commands[word] for word in arguments if word in gatekeeper.commands)
+    command = next(commands, None)
+    return command.after_interrupt() if isinstance(command, LazyCommand) else ""
+
+
 def _usage_error(error: click.ClickException) -> tuple[str, str]:
     """Return the message of a mistake on the command line as all errors are written, and its hint."""
     message = error.format_message()
     suggested = ""
     if isinstance(error, click.NoSuchOption):
-        message, suggested = error.message, ", ".join(f"'{name}'" for name in error.possibilities or ())
+        near = did_you_mean(error.option_name, error.possibilities or ())
+        suggested = near.removeprefix("did you mean ").removesuffix("?") if near.endswith("?") else ""
+        message = error.message
+    choice = getattr(getattr(error, "param", None), "type", None)
+    if isinstance(choice, click.Choice):
+        word = message.partition(": '")[2].partition("'")[0]
+        message = message.replace(" is not ", "; allowed: ") if len(choice.choices) == 1 else message
+        near = did_you_mean(word, map(str, choice.choices))
+        suggested = near.removeprefix("did you mean ").removesuffix("?") if near.endswith("?") else ""
     context = getattr(error, "ctx", None)
     help_hint = f"see: {context.command_path if context is not None else 'gatekeeper'} --help"
+    if isinstance(error, click.NoSuchOption) and (key := _key_of_a_file(error)):
+        suggested, help_hint = "", key
     message = message[:1].lower() + message[1:].removesuffix(".")
+    help_hint = "check its permissions" if message.endswith("is not readable") else help_hint
+    message = message.replace("is not a valid integer range", "is no whole number").replace(
+        "is not a valid float range", "is no number"
+    )
     return message, f"did you mean {suggested}? {help_hint}" if suggested else help_hint
+
+
+def _key_of_a_file(error: click.NoSuchOption) -> str:
+    """Return where to write what is no option: in the SLO file, or in the policy, that the command takes."""
+    from gatekeeper.core.policy import Policy
+    from gatekeeper.core.slo import Slo
+    from gatekeeper.core.toml_file import allowed_keys
+
+    parameters = {parameter.name for parameter in error.ctx.command.params} if error.ctx is not None else set()
+    file, model = ("policy", Policy) if "policy" in parameters else ("SLO file", Slo)
+    key = error.option_name.lstrip("-").replace("-", "_")
+    if not parameters & {"policy", "slo"}:
+        return ""
+    tables = (table for table in model.model_fields if key in allowed_keys(model, (table,)))
+    return next((f"it is a key of the {file}: {table}.{key}" for table in tables), "")
 
 
 def _describe_failure(error: Exception) -> tuple[str, str, ExitCode]:
@@ -138,6 +196,9 @@ def _describe_failure(error: Exception) -> tuple[str, str, ExitCode]:
         return f"cannot write the output: {trouble}", hint, ExitCode.INTERNAL_ERROR
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return f"cannot open {error.filename}: {error.strerror}", "use a shorter path", ExitCode.BAD_INPUT
+    if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("gatekeeper"):
+        hint = f"install gatekeeper again, with what it needs: {sys.executable} -m pip install gatekeeper-slo"
+        return f"this installation lacks the module {error.name}", hint, ExitCode.INTERNAL_ERROR
     sys.stderr.write(printable_error("".join(traceback.format_exception(error))))
     message = f"this is a bug: {type(error).__name__}: {error}"
     return message, "please report it with the traceback above", ExitCode.INTERNAL_ERROR
@@ -156,34 +217,17 @@ def _output_trouble() -> str:
 
 def _print_error(message: str, hint: str, code: int, *, as_json: bool, color: bool | None) -> None:
     """Print an error on stderr, and with --json as one line of JSON on stdout, too."""
+    import json
+
     from gatekeeper.core.text import printable_error
 
     message, hint = printable_error(message), printable_error(hint)
+    says = with_own_commands(wrapped(message, sys.stderr, len("gatekeeper: ")), gatekeeper)
+    advises = with_own_commands(wrapped(hint, sys.stderr, len("  hint: ")), gatekeeper)
     if as_json and sys.stdout is not None:
         with suppress(OSError):
             sys.stdout.write(json.dumps({"error": message, "hint": hint, "exit_code": int(code)}) + "\n")
             sys.stdout.flush()
-    click.echo(f"{click.style('gatekeeper:', fg='red', bold=True)} {_wrapped(message, 12)}", err=True, color=color)
+    click.echo(f"{click.style('gatekeeper:', fg='red', bold=True)} {says}", err=True, color=color)
     if hint:
-        click.echo(f"{click.style('  hint:', bold=True)} {_wrapped(hint, 8)}", err=True, color=color)
-
-
-def _wrapped(text: str, begun: int) -> str:
-    """Return *text* broken between words where stderr is a terminal and has *begun* a line; commands stay whole."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        return text
-    columns = max(40, shutil.get_terminal_size().columns)
-    lines: list[str] = []
-    for line in text.split("\n"):
-        prose, colon, command = line.rpartition(": gatekeeper ")
-        line_of_prose = f"{prose}:" if colon else line
-        lines += textwrap.wrap(
-            line_of_prose,
-            columns - 1,
-            initial_indent=" " * (0 if lines else begun),
-            subsequent_indent="    ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        ) or [""]
-        lines += [f"    gatekeeper {command}"] if colon else []
-    return "\n".join(lines).removeprefix(" " * begun)
+        click.echo(f"{click.style('  hint:', bold=True)} {advises}", err=True, color=color)

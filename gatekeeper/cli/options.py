@@ -1,20 +1,20 @@
 """Shared by the commands: options, printing, durations, and the command group that imports commands late."""
 
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from gatekeeper.cli.common_options import add_common
+from gatekeeper.cli.common_options import GLOBAL_OPTIONS, add_common, is_verbose
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.system.environment_variables import GITHUB_ACTIONS
 
 if TYPE_CHECKING:
+    from gatekeeper.core.slo import Slo
     from gatekeeper.report.data.decision import Decision
 
 LATEST = "latest"
@@ -33,13 +33,21 @@ class RunPath(click.Path):
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return the folder; one that is called `latest` itself is meant as it is written."""
-        path = Path(str(super().convert(value, param, ctx)))
-        if path != Path(LATEST) or path.is_dir():
-            return path
-        from gatekeeper.core.system.run_directory import RUNS, newest_run
+        """Return the folder; raise InputError, with the run that may be meant, where there is none."""
+        from gatekeeper.core.system.run_directory import suggest_run
 
-        return newest_run(RUNS)
+        path = run_folder(Path(str(super().convert(value, param, ctx))))
+        suggest_run(path)
+        return path
+
+
+def run_folder(path: Path) -> Path:
+    """Return the newest run in `runs` for `latest`; a folder that is called so itself is meant as it is written."""
+    if path != Path(LATEST) or path.is_dir():
+        return path
+    from gatekeeper.core.system.run_directory import RUNS, newest_run
+
+    return newest_run(RUNS)
 
 
 class SloPath(click.Path):
@@ -69,10 +77,8 @@ def out_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 SLO = click.argument("slo", type=SloPath())
 RUN_DIR = click.argument("run_dir", type=RunPath())
 OUT = out_option("Run directory [default: runs/TIME-NAME-ID].")
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 MOST = 1e9
 """The largest quantity of an option: thirty years, or a speed that no machine has."""
-QUIET = click.option("--quiet", "-q", is_flag=True, help="Show no progress on stderr.")
 
 
 def graded(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,11 +96,63 @@ def graded(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def show(document: Any, text: str, *, as_json: bool) -> None:
-    """Print the document or the text on stdout."""
+    """Print the document or the text on stdout; on a terminal, its lines break between words."""
+    import json
+
     from gatekeeper.core.text import inert_json, printable_error
 
-    written = json.dumps(document, indent=1, ensure_ascii=False) if as_json else ""
-    sys.stdout.write(inert_json(written) + "\n" if as_json else printable_error(text))
+    if as_json:
+        sys.stdout.write(inert_json(json.dumps(document, indent=1, ensure_ascii=False)) + "\n")
+    else:
+        sys.stdout.write(with_own_commands(wrapped(printable_error(text), sys.stdout)))
+
+
+def with_own_commands(text: str, root: click.Command | None = None) -> str:
+    """Return *text* with each command of *root*, the group of all, as it must be typed here."""
+    from gatekeeper.core.system import own_command
+
+    root = root or click.get_current_context().find_root().command
+    return own_command.with_own_commands(text, root.commands if isinstance(root, click.Group) else ())
+
+
+def wrapped(text: str, stream: TextIO | None, begun: int = 0) -> str:
+    """Return *text* broken between words where *stream* is a terminal; *begun* columns of its first line are in use.
+
+    A command at the end of a line stays whole: it is pasted.
+    """
+    if stream is None or not stream.isatty():
+        return text
+    import shutil
+    import textwrap
+
+    columns = max(40, shutil.get_terminal_size().columns)
+    lines: list[str] = []
+    for line in text.split("\n"):
+        prose, colon, command = line.rpartition(": gatekeeper ")
+        indent = " " * (len(line) - len(line.lstrip()) + 4)
+        if line.startswith("next: "):
+            lines.append(line)
+            continue
+        lines += textwrap.wrap(
+            f"{prose}:" if colon else line,
+            columns - 1,
+            initial_indent=" " * (0 if lines else begun),
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+        lines += [f"{indent}gatekeeper {command}"] if colon else []
+    return "\n".join(lines).removeprefix(" " * begun)
+
+
+def show_decision(decision: "Decision", run: Path, slo: object = "SLO.toml", *, newest: bool = True) -> None:
+    """Print the last screen of a run, with -v after what stands behind it."""
+    from gatekeeper.report import plain_text
+    from gatekeeper.report.terminal import summary
+    from gatekeeper.run.judge import stored_policy
+
+    details = plain_text.render(decision, stored_policy(run)) if is_verbose() else ""
+    summary.show(decision, run=run, slo=slo, details=details, newest=newest)
 
 
 def styled_printer(*, quiet: bool) -> Callable[[str, Mapping[str, Any]], None]:
@@ -103,7 +161,8 @@ def styled_printer(*, quiet: bool) -> Callable[[str, Mapping[str, Any]], None]:
 
     def say(text: str, style: Mapping[str, Any]) -> None:
         if style or not quiet:
-            click.echo(click.style(printable_error(text.replace("\n", " ")), **style), err=True)
+            line = wrapped(printable_error(text.replace("\n", " ")), sys.stderr)
+            click.echo(click.style(line, **style), err=True)
 
     return say
 
@@ -112,19 +171,33 @@ def annotate(decision: "Decision", run_dir: Path, slo: Path | None) -> None:
     """Inside GitHub Actions, annotate the SLO file's lines with the failed checks, on stderr."""
     if os.environ.get(GITHUB_ACTIONS) != "true":
         return
-    from gatekeeper.core.slo import parse
-    from gatekeeper.core.system.inputs import find_slo_file
     from gatekeeper.report import github_annotations
 
+    sys.stderr.write(github_annotations.render(decision, *slo_lines(run_dir, slo)))
+
+
+def slo_lines(run_dir: Path, slo: Path | None = None) -> "tuple[Slo, str, str]":
+    """Return the SLO of a run, and the text and the path of its file: *slo*, or the one that has the run's text."""
+    from gatekeeper.core.slo import parse
+    from gatekeeper.core.system.inputs import find_slo_file
+
     file, text = find_slo_file(run_dir, slo)
-    sys.stderr.write(github_annotations.render(decision, parse(text, str(file)), text, str(file)))
+    return parse(text, str(file)), text, str(file)
 
 
-def parse_address(listen: str) -> tuple[str, int]:
-    """Read --listen HOST:PORT."""
+def slo_of(run_dir: Path, slo: Path | None) -> Path | str:
+    """Return the SLO file for the next command: *slo*, or a file with the text of the run's; a placeholder without."""
+    from gatekeeper.core.system.inputs import SLO_NAME, find_slo_file
+
+    file, _ = find_slo_file(run_dir, slo)
+    return "SLO.toml" if slo is None and file == run_dir / SLO_NAME else file
+
+
+def parse_address(listen: str, example: int) -> tuple[str, int]:
+    """Read --listen HOST:PORT; *example* is the port of an example."""
     host, _, port = listen.rpartition(":")
     if not port.isdecimal() or not 0 <= int(port) < 65536 or not host:
-        raise InputError(f"--listen {listen} is not HOST:PORT", hint="for example --listen 127.0.0.1:8089")
+        raise InputError(f"--listen {listen} is not HOST:PORT", hint=f"for example --listen 127.0.0.1:{example}")
     return host.strip("[]"), int(port)
 
 
@@ -147,6 +220,21 @@ def parse_quantity(text: str | None, option: str, unit: str, example: str) -> fl
         wrong = "must be greater than 0" if value <= 0 else "is too large"
         raise InputError(f"{option} {text}: {wrong}", hint=f"for example {option} '{example}'")
     return value
+
+
+class Port(click.IntRange):
+    """A port of this machine; 0 takes any that is free."""
+
+    name = "port"
+
+    def __init__(self) -> None:
+        super().__init__(0, 65535)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the port."""
+        if not str(value).isdecimal() or int(value) > 65535:
+            self.fail(f"{value!r} is no port: a number from 0 to 65535, as in --serve 8765", param, ctx)
+        return int(value)
 
 
 class SecondsRange(click.FloatRange):
@@ -176,20 +264,47 @@ def seconds_option(default: str) -> Callable[[Callable[..., Any]], Callable[...,
     )
 
 
+class RenamedCommand(click.Command):
+    """The old name of *command*: it stays for one release, out of sight, and says on stderr what to use instead."""
+
+    def __init__(self, command: click.Command, *, old: str, new: str) -> None:
+        super().__init__(old, params=list(command.params), callback=command.callback, help=f"Now: {new}", hidden=True)
+        self._new = new
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Say the new name, and run the command."""
+        click.echo(f"gatekeeper: {ctx.command_path} is now: {self._new} (the old name ends with 0.4)", err=True)
+        return super().invoke(ctx)
+
+
 class LazyCommand(click.Command):
-    """A command that `--help` lists without importing it: the module of its name holds it."""
+    """A command that is known by its name: *module* of cli/, which holds it, is imported when it is called."""
+
+    def __init__(self, name: str, module: str) -> None:
+        super().__init__(name)
+        self._module = module
 
     def load(self) -> click.Command:
         """Import and return the command itself, with the options that every command has."""
-        command: click.Command = getattr(import_module(f"gatekeeper.cli.{self.name}"), str(self.name))
-        return add_common(command)
+        commands: Sequence[click.Command] = self._import().COMMANDS
+        return add_common(next(command for command in commands if command.name == self.name))
+
+    def after_interrupt(self) -> str:
+        """Return what to do after Ctrl-C; empty where the command says it itself."""
+        texts: Mapping[str, str] = getattr(self._import(), "AFTER_INTERRUPT", {})
+        return texts.get(str(self.name), "")
+
+    def _import(self) -> Any:
+        return import_module(f"gatekeeper.cli.{self._module}")
 
 
 class CommandGroup(click.Group):
-    """Suggests the nearest command for a mistyped one, and lists each command with its whole first sentence."""
+    """Suggests the nearest command for a mistyped one, and lists its commands with a whole sentence each."""
 
-    sections: Mapping[str, Sequence[str]] = {}
-    """The names of the commands under each heading of --help; the others follow under `Commands`."""
+    sections: Mapping[str, Mapping[str, str]] = {}
+    """The commands under each heading of --help, with a line each; without any, all follow under `Commands`."""
+    further: Mapping[str, Sequence[str]] = {}
+    """The commands that --help only names, by what they are for."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name; import it where it is lazy."""
@@ -203,21 +318,32 @@ class CommandGroup(click.Group):
         name = args[0] if args else ""
         if name and not name.startswith("-") and self.get_command(ctx, name) is None:
             group = ctx.command_path.partition(" ")[2]
-            raise InputError(f"unknown command '{f'{group} {name}'.strip()}'", hint=did_you_mean(name, self.commands))
+            commands = {name: self.get_command(ctx, name) for name in self.commands}
+            names = [name for name, command in commands.items() if not isinstance(command, RenamedCommand)]
+            raise InputError(f"unknown command '{f'{group} {name}'.strip()}'", hint=did_you_mean(name, names))
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (the signature is click's)
-        """List the commands in the order of the sections, then in the order they were added; not by letter."""
-        first = [name for names in self.sections.values() for name in names if name in self.commands]
+        """List the commands in the order of --help, then in the order they were added; not by letter."""
+        groups = (*self.sections.values(), *self.further.values())
+        first = [name for names in groups for name in names if name in self.commands]
         return [*first, *(name for name in self.commands if name not in first)]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Show the commands of the program before the options that all of them have; those of a group after its own."""
+        if not self.sections:
+            super().format_options(ctx, formatter)
+            return
+        names = {about: ", ".join(name for name in of_group) for about, of_group in self.further.items()}
+        groups = {**self.sections, "More commands, each with --help": names}
+        widest = max(len(name) for rows in groups.values() for name in rows)
+        for head, rows in {**groups, "Global options, after the command": GLOBAL_OPTIONS}.items():
+            with formatter.section(head):
+                formatter.write_dl([(name.ljust(widest), text) for name, text in rows.items()])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Show each command with its whole first sentence; click cuts it off where the line ends."""
         commands = [(name, self.commands[name]) for name in self.list_commands(ctx)]
-        rows = {name: (name, command.get_short_help_str(limit=200)) for name, command in commands if not command.hidden}
-        widest = max(map(len, rows), default=0)
-        sections = {head: [rows.pop(name) for name in names if name in rows] for head, names in self.sections.items()}
-        for head, rows_of_section in {**sections, "Commands": list(rows.values())}.items():
-            if rows_of_section:
-                with formatter.section(head):
-                    formatter.write_dl([(name.ljust(widest), text) for name, text in rows_of_section])
+        rows = [(name, command.get_short_help_str(limit=200)) for name, command in commands if not command.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)

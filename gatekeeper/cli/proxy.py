@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from gatekeeper.cli.options import PATH, QUIET, RunPath, parse_address, parse_duration, styled_printer
+from gatekeeper.cli.common_options import QUIET
+from gatekeeper.cli.options import PATH, RunPath, SloPath, parse_address, parse_duration, styled_printer
 from gatekeeper.core.errors import InputError
 
 MISSING = "gatekeeper proxy needs the extra `proxy`"
@@ -13,14 +14,18 @@ MISSING = "gatekeeper proxy needs the extra `proxy`"
 
 @click.command()
 @click.argument("policy", type=PATH)
-@click.option("--url", required=True, help="Address of the server that speculates.")
-@click.option("--plain-url", help="Address of the same server without a draft; needed unless requests switch drafting.")
-@click.option("--listen", default="127.0.0.1:8089", show_default=True, help="Address to serve on.")
+@click.option("--url", metavar="URL", required=True, help="Address of the server that speculates.")
+@click.option(
+    "--plain-url",
+    metavar="URL",
+    help="Address of the same server without a draft; needed unless requests switch drafting.",
+)
+@click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:8089", show_default=True, help="Address to serve on.")
 @click.option(
     "--host-name", "hosts", multiple=True, metavar="NAME", help="Accept this name in Host and Origin too; repeatable."
 )
 @click.option("--run", type=RunPath(), help="The run that certified it [default: the policy's folder].")
-@click.option("--slo", type=PATH, help="The SLO file, if its models are not found otherwise.")
+@click.option("--slo", type=SloPath(), help="The SLO file, if its models are not found otherwise.")
 @click.option("--interval", metavar="60s", help="Time from round to round of the watch [default: the policy's].")
 @click.option("--duty", type=float, help="Largest share of the server's time for canaries [default: the policy's].")
 @click.option("--host/--no-host", default=None, help="Sample this host [default: if the policy guards it].")
@@ -65,12 +70,15 @@ def proxy(
 
     options["interval"] = parse_duration(options["interval"], "--interval", "60s")
     drain_s = parse_duration(drain, "--drain", "60s") or 0.0
-    host, port = parse_address(listen)
+    host, port = parse_address(listen, 8089)
 
     def listening(address: str) -> None:
-        click.echo(f"proxy: listening on {address}", err=True)
+        click.echo(f"proxy: listening on {address} (page: {address}/, metrics: {address}/metrics)", err=True)
 
     watch = WatchConfig(policy, **options)
     config = serve.ProxyConfig(watch, host, port, keep_prompts, records, hosts, drain_s=drain_s)
     raise_descriptor_limit()
     serve.run(config, say=styled_printer(quiet=quiet), listening=listening)
+
+
+COMMANDS = (proxy,)

@@ -1,20 +1,37 @@
-"""The commands that read a run, or a word: judge, report, open, explain, export."""
+"""The commands that read a run, or a word: judge, report, open, explain."""
 
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from gatekeeper.cli.common_options import is_verbose
-from gatekeeper.cli.options import AS_JSON, LATEST, PATH, RUN_DIR, RunPath, annotate, show
-from gatekeeper.core.errors import GatekeeperError, InputError, did_you_mean
+from gatekeeper.cli.common_options import AS_JSON
+from gatekeeper.cli.options import (
+    LATEST,
+    RUN_DIR,
+    RenamedCommand,
+    RunPath,
+    SloPath,
+    annotate,
+    run_folder,
+    show,
+    show_decision,
+    slo_lines,
+    slo_of,
+)
+from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError, did_you_mean
 from gatekeeper.core.system.environment_variables import DISPLAY, SSH_CONNECTION, SSH_TTY, WAYLAND_DISPLAY
 from gatekeeper.report import FORMATS
 
 PAGE = "report.html"
+ROW_FORMATS = ("csv", "ndjson", "parquet")
+"""Formats of `export`."""
+METRICS = "metrics"
+"""In the place of a word of `explain`: what an objective may name."""
+CONFIGURED = "otlp"
+"""In the place of an address of `report --to`: the collector of the SLO file or of the environment."""
 DISPLAYS = (DISPLAY, WAYLAND_DISPLAY)
 """Variables of an X11 or a Wayland session."""
 REMOTE_SESSION = (SSH_CONNECTION, SSH_TTY)
@@ -37,6 +54,8 @@ def open_report(run_dir: Path, *, as_json: bool) -> None:
 
 def _open(page: Path) -> bool:
     """Open *page* with the system's own program; return whether there is one and a display."""
+    import shutil
+
     mac = sys.platform == "darwin"
     if any(name in os.environ for name in REMOTE_SESSION) or not (mac or any(map(os.environ.get, DISPLAYS))):
         return False
@@ -60,9 +79,11 @@ def _open(page: Path) -> bool:
 @click.argument("words", nargs=-1, metavar="[WORD]")
 @AS_JSON
 def explain(words: Sequence[str], *, as_json: bool) -> None:
-    """Explain a metric, an outcome, a finding or a reason: what it means, its formula, what to do.
+    """Explain a metric, an outcome, a finding or another word.
 
-    A run directory in the place of WORD: draw its certified region. Without WORD: list every word.
+    It says what the word means, its formula and what to do. `metrics` in the place of WORD lists what an objective may
+    name, with units and what each needs; a run directory draws its certified region and its capacity. Without WORD:
+    every word.
     """
     from gatekeeper.report.commands.explain import explain_text, list_text
     from gatekeeper.report.data import glossary
@@ -71,80 +92,164 @@ def explain(words: Sequence[str], *, as_json: bool) -> None:
         every = glossary.entries()
         show([entry.document() for entry in every], list_text(every), as_json=as_json)
         return
+    if words == (METRICS,):
+        _list_metrics(as_json=as_json)
+        return
     entries = glossary.explained(" ".join(words))
-    if not entries and len(words) == 1 and (run := RunPath().convert(words[0], None, None)).is_dir():
-        from gatekeeper.report.terminal import region_text
-        from gatekeeper.run.judge import judge
-
-        verdict = judge(run)
-        regions = {
-            workload.name: workload.region.document() for workload in verdict.workloads if workload.region is not None
-        }
-        show(regions, region_text.render(verdict), as_json=as_json)
+    if not entries and len(words) == 1 and (run := run_folder(Path(words[0]))).is_dir():
+        _show_what_is_proven_around(run, as_json=as_json)
         return
     if not entries:
-        hint = did_you_mean("_".join(words).lower(), {entry.word for entry in glossary.entries()})
+        hint = did_you_mean("_".join(words).lower(), {name for entry in glossary.entries() for name in entry.names})
         hint = hint if hint.startswith("did you mean") else "gatekeeper explain lists every word"
         raise InputError(f"unknown word '{' '.join(words)}'", hint=hint)
     show([entry.document() for entry in entries], explain_text(entries), as_json=as_json)
 
 
+def _show_what_is_proven_around(run: Path, *, as_json: bool) -> None:
+    """Print the regions and the capacities of a run."""
+    from gatekeeper.report.terminal import capacity_text, region_text
+    from gatekeeper.run.judge import judge
+
+    verdict = judge(run)
+    proven = {
+        workload.name: (workload.region.document() if workload.region is not None else {})
+        | ({"capacity": workload.capacity.document()} if workload.capacity is not None else {})
+        for workload in verdict.workloads
+        if workload.region is not None or workload.capacity is not None
+    }
+    capacities = capacity_text.render(verdict)
+    any_region = any(workload.region is not None for workload in verdict.workloads)
+    regions = region_text.render(verdict) if any_region or not capacities else ""
+    show(proven, regions + capacities, as_json=as_json)
+
+
+def _list_metrics(*, as_json: bool) -> None:
+    from gatekeeper.report.commands.metrics import metrics_document, metrics_text
+
+    show(metrics_document(), metrics_text(), as_json=as_json)
+
+
 @click.command()
 @RUN_DIR
-@click.option("--slo", type=PATH, help="Judge the records by this SLO's objectives.")
+@click.option("--slo", type=SloPath(), help="Judge the records by this SLO's objectives.")
 @AS_JSON
 def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
-    """Derive the verdict again from the records of a run: same exit code, same bytes."""
-    from gatekeeper.report import plain_text, verdict_json
-    from gatekeeper.report.terminal import summary
+    """Judge the records of a run again: same exit code, same bytes."""
+    from gatekeeper.report import verdict_json
     from gatekeeper.run.judge import load_decision
 
     decision = load_decision(run_dir, slo)
     annotate(decision, run_dir, slo)
     if as_json:
         sys.stdout.write(verdict_json.render(decision.verdict))
-    elif sys.stdout.isatty() and not is_verbose():
-        summary.show(decision, run=run_dir, slo=slo or "SLO.toml", newest=False)
     else:
-        summary.show_stored(decision, plain_text.render(decision), run=run_dir, slo=slo or "SLO.toml")
+        show_decision(decision, run_dir, slo_of(run_dir, slo), newest=False)
     return decision.verdict.exit_code
 
 
 @click.command()
 @RUN_DIR
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="Output format.")
+@click.option(
+    "--to", metavar="URL",
+    help="Send the run to this OpenTelemetry collector instead; otlp: the one of the SLO file or of OTEL_* variables.",
+)  # fmt: skip
 @AS_JSON
-def report(run_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG001 (--json sets the format)
-    """Render a finished or interrupted run."""
-    from gatekeeper.run.judge import load_decision, load_page_data, stored_policy
+def report(run_dir: Path, form: str, to: str | None, *, as_json: bool) -> None:
+    """Show a finished or interrupted run again, in any format.
+
+    As text it is the screen that certify ends with; -v puts before it what it rests on. With --to the run is sent to a
+    collector; sending it again sends the same spans.
+    """
+    if to is not None:
+        _send(run_dir, to, as_json=as_json)
+        return
+    from gatekeeper.run.judge import load_decision, load_page_data
 
     chosen = FORMATS[form]
     page = load_page_data(run_dir) if chosen.needs_page else None
     decision = page.decision if page is not None else load_decision(run_dir)
     annotate(decision, run_dir, None)
-    content = chosen.load()(page or (decision if chosen.needs_decision else decision.verdict))
-    if form == "text" and (policy := stored_policy(run_dir)) is not None:
-        from gatekeeper.report import plain_text
-
-        content += plain_text.conditions(policy)
     if form == "text":
-        from gatekeeper.report.terminal import summary
-
-        summary.show_stored(decision, content, run=run_dir)
+        show_decision(decision, run_dir, slo_of(run_dir, None), newest=False)
+    elif chosen.needs_slo:
+        sys.stdout.write(chosen.load()(decision, *slo_lines(run_dir)))
     else:
-        sys.stdout.write(content)
+        sys.stdout.write(chosen.load()(page or (decision if chosen.needs_decision else decision.verdict)))
 
 
-@click.command()
-@RUN_DIR
-@AS_JSON
-def export(run_dir: Path, *, as_json: bool) -> None:
-    """Send a stored run to an OpenTelemetry collector; sending it again sends the same spans."""
+def _send(run_dir: Path, to: str, *, as_json: bool) -> None:
     from gatekeeper.report.otel import export_stored
 
-    document = export_stored(run_dir)
+    document = export_stored(run_dir, None if to == CONFIGURED else to)
     text = "sent {spans} spans and {points} points to {endpoint}\n".format_map(document)
     show(document, text, as_json=as_json)
 
 
-COMMANDS = (open_report, explain, judge, report, export)
+@click.command()
+@RUN_DIR
+@click.option(
+    "--format", "form", type=click.Choice([*ROW_FORMATS, "text", "json"]), default="text",
+    metavar=f"[{'|'.join(ROW_FORMATS)}]", help="Output format; parquet needs the extra of that name.",
+)  # fmt: skip
+@click.option(
+    "--of", "kind", type=click.Choice(["answers", "host"]), default="answers", show_default=True,
+    help="A row an answer, or a row a host sample.",
+)  # fmt: skip
+@AS_JSON
+def export(run_dir: Path, form: str, kind: str, *, as_json: bool) -> int | None:  # noqa: ARG001 (--json sets the format)
+    """Write a run as a table: a row an answer, or a row a host sample.
+
+    Units stand in the names of the columns, and a value that is missing is empty: docs/reference/records.md.
+
+    \b
+    Exit codes:
+      0    exported
+      3    a record file is damaged: only its whole records are exported
+    """
+    if form in ROW_FORMATS:
+        return _export_rows(run_dir, form, kind)
+    context = click.get_current_context()
+    chosen = context.params["form"]
+    if chosen in ROW_FORMATS:
+        raise InputError(f"--format {chosen} and --json exclude each other", hint="an object a line: --format ndjson")
+    if context.get_parameter_source("kind") is not click.core.ParameterSource.DEFAULT:
+        raise InputError(f"--of {kind} needs a format", hint=f"--format {' or '.join(ROW_FORMATS)}")
+    new = f"gatekeeper report RUN --to {CONFIGURED}"
+    text = f"{context.command_path} without --format is now: {new} (the old name ends with 0.4)"
+    click.echo(f"gatekeeper: {text}", err=True)
+    _send(run_dir, CONFIGURED, as_json=form == "json")
+    return None
+
+
+def _export_rows(run_dir: Path, form: str, kind: str) -> int:
+    """Write the rows of a run to stdout; return 3 for a damaged record file."""
+    from gatekeeper.core.text import printable_error
+    from gatekeeper.deploy.loaded_run import LoadedRun
+    from gatekeeper.report import tables
+
+    run = LoadedRun(run_dir)
+    if kind == "answers":
+        table = tables.answer_table(run.name, run.answer_files)
+    else:
+        table = tables.sample_table(run.name, run.host_columns)
+    if form == "parquet":
+        if sys.stdout.isatty():
+            raise InputError("Parquet is no text for a terminal", hint=f"name a file: --output {run.name}.parquet")
+        tables.write_parquet(table, sys.stdout.buffer)
+    else:
+        (tables.write_csv if form == "csv" else tables.write_ndjson)(table, sys.stdout)
+    for trouble in run.troubles:
+        click.echo(printable_error(f"{run_dir}/{trouble}; its whole records are exported"), err=True)
+    return ExitCode.UNPROVEN if run.damaged else ExitCode.OK
+
+
+COMMANDS = (
+    open_report,
+    explain,
+    judge,
+    report,
+    RenamedCommand(AS_JSON(click.command()(_list_metrics)), old="metrics", new=f"gatekeeper explain {METRICS}"),
+    export,
+)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gatekeeper.cli.options import AS_JSON, PATH, QUIET, SLO, out_option, seconds_option, show
+from gatekeeper.cli.common_options import AS_JSON, QUIET
+from gatekeeper.cli.options import SLO, SloPath, out_option, seconds_option, show
 from gatekeeper.cli.run import observers
 from gatekeeper.core.errors import InputError
 
@@ -36,7 +37,14 @@ WORKLOAD = click.option("--workload", metavar="NAME", help="The workload to meas
 @click.command()
 @click.argument("a")
 @click.argument("b")
-@click.option("--slo", type=PATH, help="The SLO of both, if A and B are not SLO files.")
+@click.option("--slo", type=SloPath(), help="The SLO of both, if A and B are not SLO files.")
+@click.option(
+    "--canaries",
+    multiple=True,
+    metavar="FILE",
+    help="Without an SLO: canary prompts, a file or a shipped set; repeatable [default: json, chat].",
+)
+@click.option("--target", metavar="NAME", help="Without an SLO: the model in requests, if a server lists several.")
 @WORKLOAD
 @seconds_option("60s")
 @click.option("--fail-on", type=click.Choice(["worse"]), help="Exit 1 where B is proven worse.")
@@ -49,6 +57,8 @@ def versus(
     b: str,
     slo: Path | None,
     workload: str | None,
+    canaries: Sequence[str],
+    target: str | None,
     *,
     seconds: float,
     fail_on: str | None,
@@ -59,14 +69,19 @@ def versus(
 ) -> int:
     """Compare two systems in one run, their requests interleaved: B over A, with intervals.
 
-    A and B are SLO files, or with --slo two environments (folders of venv), two drafts of the SLO, two programs or the
-    addresses of two servers. Exits 0 once finished; with --fail-on worse 1 where B is worse.
+    A and B are the addresses of two running servers, two SLO files, or with --slo two environments (folders of venv),
+    two drafts of the SLO or two programs. Exits 0 once finished; with --fail-on worse 1 where B is worse.
     """
     from gatekeeper.regression.regression_text import versus_text
     from gatekeeper.regression.versus import versus as compare
 
+    if a == b:
+        click.echo("versus: A and B are the same: what differs will be noise", err=True)
     with observers(quiet=quiet) as watching:
-        result = compare((a, b), slo, workload, out, seconds=seconds, resume=resume, observers=watching)
+        result = compare(
+            (a, b), slo, workload, out,
+            seconds=seconds, resume=resume, observers=watching, canaries=canaries, target=target,
+        )  # fmt: skip
     show(result.document(), versus_text(result), as_json=as_json)
     return 1 if fail_on and result.is_worse else 0
 
@@ -110,12 +125,20 @@ def bisect(slo: Path, *, resume: bool, out: Path | None, as_json: bool, quiet: b
 
     symptom = Symptom(options["metric"], *_bound(options["metric"], options["at_least"], options["at_most"]))
     versions = _versions(options)
+    if _numbers(options["good"]) > _numbers(options["bad"]) > ():
+        click.echo("bisect: --good is newer than --bad: this finds the last version with the symptom", err=True)
     _refuse_options((*(word for version in versions for word in version.requirements), *options["also"]))
     search = Search(slo, versions, symptom, options["workload"], options["also"], options["pip"])
     with observers(quiet=quiet) as watching:
         result = find(search, out or _folder(slo, resume=resume), resume=resume, observers=watching)
     show(result.document(), bisect_text(result), as_json=as_json)
     return int(result.exit_code)
+
+
+def _numbers(version: str | None) -> tuple[int, ...]:
+    """Return the numbers of a version, to compare two; empty where it has other parts."""
+    parts = (version or "").split(".")
+    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
 
 
 def _folder(slo: Path, *, resume: bool) -> Path:

@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gatekeeper.cli.common_options import is_verbose
-from gatekeeper.cli.options import AS_JSON, SLO, CommandGroup, SecondsRange, annotate, graded, seconds_option, show
+from gatekeeper.cli.common_options import AS_JSON
+from gatekeeper.cli.options import (
+    SLO,
+    CommandGroup,
+    RenamedCommand,
+    SecondsRange,
+    annotate,
+    graded,
+    seconds_option,
+    show,
+    show_decision,
+)
 from gatekeeper.cli.remote_options import RUN, downloads_run, on_host, starts_run
 from gatekeeper.core.errors import ExitCode, NoProofError
 from gatekeeper.core.reasons import Reason
@@ -20,6 +30,12 @@ if TYPE_CHECKING:
     from gatekeeper.report.data.decision import Decision
     from gatekeeper.run.remote.download import RemoteResult
     from gatekeeper.run.remote.remote_run import RemoteHost, RemoteRunner
+
+
+AFTER_INTERRUPT = {
+    "remote": "a started run continues on the remote host: the same command attaches to it, "
+    "gatekeeper remote cancel stops it"
+}
 
 
 @click.group(cls=CommandGroup)
@@ -71,27 +87,30 @@ def sweep(slo: Path, *, as_json: bool, **options: Any) -> None:
     show(document, sweep_text(document), as_json=as_json)
 
 
-@remote.command()
+@remote.command(name="try")
 @SLO
 @seconds_option("30s")
 @starts_run
-def probe(slo: Path, *, seconds: float, as_json: bool, out: Path | None, **options: Any) -> None:
-    """Measure in about 30 seconds whether a draft helps on the remote host. Exits 0 once finished."""
+def try_draft(slo: Path, *, seconds: float, as_json: bool, out: Path | None, **options: Any) -> None:
+    """Measure for 30 seconds whether drafting helps on the remote host. Exits 0 once finished."""
     from gatekeeper.report.commands.probe import probe_text
 
-    result = _run(("probe", "--seconds", f"{seconds:g}"), slo, out=out, **options)
+    result = _run(("try", "--seconds", f"{seconds:g}"), slo, out=out, **options)
     document = _document(result)
     if out is None:  # as locally: a probe keeps its records only in --output
         shutil.rmtree(result.path)
         document = document | {"run": None}
     # The next steps name the command that ran on the remote host; the user typed another one.
-    typed = f"gatekeeper remote probe {slo} --on {options['remote_host'].name}"
+    typed = f"gatekeeper remote try {slo} --on {options['remote_host'].name}"
     workloads = {
-        workload: probe | {"next": re.sub(r"gatekeeper probe \S.*?\.toml", lambda _: typed, str(probe.get("next", "")))}
+        workload: probe | {"next": re.sub(r"gatekeeper try \S.*?\.toml", lambda _: typed, str(probe.get("next", "")))}
         for workload, probe in document["workloads"].items()
     }
     document = document | {"workloads": workloads}
     show(document, probe_text(document), as_json=as_json)
+
+
+remote.add_command(RenamedCommand(try_draft, old="probe", new="gatekeeper remote try"))
 
 
 def _in_foreground(verb: str, help_text: str) -> None:
@@ -222,7 +241,7 @@ def _fetch(run_id: str | None, *, running: bool, out: Path | None, as_json: bool
     _show_verdict(result, as_json=as_json)
     verb = entry.command[0]
     if result.document is not None:
-        render = probe_text if verb == "probe" else sweep_text
+        render = sweep_text if verb == "sweep" else probe_text
         show(result.document, render(result.document), as_json=as_json)
     if entry.started_here and verb != "certify":
         return ExitCode.OK
@@ -249,14 +268,12 @@ def _decision(result: "RemoteResult", grade: str = "demo") -> "Decision | None":
 
 def _show_verdict(result: "RemoteResult", slo: object = "SLO.toml", grade: str = "demo", *, as_json: bool) -> None:
     """Print the verdict, if there is one; then raise the error, if there is one."""
-    from gatekeeper.report.terminal import summary
-
     decision = _decision(result, grade)
     if decision is not None:
         if as_json:
             sys.stdout.write(result.text)
         else:
-            summary.show(decision, run=result.path, slo=slo, verbose=is_verbose())
+            show_decision(decision, result.path, slo)
     _raise_error(result)
 
 
@@ -271,3 +288,6 @@ def _raise_error(result: "RemoteResult") -> None:
         sys.stdout.flush()
         result.error.after_document = result.verdict is not None
         raise result.error
+
+
+COMMANDS = (remote,)

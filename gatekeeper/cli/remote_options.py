@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from gatekeeper.cli.options import AS_JSON, LATEST, OUT, PATH, QUIET
+from gatekeeper.cli.common_options import AS_JSON, QUIET
+from gatekeeper.cli.options import LATEST, OUT, PATH
 from gatekeeper.core.errors import InputError
 
 PATIENCE = "10 min"
@@ -63,7 +64,7 @@ def _patience_s(_context: click.Context, _parameter: click.Parameter, written: s
 
 
 _PATIENCE = click.option(
-    "--patience", "patience_s", default=PATIENCE, show_default=True, callback=_patience_s,
+    "--patience", "patience_s", metavar="10min", default=PATIENCE, show_default=True, callback=_patience_s,
     help="How long to retry after the connection is lost.",
 )  # fmt: skip
 

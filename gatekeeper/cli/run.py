@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gatekeeper.cli.common_options import is_verbose
+from gatekeeper.cli.common_options import AS_JSON, QUIET
 from gatekeeper.cli.options import (
-    AS_JSON,
     OUT,
-    QUIET,
     SLO,
-    RunPath,
+    Port,
     SloPath,
     annotate,
     graded,
     parse_duration,
     parse_quantity,
+    run_folder,
     show,
+    show_decision,
+    slo_lines,
+    with_own_commands,
 )
 from gatekeeper.core.errors import InputError, InterruptedRun
 
@@ -72,29 +74,35 @@ def _after_interrupt(slo: Path, run: Sequence[str]) -> str:
     return f"all measurements are kept; to continue: {command}"
 
 
-def _show_finished(finished: "Finished", slo: Path, *, as_json: bool) -> None:
+def _show_finished(finished: "Finished", slo: Path, form: str) -> None:
     """Print the verdict of a run; on stderr, even with --quiet, report what was not delivered or recorded."""
-    from gatekeeper.report.terminal import summary
-
     if finished.telemetry is not None:
-        retry = f"retry with: gatekeeper export {finished.path}"
+        retry = with_own_commands(f"retry with: gatekeeper report {shlex.quote(str(finished.path))} --to otlp")
         click.echo(f"telemetry was not delivered: {finished.telemetry}; {retry}", err=True)
     if finished.tries is not None:
         click.echo(finished.tries, err=True)
-    if as_json:
+    if form == "json":
         sys.stdout.write(finished.text)
+    elif form == "sarif":
+        from gatekeeper.report import sarif
+
+        sys.stdout.write(sarif.render(finished.decision, *slo_lines(finished.path, slo)))
     else:
-        summary.show(finished.decision, run=finished.path, slo=slo, verbose=is_verbose())
+        show_decision(finished.decision, finished.path, slo)
 
 
 @click.command()
 @SLO
 @OUT
-@click.option("--resume", is_flag=True, help="Continue the unfinished run in --output.")
+@click.option("--resume", is_flag=True, help="Continue the run in --output: unfinished, or ended with a sweep in vain.")
 @click.option("--extend", metavar="TIME", help="Continue the soak of the finished, unproven run in --output: 30m.")
 @click.option(
-    "--serve", type=click.IntRange(0, 65535), is_flag=False, flag_value=8765, metavar="[PORT]",
+    "--serve", type=Port(), is_flag=False, flag_value=8765, metavar="[PORT]",
     help="Show the page of the run on 127.0.0.1 while it runs [default port: 8765; 0: any].",
+)  # fmt: skip
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json", "sarif"]), default="text", show_default=True,
+    help="Output format; sarif is for code scanning.",
 )  # fmt: skip
 @graded
 @AS_JSON
@@ -107,14 +115,15 @@ def certify(
     *,
     serve: int | None,
     resume: bool,
+    form: str,
     grade: str,
-    as_json: bool,
+    as_json: bool,  # noqa: ARG001 (it sets the format)
     quiet: bool,
 ) -> int:
     """Certify an SLO file: freeze, baseline, sweep, soak, judge, then promote or grade back."""
     from gatekeeper.run import certify as run
 
-    out = RunPath().convert(out, None, None) if out is not None and (resume or extend) else out
+    out = run_folder(out) if out is not None and (resume or extend) else out
     with observers(slo, quiet=quiet, serve=serve) as watching:
         seconds = parse_duration(extend, "--extend", "30m")
         if seconds is not None:
@@ -125,7 +134,7 @@ def certify(
     if grade == "certification":
         finished = replace(finished, decision=finished.decision.requiring_certificate())
     annotate(finished.decision, finished.path, slo)
-    _show_finished(finished, slo, as_json=as_json)
+    _show_finished(finished, slo, form)
     return finished.decision.exit_code
 
 
@@ -185,7 +194,7 @@ def soak(slo: Path, knobs: Sequence[str], out: Path | None, *, as_json: bool, qu
 
     with observers(slo, quiet=quiet) as watching:
         finished = soak_alone(slo, out, knobs=_parse_knobs(knobs), observers=watching)
-    _show_finished(finished, slo, as_json=as_json)
+    _show_finished(finished, slo, "json" if as_json else "text")
 
 
 def _parse_knobs(pairs: Sequence[str]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
-"""The commands on this machine and this program: init, doctor, selftest, host, metrics, completion, help, version."""
+"""The commands on this machine, its programs and this one: init, doctor, selftest, host, worker, completion, help."""
 
+import shlex
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -7,33 +8,23 @@ from pathlib import Path
 
 import click
 
-from gatekeeper.cli.options import AS_JSON, PATH, QUIET, SecondsRange, show, styled_printer
+from gatekeeper.cli.common_options import AS_JSON, QUIET
+from gatekeeper.cli.options import PATH, CommandGroup, SecondsRange, show, styled_printer, wrapped
 from gatekeeper.core.errors import ExitCode, InputError
 
 
-def show_versions(context: click.Context, _option: click.Parameter, requested: bool) -> None:
-    """Print the versions a bug report needs and exit."""
-    if not requested or context.resilient_parsing:
-        return
-    from gatekeeper.report.commands.version import versions_text
-    from gatekeeper.run.start.doctor import versions
-
-    sys.stdout.write(versions_text(versions()))
-    context.exit()
-
-
-@click.command()
+@click.command(hidden=True)
 @AS_JSON
 def version(*, as_json: bool) -> None:
     """Show the versions for a bug report."""
     from gatekeeper.report.commands.version import versions_text
-    from gatekeeper.run.start.doctor import versions
+    from gatekeeper.run.start.versions import versions
 
     version_numbers = versions()
     show(version_numbers, versions_text(version_numbers), as_json=as_json)
 
 
-@click.command(name="help")
+@click.command(name="help", hidden=True)
 @click.argument("words", nargs=-1, metavar="[COMMAND]...")
 @click.pass_context
 def show_help(context: click.Context, words: Sequence[str]) -> None:
@@ -55,18 +46,24 @@ def show_help(context: click.Context, words: Sequence[str]) -> None:
     "-o", "--output", "--out", "output", type=click.Path(path_type=Path, dir_okay=False),
     default=Path("slos/this-host.toml"), show_default=True, help="The file to write.",
 )  # fmt: skip
+@click.option("--target", help="The target, a folder or a name in a cache [default: that of the heaviest pair found].")
+@click.option("--draft", "drafts", multiple=True, help="A draft for --target; repeatable.")
 @click.option("--backend", help="Write it for this serving system [default: the one installed with the heaviest pair].")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @AS_JSON
-def init(output: Path, *, backend: str | None, force: bool, as_json: bool) -> int:
+def init(
+    output: Path, target: str | None, drafts: Sequence[str], *, backend: str | None, force: bool, as_json: bool
+) -> int:
     """Write an SLO file for this machine, from the backends and models found on it.
+
+    Models are looked for in the caches of Hugging Face, LM Studio and Ollama and in the folder models.
 
     Exits 3 if the models must be downloaded or the backend installed first, and prints the commands.
     """
     from gatekeeper.report.commands.init import init_text
     from gatekeeper.run.start.init_slo import propose
 
-    document, exit_code = propose(output, force=force, backend=backend)
+    document, exit_code = propose(output, force=force, backend=backend, target=target, drafts=drafts)
     show(document, init_text(document), as_json=as_json)
     return exit_code
 
@@ -113,7 +110,7 @@ def selftest(output: Path, *, file: Path | None, quiet: bool) -> None:
     show(document, selftest_text(document, file or output, sources=file is not None), as_json=False)
 
 
-@click.command()
+@click.command(hidden=True)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print the shell script that completes commands, options and files.
@@ -151,13 +148,40 @@ def host(samples: int, interval: float, platform: str | None, *, as_json: bool) 
     watch(samples, interval, platform, json_output=as_json, write=click.echo, write_hint=write_hint, table=table)
 
 
-@click.command()
+@click.group(cls=CommandGroup)
+def worker() -> None:
+    """Try a program of yours that speaks the worker protocol."""
+
+
+@worker.command(context_settings={"allow_interspersed_args": False})
+@click.argument("command", nargs=-1, required=True, metavar="COMMAND...")
+@click.option("--target", metavar="PATH", default="target", help="What {target} in COMMAND stands for.")
+@click.option("--draft", metavar="PATH", default="draft", help="What {draft} in COMMAND stands for.")
+@click.option(
+    "--timeout", type=SecondsRange(0.1), default="60s", show_default=True, metavar="TIME",
+    help="The longest start, and the longest answer.",
+)  # fmt: skip
 @AS_JSON
-def metrics(*, as_json: bool) -> None:
-    """List every metric an objective may name: unit, direction, unit of analysis, what it needs."""
-    from gatekeeper.report.commands.metrics import metrics_document, metrics_text
+def check(command: Sequence[str], target: str, draft: str, timeout: float, *, as_json: bool) -> ExitCode:
+    """Start a worker, send it three requests, and show what is there and what is missing.
 
-    show(metrics_document(), metrics_text(), as_json=as_json)
+    Options of gatekeeper stand before COMMAND; what follows belongs to it. A word that holds {draft} is left out
+    where the worker is started to decode plainly, as in the command of an SLO file.
+
+    \b
+    Exit codes:
+      0    everything that it declares is there
+      1    something is missing or wrong
+      2    it cannot be started, does not greet, or does not become ready
+    """
+    from gatekeeper.backends.worker_backend.worker_check import check_worker
+    from gatekeeper.report.commands.worker import worker_check_text
+
+    if len(command) == 1 and " " in command[0] and not Path(command[0]).is_file():
+        command = shlex.split(command[0])  # the whole of it in quotes
+    document = check_worker(command, target=target, draft=draft, timeout=timeout, start_timeout=timeout).document()
+    show(document, wrapped(worker_check_text(document), sys.stdout), as_json=as_json)
+    return ExitCode.OBJECTIVE_FAILED if document["to_repair"] else ExitCode.OK
 
 
-COMMANDS = (init, doctor, selftest, host, metrics, completion, show_help, version)
+COMMANDS = (init, doctor, selftest, host, worker, completion, show_help, version)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from gatekeeper.cli.options import AS_JSON, PATH, RunPath, parse_duration, show
+from gatekeeper.cli.common_options import AS_JSON
+from gatekeeper.cli.options import PATH, RunPath, parse_duration, show
 
 
 @click.command()

@@ -1,25 +1,28 @@
 """The command `watch`: check the guards of a deployed policy."""
 
-import json
 import shlex
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from gatekeeper.cli.options import PATH, QUIET, RunPath, parse_address, parse_duration, styled_printer
+from gatekeeper.cli.common_options import QUIET
+from gatekeeper.cli.options import PATH, RunPath, SloPath, parse_address, parse_duration, styled_printer
 from gatekeeper.core.errors import InputError
 
-AFTER_INTERRUPT = "the overlay is valid until its next_look_before; the same command continues from watch.jsonl"
+AFTER_INTERRUPT = {
+    "watch": "the overlay is valid until its next_look_before; the same command continues from watch.jsonl"
+}
 
 
 @click.command()
 @click.argument("policy", type=PATH)
-@click.option("--url", help="Address of the deployed server [default: the SLO's url].")
-@click.option("--plain-url", help="Address of the same server without a draft, as the baseline.")
+@click.option("--url", metavar="URL", help="Address of the deployed server [default: the SLO's url].")
+@click.option("--plain-url", metavar="URL", help="Address of the same server without a draft, as the baseline.")
 @click.option("--run", type=RunPath(), help="The run that certified it [default: the policy's folder].")
-@click.option("--slo", type=PATH, help="The SLO file, if its models are not found otherwise.")
+@click.option("--slo", type=SloPath(), help="The SLO file, if its models are not found otherwise.")
 @click.option("--interval", metavar="60s", help="Time from round to round [default: the policy's].")
 @click.option("--duty", type=float, help="Largest share of the server's time for canaries [default: the policy's].")
 @click.option("--host/--no-host", default=None, help="Sample this host [default: if the policy guards it].")
@@ -55,6 +58,8 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
       4    the overlay or the log cannot be written
       130  interrupted; the same command continues
     """
+    import json
+
     from gatekeeper.core.system.own_limits import raise_descriptor_limit
     from gatekeeper.core.text import inert_json
     from gatekeeper.deploy.watch.config import WatchConfig
@@ -68,7 +73,7 @@ def watch(policy: Path, *, once: bool, rounds: int | None, as_json: bool, quiet:
     else:
         options["limit"] = parse_duration(options["limit"], "--limit", "30s")
     options["commands"] = tuple(_argv(command) for command in options["commands"])
-    options["listen"] = None if options["listen"] is None else parse_address(options["listen"])
+    options["listen"] = None if options["listen"] is None else parse_address(options["listen"], 9477)
 
     def write(entry: Mapping[str, Any]) -> None:
         if as_json:
@@ -87,4 +92,10 @@ def _argv(command: str) -> tuple[str, ...]:
         raise InputError(f"--on-change {command}: {error}", hint="quote it as for a shell") from error
     if not argv:
         raise InputError("--on-change names no program", hint="for example --on-change '/usr/local/bin/reload --now'")
+    if shutil.which(argv[0]) is None:
+        hint = "name a program on PATH, or its path from the current folder; make it executable: chmod +x"
+        raise InputError(f"--on-change {command}: there is no program {argv[0]}", hint=hint)
     return argv
+
+
+COMMANDS = (watch,)

@@ -39,10 +39,16 @@ OPENERS = {
 }
 """Module and function that open each backend that is not a server; the module holds FACTS."""
 
-ALIASES = dict.fromkeys(("llama.cpp", "llamacpp", "llama_cpp", "gguf", "ggml"), "llama-server")
+ALIASES = {
+    **dict.fromkeys(("llama.cpp", "llamacpp", "llama_cpp", "gguf", "ggml"), "llama-server"),
+    **dict.fromkeys(("mlx-lm", "mlx_lm", "mlxlm"), "mlx"),
+    **dict.fromkeys(("mlx_lm.server", "mlx_lm_server", "mlx-lm-server"), "mlx-server"),
+}
 """Names that people give a backend, and that are not like its own."""
 READING_OPTIONS = ("mlx", "mlx-server", "llama-server")
 """Backends whose prefill chunk and cache width gatekeeper can set: those that it starts with options for them."""
+TIMED = ("mlx", "mlx-server", "llama-server")
+"""Backends whose passes `gatekeeper ceiling` can time."""
 PROBED = ("mlx", "mlx-server")
 """Backends that can be tried with two models and no SLO file, the default first."""
 

@@ -14,7 +14,8 @@ class ExitCode(IntEnum):
     OBJECTIVE_FAILED = 1
     """A workload failed an objective, or requires speculation and was graded back."""
     BAD_INPUT = 2
-    """The command line, an SLO, a canary or a model folder is wrong, or no run could prove an objective."""
+    """The command line, an SLO, a canary or a model folder is wrong, what it names cannot be reached, or no run could
+    prove an objective."""
     UNPROVEN = 3
     """Evidence is missing, or this host cannot provide it."""
     INTERNAL_ERROR = 4

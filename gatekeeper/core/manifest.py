@@ -15,6 +15,9 @@ Ratios of speeds are those of total times, not the mean ratio of prompts.
 The sweep chooses, and proves nothing that the soak proves.
 """
 
+ArrivalTimes = Literal["kernel", "process"]
+"""Who takes the time of arrivals: the kernel that receives them, or the process that reads or makes them."""
+
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
@@ -83,7 +86,7 @@ class Manifest(_Frozen):
     shares_process: bool
     streams: int
     restart_knobs: tuple[str, ...]
-    """Knobs whose change needs another process."""
+    """Knobs whose change needs another process; `adaptive`: whether the server chooses the draft length."""
     sight: tuple[str, ...]
     target: Model | None
     drafts: tuple[Model, ...] = ()
@@ -101,6 +104,9 @@ class Manifest(_Frozen):
     """Whether a soak continues while a ratio is open; the soaks of older manifests did not."""
     sample_interval: float = 1.0
     """Seconds between two host samples; older manifests lack it, and their runs were sampled every second."""
+    arrival_times: ArrivalTimes | None = None
+    """Who takes the time of arrivals, as the first requests showed: the kernel that receives them, or the process that
+    reads or makes them. None in older manifests, and where no such request was answered."""
     rules: int = Field(default=1, ge=1, le=RULES)
     """Version of the rules that the run is judged by; manifests of gatekeeper 0.2.0 and before lack it."""
     certified: CertifiedBaseline | None = None
@@ -137,8 +143,8 @@ def seed_of(manifest_sha256: str) -> int:
     return int(manifest_sha256[:15], 16)
 
 
-VOLATILE_FACTS = frozenset({"booted_at", "uptime_s", "load_average", "heavy_processes"})
-"""Facts of a host that differ between any two runs, even on one machine."""
+VOLATILE_FACTS = frozenset({"booted_at", "uptime_s", "load_average", "heavy_processes", "display"})
+"""Facts of a host that may differ between any two runs, even on one machine."""
 COMPARED_PARTS = (
     "slo", "backend", "target", "drafts", "sampling", "reading", "canaries", "profile", "versions", "host",
 )  # fmt: skip

@@ -10,10 +10,11 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, field_validator, model_validator
 from pydantic_core import CoreSchema, core_schema
 
-from gatekeeper.core.backend_registry import ALIASES, READING_OPTIONS, SCRIPTED, backend_names
-from gatekeeper.core.errors import did_you_mean
-from gatekeeper.core.units import Seconds
+from gatekeeper.core.backend_registry import ALIASES, READING_OPTIONS, SCRIPTED, SERVERS, backend_names
+from gatekeeper.core.errors import InputError, did_you_mean
+from gatekeeper.core.quantities import Seconds
 
+EXAMPLE_URL = "http://127.0.0.1:8080"
 _ROUNDS = 200_000
 """Of the digest of a key: a short key cannot be found by trying all of them."""
 _HIDDEN = re.compile(r"hidden-[0-9a-f]{8}")
@@ -56,6 +57,11 @@ class Address(str):
         return _HIDDEN.search(self._given) is not None
 
     @property
+    def is_http(self) -> bool:
+        """Whether its scheme is that of HTTP."""
+        return self.lower().startswith(("http://", "https://"))
+
+    @property
     def given(self) -> str:
         """Return the address with its key, for a request or another program's environment alone."""
         return self._given
@@ -71,6 +77,14 @@ class Address(str):
         return core_schema.no_info_wrap_validator_function(
             lambda value, read: value if isinstance(value, cls) else cls(read(value)), core_schema.str_schema()
         )
+
+
+def address_of(option: str, text: str) -> Address:
+    """Return the address of a server that the command line names; raise InputError for another kind of address."""
+    address = Address(text)
+    if not address.is_http:
+        raise InputError(f"{option} {address} is not an http address", hint=f"for example {option} {EXAMPLE_URL}")
+    return address
 
 
 def _shown(text: str) -> str:
@@ -232,13 +246,23 @@ class Subject(InputTable):
             if getattr(self, key) is not None and self.backend not in able:
                 hint = f"remove it; it is set where gatekeeper starts {', '.join(READING_OPTIONS)}"
                 raise ValueError(f"{key} cannot be set for this backend '{self.backend}'\n{hint}")
-        started = [name for name in ("command", "plain_command", "program") if getattr(self, name) is not None]
-        if self.url is not None and started:
-            raise ValueError(f"url attaches to a running server, {started[0]} starts one\nremove one of the two")
         if self.program is not None and self.command is not None:
             raise ValueError(
                 "program replaces the first word of the start command, command all of it\nremove one of the two"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _attached(self) -> "Subject":
+        for key, address in (("url", self.url), ("plain_url", self.plain_url)):
+            if address is not None and not address.is_http:
+                raise ValueError(f'{key} is not an http address\nfor example {key} = "{EXAMPLE_URL}"')
+        if self.url is not None and self.backend not in SERVERS:
+            hint = "remove url, or name the backend of the server that answers there"
+            raise ValueError(f"url is for a running server, and the backend '{self.backend}' is none\n{hint}")
+        started = [name for name in ("command", "plain_command", "program") if getattr(self, name) is not None]
+        if self.url is not None and started:
+            raise ValueError(f"url attaches to a running server, {started[0]} starts one\nremove one of the two")
         if self.plain_url is not None and self.url is None:
             raise ValueError("plain_url is the plain counterpart of url, which is missing\nset url")
         return self

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -31,11 +31,20 @@ def parse(text: str, name: str, model: type[Model], *, strict: bool = False) -> 
     try:
         return model.model_validate(_with_tuples(document) if strict else document, strict=strict or None)
     except ValidationError as error:
-        problems = [describe_error(text, name, model, details) for details in distinct_errors(error)[:_SHOWN]]
+        details_of_all = [details for details in distinct_errors(error) if not _follows(details, error)]
+        problems = [describe_error(text, name, model, details) for details in details_of_all[:_SHOWN]]
         if len(problems) == 1:
             raise InputError(problems[0][0], hint=problems[0][1]) from error
         lines = [f"{message}; {hint}" if hint else message for message, hint in problems]
         raise InputError("\n".join(lines), hint=f"correct {'both' if len(lines) == 2 else 'all of them'}") from error
+
+
+def _follows(details: ErrorDetails, error: ValidationError) -> bool:
+    """Return whether a list is called too short only because its entries have errors of their own."""
+    loc = details["loc"]
+    return details["type"] == "too_short" and any(
+        other["loc"][: len(loc)] == loc and len(other["loc"]) > len(loc) for other in error.errors()
+    )
 
 
 def located(path: Path, message: str) -> PydanticCustomError:
@@ -50,7 +59,13 @@ def _with_tuples(value: Any) -> Any:
     return tuple(_with_tuples(part) for part in value) if isinstance(value, list) else value
 
 
+_ONE_BRACKET = re.compile(r"declare \('(objective|workload|guard|route)',\) twice")
+"""How tomllib complains of one more [objective] after an [[objective]]."""
+
+
 def _syntax_hint(message: str) -> str:
+    if table := _ONE_BRACKET.search(message):
+        return f"write each with two brackets: [[{table[1]}]]"
     if "overwrite" in message or "twice" in message:
         return "a key or a table is written twice: keep one of them"
     if "line 1," in message or "Invalid statement" in message:
@@ -63,7 +78,9 @@ def _missing_hint(model: type[BaseModel], path: Path) -> str:
         (field for key, field in model.model_fields.items() if len(path) == 1 and path[-1] in {key, field.alias}), None
     )
     is_array = field is not None and get_origin(field.annotation) is tuple and _model_in(field.annotation) is not None
-    return f"add a table [[{path[-1]}]]" if is_array else f"add `{path[-1]} = …`"
+    fixed = get_args(field.annotation) if field is not None and get_origin(field.annotation) is Literal else ()
+    value = json.dumps(fixed[0]) if fixed else "…"
+    return f"add a table [[{path[-1]}]]" if is_array else f"add `{path[-1]} = {value}`"
 
 
 _BRANCH = re.compile(r"int|constrained-int|literal\[.*\]")
@@ -156,6 +173,8 @@ def _kind_of(value: object) -> str:
 def _as_kind(kind: str, key: str, value: object, literal: str) -> str:
     """Return how to write *value* as what it must be."""
     if kind == "tuple_type":
+        if isinstance(value, str) and (thousands := _whole(value)) is not None:
+            literal = str(thousands)
         return f"write [[{key}]]" if isinstance(value, dict) else f"write {key} = [{literal}]"
     if kind in {"model_type", "dict_type"}:
         return f"write a table: [{key}]"
@@ -166,10 +185,17 @@ def _as_kind(kind: str, key: str, value: object, literal: str) -> str:
     if kind in {"int_type", "float_type"} and (
         number := re.match(r"\s*([0-9]+(?:\.[0-9]+)?)\s*[A-Za-z]+\s*$", str(value))
     ):
-        return f"write {number[1]}, without a unit and without quotes"
+        whole = _whole(str(value))
+        return f"write {number[1] if whole is None else whole}, without a unit and without quotes"
     return {"bool_type": "write true or false, without quotes", "float_type": "for example 0.5"}.get(
         kind, "for example 4"
     )
+
+
+def _whole(written: str) -> int | None:
+    """Return the whole number of a text such as 8k, as people write counts of tokens; None where it is none."""
+    match = re.fullmatch(r"\s*([0-9]{1,6})\s*([kK])?\s*", written)
+    return None if match is None else int(match[1]) * (1024 if match[2] else 1)
 
 
 def key_path(path: Path) -> str:

@@ -2,11 +2,9 @@
 
 import math
 import re
-from typing import Annotated
+from decimal import Decimal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
-
-from gatekeeper.core.text import quote
+from gatekeeper.core.text import compare_speed, quote
 
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 # People write both decimal and binary prefixes; neither is guessed from the other.
@@ -31,6 +29,10 @@ UNITS_OF: dict[str, dict[str, float]] = {
 }
 """The units that a bound may have, by the base unit of its metric: "10 s" of memory is an error."""
 
+SMALLEST = 1e-6
+"""What is nearer to 0 is printed as smaller than this."""
+LARGE_RATIO = 99.5
+"""From here on a ratio has no digits after its point."""
 _LONGEST = 400
 """Characters of a quantity: the largest number written out has 309 digits."""
 _QUANTITY = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/%]*)\s*")
@@ -39,7 +41,7 @@ _QUANTITY = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+
 def parse(written: object, units: dict[str, float]) -> float:
     """Return *written* in SI base units, which a bare number already is; raise ValueError with the allowed units."""
     if isinstance(written, bool) or not isinstance(written, int | float | str):
-        raise ValueError(f"expected a number or a quantity such as '1 {next(iter(units))}', got {written!r}")
+        raise ValueError(f"must be a number or a quantity, not {str(written).lower()}\nfor example {_example(units)}")
     if not isinstance(written, str):
         try:
             return float(written)
@@ -48,38 +50,34 @@ def parse(written: object, units: dict[str, float]) -> float:
     match = _QUANTITY.fullmatch(written) if len(written) <= _LONGEST else None
     unit = match.group(2) if match else ""
     if match is None or (unit and unit not in units):
-        near = "600 s" if units is SECONDS else f"1 {next(iter(units))}"
         if list(units) == ["%"]:
             raise ValueError(
                 f"cannot read {quote(written)!r}; write a number without a unit, or in %\n{_plain(written)}"
             )
         allowed = f"write a number with one of these units: {', '.join(units)}"
-        raise ValueError(f'cannot read {quote(written)!r}; {allowed}\nfor example "{near}"')
+        raise ValueError(f"cannot read {quote(written)!r}; {allowed}\nfor example {_example(units, unit)}")
     value = float(match.group(1)) * units.get(unit, 1.0)
     if not math.isfinite(value):
         raise ValueError(f"{quote(written)!r} is not a finite quantity")
     return value
 
 
+def _example(units: dict[str, float], unit: str = "") -> str:
+    """Return a quantity as an SLO file writes it; of a calendar's *unit*, one in days."""
+    if units is SECONDS:
+        return '"30 d"' if unit[:1] in {"w", "y", "M"} or unit.startswith("mo") else '"600 s"'
+    if list(units) == ["%"]:
+        return '0.5 or "50 %"'
+    return f'"1 {"ms" if "ms" in units else next(iter(units))}"'
+
+
+_SHARE = f"for example {_example({'%': 0.01})}"
+
+
 def _plain(written: str) -> str:
-    number = re.match(r"\s*([+-]?[0-9]+(?:\.[0-9]+)?)", written)
-    return f"write {number[1]} without quotes" if number else 'for example 0.5 or "50 %"'
-
-
-def _quantity(units: dict[str, float]) -> tuple[BeforeValidator, WithJsonSchema]:
-    names = "|".join(re.escape(unit) for unit in sorted(units, key=len, reverse=True))
-    pattern = rf"^\s*[+-]?[0-9.]+([eE][+-]?[0-9]+)?\s*({names})?\s*$"
-    schema = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": pattern}]}
-    return BeforeValidator(lambda written: parse(written, units)), WithJsonSchema(schema)
-
-
-MOST_SECONDS = 1e9
-"""Thirty years: a longer time, added to an instant, may leave what a clock can hold."""
-Seconds = Annotated[float, *_quantity(SECONDS), Field(le=MOST_SECONDS)]
-Bytes = Annotated[float, *_quantity(BYTES)]
-ByteRate = Annotated[float, *_quantity(BYTE_RATES)]
-EventRate = Annotated[float, *_quantity(EVENT_RATES)]
-Quantity = Annotated[float, *_quantity(SECONDS | BYTES | BYTE_RATES | EVENT_RATES | OTHERS)]
+    number = re.fullmatch(r"\s*([+-]?[0-9]+(?:\.[0-9]+)?)\s*[xX]?\s*", written)
+    other_unit = "it has no unit; times are bounded by other metrics: gatekeeper explain lists them"
+    return f"write {number[1]} without quotes" if number else other_unit if written[:1].isdigit() else _SHARE
 
 
 def show_seconds(seconds: float) -> str:
@@ -87,15 +85,15 @@ def show_seconds(seconds: float) -> str:
     size = abs(seconds)
     for unit, below in (("ms", 1.0), ("s", 120.0), ("min", 7200.0), ("h", 172800.0), ("d", math.inf)):
         if size < below:
-            return f"{_digits(seconds / SECONDS[unit])} {unit}"
-    return f"{_digits(seconds)} s"
+            return f"{show_number(seconds / SECONDS[unit])} {unit}"
+    return f"{show_number(seconds)} s"
 
 
 def show_bytes(count: float) -> str:
     """Print a size in decimal units: 512 B, 5.6 MB, 1.4 GB."""
     for unit in ("TB", "GB", "MB", "kB"):
         if abs(count) >= BYTES[unit]:
-            return f"{_digits(count / BYTES[unit])} {unit}"
+            return f"{show_number(count / BYTES[unit])} {unit}"
     return f"{count:.0f} B"
 
 
@@ -111,46 +109,69 @@ def show_memory(count: float) -> str:
 
 
 def show(value: float, unit: str) -> str:
-    """Print *value*, given in the base unit *unit*, for a person."""
+    """Print *value*, given in the base unit *unit*, for a person; a growth of memory is an hour's, as in SLO files."""
     if unit == "s":
         return show_seconds(value)
     if unit == "B":
         return show_bytes(value)
-    if unit == "B/s":
-        return f"{show_bytes(value)}/s"
-    return _digits(value) if unit == "1" else f"{_digits(value)} {unit}"
+    if unit == "B/s":  # a leak of megabytes an hour fills a machine within days
+        return f"{show_bytes(value * SECONDS['h'])}/h"
+    return show_number(value) if unit == "1" else f"{show_number(value)} {unit}"
 
 
-def show_range(lo: str, hi: str) -> str:
-    """Print the bounds of an interval, the unit once where both have the same: 111 to 189 tok/s, 1.66x to 3.65x.
+def show_interval(center: str, lo: str, hi: str) -> str:
+    """Print a value with its bounds, the unit once where all have the same: 1.31x [1.22, 1.38], 42 ms [40, 45].
 
-    Bounds that print alike are one value.
+    A value whose bounds print as it does is shown alone.
     """
-    if lo == hi:
-        return lo
-    number, _, unit = lo.partition(" ")
-    return f"{number} to {hi}" if unit == hi.partition(" ")[2] else f"{lo} to {hi}"
+    if center == lo == hi:
+        return center
+    unit = _unit_of(center)
+    if unit == _unit_of(lo) == _unit_of(hi):
+        lo, hi = lo.removesuffix(unit), hi.removesuffix(unit)
+    return f"{center} [{lo}, {hi}]"
+
+
+def _unit_of(text: str) -> str:
+    """Return what follows the number in a printed value: the x of a ratio, or a space and a unit."""
+    return text.lstrip("<>+-0123456789.")
+
+
+def show_times(ratio: float) -> str:
+    """Print a measured ratio of speeds: 1.31x, 0.04x, 123x."""
+    return f"{ratio:.2f}x" if abs(ratio) < LARGE_RATIO else f"{ratio:.0f}x"
 
 
 def show_ratio(center: float, lo: float, hi: float) -> str:
-    """Print a ratio of speeds with its interval: 1.31x (1.22x to 1.38x)."""
-    return f"{center:.2f}x ({show_range(f'{lo:.2f}x', f'{hi:.2f}x')})"
+    """Print a ratio of speeds with its interval: 1.31x [1.22, 1.38]."""
+    return show_interval(show_times(center), show_times(lo), show_times(hi))
 
 
-def show_span(center: float, lo: float | None, hi: float | None, unit: str) -> str:
-    """Print a value with its bounds, the unit once where all three have the same: 157 [111, 189] tok/s."""
-    texts = ["?" if value is None else show(value, unit) for value in (center, lo, hi)]
-    numbers, units = zip(*(text.partition(" ")[::2] for text in texts), strict=True)
-    if len(set(units)) > 1:
-        return f"{texts[0]} [{texts[1]}, {texts[2]}]"
-    return f"{numbers[0]} [{numbers[1]}, {numbers[2]}] {units[0]}".rstrip()
+def show_comparison(center: float, lo: float, hi: float, reference: str) -> str:
+    """Print a ratio of speeds in words too: 14 % slower than plain decoding: 0.86x [0.80, 0.92]."""
+    words, measured = compare_speed(center, reference), show_ratio(center, lo, hi)
+    written = show_times(center)
+    return words.replace(written, measured, 1) if words.startswith(written) else f"{words}: {measured}"
 
 
-def _digits(value: float) -> str:
-    """Print three significant digits, or all before the point, without exponents."""
-    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
+def show_number(value: float, digits: int = 3) -> str:
+    """Print *digits* significant digits, or all before the point, without exponents: 0.00012, 45300.
+
+    What is nearer to 0 than a millionth is `<0.000001`, or `>-0.000001`: it is not 0.
+    """
+    text = f"{value:.{digits}g}"
+    return f"{value:.0f}" if "e" in text and abs(value) >= 1 else _written_out(value, text)
 
 
 def percent(share: float, digits: str = "g") -> str:
     """Print a share in percent, with all its digits or in another format: 95 %, 99.9 %."""
-    return f"{100 * share:{digits}} %"
+    return f"{_written_out(100 * share, f'{100 * share:{digits}}')} %"
+
+
+def _written_out(value: float, text: str) -> str:
+    """Return the *text* of a number without an exponent, and of a tiny one that it is tiny."""
+    if 0 < abs(value) < SMALLEST:
+        return f"<{SMALLEST:f}" if value > 0 else f">-{SMALLEST:f}"
+    if "e" not in text:
+        return text
+    return f"{Decimal(text):{'+' if text.startswith('+') else ''}f}"

@@ -289,7 +289,7 @@ class FindingKind(StrEnum):
     TRANSLATED = ("translated", "gatekeeper runs under Rosetta", "install a native Python")
     UNSTABLE_ARM = (
         "unstable_arm",
-        "plain decoding varies too much, or in two groups, to compare with",
+        "plain decoding is too unsteady to compare with",
         "close other programs, cool the host, and run again",
     )
     VIRTUAL_MAC = ("virtual_mac", "a virtual Mac: its sensors show no real machine", "certify on the physical machine")
@@ -319,6 +319,11 @@ class Finding:
     advice: str = ""
     voids: frozenset[str] = field(default=frozenset(), compare=False)
     """Metrics that are unproven because of it."""
+
+    @property
+    def means(self) -> str:
+        """Return what its kind says of the run."""
+        return next((kind.means for kind in FindingKind if kind == self.kind), self.kind)
 
     def document(self) -> dict[str, object]:
         """Return the finding as verdict.json writes it."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from gatekeeper.analysis.metrics.host.host_series import host_numbers
 from gatekeeper.analysis.verdict.against_certified import compare_inputs
-from gatekeeper.core.errors import GatekeeperError, NoProofError
+from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError
 from gatekeeper.core.manifest import Manifest, differences
 from gatekeeper.core.metrics import DECODE_RATIO
 from gatekeeper.core.records.host_columns import HostColumns
@@ -36,6 +36,8 @@ class _RecordedRun:
 
 def history(folder: Path) -> run_history.RunHistory:
     """Return the runs of a folder, by SLO and oldest first, and the change since the last comparable run."""
+    if run_directory.is_run(folder):
+        raise InputError(f"{folder} is a run", hint=f"name the folder it is in: gatekeeper history {folder.parent}")
     by_slo = defaultdict[str, list[_RecordedRun]](list)
     unreadable = []
     for path in run_directory.runs_in(folder):
@@ -130,9 +132,17 @@ def _with_changes(runs: Sequence[_RecordedRun]) -> Iterator[run_history.HistoryR
     before: dict[str, Manifest] = {}
     for run in runs:
         last = before.get(run.entry.host, run.manifest)
-        changed = tuple(_change(name, last, run.manifest) for name in differences(last, run.manifest))
+        names = [*differences(last, run.manifest), *_display_changed(last, run.manifest)]
+        changed = tuple(_change(name, last, run.manifest) for name in names)
         yield replace(run.entry, changed=changed)
         before[run.entry.host] = run.manifest
+
+
+def _display_changed(before: Manifest, after: Manifest) -> Iterator[str]:
+    """Yield its name where the display woke or went to sleep, which may explain a slow night and voids nothing."""
+    displays = {manifest.host.get("display") for manifest in (before, after)}
+    if None not in displays and len(displays) > 1:
+        yield "host.display"
 
 
 def _change(name: str, before: Manifest, after: Manifest) -> str:

@@ -1,7 +1,8 @@
 """A fleet's answer as text and Markdown: outcomes by SLO and host, and whether like hosts differ."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from gatekeeper.analysis.verdict.run_verdict import outcome_words
 from gatekeeper.core.text import aligned, counted
 from gatekeeper.core.units import show_bytes, show_seconds
 from gatekeeper.fleet.answer import Fleet
@@ -11,6 +12,8 @@ from gatekeeper.fleet.host_pairs import RatioContrast
 from gatekeeper.report.phrases import GLYPHS, spaced
 
 COLUMNS = ("SLO", "host", "outcome", "against plain decoding")
+NO_VERDICT = "no_verdict"
+"""Said of a run that ended without an outcome."""
 
 
 def plan_text(plan: FleetPlan) -> str:
@@ -48,35 +51,45 @@ def _host_row(name: str, host: PlannedHost) -> tuple[str, str, str, str, str, st
 
 def headline(fleet: Fleet) -> str:
     """Return the answer in one sentence."""
-    outcomes = [_outcome(cell) for cell in fleet.included]
+    outcomes = [outcome(cell) for cell in fleet.included]
     parts = [f"{outcomes.count(word)} {spaced(word)}" for word in dict.fromkeys(outcomes)]
-    return f"{counted(len(outcomes), 'run')}: {', '.join(parts)} (exit code {fleet.exit_code:d})"
+    return f"{counted(len(outcomes), 'run')}: {', '.join(parts)}"
+
+
+def _last_line(fleet: Fleet) -> str:
+    return f"{headline(fleet)} (exit code {fleet.exit_code:d})"
 
 
 def text(fleet: Fleet) -> str:
     """Return the answer for a terminal."""
-    rows = [COLUMNS, *map(row, fleet.included)]
+    rows = [COLUMNS, *map(_row, fleet.included)]
     notes = [*errors(fleet), *remarks(fleet)]
-    return "\n".join([*aligned(rows), *([""] if notes else []), *notes, "", headline(fleet)]) + "\n"
+    return "\n".join([*aligned(rows), *([""] if notes else []), *notes, "", _last_line(fleet)]) + "\n"
 
 
 def markdown(fleet: Fleet) -> str:
     """Return the answer for a job's page: one row an SLO, one column a host."""
     from gatekeeper.report.markdown import plain, table  # noqa: PLC0415 (it needs numpy, which most commands do not)
 
-    heads, rows = matrix(fleet)
+    heads, rows = _matrix(fleet)
     cells = [tuple(plain(cell) for cell in row) for row in rows]
-    blocks = [f"### {plain(headline(fleet))}", table(tuple(plain(head) for head in heads), cells)]
+    blocks = [f"### {plain(_last_line(fleet))}", table(tuple(plain(head) for head in heads), cells)]
     notes = [f"- {plain(line)}" for line in (*errors(fleet), *remarks(fleet))]
     return "\n\n".join([*blocks, *(["\n".join(notes)] if notes else [])]) + "\n"
 
 
-def _outcome(cell: FleetCell) -> str:
-    return cell.state if cell.done is None else cell.done.outcome or "no verdict"
+def outcome(cell: FleetCell) -> str:
+    """Return the outcome of a run; `no_verdict` where it ended without one, `open` or `excluded` before."""
+    return cell.state if cell.done is None else cell.done.outcome or NO_VERDICT
 
 
-def _ratios(cell: FleetCell) -> str:
-    return "; ".join(f"{name} {_ratio(workload)}" for name, workload in cell.workloads.items())
+def _ended(cell: FleetCell) -> str:
+    return outcome_words(outcome(cell), [workload.outcome for workload in cell.workloads.values()])
+
+
+def speeds(cell: FleetCell) -> list[str]:
+    """Return the speed of each workload against plain decoding, or its outcome where it does not speculate."""
+    return [f"{name} {_ratio(workload)}" for name, workload in cell.workloads.items()]
 
 
 def _ratio(workload: CellWorkload) -> str:
@@ -86,27 +99,34 @@ def _ratio(workload: CellWorkload) -> str:
     return f"{ratio.center:.2f}x [{ratio.lo:.2f}, {ratio.hi:.2f}]"
 
 
-def row(cell: FleetCell) -> tuple[str, str, str, str]:
-    """Return a run: its SLO, host and outcome, and the speed of each workload against plain decoding."""
+def _row(cell: FleetCell) -> tuple[str, str, str, str]:
     demo = " (demo)" if cell.verdict is not None and cell.verdict.grade == "demo" else ""
-    return cell.cell.slo, cell.cell.host, spaced(_outcome(cell)) + demo, _ratios(cell)
+    return cell.cell.slo, cell.cell.host, _ended(cell) + demo, "; ".join(speeds(cell))
 
 
-def matrix(fleet: Fleet, *, ratios: bool = True) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return the heads and a row for each SLO, with a cell for each host."""
+Places = Mapping[tuple[str, str], FleetCell]
+"""The cells by their SLO and host."""
+
+
+def places(fleet: Fleet) -> tuple[list[str], list[str], Places]:
+    """Return the hosts, the SLOs, and the cell of each SLO on each host where there is one."""
     hosts = list(dict.fromkeys(cell.cell.host for cell in fleet.cells))
     slos = list(dict.fromkeys(cell.cell.slo for cell in fleet.cells))
-    by_place = {(cell.cell.slo, cell.cell.host): cell for cell in fleet.cells}
-    rows = [(slo, *(_sign(by_place.get((slo, host)), ratios=ratios) for host in hosts)) for slo in slos]
-    return ("SLO", *hosts), rows
+    return hosts, slos, {(cell.cell.slo, cell.cell.host): cell for cell in fleet.cells}
 
 
-def _sign(cell: FleetCell | None, *, ratios: bool) -> str:
+def _matrix(fleet: Fleet) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the heads and a row for each SLO, with a cell for each host."""
+    hosts, slos, by_place = places(fleet)
+    return ("SLO", *hosts), [(slo, *(_sign(by_place.get((slo, host))) for host in hosts)) for slo in slos]
+
+
+def _sign(cell: FleetCell | None) -> str:
     if cell is None or cell.state == "excluded":
         return "-"
-    outcome, figures = _outcome(cell), _ratios(cell) if ratios else ""
-    sign = GLYPHS.get(outcome, "…" if cell.state == "open" else "!")
-    return f"{sign} {spaced(outcome)}{f': {figures}' if figures else ''}"
+    word, figures = outcome(cell), "; ".join(speeds(cell))
+    sign = GLYPHS.get(word, "…" if cell.state == "open" else "!")
+    return f"{sign} {_ended(cell)}{f': {figures}' if figures else ''}"
 
 
 def errors(fleet: Fleet) -> Iterator[str]:

@@ -2,8 +2,9 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,8 @@ def certify_fleet(
 ) -> Fleet:
     """Certify every SLO on every host that it fits; return the answer, which is also written to *runs*.
 
-    An unfinished fleet in *runs* with the same SLOs is continued: what ended stays, what runs is attached to.
+    An unfinished fleet in *runs* with the same SLOs is continued: what ended stays, what runs is attached to. A part
+    of a fleet that has ended is certified in place: those of its cells that have no verdict, or else all it names.
     """
     entries = read_slos(slos)
     remotes = read_hosts(hosts, only)
@@ -55,9 +57,10 @@ def certify_fleet(
         if not cells_to_run(cells):
             reasons = "; ".join(f"{cell.name}: {cell.excluded[0]}" for cell in cells)
             raise HostLacksError(f"no host takes any of these SLOs: {reasons}", hint="gatekeeper fleet plan shows more")
-        started, done_by_cell = _continued(runs, cells)
+        earlier = _continued(runs, cells)
+        done_by_cell = {cell.name: cell.done for cell in earlier.cells if cell.done is not None}
         begin(cells)
-        file = FleetFile(runs, cells, started, done_by_cell.values())
+        file = FleetFile(runs, cells, earlier)
 
         def note(name: str, change: str, detail: Mapping[str, Any]) -> None:
             if change == "done":
@@ -66,7 +69,7 @@ def certify_fleet(
 
         def task_of(cell: Cell) -> Task:
             slo, folder = str(cell.path.resolve()), str(runs.resolve())
-            return Task(cell.name, slo, cell.host, str(hosts.resolve()), folder, since=started, options=options)
+            return Task(cell.name, slo, cell.host, str(hosts.resolve()), folder, since=earlier.since, options=options)
 
         for done in done_by_cell.values():
             report(done.cell, "done", done.document())
@@ -101,11 +104,13 @@ class FleetFile:
     What a killed controller had not written is found again by the runs that were downloaded.
     """
 
-    def __init__(self, runs: Path, cells: Sequence[Cell], started: str, done: Iterable[Done]) -> None:
-        self._runs, self._started = runs, started
-        self._cells = {cell.name: FleetCell(cell) for cell in cells}
-        for ended in done:
-            self._cells[ended.cell] = ended_cell(self._cells[ended.cell].cell, ended)
+    def __init__(self, runs: Path, cells: Sequence[Cell], earlier: "Earlier") -> None:
+        self._runs, self._started = runs, earlier.started
+        now = {cell.name: cell for cell in cells}
+        self._cells = {cell.name: cell for cell in earlier.kept} | {name: FleetCell(cell) for name, cell in now.items()}
+        for cell in earlier.cells:
+            if cell.done is not None:
+                self._cells[cell.name] = ended_cell(now[cell.name], cell.done)
         self._lock, self._rest_until, self._ended = threading.Lock(), 0.0, False
         self._later: threading.Timer | None = None
         self._write()
@@ -147,19 +152,36 @@ class FleetFile:
         return fleet
 
 
-def _continued(runs: Path, cells: Sequence[Cell]) -> tuple[str, dict[str, Done]]:
-    """Return when the fleet started, and the cells that have ended: those of an unfinished fleet of the same SLOs."""
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What of an earlier fleet in the same folder is kept."""
+
+    started: str
+    since: str
+    """Runs of its cells that started since then are theirs."""
+    cells: tuple[FleetCell, ...] = ()
+    """Those of the cells to run that have a verdict."""
+    kept: tuple[FleetCell, ...] = ()
+    """All its cells in their order, where only some of them are certified again."""
+
+
+def _continued(runs: Path, cells: Sequence[Cell]) -> Earlier:
+    """Return what is kept of the fleet in *runs*: of an unfinished one of the same SLOs, or of one with more cells."""
     before = answer.read(runs)
     now = stamp(SystemClock().wall())
     if before is None:
-        return now, {}
-    if before.ended is not None:
-        old_file = runs / f"fleet-{new_run_id('', SystemClock().wall()).strip('-')}.json"
-        (runs / answer.FILE).rename(old_file)
-        return now, {}
+        return Earlier(now, now)
     names = {cell.name for cell in cells}
     common = [cell for cell in before.cells if cell.name in names]
-    if not common:
-        raise InputError(f"{runs} holds an unfinished fleet of other SLOs", hint="use another --runs")
     # A cell without a verdict is tried again: the reason may be gone.
-    return before.started, {cell.name: cell.done for cell in common if cell.done is not None and cell.done.outcome}
+    judged = tuple(cell for cell in common if cell.done is not None and cell.done.outcome)
+    if before.ended is None:
+        if not common:
+            raise InputError(f"{runs} holds an unfinished fleet of other SLOs", hint="use another --runs")
+        return Earlier(before.started, before.started, judged)
+    if names < {cell.name for cell in before.cells}:
+        lost = any(cell.state == "done" and cell not in judged for cell in common)
+        since, answered = (before.started, judged) if lost else (now, ())
+        return Earlier(before.started, since, answered, before.cells)
+    (runs / answer.FILE).rename(runs / f"fleet-{new_run_id('', SystemClock().wall()).strip('-')}.json")
+    return Earlier(now, now)

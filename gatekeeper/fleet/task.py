@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError
+from gatekeeper.core.errors import ExitCode, GatekeeperError, HostLacksError, InputError
 from gatekeeper.core.records import Event
+from gatekeeper.core.system.run_directory import MANIFEST, VERDICT
 from gatekeeper.report.data.progress import Progress
 from gatekeeper.run.judge import judge
 from gatekeeper.run.remote import hosts_file
@@ -94,13 +96,23 @@ def _certify(task: Task, tell: Tell) -> Done:
     try:
         address, settings = hosts_file.find(task.host, Path(task.hosts))
         remote = RemoteHost(task.host, address, settings)
-        finished = _finished(task, remote)
-        if finished is not None:
-            return finished
+        command = _command(task)
+        if (earlier := _earlier_run(task, command, remote)) is not None:
+            ended = (earlier / VERDICT).is_file()
+            with suppress(GatekeeperError, ValueError):  # a damaged one is measured again
+                if ended:
+                    verdict = judge(earlier)
+                    return Done(task.cell, int(verdict.exit_code), verdict.outcome, str(earlier))
+            command = replace(command, resume=not ended and (earlier / MANIFEST).is_file())
         with ReconnectingSession(remote.connect, patience_s=task.options.patience_s) as session:
             runner = RemoteRunner(remote, session, [_Relay(tell)])
             session.say = runner.say
-            result = NewRun(runner, _command(task), before=task.since).run()
+            try:
+                result = NewRun(runner, command, before=task.since).run()
+            except InputError:
+                if not command.resume:
+                    raise
+                result = NewRun(runner, replace(command, resume=False), before=task.since).run()  # it is there no more
     except FollowedError:
         raise
     except (SshError, OccupiedError) as error:
@@ -110,7 +122,7 @@ def _certify(task: Task, tell: Tell) -> Done:
     except Exception as error:  # noqa: BLE001 (one cell's bug does not end the others)
         message = f"{type(error).__name__}: {error}"
         return Done(task.cell, int(ExitCode.INTERNAL_ERROR), error=message, hint="this is a bug: please report it")
-    if result.verdict is None:
+    if result.verdict is None or result.error is not None:  # what a run left that died is no answer
         failed = result.error or HostLacksError("it ended without a verdict", hint=f"look into {result.path}")
         return Done(task.cell, int(failed.exit_code), "", str(result.path), failed.message, failed.hint)
     return Done(task.cell, int(result.verdict.exit_code), result.verdict.outcome, str(result.path))
@@ -141,16 +153,11 @@ class _Relay:
             self._tell("progress", {"stage": snapshot.stage, "left": snapshot.run_left})
 
 
-def _finished(task: Task, remote: RemoteHost) -> Done | None:
-    """Return the answer of a run of this fleet that was downloaded before its controller ended."""
-    command, bundle = pack_command(_command(task), remote, before=task.since)
+def _earlier_run(task: Task, command: RemoteCommand, remote: RemoteHost) -> Path | None:
+    """Return the newest run of this cell in this fleet that was downloaded: it ended, or its gatekeeper died."""
+    command, bundle = pack_command(command, remote, before=task.since)
     for entry in reversed(RunRegistry(Path(task.runs)).entries()):
         is_same = entry.matches(task.host, command.words, bundle.sha256, None)
-        if entry.state != CLOSED or entry.started < task.since or not is_same:
-            continue
-        try:
-            verdict = judge(Path(entry.out))
-        except (GatekeeperError, ValueError):
-            return None
-        return Done(task.cell, int(verdict.exit_code), verdict.outcome, entry.out)
+        if entry.state == CLOSED and entry.started >= task.since and is_same:
+            return Path(entry.out)
     return None

@@ -5,11 +5,28 @@ from gatekeeper.host.capabilities import METRIC_VALUES, metric_hint, survey, una
 from gatekeeper.host.conditions import conditions, idle_sleep_seconds, keep_awake
 from gatekeeper.host.device import device
 from gatekeeper.host.host_lock import hold_host, lock_holder, this_owner
-from gatekeeper.host.other_programs import memory_holders, other_programs
+from gatekeeper.host.other_programs import OtherPrograms, memory_holders, other_programs, processor_use, used_between
 from gatekeeper.host.sampler import SAMPLE_INTERVAL_S, Sampler, watch
 
 __all__ = [
-    "METRIC_VALUES", "SAMPLE_INTERVAL_S", "Sampler", "apply_load", "conditions", "device", "hold_host",
-    "idle_sleep_seconds", "keep_awake", "lock_holder", "memory_holders", "metric_hint", "other_programs", "survey",
-    "this_owner", "unavailable_metrics", "watch",
+    "METRIC_VALUES",
+    "SAMPLE_INTERVAL_S",
+    "OtherPrograms",
+    "Sampler",
+    "apply_load",
+    "conditions",
+    "device",
+    "hold_host",
+    "idle_sleep_seconds",
+    "keep_awake",
+    "lock_holder",
+    "memory_holders",
+    "metric_hint",
+    "other_programs",
+    "processor_use",
+    "survey",
+    "this_owner",
+    "unavailable_metrics",
+    "used_between",
+    "watch",
 ]  # fmt: skip

@@ -1,19 +1,21 @@
 """Which host metrics can be measured on this host, and what to do about the others."""
 
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import Reading
+from gatekeeper.core.system.system_names import this_platform
 from gatekeeper.host.macos import powermetrics
-from gatekeeper.host.platforms import platform_sources, this_platform
+from gatekeeper.host.platforms import platform_sources
 from gatekeeper.host.poller import Poller
 from gatekeeper.host.sources import LEFT_OUT
 
-METRIC_VALUES = {metric.name: metric.samples for metric in ALL if metric.host}
-"""The values each host metric can be computed from; one of them is enough."""
+METRIC_VALUES = {metric.name: metric.samples for metric in ALL if metric.samples}
+"""The values each metric of samples can be computed from; one of them is enough."""
 
 _SUDO = (
     f"allow powermetrics with this line in `sudo visudo -f /etc/sudoers.d/gatekeeper`: {powermetrics.sudoers_line()}"
@@ -21,16 +23,24 @@ _SUDO = (
 _MACMON = "`brew install macmon`, which needs no root"
 _ENERGY = "the energy counter cannot be read: `sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj`"
 
+MAC_PROGRAMS: dict[str, tuple[str, str]] = {
+    "memory_headroom": ("vm_stat", "/usr/bin"),
+    "memory_pressure_level": ("sysctl", "/usr/sbin"),
+    "swapin_bytes": ("vm_stat", "/usr/bin"),
+    "swapout_bytes": ("vm_stat", "/usr/bin"),
+    "swap_used": ("sysctl", "/usr/sbin"),
+    "thermal_level": ("notifyutil", "/usr/bin"),
+}
+"""The program of macOS that prints a value, and its folder."""
+
 HINTS: dict[tuple[str, str], str] = {
-    ("macos", "memory_headroom"): "vm_stat is part of macOS: put /usr/bin on PATH",
-    ("macos", "memory_pressure_level"): "sysctl is part of macOS: put /usr/sbin on PATH",
-    ("macos", "swapin_bytes"): "vm_stat is part of macOS: put /usr/bin on PATH",
-    ("macos", "swapout_bytes"): "vm_stat is part of macOS: put /usr/bin on PATH",
-    ("macos", "swap_used"): "sysctl is part of macOS: put /usr/sbin on PATH",
+    **{
+        ("macos", value): f"{program} is part of macOS: put {folder} on PATH"
+        for value, (program, folder) in MAC_PROGRAMS.items()
+    },
     ("macos", "subject_footprint"): "run gatekeeper as the user who owns the server's processes",
-    ("macos", "thermal_level"): f"notifyutil is part of macOS: put /usr/bin on PATH; or {_SUDO}",
     ("macos", "fan_speed"): "`brew install macmon` (0.8 or newer); some Macs have no fan",
-    ("macos", "package_power"): f"{_MACMON}; or {_SUDO}",
+    ("macos", "package_power"): _MACMON,
     ("macos", "system_power"): _MACMON,
     ("linux", "memory_pressure_level"): "boot the kernel with psi=1 (CONFIG_PSI)",
     ("linux", "subject_footprint"): "run gatekeeper as the user who owns the server's processes",
@@ -38,10 +48,11 @@ HINTS: dict[tuple[str, str], str] = {
     ("linux", "fan_speed"): "/sys/class/hwmon lists no fan: load the board's sensor module, or leave out the objective",
     ("linux", "package_power"): _ENERGY,
 }
-"""What to do about a missing value, by platform and value."""
+"""What to do about a missing value, by platform and value; powermetrics, which has some of them too, needs _SUDO."""
 
 _NO_COUNTER = "this machine has no energy counter: /sys/class/powercap lists none"
 _WHOLE_MACHINE = "bound the power of the whole machine instead: system_power_mean, system_energy_per_token"
+_SEND_IT = "attach the file of `gatekeeper selftest` to an issue, which shows what it printed"
 NO_SOURCE = "this platform has no source for it"
 
 _READY = 3.0
@@ -49,7 +60,7 @@ _READY = 3.0
 
 
 def unavailable_metrics(platform: str | None = None) -> Mapping[str, str]:
-    """Return, for each host metric that cannot be measured here now, the reason and the fix."""
+    """Return, for each metric of samples that cannot be measured here now, the reason and the fix."""
     return survey(platform)[1]
 
 
@@ -62,10 +73,10 @@ def survey(platform: str | None = None) -> tuple[Mapping[str, Reading], Mapping[
         panel.refresh(0.5)
         readings, details = panel.readings(), panel.details()
     lacks = {}
-    for metric in (metric.name for metric in ALL if metric.host):
-        needed = [readings[value] for value in METRIC_VALUES[metric]]
+    for metric, values in METRIC_VALUES.items():
+        needed = [readings[value] for value in values]
         if not any(_servable(reading) for reading in needed):
-            lacks[metric] = _why(name, METRIC_VALUES[metric][0], needed[0], details)
+            lacks[metric] = _why(name, values[0], needed[0], details)
     return MappingProxyType(readings), MappingProxyType(lacks)
 
 
@@ -82,21 +93,31 @@ def _why(platform: str, value: str, reading: Reading, details: Mapping[str, str]
 def _hint(platform: str, value: str, detail: str = "") -> str:
     """Return what to do about a missing value; no permission helps for a file that does not exist, or a dead counter.
 
-    *detail* is the last error of the value or of its source.
+    *detail* holds the last error of the value or of its source.
     """
-    if value == "package_power" and detail.endswith(LEFT_OUT):
+    if value == "package_power" and LEFT_OUT in detail:
         return _WHOLE_MACHINE
     if (platform, value) == ("linux", "package_power") and not any(_POWERCAP.glob("intel-rapl:*/energy_uj")):
         return _NO_COUNTER
-    return HINTS.get((platform, value), NO_SOURCE)
+    hint = HINTS.get((platform, value), NO_SOURCE)
+    return _mac_hint(value, hint, detail) if platform == "macos" else hint
+
+
+def _mac_hint(value: str, hint: str, detail: str) -> str:
+    program = "macmon" if hint == _MACMON else MAC_PROGRAMS.get(value, ("", ""))[0]
+    if program and shutil.which(program):
+        hint = f"{program} is on PATH, but gives none here: {_WHOLE_MACHINE if value == 'package_power' else _SEND_IT}"
+    if value in powermetrics.PROVIDES and powermetrics.LACKS_SAMPLER not in detail:
+        return f"{hint}; or {_SUDO}"
+    return hint
 
 
 _POWERCAP = Path("/sys/class/powercap")
 
 
-def metric_hint(metric: str) -> str:
-    """Return the command or permission that makes a host metric measurable here."""
-    return _hint(this_platform(), METRIC_VALUES[metric][0])
+def metric_hint(metric: str, reason: str) -> str:
+    """Return the command or permission that makes a host metric measurable here; *reason* says why it is not."""
+    return _hint(this_platform(), METRIC_VALUES[metric][0], reason)
 
 
 def value_hints(platform: str | None, readings: Mapping[str, Reading], details: Mapping[str, str]) -> list[str]:

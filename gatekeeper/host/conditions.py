@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.core.system.environment_variables import GATEKEEPER_HOST_AS
+from gatekeeper.core.system.system_names import linux_names, text_of, this_platform
 from gatekeeper.host import linux
 from gatekeeper.host.commands import run, running
 from gatekeeper.host.macos import facts as macos_facts
 from gatekeeper.host.macos import pmset
-from gatekeeper.host.platforms import this_platform
 from gatekeeper.host.sources import Status
 
 KEYS = (
@@ -39,33 +39,22 @@ def conditions(platform: str | None = None) -> dict[str, Any]:
     return facts
 
 
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text("utf-8", "replace").strip("\0\n ") or None
-    except OSError:
-        return None
-
-
 def _linux(proc: Path = linux.PROC, sysfs: Path = linux.SYS, etc: Path = Path("/etc")) -> dict[str, Any]:
-    cpuinfo = _text(proc / "cpuinfo") or ""
-    chip = re.search(r"^(?:model name|Model|Hardware)\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
-    release = dict(re.findall(r'^([A-Z_]+)="?([^"\n]*)"?$', _text(etc / "os-release") or "", re.MULTILINE))
-    uptime = re.match(r"(\d{1,12}\.\d+) ", _text(proc / "uptime") or "")
-    boot = re.search(r"^btime (\d{1,10})$", _text(proc / "stat") or "", re.MULTILINE)
-    vendor = " ".join(filter(None, (_text(sysfs / "class/dmi/id" / key) for key in ("sys_vendor", "product_name"))))
+    cpuinfo = text_of(proc / "cpuinfo") or ""
+    uptime = re.match(r"(\d{1,12}\.\d+) ", text_of(proc / "uptime") or "")
+    boot = re.search(r"^btime (\d{1,10})$", text_of(proc / "stat") or "", re.MULTILINE)
+    vendor = " ".join(filter(None, (text_of(sysfs / "class/dmi/id" / key) for key in ("sys_vendor", "product_name"))))
     supply = linux.PowerSupply(sysfs).read().get("power_source")
-    load = re.match(r"(\d{1,6}\.\d+) (\d{1,6}\.\d+) (\d{1,6}\.\d+) ", _text(proc / "loadavg") or "")
+    load = re.match(r"(\d{1,6}\.\d+) (\d{1,6}\.\d+) (\d{1,6}\.\d+) ", text_of(proc / "loadavg") or "")
     return {
-        "chip": chip.group(1).strip() if chip else None,
-        "machine": _text(sysfs / "class/dmi/id/product_name"),
+        **linux_names(proc, etc),
+        "machine": text_of(sysfs / "class/dmi/id/product_name"),
         "cores": os.cpu_count() if sys.platform == "linux" else None,
         "memory_bytes": _memory(proc),
-        "os": " ".join(filter(None, (release.get("NAME"), release.get("VERSION_ID")))) or None,
-        "os_build": release.get("BUILD_ID") or None,
-        "kernel": _text(proc / "sys/kernel/osrelease") or python_platform.release() or None,
+        "kernel": text_of(proc / "sys/kernel/osrelease") or python_platform.release() or None,
         "virtual": _virtual(cpuinfo, vendor),
         "power_source": supply if isinstance(supply, str) and not isinstance(supply, Status) else None,
-        "power_mode": _text(sysfs / "firmware/acpi/platform_profile"),
+        "power_mode": text_of(sysfs / "firmware/acpi/platform_profile"),
         "booted_at": int(boot.group(1)) if boot else None,
         "uptime_s": float(uptime.group(1)) if uptime else None,
         "load_average": [float(part) for part in load.groups()] if load else None,

@@ -3,12 +3,16 @@
 import re
 import sys
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.host.commands import Output, run
 
-_MLX = "import json, mlx.core as mx; print(json.dumps(mx.device_info()))"
+_MLX = (
+    "import json, mlx.core as mx; tell = getattr(mx, 'device_info', None) or mx.metal.device_info; "
+    "print(json.dumps(tell()))"
+)
 """Metal is asked through MLX, in a process of its own: it takes memory that is measured later."""
 FIRST_IMPORT_S = 60.0
 """A library that was just installed is scanned when it is first imported, for 10 to 20 s."""
@@ -27,11 +31,16 @@ def device(facts: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "kind": "metal",
             **common,
-            **(metal(run([sys.executable, "-c", _MLX], FIRST_IMPORT_S)) if sys.platform == "darwin" else {}),
+            **(metal(_told_by_mlx()) if sys.platform == "darwin" else {}),
         }
     if platform == "linux":
         return {"kind": "cpu", **common, **cuda(run(_NVIDIA))}
     return {"kind": "unknown", **common}
+
+
+@cache
+def _told_by_mlx() -> Output | None:
+    return run([sys.executable, "-c", _MLX], FIRST_IMPORT_S)
 
 
 def metal(output: Output | None) -> dict[str, Any]:

@@ -1,22 +1,13 @@
 """Which sources each platform has."""
 
-import os
-import sys
 from collections.abc import Callable, Sequence
 
 from gatekeeper.core.errors import InputError, did_you_mean
-from gatekeeper.core.system.environment_variables import GATEKEEPER_HOST_AS
+from gatekeeper.core.system.system_names import this_platform
 from gatekeeper.host import linux, macos
 from gatekeeper.host.sources import Source
 
 PLATFORMS = ("macos", "linux")
-
-
-def this_platform() -> str:
-    """Return the name of this platform; an unknown one has no sources."""
-    if replayed := os.environ.get(GATEKEEPER_HOST_AS):
-        return replayed
-    return {"darwin": "macos", "linux": "linux"}.get(sys.platform, sys.platform)
 
 
 def platform_sources(platform: str | None, pids: Callable[[], Sequence[int]]) -> Sequence[Source]:

@@ -6,10 +6,11 @@ import shutil
 import time
 from typing import Any
 
+from gatekeeper.core.system.system_names import this_platform
 from gatekeeper.host.commands import Output, run_for
 from gatekeeper.host.macos import facts, ps, sysctl
-from gatekeeper.host.platforms import platform_sources, this_platform
-from gatekeeper.host.sources import DirectSource, Source, Status, Stream, Tool, Values
+from gatekeeper.host.platforms import platform_sources
+from gatekeeper.host.sources import DirectSource, Source, Status, Stream, Tool, Values, dead_counters
 
 MOST_TEXT = 20_000
 """Characters of one output that are kept, half of them from its end: a sample of powermetrics has about 7,000."""
@@ -40,7 +41,9 @@ def _reading(source: Source) -> dict[str, Any]:
         reading["error"] = f"{type(error).__name__}: {error}"
         failed = Status.ABSENT if isinstance(error, OSError) else Status.PARSE_ERROR
         values = dict.fromkeys(source.provides, Status.DENIED if isinstance(error, PermissionError) else failed)
-    values = dict.fromkeys(source.provides, Status.ABSENT) | values
+    values = (
+        dict.fromkeys(source.provides, Status.ABSENT) | values | dict.fromkeys(dead_counters(values), Status.ABSENT)
+    )
     missing = {name: value.value for name, value in values.items() if isinstance(value, Status)}
     return {**reading, "values": {name: values[name] for name in values if name not in missing}, "missing": missing}
 
@@ -73,7 +76,7 @@ def _parsed(source: Tool | Stream, output: Output) -> Values:
 
 
 def _system_jobs(out: str) -> str:
-    """Return the rows of ps that are programs of the system: what else runs is nobody's business."""
+    """Return the rows of ps that are programs of the system: what the user runs is left out."""
     rows = re.findall(r".+\n?", out)
     system_rows = [row for row in rows if re.match(r"\s*\S+\s+/(?:System|usr|Library/Apple)/", row)]
     return "".join(system_rows) + f"({len(rows) - len(system_rows)} further rows are left out)\n"

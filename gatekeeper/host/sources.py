@@ -29,7 +29,8 @@ Values = dict[str, float | str | Status]
 UNITS: dict[str, str] = {
     "memory_total": "B", "memory_headroom": "B", "memory_wired": "B", "memory_compressed": "B",
     "memory_uncompressed_demand": "B", "memory_pressure_level": "1", "memory_free_share": "1", "gpu_wired_limit": "B",
-    "gpu_memory": "B", "swap_used": "B", "swapin_bytes": "B", "swapout_bytes": "B", "oom_kills": "1",
+    "gpu_memory": "B", "gpu_memory_allocated": "B", "swap_used": "B", "swapin_bytes": "B", "swapout_bytes": "B",
+    "oom_kills": "1",
     "thermal_level": "1", "thermal_level_powermetrics": "1", "throttle_total": "s", "throttle_events": "1",
     "cpu_speed_limit": "1", "gpu_power": "W", "cpu_power": "W", "package_power": "W", "system_power": "W",
     "gpu_frequency": "Hz", "gpu_active": "1", "gpu_resets": "1", "fan_speed": "rpm", "subject_footprint": "B",
@@ -40,6 +41,12 @@ UNITS: dict[str, str] = {
 
 MOST = 1e30
 """Larger than any value of a host, in its base unit: sums of such values stay finite."""
+MOST_MEMORY = 2.0**42
+"""Bytes, eight times the memory of the largest Mac: more was misprinted, and is no reading of a Mac's tool."""
+MOST_SWAPPED = 2.0**50
+"""Bytes since boot, more than the life of an SSD."""
+MOST_POWER, MOST_FREQUENCY, MOST_FAN_SPEED = 2e3, 1e10, 2e4
+"""Watts, hertz and rpm that no Mac reaches."""
 
 
 def number(value: object, *, most: float = MOST) -> float | Status:
@@ -53,10 +60,10 @@ def number(value: object, *, most: float = MOST) -> float | Status:
     return finite if math.isfinite(finite) and 0.0 <= finite <= most else Status.PARSE_ERROR
 
 
-def written(text: str | None) -> float | Status:
-    """Return the number, not below zero, that a tool wrote as *text*; a parse error for anything else."""
+def written(text: str | None, *, most: float = MOST) -> float | Status:
+    """Return the number between 0 and *most* that a tool wrote as *text*; a parse error for anything else."""
     try:
-        return number(parse.number(text or ""))
+        return number(parse.number(text or ""), most=most)
     except parse.ParseError:
         return Status.PARSE_ERROR
 
@@ -89,9 +96,9 @@ def dead_detail(source: str, names: Sequence[str]) -> str:
     return f"{source}: {', '.join(names)} {LEFT_OUT}"
 
 
-def scaled(value: float | Status, factor: float) -> float | Status:
-    """Return *value* in another unit; a missing one stays missing, and one too large for a number is none."""
-    return value if isinstance(value, Status) else number(value * factor)
+def scaled(value: float | Status, factor: float, *, most: float = MOST) -> float | Status:
+    """Return *value* in another unit; a missing one stays missing, and one larger than *most* is none."""
+    return value if isinstance(value, Status) else number(value * factor, most=most)
 
 
 PERIOD_STREAM = 1.0

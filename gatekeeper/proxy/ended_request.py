@@ -1,15 +1,15 @@
 """A live request and what became of it: its line in live.jsonl, what is kept of it, and what it is evidence of."""
 
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from gatekeeper.core.clock import stamp
 from gatekeeper.proxy.answer_meter import AnswerMeter
-from gatekeeper.proxy.live_evidence import Observation
 from gatekeeper.proxy.live_records import answer_of
 from gatekeeper.proxy.live_request import LiveRequest
+from gatekeeper.proxy.observation import Observation
 from gatekeeper.proxy.request_routes import RequestDecision
 from gatekeeper.proxy.server_load import IDLE, LoadMet
 
@@ -43,10 +43,12 @@ class EndedRequest:
     seconds: float = 0.0
     tokens: int | None = None
     prompt_tokens: int | None = None
-    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    id: str = ""
+    """Random, and drawn at its end."""
 
     def measure(self, now_ns: int) -> None:
         """Take the time and the tokens of an answer that has ended."""
+        self.id = secrets.token_hex(8)
         usage = self.meter.finish()
         self.seconds = (now_ns - self.meter.begun_ns) / 1e9
         self.tokens, self.prompt_tokens = _count(usage.get("completion_tokens")), _count(usage.get("prompt_tokens"))
@@ -82,6 +84,7 @@ def observation(ended: EndedRequest) -> Observation:
         speed=meter.chars_per_s,
         ttft=ended.ttft,
         failed=bool(ended.fault or ended.failed),
+        whole_speed=meter.chars / ended.seconds if meter.chars and ended.seconds > 0 else None,
         waiting=meter.served.waiting if meter.served is not None else IDLE,
         decoding=ended.decoding,
     )

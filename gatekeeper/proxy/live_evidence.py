@@ -5,85 +5,36 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from operator import add
 
 from gatekeeper.analysis.stats import anytime
 from gatekeeper.analysis.stats.anytime import Moments
 from gatekeeper.core.clock import Instant
-from gatekeeper.core.metrics import DECODE_RATIO
+from gatekeeper.core.metrics import ANSWER_RATIO, BY_NAME, DECODE_RATIO, WATCHED
 from gatekeeper.core.policy import Guard, Policy
-from gatekeeper.core.units import show_seconds
+from gatekeeper.core.units import show_ratio, show_seconds
 from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome
 from gatekeeper.deploy.watch.guards import GuardResult
-from gatekeeper.proxy.server_load import IDLE, LoadMet
+from gatekeeper.proxy.observation import KNOTS, Observation, Row
 
-Row = tuple[float, ...]
 ARMS = ("speculative", "holdout")
 SHOWN_ERROR = 0.05
 """The interval that is shown holds the truth on 95 % of the days."""
 PARTS = (1, 24)
 """A loss is looked for in the whole window and in its parts, so that good hours before do not hide it."""
 TESTS = 2
-"""Speed and errors, which share the allowed error."""
+"""Speed and errors, which share the allowed error; the speed of whole answers is a third one where it counts."""
+STREAM = '"stream": true and "stream_options": {"include_usage": true}'
+"""What a client sends so that its answers prove the most."""
 NOT_STREAMED = "answers that are not streamed show it only where the server states it"
 MOST_OPEN = 1024
 """Conversations of an arm that may still grow; an older one keeps its weight, and counts as another if it goes on."""
 LEAST_OVERLAP = 0.25
 """Share of the speculative answers that must have met as many in flight as plain ones did, or nothing is proven."""
-KNOTS = (0.0, 1.0, 3.0)
-"""Other answers in flight, between which the logarithm of a speed is taken as linear in their number."""
 EQUAL_OVERLAP = 0.8
 """From here on the loads count as equal: a few answers of two equal arms differ as much."""
 IDLE_AT = 1.5
 """Answers in flight below which a server is called idle: hardly more than the answer itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """One answered request whose arm was drawn with its conversation."""
-
-    workload: str
-    arm: str
-    epoch: int
-    """The setting's number when its arm was drawn: later settings are not judged by it."""
-    conversation: str
-    prompt_chars: int
-    streamed: bool
-    speed: float | None
-    """Characters per second of decoding."""
-    ttft: float | None
-    failed: bool
-    waiting: LoadMet = IDLE
-    """What was in flight until its first text."""
-    decoding: LoadMet = IDLE
-    """The same after it."""
-
-    @property
-    def speed_row(self) -> Row | None:
-        """Return what its speed depends on, then the speed, as logarithms; None where it is not known."""
-        if self.failed or not self.speed:
-            return None
-        return math.log1p(self.prompt_chars), float(self.streamed), *_in_flight(self.decoding), math.log(self.speed)
-
-    @property
-    def ttft_row(self) -> Row | None:
-        """Return the same of its time to the first token."""
-        if self.failed or not self.ttft:
-            return None
-        return math.log1p(self.prompt_chars), *_in_flight(self.waiting), math.log(self.ttft)
-
-
-def _in_flight(load: LoadMet) -> Row:
-    """Return the columns of piecewise linear functions of what was in flight at its server, and at both together.
-
-    The second is what counts where both servers share the machine, the first where they do not.
-    """
-    return *_pieces(load.same - 1), *_pieces(load.same - 1 + load.elsewhere)
-
-
-def _pieces(others: float) -> Row:
-    return tuple(min(max(0.0, others - low), high - low) for low, high in pairwise((*KNOTS, math.inf)))
 
 
 class _Mean:
@@ -116,6 +67,7 @@ class _Conversation:
     answers: int = 0
     failed: int = 0
     speed: _Mean = field(default_factory=_Mean)
+    whole: _Mean = field(default_factory=_Mean)
     ttft: _Mean = field(default_factory=_Mean)
 
 
@@ -123,8 +75,9 @@ class Arm:
     """What the answers of one arm add up to; each conversation counts once, by the mean of its answers."""
 
     def __init__(self) -> None:
-        self.speed, self.ttft = Moments(3 + 2 * len(KNOTS)), Moments(2 + 2 * len(KNOTS))
-        self.answers = self.conversations = 0
+        self.speed, self.whole = Moments(3 + 2 * len(KNOTS)), Moments(3 + 2 * len(KNOTS))
+        self.ttft = Moments(2 + 2 * len(KNOTS))
+        self.answers = self.conversations = self.untimed = 0
         self.failed = 0.0
         """Sum over the conversations of the share of each one's answers that failed."""
         self.in_flight = Counter[int]()
@@ -148,7 +101,9 @@ class Arm:
         self.answers += 1
         self.in_flight[round(math.log2(max(1.0, observation.decoding.same)))] += 1
         self.met += observation.decoding.same
+        self.untimed += observation.speed is None and not observation.failed
         conversation.speed.add(observation.speed_row, self.speed)
+        conversation.whole.add(observation.whole_row, self.whole)
         conversation.ttft.add(observation.ttft_row, self.ttft)
 
 
@@ -167,10 +122,11 @@ class Span:
         self.arms[observation.arm].add(observation)
 
     def ratio(self, name: str, error: float) -> Estimate | Missing:
-        """Bound the ratio of `speed` or `ttft`, speculative over holdout, for equally many requests in flight."""
+        """Bound the ratio of `speed`, `whole` or `ttft`, speculative over holdout, for equally many in flight."""
         speculative, holdout = (getattr(self.arms[arm], name) for arm in ARMS)
         estimate = anytime.ratio(speculative, holdout, error)
-        if isinstance(estimate, Missing) and min(arm.conversations for arm in self.arms.values()) >= anytime.LEAST:
+        smaller = min(arm.conversations for arm in self.arms.values())
+        if name != "whole" and isinstance(estimate, Missing) and smaller >= anytime.LEAST:
             return Missing(f"{estimate.because}; {NOT_STREAMED}", estimate.n)
         if isinstance(estimate, Estimate) and self.overlap < LEAST_OVERLAP:
             return Missing(_unequal(self.in_flight), estimate.n)
@@ -205,6 +161,10 @@ class Benefit:
     """At the server of an answer, itself included, in the mean over the answers of an arm."""
     overlap: float
     speed: Estimate | Missing
+    whole: Estimate | Missing
+    """Of whole answers, which hold the time of the prompt: a prompt cache that is warm in one arm alone moves it."""
+    untimed: int
+    """Answers that showed no decode speed."""
     ttft: Estimate | Missing
     error_share: dict[str, tuple[float, float]]
     error_ratio: tuple[float, float | None]
@@ -229,6 +189,8 @@ def _unequal(in_flight: Mapping[str, float]) -> str:
 
 class LiveGuard(Guard):
     """A bound on live requests; its name differs from that of a guard on canaries."""
+
+    METRICS = WATCHED | {ANSWER_RATIO: BY_NAME[ANSWER_RATIO]}
 
     @property
     def name(self) -> str:
@@ -272,22 +234,40 @@ class LiveEvidence:
             speculative, holdout = window.failures(SHOWN_ERROR)
             ratio = speculative[0] / holdout[1], speculative[1] / holdout[0] if holdout[0] > 0 else None
             shares = dict(zip(ARMS, (speculative, holdout), strict=True))
-            speed, ttft = window.ratio("speed", SHOWN_ERROR), window.ratio("ttft", SHOWN_ERROR)
-            in_flight, overlap = window.in_flight, window.overlap
-        return Benefit(workload, answers, conversations, in_flight, overlap, speed, ttft, shares, ratio)
+            speed, whole, ttft = (window.ratio(name, SHOWN_ERROR) for name in ("speed", "whole", "ttft"))
+            return Benefit(
+                workload=workload,
+                answers=answers,
+                conversations=conversations,
+                in_flight=window.in_flight,
+                overlap=window.overlap,
+                speed=speed,
+                whole=whole,
+                untimed=sum(arm.untimed for arm in window.arms.values()),
+                ttft=ttft,
+                error_share=shares,
+                error_ratio=ratio,
+            )
 
     def judge(self, workload: str, policy: Policy, now: Instant) -> Sequence[GuardResult]:
         """Return a crossed guard where the benefit is proven gone; nothing otherwise, as the canaries decide then."""
         with self._lock:
             for span in self._spans.get(workload, ()):
                 error = policy.watch.false_alarms * span.seconds / max(policy.lifetime, span.seconds)
-                if crossed := _loss(workload, span, policy.proxy.speedup_at_least, error / len(PARTS) / TESTS, now):
+                if crossed := _loss(workload, span, policy, error / len(PARTS), now):
                     return (crossed,)
         return ()
 
 
-def _loss(workload: str, span: Span, least: float, error: float, now: Instant) -> GuardResult | None:
+def whole_answers_count(policy: Policy) -> bool:
+    """Return whether the time of whole answers is evidence: without a prompt cache, both arms read the same prompt."""
+    return policy.conditions is not None and policy.conditions.prompt_cache == "off"
+
+
+def _loss(workload: str, span: Span, policy: Policy, error: float, now: Instant) -> GuardResult | None:
     """Return what a span proves against speculation."""
+    least, whole = policy.proxy.speedup_at_least, whole_answers_count(policy)
+    error /= TESTS + whole
     about = f"live requests of the last {show_seconds((now.now_ns - span.begun_ns) / 1e9)}"
     speculative, plain = (span.arms[arm].conversations for arm in ARMS)
     counts = f"{speculative} speculative and {plain} plain conversations"
@@ -296,8 +276,14 @@ def _loss(workload: str, span: Span, least: float, error: float, now: Instant) -
         at_load = (
             "" if span.overlap >= EQUAL_OVERLAP else f", at the load of the plain ones: {_unequal(span.in_flight)}"
         )
-        reason = f"{about}: decode speed {speed.lo:.2f}x to {speed.hi:.2f}x of plain decoding's by {counts}{at_load}"
+        measured = show_ratio(speed.center, speed.lo, speed.hi)
+        reason = f"{about}: decode speed {measured} of plain decoding's by {counts}{at_load}"
         return _crossed(workload, DECODE_RATIO, speed, reason, now, at_least=least)
+    answers = span.ratio("whole", error) if whole else None
+    if isinstance(answers, Estimate) and answers.hi < min(least, 1.0):  # the prompt's time brings it nearer to 1
+        measured = show_ratio(answers.center, answers.lo, answers.hi)
+        reason = f"{about}: whole answers at {measured} of plain decoding's speed by {counts}"
+        return _crossed(workload, ANSWER_RATIO, answers, reason, now, at_least=min(least, 1.0))
     (lo, hi), (_, most) = span.failures(error)
     if lo > most:
         reason = f"{about}: {lo:.1%} to {hi:.1%} of the speculative answers fail, at most {most:.1%} of the plain ones"

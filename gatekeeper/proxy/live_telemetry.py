@@ -92,6 +92,8 @@ def document(benefit: Benefit) -> dict[str, Any]:
         "load_overlap": benefit.overlap,
         "loads": benefit.loads,
         "decode_speed": figures("ratio", benefit.speed),
+        "answer_speed": figures("ratio", benefit.whole),
+        "untimed": benefit.untimed,
         "ttft": figures("ratio", benefit.ttft),
         "error_rate": {"lo": lo, "hi": hi},
         "error_share": {arm: {"lo": ends[0], "hi": ends[1]} for arm, ends in benefit.error_share.items()},
@@ -104,7 +106,7 @@ def _points(benefit: Benefit) -> Iterator[Point]:
         yield "gatekeeper.proxy.drawn", "{request}", float(count), {**shared, "gatekeeper.arm": arm}
     for arm, answers in benefit.in_flight.items():
         yield "gatekeeper.proxy.in_flight_met", "{request}", answers, {**shared, "gatekeeper.arm": arm}
-    for measure, ratio in (("decode_speed", benefit.speed), ("ttft", benefit.ttft)):
+    for measure, ratio in (("decode_speed", benefit.speed), ("answer_speed", benefit.whole), ("ttft", benefit.ttft)):
         if isinstance(ratio, Estimate):
             for end in ("lo", "center", "hi"):
                 attributes = {**shared, "gatekeeper.of": measure, "gatekeeper.end": end}

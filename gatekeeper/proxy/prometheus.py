@@ -72,7 +72,11 @@ class _Gauges(Collector):
                 talks.add_metric([workload, arm], benefit.conversations[arm])
             for arm, in_flight in benefit.in_flight.items():
                 met.add_metric([workload, arm], in_flight)
-            for measure, estimate in (("decode_speed", benefit.speed), ("ttft", benefit.ttft)):
+            for measure, estimate in (
+                ("decode_speed", benefit.speed),
+                ("answer_speed", benefit.whole),
+                ("ttft", benefit.ttft),
+            ):
                 if isinstance(estimate, Estimate):
                     for end in ("lo", "center", "hi"):
                         ratio.add_metric([workload, measure, end], getattr(estimate, end))

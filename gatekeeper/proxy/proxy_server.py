@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -16,7 +17,7 @@ from gatekeeper.core.policy import WORKLOAD_HEADER
 from gatekeeper.core.subject import Address
 from gatekeeper.core.system.host_names import HostNames
 from gatekeeper.core.system.own_limits import OwnLimitError
-from gatekeeper.proxy import ended_request, proxy_page
+from gatekeeper.proxy import ended_request
 from gatekeeper.proxy.answer_meter import AnswerMeter
 from gatekeeper.proxy.ended_request import EndedRequest
 from gatekeeper.proxy.http import client_limits, forward
@@ -26,17 +27,21 @@ from gatekeeper.proxy.http.forward import BrokenAnswerError, ServerFailedError, 
 from gatekeeper.proxy.http.headers import is_from_foreign_page
 from gatekeeper.proxy.http.upstream import Upstream
 from gatekeeper.proxy.live_records import LiveRecords
-from gatekeeper.proxy.live_request import LiveRequest, generates, read_request
+from gatekeeper.proxy.live_request import LiveRequest, generates, read_request, unread
 from gatekeeper.proxy.long_requests import LONG, LongRequests, UnreadableBodyError
+from gatekeeper.proxy.page import proxy_page
+from gatekeeper.proxy.page.live_day import LiveDay
 from gatekeeper.proxy.prometheus import Exposition
 from gatekeeper.proxy.request_routes import RequestDecision, RequestRoutes
 
 MOST_TURNS = 100
+WAITING_A_PART = 16
+"""Requests that wait to be recorded for each further part that is done in one turn of the loop."""
 REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class ProxyServer:
-    """Answers every path: `/` and `/metrics` itself, all others through one of the servers."""
+    """Answers every path: its page and `/metrics` itself, all others through one of the servers."""
 
     def __init__(
         self,
@@ -55,8 +60,10 @@ class ProxyServer:
         self._names = HostNames(hosts)
         self._say, self._reported, self._is_stopping = say, "", False
         self._long, self._bodies = LongRequests(), client_limits.RequestBodies()
-        self.exposition = Exposition(routes)
+        self.exposition, self._day = Exposition(routes), LiveDay(time.monotonic_ns())
         self._upstream = Upstream()
+        self._ended: deque[tuple[EndedRequest, int]] = deque()
+        self._recording: asyncio.Task[None] | None = None
         self._runner: web.ServerRunner | None = None
 
     async def start(self, host: str, port: int, *, drain_s: float) -> int:
@@ -84,9 +91,14 @@ class ProxyServer:
                 if not self.routes.in_flight:
                     break
                 await asyncio.sleep(0)
-            await asyncio.sleep(0)  # the last record
+            await self.recorded()
         self._upstream.close()
         self._long.close()
+
+    async def recorded(self) -> None:
+        """Wait until every request that has ended is recorded."""
+        if self._recording is not None:
+            await self._recording
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if (refused := self._refused(request)) is not None:
@@ -97,7 +109,10 @@ class ProxyServer:
         if request.method in {"GET", "HEAD"} and request.path == "/":
             headers = {"Cache-Control": "no-store", "X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff"}
             headers["Refresh"] = str(proxy_page.REFRESH_S)
-            return web.Response(text=proxy_page.render(self.routes), content_type="text/html", headers=headers)
+            text = proxy_page.render(self.routes, self._day, time.monotonic_ns())
+            return web.Response(text=text, content_type="text/html", headers=headers)
+        if request.method in {"GET", "HEAD"} and request.path == "/favicon.ico":
+            return web.Response(status=204)  # a browser that shows the page asks for it
         if request.method in {"GET", "HEAD"} and request.path == "/metrics":
             body, kind = self.exposition.text()
             return web.Response(body=body, headers={"Content-Type": kind})
@@ -122,7 +137,8 @@ class ProxyServer:
 
     def _denied(self, request: web.BaseRequest) -> str | None:
         """Return why a request may not come from where it comes; None where it may."""
-        if not self._names.has(request.host):
+        # HTTP/1.0 needs no `Host`, and no browser leaves it out; for `request.host` aiohttp would then ask the DNS.
+        if not self._names.has(request.headers.get("Host", "localhost")):
             return "this name is not one of the proxy's: add it with --host-name\n"
         # A link on another page may lead to the proxy's own.
         is_link = request.method == "GET" and request.path == "/" and "Origin" not in request.headers
@@ -187,13 +203,14 @@ class ProxyServer:
 
     async def _decide(self, request: web.BaseRequest, body: bytes) -> tuple[LiveRequest, RequestDecision]:
         """Read a request and decide its route; whatever fails in here decodes plainly."""
-        live_request, because = LiveRequest(request.path), "the proxy failed to decide"
+        live_request, because = unread(request.path), "the proxy failed to decide"
         try:
             if self._records.keeps_prompts or len(body) < LONG:
                 live_request = read_request(request.path, request.headers, body)
             else:
                 live_request = await self._long.read(request.path, request.headers, body)
-            self.routes.begin(live_request.answers - 1)
+            if live_request.answers > 1:
+                self.routes.begin(live_request.answers - 1)
             return live_request, self.routes.decide(live_request)
         except Exception as error:  # noqa: BLE001 (it must not cost an answer)
             self._report(because, error)
@@ -237,7 +254,7 @@ class ProxyServer:
         self, request: web.BaseRequest, body: bytes, meter: AnswerMeter, arrived: datetime
     ) -> web.StreamResponse:
         self.routes.begin()
-        ended = EndedRequest(request.method, arrived, meter, LiveRequest(request.path))
+        ended = EndedRequest(request.method, arrived, meter, unread(request.path))
         answer: web.StreamResponse | None = None
         try:
             ended.request, ended.decision = await self._decide(request, body)
@@ -269,21 +286,39 @@ class ProxyServer:
         finally:
             ended.status = answer.status if answer is not None else meter.status
             self.routes.end(ended.request.answers)
-            # Only then: the client has its answer, and first what has arrived of other streams is passed on.
-            asyncio.get_running_loop().call_soon(self._safely, partial(self._record, ended))
+            self._ended.append((ended, time.monotonic_ns()))
+            if self._recording is None or self._recording.done():
+                self._recording = asyncio.get_running_loop().create_task(self._record_ended())
         # Of an answer that broke off nothing more is sent: the connection is closed.
         return web.Response(status=502) if answer is None else answer
 
-    def _record(self, ended: EndedRequest) -> None:
-        """Record a request that has ended, and count it as evidence where its arm was drawn.
+    async def _record_ended(self) -> None:
+        """Record the requests that have ended, a part of one each turn of the loop.
 
-        What fails for one of evidence, metrics and records leaves the other two alone.
+        Where many end at once, first what has arrived of other streams, and the next requests, are passed on. More
+        parts a turn keep up where requests end faster.
         """
-        now_ns = time.monotonic_ns()
-        ended.measure(now_ns)
+        parts = 0
+        while self._ended:
+            for _ in self._record(*self._ended.popleft()):
+                parts += 1
+                if parts > len(self._ended) // WAITING_A_PART:
+                    parts = 0
+                    await asyncio.sleep(0)
+
+    def _record(self, ended: EndedRequest, now_ns: int) -> Iterator[None]:
+        """Record a request, and count it as evidence where its arm was drawn; yield between the parts of that.
+
+        What fails for one of evidence, metrics, page and records leaves the others alone.
+        """
+        yield
+        self._safely(partial(ended.measure, now_ns))
         if ended.is_evidence:
             self._safely(lambda: self.routes.evidence.add(ended_request.observation(ended), now_ns))
+            yield
         self._safely(partial(self.exposition.ended, ended))
+        self._safely(partial(self._day.add, ended, now_ns))
+        yield
         self._safely(partial(self._write, ended))
 
     def _write(self, ended: EndedRequest) -> None:

@@ -1,4 +1,12 @@
-"""The fields of a request by what they may change: its prompt, its tokens, its answers, its draft, or none of them."""
+"""The fields of a request by what they may change, and what of them counts in a certified region."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gatekeeper.core.policy import digest
 
 LIMITS = (
     "max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "max_length", "num_predict",
@@ -48,3 +56,150 @@ DRAFTING = frozenset(
     {"depth", "draft_model", "draft_num_predict", "generation_mode", "num_draft_tokens", "tree_budget"}
 )
 """Fields that choose the draft, by server, and all that begin with `speculative`: the proxy chooses, not a client."""
+TEMPLATE_TOKENS = 8
+"""That a chat template adds to a message, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionProperties:
+    """What of a request counts in a certified region alone."""
+
+    prompt_bytes: int | None
+    """Of all texts and tools; None where something else is in it, such as an image."""
+    messages: int
+    temperature: float | None
+    max_tokens: float | None
+    unknown: Mapping[str, str]
+    """Names of its fields whose effect is not known, and digests of their values."""
+
+    def on_axes(self, in_flight: int, tokens_per_byte: float) -> dict[str, float | None]:
+        """Return where the request lies on each axis of a region; None where it does not say so.
+
+        The tokens of its prompt are estimated, rather too many than too few.
+        """
+        size, per_message = self.prompt_bytes, TEMPLATE_TOKENS * self.messages
+        context = None if size is None else math.ceil(size * tokens_per_byte) + per_message
+        return {
+            "temperature": self.temperature,
+            "context": context,
+            "concurrency": in_flight,
+            "max_tokens": self.max_tokens,
+        }
+
+
+def region_properties(body: Mapping[str, Any]) -> RegionProperties:
+    """Read them; raise ValueError or RecursionError for a value that cannot be compared."""
+    messages = messages_of(body)
+    other_values = [value for name, value in body.items() if name not in READ_APART]
+    return RegionProperties(
+        prompt_bytes=_prompt_bytes(prompts_of(body, messages), other_values, messages),
+        messages=max(1, len(messages)),
+        temperature=_temperature(body),
+        max_tokens=_most_tokens(body),
+        unknown=_unknown(body, messages),
+    )
+
+
+def messages_of(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the messages that are objects."""
+    return [message for message in listed(body.get("messages")) if isinstance(message, dict)]
+
+
+def prompts_of(body: Mapping[str, Any], messages: Iterable[Mapping[str, Any]]) -> list[Any]:
+    """Return what a model may read: the contents of messages, and the fields that hold a prompt."""
+    return [message.get("content") for message in messages] + [body.get(name) for name in PROMPTS]
+
+
+def value_digest(value: Any) -> str:
+    """Return the digest by which a field's value is compared with a certified one."""
+    return digest(json.dumps(value, sort_keys=True))
+
+
+def _unknown(body: Mapping[str, Any], messages: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the fields whose effect is not known."""
+    fields = {name: body[name] for name in sorted(body.keys() - KNOWN - DRAFTING)}
+    options, listed = body.get("options"), body.get("messages")
+    if isinstance(options, dict):
+        fields |= {f"options.{name}": options[name] for name in options.keys() - KNOWN_OF_OPTIONS - DRAFTING}
+    elif options is not None:
+        fields["options"] = options
+    if listed is not None and not (isinstance(listed, list) and all(isinstance(message, dict) for message in listed)):
+        fields["messages"] = listed
+    for message in messages:
+        fields |= {f"messages.{name}": message[name] for name in message.keys() - KNOWN_OF_MESSAGES}
+        if message.get("role") not in ROLES:
+            fields["messages.role"] = message.get("role")
+    return {name: value_digest(value) for name, value in fields.items()}
+
+
+def listed(value: Any) -> Iterable[Any]:
+    """Return the items of a list; none of another value."""
+    return value if isinstance(value, list) else ()
+
+
+def text_of(content: Any) -> str:
+    """Return the text of a message's content, which may be a list of parts."""
+    if isinstance(content, str):
+        return content
+    if content is None:
+        return ""
+    parts = (part.get("text") if isinstance(part, dict) else part for part in listed(content))
+    return "".join(text for text in parts if isinstance(text, str))
+
+
+def _prompt_bytes(
+    prompts: Iterable[Any], other_values: Iterable[Any], messages: Iterable[Mapping[str, Any]]
+) -> int | None:
+    """Return the bytes of all texts that may be in a prompt; None where it has parts that are no text."""
+    message_values = [message[name] for message in messages for name in message.keys() - {"role", "content"}]
+    size = sum(_size(value) for value in (*other_values, *message_values))
+    for content in prompts:
+        parts = content if isinstance(content, list) else [] if content is None else [content]
+        for part in parts:
+            text = part
+            if isinstance(part, dict) and part.keys() <= TEXT_PART and part.get("type") in TEXT_TYPES:
+                text = part.get("text")
+                size += _size(part.get("cache_control"))
+            if not isinstance(text, str):
+                return None
+            size += len(text.encode("utf-8", "surrogatepass"))
+    return size
+
+
+def _size(value: Any) -> int:
+    """Return the bytes of a value as JSON, where it may be text in a prompt: a switch or a usual number is none."""
+    is_text = isinstance(value, str | list | dict) or (isinstance(value, int) and value.bit_length() > 64)
+    return len(json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")) if value and is_text else 0
+
+
+def _most_tokens(body: Mapping[str, Any]) -> float | None:
+    """Return the largest limit of tokens; None where none is named, or one of 0, which is no limit for Ollama."""
+    tables = [table for table in (body, body.get("options")) if isinstance(table, dict)]
+    has_zero = any(table.get(name) == 0 for table in tables for name in LIMITS if name != "min_tokens")
+    return None if has_zero else highest_of(body, LIMITS)
+
+
+def highest_of(body: Mapping[str, Any], names: Sequence[str]) -> float | None:
+    """Return the largest of some fields, of the body or of its `options`; None where none is a number."""
+    options = body.get("options")
+    values = [table.get(name) for table in (body, options) if isinstance(table, dict) for name in names]
+    present = [value for value in values if value is not None]
+    numbers = [
+        value for value in present if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    ]
+    if not numbers or len(numbers) != len(present):
+        return None
+    try:
+        return float(max(numbers))
+    except OverflowError:
+        return math.inf
+
+
+def _temperature(body: Mapping[str, Any]) -> float | None:
+    """Return the temperature; None where the request names none, or several, or one that moves."""
+    options = body.get("options")
+    tables = [table for table in (body, options) if isinstance(table, dict)]
+    temperatures = [table["temperature"] for table in tables if table.get("temperature") is not None]
+    moves = any(table.get("dynatemp_range") for table in tables)
+    agree = len(temperatures) < 2 or temperatures[0] == temperatures[1]
+    return highest_of(body, ("temperature",)) if agree and not moves else None

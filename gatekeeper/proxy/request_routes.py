@@ -14,7 +14,8 @@ from gatekeeper.deploy.watch.guards import GuardResult
 from gatekeeper.deploy.watch.overlay import OverlayRoute
 from gatekeeper.proxy.conversations import Conversations
 from gatekeeper.proxy.live_evidence import LiveEvidence
-from gatekeeper.proxy.live_request import LiveRequest, choose_workload, value_digest
+from gatekeeper.proxy.live_request import LiveRequest, choose_workload
+from gatekeeper.proxy.request_fields import value_digest
 from gatekeeper.proxy.server_load import ServerLoad
 
 Fields = Mapping[str, Any]
@@ -196,12 +197,12 @@ def _beyond_region(route: OverlayRoute, request: LiveRequest, in_flight: int, ce
     region = route.region
     if region is None:
         return None
-    if not request.is_read:
+    if (properties := request.in_region()) is None:
         return "the request's body cannot be read"
     certified = {name: value_digest(value) for name, value in certified_fields.items()}
-    name = next((name for name, value in request.unknown.items() if certified.get(name) != value), None)
+    name = next((name for name, value in properties.unknown.items() if certified.get(name) != value), None)
     if name is not None:
         shown_name = f"the request's field '{name}'" if FIELD_NAME.fullmatch(name) else "a field of the request"
         return f"the effect of {shown_name} is not known"
     density = region.context.tokens_per_byte if region.context is not None else None
-    return region.beyond(request.on_axes(in_flight, density or 1.0))
+    return region.beyond(properties.on_axes(in_flight, density or 1.0))

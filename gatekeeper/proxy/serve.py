@@ -45,6 +45,7 @@ def run(config: ProxyConfig, *, say: Say, listening: Callable[[str], None]) -> N
     if watch.url is None:
         raise InputError("the proxy needs --url, the address of the server", hint="--url http://127.0.0.1:8080")
     watch.check()
+    check_address(config.host, config.port)
     logging.getLogger("aiohttp").setLevel(logging.CRITICAL + 1)  # it would quote requests
     routes = RequestRoutes(LiveEvidence())
 
@@ -73,6 +74,25 @@ def run(config: ProxyConfig, *, say: Say, listening: Callable[[str], None]) -> N
             runner.run(_serve(config, server, records, tell, listening))
 
 
+def check_address(host: str, port: int) -> None:
+    """Raise InputError where the address is taken: before canaries are sent, which cost the server time.
+
+    A name that does not resolve here may do so as an address of the other family.
+    """
+    try:
+        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+            pass
+    except socket.gaierror:
+        return
+    except OSError as error:
+        raise _cannot_listen(host, port, error) from error
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> InputError:
+    reason = error.strerror if isinstance(error, socket.gaierror) or not error.errno else os.strerror(error.errno)
+    return InputError(f"cannot listen on {host}:{port}: {reason or error}", hint="choose another --listen")
+
+
 async def _serve(
     config: ProxyConfig,
     server: ProxyServer,
@@ -87,10 +107,7 @@ async def _serve(
         port = await server.start(config.host, config.port, drain_s=config.drain_s)
     except OSError as error:
         await server.stop()
-        reason = error.strerror if isinstance(error, socket.gaierror) or not error.errno else os.strerror(error.errno)
-        raise InputError(
-            f"cannot listen on {config.host}:{config.port}: {reason or error}", hint="choose another --listen"
-        ) from error
+        raise _cannot_listen(config.host, config.port, error) from error
     host = f"[{config.host}]" if ":" in config.host else config.host
     address = Address(f"http://{host}:{port}")
     records.write("begun", url=str(address))

@@ -16,6 +16,7 @@ class LoadMet:
 
 
 IDLE = LoadMet(1.0)
+Areas = tuple[int, dict[str, float]]
 
 
 class ServerLoad:
@@ -27,15 +28,15 @@ class ServerLoad:
 
     def begin(self, server: str, answers: int = 1) -> "ServedRequest":
         """Count a request that goes to *server* now."""
-        self.count(server, answers)
-        return ServedRequest(self, server, answers)
+        return ServedRequest(self, server, answers, self.count(server, answers))
 
-    def count(self, server: str, answers: int) -> None:
-        """Add answers in flight at *server*; fewer than 0 have ended."""
-        self.areas()
+    def count(self, server: str, answers: int) -> Areas:
+        """Add answers in flight at *server*; fewer than 0 have ended. Return what `areas` does."""
+        areas = self.areas()
         self._counts[server] = self._counts.get(server, 0) + answers
+        return areas
 
-    def areas(self) -> tuple[int, dict[str, float]]:
+    def areas(self) -> Areas:
         """Return the time and, for each server, the answers in flight integrated until then (in ns)."""
         now_ns = self._now_ns()
         for server, count in self._counts.items():
@@ -47,9 +48,9 @@ class ServerLoad:
 class ServedRequest:
     """A request at its server, from when it is sent until its answer has ended."""
 
-    def __init__(self, load: ServerLoad, server: str, answers: int) -> None:
+    def __init__(self, load: ServerLoad, server: str, answers: int, begun: Areas) -> None:
         self._load, self._server, self._answers = load, server, answers
-        self._marks = [load.areas()]
+        self._marks = [begun]
         self.waiting: LoadMet = IDLE
         """Met until the first text; until the end where there is none."""
         self.decoding: LoadMet = IDLE
@@ -61,8 +62,7 @@ class ServedRequest:
 
     def end(self) -> None:
         """Stop counting the request; its loads are known."""
-        self._marks.append(self._load.areas())
-        self._load.count(self._server, -self._answers)
+        self._marks.append(self._load.count(self._server, -self._answers))
         self.waiting, self.decoding = self._between(0, 1), self._between(-2, -1)
 
     def _between(self, first: int, last: int) -> LoadMet:

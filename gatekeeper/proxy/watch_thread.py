@@ -3,14 +3,17 @@
 import threading
 import time
 
+from gatekeeper.analysis.stats import anytime
 from gatekeeper.core.clock import SystemClock
-from gatekeeper.core.errors import GatekeeperError, InputError
-from gatekeeper.core.policy import WORKLOAD_HEADER
+from gatekeeper.core.errors import GatekeeperError
+from gatekeeper.core.policy import WORKLOAD_HEADER, Policy
+from gatekeeper.core.units import percent
 from gatekeeper.deploy.watch.config import WatchConfig
 from gatekeeper.deploy.watch.messages import WARNING
 from gatekeeper.deploy.watch.open_session import open_session
 from gatekeeper.deploy.watch.outputs import Say
 from gatekeeper.deploy.watch.routes import LiveTraffic
+from gatekeeper.proxy.live_evidence import STREAM, whole_answers_count
 
 JOIN_S = 10.0
 """Longest wait for a round to end: one that takes longer leaves an overlay that expires as it says."""
@@ -37,7 +40,6 @@ class WatchThread:
         self._config, self._traffic, self._say, self._clock = config, traffic, say, _Clock()
         self._opened = threading.Event()
         self._failed: BaseException | None = None
-        self._both_arms = False
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def start(self) -> None:
@@ -48,12 +50,6 @@ class WatchThread:
             pass
         if not self._opened.is_set():
             raise self._failed or GatekeeperError("the watch does not begin", hint="start the server, then the proxy")
-        if not self._both_arms:
-            self.stop()
-            raise InputError(
-                "this server cannot switch drafting with each request, and no plain server is named",
-                hint="start the same server without a draft and name it: --plain-url URL",
-            )
 
     def stop(self) -> None:
         """End the watch; its overlay says why."""
@@ -65,10 +61,10 @@ class WatchThread:
             with open_session(
                 self._config, say=self._say, write=lambda _entry: None, clock=self._clock, traffic=self._traffic
             ) as session:
-                self._both_arms = session.both_arms
                 proxy = session.routes.policy.proxy
                 if proxy.default is None and not proxy.rule:
                     self._say(f"the policy has no [proxy]: only requests with {WORKLOAD_HEADER} speculate", WARNING)
+                self._say(proof_of_gain(session.routes.policy), {})
                 self._opened.set()
                 session.run(None)
         except KeyboardInterrupt:
@@ -77,3 +73,13 @@ class WatchThread:
             self._failed = error
             if self._opened.is_set():
                 self._say(f"the watch has failed, requests will be decoded plainly: {error}", {"fg": "red"})
+
+
+def proof_of_gain(policy: Policy) -> str:
+    """Say when the gain is proven on live requests, and what clients send so that their answers count."""
+    conversations = round(anytime.LEAST / policy.proxy.holdout)
+    whole = "; of others whole answers are timed" if whole_answers_count(policy) else ""
+    return (
+        f"proof of gain: after about {conversations} conversations at a holdout of {percent(policy.proxy.holdout)}, "
+        f"from clients that send {STREAM}{whole}"
+    )

@@ -1,21 +1,24 @@
 """What `versus` and `bisect` print."""
 
-from gatekeeper.core.metrics import BY_NAME, DECODE_RATIO
-from gatekeeper.core.units import percent, show, show_seconds
+from gatekeeper.core.metrics import BY_NAME, DECODE_RATIO, PASS_RATES
+from gatekeeper.core.text import listed
+from gatekeeper.core.units import percent, show, show_interval, show_seconds
 from gatekeeper.core.verdict import Estimate, Missing
+from gatekeeper.regression.answer_comparison import WordComparison
 from gatekeeper.regression.bisect_result import BisectResult, Step
-from gatekeeper.regression.versus_result import MetricComparison, VersusResult
+from gatekeeper.regression.versus_result import ComparedSide, MetricComparison, VersusResult
 
 _RATIO = BY_NAME[DECODE_RATIO]
+_RIGHT = {None: "right", "json": "of JSON right", "tool": "of tool calls right"}
 
 
 def versus_text(result: VersusResult) -> str:
     """Return B over A, metric by metric, with what differs between them."""
     lines = [f"{result.slo}, {result.workload}: {show_seconds(result.seconds)}, B over A"]
-    for side in (result.a, result.b):
-        versions = ", ".join(f"{name} {version}" for name, version in side.versions.items())
-        lines.append(f"{side.label}: {side.name}{f' ({versions})' if versions else ''}")
+    lines += [f"{side.label}: {_side(side)}" for side in (result.a, result.b)]
+    lines += [f"warning: {warning}" for warning in result.warnings]
     lines += [f"{comparison.metric}: {_comparison(comparison)}" for comparison in result.metrics]
+    lines += _words(result.words) if result.words is not None else []
     if result.differences:
         lines.append(f"differs: {', '.join(result.differences)}")
     if result.run:
@@ -23,14 +26,49 @@ def versus_text(result: VersusResult) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _side(side: ComparedSide) -> str:
+    """Return what is compared, and what it shows alone: speed, first token, right answers, failed ones."""
+    versions = [f"{name} {version}" for name, version in side.versions.items() if version not in {side.name, "unknown"}]
+    names = ", ".join([*versions, *([f"model {side.model}"] if side.model else [])])
+    values = {name: value.center for name, value in side.measured.items() if isinstance(value, Estimate)}
+    shown = [
+        words.format(show(values[name], unit))
+        for name, unit, words in (("decode_throughput", "tok/s", "{}"), ("ttft", "s", "first token after {}"))
+        if name in values
+    ]
+    rates = {
+        "acceptance_rate": "of drafted tokens accepted",
+        **{rate.figure: _RIGHT[rate.kind] for rate in PASS_RATES.values()},
+    }
+    shown += [f"{percent(values[name], '.3g')} {words}" for name, words in rates.items() if name in values]
+    if failed := values.get("error_rate"):
+        shown.append(f"{percent(failed, '.3g')} of the answers failed")
+    return f"{side.name}{f' ({names})' if names else ''}: {', '.join(shown) or 'no answer'}"
+
+
+def _words(words: WordComparison) -> list[str]:
+    """Return the first difference of the answers, and which side does not repeat its own."""
+    lines = []
+    if words.unsteady:
+        lines.append(f"repeats differ: {listed(words.unsteady)} answered a canary in other words when it came again")
+    if words.differences:
+        place = words.differences[0]
+        parts = f"A {place.a!r}, B {place.b!r}"
+        lines.append(f"first difference: {place.canary}, after {place.characters} characters: {parts}")
+    return lines
+
+
 def _comparison(comparison: MetricComparison) -> str:
     value, says = comparison.value, comparison.says
     if isinstance(value, Missing):
         return f"{says}: {value.because}"
     if not says:
-        return f"{percent(value.center)} of the canaries have equal answers"
+        return f"{percent(value.center, '.3g')} of the canaries have equal answers"
     metric = BY_NAME[comparison.metric]
-    return f"{(metric if metric.relative else _RATIO).show_range(value.lo, value.hi)}: {says}"
+    if metric.pass_rate:
+        return f"{show_interval(*(percent(end, '+.3g') for end in (value.center, value.lo, value.hi)))}: {says}"
+    notes = "".join(f"; {note}" for note in value.notes)
+    return f"{(metric if metric.relative else _RATIO).show_interval(value.center, value.lo, value.hi)}: {says}{notes}"
 
 
 def bisect_text(result: BisectResult) -> str:
@@ -62,9 +100,9 @@ def _step(step: Step, result: BisectResult) -> str:
     value, answer = step.value, step.answer(result.symptom)
     if isinstance(value, Missing):
         return f"{answer}: {step.because}"
-    span = BY_NAME[result.symptom.metric].show_range(value.lo, value.hi)
+    span = BY_NAME[result.symptom.metric].show_interval(value.center, value.lo, value.hi)
     seconds = f", {show_seconds(step.seconds)}" if step.seconds else ""
     remark = f": {step.remark}" if step.remark else ""
     if isinstance(change := step.change, Estimate):
-        span = f"{_RATIO.show_range(change.lo, change.hi)} of the first version ({span})"
+        span = f"{_RATIO.show_interval(change.center, change.lo, change.hi)} of the first version ({span})"
     return f"{answer or 'tested'}, {span} on {value.n} canaries{seconds}{remark}"

@@ -53,10 +53,10 @@ class VersionComparison:
                 return ratio
         if isinstance(ratio, Missing) or self._is_worse(ratio):
             return ratio
-        range_ = BY_NAME[DECODE_RATIO].show_range(ratio.lo, ratio.hi)
+        measured = BY_NAME[DECODE_RATIO].show_interval(ratio.center, ratio.lo, ratio.hi)
         if ratio.lo <= 1 <= ratio.hi:
-            return Missing(f"no difference is proven, the bad version has {range_} of the good one")
-        return Missing(f"the bad version is better: {range_} of the good one")
+            return Missing(f"no difference is proven, the bad version has {measured} of the good one")
+        return Missing(f"the bad version is better: {measured} of the good one")
 
     def search(self, last: int) -> tuple[dict[int, Word], Interval]:
         """Test versions between the ends, which differ; return each one's word, and what is left of the list."""

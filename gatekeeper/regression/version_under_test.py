@@ -79,6 +79,11 @@ class VersionUnderTest:
         """Return the seed that follows from what was frozen."""
         return seed_of(self.prepared.sha256)
 
+    @property
+    def arm(self) -> str:
+        """Return the arm of its setting: plain where that has no draft."""
+        return "plain" if dict(self.setting).get("draft") is None else "candidate"
+
     def versions(self) -> Mapping[str, str]:
         """Return what answered, as the manifest names it."""
         not_tested = ("gatekeeper", "python", "numpy", "program", "command", "plain_command")

@@ -7,6 +7,7 @@ from typing import Any
 from gatekeeper.analysis.plan.settings import setting_document
 from gatekeeper.core.records import Setting
 from gatekeeper.core.verdict import Estimate, Missing, figures, known
+from gatekeeper.regression.answer_comparison import WordComparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class ComparedSide:
     name: str
     """As the command line has it."""
     versions: Mapping[str, str]
+    model: str | None
+    """As its answers name it."""
     setting: Setting
     measured: Mapping[str, Estimate | Missing]
     memory_peak: int | None
@@ -42,6 +45,7 @@ class ComparedSide:
             "side": self.label,
             "name": self.name,
             "versions": dict(self.versions),
+            "model": self.model,
             "setting": setting_document(self.setting),
             "measured": {metric: figures("center", value) for metric, value in self.measured.items()},
             "memory_peak": self.memory_peak,
@@ -60,6 +64,10 @@ class VersusResult:
     differences: tuple[str, ...]
     """Parts of the two manifests."""
     metrics: tuple[MetricComparison, ...]
+    words: WordComparison | None
+    """None above temperature 0."""
+    warnings: tuple[str, ...]
+    """What makes the two unlike beside the systems themselves."""
     seconds: float
     rounds: int
     run: str | None
@@ -73,4 +81,6 @@ class VersusResult:
     def document(self) -> dict[str, Any]:
         """Return it for JSON."""
         metrics = [comparison.document() for comparison in self.metrics]
-        return {"schema": 1} | asdict(self) | {"a": self.a.document(), "b": self.b.document(), "metrics": metrics}
+        words = self.words.document() if self.words is not None else None
+        sides = {"a": self.a.document(), "b": self.b.document()}
+        return {"schema": 1} | asdict(self) | sides | {"metrics": metrics, "words": words}

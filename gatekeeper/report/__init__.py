@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,11 +14,13 @@ class Format:
     """It renders PageData, with figures from the records, rather than the verdict alone."""
     needs_decision: bool = False
     """It renders the Decision: the verdict with its headline, and what the policy says."""
+    needs_slo: bool = False
+    """It renders the Decision on lines of the SLO file: the Slo, the text and the path of that file follow."""
     function: str = "render"
 
-    def load(self) -> Callable[[Any], str]:
+    def load(self) -> Callable[..., str]:
         """Return the function from the verdict, the Decision or PageData to text."""
-        render: Callable[[Any], str] = getattr(import_module(f"gatekeeper.report.{self.module}"), self.function)
+        render: Callable[..., str] = getattr(import_module(f"gatekeeper.report.{self.module}"), self.function)
         return render
 
 
@@ -30,6 +31,7 @@ FORMATS: dict[str, Format] = {
     "line": Format("plain_text", needs_decision=True, function="render_line"),
     "markdown": Format("markdown", needs_page=True),
     "openslo": Format("openslo", needs_page=True),
+    "sarif": Format("sarif", needs_slo=True),
     "shields": Format("badge"),
     "text": Format("plain_text", needs_decision=True),
 }

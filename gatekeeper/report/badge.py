@@ -2,10 +2,9 @@
 
 import json
 
-from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
+from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, outcome_words
 from gatekeeper.core.text import counted, one_line
 from gatekeeper.report.data.workload_summary import short_ratio, speed_up
-from gatekeeper.report.phrases import spaced
 
 COLOURS = {"promoted": "#0b7a58", "graded_back": "#b4380a", "failed": "#b4380a", "unproven": "#7347ad"}
 DEMO = "#856000"
@@ -20,7 +19,11 @@ def message(verdict: Verdict) -> str:
         f"{workload.name} {short_ratio(speed.center)}" for workload in on if (speed := speed_up(workload)) is not None
     ]
     shows_speeds = verdict.outcome is WorkloadOutcome.PROMOTED and speeds
-    text = one_line(", ".join(speeds)) if shows_speeds else spaced(verdict.outcome)
+    text = (
+        one_line(", ".join(speeds))
+        if shows_speeds
+        else outcome_words(verdict.outcome, [workload.outcome for workload in verdict.workloads])
+    )
     if len(text) > LONGEST:
         text = f"drafting on for {counted(len(on), 'workload')}"
     return text if verdict.grade == "certification" else f"{verdict.grade}: {text}"

@@ -4,10 +4,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 
+from gatekeeper.analysis.verdict.run_verdict import outcome_words
 from gatekeeper.core.metrics import BY_NAME
-from gatekeeper.core.text import aligned, counted, describe_setting
+from gatekeeper.core.text import aligned, counted, describe_setting, listed
 from gatekeeper.core.units import show
-from gatekeeper.report.data.compared_runs import ComparedFigure, ComparedWorkload, Contrast, RunComparison
+from gatekeeper.report.data.compared_runs import (
+    ComparedFigure,
+    ComparedRun,
+    ComparedWorkload,
+    Contrast,
+    RunComparison,
+    WorkloadResult,
+)
 from gatekeeper.report.phrases import interval, spaced
 
 MARKER = "<!-- gatekeeper -->"
@@ -58,11 +66,18 @@ def markdown(comparisons: Sequence[RunComparison]) -> str:
 
 def runs(comparisons: Sequence[RunComparison]) -> list[tuple[str, ...]]:
     """Return a row for each run: its letter, the backend, the time, the outcome and the folder."""
-    heads = (comparisons[0].a, *(comparison.b for comparison in comparisons))
+    first = [workload.a for workload in comparisons[0].workloads]
+    heads = [(comparisons[0].a, first)]
+    heads += [(comparison.b, [workload.b for workload in comparison.workloads]) for comparison in comparisons]
     return [
-        (_letter(number), run.backend, f"{run.at[:16]}Z", f"{run.slo}: {spaced(run.outcome)}, {run.grade}", run.run)
-        for number, run in enumerate(heads)
+        (_letter(number), run.backend, f"{run.at[:16]}Z", f"{run.slo}: {_ended(run, results)}, {run.grade}", run.run)
+        for number, (run, results) in enumerate(heads)
     ]
+
+
+def _ended(run: ComparedRun, results: Sequence[WorkloadResult | None]) -> str:
+    outcomes = [result.outcome for result in results if result is not None]
+    return outcome_words(run.outcome, outcomes) if outcomes else spaced(run.outcome)
 
 
 def tables(comparisons: Sequence[RunComparison]) -> list[WorkloadTable]:
@@ -97,8 +112,20 @@ def headlines(comparisons: Sequence[RunComparison]) -> list[str]:
         parts = [f"{says} (proven): {', '.join(changes[says])}" for says in ("worse", "better") if changes[says]]
         unchanged = changes["no difference shown"]
         parts += [f"no difference shown in {counted(len(unchanged), 'figure')}"] if unchanged or not parts else []
+        parts += _unlike(comparison.workloads, _letter(number))
         lines.append(f"{name}: {'; '.join(parts)}")
     return lines
+
+
+def _unlike(workloads: Sequence[ComparedWorkload], letter: str) -> list[str]:
+    """Write where one run drafts and the other decodes plainly, so that their speeds are of two kinds."""
+    plain: dict[str, list[str]] = {}
+    for workload in workloads:
+        if workload.a is not None and workload.b is not None:
+            drafts = [result.setting.get("draft") is not None for result in (workload.a, workload.b)]
+            if drafts[0] != drafts[1]:
+                plain.setdefault(letter if drafts[0] else "A", []).append(workload.name)
+    return [f"{run} decodes {listed(names)} plainly, the other drafts" for run, names in plain.items()]
 
 
 def change(row: Contrast) -> str:

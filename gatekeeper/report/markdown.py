@@ -7,7 +7,8 @@ from gatekeeper.core.text import counted, describe_setting, one_line
 from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import readable_time
-from gatekeeper.report.data.objective_rows import ObjectiveRow
+from gatekeeper.report.data.glossary import finding_title, in_words
+from gatekeeper.report.data.objective_rows import ObjectiveRow, measured
 from gatekeeper.report.data.page import PageData
 from gatekeeper.report.data.workload_summary import WorkloadSummary
 
@@ -29,9 +30,9 @@ def render(page: PageData) -> str:
 
 def _blocks(page: PageData, *, with_passed: bool) -> list[str]:
     verdict, state, decided = page.verdict, phrases.state(page), page.decision
-    until = f", valid until {readable_time(decided.valid_until)}" if decided.valid_until else ""
+    until = f", valid until {readable_time(decided.valid_until)}" if decided.valid_until and not decided.demo else ""
     blocks = [
-        f"## {phrases.GLYPHS[state]} {plain(verdict.slo)}: {phrases.spaced(state)}{' (demo)' if decided.demo else ''}",
+        f"## {phrases.GLYPHS[state]} {plain(verdict.slo)}: {phrases.ended(page)}{' (demo)' if decided.demo else ''}",
         f"**{plain(decided.headline)}.**",
         *([plain(f"Why exit code {verdict.exit_code}: {decided.reason}")] if decided.reason else []),
     ]
@@ -45,7 +46,8 @@ def _blocks(page: PageData, *, with_passed: bool) -> list[str]:
         f"Next: {plain(decided.next_step(slo=page.manifest.slo.name))}",
     ]
     blocks += [plain(blended)] if (blended := phrases.routing(verdict)) else []
-    open_ones = {row.check.because for row in decided.rows}  # in the first table
+    # The first table has the objectives, and what the exit code follows from the workloads.
+    open_ones = {row.check.because for row in decided.rows} | {workload.because for workload in decided.workloads}
     if gaps := [gap for gap in page.gaps if gap.because not in open_ones]:
         rows = [(plain(gap.about), plain(gap.because), plain(gap.remedy)) for gap in gaps]
         blocks += ["### What was not proven", table(("What", "Because", "What would prove it"), rows)]
@@ -59,7 +61,7 @@ def _blocks(page: PageData, *, with_passed: bool) -> list[str]:
     steps = [f"1. {plain(f'{step.workload}: {phrases.step(step)}, {step.because}')}" for step in verdict.transitions]
     blocks += ["### Steps down the fallback ladder", "\n".join(steps)] if steps else []
     findings = [
-        f"- {plain(f'{phrases.spaced(finding.kind)}, {finding.about}: {phrases.advised(finding)}')}"
+        f"- {plain(f'{finding_title(finding.kind)}, {finding.about}: {phrases.advised(finding)}')}"
         for finding in phrases.merged(verdict)
     ]
     blocks += ["### Findings", "\n".join(findings)] if findings else []
@@ -107,7 +109,7 @@ def _checks(checks: Sequence[tuple[str, Check]]) -> str:
             f"{phrases.CHECK_GLYPHS[check.outcome]} {check.outcome.word}",
             plain(name),
             f"`{check.metric}` {phrases.bound(check)}",
-            plain(f"{phrases.measured(check)} {phrases.about(check)}".rstrip()),
+            plain(f"{measured(check)} {phrases.about(check)}".rstrip()),
             str(check.n),
             plain(check.because if check.outcome is not Outcome.PASS else check.why),
         )
@@ -123,8 +125,8 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def plain(text: str) -> str:
-    """Escape text for Markdown: one line, no markup, no table cell of its own."""
-    flat = one_line(text)
+    """Escape text for Markdown: one line, no markup, no table cell of its own, no kind of a finding."""
+    flat = one_line(in_words(text))
     flat = flat if len(flat) <= LONGEST else f"{flat[:LONGEST]} …"
     flat = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_{}\[\]()#!|~@])", r"\\\1", flat)

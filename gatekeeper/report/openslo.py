@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.text import inert_json
-from gatekeeper.core.units import show
+from gatekeeper.core.units import show, show_number
 from gatekeeper.core.verdict import Check
 from gatekeeper.report.data.page import PageData
 
@@ -47,9 +47,9 @@ def _service(page: PageData) -> dict[str, object]:
 def _slo(page: PageData, part: str, check: Check, about: Mapping[str, str]) -> dict[str, object]:
     verdict = page.verdict
     metric = BY_NAME[check.metric]
-    title = f"{verdict.slo} {part} {check.metric} {check.bound} {check.threshold:g}"
+    title = f"{verdict.slo} {part} {check.metric} {check.bound} {show_number(check.threshold, 6)}"
     figures = (("center", check.center), ("lo", check.lo), ("hi", check.hi))
-    measured = {key: f"{value:g}" for key, value in figures if value is not None}
+    measured = {key: show_number(value, 6) for key, value in figures if value is not None}
     annotations = {
         "slo": verdict.slo,
         "manifest-sha256": verdict.manifest_sha256,

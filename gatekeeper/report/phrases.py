@@ -8,12 +8,14 @@ from gatekeeper.analysis.metrics.prompt_speeds import EACH
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.knob_effects import KnobEffect
 from gatekeeper.analysis.sweep.routing import Routing
+from gatekeeper.analysis.verdict.grown_conversations import GrownConversations
 from gatekeeper.analysis.verdict.run_verdict import Measured, Transition, Verdict
 from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.text import KNOB_NAMES, counted, describe_setting, last_part, listed
-from gatekeeper.core.units import percent, show, show_seconds, show_span
+from gatekeeper.core.units import percent, show, show_interval, show_ratio, show_seconds
 from gatekeeper.core.verdict import Check, Estimate, Finding, FindingKind, Outcome, rounded
-from gatekeeper.report.data.objective_rows import ObjectiveRow
+from gatekeeper.report.data.glossary import in_words
+from gatekeeper.report.data.objective_rows import ObjectiveRow, measured
 from gatekeeper.report.data.workload_summary import SpeedUp, WorkloadSummary, rate
 
 if TYPE_CHECKING:  # so that a command which prints a line does without numpy
@@ -23,7 +25,7 @@ if TYPE_CHECKING:  # so that a command which prints a line does without numpy
 GLYPHS = {"promoted": "✓", "graded_back": "↓", "failed": "✕", "unproven": "?", "interrupted": "‖", "running": "▸"}
 """A sign with every colour: the outcome can be read without either one."""
 CHECK_GLYPHS = {Outcome.PASS: "✓", Outcome.FAIL: "✕", Outcome.UNPROVEN: "?"}
-TESTS = frozenset({"first_tokens_p_value"})
+TESTS = frozenset({"first_tokens_p_value", "sampled_tokens_p_value", "sampled_answers_p_value"})
 """Metrics of a statistical test: their power is shown where they pass, too."""
 MARKS = {Outcome.PASS: "pass", Outcome.FAIL: "FAIL", Outcome.UNPROVEN: "unproven"}
 
@@ -31,6 +33,12 @@ MARKS = {Outcome.PASS: "pass", Outcome.FAIL: "FAIL", Outcome.UNPROVEN: "unproven
 def spaced(word: str) -> str:
     """Write a key such as graded_back as words."""
     return word.replace("_", " ")
+
+
+def ended(page: "PageData") -> str:
+    """Write the state of a run for a reader: its outcome, or that there is none yet."""
+    words = state(page)
+    return page.decision.outcome if words == page.verdict.outcome else spaced(words)
 
 
 def passed(checks: Sequence[Check]) -> int:
@@ -53,15 +61,6 @@ def against(check: Check) -> str:
     return f" against the {check.against} run" if check.against is not None else ""
 
 
-def measured(check: Check) -> str:
-    """Write what was measured, with its interval where it is one."""
-    if check.center is None:
-        return "not measured"
-    if check.lo is not None and check.lo == check.hi:
-        return show(check.center, check.unit)
-    return show_span(check.center, check.lo, check.hi, check.unit)
-
-
 def about(check: Check) -> str:
     """Write which prompts a check's interval is about, and the interval for others beside it; nothing if counted."""
     if check.scope != "frozen":
@@ -69,7 +68,8 @@ def about(check: Check) -> str:
     population = check.population
     if population is None or population.lo is None or population.hi is None:
         return "on these canaries"
-    return f"on these canaries; for prompts like these {BY_NAME[check.metric].show_range(population.lo, population.hi)}"
+    wider = replace(check, lo=population.lo, hi=population.hi)
+    return f"on these canaries; for prompts like these {measured(wider)}"
 
 
 def scopes(check: Check) -> list[str]:
@@ -79,24 +79,21 @@ def scopes(check: Check) -> list[str]:
         return [about(check)] if check.scope else []
     assert check.lo is not None
     assert check.hi is not None
-    write = BY_NAME[check.metric].show_range
-    lines = [f"these canaries: {write(check.lo, check.hi)} (this decides)"]
-    lines.append(f"prompts like them: {write(population.lo, population.hi)}")
+    lines = [f"these canaries: {measured(check)} (this decides)"]
+    lines.append(f"prompts like them: {measured(replace(check, lo=population.lo, hi=population.hi))}")
     if check.hi - check.lo > population.hi - population.lo:
         lines.append("The first is wider because few canaries were repeated: their noise is known only roughly.")
     return lines
 
 
 def interval(figure: Estimate, metric: str) -> str:
-    """Write a measured figure of a metric with its interval; one relative to plain decoding is in percent."""
-    if BY_NAME[metric].relative:
-        return f"{figure.center:+.1%} [{figure.lo:+.1%}, {figure.hi:+.1%}]"
-    return show_span(figure.center, figure.lo, figure.hi, BY_NAME[metric].unit)
+    """Write a measured figure of a metric with its interval: 2.12x [2.08, 2.16], +14 % [+11, +17], 42 ms [40, 45]."""
+    return BY_NAME[metric].show_interval(figure.center, figure.lo, figure.hi)
 
 
-def ratio(figure: Estimate) -> str:
+def ratio(figure: Estimate | SpeedUp) -> str:
     """Write a ratio to plain decoding, or of two settings, with its interval: 1.31x [1.22, 1.38]."""
-    return f"{figure.center:.2f}x [{figure.lo:.2f}, {figure.hi:.2f}]"
+    return show_ratio(figure.center, figure.lo, figure.hi)
 
 
 def step(transition: Transition, arrow: str = "→") -> str:
@@ -116,8 +113,7 @@ def merged(verdict: Verdict) -> list[Finding]:
     """
     alike: dict[tuple[str, ...], list[tuple[str, Finding]]] = {}
     for finding in verdict.findings:
-        in_soak = finding.about.startswith("soak-")
-        soak, _, about = finding.about.rpartition(", ") if in_soak else ("", "", finding.about)
+        soak, about = _split_soak(finding.about)
         forecast = finding.kind == FindingKind.MEMORY_EXHAUSTION
         if not (forecast and verdict.grade == "demo"):
             key = (finding.kind, about) if forecast else (finding.kind, about, finding.detail, finding.advice)
@@ -127,6 +123,13 @@ def merged(verdict: Verdict) -> list[Finding]:
         soaks, last = [soak for soak, _ in findings if soak], findings[-1][1]
         merged_findings.append(replace(last, about=f"{last.about}, {listed(soaks)}") if soaks else last)
     return merged_findings
+
+
+def _split_soak(about: str) -> tuple[str, str]:
+    """Split what a finding is about into its soak, empty without one, and the rest: soak-1, host; code, soak-1."""
+    parts = about.split(", ")
+    soak = next((part for part in parts if part.startswith("soak-")), "") if len(parts) > 1 else ""
+    return soak, ", ".join(part for part in parts if part != soak)
 
 
 def state(page: "PageData") -> str:
@@ -150,7 +153,7 @@ def against_plain(figure: SpeedUp | None) -> str:
     if figure is None:
         return "-"
     where = {"sweep": " (sweep)", "abandoned": " (given up)"}.get(figure.source, "")
-    return f"{figure.center:.2f}x [{figure.lo:.2f}, {figure.hi:.2f}]{where}"
+    return f"{ratio(figure)}{where}"
 
 
 def checks_passed(workload: WorkloadSummary, of: str = "/", passed: str = "") -> str:
@@ -167,7 +170,7 @@ def tokens_per_second(speed: float | None) -> str:
 
 def row_measured(row: ObjectiveRow) -> str:
     """Write what was measured of an objective, and with which settings where those were given up."""
-    reason = row.check.bare_reason
+    reason = in_words(row.check.bare_reason)
     if not row.abandoned:
         return reason
     more = f" (closest of {len(row.tried)} settings)" if len(row.tried) > 1 else ""
@@ -201,7 +204,7 @@ def _doubt(figure: Estimate | None) -> str:
     """Say that a ratio is not decided, so that its explanation is none either; nothing where it is."""
     if figure is None or not figure.lo <= 1 <= figure.hi:
         return ""
-    return f" (not decided: {figure.lo:.2f}x to {figure.hi:.2f}x)"
+    return f" (not decided: {ratio(figure)})"
 
 
 def _effect(effect: KnobEffect) -> str:
@@ -214,10 +217,9 @@ def _effect(effect: KnobEffect) -> str:
     value, default = (str(last_part(knob)) if knob is not None else "unset" for knob in (largest, effect.default))
     if factor.lo <= 1 <= factor.hi:
         return f"{name}: {effect.says}, {value} against {default} is {ratio(factor)}"
-    size, low, high = (f"{100 * abs(change - 1):.0f}" for change in (factor.center, factor.lo, factor.hi))
-    if factor.center < 1:
-        return f"{name} {value} is {size} % slower than {default} ({high} to {low} %)"
-    return f"{name} {value} is {size} % faster than {default} ({low} to {high} %)"
+    sizes = sorted(abs(change - 1) for change in (factor.lo, factor.hi))
+    size = show_interval(*(percent(change, ".0f") for change in (abs(factor.center - 1), *sizes)))
+    return f"{name} {value} is {size} {'slower' if factor.center < 1 else 'faster'} than {default}"
 
 
 def routing(verdict: Verdict) -> str:
@@ -228,17 +230,6 @@ def routing(verdict: Verdict) -> str:
     mix, single = show(rounded(compared.policy_throughput), "tok/s"), describe_setting(dict(compared.best.setting))
     gain = ratio(compared.gain)
     return f"routing: {mix} over the mix of workloads, {gain} as fast as {single} for all workloads; {compared.says}"
-
-
-def token_latency(measured: Measured) -> str:
-    """Write the latency of tokens at its quantiles, as far as the answers can bound them; empty without any."""
-    quantiles = {"itl_p50": "median", "itl_p95": "95 %", "itl_p99": "99 %"}
-    latencies = [
-        f"{word} {interval(figure, metric)}"
-        for metric, word in quantiles.items()
-        if (figure := measured.figures.get(metric)) is not None
-    ]
-    return f"time per token: {', '.join(latencies)}" if latencies else ""
 
 
 def prompt_speeds(measured: Measured) -> str:
@@ -257,3 +248,19 @@ def slower_prompts(measured: Measured) -> str:
         return ""
     share = f"{len(prompts.slower)} of {prompts.typical.n} prompts"
     return f"{share} are proven slower than plain decoding (each at {percent(EACH, '.3g')})"
+
+
+def end_of_gain(grown: GrownConversations) -> str:
+    """Say up to which prompt drafting is on, and where the gain ends."""
+    if grown.because is not None:
+        return f"Drafting stays off in conversations: {grown.because}."
+    for check in grown.host_checks:
+        return f"Drafting stays off in conversations: {check.metric}: {check.because} while they grew."
+    if not grown.reach:
+        return "Drafting stays off in conversations: no gain is proven for the shortest prompts."
+    end = "No end of the gain was found."
+    if grown.ends_by is not None:
+        end = f"The gain ends between {grown.ends_from} and {counted(grown.ends_by, 'token')}."
+    elif grown.bins[-1].most > grown.reach:
+        end = "For longer ones it is open."
+    return f"Drafting is on for prompts of up to {counted(grown.reach, 'token')}. {end}"

@@ -1,17 +1,29 @@
-"""The verdict as plain lines for logs and pipes, and in one line for a mail or a title."""
+"""What stands behind a decision, as plain lines, and the decision in one line for a mail or a title."""
 
 import json
 import shlex
 from collections.abc import Iterable
 
+from gatekeeper.analysis.unproven import remedy
 from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome
-from gatekeeper.analysis.verdict.unproven import remedy
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.text import counted, describe_setting, one_line, printable_error
+from gatekeeper.core.units import show_number
 from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report.data.decision import Decision, readable_time
+from gatekeeper.report.data.glossary import finding_title, in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow
-from gatekeeper.report.phrases import MARKS, account, interval, merged, prompt_speeds, routing, spaced, step
+from gatekeeper.report.phrases import (
+    MARKS,
+    account,
+    end_of_gain,
+    interval,
+    merged,
+    prompt_speeds,
+    routing,
+    spaced,
+    step,
+)
 
 FIGURES = {
     "throughput_ratio": "ratio",
@@ -19,6 +31,7 @@ FIGURES = {
     "acceptance_rate": "acceptance",
     "ttft_delta": "TTFT delta",
     "decode_throughput": "decode",
+    "itl_p50": "token median",
     "itl_p95": "token p95",
     "itl_p99": "token p99",
 }
@@ -27,40 +40,43 @@ LONGEST = 160
 """Characters of a reason in the one-line report; a longer one is cut."""
 
 
-def render(decision: Decision) -> str:
-    """Return the decision, then each workload with its figures, its checks and those of the settings given up."""
+def render(decision: Decision, policy: Policy | None = None) -> str:
+    """Return what stands behind a decision: the figures and checks of each workload and of settings given up.
+
+    The conditions of the *policy* follow, where there is one. The decision itself is the last screen of a run.
+    """
     verdict = decision.verdict
-    lines = [f"{verdict.slo}: {spaced(verdict.outcome)} (exit code {verdict.exit_code}, grade {verdict.grade})"]
-    lines.append(f"  {decision.headline}")
     incomplete = bool(verdict.incomplete)
-    if incomplete:
-        lines.append(f"  not proven: {verdict.incomplete}")
-    elif decision.reason:
-        lines.append(f"  why exit code {verdict.exit_code}: {decision.reason}")
+    paragraphs = []
     for workload in verdict.workloads:
-        lines += ["", f"  {workload.name}: {spaced(workload.outcome)}, {describe_setting(workload.setting)}"]
-        measured = workload.measured.figures
+        lines = [f"{workload.name}: {spaced(workload.outcome)}, {describe_setting(workload.setting)}"]
+        judged = {check.metric for check in workload.checks if check.center is not None}
         figures = [
-            f"{name} {interval(measured[metric], metric)}" for metric, name in FIGURES.items() if metric in measured
+            f"{name} {interval(figure, metric)}"
+            for metric, name in FIGURES.items()
+            if metric not in judged and (figure := workload.measured.figures.get(metric)) is not None
         ]
-        lines += [f"    {'; '.join(figures)}"] if figures else []
-        lines += [f"    prompts: {prompts}"] if (prompts := prompt_speeds(workload.measured)) else []
-        lines += [f"    {line}" for line in account(workload.choice)]
+        lines += [f"  measured, for prompts like these: {'; '.join(figures)}"] if figures else []
+        lines += [f"  prompts: {prompts}"] if (prompts := prompt_speeds(workload.measured)) else []
+        lines += [f"  {end_of_gain(workload.conversations)}"] if workload.conversations is not None else []
+        lines += [f"  {line}" for line in account(workload.choice)]
         lines += _check_lines(workload.checks, incomplete=incomplete)
         lines += _given_up(row for row in decision.rows if row.about == workload.name and row.abandoned)
         if workload.outcome is not WorkloadOutcome.PROMOTED:
-            lines.append(f"    because {workload.because}")
+            lines.append(f"  because {workload.because}")
+        paragraphs.append(lines)
     host = [row for row in decision.rows if row.about == "host" and row.abandoned]
     if verdict.host_checks or host:
-        lines += ["", "  host", *_check_lines(verdict.host_checks, incomplete=incomplete), *_given_up(host)]
+        paragraphs.append(["host", *_check_lines(verdict.host_checks, incomplete=incomplete), *_given_up(host)])
     if blended := routing(verdict):
-        lines += ["", f"  {blended}"]
-    for transition in verdict.transitions:
-        lines += ["", f"  {transition.workload}: {step(transition, '->')} ({transition.because})"]
+        paragraphs.append([blended])
+    paragraphs += [[f"{down.workload}: {step(down, '->')} ({down.because})"] for down in verdict.transitions]
     for finding in merged(verdict):
-        lines += ["", f"  {spaced(finding.kind)}, {finding.about}: {finding.detail}"]
-        lines += [f"    {finding.advice}"] if finding.advice else []
-    return printable_error("\n".join(lines)) + "\n"
+        advice = [f"  {finding.advice}"] if finding.advice else []
+        paragraphs.append([f"{finding_title(finding.kind)}, {finding.about}: {finding.detail}", *advice])
+    if policy is not None and (certified := conditions(policy)):
+        paragraphs.append(certified)
+    return "\n".join(printable_error(in_words("\n".join(lines))) + "\n" for lines in paragraphs)
 
 
 def _given_up(rows: Iterable[ObjectiveRow]) -> list[str]:
@@ -69,17 +85,17 @@ def _given_up(rows: Iterable[ObjectiveRow]) -> list[str]:
     for row in rows:
         for setting, check in row.tried:
             with_it = f"with {describe_setting(setting)}"
-            lines.append(f"    {MARKS[check.outcome]:<8} {check.metric}: {check.because}; {with_it}, given up")
-        lines += [f"             passes at {row.passes_at}"] if row.passes_at else []
-        lines.append(f"             why this objective: {row.check.why}")
+            lines.append(f"  {MARKS[check.outcome]:<8} {check.metric}: {check.because}; {with_it}, given up")
+        lines += [f"           passes at {row.passes_at}"] if row.passes_at else []
+        lines.append(f"           why this objective: {row.check.why}")
     return lines
 
 
 def _check_lines(checks: tuple[Check, ...], *, incomplete: bool) -> list[str]:
     lines = []
     for check in checks:
-        lines.append(f"    {MARKS[check.outcome]:<8} {check.metric}: {check.because}")
-        lines += [f"             {line}" for line in explanation(check, incomplete=incomplete)]
+        lines.append(f"  {MARKS[check.outcome]:<8} {check.metric}: {check.because}")
+        lines += [f"           {line}" for line in explanation(check, incomplete=incomplete)]
     return lines
 
 
@@ -94,40 +110,39 @@ def explanation(check: Check, *, incomplete: bool) -> list[str]:
     return [f"why this objective: {check.why}", *([f"what would prove it: {remedy(check)}"] if unproven else [])]
 
 
-def conditions(policy: Policy) -> str:
-    """Return the conditions under which a policy holds, and how its servers were launched; empty where it has none."""
+def conditions(policy: Policy) -> list[str]:
+    """Return the conditions under which a policy holds, and how its servers were launched; nothing without any."""
     certified = policy.conditions
     if certified is None:
-        return ""
+        return []
     context = f"prompts of at most {certified.longest_prompt} tokens, " if certified.longest_prompt else ""
     sampled = certified.sampling.model_dump(exclude_none=True)
-    lines = ["", "  certified under these conditions"]
-    lines.append(
-        f"    server      {certified.backend} with {certified.target}{f' at {certified.url}' if certified.url else ''}"
-    )
-    lines.append(f"    sampling    {', '.join(f'{name} {value:g}' for name, value in sampled.items())}")
-    lines.append(f"    context     {context}answers of at most {certified.max_tokens} tokens")
-    lines.append(f"    load        at most {counted(certified.concurrency, 'request')} at once")
-    lines.append(f"    cache       prompt cache {certified.prompt_cache}")
-    lines += [f"    requests    carry {json.dumps(certified.request)}"] if certified.request else []
+    rows = [
+        ("server", f"{certified.backend} with {certified.target}{f' at {certified.url}' if certified.url else ''}"),
+        ("sampling", ", ".join(f"{name} {show_number(value, 6)}" for name, value in sampled.items())),
+        ("context", f"{context}answers of at most {certified.max_tokens} tokens"),
+        ("load", f"at most {counted(certified.concurrency, 'request')} at once"),
+        ("cache", f"prompt cache {certified.prompt_cache}"),
+        *([("requests", f"carry {json.dumps(certified.request)}")] if certified.request else []),
+    ]
     for launch in policy.launch:
         variables = "".join(f"{name}={shlex.quote(value)} " for name, value in launch.environment.items())
         about = ", ".join(launch.workloads) or "plain"
-        lines.append(f"    launch      {about}: {variables}{shlex.join(launch.command)}")
-    return printable_error("\n".join(lines)) + "\n"
+        rows.append(("launch", f"{about}: {variables}{shlex.join(launch.command)}"))
+    return ["measured under these conditions", *(f"  {name:<11} {text}" for name, text in rows)]
 
 
 def render_line(decision: Decision) -> str:
     """Return outcome, exit code and decision in one line, with the reason where the exit code is not 0."""
     verdict = decision.verdict
     demo = "" if verdict.grade == "certification" else f", {verdict.grade}"
-    head = f"{verdict.slo}: {spaced(verdict.outcome)} (exit code {verdict.exit_code}{demo})"
+    head = f"{verdict.slo}: {decision.outcome} (exit code {verdict.exit_code}{demo})"
     parts = [decision.headline]
     if verdict.incomplete:
         parts.append(f"not proven: {_short(verdict.incomplete)}")
     elif decision.reason:
         parts.append(_short(decision.reason))
-    elif decision.valid_until:
+    elif decision.valid_until and not decision.demo:
         parts.append(f"valid until {readable_time(decision.valid_until)}")
     return one_line(f"{head}: {'; '.join(parts)}") + "\n"
 

@@ -68,6 +68,8 @@ class Proposal:
     """Each token can be held against the target's choice in the pass that verified it."""
     also_installed: tuple[str, ...]
     """Other backends that are installed and load the same files."""
+    cache_defect: str
+    """What is known to be wrong with answers from its prompt cache, which is proposed off then; empty: nothing."""
     missing: tuple[str, ...] = ()
     """Commands that download or install what is missing."""
 
@@ -110,7 +112,12 @@ def _subject(proposed: Proposal) -> Iterator[str]:
         yield "  # Lighter ones, for a fallback: name them here and, to sweep them as well, in sweep.draft. Each"
         yield "  # takes a fifth more time or so, which plan shows."
         yield from (f"  # {_quoted(draft.name)},  # {draft.note}" for draft in proposed.lighter)
-    yield from ("]", "", "[sampling]")
+    yield "]"
+    if proposed.cache_defect:
+        yield _commented('prompt_cache = "off"', "measured and launched with the switch that turns it off;")
+        yield _commented("", f"{proposed.cache_defect};")
+        yield _commented("", '"as-deployed" checks whether yours does')
+    yield from ("", "[sampling]")
     yield _commented("temperature = 0.0", "greedy: needed to compare token by token")
     yield f"max_tokens = {proposed.max_tokens}"
     if proposed.thinks:
@@ -129,6 +136,8 @@ def _workloads(proposed: Proposal) -> Iterator[str]:
         yield ""
     yield from ("[sweep]", "repeats = 1", _commented("budget = 8", "enough to choose a setting; the soak proves it"))
     yield _commented("num_draft_tokens = [2, 4]", "each further length takes some minutes")
+    if len(proposed.drafts) > 1:
+        yield f"draft = [{', '.join(_quoted(draft.name) for draft in proposed.drafts)}]"
     if proposed.lighter:
         yield f"# draft = [{', '.join(_quoted(draft.name) for draft in (*proposed.drafts, *proposed.lighter))}]"
     yield from ("", "[sweep.default]", "num_draft_tokens = 4", "", "[soak]")
@@ -168,7 +177,7 @@ def _objectives(proposed: Proposal) -> Iterator[str]:
             limit = f"workloads = [{_quoted(workload.name)}]"
             why = "Speculation must not make answers worse."
             yield from _objective(workload.quality, "at_least = 0.0", why, limit)
-    yield "# For a bound in milliseconds, measure this machine first with gatekeeper probe. For example:"
+    yield "# For a bound in milliseconds, measure this machine first with gatekeeper try. For example:"
     yield from ("# [[objective]]", '# metric = "itl_p95"', '# at_most = "45 ms"', '# why = "..."', "")
     if proposed.peak is not None and "footprint_peak" not in proposed.lacks:
         most = f"at_most = {_quoted(show_bytes(proposed.peak))}"

@@ -14,8 +14,7 @@ from gatekeeper.analysis.passes.definition import Needs
 from gatekeeper.analysis.plan.objectives import forced_workloads
 from gatekeeper.analysis.plan.settings import PLAIN, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
-from gatekeeper.analysis.verdict.case import Case
-from gatekeeper.analysis.verdict.host_checks import host_segment
+from gatekeeper.analysis.verdict.case import Case, host_segment
 from gatekeeper.analysis.verdict.policy.certified_policy import LAUNCH
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.errors import GatekeeperError, InputError, OutOfTimeError, UnresponsiveError
@@ -31,7 +30,7 @@ from gatekeeper.report.attestation.chain import build_url
 from gatekeeper.report.otel import LiveExport
 from gatekeeper.run import try_count
 from gatekeeper.run.events import EventRecorder
-from gatekeeper.run.load import BUSY, load_case, terms_of
+from gatekeeper.run.load import BUSY, FIRST, SWEEP, load_case, terms_of
 from gatekeeper.run.plan import outlook
 from gatekeeper.run.prepare import Prepared
 from gatekeeper.run.requests import Client, OpenClient, PassTask, Recorder, SoakTask
@@ -73,15 +72,33 @@ class ActiveRun:
             self.observe("warning", {"about": "the host", "because": self.remark})
         for complaint in prepared.complaints:
             self.observe("warning", {"about": complaint.about, "because": complaint.message})
-        self.note_other_programs("the first request")
+        self.note_other_programs(FIRST)
         self._warn_of_damage(EVENTS_FILE, self.events)
         self.telemetry.begin()
 
     def note_other_programs(self, before: str) -> None:
         """Record which other programs keep the machine busy *before* a stage, while no system under test runs."""
         if self.backend.realtime and (others := host.other_programs()).busy:
-            cores = {"cores": round(others.cores, 2), "of": others.of}
-            self.observe(BUSY, {"before": before, "because": str(others), **cores})
+            self._observe_busy(others, before=before, because=str(others))
+
+    @contextmanager
+    def noting_other_programs(self, stage: str = SWEEP) -> Iterator[None]:
+        """Record how much of the processor other programs used during a stage: it is what its times rest on.
+
+        A server that was already running is not known by its process, and would count as another program.
+        """
+        if not self.backend.realtime or self.slo.subject.url is not None:
+            yield
+            return
+        before = host.processor_use()
+        try:
+            yield
+        finally:
+            others = host.used_between(before, host.processor_use())
+            self._observe_busy(others, during=stage, busy=others.busy, because=others.in_words("used"))
+
+    def _observe_busy(self, others: host.OtherPrograms, **detail: Any) -> None:
+        self.observe(BUSY, {**detail, "cores": round(others.cores, 2), "of": others.of})
 
     def case(self, *, live: bool = False) -> Case:
         """Read the records so far; *live*: an unfinished soak counts as not started."""

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper import host
+from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import compared_in_sweep
-from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.sweep_result import sweep_conclusion
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.interfaces import Observer
@@ -18,14 +18,20 @@ from gatekeeper.core.system.inputs import read as read_inputs
 from gatekeeper.core.system.record_files import ANSWERS, RecordWriter
 from gatekeeper.core.system.run_directory import RunDirectory
 from gatekeeper.run.active_run import ActiveRun
-from gatekeeper.run.finished_run import open_extended, verify_finished
+from gatekeeper.run.finished_run import open_extended, reopen, verify_finished
+from gatekeeper.run.load import CONTINUED
 from gatekeeper.run.open_run import open_new, open_stored
 from gatekeeper.run.plan import soak_outlook
 from gatekeeper.run.publish import Finished, publish
 from gatekeeper.run.requests import Client
-from gatekeeper.run.run_passes import after_soak, compare_routes, explore_regions
+from gatekeeper.run.run_passes import (
+    after_soak,
+    finish_run,
+    run_sweep,
+    sweep_once_more,
+    time_rounds,
+)
 from gatekeeper.run.stages.soak import soak
-from gatekeeper.run.stages.sweep import sweep
 
 
 def certify(
@@ -41,16 +47,24 @@ def certify(
 
 
 def resume(slo_path: Path, out: Path | None, *, baseline: str | None = None, observers: Sequence[Observer]) -> Finished:
-    """Continue the run in *out*: a finished one is verified, one that has measured nothing yet begins anew."""
+    """Continue the run in *out*: one that has measured nothing yet begins anew, and a finished one is verified.
+
+    One that ended with its sweep, because plain decoding had no one speed, measures its baseline once more.
+    """
     inputs = read_inputs(slo_path)
     if out is None:
         raise InputError("--resume needs --output RUN_DIR", hint="name the directory of the run to continue")
     if RunDirectory(out).is_finished():
-        return verify_finished(slo_path, inputs, out)
+        finished = verify_finished(slo_path, inputs, out)
+        if not finished.verdict.ended_with_sweep:
+            return finished
     with ExitStack() as stack:
         if RunDirectory.nothing_measured(out):
             return _run_to_end(open_new(stack, inputs, out, observers, compared=True, baseline=baseline))
-        return _run_to_end(open_stored(stack, inputs, out, observers))
+        run = open_stored(stack, inputs, out, observers)
+        if run.directory.is_finished():
+            reopen(run, CONTINUED)
+        return _run_to_end(run)
 
 
 def extend(slo_path: Path, out: Path | None, seconds: float, *, observers: Sequence[Observer]) -> Finished:
@@ -72,8 +86,9 @@ def sweep_alone(slo_path: Path, out: Path | None, *, observers: Sequence[Observe
     with ExitStack() as stack:
         run = open_new(stack, read_inputs(slo_path), out, observers)
         run.begin(alone="sweep")
-        with run.measuring(), run.client() as client, host.keep_awake():
-            _sweep(run, client)
+        weighs = run.slo.sweep.prefer == "energy"
+        with run.measuring(), run.client() as client, run.sampling(client) if weighs else host.keep_awake():
+            run_sweep(run, client)
         run.telemetry.close()
         run.events.finish()
         return sweep_conclusion(run.case(live=True)) | {"run": str(run.directory.path)}
@@ -95,15 +110,15 @@ def _run_to_end(run: ActiveRun) -> Finished:
 def _measure(run: ActiveRun) -> None:
     """Sweep, then soak what is due, until nothing is: a broken objective makes the next fallback step due."""
     with run.client() as client, run.sampling(client):
-        _sweep(run, client)
+        run_sweep(run, client)
+        time_rounds(run, client)
         run.stage_done("sweep")
-        while due := _due(run):
+        while (due := _due(run)) or sweep_once_more(run, client):
             for due_soak in due:
                 _soak(run, due_soak, client)
                 after_soak(run, due_soak.plan, client)
                 run.stage_done(due_soak.plan.name)
-        compare_routes(run, client)
-        explore_regions(run, client)
+        finish_run(run, client)
         client.close()
 
 
@@ -124,24 +139,8 @@ def _due(run: ActiveRun) -> list[DueSoak]:
     answers = [answer for recorded in case.sweep.values() for answer in recorded.records]
     return [
         DueSoak(soak_plan, soak_outlook(run.prepared, soak_plan, answers), compared_in_sweep(case, soak_plan))
-        for soak_plan in conclude(case).needs
+        for soak_plan in conclude(case, ()).needs
     ]
-
-
-def _sweep(run: ActiveRun, client: Client) -> None:
-    plan = run.prepared.plan
-    files = {trial.name: run.writer(trial.file, ANSWERS) for trial in plan.trials}
-    if all(file.finished for file in files.values()):
-        return
-    run.observe("stage", {"stage": "sweep", "settings": len(plan.trials)})
-
-    def record(generation: Generation) -> None:
-        files[generation.trial](generation)
-
-    before = {name: file.release() for name, file in files.items()}
-    sweep(run.slo, plan, client, run.recorder(record), before=before)
-    for file in files.values():
-        file.finish()
 
 
 def _soak(run: ActiveRun, due: DueSoak, client: Client) -> None:
@@ -158,7 +157,7 @@ def _soak(run: ActiveRun, due: DueSoak, client: Client) -> None:
     settings = {name: dict(knobs) for name, knobs in plan.settings.items()}
     run.observe("stage", {"stage": "soak", "soak": plan.name, "settings": settings, "expected": due.expected})
     run.observe_launch(plan)
-    with run.soaking(plan):
+    with run.noting_other_programs(plan.name), run.soaking(plan):
         soak(
             run.task(plan, before=_recorded(run, plan, file), compared=due.compared), run.prepared.inputs.profile,
             client, run.recorder(file, soak=plan.name), plain_client=run.client, clock=run.backend.clock,

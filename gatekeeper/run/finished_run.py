@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.verdict import admission
-from gatekeeper.analysis.verdict.case import soaked_seconds
-from gatekeeper.analysis.verdict.conclude import conclude
+from gatekeeper.analysis.verdict.soak_time import soaked_seconds
 from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.errors import ExitCode, InputError, NoProofError
 from gatekeeper.core.interfaces import Observer
@@ -38,7 +39,7 @@ def verify_finished(slo_path: Path, inputs: Inputs, out: Path) -> Finished:
     except NoProofError as error:
         message = f"{out} holds a finished run: {error.message}"
         if error.reason in OTHER_INPUTS:
-            hint = "give what the run was made of, or start a new run: remove --resume and choose another --output"
+            hint = "give what the run was made of, or start a new run in another --output, without --resume or --extend"
             raise InputError(message, hint=hint) from error
         raise NoProofError(error.reason, message, hint=error.next(slo_path, out)) from error
     policy = (out / POLICY).read_text(encoding="utf-8", errors="replace") if promoted else None
@@ -83,7 +84,12 @@ def open_extended(
     if not any(soak.part > 1 for soak in conclude(replace(case, extended=allowed)).needs):
         hint = 'it helps where a required workload is open by an interval alone, unless until = "duration"'
         raise InputError(f"{out}: a longer soak would not decide this run", hint=hint)
-    run.directory.remove(CHECKSUMS)  # from here on it is an unfinished run
-    run.events.reopen()
-    run.observe("extended", {"soak_seconds": allowed})
+    reopen(run, "extended", soak_seconds=allowed)
     return run
+
+
+def reopen(run: ActiveRun, event: str, **detail: Any) -> None:
+    """Make a finished run an unfinished one, with the *event* that says why."""
+    run.directory.remove(CHECKSUMS)
+    run.events.reopen()
+    run.observe(event, detail)

@@ -1,15 +1,16 @@
 """A stored run judged again: its verdict, what to do about it, its policy and its page."""
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gatekeeper.analysis.conclude import conclude
+from gatekeeper.analysis.unproven import extension
 from gatekeeper.analysis.verdict.case import Case
-from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.policy.certified_policy import issue_policy
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.analysis.verdict.sweep_result import sweep_conclusion
-from gatekeeper.analysis.verdict.unproven import extension
 from gatekeeper.core import parse
 from gatekeeper.core import policy as policies
 from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError
@@ -134,7 +135,9 @@ def load_live_page(path: Path) -> PageData:
     for event in sorted(happened, key=lambda event: event.at):
         progress.update(event)
     page = page_data(case, _conclude(case, path), events.records, finished=False, manifest=manifest, policy=None)
-    return replace(page, progress=progress.snapshot(), gaps=())
+    now = progress.snapshot()
+    counts = Counter(request.workload for request in case.plan.requests) if now.stage == "sweep" else {}
+    return replace(page, progress=now, planned=counts, gaps=())
 
 
 def _load(directory: RunDirectory, slo_path: Path | None = None) -> tuple[Case, Manifest, StoredRecords[Event]]:

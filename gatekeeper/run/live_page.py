@@ -30,7 +30,10 @@ LINGER_S = 6.0
 """How long the finished page waits for a browser that is still there; it sends a request every two seconds."""
 WAITING = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="2">'
-    "<title>gatekeeper</title><p>Nothing has been measured yet. This page reloads by itself.</p></html>"
+    '<meta name="viewport" content="width=device-width, initial-scale=1"><title>gatekeeper</title>'
+    "<style>body { margin: 3rem auto; max-width: 40rem; padding: 0 1.5rem; font: 1rem/1.55 system-ui, sans-serif; "
+    "color-scheme: light dark; } h1 { font-size: 1.45rem; }</style>"
+    "<main><h1>Nothing has been measured yet</h1><p>This page reloads by itself.</p></main></html>"
 )
 
 

@@ -2,15 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, get_args
 
-from gatekeeper.analysis.passes import FINAL_PASSES, PASSES
+from gatekeeper.analysis.final_passes import FINAL_PASSES
+from gatekeeper.analysis.passes import PASSES
 from gatekeeper.analysis.passes.definition import Pass
-from gatekeeper.analysis.passes.region import REGION, REGION_TIES
-from gatekeeper.analysis.passes.routing import ROUTING
 from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.soak_schedule import PART
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, sweep_plan
@@ -35,7 +33,13 @@ CERTIFIED_NAME = "inputs/certified.json"
 """The copy of the figures of the certified run that a run is compared with."""
 
 BUSY = "busy"
-"""The event that other programs keep the machine busy."""
+"""The event that says what other programs use of the processor before a stage, or used during it."""
+SWEEP, FIRST = "the sweep", "the first request"
+"""The names of the stage, and of the look before it, in that event; a soak has its own name in both."""
+AGAIN, BASELINE_AGAIN = "the baseline once more", "baseline_again"
+"""The name of that stage in that event, and the event of what it showed: whether the sweep is set aside for it."""
+CONTINUED = "continued"
+"""The event that a finished run, which ended with its sweep, goes on."""
 
 
 def fixed_setting_of(directory: RunDirectory) -> Setting | None:
@@ -65,8 +69,8 @@ def terms_of(manifest: Manifest) -> Terms:
 def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text: str, *, live: bool = False) -> Case:
     """Read everything a verdict depends on from a run directory.
 
-    While the run is *live*, an unfinished soak and the passes after it count as not started, and open files as
-    complete.
+    While the run is *live*, an unfinished soak and the passes after it, or at the end, count as not started, and open
+    files as complete.
     """
 
     def answers(name: str) -> StoredRecords[Generation]:
@@ -84,8 +88,6 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
         for file, recorded in _after_soak(directory, after, parts if after.each_part else soaks).items()
         if not (live and recorded.trouble)
     }
-    final = _final_records(directory)
-    routing, region, ties = (final.get(name, StoredRecords(())) for name in (ROUTING, REGION, REGION_TIES))
     damaged = directory.damaged_files()
     # Any event may have been a reason not to promote.
     lost = (f"{name}: events were lost" for name in damaged if name.startswith(EVENTS_FILE))
@@ -107,10 +109,8 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
         looks=looks,
         extended=max(extended, default=0.0),
         after_soak=after_soak,
-        routing=StoredRecords(()) if live and routing.trouble else routing,
-        region=replace(region, trouble=None) if live else region,
-        region_ties=ties,
-        region_ended=not live or (REGION in final and region.trouble is None),
+        at_end={file: recorded for file, recorded in _at_end(directory).items() if not (live and recorded.trouble)},
+        live=live,
         host_samples=samples.records,
         host_trouble=None if live else samples.trouble,
         interval=manifest.sample_interval,
@@ -124,7 +124,8 @@ def load_case(directory: RunDirectory, inputs: Inputs, manifest: Manifest, text:
                 for entry in manifest.findings
             ),
             *(_damage_finding(name) for name in damaged),
-            *_busy(events.records),
+            *busy_findings(events.records),
+            *_given_up(events.records),
         ),
         doubts=(*manifest.doubts, *_doubts(events.records), *lost),
     )
@@ -140,7 +141,7 @@ def _after_soak(directory: RunDirectory, after: Pass[Any], soaks: Iterable[str])
     return {f"{name}.jsonl": recorded for name, recorded in _join(stored)[0].items()}
 
 
-def _final_records(directory: RunDirectory) -> dict[str, StoredRecords[Any]]:
+def _at_end(directory: RunDirectory) -> dict[str, StoredRecords[Any]]:
     """Return what the passes at the end of the run recorded, by its file; a pass without need of it has none."""
     files = {name: kind for final in FINAL_PASSES for name, kind in final.files.items()}
     paths = {name: directory.path / name for name in files}
@@ -209,12 +210,41 @@ def _stopped(events: Sequence[Event]) -> dict[str, dict[str, Stop]]:
     return stops
 
 
-def _busy(events: Sequence[Event]) -> tuple[Finding, ...]:
-    """Return a finding for each stage before which other programs kept the machine busy."""
-    looks = {
-        str(event.detail.get("before")): str(event.detail.get("because")) for event in events if event.kind == BUSY
-    }
-    return tuple(Finding(FindingKind.BUSY_MACHINE, f"before {stage}", because) for stage, because in looks.items())
+def busy_findings(events: Sequence[Event]) -> tuple[Finding, ...]:
+    """Return a finding for each stage during which other programs kept the machine busy, else before which they did.
+
+    What was used during a stage counts, and not the look before it; of a stage in several segments the busiest one.
+    """
+    looks: dict[str, tuple[float, str]] = {}
+    for event in events:
+        detail = event.detail
+        if event.kind == CONTINUED:
+            looks.pop(f"during {AGAIN}", None)
+        if event.kind == BASELINE_AGAIN and detail["set_aside"]:
+            looks.clear()
+        if event.kind != BUSY:
+            continue
+        look = float(detail.get("cores", 0.0)), str(detail.get("because"))
+        if "before" in detail:
+            looks[f"before {detail['before']}"] = look
+            continue
+        stage = str(detail.get("during"))
+        looks.pop(f"before {FIRST if stage == SWEEP else stage}", None)
+        if detail.get("busy"):
+            about = f"during {stage}"
+            looks[about] = max(look, looks.get(about, look))
+    return tuple(Finding(FindingKind.BUSY_MACHINE, about, because) for about, (_, because) in looks.items())
+
+
+def _given_up(events: Sequence[Event]) -> tuple[Finding, ...]:
+    """Return a finding for a sweep that was given up, and for the baseline that was no better once more."""
+    details: dict[str, str] = {}
+    for detail in (event.detail for event in events if event.kind == BASELINE_AGAIN):
+        if detail["set_aside"]:
+            details = {"an earlier sweep": f"its answers are set aside: {detail['because']}"}
+        else:
+            details[AGAIN] = str(detail["because"])
+    return tuple(Finding(FindingKind.UNSTABLE_ARM, about, because) for about, because in details.items())
 
 
 def _doubts(events: Sequence[Event]) -> list[str]:

@@ -7,7 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gatekeeper.analysis.passes import FINAL_PASSES, PASSES
+from gatekeeper.analysis.final_passes import FINAL_PASSES
+from gatekeeper.analysis.passes import PASSES
 from gatekeeper.analysis.plan.plan_document import plan_document
 from gatekeeper.analysis.plan.settings import PLAIN, chosen_of, defaults
 from gatekeeper.core import toml_file
@@ -74,7 +75,7 @@ def _write_frozen(prepared: Prepared, directory: RunDirectory) -> None:
     if prepared.certified is not None and prepared.certified.text is not None:
         directory.write(CERTIFIED_NAME, prepared.certified.text)
     slo = prepared.inputs.slo
-    finals = (final for final in FINAL_PASSES if final.is_planned(slo))
+    finals = (final for final in FINAL_PASSES if final.is_planned(slo, prepared.inputs.canaries))
     pass_files = [*(f"{after.stem}-1*.jsonl" for after in PASSES), *(name for final in finals for name in final.files)]
     directory.write(PLAN, json_text(plan_document(slo, prepared.plan, pass_files)))
     directory.write(MANIFEST, prepared.text)  # the last: with it, there is a run to resume

@@ -9,7 +9,7 @@ from typing import Any
 from gatekeeper import host
 from gatekeeper.analysis.plan.complaints import memory_fit
 from gatekeeper.analysis.plan.complaints.capability_probe import confirmed_sight, probe_findings
-from gatekeeper.analysis.plan.complaints.complaint import Complaint
+from gatekeeper.analysis.plan.complaints.complaint import Complaint, merged
 from gatekeeper.analysis.plan.complaints.preflight import (
     BackendTraits,
     complaints,
@@ -23,7 +23,7 @@ from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.backend_registry import SCRIPTED
 from gatekeeper.core.errors import HostLacksError, InputError, UnprovableError
 from gatekeeper.core.interfaces import Backend
-from gatekeeper.core.manifest import Manifest, differences, sha256
+from gatekeeper.core.manifest import ArrivalTimes, Manifest, differences, sha256
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import Slo
@@ -104,8 +104,12 @@ def prepare(
     problems = (*complaints_of_models, *complaints_of_program, *problems)
     if measuring:
         _refuse(problems)
-    sight, findings = probe_capabilities(inputs, backend) if measuring and backend.realtime else (backend.sight, [])
-    manifest = freeze(inputs, models, backend, sight, host_facts, findings, system=system)
+    sight, findings, arrival_times = (
+        probe_capabilities(inputs, backend) if measuring and backend.realtime else (backend.sight, [], None)
+    )
+    manifest = freeze(
+        inputs, models, backend, sight, host_facts, findings, system=system, arrival_times=arrival_times
+    )  # fmt: skip
     if certified is not None:
         manifest = manifest.model_copy(update={"certified": certified.entry})
     text = manifest.text()
@@ -165,6 +169,8 @@ def preflight(
     free = readings["memory_headroom"].value if readings and inputs.slo.subject.url is None else None
     if isinstance(free, float):  # a server that runs holds its weights already
         problems += memory_fit.short_now(memory, free, host.memory_holders())
+    if host_facts.get("platform") == "macos" and isinstance(backend, ServerBackend) and backend.maps_weights:
+        problems += memory_fit.mapped_weights(inputs.slo, models.target)
     problems += [*memory_fit.complaints(memory), *latency_complaints(inputs.slo)]
     return tuple(sorted(problems, key=lambda complaint: WEIGHTS.index(complaint.weight))), memory
 
@@ -175,15 +181,18 @@ def _wired_limit(host_facts: Mapping[str, Any]) -> float | None:
     return limit or (host.device(host_facts)["wired_limit"] if host_facts.get("platform") == "macos" else None)
 
 
-def probe_capabilities(inputs: Inputs, backend: Backend) -> tuple[Sight, list[Finding]]:
-    """Send two short requests; return what the backend really reports, and findings; refuse what an objective lacks."""
+def probe_capabilities(inputs: Inputs, backend: Backend) -> tuple[Sight, list[Finding], ArrivalTimes | None]:
+    """Send two short requests; return what the backend really reports, findings, and who takes the times of arrivals.
+
+    What an objective lacks is refused.
+    """
     slo = inputs.slo
     answers = request_both_arms(slo, inputs.canaries, backend, lambda: Client(slo, backend, lambda *_: None))
     sight = confirmed_sight(answers, backend.sight, uncached=backend.uncached)
     _refuse(missing_capabilities(slo, _traits(backend), sight, backend.draft_hint))
     any_server = isinstance(backend, ServerBackend) and backend.any_server
     expected = backend.sight & ~Sight.CLAIMED_ROUNDS if any_server else backend.sight
-    return sight, probe_findings(answers, expected, backend.draft_hint)
+    return sight, probe_findings(answers, expected, backend.draft_hint), answers.arrival_times
 
 
 def hold_host(inputs: Inputs, path: Path) -> AbstractContextManager[str | None]:
@@ -209,7 +218,7 @@ def _traits(backend: Backend) -> BackendTraits:
 
 def _refuse(problems: Sequence[Complaint]) -> None:
     for weight, error in (("never", UnprovableError), ("not-here", HostLacksError)):
-        grave = [complaint for complaint in problems if complaint.weight == weight]
+        grave = merged(complaint for complaint in problems if complaint.weight == weight)
         if len(grave) == 1:
             raise error(f"{grave[0].about}: {grave[0].message}", hint=grave[0].hint)
         if grave:

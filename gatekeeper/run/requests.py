@@ -2,18 +2,20 @@
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, Self
 
+from gatekeeper.analysis.passes.definition import Needs, Pass
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import plain_of, sampling_for, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
+from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.errors import InputError, UnresponsiveError
 from gatekeeper.core.interfaces import Backend, DecodeRequest, RunningSystem
-from gatekeeper.core.records import NO_CONNECTION, TIMEOUT, Answer, Generation, Kind, Role, Setting
+from gatekeeper.core.records import NO_CONNECTION, TIMEOUT, Answer, Generation, Kind, Role, Setting, StoredRecords
 from gatekeeper.core.slo import Slo
 from gatekeeper.core.system.own_limits import check_own_limit
 
@@ -179,6 +181,17 @@ class Client:
     def _start(self, setting: Setting) -> RunningSystem:
         return self._backend.start(setting, cache=True) if self._cache else self._backend.start(setting)
 
+    @contextmanager
+    def caching(self) -> Iterator[None]:
+        """Let systems that start in the context keep their prompt cache on; the running one ends before and after."""
+        self.close()
+        self._cache = True
+        try:
+            yield
+        finally:
+            self.close()
+            self._cache = False
+
     def close(self) -> None:
         """End the running system."""
         subject, self.subject = self.subject, None
@@ -241,8 +254,7 @@ class PassTask(Generic[Kind]):
 
     soak: SoakTask
     """With the workloads that need the pass."""
-    needs: Mapping[str, Sequence[Any]]
-    """By workload, what the pass still has to find out."""
+    needs: Needs
     recorded: Sequence[Kind]
     """Of earlier parts, and of interrupted segments."""
     backend: Backend
@@ -279,3 +291,53 @@ class PassTask(Generic[Kind]):
         with self.open_client(cache=cache) as client:
             client.open(resident, keep=True)
             client.send_all(iter(missing), 1, recorder)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRecords(Generic[Kind]):
+    """The records of a file that a stage reads while it adds to them."""
+
+    record: Callable[[Kind], None]
+    records: list[Kind]
+    """Those of interrupted segments, and of this one."""
+
+    def __call__(self, record: Kind) -> None:
+        """Record one."""
+        self.record(record)
+        self.records.append(record)
+
+
+@dataclass(frozen=True, slots=True)
+class FinalTask:
+    """One pass at the end of a run, as its stage sends it."""
+
+    slo: Slo
+    canaries: Mapping[str, Sequence[Canary]]
+    seed: int
+    shares_process: bool
+    """One process serves both arms."""
+    lacking: Sequence[Any]
+    """What the pass must measure: never nothing."""
+    files: Mapping[str, KeptRecords[Any]]
+    """Its record files."""
+    client: Client
+    observe: Observe
+    load_case: Callable[[], Case]
+    """Read the records of the run; only a stage that needs them does, for their memory is the measured machine's."""
+    phase: Callable[[str], None] = lambda _: None
+    """Name the phase of the host's samples that follow."""
+    send_pass: Callable[[Pass[Any], SoakTask, Needs, KeptRecords[Any]], None] = lambda *_: None
+    """Send the requests of a pass after a soak, for what this one recorded."""
+
+    def case_now(self, case: Case) -> Case:
+        """Return the *case* with what the pass recorded so far."""
+        so_far = {file: StoredRecords(tuple(kept.records)) for file, kept in self.files.items()}
+        return replace(case, at_end={**case.at_end, **so_far})
+
+    def recorder(self, file: str) -> Recorder:
+        """Return what records the answers of a file."""
+        return Recorder(self.files[file], self.observe)
+
+    def done(self, file: str) -> set[str]:
+        """Return the keys of the answers that a file has."""
+        return {answer.key for answer in self.files[file].records}

@@ -1,34 +1,125 @@
-"""The passes after a soak, each with its own file; then routing and the region."""
+"""The sweep, the passes after a soak, and those at the end of the run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
+from gatekeeper.analysis.conclude import conclude, first_lacking
+from gatekeeper.analysis.final_passes import FINAL_PASSES
+from gatekeeper.analysis.final_passes.final_pass import FinalPass
+from gatekeeper.analysis.metrics.comparability import MIN_ANSWERS, after_slow_start, instability
+from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.passes import PASSES
-from gatekeeper.analysis.passes.definition import Pass
-from gatekeeper.analysis.passes.region import REGION, REGION_TIES
-from gatekeeper.analysis.passes.routing import ROUTING
+from gatekeeper.analysis.passes.definition import Needs, Pass
+from gatekeeper.analysis.plan.settings import PLAIN
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
-from gatekeeper.analysis.verdict.case import Case, soaked
-from gatekeeper.analysis.verdict.conclude import lacking_for_region, lacking_for_routing
-from gatekeeper.analysis.verdict.region.explored_region import ProbeCache, explore
+from gatekeeper.analysis.plan.sweep_plan import BASELINE, baseline_alone
+from gatekeeper.analysis.sweep.ceiling import CEILING
+from gatekeeper.analysis.verdict.case import soaked
 from gatekeeper.core.errors import InputError, UnresponsiveError
-from gatekeeper.core.records import Generation, Setting, StoredRecords, Tie
+from gatekeeper.core.records import Generation
 from gatekeeper.core.system import record_files
-from gatekeeper.core.system.record_files import ANSWERS, TIES
+from gatekeeper.core.system.record_files import ANSWERS, EVENTS
+from gatekeeper.core.system.run_directory import EVENTS_FILE
 from gatekeeper.run.active_run import ActiveRun
-from gatekeeper.run.requests import Client, PassTask
-from gatekeeper.run.stages import near_ties
-from gatekeeper.run.stages.region import send_look
-from gatekeeper.run.stages.routing import send_routing_requests
+from gatekeeper.run.load import AGAIN, BASELINE_AGAIN, CONTINUED
+from gatekeeper.run.requests import Client, FinalTask, KeptRecords, SoakTask
+from gatekeeper.run.stages.sweep import sweep
+from gatekeeper.run.stages.timed_turns import ceiling_beside
+
+TIMED_S = 5.0
+"""Seconds of timed passes in a run, or as many as six turns take."""
+TIMED_FROM_S = 30.0
+"""A run with a shorter soak than this is tried out: its passes are not timed."""
+ASIDE = ".aside-"
+"""Ends, with a number, the name of a record file of a sweep that was given up: it is kept, and counts for nothing."""
 
 
-def sender_of(after: Pass[Any]) -> Callable[[PassTask[Any]], None]:
+def run_sweep(run: ActiveRun, client: Client) -> None:
+    """Send what the sweep lacks; the record files of one that was given up are set aside first."""
+    plan = run.prepared.plan
+    for event in run.recorded([EVENTS_FILE], EVENTS):
+        for trial in plan.trials if event.kind == BASELINE_AGAIN and event.detail["set_aside"] else ():
+            run.directory.set_aside(trial.file, f"{ASIDE}{int(event.detail['attempt'])}")
+    files = {trial.name: run.writer(trial.file, ANSWERS) for trial in plan.trials}
+    if all(file.finished for file in files.values()):
+        return
+    run.observe("stage", {"stage": "sweep", "settings": len(plan.trials)})
+
+    def record(generation: Generation) -> None:
+        files[generation.trial](generation)
+
+    before = {name: file.release() for name, file in files.items()}
+    with run.noting_other_programs():
+        sweep(run.slo, plan, client, run.recorder(record), before=before)
+    for file in files.values():
+        file.finish()
+
+
+def time_rounds(run: ActiveRun, client: Client) -> None:
+    """Time the passes of the target in the process of the sweep, once a run, for the page; it decides no check."""
+    timed = any(event.kind == CEILING for event in run.recorded([EVENTS_FILE], EVENTS))
+    if timed or run.slo.soak.duration < TIMED_FROM_S:
+        return
+    if (ceiling := ceiling_beside(run.backend, client.subject, PLAIN, TIMED_S)) is not None:
+        run.observe(CEILING, ceiling.document())
+
+
+def sweep_once_more(run: ActiveRun, client: Client) -> bool:
+    """Measure the baseline of a sweep that it could not be compared with once more; tell whether all was swept again.
+
+    All is, where the baseline has one speed now in a workload: a ratio needs both arms close in time. It is tried once
+    after each start of the run.
+    """
+    if any(run.directory.path.glob("soak-*.jsonl")):
+        return False
+    verdict = conclude(run.case(live=True), ()).verdict
+    attempt = 1 + sum(event.kind == CONTINUED for event in run.recorded([EVENTS_FILE], EVENTS))
+    name = f"{BASELINE}-again-{attempt}.jsonl"
+    if not verdict.ended_with_sweep or (file := run.writer(name, ANSWERS)).finished:
+        return False
+    doubts = {
+        workload.name: workload.choice.doubt
+        for workload in verdict.workloads
+        if workload.choice is not None and workload.choice.doubt is not None
+    }
+    run.observe("warning", {"about": "the sweep", "because": f"{_listed(doubts)}; the baseline is measured once more"})
+    run.observe("stage", {"stage": "sweep"})
+    before = {BASELINE: file.release()}
+    with run.noting_other_programs(AGAIN):
+        sweep(run.slo, baseline_alone(run.prepared.plan), client, run.recorder(file), before=before)
+    file.finish()
+    answers = run.recorded([name], ANSWERS)
+    by_workload = {workload: [answer for answer in answers if answer.workload == workload] for workload in doubts}
+    unsteady = {workload: reason for workload, plain in by_workload.items() if (reason := _unsteadiness(plain))}
+    steady = len(unsteady) < len(doubts)
+    because = _listed(doubts if steady else unsteady)
+    run.observe(BASELINE_AGAIN, {"attempt": attempt, "set_aside": steady, "because": because})
+    if steady:
+        run.events.sync()
+        run_sweep(run, client)
+    run.stage_done("sweep")
+    return steady
+
+
+def _unsteadiness(plain: Sequence[Generation]) -> str | None:
+    """Return why plain decoding is not known to have one speed; None where it is."""
+    if len(successful(plain)) < MIN_ANSWERS:
+        return f"fewer than {MIN_ANSWERS} answers, which show no speed"
+    return instability(after_slow_start(plain))
+
+
+def _listed(reasons: Mapping[str, str | None]) -> str:
+    return "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+
+
+def sender_of(each: Pass[Any] | FinalPass) -> Callable[[Any], None]:
     """Return what sends the requests of a pass: `send` of the stage with its name."""
-    send: Callable[[PassTask[Any]], None] = import_module(f"gatekeeper.run.stages.{after.name}").send
+    folder = "stages" if isinstance(each, Pass) else "stages.final_passes"
+    send: Callable[[Any], None] = import_module(f"gatekeeper.run.{folder}.{each.name}").send
     return send
 
 
@@ -65,97 +156,41 @@ def _run_pass(run: ActiveRun, soak_plan: SoakPlan, after: Pass[Any], client: Cli
         file.finish()
 
 
-def compare_routes(run: ActiveRun, client: Client) -> None:
-    """Request what the comparison of the routes with one setting for all still lacks.
+def finish_run(run: ActiveRun, client: Client) -> None:
+    """Do the missing passes at the end of the run; each ends early if a system cannot start.
 
-    It ends if a setting cannot start. The verdict is decided by then and does not rest on these answers.
+    The outcome of every workload is decided by then, and does not rest on them.
     """
-    lacking = lacking_for_routing(run.case(live=True))
-    if not lacking:
+    finals = list(FINAL_PASSES)
+    while finals and (due := first_lacking(run.case(live=True), finals)) is not None:
+        final, lacks = due
+        del finals[: finals.index(final) + 1]
+        _run_final(run, final, lacks, client)
+
+
+def _run_final(run: ActiveRun, final: FinalPass, lacks: Sequence[Any], client: Client) -> None:
+    writers = {file: run.writer(file, record_files.KINDS[kind]) for file, kind in final.files.items()}
+    if next(iter(writers.values())).finished:
         return
-    file = run.writer(ROUTING, ANSWERS)
-    if file.finished:
-        return
-    run.observe("stage", {"stage": "routing"})
+    run.observe("stage", {"stage": final.name})
+
+    def send_pass(after: Pass[Any], soak: SoakTask, needs: Needs, kept: KeptRecords[Any]) -> None:
+        sender_of(after)(run.pass_task(soak, needs, kept.records, kept, run.client))
+
+    task = FinalTask(
+        slo=run.slo, canaries=run.prepared.inputs.canaries, seed=run.prepared.plan.seed,
+        shares_process=run.backend.shares_process, lacking=lacks,
+        files={file: KeptRecords(writer, list(writer.release())) for file, writer in writers.items()},
+        client=client, observe=run.observe, load_case=partial(run.case, live=True), phase=run.phase,
+        send_pass=send_pass,
+    )  # fmt: skip
     try:
-        send_routing_requests(
-            run.prepared.inputs.canaries, lacking, client, run.recorder(file),
-            shares_process=run.backend.shares_process, done={answer.key for answer in file.records},
-        )  # fmt: skip
+        sender_of(final)(task)
     except (InputError, UnresponsiveError) as error:
-        run.observe("warning", {"about": "the comparison of the routes", "because": error.message})
-    file.finish()
-    run.stage_done("routing")
-
-
-def explore_regions(run: ActiveRun, client: Client) -> None:
-    """Probe the points around what was promoted, until every boundary is known; it ends if a point cannot be served.
-
-    What each workload's verdict rests on is decided by then: these answers only say how far its route reaches.
-    """
-    case = run.case(live=True)
-    promoted = lacking_for_region(case)
-    if not promoted:
-        return
-    file, ties = run.writer(REGION, ANSWERS), run.writer(REGION_TIES, TIES)
-    answers, gaps = list(file.release()), list(ties.release())
-    run.observe("stage", {"stage": "region"})
-    try:
-        for workload in promoted:
-            _explore(run, client, case, workload, answers, gaps, record=file, record_tie=ties)
-    except (InputError, UnresponsiveError) as error:
-        run.observe("warning", {"about": "the region", "because": f"{error.message}; what is not measured stays open"})
+        because = f"{error.message}; what is not measured stays open"
+        run.observe("warning", {"about": final.about, "because": because})
     finally:
         run.phase("")
-    ties.finish()
-    file.finish()
-    run.stage_done("region")
-
-
-def _explore(
-    run: ActiveRun,
-    client: Client,
-    case: Case,
-    promoted: tuple[str, Setting, int | None],
-    answers: list[Generation],
-    gaps: list[Tie],
-    *,
-    record: Callable[[Generation], None],
-    record_tie: Callable[[Tie], None],
-) -> None:
-    """Explore the region of one workload; *answers* and *gaps* are those so far, of all workloads."""
-    name, *_ = promoted
-    probes: ProbeCache = {}
-    point: object = None
-
-    def note(generation: Generation) -> None:
-        record(generation)
-        answers.append(generation)
-
-    def note_tie(tie: Tie) -> None:
-        record_tie(tie)
-        gaps.append(tie)
-
-    while True:
-        now = replace(case, region=StoredRecords(tuple(answers)), region_ties=StoredRecords(tuple(gaps)))
-        need = explore(now, *promoted, probes).need
-        if need is None:
-            return
-        plan = need.plan
-        if need.ties:
-            task = replace(run.task(SoakPlan(plan.phase, {name: plan.knobs}, plan.knobs)), slo=plan.slo)
-            task = replace(task, canaries={name: tuple(plan.canaries.values())})
-            client.close()  # two copies of the models would not fit
-            near_ties.send(run.pass_task(task, {name: need.ties}, gaps, note_tie, run.client))
-            continue
-        if client.gave_up:
-            client.close()  # the next point deserves a system that runs
-        if plan.point != point:
-            run.observe("point", {"workload": name, "point": dict(plan.point)})
-        run.phase(plan.phase)
-        send_look(
-            plan, plan.blocks(need.look, case.plan.seed), client, run.recorder(note),
-            shares_process=run.backend.shares_process, cold=plan.point != point,
-            done={answer.key for answer in answers if answer.workload == name},
-        )  # fmt: skip
-        point = plan.point
+    for writer in reversed(writers.values()):
+        writer.finish()
+    run.stage_done(final.name)

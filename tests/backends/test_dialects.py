@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from gatekeeper.analysis.metrics.server_claims import claimed_rounds
+from gatekeeper.analysis.plan.settings import process_of
 from gatekeeper.backends import all_facts, facts_of, open_backend, own_drafts
 from gatekeeper.backends.counters import by_position, samples, spec_decode, speculative_decoding, total
 from gatekeeper.backends.dialect import Counters, Start, StatedWindow
-from gatekeeper.backends.dialects import dflash_mlx, dialect_of, rapid_mlx, running_dialect, sglang, vllm
+from gatekeeper.backends.dialects import dflash_mlx, dialect_of, mtplx, rapid_mlx, running_dialect, sglang, vllm
 from gatekeeper.backends.process import PortTakenError
 from gatekeeper.backends.server_backend import ServerBackend
 from gatekeeper.core.backend_registry import SERVERS, backend_names
@@ -26,7 +27,17 @@ from gatekeeper.core.subject import Subject
 from gatekeeper.core.system.inputs import shipped_folder
 from tests.backends.conftest import ROOT, make_request
 from tests.builders.golden_words import lines_with, says
-from tests.builders.servers import ACCEPTED, DRAFTED, OUTPUT, PROMPT, PROTOCOLS, VERIFIED, WORDS, RecordedServer
+from tests.builders.servers import (
+    ACCEPTED,
+    DRAFTED,
+    OUTPUT,
+    PROMPT,
+    PROTOCOLS,
+    VERIFIED,
+    WORDS,
+    RecordedServer,
+    mtplx_settings,
+)
 
 MODELS = {"big": ROOT / "models" / "little-target", "small": ROOT / "models" / "little-draft"}
 PLAIN = setting(draft=None)
@@ -34,7 +45,8 @@ RECORDED = sorted(PROTOCOLS)
 
 
 def draft_of(name: str) -> str:
-    return min(own_drafts(name) - {"suffix", "ngram", "dspark"}, default="small")
+    own = set() if name == "lmstudio" else own_drafts(name)
+    return min(own - {"suffix", "ngram", "dspark", "as-served"}, default="small")
 
 
 def drafting(name: str) -> Setting:
@@ -169,6 +181,84 @@ def test_a_setting_that_is_not_applied_is_a_fault(servers: Servers) -> None:
         answer = server.answer(make_request("prose", which))
 
     says("backends", "a setting that is not applied is a fault", answer.fault)
+
+
+@pytest.mark.parametrize(("loaded", "fault"), [("big-mtp", None), ("big", "another instance of lm studio answers")])
+def test_mtp_of_lm_studio_is_an_instance_of_its_own(loaded: str, fault: str | None) -> None:
+    """
+    Its heads are switched where a model is loaded, so drafting requests name a second instance, and no draft; where the
+    other one answers, that is a fault.
+    """
+
+    def spoken(request: Any, drafting: bool) -> Iterator[bytes]:
+        model = loaded if drafting else request["model"]
+        for piece in PROTOCOLS["lmstudio"].pieces(request, False):
+            yield piece.replace(b'"model": "big"', f'"model": "{model}"'.encode())
+
+    protocol = PROTOCOLS["lmstudio"]._replace(pieces=spoken, drafts=lambda request: request["model"] == "big-mtp")
+    which = setting(draft="mtp")
+    with (
+        RecordedServer(protocol, drafting=True) as server,
+        opened("lmstudio", url=server.url, drafts=["mtp"]).start(which) as running,
+    ):
+        drafting, plain = (running.answer(make_request("prose", knobs)) for knobs in (which, PLAIN))
+
+    assert ["big-mtp", "big"] == [fields["model"] for _, _, fields in server.requests[-2:]]
+    assert all("draft_model" not in fields for _, _, fields in server.requests)
+    backend = opened("lmstudio", url=server.url, drafts=["mtp"], served_model_name="name")
+    assert ({"model": "name-mtp"}, {"model": "name"}) == (backend.fields(which, PLAIN), backend.fields(PLAIN, which))
+    assert plain.fault is None
+    if fault is None:
+        assert drafting.fault is None
+    else:
+        says("backends", fault, drafting.fault)
+
+
+@pytest.mark.parametrize(
+    ("depth", "settings", "fault"),
+    [
+        ("adaptive", mtplx_settings("expected_value"), None),
+        ("adaptive", mtplx_settings("none", "only draft depth 3 has a compiled verifier"), "a depth that stays fixed"),
+        (4, mtplx_settings("none"), None),
+        (4, mtplx_settings("streak"), "a depth that adapts"),
+        (None, mtplx_settings("streak"), None),
+        (4, {}, None),
+        (4, "no JSON", None),
+    ],
+)
+def test_a_depth_that_adapts_is_no_fixed_one(depth: Any, settings: Any, fault: str | None) -> None:
+    """
+    MTPLX keeps a fixed depth for some models although it is to adapt, and may be set to adapt a fixed one: a fault.
+    """
+    protocol = PROTOCOLS["mtplx"]._replace(documents={"/v1/mtplx/settings": lambda _: settings})
+    which = setting(draft="mtp", num_draft_tokens=depth)
+
+    with RecordedServer(protocol, drafting=True) as server, opened("mtplx", url=server.url).start(which) as running:
+        answer = running.answer(make_request("prose", which))
+
+    sent = server.requests[-1][2]
+    assert (depth if isinstance(depth, int) else None) == sent.get("depth")
+    if fault is None:
+        assert answer.fault is None
+    else:
+        says("backends", fault, answer.fault)
+
+
+@pytest.mark.usefixtures("programs")
+def test_only_an_adaptive_depth_starts_mtplx_again() -> None:
+    """
+    Any fixed depth comes with its request, beside plain decoding in one process; a server that adapts is another one.
+    """
+    backend, shorter, longer = opened("mtplx"), *(setting(draft="mtp", num_draft_tokens=depth) for depth in (2, 4))
+    adaptive = setting(draft="mtp", num_draft_tokens="adaptive")
+
+    processes = [backend.residence(which) for which in (PLAIN, shorter, longer, adaptive)]
+
+    assert processes[:1] * 3 == processes[:3]
+    assert processes[0] != processes[3]
+    assert [*processes[1:]] == [process_of(which, backend.restart_knobs) for which in (shorter, longer, adaptive)]
+    assert () == opened("mtplx", url="http://127.0.0.1:1").restart_knobs
+    assert "num_draft_tokens" in opened("mtplx", url="http://127.0.0.1:1").knobs
 
 
 @pytest.mark.parametrize("servers", ["ddtree"], indirect=True)
@@ -307,6 +397,7 @@ def test_all_options_of_vllm_are_read(tmp_path: Path) -> None:
         ),
         (rapid_mlx, {"backend": "rapid-mlx"}, "mtp", "num_draft_tokens", '--speculative-config {"method": "mtp"}'),
         (dflash_mlx, {"backend": "dflash-mlx"}, SMALL, "block_size", "--verify-mode adaptive"),
+        (mtplx, {"backend": "mtplx"}, "mtp", "num_draft_tokens", "--stream-interval 1 --adaptive-policy"),
     ],
     ids=lambda one: getattr(one, "__name__", "").rsplit(".", 1)[-1],
 )
@@ -393,7 +484,7 @@ def test_claims_are_read_by_their_shape(name: str) -> None:
     `metrics` by depth or in sums, or OpenAI's details, of which two zeros are no claim.
     """
     shown: dict[str, Any] = {
-        "vllm": {"metrics": {"speculative_decoding": {
+        "vllm": {"metrics": {"generation_time_ms": 240.0, "speculative_decoding": {
             "num_draft_tokens": DRAFTED, "num_accepted_draft_tokens": ACCEPTED, "num_spec_steps": VERIFIED,
         }}},
         "openai": {"completion_tokens_details": {"accepted_prediction_tokens": 9, "rejected_prediction_tokens": 3}},
@@ -423,6 +514,7 @@ def test_claims_are_read_by_their_shape(name: str) -> None:
     assert rounds[0] is not None
     assert (DRAFTED, ACCEPTED, VERIFIED) == (rounds[0].drafted, rounds[0].accepted, rounds[0].rounds)
     assert not answers[1].claims.drafted
+    assert (0.24 if name in {"vllm", "mlx-vlm"} else None) == answers[0].claims.decode_seconds
 
 
 def test_the_command_lines_of_sglang() -> None:
@@ -555,6 +647,40 @@ def test_a_key_in_a_command_is_not_stored() -> None:
 
     assert "sk-very-secret" not in repr(versions)
     assert {"--api-key hidden"} == {versions[name][-16:] for name in ("command", "plain_command")}
+
+
+@pytest.mark.parametrize(
+    ("backend", "start", "versions"),
+    [
+        ("openai", ("-m", "brand_new.server"), {"brand-new-server": "4.5"}),
+        ("vllm", ("-u", "-X", "dev", "-m", "brand_new"), {"brand-new-server": "4.5"}),
+        ("vllm", ("-um", "pytest"), {"pytest": pytest.__version__}),
+        ("openai", ("-m", "http.server"), {}),
+        ("openai", ("serve.py", "-m", "pytest"), {}),
+        ("openai", ("-c", "pass"), {}),
+    ],
+)
+def test_a_server_that_is_a_module_has_the_version_of_its_package(
+    backend: str,
+    start: tuple[str, ...],
+    versions: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    `python -m SERVER` has the version that this Python knows of SERVER's package, never Python's own: a module without
+    a package and a script have none.
+    """
+    package = tmp_path / "brand_new_server-4.5.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: Brand_new-Server\nVersion: 4.5\n")
+    (package / "top_level.txt").write_text("brand_new\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    command = ("env", "A=1", sys.executable, *start, "--port", "{port}")
+
+    recorded = opened(backend, command=command, plain_command=command).versions()
+
+    assert versions == {name: text for name, text in recorded.items() if not name.endswith("command")}
 
 
 def test_nothing_listens() -> None:

@@ -71,7 +71,7 @@ def test_a_kernel_alone_turns_small_leads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "defect",
     [
-        "stale:0.1",
+        pytest.param("stale:0.1", marks=pytest.mark.nightly),
         pytest.param("unverified:0.1", marks=pytest.mark.nightly),
         pytest.param("shifted:0.1", marks=pytest.mark.nightly),
     ],

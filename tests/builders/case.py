@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gatekeeper.analysis.conclude import Conclusion, conclude
 from gatekeeper.analysis.plan.objectives import Terms
 from gatekeeper.analysis.plan.settings import plain_of, speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import sweep_plan
 from gatekeeper.analysis.verdict.case import Case
-from gatekeeper.analysis.verdict.conclude import Conclusion, conclude
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Generation, HostSample, Reading, Role, Setting, StoredRecords
 from tests.builders.slo import SECOND, canaries, counted, generation, objective, slo, steady

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -99,8 +99,8 @@ def published(
     routes.publish(of or live_policy(), found, {name: plain or {} for name in names}, until_ns)
 
 
-def live_policy(concurrency: int = 64, **proxy: Any) -> Policy:
-    certified = {"backend": "openai", "target": "t", "prompt_cache": "off", "concurrency": concurrency, "max_tokens": 9}
+def live_policy(concurrency: int = 64, cache: str = "off", **proxy: Any) -> Policy:
+    certified = {"backend": "openai", "target": "t", "prompt_cache": cache, "concurrency": concurrency, "max_tokens": 9}
     return policy(conditions=certified, proxy={"default": "easy", **proxy})
 
 
@@ -113,6 +113,8 @@ class LiveProxy:
     port: int
     path: Path
     said: list[str]
+    recorded: Callable[[], Awaitable[None]]
+    """Waits until what has ended is recorded."""
 
     @property
     def url(self) -> str:
@@ -126,7 +128,9 @@ class LiveProxy:
     async def chat(self, body: Any = None, **headers: str) -> tuple[int, bytes, Mapping[str, str]]:
         given = {"messages": [{"role": "user", "content": "hello"}], "stream": True} if body is None else body
         async with self.session.post(self.url + CHAT, json=given, headers=headers) as got:
-            return got.status, await got.read(), got.headers
+            content = await got.read()
+        await self.recorded()
+        return got.status, content, got.headers
 
 
 @asynccontextmanager
@@ -151,7 +155,7 @@ async def proxied(
     port = await made.start("127.0.0.1", 0, drain_s=1.0)
     try:
         async with ClientSession() as session:
-            yield LiveProxy(routes, session, port, path, said)
+            yield LiveProxy(routes, session, port, path, said, made.recorded)
     finally:
         await made.stop()
         records.close()

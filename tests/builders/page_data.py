@@ -10,14 +10,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.metrics.prompt_speeds import PromptSpeeds
 from gatekeeper.analysis.plan.sweep_plan import Trial
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.setting_result import SettingResult
+from gatekeeper.analysis.unproven import Gap
 from gatekeeper.analysis.verdict.case import Case
-from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.run_verdict import Measured, Transition, Verdict, WorkloadOutcome, WorkloadVerdict
-from gatekeeper.analysis.verdict.unproven import Gap
 from gatekeeper.core.manifest import File, Manifest, Model
 from gatekeeper.core.records import Event, HostSample, Reading, setting
 from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome
@@ -36,7 +36,9 @@ OBJECTIVES = (
     objective("ttft", at_most=0.2, why="a person waits for it | <now>"),
     objective("memory_headroom", at_least=10e9),
 )
-POLICY = 'schema = 1\nslo = "made"\n\n[[route]]\nworkload = "easy"\nspeculation = true\n'
+POLICY = (
+    'schema = 1\nslo = "made"\nexpires = "2026-01-31T00:00:00Z"\n\n[[route]]\nworkload = "easy"\nspeculation = true\n'
+)
 MANIFEST = Manifest(
     slo=File(name="made.toml", sha256="a" * 64),
     profile=File(name="steady.toml", sha256="b" * 64),

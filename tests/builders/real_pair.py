@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-import pytest
 import tomli_w
 
 from gatekeeper.backends.models import artifacts
@@ -123,7 +122,7 @@ def certified_as(project: ProjectFolder, hoped: dict[str, str], *, slo: str | Pa
             return ran
         undecided = "no gain was proven" in ran.out or "unproven" in outcomes(verdict).values()
         assert undecided or not quiet(project.path / "run"), f"on a quiet machine: {ran.out}"
-    pytest.fail(f"{ATTEMPTS} runs did not end as hoped, the last one so: {ran.out}")
+    raise AssertionError(f"{ATTEMPTS} runs did not end as hoped, the last one so: {ran.out}")
 
 
 def quiet(run: Path) -> bool:

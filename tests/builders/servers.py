@@ -166,6 +166,10 @@ def mtplx(request: Request, drafting: bool) -> Pieces:
     yield DONE
 
 
+def mtplx_settings(policy: str, reason: str | None = None) -> dict[str, Any]:
+    return {"ok": True, "depth": 3, "adaptive_policy_effective": policy, "adaptive_policy_reason": reason}
+
+
 def dflash(_request: Request, drafting: bool) -> Pieces:
     yield from by_round(drafting=drafting)
     yield event(finish())
@@ -302,7 +306,12 @@ CHAT = "/v1/chat/completions"
 PROTOCOLS = {
     "lmstudio": Protocol("/api/v0/chat/completions", lmstudio, lambda request: "draft_model" in request),
     "mlx-omni": Protocol(CHAT, mlx_omni),
-    "mtplx": Protocol(CHAT, mtplx, lambda request: request["generation_mode"] == "mtp"),
+    "mtplx": Protocol(
+        CHAT,
+        mtplx,
+        lambda request: request["generation_mode"] == "mtp",
+        {"/v1/mtplx/settings": lambda _: mtplx_settings("none")},
+    ),
     "dflash-mlx": Protocol(CHAT, dflash, documents={"/metrics": dflash_metrics}),
     "mlx-vlm": Protocol(CHAT, mlx_vlm),
     "vllm-mlx": Protocol(CHAT, vllm_mlx),

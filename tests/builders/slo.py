@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Claims, Generation, Role, Rounds, Setting, setting
@@ -132,6 +130,8 @@ def known(found: Estimate | Missing) -> Estimate:
 
 
 def near(value: float) -> Any:
+    import pytest  # noqa: PLC0415  benches use this module where the tests' tools are not installed
+
     return pytest.approx(value)
 
 

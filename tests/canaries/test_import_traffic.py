@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.canaries.canary_text import import_text
+from gatekeeper.canaries.check_set import check
 from gatekeeper.canaries.conversation import UnusableError
 from gatekeeper.canaries.expectations import propose_expectation
 from gatekeeper.canaries.import_traffic import import_logs
@@ -152,6 +153,16 @@ def test_a_record_of_the_responses_api_may_hold_both_sides(tmp_path: Path) -> No
             ["Iron, tin, lead", " there was a mill."],
         ),
         (
+            "speed-bench.jsonl",
+            [
+                "Write a function that reverses a list.",
+                "Write a function that reverses a list.",
+                "Write a letter to a friend in Oslo.",
+                "Sort these parts of a book.",
+            ],
+            [None, None, None, None],
+        ),
+        (
             "spans.json",
             ["Name three winds.", "sunny", "Name three islands.", "Name three hills."],
             ["Bora, Foehn, Mistral", None, "Rhodes, Elba, Skye", "Etna"],
@@ -279,6 +290,34 @@ def test_personal_data_is_replaced_alike_everywhere(tmp_path: Path) -> None:
     assert "review.json\n" == (tmp_path / "mine" / ".gitignore").read_text()
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_a_log_is_not_deleted(tmp_path: Path, *, force: bool) -> None:
+    """
+    Canaries replace the sets of a folder: one that holds the log itself is refused, also with --force.
+    """
+    path = write_log(tmp_path, [request("Say one.")])
+    content = path.read_bytes()
+
+    with pytest.raises(InputError, match=path.name):
+        import_logs([path], tmp_path, force=force)
+
+    assert content == path.read_bytes()
+
+
+def test_control_characters_of_a_log_steer_no_terminal(tmp_path: Path) -> None:
+    """
+    A prompt keeps its characters, and the file that holds it can be shown.
+    """
+    prompt = "Say \x1b[31mone\x9b0m \u202eno."
+
+    import_logs([write_log(tmp_path, [request(prompt)])], tmp_path / "mine")
+
+    (canary,) = made(tmp_path / "mine", "chat")
+    assert prompt == canary.messages[0]["content"]
+    for file in (tmp_path / "mine").iterdir():
+        assert [] == [char for char in file.read_text() if char != "\n" and not char.isprintable()], file
+
+
 LONG = "aB3dE5gH7jK9mN1pQ4sT"
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Blbn\n-----END OPENSSH PRIVATE KEY-----"
 
@@ -331,6 +370,44 @@ def test_expectations_come_from_what_was_answered(
     done = import_logs([path], tmp_path / "mine", by="none")
 
     assert {kind: 1} == done["workloads"][0]["expect"]
+
+
+def test_a_benchmark_becomes_a_workload_for_each_category(tmp_path: Path) -> None:
+    """
+    Each prompt of SPEED-Bench is a canary of its category, also one that repeats another; its later turns are counted.
+    """
+    done = import_logs([LOGS / "speed-bench.jsonl"], tmp_path / "mine", replace_personal=False)
+
+    assert {"coding": 2, "low_entropy": 1, "writing": 1} == {one["name"]: one["canaries"] for one in done["workloads"]}
+    assert [3] == [reason["count"] for reason in done["unusable"]]
+    assert "speed-bench.jsonl:3" == done["unusable"][0]["first"]
+    (letter,) = made(tmp_path / "mine", "writing")
+    assert (1, None) == (len(letter.messages), letter.max_tokens)
+
+
+def test_requests_beside_a_benchmark_still_count_as_repeats(tmp_path: Path) -> None:
+    """
+    A repeated request adds to its own first prompt, not to a benchmark's prompt of the same workload.
+    """
+    prompt = {"question_id": "1", "category": "chat", "turns": ["Name three gods of old."]}
+    path = write_log(tmp_path, [prompt, request("Say a number."), prompt, request("Say a number.")])
+
+    done = import_logs([path], tmp_path / "mine")
+
+    assert [(3, 4)] == [(one["canaries"], one["requests"]) for one in done["workloads"]]
+
+
+def test_a_benchmark_that_is_not_filled_in_is_refused(tmp_path: Path) -> None:
+    """
+    One placeholder ends the import before anything is written: half a benchmark is another benchmark.
+    """
+    placeholder = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
+    rows = [{"question_id": str(n), "category": "qa", "turns": [text]} for n, text in enumerate(["Why?", placeholder])]
+
+    with pytest.raises(InputError, match=r"log\.jsonl:2: "):
+        import_logs([write_log(tmp_path, rows)], tmp_path / "mine")
+
+    assert not (tmp_path / "mine").exists()
 
 
 def test_a_log_without_prompts_says_what_it_holds(tmp_path: Path) -> None:
@@ -528,3 +605,55 @@ def test_the_lines_for_an_slo_work_from_any_folder(tmp_path: Path, monkeypatch: 
         find_canaries(workload["canaries"], Path("/elsewhere")) for workload in table["workload"]
     ]
     assert find_profile(table["soak"]["profile"], Path("/elsewhere")).is_file()
+
+
+def turns_of(name: str, count: int) -> list[dict[str, Any]]:
+    """Return the requests of a client that sends the whole conversation each time, each with its answer."""
+    messages: list[dict[str, Any]] = [{"role": "system", "content": "Be brief."}]
+    requests = []
+    for turn in range(count):
+        messages = [*messages, {"role": "user", "content": f"{name}, question {turn}: write to ann@example.org"}]
+        answer = {"role": "assistant", "content": f"{name}, answer {turn}"}
+        requests.append({"request": {"messages": messages}, "response": {"choices": [{"message": answer}]}})
+        messages = [*messages, answer]
+    return requests
+
+
+def test_conversations_are_kept_whole(tmp_path: Path) -> None:
+    """
+    With --conversations each turn is a canary whose prompt begins the next one, the longest conversations first, and
+    what is personal is replaced alike in all turns. A set of turns is checked as a set, not as repeats.
+    """
+    rows = [*turns_of("Red", 3), *turns_of("Blue", 5), {"request": request("alone"), "response": answered("ok")}]
+    random.Random(1).shuffle(rows)
+    log = write_log(tmp_path, rows)
+
+    document = import_logs([log], tmp_path / "out", conversations_most=2)
+
+    turns = made(tmp_path / "out", "chat-conversations")
+    assert {"file": "chat-conversations.jsonl", "count": 2, "turns": 8} == document["workloads"][0]["conversations"]
+    assert [1, 2, 3, 4, 5, 1, 2, 3] == [turn.turn for turn in turns]
+    assert [2, 4, 6, 8, 10] == [len(turn.messages) for turn in turns[:5]]
+    assert "Blue" in turns[0].messages[1]["content"]
+    assert not any("ann@example.org" in str(turn.messages) for turn in turns)
+    assert turns[4].messages[:8] == turns[3].messages
+    problems = check([tmp_path / "out" / "chat-conversations.jsonl"], limit=4096)["problems"]
+    assert not {problem["kind"] for problem in problems} & {"repeats", "same begin"}
+
+
+def test_a_conversation_that_went_two_ways_is_kept_once(tmp_path: Path) -> None:
+    """
+    The beginning belongs to the way with more turns; without --conversations there is no such set.
+    """
+    rows = turns_of("Red", 4)
+    other = {
+        **rows[1]["request"],
+        "messages": [*rows[0]["request"]["messages"], *turns_of("Green", 2)[1]["request"]["messages"][2:]],
+    }
+    log = write_log(tmp_path, [*rows, {"request": other, "response": answered("ok")}])
+
+    import_logs([log], tmp_path / "out", conversations_most=9)
+    import_logs([log], tmp_path / "without")
+
+    assert [1, 2, 3, 4] == [turn.turn for turn in made(tmp_path / "out", "chat-conversations")]
+    assert not list((tmp_path / "without").glob("*-conversations.jsonl"))

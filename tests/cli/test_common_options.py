@@ -8,11 +8,15 @@ import click
 import pytest
 
 from gatekeeper.cli import main
-from gatekeeper.cli.options import LazyCommand
+from gatekeeper.cli.options import LazyCommand, styled_printer
+from gatekeeper.deploy.watch import messages
+from gatekeeper.proxy.watch_thread import proof_of_gain
 from tests.builders.golden_words import lines_with, says
+from tests.builders.live_server import live_policy
 from tests.builders.project_folder import ROOT, ProjectFolder
 
 PROMOTED = ROOT / "tests" / "golden" / "runs" / "promoted"
+NEW = {"metrics": "explain metrics", "probe": "try"}
 FAILED = ROOT / "tests" / "golden" / "runs" / "failed"
 
 
@@ -50,14 +54,54 @@ def test_every_command_has_the_common_options(name: str) -> None:
 
 def test_every_command_stands_in_one_section_of_the_help() -> None:
     """
-    `--help` lists each command once, under Measure, Decide, Operate or Machine, and no line is wider than 80.
+    `--help` describes at most 14 commands and names the others, without those of a shell and old names, in 80 columns.
     """
-    listed = [name for names in main.gatekeeper.sections.values() for name in names]
+    described = [name for rows in main.gatekeeper.sections.values() for name in rows]
+    named = [name for names in main.gatekeeper.further.values() for name in names]
+    current = {path.split()[0] for path, command in commands(main.gatekeeper).items() if not command.hidden}
     shown = main.gatekeeper.get_help(click.Context(main.gatekeeper, info_name="gatekeeper", max_content_width=80))
 
-    assert sorted(main.gatekeeper.commands) == sorted(listed)
-    assert [head in shown for head in ("Measure:", "Decide:", "Operate:", "Machine:")] == [True] * 4
+    assert sorted(current) == sorted([*described, *named])
+    assert len(described) <= 14
     assert max(map(len, shown.splitlines())) <= 80
+    assert not any(f"\n  {name} " in shown for name in ("help", "version", "completion", "probe", "metrics"))
+
+
+def test_the_help_of_a_command_only_names_the_global_options() -> None:
+    """
+    What every command takes is described once, by `gatekeeper --help`; a command's own help ends with their names.
+    """
+    above = click.Context(main.gatekeeper, info_name="gatekeeper", max_content_width=80)
+    judge = main.gatekeeper.get_command(above, "judge")
+    assert judge is not None
+    shown = judge.get_help(click.Context(judge, parent=above))
+
+    says("commands", "a command names the global options", shown.splitlines()[-1])
+    assert "--verbose" not in shown
+    assert "-v, --verbose" in main.gatekeeper.get_help(above)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (("metrics", "--json"), ("explain", "metrics", "--json")),
+        (("probe", "no.toml"), ("try", "no.toml")),
+    ],
+    ids=lambda words: words[0],
+)
+def test_an_old_name_works_and_says_the_new_one(
+    project: ProjectFolder, old: tuple[str, ...], new: tuple[str, ...]
+) -> None:
+    """
+    An old name does what the new one does, with the new name on stderr; no mistyped command is led to it.
+    """
+    before, now = project.run(*old), project.run(*new)
+    mistyped = project.run(f"{old[0]}x", code=2)
+
+    assert (now.code, now.out) == (before.code, before.out)
+    assert before.err.endswith(now.err)
+    says("commands", "an old name says the new one", before.err.removesuffix(now.err), old=old[0], new=NEW[old[0]])
+    assert f"'{old[0]}'" not in mistyped.err.partition("hint:")[2]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +146,7 @@ def test_json_and_format_json_are_the_same(project: ProjectFolder) -> None:
     """
     --json is --format json in every command that has both.
     """
-    for words in (("metrics",), ("judge", str(PROMOTED)), ("report", str(PROMOTED))):
+    for words in (("explain", "metrics"), ("judge", str(PROMOTED)), ("report", str(PROMOTED))):
         assert project.run(*words, "--json").document == project.run(*words, "--format", "json").document
 
 
@@ -112,7 +156,12 @@ def test_json_and_format_json_are_the_same(project: ProjectFolder) -> None:
         ("plan no.toml", "no.toml", ""),
         ("plan", "missing argument 'SLO...'", "gatekeeper plan --help"),
         ("judge . --bogus", "no such option '--bogus'", "gatekeeper judge --help"),
-        ("metrics --form json", "'--form'", "'--format'"),
+        ("certify smoke --url x", "no such option '--url'", "it is a key of the SLO file: subject.url"),
+        ("watch policy.toml --window 9", "no such option '--window'", "it is a key of the policy: watch.window"),
+        ("certify smok", "SLO file smok does not exist", "did you mean 'smoke'? It is a shipped SLO file"),
+        ("prune runs --keep many", "'many' is no whole number", "gatekeeper prune --help"),
+        ("init --backend vllm", "init writes no file for it", "write [subject] yourself"),
+        ("explain --form json", "'--form'", "'--format'"),
         ("remote list", "missing option '--on'", "gatekeeper remote list --help"),
         ("host --samples x", "'--samples'", "gatekeeper host --help"),
         ("complete", "unknown command 'complete'", "completion"),
@@ -207,3 +256,46 @@ def test_a_duration_of_another_unit_is_refused(project: ProjectFolder) -> None:
     refused = project.run("host", "--interval", "60 MB", code=2)
 
     assert "ms, s, min" in refused.err
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+@pytest.mark.parametrize("words", [("plan", "smoke"), ("compare", str(PROMOTED), str(PROMOTED)), ("explain", "ttft")])
+def test_lines_break_between_words_on_a_terminal(
+    words: tuple[str, ...], columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    What a command prints on a terminal fits its width, with every word whole; a pipe gets whole lines.
+    """
+    monkeypatch.setenv("COLUMNS", str(columns))
+    code = main.run([*words])
+    piped = capsys.readouterr().out
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert code == main.run([*words])
+    shown = capsys.readouterr().out
+
+    assert piped.split() == shown.split()
+    longest = max(map(len, shown.split()))
+    assert max(map(len, shown.splitlines())) <= max(columns, longest + 12)
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_a_line_of_watch_and_proxy_breaks_between_words(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    Each event is a line, wrapped at the terminal's width with its words whole, and whole in a log.
+    """
+    lines = (
+        messages.canary_cost(0.02, 60.0),
+        str(messages.time_to_half({"json": 40.0}, 0.02)),
+        proof_of_gain(live_policy()),
+    )
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    say = styled_printer(quiet=False)
+    for line in lines:
+        say(line, {})
+    shown = click.unstyle(capsys.readouterr().err)
+
+    assert " ".join(lines).split() == shown.split()
+    assert max(map(len, shown.splitlines())) <= columns

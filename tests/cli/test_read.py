@@ -1,5 +1,6 @@
-"""The commands that show what is there: open and explain."""
+"""The commands that show what is there: open, explain and export."""
 
+import csv
 import json
 import os
 import stat
@@ -8,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.builders.golden_words import lines_with, says
-from tests.builders.project_folder import ProjectFolder
+from tests.builders.project_folder import ROOT, ProjectFolder
+
+PROMOTED = ROOT / "tests" / "golden" / "runs" / "promoted"
 
 
 @pytest.fixture
@@ -36,6 +39,29 @@ def _on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def with_display(project: ProjectFolder) -> ProjectFolder:
     return project.with_environment(DISPLAY=":0")
+
+
+@pytest.mark.parametrize(
+    ("words", "says", "hint"),
+    [
+        ("report odl", "there is no run odl", "did you mean 'runs/old'?"),
+        ("report old", "there is no run old", "did you mean 'runs/old'?"),
+        ("judge latst", "there is no run latst", "did you mean 'latest'?"),
+        ("sign runs --key k", "runs is no run: it is a folder of 2", "such as runs/new"),
+        ("export elsewhere", "there is no run elsewhere", "gatekeeper history lists"),
+        ("history runs/new", "runs/new is a run", "gatekeeper history runs"),
+    ],
+)
+def test_a_run_that_is_none_is_named_with_what_is_there(
+    project: ProjectFolder, words: str, says: str, hint: str
+) -> None:
+    """
+    A mistyped run, a folder of runs and a run in its place: exit code 2, and what to name instead.
+    """
+    message, _, advice = project.run(*words.split(), code=2).err.partition("hint:")
+
+    assert says in message
+    assert hint in advice
 
 
 def test_without_a_display_the_path_is_printed(project: ProjectFolder) -> None:
@@ -102,3 +128,54 @@ def test_a_mistyped_word_has_a_suggestion(project: ProjectFolder) -> None:
     assert "lists every word" in project.run("explain", "qqqq", code=2).err
     every = project.run("explain", code=0).out
     assert [True] * 3 == [word in every for word in ("throughput_ratio", "graded_back", "host_slept")]
+
+
+def test_an_export_is_a_file_that_other_programs_read(project: ProjectFolder) -> None:
+    """
+    The extension decides the format, stdout has the rows alone, and a value that was not measured is an empty cell.
+    """
+    project.run("export", str(PROMOTED), "-o", "answers.csv", code=0)
+    told = project.run("export", str(PROMOTED), "--of", "host", "--format", "ndjson", code=0)
+
+    answers = list(csv.DictReader((project.path / "answers.csv").open(newline="")))
+    assert ("", "") == (answers[0]["draft"], answers[0]["fault"])
+    assert float(answers[0]["decode_tok_per_s"]) > 0
+    samples = [json.loads(line) for line in told.out.splitlines()]
+    assert {"soak-1", "soak-2", "soak-3"} >= {sample["phase"] for sample in samples}
+    assert all(sample["memory_headroom_bytes"] > 0 for sample in samples)
+    assert "" == told.err
+
+
+def test_an_export_of_a_damaged_run_is_whole_records_and_code_3(project: ProjectFolder) -> None:
+    """
+    The rows that can be read are written, and each file that is not whole is named.
+    """
+    done = project.run("export", str(PROMOTED.with_name("damaged")), "--format", "csv", code=3)
+
+    assert 43 == len(list(csv.DictReader(done.out.splitlines())))
+    assert ["baseline.jsonl", "soak-1.jsonl"] == sorted(
+        line.partition(":")[0].rpartition("/")[2] for line in done.err.splitlines()
+    )
+
+
+def test_an_export_without_a_format_sends_as_before_and_says_the_new_name(project: ProjectFolder) -> None:
+    """
+    For one release it does what `report --to otlp` does.
+    """
+    before, now = project.run("export", str(PROMOTED)), project.run("report", str(PROMOTED), "--to", "otlp")
+
+    assert (now.code, now.out) == (before.code, before.out)
+    assert before.err.endswith(now.err)
+    says("commands", "an export without a format says the new name", before.err.removesuffix(now.err))
+
+
+@pytest.mark.parametrize(
+    "words", [("--format", "csv", "--json"), ("--of", "host"), ("-o", "x.html"), ("--format", "xlsx")]
+)
+def test_an_export_never_sends_what_was_to_be_written(project: ProjectFolder, words: tuple[str, ...]) -> None:
+    """
+    Options that contradict each other end the command before a collector is asked.
+    """
+    collector = project.with_environment(OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1")
+
+    assert "hint" in collector.run("export", str(PROMOTED), *words, code=2).err

@@ -82,8 +82,8 @@ BAD: dict[str, tuple[Any, str]] = {
     "bad pattern": ({**GOOD, "expect": {"regex": "("}}, "not a regular expression"),
     "bad schema": ({**GOOD, "expect": {"json_schema": {"type": "objekt"}}}, "not a JSON schema"),
     "unknown tier": ({**GOOD, "tier": "huge"}, "tier"),
-    "a list": ([GOOD], "dictionary"),
-    "a number": (7, "dictionary"),
+    "a list": ([GOOD], "an object in braces"),
+    "a number": (7, "an object in braces"),
 }
 
 
@@ -207,3 +207,49 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         return
 
     assert found
+
+
+def turn(number: int, **fields: Any) -> dict[str, Any]:
+    """Return a turn whose messages begin with those of the turn before."""
+    messages = [{"role": "user", "content": str(at)} for at in range(number)]
+    return {"id": f"t{number}", "conversation": "talk", "turn": number, "messages": messages, **fields}
+
+
+@pytest.mark.parametrize(
+    ("what", "turns"),
+    [
+        ("a turn that is left out", [turn(1), turn(3)]),
+        ("a conversation without its beginning", [turn(2)]),
+        ("a turn with another beginning", [turn(1), turn(2, messages=[{"role": "user", "content": "other"}] * 2)]),
+        ("a conversation in two places", [turn(1), turn(1, id="u", conversation="other"), turn(2)]),
+        ("a conversation without a turn", [turn(1, turn=None)]),
+    ],
+)
+def test_turns_that_a_cache_could_not_resume_are_refused(what: str, turns: list[dict[str, Any]]) -> None:
+    """
+    The turns of a conversation stand together, in their order, and each prompt begins with the one before.
+    """
+    says("canaries", what, refused(lines(*turns)).message)
+
+
+def test_turns_of_a_conversation_are_canaries() -> None:
+    """
+    Beside canaries that are no turns.
+    """
+    canaries = parse(lines(turn(1), turn(2), GOOD), "talk.jsonl")
+
+    assert [("talk", 1), ("talk", 2), (None, None)] == [(one.conversation, one.turn) for one in canaries]
+
+
+@pytest.mark.parametrize(("text", "says", "hint"), [
+    (lines({**GOOD, "messages": "hi"}), "messages: must be a list", "write messages = ["),
+    (json.dumps([GOOD]), "must be an object in braces", "one object a line"),
+])  # fmt: skip
+def test_a_line_of_another_shape_is_named_in_words_of_json(text: str, says: str, hint: str) -> None:
+    """
+    A text in the place of the list of messages, and a list around all canaries, as other tools have them.
+    """
+    error = refused(text)
+
+    assert says in error.message
+    assert error.hint.partition(hint)[1]

@@ -7,7 +7,7 @@ import pytest
 from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.plan.complaints.preflight import BackendTraits, complaints, latency_complaints
-from gatekeeper.core.metrics import ALL, BY_NAME, MEASURED, workload_metrics
+from gatekeeper.core.metrics import ALL, BY_NAME, ENERGY_RATIO, MEASURED, workload_metrics
 from gatekeeper.core.metrics.metric import Per, Sight
 from gatekeeper.core.verdict import Outcome
 from tests.builders.golden_words import says
@@ -22,7 +22,8 @@ def test_every_metric_is_documented(metric: Any) -> None:
     assert len(metric.description) > 20
     assert metric.unit
     assert metric.default_when in {"speculating", "always"}
-    assert metric.host == (metric.per is Per.HOST) == bool(metric.samples)
+    assert metric.host == (metric.per is Per.HOST)
+    assert metric.host or metric.samples == () or metric.name == ENERGY_RATIO
     assert metric.name == metric.name.lower()
 
 

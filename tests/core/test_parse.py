@@ -161,3 +161,29 @@ def test_whatever_text_comes_in_there_is_a_value_or_the_one_error(text: str) -> 
             read(text)
         except ParseError as error:
             str(error).encode()
+
+
+PIECES = st.lists(st.sampled_from(["{", "}", "[", "]", ",", ":", '"', "0", "1e999", "7" * 21, "NaN", " "]), max_size=6)
+TEXTS = st.lists(st.builds("".join, PIECES) | VALUES.map(json.dumps), max_size=5)
+
+
+@given(TEXTS)
+def test_texts_that_are_read_at_once_are_what_each_is_alone(texts: list[str]) -> None:
+    """
+    The values of several texts are those of each by itself; where one of them is refused, or ends in another, none are.
+    """
+    values = parse.json_values([text.encode() for text in texts])
+
+    assert values is None or values == [parse.json_value(text, from_server=True) for text in texts]
+
+
+def test_texts_of_ordinary_answers_are_read_at_once() -> None:
+    """
+    Chunks of an answer need no look one by one; one of a hundred levels does, and no text is none to read.
+    """
+    chunks = [json.dumps({"choices": [{"delta": {"content": word}}]}).encode() for word in ("a", "\u2028", "]")]
+
+    assert [json.loads(chunk) for chunk in chunks] == parse.json_values(chunks)
+    assert parse.json_values([*chunks, b"[" * 101 + b"]" * 101]) is None
+    assert parse.json_values([b'{"a": 1}, 0, {"b": 2}', b'{"c": [{"d": 3}', b'{"e": 4}]}']) is None
+    assert parse.json_values([]) is None

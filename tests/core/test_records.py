@@ -31,29 +31,49 @@ def line(arrivals: str) -> bytes:
 @given(ARRIVALS)
 def test_no_value_of_an_arrival_is_lost(given_ones: list[Arrival]) -> None:
     """
-    Columns equal the tuple of the arrivals, unknown values included; so do those read from a line of a record file.
+    Columns equal the tuple of the arrivals, unknown values included; so do those read from a line of a record file,
+    and from one of a version before 0.3.0, which wrote a list an arrival.
     """
     arrivals = tuple(given_ones)
-    written = json.dumps(arrivals, separators=(",", ":"))
 
     held = Answer(0, 1, arrivals=arrivals).arrivals
-    read = ANSWERS.validate_json(line(written))
+    older = ANSWERS.validate_json(line(json.dumps(arrivals)))
+    read = ANSWERS.validate_json(ANSWERS.dump_json(older))
 
-    for one in (held, read.answer.arrivals):
+    for one in (held, older.answer.arrivals, read.answer.arrivals):
         assert arrivals == tuple(one)
         assert arrivals == one
         assert hash(arrivals) == hash(one)
         assert len(arrivals) == len(one)
-    assert f'"arrivals":{written}'.encode() in ANSWERS.dump_json(read)
+
+
+def test_arrivals_are_written_in_columns() -> None:
+    """
+    The first time and the gaps, one number of tokens where all have it, a letter a flag; nothing that is not known.
+    """
+    spoken = [Arrival(5, 1, True, 70), Arrival(8, 1, None, None), Arrival(9, 1, False, 71)]
+
+    assert {"at_ns": 5, "gaps_ns": [3, 1], "tokens": 1, "drafted": "t?f", "token_ids": [70, None, 71]} == Arrivals(
+        spoken
+    ).as_columns()
+    assert {"at_ns": 5, "gaps_ns": [3], "tokens": [2, None]} == Arrivals([(5, 2), (8, None)]).as_columns()
+    assert () == Arrivals().as_columns()
 
 
 @pytest.mark.parametrize(
     "arrivals",
-    ["{}", '""', "7", '["1"]', "[[1.5]]", '[["1"]]', "[[null]]", "[[1,true,5]]", f"[[{2**63}]]", "[[1,1,null,null,1]]"],
+    [
+        *("{}", '""', "7", '["1"]', "[[1.5]]", '[["1"]]', "[[null]]", "[[1,true,5]]"),
+        *(f"[[{2**63}]]", "[[1,1,null,null,1]]", '{"at_ns":1}', '{"gaps_ns":[1]}', '{"at_ns":null,"gaps_ns":[]}'),
+        *('{"at_ns":1.5,"gaps_ns":[]}', '{"at_ns":1,"gaps_ns":["2"]}', '{"at_ns":1,"gaps_ns":"23"}'),
+        *(f'{{"at_ns":{2**63 - 1},"gaps_ns":[1]}}', '{"at_ns":1,"gaps_ns":[1],"tokens":[1]}'),
+        *('{"at_ns":1,"gaps_ns":[1],"drafted":"tx"}', '{"at_ns":1,"gaps_ns":[],"drafted":"\\u0001"}'),
+        '{"at_ns":1,"gaps_ns":[1],"token_ids":"12"}',
+    ],
 )
 def test_arrivals_of_other_types_are_damage(arrivals: str) -> None:
     """
-    A line whose arrivals are not lists of whole numbers of 64 bits and flags is not read as an answer.
+    A line whose arrivals are not whole numbers of 64 bits and flags, as many of each, is not read as an answer.
     """
     with pytest.raises(ValidationError):
         ANSWERS.validate_json(line(arrivals))
@@ -68,3 +88,18 @@ def test_greedy_answers_share_their_tokens() -> None:
     assert first.token_ids is again.token_ids
     assert first.tokens is again.tokens
     assert first != again
+
+
+def test_equal_settings_are_held_once_and_none_is_changed() -> None:
+    """
+    Of one setting all answers hold the same object; 1 and true are two settings, and a list as a value is read as well.
+    """
+
+    def settings(*written: str) -> list[object]:
+        lines = (line("[]").replace(b'[["draft",null]]', text.encode()) for text in written)
+        return [ANSWERS.validate_json(written_line).setting for written_line in lines]
+
+    first, again, true, listed = settings('[["knob",1]]', '[["knob",1]]', '[["knob",true]]', '[["knob",[1]]]')
+
+    assert first is again
+    assert ["(('knob', 1),)", "(('knob', True),)", "(('knob', [1]),)"] == [repr(first), repr(true), repr(listed)]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatekeeper.core import units
-from gatekeeper.core.metrics import ALL
+from gatekeeper.core.metrics import ALL, BY_NAME
 
 EVERY = units.SECONDS | units.BYTES | units.BYTE_RATES | units.EVENT_RATES | units.OTHERS
 
@@ -106,7 +106,7 @@ def test_people_are_not_shown_exponents(value: float, unit: str) -> None:
         (600.0, "s", "10 min"),
         (1.4e9, "B", "1.4 GB"),
         (512, "B", "512 B"),
-        (2.5e6, "B/s", "2.5 MB/s"),
+        (83_333.3, "B/s", "300 MB/h"),
         (1.162, "1", "1.16"),
         (1234.5, "tok/s", "1234 tok/s"),
         (0.0, "s", "0 ms"),
@@ -131,16 +131,46 @@ def test_every_metrics_unit_can_be_written(metric: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "unit", "expected"),
+    ("metric", "values", "expected"),
     [
-        ((157.0, 111.0, 189.0), "tok/s", "157 [111, 189] tok/s"),
-        ((1.8, 1.43, 2.1), "1", "1.8 [1.43, 2.1]"),
-        ((0.9, 0.8, 1.5), "s", "900 ms [800 ms, 1.5 s]"),
+        ("decode_throughput", (157.0, 111.0, 189.0), "157 tok/s [111, 189]"),
+        ("throughput_ratio", (2.12, 2.0791, 2.1), "2.12x [2.08, 2.10]"),
+        ("ttft_delta", (0.138, 0.111, 0.167), "+13.8 % [+11.1, +16.7]"),
+        ("acceptance_rate", (0.8, 0.43, 0.91), "0.8 [0.43, 0.91]"),
+        ("ttft", (0.9, 0.8, 1.5), "900 ms [800 ms, 1.5 s]"),
+        ("footprint_peak", (89e6, 89e6, 89e6), "89 MB"),
     ],
-    ids=["one unit", "no unit", "two units"],
 )
-def test_a_span_has_its_unit_once(values: tuple[float, float, float], unit: str, expected: str) -> None:
+def test_an_interval_has_one_notation(metric: str, values: tuple[float, float, float], expected: str) -> None:
     """
-    A value and its bounds share their unit, where it is the same.
+    The value, then its bounds in brackets, the unit once where it is the same; a value that is certain stands alone.
     """
-    assert expected == units.show_span(*values, unit)
+    assert expected == BY_NAME[metric].show_interval(*values)
+
+
+EXPONENT = re.compile(r"\de[+-]?\d")
+
+
+@given(st.floats(-1e300, 1e300), st.sampled_from(sorted(BY_NAME)))
+def test_no_number_has_an_exponent(value: float, metric: str) -> None:
+    """
+    However large or small: people read a number, in any unit, as a share, a ratio or a condition, written out.
+    """
+    texts = [
+        BY_NAME[metric].show(value),
+        BY_NAME[metric].show_interval(value, value / 3, value * 3),
+        units.percent(value, "+.3g"),
+        units.show_number(value, 6),
+        units.show_comparison(abs(value), abs(value) / 2, abs(value), "plain decoding"),
+    ]
+
+    assert [] == [text for text in texts if EXPONENT.search(text)]
+
+
+def test_a_number_that_is_nearly_nothing_is_not_nothing() -> None:
+    """
+    Below a millionth a number is smaller than that, and 0 is 0.
+    """
+    assert ["0", "0.0000123", "<0.000001", ">-0.000001"] == [
+        units.show_number(value) for value in (0.0, 1.23e-5, 1e-9, -1e-9)
+    ]

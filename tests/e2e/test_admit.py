@@ -494,11 +494,12 @@ def test_a_soak_alone_promotes_nothing(certified: ProjectFolder) -> None:
     [
         ((), "--run RUN_DIR or --runs DIR"),
         (("--run", "runs/run-1", "--runs", "runs"), "--run RUN_DIR or --runs DIR"),
-        (("--run", "nowhere"), "is not a run directory"),
+        (("--run", "nowhere"), "there is no run nowhere"),
         (("--runs", "nowhere"), "is not a folder"),
         (("--run", "runs/run-1", "--max-age", "7 fortnights"), "--max-age"),
         (("--run", "runs/run-1", "--max-age", "0 s"), "--max-age"),
         (("--run", "runs/run-1", "--signed-by", "nowhere"), "no allowed-signers file nowhere"),
+        (("--run", "runs/run-1", "--signed-by", "key.pub"), "key.pub is a public key, not a list of allowed signers"),
         (("--run", "runs/run-1", "--issuer", "https://ci.example.org"), "--signed-by IDENTITY --issuer URL"),
     ],
 )
@@ -506,6 +507,8 @@ def test_a_wrong_command_line_is_code_2(certified: ProjectFolder, words: tuple[s
     """
     A wrong option is code 2, not code 3.
     """
+    (certified.path / "key.pub").write_text("ssh-ed25519 AAAA anna@mini")
+
     assert message in certified.run("admit", "slo.toml", *words, code=2).err
 
 

@@ -320,8 +320,8 @@ def test_a_full_disk_behind_a_stream_is_no_verdict(project: ProjectFolder, strea
 PRINTING = [
     "--help",
     "--version",
-    "metrics",
-    "metrics --json",
+    "explain metrics",
+    "explain metrics --json",
     "host",
     "host --json",
     "doctor",
@@ -387,7 +387,7 @@ LONG = "a" * 300
         f"init -o {LONG}.toml",
         f"admit {LONG}.toml",
         f"watch {LONG}/policy.toml --once",
-        f"probe --target {LONG}/x --draft y",
+        f"try --target {LONG}/x --draft y",
     ],
 )
 def test_a_path_that_is_too_long_is_named(scripted: Scripted, words: str) -> None:
@@ -417,9 +417,9 @@ def test_a_knob_that_is_no_number_is_refused(scripted: Scripted, value: str) -> 
 @pytest.mark.parametrize(
     "words",
     [
-        "probe slo.toml --seconds nan",
-        "probe slo.toml --seconds inf",
-        "probe slo.toml --seconds 1e300",
+        "try slo.toml --seconds nan",
+        "try slo.toml --seconds inf",
+        "try slo.toml --seconds 1e300",
         "host --interval nan",
         "admit slo.toml --max-age 1e300d",
         "plan slo.toml --assume 1e400",
@@ -469,7 +469,9 @@ def test_a_file_name_that_is_no_text_is_allowed(scripted: Scripted, words: list[
     assert done.out
 
 
-@pytest.mark.parametrize("words", [("--version",), ("--help",), ("metrics",), ("metrics", "--json"), ("host",)])
+@pytest.mark.parametrize(
+    "words", [("--version",), ("--help",), ("explain",), ("explain", "metrics", "--json"), ("host",)]
+)
 def test_a_reader_that_went_away_is_no_verdict(project: ProjectFolder, words: tuple[str, ...]) -> None:
     """
     `gatekeeper ... | head -1` may end before everything is written; that is 4 as well, and nothing is complained of.

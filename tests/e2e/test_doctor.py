@@ -12,6 +12,9 @@ import pytest
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.metrics import ALL
+from gatekeeper.run.start.doctor import LOW_POWER
+from gatekeeper.run.start.versions import PACKAGES
+from tests.builders import mac_tools
 from tests.builders.project_folder import ProjectFolder
 
 
@@ -53,9 +56,43 @@ def test_a_mac_without_tools_hears_how_to_get_them(bare: ProjectFolder) -> None:
         one.partition(": ")[0] + ": " for one in done.out.splitlines()[-3:]
     ]
     lacking = re.findall(r"^  for (.*):\n +`brew install macmon`", done.out, flags=re.MULTILINE)
-    lacks_power = [f"objective {metric}" for metric in ("power_mean", "energy_per_token")]
+    lacks_power = [f"objective {metric}" for metric in ("energy_ratio", "power_mean", "energy_per_token")]
     assert lacks_power in [objectives.split(", ") for objectives in lacking]
     assert "missing" in next(line for line in done.out.splitlines() if "objective power_mean" in line)
+
+
+def test_a_tool_that_prints_what_nothing_reads_is_not_put_on_path(bare: ProjectFolder) -> None:
+    """
+    A tool of a Mac that is there, and whose output is of a version or language not known, is no question of PATH, and
+    macmon whose counters read 0 need not be installed.
+    """
+    for name, prints in {"vm_stat": "Statistik", "macmon": '{"cpu_power": 0, "gpu_power": 9, "all_power": 9}'}.items():
+        (bare.path / "bin" / name).write_text(f"#!/bin/sh\necho '{prints}'\n")
+        (bare.path / "bin" / name).chmod(0o755)
+
+    items = bare.with_environment(GATEKEEPER_HOST_AS="macos").run("doctor", "--json", code=0).document["items"]
+
+    fix = {one["needed_for"].removeprefix("objective "): one["fix"] for one in items if one["kind"] == "host"}
+    assert "gatekeeper selftest" in fix["memory_headroom"]
+    assert "system_power_mean" in fix["power_mean"]
+    assert "brew install" not in fix["power_mean"]
+    assert "/usr/sbin" in fix["memory_pressure_critical"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "advised"), [(" powermode 1", True), (" lowpowermode 1", True), (" powermode 0", False)]
+)
+def test_low_power_mode_is_named(bare: ProjectFolder, rows: str, advised: bool) -> None:
+    """
+    A Mac that is slow by its settings hears so before it measures, and how to switch it off.
+    """
+    pmset = bare.path / "bin" / "pmset"
+    pmset.write_text(f"#!/bin/sh\necho '{rows}'\n")
+    pmset.chmod(0o755)
+
+    done = bare.with_environment(GATEKEEPER_HOST_AS="macos").run("doctor", code=0)
+
+    assert advised == (LOW_POWER in done.out)
 
 
 def test_it_ends_in_what_to_do_next(bare: ProjectFolder) -> None:
@@ -106,7 +143,8 @@ def test_the_version_tells_what_a_bug_report_needs(project: ProjectFolder) -> No
     script = (
         "import sys\nfrom gatekeeper.cli.main import run\n"
         "code = run(['--version'])\n"
-        "print(code, [name for name in ('mlx', 'mlx_lm', 'numpy', 'transformers') if name in sys.modules])"
+        "heavy = ('mlx', 'mlx_lm', 'numpy', 'transformers', 'importlib.metadata', 'gatekeeper.host', 'pydantic_core')\n"
+        "print(code, [name for name in heavy if name in sys.modules])"
     )
 
     ran = subprocess.run(
@@ -115,8 +153,26 @@ def test_the_version_tells_what_a_bug_report_needs(project: ProjectFolder) -> No
 
     lines = [line.split(" ", 1) for line in ran.stdout.splitlines()]
     assert ["gatekeeper", "python", "mlx", "mlx-lm", "numpy", "os", "chip"] == [one[0] for one in lines[:-1]]
-    assert version("numpy") == dict(lines[:-1])["numpy"]
+    assert {name: version(name) for name in PACKAGES} == {name: dict(lines[:-1])[name] for name in PACKAGES}
     assert ["0", "[]"] == lines[-1]
+
+
+def test_the_version_names_a_macs_system_and_chip(bare: ProjectFolder) -> None:
+    """
+    They come from one call of sysctl; where a key is missing, or sysctl itself, they are not found.
+    """
+    mac, sysctl = bare.with_environment(GATEKEEPER_HOST_AS="macos"), bare.path / "bin" / "sysctl"
+
+    printed = []
+    for script in (mac_tools.sysctl_script(), mac_tools.sysctl_script(kern__osversion=None), None):
+        sysctl.unlink(missing_ok=True)
+        if script is not None:
+            sysctl.write_text(f"#!/bin/sh\n{script}\n")
+            sysctl.chmod(0o755)
+        printed.append(mac.run("--version", code=0).out.splitlines()[-2:])
+
+    absent = ["os macOS", "chip not found"]
+    assert [["os macOS 26.1 25B70", "chip Apple M4"], absent, absent] == printed
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -371,3 +371,25 @@ def test_another_model_that_is_not_named_is_refused(scripted: Scripted) -> None:
     refused = project.run("certify", "slo.toml", "--out", "run", code=2)
 
     assert "other_model" in refused.err
+
+
+@pytest.mark.nightly
+def test_a_test_of_whole_answers_says_what_it_would_have_seen(scripted: Scripted) -> None:
+    """
+    Where it passes, the share of greedy answers that it would have found stands in the terminal, page and verdict.
+    """
+    project = scripted(
+        {"ratio": 1.6, "acceptance": 0.5},
+        workload=[{"name": "open", "canaries": "open.jsonl", "speculation": "optional"}],
+        sampling={"temperature": 0.8, "max_tokens": 32},
+        objective=[{"metric": "sampled_answers_p_value", "at_least": 0.001, "why": "no greedy answers"}],
+        soak={"duration": "1200 s"},
+    )
+    lines = [{"id": f"open-{at:02}", "messages": [{"role": "user", "content": f"Say {at}."}]} for at in range(8)]
+    (project.path / "open.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    ran = project.run("certify", "slo.toml", "--out", "run", code=0)
+
+    page = (project.path / "run" / "report.html").read_text()
+    for shown in (because(project, "sampled_answers_p_value"), " ".join(ran.out.split()), page):
+        assert "were greedy" in shown

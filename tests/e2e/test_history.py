@@ -69,6 +69,23 @@ def test_history_says_what_changed_and_draws_a_line_of_each_workload(project: Pr
     assert all(word in shown[1] for word in ("bound 1.16x", "3 of 3 promoted"))
 
 
+def test_history_says_that_the_display_went_to_sleep(project: ProjectFolder) -> None:
+    """
+    It may explain a slow night on a Mac, and the runs can still be compared; an older run that lacks it is no change.
+    """
+    for name, display in (("a-first", None), ("b-again", "on"), ("c-slower", "asleep")):
+        path = project.path / "runs" / name / "manifest.json"
+        document = json.loads(path.read_text())
+        path.write_text(json.dumps(document | {"host": document["host"] | {"display": display}}))
+        RunDirectory(path.parent).write_checksums()
+
+    (slo,) = project.run("history", "--json", code=0).document["slos"]
+
+    changed = [[line.split() for line in run["changed"] if line.startswith("host.display")] for run in slo["runs"]]
+    assert [[], [], [["host.display:", "on", "→", "asleep"]]] == changed
+    assert ("runs/b-again", "runs/c-slower") == (slo["trend"]["a"], slo["trend"]["b"])
+
+
 def test_history_is_a_page(project: ProjectFolder) -> None:
     """
     `-o history.html` writes a page that loads nothing: a mark a run with its interval, and why a check failed.
@@ -274,4 +291,4 @@ def test_a_folder_that_is_not_there_is_code_2(project: ProjectFolder) -> None:
     A missing folder of runs, and a folder that is not a run, are exit code 2.
     """
     assert "nowhere is not a folder" in project.run("history", "nowhere", code=2).err
-    assert "manifest.json" in project.run("compare", "runs", "runs", code=2).err
+    assert "a folder of" in project.run("compare", "runs", "runs", code=2).err

@@ -1,10 +1,20 @@
 """A sweep whose plain arm cannot be compared with, and other programs that make it so."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
+
+from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.records import Event
+from gatekeeper.run.certify import certify
+from tests.builders.project_folder import ProjectFolder
+from tests.builders.real_pair import smoke
 from tests.builders.scripted_slo import EASY
 from tests.e2e.test_account import Scripted
 
@@ -25,12 +35,109 @@ def test_a_run_ends_with_a_sweep_that_no_soak_can_mend(scripted: Scripted) -> No
     verdict = made.verdict()
     assert ["unproven", "unproven"] == [workload["outcome"] for workload in verdict["workloads"]]
     assert "unstable_arm" in {finding["kind"] for finding in verdict["findings"]}
-    assert ["next:", "gatekeeper", "certify", "slo.toml"] == done.out.split()[-4:]
+    assert ["gatekeeper", "certify", "slo.toml", "--resume", "--output", "run"] == done.out.split()[-6:]
 
 
+def test_a_run_ends_with_its_sweep_where_the_one_workload_that_must_draft_is_hopeless(scripted: Scripted) -> None:
+    """
+    No soak of a workload that may decode plainly is sent for its own sake: the run would stay unproven.
+    """
+    uneven = {f"easy-{number:03}": {"token": "400 ms" if number % 3 == 0 else "100 ms"} for number in range(12)}
+    made = scripted({"canaries": {"hard-": {"acceptance": 0.05}, **uneven}}, soak={"duration": "600 s"})
+
+    made.run("certify", "slo.toml", "--out", "run", code=3)
+
+    assert not list((made.path / "run").glob("soak-*.jsonl"))
+    assert ["unproven", "unproven"] == [workload["outcome"] for workload in made.verdict()["workloads"]]
+    assert "--resume" in made.run("report", "run", code=0).out
+
+
+PASSING = {"modes": [UNSTABLE["modes"][0] | {"file": "busy"}]}
+CERTIFICATION = {"soak": {"duration": "600 s"}, "workload": EASY}
+
+
+def test_a_baseline_that_is_steady_once_more_begins_the_sweep_again(scripted: Scripted) -> None:
+    """
+    What was swept before is set aside, with a finding, and the run is promoted on what was measured since.
+    """
+    made = scripted(PASSING, **CERTIFICATION)
+    busy = made.path / "busy"
+    busy.touch()
+
+    def calm_down(event: Event) -> None:
+        if event.kind == "warning" and event.detail["about"] == "the sweep":
+            busy.unlink()
+
+    finished = certify(made.path / "slo.toml", made.path / "run", observers=[calm_down])
+
+    assert ExitCode.OK == finished.decision.exit_code
+    assert "an earlier sweep" in {finding.about for finding in finished.verdict.findings}
+    assert_swept_again(made.path / "run", 1)
+    made.run("judge", "run", code=0)
+
+
+def test_a_run_that_ended_with_its_sweep_continues_when_the_machine_is_quiet(scripted: Scripted) -> None:
+    """
+    The command that the end names measures the baseline first: while that is no better the run ends there again, and
+    then it sweeps anew and is promoted.
+    """
+    made = scripted(PASSING, **CERTIFICATION)
+    (made.path / "busy").touch()
+    command = made.run("certify", "slo.toml", "--out", "run", code=3).out.split()[-5:]
+
+    still = made.run(*command, code=3)
+    (made.path / "busy").unlink()
+    done = made.run(*command, code=0)
+
+    assert command == still.out.split()[-5:]
+    assert_swept_again(made.path / "run", 3)
+    assert made.run(*command, code=0).out == done.out
+
+
+def assert_swept_again(run: Path, attempt: int) -> None:
+    """Every record file of the sweep was set aside once, and written anew."""
+    aside = sorted(path.name for path in run.glob("*.aside-*"))
+    trials = json.loads((run / "plan.json").read_text())["trials"]
+    assert sorted(f"{trial['file']}.aside-{attempt}" for trial in trials) == aside
+    for name in aside:
+        again = run / name.partition(".aside")[0]
+        assert again.read_bytes() != (run / name).read_bytes()
+
+
+@pytest.mark.parametrize("moment", ["the baseline once more", "the first file is set aside", "the sweep begins again"])
+def test_a_run_that_is_killed_while_it_sweeps_again_counts_nothing_of_before(scripted: Scripted, moment: str) -> None:
+    """
+    Whenever it is killed, --resume ends with a whole sweep of after the busy time, or still with none.
+    """
+    made = scripted(PASSING, **CERTIFICATION)
+    run, busy = made.path / "run", made.path / "busy"
+    busy.touch()
+
+    def kill(event: Event) -> None:
+        again = (run / "baseline-again-1.jsonl").exists()
+        busy.unlink(missing_ok=True) if again else None
+        happens = {
+            "the baseline once more": event.kind == "answer" and again,
+            "the first file is set aside": event.kind == "baseline_again",
+            "the sweep begins again": event.kind == "answer" and any(run.glob("*.aside-1")),
+        }
+        if happens[moment]:
+            if moment == "the first file is set aside":
+                (run / "baseline.jsonl").rename(run / "baseline.jsonl.aside-1")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        certify(made.path / "slo.toml", run, observers=[kill])
+
+    made.run("certify", "slo.toml", "--resume", "--output", "run", code=0)
+
+    assert_swept_again(run, 1)
+
+
+@pytest.mark.alone  # its program would be the noise of other tests
 def test_other_programs_that_keep_the_machine_busy_are_named(scripted: Scripted) -> None:
     """
-    Before the first request and before the soak, by a line and a finding; a virtual clock has no use for either.
+    Before the first request and before the soak by a line, and by a line and a finding for what they used during each.
     """
     real = {"time": "real", "token": "1 ms", "verify": "1.1 ms", "draft_token": "0.1 ms", "prefill": "1 ms"}
     made = scripted(real, workload=EASY, soak={"duration": "1 s"})
@@ -52,5 +159,31 @@ def test_other_programs_that_keep_the_machine_busy_are_named(scripted: Scripted)
             os.kill(pid, signal.SIGKILL)
 
     looks = [finding["about"] for finding in made.verdict()["findings"] if finding["kind"] == "busy_machine"]
-    assert ["before the first request", "before soak-1"] == looks
-    assert done.err.count("busy: ") == 2
+    assert ["during the sweep", "during soak-1"] == looks
+    assert done.err.count("busy: ") == 4
+
+
+@pytest.mark.nightly  # a minute of real models
+@pytest.mark.mlx
+@pytest.mark.alone
+def test_a_program_that_runs_beside_the_real_pair_is_named_before_the_first_answer(project: ProjectFolder) -> None:
+    """
+    A line says how much it uses, of how many cores, and what to expect; the findings hold what it used meanwhile.
+    """
+    smoke(project, only="json", seconds=2, tokens=24)
+    batch_job = project.path / "batch-job"
+    batch_job.symlink_to(sys.executable)
+    busy = "import os, time\nfor _ in range(3): os.fork()\nend = time.time() + 300\nwhile time.time() < end: pass"
+    words = [str(batch_job), "-S", "-c", busy]
+    starter = f"import subprocess; print(subprocess.Popen({words!r}, stdout=-3, start_new_session=True).pid)"
+    started = subprocess.run([sys.executable, "-c", starter], check=True, stdout=subprocess.PIPE, text=True)
+    try:
+        done = project.run("certify", "slo.toml", "--out", "run")
+    finally:
+        os.killpg(int(started.stdout), signal.SIGKILL)
+
+    first, *_ = [line for line in done.err.splitlines() if line.startswith(("busy: ", "sweep: "))]
+    said = r"busy: other programs use [\d.]+ of \d+ cores: .*batch-job [\d.]+.*; close them or wait; else"
+    assert re.match(said, first)
+    looks = {one["about"]: one["detail"] for one in project.verdict()["findings"] if one["kind"] == "busy_machine"}
+    assert "batch-job" in looks["during the sweep"]

@@ -136,24 +136,89 @@ def test_other_files_beside_the_shipped_ones_do_not_matter(
 
 def test_files_of_lm_studio_and_ollama_make_a_pair_for_llama_server(with_llama_server: ProjectFolder) -> None:
     """
-    GGUF files are paired across shelves, named where they lie, and the server is taken at its word on acceptance.
+    GGUF files are paired across stores by their names there, and the server is taken at its word on acceptance.
     """
     project = with_llama_server
     for name in ("little-target", "little-draft"):
         write_gguf.write(MODELS / name, project.path / f"{name}.gguf")
-    target = laid_out.lm_studio(project.path, "maker/target", project.path / "little-target.gguf")
+    laid_out.lm_studio(project.path, "maker/target", project.path / "little-target.gguf")
     draft = (project.path / "little-draft.gguf").read_bytes()
     laid_out.ollama(project.path / "ollama", "registry.ollama.ai/library/little/draft", {"model": draft})
 
     document = project.run("init", "--json", code=0).document
 
     assert {"little:draft", "maker/target/little-target.gguf"} == {one["name"] for one in document["models"]}
-    assert ("llama-server", str(target)) == (document["pair"]["backend"], document["pair"]["target"])
+    pair = {"backend": "llama-server", "target": "maker/target/little-target.gguf", "drafts": ["little:draft"]}
+    assert pair == document["pair"]
     written = slo.parse((project.path / FILE).read_text(), FILE)
     assert {"acceptance_rate": "claims"} == {
         one.metric: one.source for one in written.objective if one.source == "claims"
     }
     assert project.run("plan", FILE).code in {0, 3}
+
+
+@needs_mlx
+def test_the_same_model_in_two_stores_is_taken_once(home: ProjectFolder) -> None:
+    """
+    A copy of LM Studio's of what the hub cache has is left out, and so is one in the folder models: ids of the hub mean
+    the same on every machine.
+    """
+    for name in ("little-target", "little-draft"):
+        laid_out.hub(home.path, f"org/{name}", MODELS / name)
+        laid_out.lm_studio(home.path, f"org/{name}", MODELS / name)
+        shutil.copytree(MODELS / name, home.path / "models" / name)
+
+    document = home.run("init", "--json", code=0).document
+
+    assert {"backend": "mlx", "target": "org/little-target", "drafts": ["org/little-draft"]} == document["pair"]
+    left_out = [model["left_out"] for model in document["models"]]
+    assert (6, 2) == (len(left_out), left_out.count(None))
+    assert 2 == sum("org/little-draft" in (reason or "").split() for reason in left_out)
+    assert "# draft" not in (home.path / FILE).read_text()  # a lighter draft, which is none
+
+
+@needs_mlx
+def test_a_pair_that_is_named_is_written(home: ProjectFolder) -> None:
+    """
+    `--target` and `--draft` decide the pair; paths of the current folder become relative to the file, all drafts are
+    swept, heaviest first, and the commands for other backends name the pair, too. `try` and `doctor` see the same pair.
+    """
+    (home.path / "models").symlink_to(MODELS)
+    words = [
+        "--target",
+        "models/little-target",
+        "--draft",
+        "models/little-draft-lite",
+        "--draft",
+        "models/little-draft",
+    ]
+
+    document = home.run("init", *words, "--json", code=0).document
+
+    written = inputs.read(home.path / FILE).slo
+    drafts = ("../models/little-draft", "../models/little-draft-lite")
+    assert ("../models/little-target", drafts, drafts) == (
+        written.subject.target, written.subject.drafts, written.sweep.draft
+    )  # fmt: skip
+    assert words[:2] == document["also"]["mlx-server"].split()[2:4]
+    assert home.run("plan", FILE).code in {0, 3}
+    doctor = home.run("doctor", "--json").document
+    assert {words[1], words[5]} <= set(doctor["ready"][1].split())
+    assert ["gatekeeper", "try"] == doctor["next"].split()
+
+
+def test_the_pair_of_lm_studio_is_named_for_it(home: ProjectFolder) -> None:
+    """
+    `--backend lmstudio` takes a pair of its own store into the example of its server, and says that it is one.
+    """
+    for name in ("little-target", "little-draft"):
+        laid_out.lm_studio(home.path, f"maker/{name}", MODELS / name)
+
+    done = home.run("init", "--backend", "lmstudio", code=3)
+
+    subject = slo.parse((home.path / FILE).read_text(), FILE).subject
+    assert ("maker/little-target", ("maker/little-draft",)) == (subject.target, subject.drafts)
+    assert "example" in done.out
 
 
 def test_a_pair_without_its_server_waits_for_it(home: ProjectFolder) -> None:
@@ -232,11 +297,26 @@ def test_a_mac_is_written_down_as_it_names_itself(home: ProjectFolder) -> None:
 
     document = mini.run("init", "--json", code=0).document
 
+    assert document["host"]["available"] is not None
     written = tomllib.loads((home.path / FILE).read_text())
     assert {"chip": "Apple M4", "memory_gb": 24, "os": "26", "power": "ac"} == written["host"]
     assert {"throttle_time", "memory_headroom", "swap_growth"} <= {one["metric"] for one in written["objective"]}
     assert document["left_out"].keys() <= {"footprint_growth"}  # the small scripts have no `footprint`
     assert [] == mini.run("plan", FILE, "--json").document["doubts"]
+
+
+@needs_mlx
+def test_what_a_mac_does_not_show_is_not_said_to_be_free(home: ProjectFolder) -> None:
+    """
+    Where vm_stat prints what nothing reads, what is available is unknown, not all of the memory.
+    """
+    mac(home.path / "tools", vm_stat="echo Statistik")
+    path = f"{home.path / 'tools'}:{home.environment['PATH']}"
+    mini = home.with_environment(PATH=path, GATEKEEPER_HOST_AS="macos")
+
+    document = mini.run("init", "--json", code=3).document
+
+    assert (25769803776, None) == (document["host"]["memory_bytes"], document["host"]["available"])
 
 
 @needs_mlx
@@ -265,11 +345,15 @@ def test_first_token_and_memory_are_promised_with_a_control(home: ProjectFolder)
 def test_a_file_for_another_backend_is_planned(home: ProjectFolder, backend: str) -> None:
     """
     `--backend` writes a file for that system, whether or not it is installed, which plan reads; the code is 3.
+
+    Where releases are known to change answers with the prompt cache on, it says which, and proposes to deploy without.
     """
     document = home.run("init", "--backend", backend, "-o", "other.toml", "--json", code=3).document
 
     written = slo.parse((home.path / "other.toml").read_text(), "other.toml")
     assert (backend, backend, "other") == (document["pair"]["backend"], written.subject.backend, written.name)
+    assert "off" == written.subject.prompt_cache
+    assert ("mlx-lm 0.23.2 to 0.32.2" in (home.path / "other.toml").read_text()) == (backend == "mlx-server")
     assert document["do_first"]
     planned = home.run("plan", "other.toml", "--json", code=3)
     assert [] == [one for one in planned.document["complaints"] if one["weight"] == "never"]

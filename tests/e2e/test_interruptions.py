@@ -78,7 +78,7 @@ def test_an_interrupted_stage_continues_as_its_hint_says(
 
     process.send_signal(signal.SIGINT)
     interrupted = ended(process)
-    (command,) = re.findall(r"to continue: gatekeeper (.*)$", interrupted.err, flags=re.MULTILINE)
+    (command,) = re.findall(r"to continue: .*?gatekeeper (.*)$", interrupted.err, flags=re.MULTILINE)
     resumed = project.run(*shlex.split(command))
 
     assert 130 == interrupted.code
@@ -190,12 +190,12 @@ def test_two_runs_never_measure_at_once(scripted: Scripted, ended: Ended) -> Non
             ("certify", "slo.toml", "--out", "second"),
             ("sweep", "slo.toml", "--out", "second"),
             ("soak", "slo.toml", "--out", "second"),
-            ("probe", "slo.toml"),
+            ("try", "slo.toml"),
         )
     ]
     process.terminate()
     ended(process)
-    after = project.run("probe", "slo.toml", "--seconds", "1")
+    after = project.run("try", "slo.toml", "--seconds", "1")
 
     assert all("this host is locked by " in one and ", run run (process " in one for one in refused)
     assert not (project.path / "second").exists()

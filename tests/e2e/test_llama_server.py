@@ -72,7 +72,7 @@ def test_the_real_server_is_soaked(project: ProjectFolder) -> None:
     assert "counter_lie" not in {one["kind"] for one in verdict["findings"]}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_draft_that_ends_where_it_is_unsure_on_the_real_server(project: ProjectFolder) -> None:
     """
@@ -105,7 +105,8 @@ def test_a_draft_that_ends_where_it_is_unsure_on_the_real_server(project: Projec
 
 def test_the_manifest_names_the_file_and_the_build(project: ProjectFolder, fake: str) -> None:
     """
-    The manifest holds the checksum and the header's facts of a GGUF target, and the program's version.
+    The manifest holds the checksum and the header's facts of a GGUF target, the program's version, and whose times the
+    arrivals have.
     """
     smoke(project, fake)
 
@@ -115,6 +116,7 @@ def test_the_manifest_names_the_file_and_the_build(project: ProjectFolder, fake:
     assert {"little-target.gguf"} == manifest["target"]["files"].keys()
     assert ("qwen3", 1012) == (manifest["target"]["architecture"], manifest["target"]["vocabulary"])
     assert "version: 9999 (fake)" == manifest["versions"]["llama-server"]
+    assert ("kernel" if sys.platform == "linux" else "process") == manifest["arrival_times"]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_the_manifest_names_the_file_and_the_build(project: ProjectFolder, fake:
         ({"target": "cut.gguf"}, "is truncated"),
         ({"drafts": ["little-draft-alien.gguf"]}, "different vocabularies"),
         ({"drafts": ["no-such.gguf"]}, "no file"),
-        ({"acceptance": "ours"}, "does not show: rounds"),
+        ({"acceptance": "ours"}, "does not show drafted"),
         ({"args": ["--spec-synth-len", "3"]}, "invents acceptance"),
     ],
 )

@@ -3,6 +3,8 @@
 import os
 import pwd
 import shutil
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -54,6 +56,7 @@ metric = "acceptance_rate"
 at_least = 0.5
 workloads = ["easy"]
 why = "a draft that fits"
+# end
 """
 
 BOUND = "at_least = 1.16"
@@ -76,9 +79,16 @@ MISTAKES: dict[str, tuple[str, str, str, str] | tuple[str, str, str, str, str]] 
     "speedup": (METRIC, '"speedup"', "unknown metric 'speedup'", "'throughput_ratio'"),
     "latency": (METRIC, '"latency"', "unknown metric 'latency'", "'itl_p95'"),
     "tokens per second": (METRIC, '"tokens-per-second"', "unknown metric", "'decode_throughput'"),
-    "no metric at all": (METRIC, '"xyz"', "unknown metric 'xyz'", "gatekeeper metrics"),
+    "no metric at all": (METRIC, '"xyz"', "unknown metric 'xyz'", "gatekeeper explain metrics"),
     "a backend": ('"scripted"', '"mxl"', "subject.backend: unknown backend 'mxl'", "'mlx'"),
     "llama.cpp": ('"scripted"', '"llama.cpp"', "unknown backend 'llama.cpp'", "'llama-server'"),
+    "mlx-lm": ('"scripted"', '"mlx_lm"', "unknown backend 'mlx_lm'", "'mlx'"),
+    "no schema": ("schema = 1\n", "", "line 1: schema: missing", "add `schema = 1`"),
+    "no workloads": ('["easy"]', "[]", "objective[2].workloads: must not be empty", "or remove it"),
+    "true": (BOUND, "at_least = true", "must be a number or a quantity, not true", "for example 0.5 or"),
+    "a year": ("[soak]", '[promote]\nvalid_for = "1 year"\n[soak]', "cannot read '1 year'", '"30 d"', "duration"),
+    "a gain in per cent": (BOUND, 'at_least = "20 %"', "0.2 times plain decoding's speed", "write 1.2"),
+    "brackets": ("# end", '[objective]\nmetric = "ttft"', "Cannot declare", "with two brackets: [[objective]]"),
     "a number in quotes": ("max_tokens = 160", 'max_tokens = "160"', f"max_tokens: {NUMBER}text", "write 160 without"),
     "a share in quotes": ("temperature = 0.0", 'temperature = "0.3"', "must be a number, not text", "write 0.3 with"),
     "a decimal number": ("max_tokens = 160", "max_tokens = 160.5", f"{NUMBER}a decimal number", "for example 4"),
@@ -116,6 +126,16 @@ MISTAKES: dict[str, tuple[str, str, str, str] | tuple[str, str, str, str, str]] 
     "no workload": (WORKLOADS, "", "workload: missing", "add a table [[workload]]", "schema"),
     "a key twice": ("temperature = 0.0", "max_tokens = 3", "not TOML", "written twice: keep one"),
     "no reason": ('why = "it must pay"\n', "", "objective[1].why: missing", "add `why = …`", FIRST),
+    "a time on a ratio": (BOUND, 'at_least = "45 ms"', "cannot read '45 ms'", "has no unit"),
+    "thousands": (
+        "[sweep]", '[region]\ncontext = "8k"\n[sweep]', "region.context: must be a list", "[8192]", "repeats = 1"
+    ),
+    "no axis": ("[sweep]", "[region]\n[sweep]", "region: [region] names no axis", "add one of temperature"),
+    "below an axis": (
+        "[sweep]", "[region]\nconcurrency = [0]\n[sweep]", "region.concurrency: 0", "remove it", "repeats = 1"
+    ),
+    "an address": ('target = "t"', 'target = "t"\nurl = "localhost:80"', "url is not an http", "http://", "[subject]"),
+    "an address of none": ('"truth.json"', '"truth.json"\nurl = "http://x"', "a running server", "remove", "[subject]"),
     "no quote at the end": ('"150 s"', '"150 s', "not TOML", "check quotes"),
 }  # fmt: skip
 
@@ -151,6 +171,56 @@ def test_a_mistake_is_named_with_its_line_and_the_next_step(mine: ProjectFolder,
     assert f"line {line}" in message
     assert says in message
     assert hint in advice
+
+
+# The words of the command line; what is said, and the next step.
+COMMANDS = {
+    "a port in words": (("certify", "slo.toml", "--serve", "abc"), "'abc' is no port", "certify --help"),
+    "the only choice": (("compare", "a", "b", "--fail-on", "better"), "allowed: 'worse'", "compare --help"),
+    "a format": (("report", "run", "--format", "htlm"), "'htlm' is not one of", "did you mean 'html'?"),
+    "no run yet": (("report", "latest"), "no run in the folder", "gatekeeper certify"),
+    "a file that exists": (("init", "-o", "slo.toml"), "already exists", "-o slo-2.toml"),
+    "a prompt": (("canaries", "check", "prompt.jsonl"), "line 1: messages: missing; prompt: unknown", "write messages"),
+    "a key of a canary": (("canaries", "check", "key.jsonl"), "unknown key; did you mean 'max_tokens'?", "has id"),
+    "no log": (
+        ("canaries", "import", "slo.toml", "-o", "x"),
+        "no line of slo.toml is a JSON object",
+        "one JSON object",
+    ),
+    "an empty log": (("canaries", "import", "empty.jsonl", "-o", "x"), "the file is empty", "docs/your-canaries.md"),
+    "a model": (("init", "--target", "nope/x", "--draft", "d", "-o", "x"), "not on this machine", "hf download nope/x"),
+    "no hosts": (("fleet", "plan", "smoke", "--hosts", "nope"), "hosts file nope", "soak/hosts.example.toml"),
+}
+
+
+@pytest.mark.parametrize("mistake", COMMANDS)
+def test_a_mistake_on_the_command_line_has_a_next_step(mine: ProjectFolder, mistake: str) -> None:
+    """
+    Exit code 2; what is wrong in the words of the person who typed it, and what to type instead.
+    """
+    (mine.path / "prompt.jsonl").write_text('{"id": "a", "prompt": "hello"}\n')
+    (mine.path / "key.jsonl").write_text(
+        '{"id": "a", "messages": [{"role": "user", "content": "x"}], "max_token": 5}\n'
+    )
+    (mine.path / "empty.jsonl").touch()
+    words, says, hint = COMMANDS[mistake]
+
+    refused = mine.run(*words, code=2)
+
+    message, _, advice = refused.err.partition("hint:")
+    assert says in message
+    assert hint in advice
+
+
+def test_files_without_a_mistake_are_counted(mine: ProjectFolder) -> None:
+    """
+    `--lint` is not silent: it says how many files it read, and in how many it found errors.
+    """
+    (mine.path / "other.toml").write_text(GOOD.replace("schema = 1", "schema = 2"))
+
+    assert ["1", "SLO", "file,", "no", "errors"] == mine.run("plan", "--lint", "slo.toml", code=0).out.split()
+    last = mine.run("plan", "--lint", "slo.toml", "other.toml", code=2).out.splitlines()[-1]
+    assert ["2", "1"] == [word for word in last.split() if word.isdecimal()]
 
 
 def test_every_line_of_several_mistakes_has_its_own_remedy(mine: ProjectFolder) -> None:
@@ -299,3 +369,19 @@ def test_a_folder_without_permission_to_write_is_refused_first(mine: ProjectFold
     assert "no permission to write" in refused.err
     assert "--out" in refused.err.partition("hint:")[2]
     assert "Traceback" not in refused.err
+
+
+def test_an_installation_that_lacks_a_package_is_no_bug(tmp_path: Path) -> None:
+    """
+    A module that is gone, as in an environment that was changed, is named with how to install it again; exit code 4.
+    """
+    script = "import sys; sys.modules['psutil'] = None\nfrom gatekeeper.cli.main import run\nsys.exit(run(['doctor']))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+
+    broken = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert 4 == broken.returncode
+    assert {"psutil", "install"} <= set(broken.stderr.split())
+    assert "Traceback" not in broken.stderr

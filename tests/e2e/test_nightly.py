@@ -1,6 +1,7 @@
 """soak/nightly.sh, run as cron runs it: one line, gatekeeper's exit code, and nothing half done."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -59,7 +60,9 @@ def test_a_promotion_is_one_line(night: Callable[..., Night]) -> None:
     assert (0, "") == (done.code, done.err)
     (run,) = made.written()
     assert line.startswith("scripted: promoted ")
-    assert all(word in line for word in ("exit code 0, demo", "drafting on for easy", "2.7x"))
+    assert "(exit code 0, demo)" in line
+    # 2.73x by design; a busy machine adds its own time to either arm.
+    assert re.search(r"drafting gained for easy \(2\.[5-9]x, ", line), line
     assert line.endswith(f"; on {os.uname().nodename}; {made.runs}/{run}")
     assert made.last() == done.out
     assert run.endswith("Z-slo")
@@ -72,10 +75,10 @@ def test_a_promotion_is_one_line(night: Callable[..., Night]) -> None:
 @pytest.mark.parametrize(
     ("bound", "code", "line"),
     [
-        (9.0, 1, "graded back (exit code 1, demo): Demo: do not deploy: easy fails throughput_ratio"),
+        (9.0, 1, "graded back (exit code 1, demo): Demo: easy fails throughput_ratio"),
         # 4.1 tokens in a round of 150 ms against one in 100 ms: 2.73x. The same canaries differ alike every night: of
         # 14, either end lay six deviations or more from the bound.
-        (2.73, 3, "unproven (exit code 3, demo): Demo: change nothing: easy is not proven; easy: throughput_ratio 2."),
+        (2.73, 3, "unproven (exit code 3, demo): Demo: easy is not proven; easy: throughput_ratio 2."),
     ],
 )
 def test_other_verdicts_are_one_line_too(night: Callable[..., Night], bound: float, code: int, line: str) -> None:

@@ -23,7 +23,7 @@ QUICK = {"token": "20 ms", "verify": "22 ms", "draft_token": {"heavy": "2 ms", "
 def probed(project: ProjectFolder, *words: str) -> dict[str, Any]:
     for prefix in ("easy", "hard"):
         (project.path / f"{prefix}.jsonl").write_text(canary_lines(prefix, 30))
-    return project.run("probe", "slo.toml", "--json", *words, code=0).document
+    return project.run("try", "slo.toml", "--json", *words, code=0).document
 
 
 def test_it_tells_what_helps_from_what_hurts(scripted: Scripted) -> None:
@@ -46,7 +46,7 @@ def test_it_keeps_to_its_time_and_says_what_it_lacked(scripted: Scripted) -> Non
 
     assert document["seconds"] < 6
     assert {"unclear"} == {one["answer"] for one in document["workloads"].values()}
-    assert all({"probe", "--seconds"} <= {*workload["next"].split()} for workload in document["workloads"].values())
+    assert all({"try", "--seconds"} <= {*workload["next"].split()} for workload in document["workloads"].values())
 
 
 def test_no_effect_stays_unclear(scripted: Scripted) -> None:
@@ -74,7 +74,7 @@ def test_an_interrupted_probe_points_to_no_resume(scripted: Scripted, ended: End
     Ctrl-C ends a probe with 130, and its hint offers nothing that a probe does not have.
     """
     project = scripted(QUICK)
-    process = project.held("run/baseline.jsonl").start("probe", "slo.toml", "--seconds", "60", "--out", "run")
+    process = project.held("run/baseline.jsonl").start("try", "slo.toml", "--seconds", "60", "--out", "run")
     file = project.path / "run" / "baseline.jsonl"
     until(lambda: file.is_file() and file.stat().st_size > 0)
 
@@ -126,17 +126,16 @@ def test_two_processes_are_probed_in_blocks(scripted: Scripted) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ((), "--target and --draft"),
-        (("slo.toml", "--target", "t"), "exactly one"),
-        (("--target", "t"), "--draft"),
-        (("slo.toml", "--draft", "d"), "need --target"),
+        (("slo.toml", "--target", "t"), "leave out --target"),
+        (("slo.toml", "--canaries", "c"), "--canaries"),
+        (("slo.toml", "--draft", "d"), "its own models"),
     ],
 )
 def test_a_wrong_command_line_is_refused(scripted: Scripted, words: tuple[str, ...], complaint: str) -> None:
     """
     An SLO file or a pair: anything else is exit code 2 and says what is missing.
     """
-    assert complaint in scripted().run("probe", *words, code=2).err
+    assert complaint in scripted().run("try", *words, code=2).err
 
 
 def test_an_slo_without_a_draft_has_nothing_to_probe(scripted: Scripted) -> None:
@@ -146,7 +145,7 @@ def test_an_slo_without_a_draft_has_nothing_to_probe(scripted: Scripted) -> None
     subject = {"backend": "scripted", "target": "t", "script": "truth.json"}
     optional = [{"name": "easy", "canaries": "easy.jsonl", "speculation": "optional"}]
 
-    refused = scripted(subject=subject, workload=optional, sweep={}).run("probe", "slo.toml", code=2)
+    refused = scripted(subject=subject, workload=optional, sweep={}).run("try", "slo.toml", code=2)
 
     assert "subject.drafts" in refused.err
 
@@ -154,14 +153,14 @@ def test_an_slo_without_a_draft_has_nothing_to_probe(scripted: Scripted) -> None
 @pytest.mark.mlx
 def test_a_real_pair_is_probed_without_an_slo_file(project: ProjectFolder) -> None:
     """
-    `probe --target M --draft D` on the little pair: the draft that guesses wrong is not said to help.
+    `try --target M --draft D` on the little pair: the draft that guesses wrong is not said to help.
     """
     pytest.importorskip("mlx_lm")
     models = ROOT / "models"
     canaries: Path = ROOT / "canaries" / "little" / "random.jsonl"
     words = ("--target", str(models / "little-target"), "--draft", str(models / "little-draft-bad"))
 
-    document = project.run("probe", *words, "--canaries", str(canaries), "--json", code=0).document
+    document = project.run("try", *words, "--canaries", str(canaries), "--json", code=0).document
 
     assert ["random"] == list(document["workloads"])
     assert "helps" != document["workloads"]["random"]["answer"]

@@ -11,6 +11,7 @@ from tests.builders.real_pair import TIMES, certified_as, outcomes, records, smo
 pytestmark = pytest.mark.mlx
 
 
+@pytest.mark.nightly
 def test_the_real_server_is_certified(project: ProjectFolder) -> None:
     """
     The real mlx_lm.server: one process per arm, acceptance counted by our tap, both arms compared in blocks.
@@ -112,7 +113,7 @@ def test_the_warm_cache_of_the_real_server_is_caught(project: ProjectFolder) -> 
     assert {"json": "graded_back", "code": "graded_back"} == outcomes(verdict)
     assert ["warm_cache_agreement", "warm_cache_agreement"] == [one.partition(":")[0] for one in broken]
     assert not any("; token_agreement" in one or "; throughput_ratio" in one for one in broken)
-    assert all("--prompt-cache-size 0" in one for one in advice)
+    assert all("mlx-lm 0.23.2 to 0.32.2" in one and "--prompt-cache-size 0" in one for one in advice)
     assert advice
     assert verdict == project.run("judge", "run", "--json", code=1).document
 

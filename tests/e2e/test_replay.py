@@ -71,7 +71,7 @@ def test_numerics_of_another_kernel_are_promoted(project: ProjectFolder) -> None
 @pytest.mark.parametrize(
     "defect",
     [
-        pytest.param("unverified:0.02", marks=pytest.mark.slow),
+        pytest.param("unverified:0.02", marks=pytest.mark.nightly),
         pytest.param("shifted:0.02", marks=pytest.mark.nightly),
         pytest.param("stale:0.02", marks=pytest.mark.nightly),
         pytest.param("dropped:0.02", marks=pytest.mark.nightly),
@@ -87,7 +87,7 @@ def test_a_defect_is_graded_back_under_another_kernel(project: ProjectFolder, de
     assert "replay_agreement" in str(verdict["transitions"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("defect", "outcome"), [("", "promoted"), ("shortcut:0.02", "graded_back")])
 def test_a_greedy_shortcut_is_graded_back_above_temperature_0(
     project: ProjectFolder, defect: str, outcome: str

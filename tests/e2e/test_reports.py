@@ -45,7 +45,7 @@ def test_certify_writes_the_page_and_its_checksum(certified: ProjectFolder) -> N
 
     assert {"report.html", "junit.xml", "verdict.json"} <= listed
     assert (run / "report.html").read_text() == again.out
-    assert "turn drafting on for" in again.out
+    assert "drafting gained for" in again.out
 
 
 @pytest.mark.parametrize("form", sorted(FORMATS))
@@ -138,7 +138,7 @@ def test_damaged_inputs_make_a_run_unproven(
 
     assert "Traceback" not in judged.err + compared.err + shown.err
     assert shown.code in {0, code}  # what can still be drawn is a page, which says what is missing
-    assert (code == 0) == ("turn drafting on for" in shown.out)
+    assert (code == 0) == ("drafting gained for" in shown.out)
 
 
 def test_an_interrupted_run_renders_in_every_format(scripted: Scripted) -> None:

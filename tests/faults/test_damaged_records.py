@@ -242,7 +242,7 @@ def test_a_damaged_manifest_is_evidence_that_is_missing(
     if content is None:
         (project.path / "run" / "manifest.json").unlink()
 
-    for words in (("judge", "run"), ("report", "run"), ("export", "run"), RESUME):
+    for words in (("judge", "run"), ("report", "run"), ("report", "run", "--to", "otlp"), RESUME):
         assert "manifest.json" in project.run(*words, code=3).err
 
 

@@ -18,7 +18,7 @@ RUN = ("certify", "slo.toml", "--out", "run")
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProjectFolder:
-    monkeypatch.setattr(host, "SAMPLE_INTERVAL_S", 10.0)
+    monkeypatch.setattr(host, "SAMPLE_INTERVAL_S", 20.0)
     return small(tmp_path)
 
 

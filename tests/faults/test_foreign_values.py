@@ -303,6 +303,15 @@ def test_any_list_of_models_and_any_version_is_survived(name: str) -> None:
     assert version_in(f"\x1b[31m{text}\n" * 3).isprintable()
 
 
+def test_a_version_is_the_line_that_names_it() -> None:
+    """
+    A banner, and a sentence about a version without a number, are passed over (mlx-openai-server 1.6.3 prints both).
+    """
+    printed = "A beta version of the video understanding.\n\n✨ a server ✨\n🚀 Version: 1.6.3\n"
+
+    assert "1.6.3" == version_in(printed).rpartition(" ")[2]
+
+
 def cut(raw: bytes) -> Iterator[bytes]:
     for end in range(0, len(raw), 7):
         yield raw[:end]

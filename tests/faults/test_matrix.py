@@ -1,5 +1,6 @@
-"""The fault matrix is complete: every row names a test that exists, and the page in docs/ shows these rows."""
+"""The fault matrix is complete: every row names a test that exists, and the page in docs/ counts these rows."""
 
+import re
 from collections import Counter
 
 from tests.builders.faults import PAGE, functions, rows
@@ -28,12 +29,12 @@ def test_the_matrix_covers_at_least_120_faults() -> None:
     assert len(rows()) >= 120
 
 
-def test_the_page_shows_every_row_and_every_one_is_kept() -> None:
+def test_the_page_counts_every_row_and_every_one_is_kept() -> None:
     """
-    docs/faults.md lists each row with its promise, and none that was broken when the page was made.
+    docs/faults.md counts the rows of each group, and no promise was broken when the page was made.
     """
-    page = PAGE.read_text().splitlines()
+    page = PAGE.read_text()
+    counted = {group: int(number) for group, number in re.findall(r"^\| \[(\w+)\]\S* \| (\d+) \|", page, re.MULTILINE)}
 
-    lost = [row.fault for row in rows() if not any(row.fault in line and row.promise in line for line in page)]
-    assert lost == []
-    assert [line for line in page if line.endswith("| BROKEN |")] == []
+    assert Counter(row.group for row in rows()) == counted
+    assert "BROKEN" not in page

@@ -13,6 +13,7 @@ import pytest
 from tests.builders.disk import at_line
 from tests.builders.golden_words import lines_with
 from tests.builders.project_folder import ROOT, Done, ProjectFolder, canary_lines
+from tests.builders.real_pair import certified_as
 from tests.builders.scripted_slo import EASY
 from tests.builders.small_run import lines
 from tests.builders.waiting import until
@@ -65,7 +66,7 @@ def test_a_server_that_refuses_longer_prompts_limits_the_region_alone(project: P
         }
     )
     refusing = ProjectFolder(
-        project.path, {**project.environment, "FAKE_LLAMA": json.dumps({"pass_s": 0.01, "window": 100})}
+        project.path, {**project.environment, "FAKE_LLAMA": json.dumps({"pass_s": 0.005, "window": 100})}
     )
 
     done = refusing.run(*RUN)
@@ -87,6 +88,9 @@ DIES = """
         os.kill(os.getpid(), signal.SIGKILL)
 """
 
+BREAK = 'open("run/broken", "w").close()'
+BROKEN = 'import os\nif os.path.exists("run/broken"):\n    raise SystemExit(7)\n'
+
 
 def dying(project: ProjectFolder, code: str) -> ProjectFolder:
     """Write an SLO for the echoing worker with *code* at the start of each answer, and a region of two temperatures."""
@@ -96,7 +100,6 @@ def dying(project: ProjectFolder, code: str) -> ProjectFolder:
     text = worker.read_text().replace(begin, code + begin, 1)
     worker.write_text(text.replace('"num_draft_tokens"]', '"num_draft_tokens", "temperature", "max_tokens"]'))
     slo = tomllib.loads((project.path / "slo.toml").read_text())
-    slo["objective"] = slo["objective"][:1]
     slo["sweep"] |= {"num_draft_tokens": [2]}
     slo["soak"] |= {"sentinel_drift": 0.99}
     slo["region"] = {"temperature": [0.0, 0.5, 1.0], "max_tokens": [128], "canaries": 8, "repeats": 1}
@@ -118,7 +121,7 @@ def test_a_system_that_dies_of_a_point_is_started_for_the_next_one(
     The worker is killed, or stopped, by each request of one point: that point is outside, by the answers that failed;
     the next point is measured by a system that was started again.
     """
-    done = dying(project, DIES.replace("SIGKILL", number)).run(*RUN)
+    done = certified_as(dying(project, DIES.replace("SIGKILL", number)), {"lines": "promoted"})
 
     region, found = promoted(project, done), points(project)
     assert ("inside", "outside") == (found['{"temperature": 0.5}'][0], found['{"temperature": 1.0}'][0])
@@ -134,9 +137,10 @@ def test_a_system_that_never_starts_again_leaves_the_rest_open(project: ProjectF
     It dies of a point and its program is broken then: a warning, the point and all later ones are open, and what was
     proven before stays.
     """
-    code = DIES.replace("        os.kill", '        open(__file__, "w").write("raise SystemExit(7)")\n        os.kill')
+    worker = dying(project, DIES.replace("        os.kill", f"        {BREAK}\n        os.kill")).path / "my_worker.py"
+    worker.write_text(BROKEN + worker.read_text())
 
-    done = dying(project, code).run(*RUN)
+    done = certified_as(project, {"lines": "promoted"})
 
     region, found = promoted(project, done), points(project)
     assert "stays open" in done.out + done.err

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -160,6 +161,39 @@ def _wait_for(controller: subprocess.Popen[str], words: str, count: int) -> None
     while sum(words in line for line in lines) < count:
         lines.append(controller.stderr.readline())
         assert lines[-1], lines
+
+
+@pytest.mark.nightly
+def test_a_lost_cell_is_continued_in_its_fleet(fleet: Make, ended: Ended) -> None:
+    """
+    The gatekeeper of a host is killed in the middle of a run: that is no verdict, and the cell says why. `--only` of
+    that host continues the run and keeps the other cells; once none is lost, it certifies its own anew.
+    """
+    made = fleet(2, {"one": {}, "two": {}})
+    made.hosts.hold()
+
+    process = made.project.start("fleet", "certify", "one.toml", "two.toml")
+    until(lambda: made.soaking("a", "b"))
+    (killed,) = (job.name.split("-")[3] for job in made.jobs("b"))
+    for remote in made.servers["b"].left():
+        with suppress(psutil.NoSuchProcess):
+            remote.kill()
+    made.hosts.release()
+    first, lost = ended(process), {cell["name"]: cell for cell in made.answer()["cells"]}[f"{killed}@b"]
+    begun = {job.name for job in made.jobs("b")}
+    made.project.run("fleet", "certify", f"{killed}.toml", "--only", "b", code=0)
+    continued, jobs = made.answer(), {job.name for job in made.jobs("b")}
+    made.project.run("fleet", "policy", killed, code=0)
+    made.project.run("fleet", "certify", f"{killed}.toml", "--only", "b", code=0)
+
+    assert (3, 3, "") == (first.code, lost["exit_code"], lost["outcome"])
+    assert lost["error"]
+    assert lost["hint"]
+    assert {"promoted"} == {cell["outcome"] for cell in continued["cells"]}
+    assert {"one@a", "one@b", "two@a", "two@b"} == {cell["name"] for cell in continued["cells"]}
+    assert begun == jobs
+    assert 1 == len({job.name for job in made.jobs("b")} - jobs)
+    assert 4 == len(made.answer()["cells"])
 
 
 @pytest.mark.nightly

@@ -34,6 +34,7 @@ def test_conditions_of_a_mac_name_the_machine_and_not_its_owner() -> None:
         "gpu_wired_limit": None,
         "power_source": "ac",
         "power_mode": "automatic",
+        "display": None,
         "booted_at": "2026-09-21T14:13:20Z",
         "heavy_processes": {"mdworker_shared": 0.25},
         "load_average": [1.1, 2.2, 3.3],

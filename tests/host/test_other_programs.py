@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from gatekeeper.host.other_programs import OtherPrograms, memory_holders, other_programs
+from gatekeeper.host.other_programs import (
+    OtherPrograms,
+    ProcessorUse,
+    memory_holders,
+    other_programs,
+    processor_use,
+    used_between,
+)
 
 SPIN = "import time\nbegun = time.monotonic()\nwhile time.monotonic() - begun < 60: pass"
 
@@ -51,6 +58,31 @@ def test_what_this_process_started_is_no_other_program(spinner: str) -> None:
         child.kill()
 
     assert "spinner" not in names
+
+
+def test_what_this_process_started_and_that_ended_is_no_other_program() -> None:
+    """
+    A system under test that is started and ended during a stage used its time for this run.
+    """
+    spin = "import time\nwhile time.process_time() < 0.3: pass"
+    before = processor_use()
+
+    subprocess.run([sys.executable, "-S", "-c", spin], check=True)
+
+    assert processor_use().own_s - before.own_s >= 0.3
+
+
+def test_a_program_counts_for_what_it_used_between_two_looks() -> None:
+    """
+    Also one that began in between; one that also ended has no name, but its time is in the sum of all cores.
+    """
+    before = ProcessorUse(100.0, 50.0, 7.0, frozenset({1, 2}), {1: ("us", 7.0), 2: ("server", 4.0), 3: ("mds", 900.0)})
+    names = {1: ("us", 8.0), 2: ("server", 9.0), 3: ("mds", 904.0), 4: ("cc", 2.0), 5: ("idle", 0.1)}
+    after = ProcessorUse(110.0, 66.0, 8.0, frozenset({1}), names)
+
+    others = used_between(before, after)
+
+    assert (1.5, (("mds", 0.4), ("cc", 0.2))) == (others.cores, others.busiest)
 
 
 @pytest.mark.parametrize(("cores", "of", "busy"), [(0.4, 2, False), (0.6, 2, True), (0.9, 10, False), (1.2, 10, True)])

@@ -273,7 +273,7 @@ def test_a_refusal_by_sudo_is_final(healthy_mac: StandIn, message: str) -> None:
 
 def test_an_unknown_sampler_is_absence(healthy_mac: StandIn) -> None:
     """
-    Where a sampler is missing, its error may be on either stream; the values are absent.
+    Where a sampler is missing, its error may be on either stream; the values are absent, and no permission would help.
     """
     healthy_mac("macmon", "exit 1")
     healthy_mac("powermetrics", "echo 'powermetrics: unrecognized sampler: gpu_power'; exit 64")
@@ -282,6 +282,8 @@ def test_an_unknown_sampler_is_absence(healthy_mac: StandIn) -> None:
         until(lambda: poller.readings()["package_power"].status == "absent")
 
         assert "unrecognized sampler" in poller.details()["powermetrics"]
+    hint = host.unavailable_metrics("macos")["power_mean"]
+    assert ("macmon" in hint, "visudo" in hint) == (True, False)
 
 
 @pytest.mark.slow

@@ -2,12 +2,16 @@
 """The holdout over real sockets: conversations keep their arm, and what their answers are evidence of."""
 
 import asyncio
+import html
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
-from gatekeeper.core.verdict import Missing
+from gatekeeper.core.verdict import Estimate, Missing
+from gatekeeper.proxy.live_evidence import STREAM
+from gatekeeper.report import phrases
 from tests.builders.live_server import LiveServer, listening, live_policy, proxied, published
 from tests.builders.waiting import until_in_loop
 
@@ -130,6 +134,55 @@ def test_the_speed_of_answers_that_are_not_streamed_is_unproven(tmp_path: Path) 
             assert {"speculative": 40, "holdout": 40} == benefit.conversations
             assert isinstance(benefit.speed, Missing)
             assert "not streamed" in benefit.speed.because
+
+    asyncio.run(main())
+
+
+class PausingServer(LiveServer):
+    """Answers after a pause of so many seconds."""
+
+    pause_s = 0.0
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(self.pause_s)
+        return await super().answer(request)
+
+
+def test_ordinary_clients_prove_the_gain_by_whole_answers(tmp_path: Path) -> None:
+    """
+    Clients that neither stream nor ask for usage, and a server that states no time: whole answers are compared, the
+    page says how many showed no decode speed and what to send, and calls it no proof where prompts may be cached.
+    """
+
+    async def main() -> None:
+        draws = iter([0.0, 1.0] * 20)
+        pieces, headers = (b'{"choices":[{"message":{"content":"word"}}]}',), {"Content-Type": "application/json"}
+        server, plain = (PausingServer(pieces=pieces, headers=headers) for _ in range(2))
+        plain.pause_s = 0.05
+        async with (
+            listening(server),
+            listening(plain),
+            proxied(tmp_path, server, plain, draw=lambda: next(draws)) as proxy,
+        ):
+            for number in range(40):
+                await proxy.chat({"messages": [{"role": "user", "content": f"say {number}"}]})
+            benefit = proxy.routes.evidence.benefit("easy")
+            async with proxy.session.get(proxy.url + "/") as answer:
+                page = html.unescape(await answer.text())
+            published(proxy.routes, of=live_policy(cache="on"))
+            async with proxy.session.get(proxy.url + "/") as answer:
+                cached = html.unescape(await answer.text())
+
+            assert benefit is not None
+            assert isinstance(benefit.whole, Estimate)
+            assert benefit.whole.center > 1
+            shown = f"live, whole answers: {phrases.ratio(benefit.whole)}"
+            assert (True, False) == (shown in page, f"{shown}; no proof" in page)
+            assert f"{shown}; no proof" in cached
+            assert all(
+                f"40 of 40 answers showed no decode speed: a client that sends {STREAM}" in one
+                for one in (page, cached)
+            )
 
     asyncio.run(main())
 

@@ -12,7 +12,8 @@ from gatekeeper.core.clock import Instant
 from gatekeeper.core.verdict import Missing, Outcome
 from gatekeeper.deploy.watch import route_state
 from gatekeeper.deploy.watch.route_state import RouteRules, Standing
-from gatekeeper.proxy.live_evidence import LiveEvidence, Observation
+from gatekeeper.proxy.live_evidence import LiveEvidence
+from gatekeeper.proxy.observation import Observation
 from gatekeeper.proxy.server_load import LoadMet
 from tests.builders.golden_words import says
 from tests.builders.live_server import live_policy
@@ -235,3 +236,33 @@ def test_the_interval_holds_the_truth_on_95_percent_of_simulated_days() -> None:
     missed = {name: share for name, share in coverage(days=200, seed=11).items() if share < 0.95}
 
     assert {} == missed
+
+
+def whole_answers(ratio: float, holdout: int, seed: int = 5) -> LiveEvidence:
+    """Return evidence of answers that are not streamed, at *ratio* of plain decoding's speed for whole answers."""
+    rng, evidence = np.random.default_rng(seed), LiveEvidence()
+    evidence.restart("easy", 86400.0, 0)
+    for number in range(21 * holdout):
+        arm = "holdout" if number % 21 == 0 else "speculative"
+        speed = 40 * (ratio if arm == "speculative" else 1) * math.exp(rng.normal(0, 0.2))
+        evidence.add(answered(arm, number, streamed=False, speed=None, ttft=None, whole_speed=speed), number)
+    return evidence
+
+
+def test_whole_answers_show_a_loss_where_no_prompt_is_cached() -> None:
+    """
+    Of clients that do not stream, the time of whole answers turns a route down; not where a prompt may be cached in one
+    arm alone, and not for a gain that only falls short of more than plain decoding's speed.
+    """
+    (found,) = whole_answers(0.7, 60).judge("easy", live_policy(), NOW)
+    cached = [whole_answers(0.7, 60).judge("easy", live_policy(cache=cache), NOW) for cache in ("on", "unknown")]
+    short = whole_answers(1.2, 60).judge("easy", live_policy(speedup_at_least=1.5), NOW)
+    benefit = whole_answers(1.6, 60).benefit("easy")
+
+    assert ("answer_throughput_ratio", Outcome.FAIL) == (found.guard.metric, found.outcome)
+    says("proxy", "whole answers show a loss", found.check.because)
+    assert [(), (), ()] == [*cached, short]
+    assert benefit is not None
+    assert isinstance(benefit.speed, Missing)
+    assert benefit.whole.lo < 1.6 < benefit.whole.hi  # type: ignore[union-attr]
+    assert sum(benefit.answers.values()) == benefit.untimed

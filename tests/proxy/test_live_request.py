@@ -7,10 +7,17 @@ import pytest
 
 from gatekeeper.core.policy import Proxy, digest
 from gatekeeper.proxy.live_request import MOST_ANSWERS, choose_workload, generates, merged, read_request
+from gatekeeper.proxy.request_fields import RegionProperties
 from tests.builders.live_server import CHAT
 
 SYSTEM = "You answer in JSON."
 KEY = "sk-live-key-of-a-customer"
+
+
+def in_region(body: dict[str, Any]) -> RegionProperties:
+    properties = read_request(CHAT, {}, json.dumps(body).encode()).in_region()
+    assert properties is not None
+    return properties
 
 
 def chat(**more: Any) -> bytes:
@@ -133,7 +140,7 @@ def test_all_texts_of_a_request_count_as_its_context(field: dict[str, Any]) -> N
     """
     body = {"messages": [{"role": "user", "content": "a"}]} | field
 
-    context = read_request(CHAT, {}, json.dumps(body).encode()).on_axes(1, 1.0)["context"]
+    context = in_region(body).on_axes(1, 1.0)["context"]
 
     assert context is not None
     assert context >= len(LONG_TEXT)
@@ -147,7 +154,7 @@ def test_every_limit_of_tokens_counts(name: str, value: int) -> None:
     """
     body = {"messages": [], "max_tokens": 16, name: value}
 
-    most = read_request(CHAT, {}, json.dumps(body).encode()).max_tokens
+    most = in_region(body).max_tokens
 
     assert most is not None
     assert most >= 4096
@@ -180,7 +187,7 @@ def test_a_temperature_that_moves_is_not_the_certified_one() -> None:
     """
     body = {"messages": [], "temperature": 0.0, "dynatemp_range": 1.5}
 
-    assert read_request(CHAT, {}, json.dumps(body).encode()).temperature is None
+    assert in_region(body).temperature is None
 
 
 @pytest.mark.parametrize(
@@ -196,7 +203,7 @@ def test_a_temperature_that_servers_may_read_differently_is_none(client: dict[st
     """
     Of two temperatures in one request nothing says which one the server takes.
     """
-    assert server == read_request(CHAT, {}, json.dumps({"messages": [], **client}).encode()).temperature
+    assert server == in_region({"messages": [], **client}).temperature
 
 
 def test_a_name_that_comes_twice_is_ambiguous() -> None:
@@ -205,7 +212,7 @@ def test_a_name_that_comes_twice_is_ambiguous() -> None:
     """
     twice = read_request(CHAT, {}, b'{"max_tokens": 4096, "max_tokens": 16}')
 
-    assert (None, None) == (twice.body, twice.max_tokens)
+    assert (None, None) == (twice.body, twice.in_region())
 
 
 def test_a_patch_leaves_no_other_spelling_of_its_fields() -> None:

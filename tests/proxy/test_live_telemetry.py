@@ -8,15 +8,17 @@ import pytest
 
 from gatekeeper.proxy.answer_meter import AnswerMeter
 from gatekeeper.proxy.ended_request import EndedRequest
-from gatekeeper.proxy.live_evidence import LiveEvidence, Observation
+from gatekeeper.proxy.live_evidence import LiveEvidence
 from gatekeeper.proxy.live_records import LiveRecords
 from gatekeeper.proxy.live_request import LiveRequest
 from gatekeeper.proxy.live_telemetry import LiveTelemetry
+from gatekeeper.proxy.observation import Observation
 from gatekeeper.proxy.prometheus import Exposition
 from gatekeeper.proxy.request_routes import RequestDecision, RequestRoutes
 from tests.builders.deployment import Deployed
 from tests.builders.live_server import published
 from tests.builders.otlp import Receiver, over_http, told
+from tests.builders.waiting import PATIENCE_S
 
 
 def reporting(path: Path, folder: Path | None, said: list[str]) -> LiveTelemetry:
@@ -60,7 +62,10 @@ def test_the_holdout_is_reported_as_gauges(tmp_path: Path, monkeypatch: pytest.M
     said: list[str] = []
     with over_http("take") as receiver:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
-        reporting(tmp_path, None, said).report()
+        telemetry = reporting(tmp_path, None, said)
+        patient = telemetry._config.model_copy(update={"timeout": PATIENCE_S})  # a busy machine starts it late
+        monkeypatch.setattr(telemetry, "_config", patient)
+        telemetry.report()
         seen = gauges(receiver)
 
     (line,) = (json.loads(one) for one in (tmp_path / "live.jsonl").read_text().splitlines())
@@ -95,10 +100,10 @@ def test_the_node_exporter_gets_the_metrics_while_the_proxy_runs(tmp_path: Path)
     telemetry.report()
 
     assert "gatekeeper-proxy-deployed.prom" == file.name
-    assert (
-        'gatekeeper_proxy_requests_total{route="speculative",rule="default",status="200",workload="easy"} 1.0' in text
-    )
-    assert 'gatekeeper_proxy_speculates{workload="easy"} 1.0' in text
+    figures = dict(line.rsplit(" ", 1) for line in text.splitlines())
+    labels = 'route="speculative",rule="default",status="200",workload="easy"'
+    assert 1.0 == float(figures[f"gatekeeper_proxy_requests_total{{{labels}}}"])
+    assert 1.0 == float(figures['gatekeeper_proxy_speculates{workload="easy"}'])
     assert [] == left
     assert 1 == len(said)
     assert "cannot write" in said[0]

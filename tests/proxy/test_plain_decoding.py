@@ -60,7 +60,8 @@ async def post(proxy: LiveProxy, content: bytes, path: str = CHAT, method: str =
     url = URL(proxy.url + path, encoded=True)
     async with proxy.session.request(method, url, data=content, headers=headers) as got:
         await got.read()
-        return got.status
+    await proxy.recorded()
+    return got.status
 
 
 @pytest.mark.parametrize("padding", [0, 300_000])

@@ -6,6 +6,9 @@ import hashlib
 import json
 import re
 import ssl
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,10 @@ import pytest
 from aiohttp import ClientError
 from yarl import URL
 
+from gatekeeper.core.subject import Address
+from gatekeeper.proxy.live_evidence import LiveEvidence
+from gatekeeper.proxy.live_records import LiveRecords
+from gatekeeper.proxy.proxy_server import ProxyServer
 from gatekeeper.proxy.request_routes import RequestRoutes
 from tests.builders.live_server import (
     CHAT,
@@ -343,6 +350,24 @@ def test_everything_else_is_passed_through(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_the_page_needs_nothing_of_the_server(tmp_path: Path) -> None:
+    """
+    A browser that shows the page asks for an icon: the proxy answers, and the page counts requests without a route.
+    """
+
+    async def main() -> tuple[int, str, int]:
+        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+            await proxy.chat(**{"x-gatekeeper-workload": "another"})
+            async with proxy.session.get(proxy.url + "/favicon.ico") as icon:
+                status = icon.status
+            async with proxy.session.get(proxy.url + "/") as got:
+                return status, await got.text(), len(server.requests)
+
+    status, page, requests = asyncio.run(main())
+    assert (204, 1) == (status, requests)
+    assert "header (1)" in page
+
+
 HEAD = b"Host: 127.0.0.1\r\n"
 ATTACKS = {
     "both lengths": (
@@ -433,6 +458,22 @@ def test_a_page_of_another_site_cannot_use_the_proxy(
     asyncio.run(main())
 
 
+def test_a_request_without_a_host_asks_no_dns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    HTTP/1.0 needs no `Host`. A name of this machine is not looked up for it, which may take seconds on a Mac, in which
+    every other answer would wait.
+    """
+    monkeypatch.delattr("socket.getfqdn")
+
+    async def main() -> None:
+        async with listening(LiveServer()) as server, proxied(tmp_path, server) as proxy:
+            answer = await raw(proxy, b"GET /metrics HTTP/1.0\r\n\r\n")
+
+            assert b"200" == answer.split(b" ")[1]
+
+    asyncio.run(main())
+
+
 HUGE = b'data: {"choices":[],"usage":{"prompt_tokens":%s,"completion_tokens":%s}}\n\ndata: [DONE]\n\n'
 
 
@@ -473,11 +514,12 @@ def test_a_usage_that_cannot_be_switches_nothing_off(tmp_path: Path, count: byte
         "gatekeeper.proxy.live_evidence.LiveEvidence.add",
         "gatekeeper.proxy.prometheus.Exposition.ended",
         "gatekeeper.proxy.live_records.LiveRecords.write",
+        "gatekeeper.proxy.page.live_day.LiveDay.add",
     ],
 )
 def test_evidence_metrics_and_records_fail_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
     """
-    A bug in one of the three leaves the other two and the answers, and is said once.
+    A bug in one of them, or in what the page counts, leaves the others and the answers, and is said once.
     """
 
     def broken(*_: Any, **__: Any) -> None:
@@ -498,7 +540,7 @@ def test_evidence_metrics_and_records_fail_apart(tmp_path: Path, monkeypatch: py
 
     counts = asyncio.run(main())
 
-    assert sorted(counts) == [0, 3, 3]
+    assert sorted(counts) == ([3, 3, 3] if "live_day" in failing else [0, 3, 3])
 
 
 @pytest.mark.parametrize(
@@ -701,3 +743,33 @@ async def raw(proxy: LiveProxy, request: bytes) -> bytes:
         return await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
     finally:
         writer.close()
+
+
+@pytest.mark.parametrize(("waiting", "most"), [(10, 1), (200, 13)])
+def test_requests_that_end_at_once_are_recorded_part_by_part(tmp_path: Path, waiting: int, most: int) -> None:
+    """
+    Of ten requests one part is recorded each turn of the loop, where other streams come between; of two hundred more
+    parts, so that they keep up. Every request is recorded whole.
+    """
+    records = LiveRecords(tmp_path / "live.jsonl", None, lambda: datetime.now(UTC), print)
+    proxy = ProxyServer(RequestRoutes(LiveEvidence()), records, url=Address("http://127.0.0.1:1"), plain_url=None)
+    turn, recorded = 0, []
+
+    def parts(number: int, _now_ns: int) -> Iterator[None]:
+        for part in range(3):
+            recorded.append((turn, number, part))
+            yield
+
+    async def main() -> None:
+        nonlocal turn
+        proxy._record = parts  # type: ignore[assignment,method-assign]
+        proxy._ended.extend((number, 0) for number in range(waiting))  # type: ignore[misc]
+        recording = asyncio.create_task(proxy._record_ended())
+        while not recording.done():
+            turn += 1
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+    assert [(number, part) for number in range(waiting) for part in range(3)] == [entry[1:] for entry in recorded]
+    assert most == max(Counter(entry[0] for entry in recorded).values())

@@ -254,7 +254,7 @@ def test_a_swapped_draft_is_turned_off_in_the_next_round(tmp_path: Path) -> None
 def test_a_draft_that_is_swapped_behind_a_relay_is_turned_off_by_the_holdout(tmp_path: Path) -> None:
     """
     The watch sees neither process nor model, and its canaries are too few: the answers of live requests prove the loss,
-    with a policy of 30 days, and every later request is plain. In 9 of 10 cases 559 requests suffice (docs/proxy.md).
+    with a policy of 30 days, and every later request is plain: mostly within 559 (docs/reference/proxy.md).
     """
     policy: dict[str, Any] = {
         "watch": {"interval": 2.0, "duty": 0.02, "missing_for": 36000.0, "canaries": 1},

@@ -3,38 +3,48 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.metrics import PASS_RATES
 from gatekeeper.core.records import Generation
-from gatekeeper.core.verdict import Estimate
+from gatekeeper.core.verdict import Estimate, Missing
+from gatekeeper.regression.answer_comparison import with_own_bursts
 from gatekeeper.regression.metric_comparison import compare_metrics
-from tests.builders.slo import counted, evidence, generation, steady
+from gatekeeper.regression.versus_result import MetricComparison
+from tests.builders.slo import canary, counted, evidence, generation, known, marked, near, steady
 
 SHIFTS = (-0.02, 0.01, 0.02, -0.01)
 
 
-def side(seconds: float, *, accepted: int | None = 6) -> list[Generation]:
+def side(seconds: float, *, accepted: int | None = 6, tokens: int = 40) -> list[Generation]:
     """Return two rounds over ten canaries; speeds vary by a per cent or two."""
     rounds = None if accepted is None else counted(2, 8, accepted)
     answers = []
     for turn in range(2):
         for number in range(10):
             token_s = seconds * math.exp(SHIFTS[(number + turn) % 4])
-            answer = steady(token_s, 40, sent_s=10.0 * (10 * turn + number), rounds=rounds)
+            answer = steady(token_s, tokens, sent_s=10.0 * (10 * turn + number), rounds=rounds)
             answers.append(generation(answer, f"c{number}", pair=str(turn)))
     return answers
 
 
-def compared(a: Sequence[Generation], b: Sequence[Generation]) -> dict[str, str]:
-    paired = replace(evidence(b, a), drift_limit=math.inf)
+def compared(a: Sequence[Generation], b: Sequence[Generation], **more: Any) -> dict[str, str]:
+    return {row.metric: row.says for row in rows(a, b, **more)}
+
+
+def rows(a: Sequence[Generation], b: Sequence[Generation], **more: Any) -> tuple[MetricComparison, ...]:
+    a, b = with_own_bursts(a), with_own_bursts(b)
+    paired = replace(evidence(b, a, **more), drift_limit=math.inf, lost_limit=0.25, bursts_marked=True)
     sides: tuple[PairedAnswers, PairedAnswers] = (
         replace(paired, answers=tuple(a), plain=(), pairs=()),
         replace(paired, plain=(), pairs=()),
     )
     comparisons = compare_metrics(paired, sides)
-    proven = [row.value for row in comparisons if row.says in {"better", "worse"}]
-    assert all(isinstance(value, Estimate) and not value.lo <= 1 <= value.hi for value in proven)
-    return {row.metric: row.says for row in comparisons}
+    proven = [(row.value, row.metric in PASS_RATES) for row in comparisons if row.says in {"better", "worse"}]
+    assert all(isinstance(value, Estimate) and not value.lo <= 1 - rate <= value.hi for value, rate in proven)
+    return comparisons
 
 
 def test_a_slower_system_is_worse_in_speed_alone() -> None:
@@ -64,3 +74,79 @@ def test_fewer_accepted_tokens_are_worse() -> None:
     says = compared(side(0.02), side(0.02, accepted=4))
 
     assert ("worse", "no difference shown") == (says["acceptance_rate"], says["throughput_ratio"])
+
+
+def test_an_engine_that_is_many_times_as_fast_is_measured() -> None:
+    """
+    Tokens 0.2 ms apart are closer than a tenth of the other engine's gap, and are still one token each: 50 times.
+    """
+    a, b = (side(seconds, accepted=None) for seconds in (0.01, 0.0002))
+
+    ratio = next(row for row in rows(a, b) if row.metric == "throughput_ratio")
+
+    assert ("better", 50) == (ratio.says, near(known(ratio.value).center))
+
+
+def test_answers_that_end_elsewhere_are_compared_by_the_token() -> None:
+    """
+    B says the same in half as many tokens: its time per token is compared, that of whole answers is other work.
+    """
+    says = compared(side(0.02), side(0.01, tokens=20))
+
+    assert ("better", "not measured") == (says["throughput_ratio"], says["answer_throughput_ratio"])
+
+
+def test_tool_calls_that_come_whole_are_left_out_of_the_decode_time() -> None:
+    """
+    Four of ten canaries are answered by a call in one piece: the other six decide, and a note says so.
+    """
+
+    def with_calls(answers: list[Generation]) -> list[Generation]:
+        call = ({"function": {"name": "f", "arguments": "{}"}},)
+        whole = [replace(steady(0.02, 1, sent_s=one.answer.sent_ns / 1e9), tool_calls=call) for one in answers]
+        return [
+            replace(one, answer=called) if one.canary < "c4" else one
+            for one, called in zip(answers, whole, strict=True)
+        ]
+
+    ratio = rows(with_calls(side(0.02)), with_calls(side(0.01)))[0]
+
+    assert ("throughput_ratio", "better", 2) == (ratio.metric, ratio.says, near(known(ratio.value).center))
+    assert "4 canaries" in known(ratio.value).notes[-1]
+
+
+def graded(count: int, **expect: Any) -> list[Canary]:
+    return [canary(f"c-{number:03}", expect=expect) for number in range(count)]
+
+
+def test_worse_answers_are_proven_for_prompts_like_these() -> None:
+    """
+    Of 40 right answers B has 20 or 28: worse. One less is no difference that is shown; and no rate is made up for a
+    kind of answer that no canary has.
+    """
+    canaries, right = graded(40, equals="right"), [True] * 40
+
+    def says(wrong: int) -> dict[str, str]:
+        a, b = (marked(marks, "candidate") for marks in (right, [False] * wrong + right[wrong:]))
+        paired_by = [[replace(one, pair="0") for one in answers] for answers in (a, b)]
+        return compared(*paired_by, known=canaries)
+
+    assert "worse" == says(20)["task_pass_delta"] == says(12)["task_pass_delta"]
+    assert "no difference shown" == says(1)["task_pass_delta"] == says(0)["task_pass_delta"]
+    assert "json_pass_delta" not in says(0)
+
+
+def test_what_cannot_be_compared_says_why() -> None:
+    """
+    A first token that a cache made early is not measured, with the reason, and takes no share of the error.
+    """
+    paired = replace(evidence(side(0.02), side(0.02)), drift_limit=math.inf)
+    alone = replace(paired, plain=(), pairs=())
+
+    row = next(
+        row
+        for row in compare_metrics(paired, (alone, alone), {"ttft_delta": "it was cached"})
+        if row.metric == "ttft_delta"
+    )
+
+    assert (Missing("it was cached"), "not measured") == (row.value, row.says)

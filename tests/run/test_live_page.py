@@ -56,7 +56,7 @@ def test_the_page_of_a_run_under_way_is_served(address: str) -> None:
     page = fetched(address)[1]
 
     assert "connect-src &#x27;self&#x27;" in page
-    assert all(one in page for one in ("Workloads", "The soak over time", "none yet"))
+    assert all(one in page for one in ("Workloads", "so far", "The soak over time"))
     assert "Next:" not in page
     assert int(fetched(address, "/version")[1]) >= 1
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from gatekeeper import host
+from gatekeeper.core.records import Event
+from gatekeeper.run.load import BUSY, FIRST, SWEEP, busy_findings
 from tests.builders.project_folder import ProjectFolder
 from tests.e2e.conftest import project, scripted
 
@@ -33,3 +35,21 @@ def test_a_run_is_judged_by_the_interval_it_was_sampled_at(
     assert 2.0 == json.loads((here.path / "run" / "manifest.json").read_text())["sample_interval"]
     assert ["pass"] == [check["outcome"] for check in certified.document["host_checks"]]
     assert (certified.code, certified.out) == (judged.code, judged.out)
+
+
+def test_what_was_used_during_a_stage_counts_and_not_the_look_before_it() -> None:
+    """
+    A stage that was measured has at most one finding, of its busiest segment; of a killed one the look before counts.
+    """
+    looks = [
+        {"before": FIRST, "because": "a", "cores": 2.0},
+        {"during": SWEEP, "because": "b", "cores": 1.5, "busy": True},
+        {"during": SWEEP, "because": "c", "cores": 0.9, "busy": True},
+        {"before": "soak-1", "because": "d", "cores": 2.0},
+        {"during": "soak-1", "because": "e", "cores": 0.1, "busy": False},
+        {"before": "soak-2", "because": "f", "cores": 1.0},
+    ]
+
+    findings = busy_findings([Event("2026-11-25T12:00:00.000000Z", BUSY, look) for look in looks])
+
+    assert [("during the sweep", "b"), ("before soak-2", "f")] == [(item.about, item.detail) for item in findings]

@@ -1,22 +1,25 @@
-"""The passes after a soak: each has a stage that sends its requests."""
+"""The passes after a soak, and at the end of a run: each has a stage that sends its requests."""
 
 from typing import Any
 
 import pytest
 
-from gatekeeper.analysis.passes import FINAL_PASSES, PASSES
+from gatekeeper.analysis.final_passes import FINAL_PASSES
+from gatekeeper.analysis.final_passes.final_pass import FinalPass
+from gatekeeper.analysis.passes import PASSES
 from gatekeeper.analysis.passes.definition import Pass
 from gatekeeper.run.run_passes import sender_of
 
 
-@pytest.mark.parametrize("after", PASSES, ids=lambda after: after.name)
-def test_each_pass_is_sent_by_the_stage_of_its_name(after: Pass[Any]) -> None:
+@pytest.mark.parametrize("each", [*PASSES, *FINAL_PASSES], ids=lambda each: each.name)
+def test_each_pass_is_sent_by_the_stage_of_its_name(each: Pass[Any] | FinalPass) -> None:
     """
     A pass is found by one name: its stage has it, too, and sends its requests.
     """
-    sender = sender_of(after)
+    sender = sender_of(each)
 
-    assert sender.__module__ == f"gatekeeper.run.stages.{after.name}"
+    folder = "stages" if each in PASSES else "stages.final_passes"
+    assert sender.__module__ == f"gatekeeper.run.{folder}.{each.name}"
 
 
 def test_no_two_passes_share_a_name_or_a_file() -> None:

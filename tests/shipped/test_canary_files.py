@@ -12,6 +12,9 @@ import jsonschema
 import pytest
 
 from gatekeeper.analysis.stats.intervals import samples_needed
+from gatekeeper.core.canary import parse
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.system import inputs
 
 Json: TypeAlias = dict[str, Any]
 
@@ -31,11 +34,12 @@ COUNTS = {
     "qa": 96,
     "random": 96,
     "reasoning": 48,
+    "sessions": 72,
     "tools": 128,
 }
 DRAWN = "mixed"
 """It holds canaries of other sets, so a workload has one or the other."""
-CHECKED_THROUGHOUT = ("json", "languages", "list", "long", "math", "qa", "reasoning", "tools")
+CHECKED_THROUGHOUT = ("json", "languages", "list", "long", "math", "qa", "reasoning", "sessions", "tools")
 NO_ANSWERS = ("", " ", "I do not know.", "Sorry, I cannot help with that.")
 SHARED_CHARACTERS = (
     100  # a prompt cache works in blocks of tokens; a shorter common beginning saves nothing worth having
@@ -57,7 +61,7 @@ def calls(canary: Json) -> list[Json]:
 
 def test_top_level_sets_are_complete() -> None:
     """
-    The sets for big models are these twelve, with these many canaries; `little/` is not among them.
+    The sets for big models are these, with these many canaries; `little/` is not among them.
     """
     found = {path.stem: len(load(path.stem)) for path in CANARIES.glob("*.jsonl")}
 
@@ -72,6 +76,7 @@ def test_canary_has_the_keys_of_the_contract(name: str) -> None:
     for canary in load(name):
         assert {"id", "category", "tier", "messages", "max_tokens"} <= set(canary), canary["id"]
         known = {"id", "category", "tier", "messages", "max_tokens", "thinking", "tools", "expect"}
+        known |= {"conversation", "turn"}
         assert set(canary) <= known, canary["id"]
         assert name in {canary["category"], DRAWN}
         assert canary["tier"] in {"short", "medium", "long"}
@@ -99,9 +104,10 @@ def test_ids_and_prompts_are_unique() -> None:
 @pytest.mark.parametrize("name", COUNTS)
 def test_prompts_share_no_long_beginning(name: str) -> None:
     """
-    A prompt cache finds nothing to reuse between two canaries of a set, system prompts and tools apart.
+    A prompt cache finds nothing to reuse between two canaries of a set, system prompts, tools and later turns apart.
     """
-    beginnings = [prompt(canary)[:SHARED_CHARACTERS] for canary in load(name)]
+    first = (canary for canary in load(name) if canary.get("turn", 1) == 1)
+    beginnings = [prompt(canary)[:SHARED_CHARACTERS] for canary in first]
 
     assert len(beginnings) == len(set(beginnings))
 
@@ -264,16 +270,43 @@ def test_some_items_ask_for_parallel_calls() -> None:
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_readme_states_the_true_sum_and_count(name: str) -> None:
+def test_readme_states_the_true_count(name: str) -> None:
     """
-    The table in the README gives each file's count and SHA-256 as they are.
+    The table in the README gives each file's count and what it checks.
     """
-    digest = hashlib.sha256((CANARIES / f"{name}.jsonl").read_bytes()).hexdigest()
     row = re.search(rf"^\| `{name}\.jsonl` \|(.*)$", (CANARIES / "README.md").read_text("utf-8"), re.MULTILINE)
 
     assert row is not None
-    cells = [cell.strip() for cell in row[1].split("|")]
-    assert (str(COUNTS[name]), f"`{digest}`") == (cells[0], cells[-2])
+    assert str(COUNTS[name]) == row[1].split("|")[0].strip()
+
+
+def test_the_sums_are_true() -> None:
+    """
+    `SHA256SUMS` names each set with its digest: schemas of these bytes are not checked again at each start.
+    """
+    sets = sorted(CANARIES.rglob("*.jsonl"), key=lambda path: (path.parent != CANARIES, path))
+    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(CANARIES)}\n" for path in sets]
+
+    assert "".join(sums) == (CANARIES / "SHA256SUMS").read_text("utf-8"), (
+        "cd canaries && sha256sum *.jsonl little/*.jsonl > SHA256SUMS"
+    )
+    assert all(parse(path.read_text("utf-8"), path.name) for path in sets)
+
+
+def test_a_changed_set_is_checked(tmp_path: Path) -> None:
+    """
+    A copy of a shipped set with a schema that is none is refused, by file and line.
+    """
+    slo = tmp_path / "slo.toml"
+    slo.write_text((ROOT / "slos" / "smoke.toml").read_text("utf-8"), encoding="utf-8")
+    (tmp_path / "little").mkdir()
+    for path in (CANARIES / "little").iterdir():
+        (tmp_path / "little" / path.name).write_bytes(
+            path.read_bytes().replace(b'"type": "object"', b'"type": "thing"')
+        )
+
+    with pytest.raises(InputError, match="line 1:"):
+        inputs.read(slo)
 
 
 def test_the_writer_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def argo_phase(address: str) -> str:
 
 def test_the_hook_checks_several_files(tmp_path: Path) -> None:
     """
-    The pre-commit hook's command passes good files silently, and names file and fault of a bad one, code 2.
+    The pre-commit hook's command passes good files with their number, and names file and fault of a bad one, code 2.
     """
     (hook,) = read(ROOT / ".pre-commit-hooks.yaml")
     project = ProjectFolder(tmp_path, {**os.environ})
@@ -152,10 +152,10 @@ def test_the_hook_checks_several_files(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("schema = 1\nnam = 'x'\n")
     command = hook["entry"].split()[1:]
 
-    silent = project.run(*command, good, good, code=0)
+    passed = project.run(*command, good, good, code=0)
     refused = project.run(*command, good, "bad.toml", code=2)
 
-    assert "" == silent.out
+    assert passed.out.startswith("2 ")
     assert refused.out.startswith("bad.toml: ")
     assert re.fullmatch(hook["files"], "slos/smoke.toml")
 

@@ -3,11 +3,12 @@
 The Mac mini M4 with 24 GB has a file of its own, `test_m4_24gb.py`. Nothing here ran on a Mac.
 """
 
+import re
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from bench.rehearsals import BEGIN, END, GAIN, MACHINE_OF, PAGE, SLOS, Rehearsal, rehearsals, table
+from bench.rehearsals import BEGIN, END, GAIN, MACHINE_OF, PAGE, SLOS, Rehearsal, page, reason, rehearsals
 
 SLOWER = "no draft setting is faster than plain decoding"
 
@@ -39,6 +40,17 @@ def test_a_shipped_slo_ends_for_the_reason_meant(
     assert [] == [name for name, because in back.items() if because not in steps[name]]
 
 
+@pytest.mark.whole
+def test_where_memory_stays_wired_a_warm_up_saves_nothing() -> None:
+    """
+    Then no first token after a pause is late, and the draft's own first round breaks the bound.
+    """
+    run = Rehearsal("m4-24gb", None, "wired").run()
+
+    assert ["code"] == [workload.name for workload in run.verdict.workloads if workload.outcome != "promoted"]
+    assert "ttft_delta" == reason(run)
+
+
 def test_every_file_for_a_mac_or_a_server_is_rehearsed() -> None:
     """
     Only the files of the little pair, which run on any machine, have no rehearsal.
@@ -46,6 +58,28 @@ def test_every_file_for_a_mac_or_a_server_is_rehearsed() -> None:
     shipped = {path.stem for path in SLOS.glob("*.toml")}
 
     assert {"quickstart", "quickstart-region", "quickstart-warm-cache", "smoke"} == shipped - set(MACHINE_OF)
+
+
+@pytest.mark.parametrize("name", sorted(MACHINE_OF))
+def test_the_minutes_of_a_file_are_those_of_the_page(name: str) -> None:
+    """
+    A file's header says what its rehearsal took; where one took longer than the plan's most, it says that too.
+    """
+    header = re.search(
+        r"^# Duration: at most ([0-9.]+) (h|min)[^;,]*(?:[^;]*); (\d+) min in the rehearsal(?:, and up to (\d+))?",
+        (SLOS / f"{name}.toml").read_text("utf-8"),
+        re.MULTILINE,
+    )
+    rows = re.findall(rf"^\| {name} \| .*$", PAGE.read_text("utf-8"), re.MULTILINE)
+    minutes = [int(took) for row in rows for took in re.findall(r"(\d+) min \|", row)]  # first: at its own rates
+    if header is None:
+        assert name == "m2-ultra-64gb-4b", "it says what a step takes instead"
+        return
+
+    most = float(header[1]) * (60 if header[2] == "h" else 1)
+    longest = max(minutes)
+    assert minutes[0] == int(header[3])
+    assert longest <= most or str(longest) == header[4]
 
 
 @pytest.mark.nightly
@@ -57,7 +91,7 @@ def test_every_shipped_slo_is_promoted_graded_back_and_unproven_where_it_should_
         rows = list(pool.map(Rehearsal.row, rehearsals()))
 
     written = PAGE.read_text("utf-8").partition(BEGIN)[2].partition(END)[0].strip()
-    assert written == table(rows)
+    assert written == page(rows)
     for name in MACHINE_OF:
         mine = [row for row in rows if row[0] == name]
         assert any(code == "0" and promoted for _, _, code, promoted, *_ in mine), name

@@ -2,6 +2,7 @@
 
 import os
 import plistlib
+import pwd
 import re
 import shlex
 import shutil
@@ -17,8 +18,11 @@ from tests.builders.golden_words import says
 SOAK = Path(__file__).parents[2] / "soak"
 PLISTS = sorted((SOAK / "launchd").glob("*.plist"))
 NIGHTLY = [path for path in PLISTS if "nightly" in path.stem]
+DAEMONS = [path for path in PLISTS if "UserName" in path.read_text()]
+ELSEWHERE = {"gatekeeper.nightly-remote", "gatekeeper.nightly-fleet", "gatekeeper.proxy"}
+"""What may call another host: macOS refuses an agent the local network, and a daemon not."""
 UNITS = sorted((SOAK / "systemd").iterdir())
-README = (SOAK / "README.md").read_text()
+README = (SOAK.parent / "docs" / "reference" / "nights.md").read_text()
 
 # The keys of launchd.plist(5), and what each takes; the ones that no soak wants are left out.
 LAUNCHD: dict[str, type | tuple[type, ...]] = {
@@ -93,31 +97,75 @@ def test_launchd_does_not_throttle_what_is_measured() -> None:
     assert "--on" not in read["ProgramArguments"]
 
 
-@pytest.mark.parametrize("path", PLISTS, ids=lambda path: path.stem)
-def test_the_plist_is_put_in_place_as_the_readme_says(path: Path, tmp_path: Path) -> None:
+def placed_by_the_readme(path: Path, word: str, home: Path) -> str:
+    """Run the README's block with *word* for this plist in a checkout in *home*; return what launchctl was given.
+
+    Root's commands are stand-ins: what is written to a place of the system is in `home/NAME`.
+    """
+    (home / "Library" / "LaunchAgents").mkdir(parents=True)
+    (home / "bin").mkdir()
+    called = home / "called"
+    records = f'printf "<%s>" "$@" >> {shlex.quote(str(called))}'
+    sudo = f'[ "$1" = tee ] && cat > {shlex.quote(str(home))}/"${{2##*/}}"'
+    for name, script in {"launchctl": records, "sudo": f"{records}\n{sudo} || true"}.items():
+        (home / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (home / "bin" / name).chmod(0o755)
+    shutil.copytree(SOAK, home / "gatekeeper" / "soak")
+    script = re.sub(r"(?m)^name=.*$", f"name={path.stem}", shown("sh", word))
+    environment = {"PATH": f"{home / 'bin'}:{os.environ['PATH']}", "HOME": str(home)}
+    subprocess.run(["sh", "-euc", script], cwd=home / "gatekeeper", env=environment, check=True, timeout=60)
+    return called.read_text()
+
+
+def check_places(path: Path, placed: Path, home: Path) -> dict[str, Any]:
+    """Return the plist as it was placed, after checking that its places are this user's and its program can start."""
+    read = plist(placed)
+    assert not re.search("YOU|>NAME<", placed.read_text())
+    assert str(home / "gatekeeper") == read["WorkingDirectory"]
+    assert path not in NIGHTLY or os.access(read["ProgramArguments"][0], os.X_OK)
+    assert Path(read["StandardOutPath"]).parent == home / "Library" / "Logs"
+    return read
+
+
+@pytest.mark.parametrize("path", [path for path in PLISTS if "proxy" in path.stem or path not in DAEMONS])
+def test_an_agent_is_put_in_place_as_the_readme_says(path: Path, tmp_path: Path) -> None:
     """
     The README's commands, with launchctl standing in: every place is this user's, whatever stands in its name, and
     what launchd is to start can be started.
     """
     home = tmp_path / "Ann & Bob's home"
-    (home / "Library" / "LaunchAgents").mkdir(parents=True)
-    (home / "bin").mkdir()
-    called = home / "called"
-    (home / "bin" / "launchctl").write_text(f'#!/bin/sh\nprintf "<%s>" "$@" >> {shlex.quote(str(called))}\n')
-    (home / "bin" / "launchctl").chmod(0o755)
-    shutil.copytree(SOAK, home / "gatekeeper" / "soak")
-    script = shown("sh", "launchctl bootstrap").replace("name=gatekeeper.nightly\n", f"name={path.stem}\n")
-    environment = {"PATH": f"{home / 'bin'}:{os.environ['PATH']}", "HOME": str(home)}
 
-    subprocess.run(["sh", "-euc", script], cwd=home / "gatekeeper", env=environment, check=True, timeout=60)
+    called = placed_by_the_readme(path, 'launchctl bootstrap "gui', home)
 
     placed = home / "Library" / "LaunchAgents" / path.name
-    read = plist(placed)
-    assert "YOU" not in placed.read_text()
-    assert str(home / "gatekeeper") == read["WorkingDirectory"]
-    assert path not in NIGHTLY or os.access(read["ProgramArguments"][0], os.X_OK)
-    assert Path(read["StandardOutPath"]).parent == home / "Library" / "Logs"
-    assert f"<bootstrap><gui/{os.getuid()}><{placed}>" in called.read_text()
+    check_places(path, placed, home)
+    assert f"<bootstrap><gui/{os.getuid()}><{placed}>" in called
+
+
+@pytest.mark.parametrize("path", DAEMONS, ids=lambda path: path.stem)
+def test_a_daemon_is_put_in_place_as_the_readme_says(path: Path, tmp_path: Path) -> None:
+    """
+    As root's file, which launchd demands, in the system's domain; it runs as the user who installs it.
+    """
+    home = tmp_path / "Ann & Bob's home"
+
+    called = placed_by_the_readme(path, "launchctl bootstrap system", home)
+
+    place = f"/Library/LaunchDaemons/{path.name}"
+    read = check_places(path, home / path.name, home)
+    assert (pwd.getpwuid(os.getuid()).pw_name, str(home)) == (read["UserName"], read["EnvironmentVariables"]["HOME"])
+    assert (
+        f"<tee><{place}><chown><root:wheel><{place}><chmod><644><{place}><launchctl><bootstrap><system><{place}>"
+        == called
+    )
+
+
+def test_what_calls_another_host_may_be_a_daemon() -> None:
+    """
+    Such a plist names its user, which launchd reads of daemons, and its home folder, where ssh's keys are.
+    """
+    assert ELSEWHERE == {path.stem for path in DAEMONS}
+    assert ["/Users/YOU"] * 3 == [plist(path)["EnvironmentVariables"]["HOME"] for path in DAEMONS]
 
 
 def test_systemd_reads_every_unit(tmp_path: Path) -> None:

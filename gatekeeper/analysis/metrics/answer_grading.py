@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from gatekeeper.core.canary import Canary, ToolCall, json_schema
+from gatekeeper.core.canary import Canary, ToolCall
 from gatekeeper.core.canary.pattern import compiled
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import Answer
@@ -29,6 +29,8 @@ def grade(canary: Canary, answer: Answer) -> bool | None:
 @lru_cache(maxsize=4096)
 def _valid(text: str, schema: str) -> bool:
     """Return whether *text* is JSON that *schema* accepts. Cached: each objective and look grades the answers again."""
+    from gatekeeper.core.canary import json_schema  # noqa: PLC0415 (few canaries need its libraries)
+
     try:
         return json_schema.accepts(json.loads(schema), json_value(text))
     except ParseError:  # endless opening brackets are a wrong answer, not an error

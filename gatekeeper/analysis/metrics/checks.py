@@ -50,7 +50,8 @@ def _compare(metric: Metric, estimate: Estimate, bound: str, threshold: float) -
         if floor
         else (estimate.hi <= threshold, estimate.lo > threshold)
     )
-    measured, limit = metric.show_range(estimate.lo, estimate.hi) + _about(estimate), metric.show(threshold)
+    measured = metric.show_interval(estimate.center, estimate.lo, estimate.hi) + _about(estimate)
+    limit = metric.show(threshold)
     if met:
         return Outcome.PASS, f"{measured}, {f'at least {limit} required' if floor else f'at most {limit} allowed'}"
     if missed:

@@ -8,13 +8,13 @@ from statistics import fmean, median, median_low, variance
 
 from gatekeeper.analysis.metrics.pair_speeds import pair_speed
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, per_canary, similar_lengths, successful
-from gatekeeper.analysis.metrics.timing import answer_rate, decode_or_answer_rate, decode_rate
+from gatekeeper.analysis.metrics.timing import FASTEST, answer_rate, decode_or_answer_rate, decode_rate
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.analysis.stats.total_time import ratio
 from gatekeeper.core.manifest import RULES
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import Answer, Generation, Role
-from gatekeeper.core.units import percent
+from gatekeeper.core.units import percent, show_interval, show_number
 from gatekeeper.core.verdict import Finding, FindingKind, Missing
 
 OUTLIER_FACTOR = 2.0
@@ -75,9 +75,9 @@ def length_shift(paired: PairedAnswers, about: str) -> tuple[Finding, ...]:
     shift = intervals.mean_of_logs(apart, 1 - LENGTH_SHIFT_ERROR / 2)
     if isinstance(shift, Missing) or shift.lo <= 1 <= shift.hi:
         return ()
-    word, (least, most) = ("longer", (shift.lo, shift.hi)) if shift.center > 1 else ("shorter", (shift.hi, shift.lo))
-    size, low, high = (percent(abs(ratio - 1), ".0f") for ratio in (shift.center, least, most))
-    detail = f"answers are {size} {word} than plain decoding's ({low} to {high}, on {shift.n} canaries)"
+    sizes = (abs(shift.center - 1), *sorted(abs(ratio - 1) for ratio in (shift.lo, shift.hi)))
+    size, word = show_interval(*(percent(share, ".0f") for share in sizes)), "longer" if shift.center > 1 else "shorter"
+    detail = f"answers are {size} {word} than plain decoding's, on {shift.n} canaries"
     advice = "both arms should sample alike: compare temperature, stop tokens and chat template"
     return (Finding(FindingKind.LENGTH_SHIFT, about, detail + _per_answer(paired), advice),)
 
@@ -101,8 +101,15 @@ def _per_answer(paired: PairedAnswers) -> str:
 
 
 def voided_metrics(findings: Iterable[Finding]) -> Mapping[str, str]:
-    """Return the metrics that a finding makes unproven, each with the reason."""
-    return {metric: f"{finding.kind}: {finding.detail}" for finding in findings for metric in finding.voids}
+    """Return the metrics that a finding makes unproven, each with the reason.
+
+    How unsteady plain decoding was stands in the finding alone: it voids many metrics of each workload.
+    """
+    return {
+        metric: finding.means if finding.kind == FindingKind.UNSTABLE_ARM else f"{finding.kind}: {finding.detail}"
+        for finding in findings
+        for metric in finding.voids
+    }
 
 
 def instability(plain: Iterable[Generation], rules: int = RULES) -> str | None:
@@ -116,7 +123,8 @@ def instability(plain: Iterable[Generation], rules: int = RULES) -> str | None:
     if n < MIN_ANSWERS:
         return None
     widest = max(groups, key=lambda logs: max(logs) - min(logs))
-    example = f"one canary ran at {math.exp(min(widest)):.4g} and at {math.exp(max(widest)):.4g} tok/s"
+    slow, fast = math.exp(min(widest)), math.exp(max(widest))
+    example = f"one canary ran at {show_number(slow)} tok/s and {_ran(fast)}"
     outliers = [sum(abs(value - median(logs)) > math.log(OUTLIER_FACTOR) for value in logs) for logs in groups]
     if (far := sum(outliers)) > OUTLIER_SHARE * n and sum(map(bool, outliers)) >= OUTLIER_CANARIES:
         off = f"{far} of {n} plain answers differ from their canary's median speed by a factor above {OUTLIER_FACTOR:g}"
@@ -125,6 +133,28 @@ def instability(plain: Iterable[Generation], rules: int = RULES) -> str | None:
     if len(often) >= BIMODAL_ANSWERS and _bimodal(often):
         return f"plain answers have two distinct speeds (bimodal); {example}"
     return None
+
+
+def after_slow_start(plain: Iterable[Generation]) -> list[Generation]:
+    """Return the answers without the first unbroken ones that are slow: there a process or a machine warmed up.
+
+    Slow is OUTLIER_FACTOR below the later half of the answers to prompts of about the same length. It is for the
+    sweep, which only chooses; slow answers that come and go are left, and at least half of all.
+    """
+    ordered = sorted(successful(plain), key=lambda generation: generation.answer.sent_ns)
+    later: dict[int, list[float]] = defaultdict(list)
+    for generation in ordered[len(ordered) // 2 :]:
+        if rate := decode_rate(generation.answer):
+            later[_length_class(generation)].append(rate)
+    for number, generation in enumerate(ordered[: len(ordered) // 2]):
+        rate, usual = decode_rate(generation.answer), later.get(_length_class(generation))
+        if not rate or not usual or rate * OUTLIER_FACTOR >= median(usual):
+            return ordered[number:]
+    return ordered[len(ordered) // 2 :]
+
+
+def _length_class(generation: Generation) -> int:
+    return (generation.answer.prompt_tokens or 0).bit_length()
 
 
 def may_show_modes(canaries: Iterable[str]) -> bool:
@@ -141,7 +171,7 @@ def _apart_from_others(measured: Iterable[Generation]) -> str | None:
     alike: dict[int, list[tuple[float, str]]] = defaultdict(list)
     for generation in measured:
         if rate := decode_rate(generation.answer):
-            alike[(generation.answer.prompt_tokens or 0).bit_length()].append((math.log(rate), generation.canary))
+            alike[_length_class(generation)].append((math.log(rate), generation.canary))
     far = []
     for group in alike.values():
         middle = median_low(value for value, _ in group)
@@ -152,7 +182,12 @@ def _apart_from_others(measured: Iterable[Generation]) -> str | None:
         return None
     value, middle, _ = max(far, key=lambda row: abs(row[0] - row[1]))
     off = f"{len(far)} of {n} plain answers differ from the median speed by a factor above {OUTLIER_FACTOR:g}"
-    return f"{off}; one ran at {math.exp(value):.4g}, the median at {math.exp(middle):.4g} tok/s"
+    return f"{off}; one {_ran(math.exp(value))}, the median is {show_number(math.exp(middle))} tok/s"
+
+
+def _ran(speed: float) -> str:
+    """Write the speed of an answer; one that no machine has shows that the answer was read at once."""
+    return f"ran at {show_number(speed)} tok/s" if speed < FASTEST else "arrived at once"
 
 
 def _bimodal(values: Sequence[float]) -> bool:

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from statistics import median
 
 import numpy as np
@@ -11,22 +12,24 @@ import numpy as np
 from gatekeeper.analysis.metrics import older_ratios
 from gatekeeper.analysis.metrics.order_effect import widened_by_order
 from gatekeeper.analysis.metrics.over_time import excessive_drift, settled
-from gatekeeper.analysis.metrics.pair_speeds import pair_logs, speeds_of
+from gatekeeper.analysis.metrics.pair_speeds import pair_logs, speeds_of, widened_by_stalls
 from gatekeeper.analysis.metrics.paired_answers import (
     PairedAnswers,
     by_canary,
+    mean_ratio,
     pair_values,
     successful,
     too_many_lost,
     values_of,
+    with_population,
 )
-from gatekeeper.analysis.metrics.readers import OfAnswer, OfEvidence, OfGaps, Read, reader_of
-from gatekeeper.analysis.metrics.timing import gather_bursts
+from gatekeeper.analysis.metrics.readers import OfAnswer, OfEvidence, OfGaps, Read, answer_reader, reader_of
+from gatekeeper.analysis.metrics.timing import arrived_at_once, gather_bursts, tokens_from
 from gatekeeper.analysis.stats import fixed_canaries, intervals, lasting
 from gatekeeper.analysis.stats.total_time import PairLogs
 from gatekeeper.core.metrics import BY_NAME, SYSTEM_RATIO
 from gatekeeper.core.metrics.metric import Metric
-from gatekeeper.core.records import Answer
+from gatekeeper.core.records import Answer, Generation
 from gatekeeper.core.records.arrivals import UNKNOWN
 from gatekeeper.core.verdict import Estimate, Missing, StillChanging
 
@@ -71,7 +74,8 @@ def _pair_ratio(metric: Metric, reader: OfAnswer, paired: PairedAnswers) -> Esti
         logs = logs_of_pairs(metric, paired, limited=metric.speed_ratio)
         ratio = mean_ratio(logs, paired) if isinstance(logs, PairLogs) else logs
     ratio = _widened(ratio, partial(_ratio_noise, metric, reader, paired), paired)
-    ratio = widened_by_order(ratio, paired) if metric.speed_ratio else ratio
+    if metric.speed_ratio:
+        ratio = widened_by_stalls(metric.name, widened_by_order(ratio, paired), paired)
     return ratio.as_change() if metric.relative and isinstance(ratio, Estimate) else ratio
 
 
@@ -82,8 +86,17 @@ def logs_of_pairs(metric: Metric, paired: PairedAnswers, *, limited: bool) -> Pa
     """
     speeds, before, lost = speeds_of(metric.name, paired)
     if limited and (reason := too_many_lost(lost, paired)) is not None:
-        return Missing(reason, len(paired.pairs))
+        whole = _arrived_at_once(answer_reader(metric.name), paired, chain.from_iterable(paired.pairs))
+        return Missing(f"{reason}; {whole}" if whole else reason, len(paired.pairs))
     return pair_logs(speeds, before, total=metric.speed_ratio and paired.by_total_time)
+
+
+def _arrived_at_once(reader: OfAnswer, paired: PairedAnswers, generations: Iterable[Generation]) -> str:
+    """Return which answers have no speed by *reader* because they arrived at once; empty where that is not why."""
+    if not reader.needs_arrivals:
+        return ""
+    answers = [generation.answer for generation in successful(generations)]
+    return arrived_at_once(answers, paired.burst_gap if reader.by_bursts else 0.0)
 
 
 def _widened(
@@ -120,30 +133,10 @@ def _value_noise(paired: PairedAnswers, values: Iterable[tuple[str, float]]) -> 
     return lasting.of_one_arm(series, trend=paired.falls)
 
 
-def mean_ratio(logs: PairLogs, paired: PairedAnswers) -> Estimate | Missing:
-    """Bound the ratio that the mean log of the pairs is: for these canaries, or for prompts like them.
-
-    Where the arms ran apart, noise that lasts hits all pairs of a plain block alike, and repeats do not show it.
-    """
-    population = intervals.mean_of_logs(by_canary(logs.logs), paired.level)
-    if isinstance(population, Missing) or not paired.frozen or not paired.interleaved:
-        return population
-    before = [(name, log) for name, log in logs.before if math.isfinite(log)]
-    return _with_population(
-        population,
-        fixed_canaries.mean_of_logs(logs.logs, paired.level, len(paired.canaries), before, logs.weights),
-    )
-
-
-def _with_population(population: Estimate, frozen: Estimate | None) -> Estimate:
-    """Return the estimate for *these* canaries with the one for all like them beside it, or that alone."""
-    return population if frozen is None else replace(frozen, population=population)
-
-
 def _over_canaries(reader: OfAnswer, paired: PairedAnswers, quantile: float) -> Estimate | Missing:
     values = values_of(successful(paired.answers), reader.on(paired))
     if not values:
-        return Missing(reader.unread)
+        return Missing(_arrived_at_once(reader, paired, paired.answers) or reader.unread)
     noise = partial(_value_noise, paired, values)
     medians = [median(canary_values) for canary_values in by_canary(values).values()]
     population = intervals.quantile(medians, quantile, paired.level)
@@ -153,10 +146,21 @@ def _over_canaries(reader: OfAnswer, paired: PairedAnswers, quantile: float) -> 
     frozen = fixed_canaries.quantile(answers, quantile, paired.level, len(paired.canaries))
     if isinstance(population, Missing):  # of a look whose bounds are further out than the plan counted with
         return _widened(frozen or population, noise, paired)
-    return _widened(_with_population(population, frozen), noise, paired)
+    return _widened(with_population(population, frozen), noise, paired)
 
 
-def _pooled_gaps(paired: PairedAnswers, quantile: float, *, per_token: bool) -> Estimate | Missing:
+@dataclass(frozen=True, slots=True)
+class PooledGaps:
+    """The gaps of the answers without a fault, pooled."""
+
+    gaps: intervals.WeightedValues
+    answers: int
+    uncounted: int
+    """Answers in which some tokens came without a chunk."""
+
+
+def pool_gaps(paired: PairedAnswers, *, per_token: bool) -> PooledGaps | Missing:
+    """Return the gaps between the bursts of the answers that are judged, weighted by their tokens where *per_token*."""
     generations = successful(paired.answers)
     answers = [_one_token_a_chunk(generation.answer) if per_token else generation.answer for generation in generations]
     uncounted = sum(answer is not generation.answer for answer, generation in zip(answers, generations, strict=True))
@@ -170,19 +174,33 @@ def _pooled_gaps(paired: PairedAnswers, quantile: float, *, per_token: bool) -> 
     del all_bursts  # of a day it has tens of megabytes
     canaries = [generation.canary for generation, size in zip(generations, sizes, strict=True) if size]
     pooled = intervals.WeightedValues(canaries, sizes[sizes > 0], values, weights)
+    return PooledGaps(pooled, len(generations), uncounted)
+
+
+def _pooled_gaps(paired: PairedAnswers, quantile: float, *, per_token: bool) -> Estimate | Missing:
+    name = f"gaps per {'token' if per_token else 'burst'}, joined below {paired.burst_gap}"
+    recorded = paired.once(name, lambda: pool_gaps(paired, per_token=per_token), paired.answers)
+    if isinstance(recorded, Missing):
+        return recorded
+    pooled, canaries = recorded.gaps, recorded.gaps.canaries
     population = intervals.pooled_quantile(pooled, quantile, paired.level)
     estimated = population
     if paired.frozen and not _too_few(population, len(set(canaries)), quantile):
         frozen = fixed_canaries.quantile(pooled, quantile, paired.level, len(paired.canaries))
         # Missing is of a look whose bounds are further out than the plan counted with.
-        estimated = (frozen or population) if isinstance(population, Missing) else _with_population(population, frozen)
+        estimated = (frozen or population) if isinstance(population, Missing) else with_population(population, frozen)
     counted = pooled.sums()
-    means = np.add.reduceat(values * weights, np.cumsum(pooled.sizes) - pooled.sizes) / counted if canaries else counted
+    means = (
+        np.add.reduceat(pooled.values * pooled.weights, np.cumsum(pooled.sizes) - pooled.sizes) / counted
+        if canaries
+        else counted
+    )
     estimated = _widened(estimated, lambda: _value_noise(paired, zip(canaries, means.tolist(), strict=True)), paired)
-    if isinstance(estimated, Missing) or not uncounted:
+    if isinstance(estimated, Missing) or not recorded.uncounted:
         return estimated
     about = (
-        f"in {uncounted} of {len(generations)} answers some tokens came without a chunk: there a chunk counts as one"
+        f"in {recorded.uncounted} of {recorded.answers} answers some tokens came without a chunk: "
+        "there a chunk counts as one"
     )
     return replace(estimated, notes=(about,))
 
@@ -199,7 +217,7 @@ def _one_token_a_chunk(answer: Answer) -> Answer:
     workload unproven. Counting fewer tokens than there were makes gaps per token longer, never shorter.
     """
     chunks, columns = len(answer.arrivals), answer.columns
-    counted = bool(columns.tokens) and UNKNOWN not in memoryview(columns.tokens).cast("q").tolist()
+    counted = tokens_from(columns.tokens, 0) is not None
     if counted or answer.output_tokens is None or chunks < CHUNKS_PER_TOKEN * answer.output_tokens:
         return answer
     return replace(answer, arrivals=tuple(arrival._replace(tokens=1) for arrival in answer.arrivals))

@@ -16,7 +16,7 @@ from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
 from gatekeeper.analysis.stats.fixed_canaries import LEAST_DEGREES
 from gatekeeper.analysis.stats.intervals import student_quantile
-from gatekeeper.core.units import percent
+from gatekeeper.core.units import percent, show_interval
 from gatekeeper.core.verdict import Estimate, Finding, FindingKind, Missing
 
 LEAST_BIAS = 0.02
@@ -32,10 +32,11 @@ def order_effects(paired: PairedAnswers, about: str) -> tuple[Finding, ...]:
     if (bias := _proven_bias(paired)) is None:
         return ()
     effect = "higher" if bias.center > 0 else "lower"
+    shares = (abs(math.expm1(bias.center)), *sorted(abs(math.expm1(end)) for end in (bias.lo, bias.hi)))
+    size = show_interval(*(percent(share, ".2g") for share in shares))
     detail = (
-        f"the order within a pair moves the ratio: it reads {percent(abs(math.expm1(bias.center)), '.2g')} {effect} "
-        f"({percent(math.expm1(bias.lo), '.2g')} to {percent(math.expm1(bias.hi), '.2g')}) than without an answer to "
-        "the same prompt right before; the interval of the ratio allows for that"
+        f"the order within a pair moves the ratio: it reads {size} {effect} than without an answer to the same prompt "
+        "right before; the interval of the ratio allows for that"
     )
     advice = "find out what one arm keeps from the other's answer, such as a cache, and switch it off"
     return (Finding(FindingKind.ORDER_EFFECT, about, detail, advice),)

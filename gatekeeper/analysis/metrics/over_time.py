@@ -2,14 +2,14 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
 from gatekeeper.analysis.metrics.paired_answers import Pair, PairedAnswers, by_canary, pair_ratios, successful
 from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
 from gatekeeper.analysis.stats import intervals
-from gatekeeper.analysis.stats.changes import ERROR, Change, end_below_mean, largest_change
+from gatekeeper.analysis.stats.changes import ERROR, Change, Fits, end_below_mean, fit_changes, largest_change
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Estimate, Missing, StillChanging, fact
@@ -25,8 +25,6 @@ MARGIN = 0.5
 """Standard errors of the last tenth by which the end of a soak may lie lower than it reads."""
 RULES_WITH_ROUNDS = 3
 """Runs of older rules were judged by the ratios alone, and without that margin."""
-_Series = tuple[list[str], list[float], list[tuple[str, float]]]
-"""Owners and logs in their order of time, and those from before the soak."""
 
 
 def plain_drift(paired: PairedAnswers) -> Estimate | Missing:
@@ -73,12 +71,13 @@ def ratio_change(paired: PairedAnswers) -> Estimate | Missing:
 
 def _ratio_change(paired: PairedAnswers) -> Estimate | Missing:
     last = max((one.segment for one, _ in paired.pairs), default=0)
-    heights = {name: fmean(logs) for name, logs in by_canary(_log_ratios(paired.before, paired)).items()}
+    logs = _logs(paired)
+    before = [(pair[0].canary, log) for pair in paired.before if (log := logs[id(pair)]) is not None]
+    heights = {name: fmean(values) for name, values in by_canary(before).items()}
     points = [
-        (name, float(pair[0].answer.sent_ns), value - heights.get(name, 0.0))
+        (pair[0].canary, float(pair[0].answer.sent_ns), log - heights.get(pair[0].canary, 0.0))
         for pair in paired.pairs
-        if pair[0].segment == last
-        for name, value in _log_ratios([pair], paired)
+        if pair[0].segment == last and (log := logs[id(pair)]) is not None
     ]
     counts = Counter(name for name, _, _ in points)
     alone = sum(count > 1 for count in counts.values()) < REPEATED_SHARE * len(counts)
@@ -88,9 +87,15 @@ def _ratio_change(paired: PairedAnswers) -> Estimate | Missing:
     return _change_over_all(groups.values(), paired.level, "too few pairs to measure a change of the ratio")
 
 
-def _log_ratios(pairs: Iterable[Pair], paired: PairedAnswers) -> list[tuple[str, float]]:
-    ratios, _ = pair_ratios(pairs, decode_or_answer_rate, least=paired.least_length)
-    return [(name, math.log(ratio)) for name, ratio in ratios if 0 < ratio < math.inf]
+def _logs(paired: PairedAnswers) -> Mapping[int, float | None]:
+    """Return the log ratio of each pair by its identity, read once for all that need it; None where it has none."""
+
+    def read(pair: Pair) -> float | None:
+        ratios, _ = pair_ratios((pair,), decode_or_answer_rate, least=paired.least_length)
+        return math.log(ratios[0][1]) if ratios and 0 < ratios[0][1] < math.inf else None
+
+    pairs = (*paired.pairs, *paired.before)
+    return paired.once("log ratios", lambda: {id(pair): read(pair) for pair in pairs}, paired.pairs, paired.before)
 
 
 def settled(paired: PairedAnswers) -> PairedAnswers | StillChanging:
@@ -112,7 +117,7 @@ def _settled(paired: PairedAnswers) -> tuple[Pair, ...] | StillChanging | None:
     stretch, changed = whole, None
     while True:
         pairs = [pair for at, pair in timed if at >= whole - stretch]
-        change = _change(pairs, paired)
+        change = _change(_fits_of_soak(paired) if stretch == whole else _fits(pairs, paired), paired)
         if change is None:
             return None if changed is None else tuple(pairs)
         changed = changed or change
@@ -142,13 +147,12 @@ def running_seconds(answers: Iterable[Generation]) -> list[float]:
     return seconds
 
 
-def _change(pairs: Sequence[Pair], paired: PairedAnswers) -> Change | None:
+def _change(fits: Sequence[Fits | None], paired: PairedAnswers) -> Change | None:
     """Return the change of the pairs' log ratio that chance does not explain, where it exceeds the limit.
 
     Where the arms ran apart, each plain block has noise of its own, so that the excess itself must be proven.
     """
-    series = _series(pairs, paired)
-    changes = (largest_change(*each, error=ERROR / len(series)) for each in series)
+    changes = (largest_change(each, error=ERROR / len(fits)) for each in fits)
     for change in (change for change in changes if change is not None):
         proven = abs(change.size) if paired.interleaved else abs(change.size) - 2 * change.error
         if math.expm1(proven) > paired.drift_limit:
@@ -156,22 +160,28 @@ def _change(pairs: Sequence[Pair], paired: PairedAnswers) -> Change | None:
     return None
 
 
-def _series(pairs: Iterable[Pair], paired: PairedAnswers) -> list[_Series]:
-    """Return the log ratios of the pairs, and again less what their tokens a round explain.
+def _fits_of_soak(paired: PairedAnswers) -> list[Fits | None]:
+    """Return the fits of all pairs in their order, for which they are computed once."""
+    name, pairs = "fits of the soak", paired.pairs
+    return paired.once(name, lambda: _fits([pair for _, pair in _running_times(pairs)], paired), pairs, paired.before)
+
+
+def _fits(pairs: Iterable[Pair], paired: PairedAnswers) -> list[Fits | None]:
+    """Return the fits of changes to the log ratios of the pairs, and again less what their tokens a round explain.
 
     How many drafted tokens happen to be accepted is most of what differs between the answers of a soak. Without it a
     process that becomes slower shows after a few answers; with it a draft that is accepted less often does.
     """
     soak, before = (_with_tokens_a_round(part, paired) for part in (pairs, paired.before))
     owners = [name for name, _, _ in soak]
-    series = [(owners, [log for _, log, _ in soak], [(name, log) for name, log, _ in before])]
+    fits = [fit_changes(owners, [log for _, log, _ in soak], [(name, log) for name, log, _ in before])]
     rows = [row for part in (soak, before) for row in _centred(part)]
     squares = math.fsum(tokens * tokens for tokens, _ in rows)
     if paired.rules >= RULES_WITH_ROUNDS and math.isfinite(squares) and squares > 0:
         slope = math.fsum(tokens * log for tokens, log in rows) / squares
         explained = [log - slope * tokens for _, log, tokens in soak]
-        series.append((owners, explained, [(name, log - slope * tokens) for name, log, tokens in before]))
-    return series
+        fits.append(fit_changes(owners, explained, [(name, log - slope * tokens) for name, log, tokens in before]))
+    return fits
 
 
 def _centred(part: Sequence[tuple[str, float, float]]) -> list[tuple[float, float]]:
@@ -184,12 +194,14 @@ def _centred(part: Sequence[tuple[str, float, float]]) -> list[tuple[float, floa
 
 def _with_tokens_a_round(pairs: Iterable[Pair], paired: PairedAnswers) -> list[tuple[str, float, float]]:
     """Return canary, log ratio and log tokens a round of each pair; NaN where its rounds are not known."""
-    rows = []
+    logs, rows = _logs(paired), []
     for pair in pairs:
+        if (log := logs[id(pair)]) is None:
+            continue
         answer = pair[0].answer
         rounds, tokens = answer.rounds.rounds if answer.rounds is not None else 0, answer.output_tokens or 0
         a_round = math.log(tokens / rounds) if min(tokens, rounds) > 0 else math.nan
-        rows += [(name, log, a_round) for name, log in _log_ratios([pair], paired)]
+        rows.append((pair[0].canary, log, a_round))
     return rows
 
 
@@ -201,9 +213,8 @@ def likely_end(paired: PairedAnswers) -> float:
 
 
 def _likely_end(paired: PairedAnswers) -> float:
-    pairs = [pair for _, pair in _running_times(paired.pairs)]
     margin = MARGIN if paired.rules >= RULES_WITH_ROUNDS else 0.0
-    end = math.exp(-max(end_below_mean(*each, margin=margin) for each in _series(pairs, paired)))
+    end = math.exp(-max(end_below_mean(each, margin=margin) for each in _fits_of_soak(paired)))
     return end if 1 - end > paired.drift_limit else 1.0
 
 

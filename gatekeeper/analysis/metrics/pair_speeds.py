@@ -6,16 +6,21 @@ prompts at 2.2x and two thirds at 0.85x it is 1.17x, where the same work is done
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from statistics import fmean
+from statistics import fmean, median, median_low
 
-from gatekeeper.analysis.metrics.paired_answers import Pair, PairedAnswers, similar_lengths
+from gatekeeper.analysis.metrics.paired_answers import Pair, PairedAnswers, by_canary, similar_lengths, successful
 from gatekeeper.analysis.metrics.readers import Read, answer_reader
 from gatekeeper.analysis.metrics.timing import output_tokens
 from gatekeeper.analysis.stats.total_time import PairLogs, linearised
 from gatekeeper.core.records import Generation
+from gatekeeper.core.verdict import Estimate, Missing
+
+STALLED = 2.0
+"""Times as long as is typical of its canary from which an answer is a stall, beyond any noise of answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +48,31 @@ def pair_speed(pair: Pair, read: Read, least: float | None, second: Generation |
     pair's answer and a *second* one, where that can be compared as well.
     """
     candidate, plain = pair
-    if not _comparable(pair, read, least):
+    if (values := _values(candidate, plain, read, least)) is None:
         return None
-    plains = [plain]
-    if second is not None and _comparable((candidate, second), read, least):
-        plains.append(second)
-    value, values = read(candidate.answer) or 0.0, [read(generation.answer) or 0.0 for generation in plains]
-    logs = [math.log(value / other) if value / other > 0 else -math.inf for other in values]
-    lengths = fmean(output_tokens(generation.answer) for generation in plains)
+    value, other = values
+    log_ratio, lengths, per_token_s = _log_ratio(value, other), float(output_tokens(plain.answer)), 1 / other
+    if second is not None and (values := _values(candidate, second, read, least)) is not None:
+        log_ratio = fmean((log_ratio, _log_ratio(*values)))
+        lengths = fmean((lengths, output_tokens(second.answer)))
+        per_token_s = fmean((per_token_s, 1 / values[1]))
     tokens = (output_tokens(candidate.answer) + lengths) / 2
     candidate_s = tokens / value if value > 0 else math.inf
-    return PairSpeed(candidate.canary, fmean(logs), tokens * fmean(1 / other for other in values), candidate_s)
+    return PairSpeed(candidate.canary, log_ratio, tokens * per_token_s, candidate_s)
 
 
-def _comparable(pair: Pair, read: Read, least: float | None) -> bool:
-    candidate, plain = (read(generation.answer) if generation.answer.fault is None else None for generation in pair)
-    return candidate is not None and bool(plain) and (least is None or similar_lengths(pair, least))
+def _log_ratio(value: float, other: float) -> float:
+    return math.log(value / other) if value / other > 0 else -math.inf
+
+
+def _values(candidate: Generation, plain: Generation, read: Read, least: float | None) -> tuple[float, float] | None:
+    """Return the values of a pair; None where it is lost."""
+    if candidate.answer.fault is not None or plain.answer.fault is not None:
+        return None
+    value, other = read(candidate.answer), read(plain.answer)
+    if value is None or not other or (least is not None and not similar_lengths((candidate, plain), least)):
+        return None
+    return value, other
 
 
 def pair_speeds(pairs: Iterable[Pair], read: Read, least: float | None) -> tuple[list[PairSpeed], int]:
@@ -88,3 +102,52 @@ def pair_logs(speeds: Sequence[PairSpeed], before: Sequence[PairSpeed] = (), *, 
         return linearised([speed.times for speed in speeds], [speed.times for speed in before])
     logs, earlier = ([(speed.canary, speed.log_ratio) for speed in part] for part in (speeds, before))
     return PairLogs(logs, earlier)
+
+
+def widened_by_stalls(metric: str, ratio: Estimate | Missing, paired: PairedAnswers) -> Estimate | Missing:
+    """Return a ratio of speeds whose lower bounds, both kinds, allow for stalls that its pairs show too rarely.
+
+    Where one answer of fifty takes six times as long, half of all soaks of 40 pairs hold no such answer. The sweep's
+    answers and those of the soak that were not paired may: a candidate's mean time is longer by what stalls add to all
+    of its answers, less what they add to those in pairs. What plain decoding stalls more than in its pairs is the
+    host's, and cancels.
+    """
+    if isinstance(ratio, Missing) or not paired.by_total_time or not paired.in_sweep:
+        return ratio
+    longer = 1 + paired.once(f"stalls by {metric}", partial(_stalls, metric, paired), paired.pairs, paired.in_sweep)
+    population = ratio.population and replace(ratio.population, lo=ratio.population.lo / longer)
+    return replace(ratio, lo=ratio.lo / longer, population=population)
+
+
+def _stalls(metric: str, paired: PairedAnswers) -> float:
+    """Return by what share the candidate's mean time is longer than its pairs show."""
+    read = answer_reader(metric).on(paired)
+    arms = [
+        ([*paired.answers, *(answer for answer in paired.in_sweep if answer.arm == "candidate")], 0),
+        ([*paired.plain, *(answer for answer in paired.in_sweep if answer.arm == "plain")], 1),
+    ]
+    candidate, plain = (_beyond(answers, {id(pair[arm]) for pair in paired.pairs}, read) for answers, arm in arms)
+    return max(0.0, candidate - max(0.0, plain))
+
+
+def _beyond(answers: Sequence[Generation], in_pairs: Collection[int], read: Read) -> float:
+    """Return what stalls add to the mean time of all *answers*, less what they add to that of those in pairs."""
+    timed = [(answer, 1 / rate) for answer in successful(answers) if (rate := read(answer.answer))]
+    typical = {
+        canary: median_low(times)
+        for canary, times in by_canary(
+            (answer.canary, seconds) for answer, seconds in timed if id(answer) in in_pairs
+        ).items()
+    }
+    times: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    for answer, seconds in timed:
+        if answer.canary in typical:
+            times[answer.trial].append((id(answer), seconds / typical[answer.canary]))
+    added = [
+        (answer, time / usual - 1 if time > STALLED * usual else 0.0)
+        for of_trial in times.values()
+        for usual in [median(time for _, time in of_trial)]
+        for answer, time in of_trial
+    ]
+    paired_alone = [longer for answer, longer in added if answer in in_pairs]
+    return fmean(longer for _, longer in added) - fmean(paired_alone) if paired_alone else 0.0

@@ -1,15 +1,19 @@
 """Paired answers: the records of one workload at one setting, each plain answer with a speculative one."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from gatekeeper.analysis.metrics.timing import decode_rate, gaps_of
+from gatekeeper.analysis.stats import fixed_canaries, intervals
+from gatekeeper.analysis.stats.total_time import PairLogs
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.manifest import RULES
 from gatekeeper.core.records import Answer, Generation, Numerics, Replayed, Role, Scored, Tie
 from gatekeeper.core.units import percent
+from gatekeeper.core.verdict import Estimate, Missing
 
 MAX_LOST_SHARE = 0.05
 """With a larger share of lost pairs, ratios are unproven."""
@@ -24,6 +28,23 @@ MIN_LENGTH_RATIO_SAMPLED = 0.1
 
 Pair = tuple[Generation, Generation]
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPowers:
+    """The mean power in watts during each answer."""
+
+    basis: str
+    """Whose power it is, and which tool read it."""
+    watts: Mapping[tuple[str, str], float]
+    """By the trial and the key of the answer; those without a reading that began and ended inside them are left out."""
+    rest: tuple[float, float]
+    """The lowest and the highest power at rest, each the median of one time of rest."""
+
+    def joules(self, generation: Generation, rest: float) -> float | None:
+        """Return what an answer took above *rest* watts; None where no reading tells."""
+        watts = self.watts.get((generation.trial, generation.key))
+        return None if watts is None else (watts - rest) * generation.answer.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +71,8 @@ class PairedAnswers:
     lost_limit: float = MAX_LOST_SHARE
     frozen: bool = True
     """False for an objective on the population of prompts that the canaries stand for."""
+    bursts_marked: bool = False
+    """Each answer's arrivals mark its bursts, so that no gap has to tell them."""
     interleaved: bool = True
     """The two answers of a pair follow each other, so that noise of the host which lasts longer hits both."""
     swept: "tuple[tuple[Generation, ...], tuple[Generation, ...]]" = ((), ())
@@ -61,6 +84,8 @@ class PairedAnswers:
     pairs: tuple[Pair, ...] = field(default=())
     before: tuple[Pair, ...] = ()
     """Pairs of the sweep at the same setting, or the nearest one: with the soak's they show the noise of a canary."""
+    in_sweep: tuple[Generation, ...] = ()
+    """The sweep's answers of one stream in both arms, with any setting of the same draft."""
     elsewhere: tuple[Generation, ...] = ()
     """Answers of the same soak in other greedy workloads, of both arms where they speculate."""
     ties: tuple[Tie, ...] = ()
@@ -73,12 +98,16 @@ class PairedAnswers:
     """Answers of both arms with the log-probabilities of their tokens."""
     continued: tuple[Scored, ...] = ()
     """Plain answers that go on from beginnings of drafted ones."""
+    scored_elsewhere: tuple[Scored, ...] = ()
+    """Both of the other workloads."""
     warm_cache: tuple[Generation, ...] | str = "no request was sent with the prompt cache on"
     """Answers of both arms with the candidate's prompt cache on, or why there are none."""
     pauses: tuple[Generation, ...] | str = "no request was sent after a pause"
     """Requests of both arms after a start, after a pause and right after another, or why there are none."""
     first_tokens: tuple[Generation, ...] | str = "no first tokens were sampled"
     """Sampled first tokens of both arms, or why there are none."""
+    powers: Callable[[], AnswerPowers | str] = lambda: "no power was sampled"
+    """The power drawn during each answer, or why it is not known; a day of samples is read only where it counts."""
     cache: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
     """What many metrics read of the same answers: the answers and the value, by their identity and its name."""
 
@@ -102,6 +131,8 @@ class PairedAnswers:
     @property
     def burst_gap(self) -> float:
         """Return the seconds below which two arrivals are one burst."""
+        if self.bursts_marked:
+            return 0.0
         answers = self.plain or self.answers
         return self.once("burst gap", lambda: burst_gap(answers), answers)
 
@@ -175,11 +206,10 @@ def least_length(*, greedy: bool, rules: int) -> float:
 
 def similar_lengths(pair: Pair, least: float) -> bool:
     """Return whether two answers are of similar length, so that their speeds can be compared."""
-    lengths = [generation.answer.output_tokens for generation in pair]
-    if None in lengths:
+    length, other_length = pair[0].answer.output_tokens, pair[1].answer.output_tokens
+    if length is None or other_length is None:
         return True
-    shorter, longer = sorted(length or 0 for length in lengths)
-    return shorter >= least * longer
+    return min(length, other_length) >= least * max(length, other_length)
 
 
 def pair_ratios(
@@ -200,7 +230,9 @@ def pair_values(
     rows: list[tuple[str, float, float]] = []
     lost = 0
     for pair in pairs:
-        drafting, plain = (read(generation.answer) if generation.answer.fault is None else None for generation in pair)
+        candidate, baseline = pair[0].answer, pair[1].answer
+        drafting = read(candidate) if candidate.fault is None else None
+        plain = read(baseline) if baseline.fault is None else None
         if drafting is None or not plain or (least is not None and not similar_lengths(pair, least)):
             lost += 1
         else:
@@ -233,3 +265,23 @@ def too_many_lost(lost: int, paired: PairedAnswers) -> str | None:
         allowed = percent(limit, ".3g")
         return f"{lost} of {pairs} pairs are lost to faults, different lengths or missing speeds, {allowed} allowed"
     return None
+
+
+def mean_ratio(logs: PairLogs, paired: PairedAnswers) -> Estimate | Missing:
+    """Bound the ratio that the mean log of the pairs is: for these canaries, or for prompts like them.
+
+    Where the arms ran apart, noise that lasts hits all pairs of a plain block alike, and repeats do not show it.
+    """
+    population = intervals.mean_of_logs(by_canary(logs.logs), paired.level)
+    if isinstance(population, Missing) or not paired.frozen or not paired.interleaved:
+        return population
+    before = [(name, log) for name, log in logs.before if math.isfinite(log)]
+    return with_population(
+        population,
+        fixed_canaries.mean_of_logs(logs.logs, paired.level, len(paired.canaries), before, logs.weights),
+    )
+
+
+def with_population(population: Estimate, frozen: Estimate | None) -> Estimate:
+    """Return the estimate for *these* canaries with the one for all like them beside it, or that alone."""
+    return population if frozen is None else replace(frozen, population=population)

@@ -6,10 +6,9 @@ slower than with plain decoding.
 
 from dataclasses import dataclass, replace
 
-from gatekeeper.analysis.metrics.estimate import mean_ratio
 from gatekeeper.analysis.metrics.over_time import settled
 from gatekeeper.analysis.metrics.pair_speeds import pair_logs, speeds_of
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
+from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, mean_ratio
 from gatekeeper.analysis.stats import fixed_canaries
 from gatekeeper.core.verdict import Estimate, StillChanging, figures
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from gatekeeper.analysis.metrics import shares, timing
+from gatekeeper.analysis.metrics.host.energy import energy_ratio
 from gatekeeper.analysis.metrics.over_time import acceptance_window_min
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.analysis.metrics.words.harm import harm
@@ -12,7 +13,7 @@ from gatekeeper.analysis.metrics.words.likelihood import nll_delta
 from gatekeeper.analysis.metrics.words.replayed_rounds import replay_agreement
 from gatekeeper.analysis.metrics.words.sampled_tokens import sampled_answers, sampled_tokens
 from gatekeeper.analysis.metrics.words.warm_cache import WARM_PARTS
-from gatekeeper.core.metrics import ALL, BY_NAME, PASS_RATES, SYSTEM_RATIO
+from gatekeeper.core.metrics import ALL, BY_NAME, ENERGY_RATIO, PASS_RATES, SYSTEM_RATIO
 from gatekeeper.core.records import Answer
 from gatekeeper.core.verdict import Estimate, Missing
 
@@ -26,6 +27,8 @@ class OfAnswer:
     read: Callable[..., float | None]
     by_bursts: bool = False
     """*read* takes the seconds below which two arrivals are one burst."""
+    needs_arrivals: bool = False
+    """An answer that arrived at once has no value."""
     any_length: bool = False
     """A pair of answers is compared whatever their lengths are."""
     unread: str = "no answer has a value for it"
@@ -62,10 +65,10 @@ class OfEvidence:
 Reader = OfAnswer | OfGaps | OfEvidence
 
 READERS: Mapping[str, Reader] = {
-    "throughput_ratio": OfAnswer(timing.decode_rate, by_bursts=True),
+    "throughput_ratio": OfAnswer(timing.decode_rate, by_bursts=True, needs_arrivals=True),
     "answer_throughput_ratio": OfAnswer(timing.answer_rate),
     "system_throughput_ratio": OfAnswer(timing.answer_rate),
-    "decode_throughput": OfAnswer(timing.decode_rate),
+    "decode_throughput": OfAnswer(timing.decode_rate, needs_arrivals=True),
     "prefill_throughput": OfAnswer(
         timing.prefill_rate,
         unread="no answer says how long its prompt was read, and the time to first token holds more than that",
@@ -79,9 +82,10 @@ READERS: Mapping[str, Reader] = {
     "itl": OfGaps(per_token=True),
     "round_gap": OfGaps(per_token=False),
     "stall": OfAnswer(timing.longest_gap, by_bursts=True),
-    "tpot": OfAnswer(timing.seconds_per_token),
+    "tpot": OfAnswer(timing.seconds_per_token, needs_arrivals=True),
     "answer_latency": OfAnswer(lambda answer: answer.seconds),
     **{name: OfEvidence(partial(shares.pass_delta, kind=rate.kind)) for name, rate in PASS_RATES.items()},
+    ENERGY_RATIO: OfEvidence(energy_ratio),
     "token_agreement": OfEvidence(shares.agreement),
     "replay_agreement": OfEvidence(replay_agreement),
     "numerics_harm_p_value": OfEvidence(harm),

@@ -9,6 +9,8 @@ import numpy as np
 from gatekeeper.analysis.stats.intervals import Floats, Ints
 from gatekeeper.core.records import Answer
 from gatekeeper.core.records.arrivals import UNKNOWN, Arrivals
+from gatekeeper.core.text import counted
+from gatekeeper.core.units import show_seconds
 
 _UNKNOWN = np.int64(UNKNOWN).tobytes()
 AT_ONCE = 512
@@ -19,6 +21,10 @@ def ttft(answer: Answer) -> float | None:
     """Return seconds from the request to the first arrival."""
     first_ns = answer.columns.first_ns
     return None if first_ns is None else (first_ns - answer.sent_ns) / 1e9
+
+
+FASTEST = 5000.0
+"""Tokens per second that no stream has: an answer that shows more was read at once, after a pause of ours."""
 
 
 def decode_rate(answer: Answer, together_s: float = 0.0) -> float | None:
@@ -35,14 +41,14 @@ def decode_rate(answer: Answer, together_s: float = 0.0) -> float | None:
     if second >= count or arrivals.first_ns is None or arrivals.last_ns is None:
         return None
     seconds = (arrivals.last_ns - arrivals.first_ns) / 1e9
-    tokens: float | None = _tokens(arrivals.tokens, second)
+    tokens: float | None = tokens_from(arrivals.tokens, second)
     if tokens is None and answer.output_tokens is not None:  # each chunk stands for its share of the tokens
         tokens = answer.output_tokens * (count - second) / count
     return tokens / seconds if tokens is not None and tokens > 0 and seconds > 0 else None
 
 
 @lru_cache(maxsize=4096)
-def _tokens(column: bytes, first: int) -> int | None:
+def tokens_from(column: bytes, first: int) -> int | None:
     """Return the number of tokens from the *first* arrival on; None where one arrival has no count."""
     counted = memoryview(column).cast("q")[first:].tolist()
     return sum(counted) if counted and UNKNOWN not in counted else None
@@ -50,7 +56,7 @@ def _tokens(column: bytes, first: int) -> int | None:
 
 def output_tokens(answer: Answer) -> int:
     """Return the tokens of an answer, counted by the backend or arrival by arrival; 0 where they are not counted."""
-    return answer.output_tokens or _tokens(answer.columns.tokens, 0) or 0
+    return answer.output_tokens or tokens_from(answer.columns.tokens, 0) or 0
 
 
 def seconds_per_token(answer: Answer) -> float | None:
@@ -68,6 +74,27 @@ def answer_rate(answer: Answer) -> float | None:
 def decode_or_answer_rate(answer: Answer) -> float | None:
     """Return the decode rate, or the rate of the whole answer if it came in one burst."""
     return decode_rate(answer) or answer_rate(answer)
+
+
+def live_rate(answer: Answer) -> float | None:
+    """Return the decode rate for a live view, or that of the whole answer; None where its pieces were read together.
+
+    On a busy machine a stream is read long after it arrived, all at once: its gaps are then those of reading. Pieces
+    that carry what was drafted were timed where they were decoded.
+    """
+    columns = answer.columns
+    gaps = columns.gaps_ns()
+    reads = 1 + sum(gap > READ_TOGETHER_S * 1e9 for gap in gaps)
+    if len(gaps) and not columns.drafted and reads < min(LEAST_READS, len(gaps) + 1):
+        return None
+    rate = decode_rate(answer, 0.0 if columns.drafted else READ_TOGETHER_S) or answer_rate(answer)
+    return rate if rate is not None and rate < FASTEST else None
+
+
+LEAST_READS = 4
+"""Fewer reads than this say nothing of the speed at which an answer was decoded."""
+READ_TOGETHER_S = 100e-6
+"""Pieces closer together than this were read together."""
 
 
 def prefill_rate(answer: Answer) -> float | None:
@@ -131,6 +158,32 @@ def bursts(answer: Answer, together_s: float) -> list[tuple[float, int | None]]:
 def longest_gap(answer: Answer, together_s: float) -> float | None:
     """Return the longest gap in seconds; None for an answer that came in one burst."""
     return max((gap for gap, _ in bursts(answer, together_s)), default=None)
+
+
+def arrived_at_once(answers: Sequence[Answer], together_s: float) -> str:
+    """Return how many answers have no decode speed because they arrived at once, and what would show one.
+
+    Empty where none did. A server's own time is no speed of ours: it shows whether the answer was held back until its
+    end. Otherwise one delay on the way covered all of it, and an answer of twice the tokens cannot come in that.
+    """
+    whole = [answer for answer in answers if answer.arrivals and not longest_gap(answer, together_s)]
+    if not whole:
+        return ""
+    tokens = max(map(output_tokens, whole))
+    claimed = max((answer.claims.decode_seconds or 0.0 for answer in whole), default=0.0)
+    text = f"{len(whole)} of {len(answers)} answers arrived at once, the longest of {counted(tokens, 'token')}"
+    text += f", decoded in up to {show_seconds(claimed)} by the server's own timings" if claimed else ""
+    if all(answer.tool_calls for answer in whole):
+        return f"{text}: a tool call comes whole, use answer_throughput_ratio"
+    if claimed > _HELD_BACK_S:
+        return f"{text}: the server holds them back, use answer_throughput_ratio"
+    if all(answer.finish == "length" for answer in whole):
+        return f"{text}: set max_tokens to {2 * tokens} or more"
+    return f"{text}: use prompts with answers of {2 * tokens} tokens or more"
+
+
+_HELD_BACK_S = 0.1
+"""Seconds: the beginning of an answer that took longer was not delayed on the way, but kept by its server."""
 
 
 def gather_bursts(answers: Sequence[Answer], together_s: float) -> Bursts:

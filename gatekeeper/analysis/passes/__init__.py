@@ -1,6 +1,6 @@
-"""The passes after a soak, and those at the end of a run, a file each, in the order in which they run.
+"""The passes after a soak, a file each, in the order in which they run.
 
-To add one after a soak: a file here that defines a `Pass`, its line below, and a module of the same name in
+To add one: a file here that defines a `Pass`, its line below, and a module of the same name in
 `gatekeeper.run.stages` whose `send` sends its requests.
 """
 
@@ -14,13 +14,11 @@ from gatekeeper.analysis.passes import (
     numerics,
     plain_repeats,
     plain_words,
-    region,
     replay,
-    routing,
     warm_cache,
     warm_up,
 )
-from gatekeeper.analysis.passes.definition import FinalPass, Pass
+from gatekeeper.analysis.passes.definition import Pass
 
 PASSES: tuple[Pass[Any], ...] = (
     forced_check.PASS,
@@ -34,4 +32,3 @@ PASSES: tuple[Pass[Any], ...] = (
     warm_up.PASS,
     first_tokens.PASS,
 )
-FINAL_PASSES: tuple[FinalPass, ...] = (routing.PASS, region.PASS)

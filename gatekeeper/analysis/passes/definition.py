@@ -1,4 +1,4 @@
-"""What a pass is: one after a soak, whose records add to its answers, and one at the end of a run, of all workloads."""
+"""What a pass after a soak is: its records add to the answers of the soak."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -100,23 +100,3 @@ class RunAhead:
     profile: Profile
     settings: Mapping[str, Setting]
     """By workload, the setting that the sweep is expected to choose."""
-
-
-@dataclass(frozen=True, slots=True)
-class FinalPass:
-    """One pass at the end of a run, once, of all workloads.
-
-    It is no `Pass`: what it needs follows from the routes of all workloads, which `analysis.verdict.conclude` knows
-    when no soak is due any more, and its records belong to no soak. `gatekeeper.run.run_passes` runs it.
-    """
-
-    name: str
-    """As `plan --json` names it, and progress while it runs."""
-    title: str
-    """What `plan` shows."""
-    files: Mapping[str, type]
-    """The names of its record files, each with the kind of its records."""
-    forecast: Callable[[RunAhead], Iterable[float]]
-    """Return the seconds of each request."""
-    is_planned: Callable[[Slo], bool] = lambda _: True
-    """Tell whether a run of the SLO may have it."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.metrics.pauses import ANSWER_TOKENS, PAUSE_S, sent_after_pauses, warmed_delta
+from gatekeeper.analysis.metrics.warm_up import ANSWER_TOKENS, PAUSE_S, sent_after_pauses, warmed_delta
 from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
 from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.analysis.plan.settings import speculates

@@ -16,6 +16,10 @@ from gatekeeper.core.canary.filler import with_context
 from gatekeeper.core.records import Setting, setting
 from gatekeeper.core.slo import Slo
 
+REGION = "region.jsonl"
+"""The record file of the answers at all points of all workloads."""
+REGION_TIES = "region-ties.jsonl"
+"""That of the near-ties of greedy answers at these points."""
 BOX_TRIES = 3
 """Boxes that are tried, each smaller than the one before; the error of the box is split over them."""
 WARMUPS = 1

@@ -8,7 +8,7 @@ from typing import Any
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.interfaces import SamplingParameters
 from gatekeeper.core.records import Setting, setting
-from gatekeeper.core.slo import ADAPTIVE, CHOSEN, CONDITIONS, DRAFT_LENGTHS, Slo
+from gatekeeper.core.slo import ADAPTIVE, CHOSEN, CONDITIONS, DRAFT_LENGTHS, Slo, process_name
 
 PLAIN: Setting = (("draft", None),)
 """Plain decoding, as verdict.json and policy.toml write it."""
@@ -51,9 +51,8 @@ def is_greedy(slo: Slo, knobs: Setting) -> bool:
 
 
 def process_of(knobs: Setting, restart_knobs: Sequence[str]) -> str:
-    """Name the process that can answer a setting: the values of the knobs that need a restart."""
-    values = dict(knobs)
-    return "|".join(str(values.get(knob)) for knob in restart_knobs) if speculates(knobs) else "plain"
+    """Name the process that can answer a setting."""
+    return process_name(dict(knobs), restart_knobs) if speculates(knobs) else "plain"
 
 
 def sampling_for(slo: Slo, canary: Canary, knobs: Setting, concurrency: int) -> SamplingParameters:

@@ -14,6 +14,7 @@ from gatekeeper.analysis.plan.shuffled_rounds import endless_rounds, shuffled
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan, share_of_budget, sweep_canaries
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.metrics import ENERGY_RATIO
 from gatekeeper.core.records import Role, Setting
 from gatekeeper.core.slo import Slo
 
@@ -27,6 +28,8 @@ WARMUPS = 2
 """Answers per workload and arm that only warm the process up."""
 PLAIN_BLOCK_ANSWERS = 24
 """Plain answers per workload in each plain block."""
+REST_S = 10.0
+"""Seconds without a request before and after a soak in which the power at rest is sampled."""
 PART = ".part-"
 """Between the name of a soak and the number of a further part, in the names of its files."""
 
@@ -202,6 +205,12 @@ def _judged(workload: str, canary: Canary, setting: Setting, role: Role) -> Plan
     speculating = speculates(setting)
     knobs = setting if speculating else plain_of(setting)
     return PlannedRequest(workload, canary, "candidate" if speculating else "plain", knobs, role=role)
+
+
+def rest_s(slo: Slo, settings: Mapping[str, Setting]) -> float:
+    """Return the seconds of rest before and after a soak, 0 where no objective needs the power at rest."""
+    weighs = any(objective.metric == ENERGY_RATIO for objective in slo.objective)
+    return REST_S if weighs and any(speculates(knobs) for knobs in settings.values()) else 0.0
 
 
 def warmup_requests(workload: str, setting: Setting, canaries: Sequence[Canary]) -> list[PlannedRequest]:

@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from gatekeeper.analysis.plan.objectives import NEWEST, Terms
@@ -164,6 +164,18 @@ def sweep_plan(
     return SweepPlan(trials, tuple(blocks), seed, shares_process, tuple(restart_knobs), looks=looks, terms=terms)
 
 
+def baseline_alone(plan: SweepPlan) -> SweepPlan:
+    """Return the plan's requests of the baseline alone, in the same processes and order, without early stops."""
+    blocks = (
+        replace(
+            block, candidates=(), requests=tuple(request for request in block.requests if request.trial == BASELINE)
+        )
+        for block in plan.blocks
+    )
+    trials = tuple(trial for trial in plan.trials if trial.name == BASELINE)
+    return replace(plan, trials=trials, blocks=tuple(block for block in blocks if block.requests), looks={})
+
+
 def _check_length(slo: Slo, canaries: Mapping[str, Sequence[Canary]], trials: int) -> None:
     shares = (share_of_budget(slo, canaries[workload.name]) for workload in slo.workload)
     requests = trials * sum(count * repeats for count, repeats in shares)
@@ -226,7 +238,7 @@ def look_counts(slo: Slo, canaries: Mapping[str, Sequence[Canary]], growth: floa
     for workload in slo.workload:
         count, repeats = share_of_budget(slo, canaries[workload.name])
         total = count * repeats
-        early = slo.sweep.stop == "early" and count >= sequential.MIN_CANARIES
+        early = slo.sweep.stops_early and count >= sequential.MIN_CANARIES
         looks[workload.name] = sequential.looks(total, growth, count) if early else (total,)
     return looks
 

@@ -47,7 +47,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fits:
+class Fits:
     """How well each shape fits a series, whose owners' heights were taken off."""
 
     along: Floats
@@ -66,6 +66,7 @@ class _Fits:
 
     @property
     def best(self) -> int:
+        """Return the place of the shape that fits best."""
         return int(np.argmax(np.abs(self.along)))
 
     def explains(self, error: float) -> bool:
@@ -80,29 +81,20 @@ class _Fits:
         return math.sqrt(left / self.free * self.widened)
 
 
-def largest_change(
-    owners: Sequence[str], values: Sequence[float], before: Sequence[tuple[str, float]] = (), *, error: float = ERROR
-) -> Change | None:
-    """Return the largest change of *values*, in their order of time; None where chance explains all of them.
-
-    *before* are values from before the series, which may be at another level: they show the heights of owners.
-    """
-    fits = _fits(owners, values, before)
+def largest_change(fits: Fits | None, *, error: float = ERROR) -> Change | None:
+    """Return the largest change of a series; None where chance explains all of them, or it is too short for *fits*."""
     if fits is None or not fits.explains(error):
         return None
     length = float(fits.lengths[fits.best])
     return Change(float(fits.along[fits.best]) / length, fits.noise / length)
 
 
-def end_below_mean(
-    owners: Sequence[str], values: Sequence[float], before: Sequence[tuple[str, float]] = (), *, margin: float = 0.0
-) -> float:
-    """Return by how much the end of the values may lie below their mean, as a suspicion that proves nothing.
+def end_below_mean(fits: Fits | None, *, margin: float = 0.0) -> float:
+    """Return by how much the end of a series may lie below its mean, as a suspicion that proves nothing.
 
     It is the larger one of the last tenth's distance with *margin* of its standard errors, and of the largest change
     and its standard error where chance explains few such series.
     """
-    fits = _fits(owners, values, before)
     if fits is None:
         return 0.0
     last, best = (-fits.along[shape] / fits.lengths[shape] * fits.after[shape] for shape in (-1, fits.best))
@@ -111,7 +103,13 @@ def end_below_mean(
     return max(0.0, float(last + margin * of_last), below)
 
 
-def _fits(owners: Sequence[str], values: Sequence[float], before: Sequence[tuple[str, float]]) -> _Fits | None:
+def fit_changes(
+    owners: Sequence[str], values: Sequence[float], before: Sequence[tuple[str, float]] = ()
+) -> Fits | None:
+    """Return how well each shape fits *values*, in their order of time; None where they are too few.
+
+    *before* are values from before the series, which may be at another level: they show the heights of owners.
+    """
     count = len(values)
     if count < LEAST:
         return None
@@ -137,7 +135,7 @@ def _fits(owners: Sequence[str], values: Sequence[float], before: Sequence[tuple
     along, total = directions @ left, float(left @ left)
     best = int(np.argmax(np.abs(along)))
     shuffled = np.random.default_rng(count).permuted(np.broadcast_to(left, (ORDERS, len(left))), axis=1)
-    return _Fits(
+    return Fits(
         along,
         lengths,
         total=total,

@@ -16,7 +16,7 @@ from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import ADAPTIVE, CHOSEN, DRAFT_LENGTHS, Slo
 from gatekeeper.core.text import knob_name
-from gatekeeper.core.units import show_ratio
+from gatekeeper.core.units import show_ratio, show_times
 from gatekeeper.core.verdict import Estimate, Finding, Missing, known
 
 
@@ -126,6 +126,8 @@ def _choose_fixed(
         pick = max(beats, key=lambda result: result.center)
         winner = pick.trial.setting
         reason = f"{_name(pick)}: {_ratio(pick)}, the fastest that beats plain decoding beyond noise"
+    if slo.sweep.prefer == "energy" and beats:
+        winner, reason = _fewest_joules(slo, beats, workload) or (winner, f"{reason}; {_unweighed(beats)}")
     longer = _longer(slo, usual, chosen_of(winner))
     return Choice(chosen_of(winner), reason + _stopped(usual), tuple(results), longer=longer)
 
@@ -245,15 +247,38 @@ def _best_and_shortest(
     candidates = _not_abandoned(results)
     best = max(candidates, key=lambda result: result.center)
 
-    def keeps_bound(result: SettingResult) -> bool:
-        least = least_ratio(slo, workload, result.measure)
-        if result.rules < 3:
-            least = ratio_bound(slo, workload, result.measure) or 0.0
-        return isinstance(result.ratio, Estimate) and result.ratio.lo >= least
-
     within = [result for result in candidates if result is best or _within_noise(result, best, slo.confidence)]
-    proven = [result for result in within if keeps_bound(result)] or ([best] if best.rules > 1 else within)
+    proven = [result for result in within if _keeps_bound(slo, workload, result)] or (
+        [best] if best.rules > 1 else within
+    )
     return best, min(proven, key=lambda result: _cost(slo, result))
+
+
+def _keeps_bound(slo: Slo, workload: str | None, result: SettingResult) -> bool:
+    least = least_ratio(slo, workload, result.measure)
+    if result.rules < 3:
+        least = ratio_bound(slo, workload, result.measure) or 0.0
+    return isinstance(result.ratio, Estimate) and result.ratio.lo >= least
+
+
+def _fewest_joules(slo: Slo, results: Sequence[SettingResult], workload: str | None) -> tuple[Setting, str] | None:
+    """Return the setting with the fewest joules a token of those that keep their bound; None where none was weighed."""
+    weighed = [
+        (result.energy.center, result)
+        for result in results
+        if isinstance(result.energy, Estimate) and _keeps_bound(slo, workload, result)
+    ]
+    if not weighed:
+        return None
+    joules, fewest = min(weighed, key=lambda pair: pair[0])
+    reason = f"{_name(fewest)}: the fewest joules a token, {joules:.2f} times plain decoding's"
+    return fewest.trial.setting, f"{reason}, of {len(weighed)} settings that keep their bound; {_ratio(fewest)}"
+
+
+def _unweighed(results: Sequence[SettingResult]) -> str:
+    """Say why the setting with the fewest joules is not known."""
+    reasons = (result.energy.because for result in results if isinstance(result.energy, Missing))
+    return f"by speed, as the energy is not known: {next(reasons, 'no setting is proven to keep its bound')}"
 
 
 def _not_abandoned(results: Sequence[SettingResult]) -> Sequence[SettingResult]:
@@ -282,10 +307,11 @@ def _name(result: SettingResult) -> str:
 
 
 def _best_ratio(result: SettingResult) -> str:
-    """Write a ratio with the noise of plain against plain decoding, or with its own interval where that is unknown."""
-    if not isinstance(result.noise, Estimate) or not isinstance(result.ratio, Estimate):
+    """Write a ratio and, where it is known, what plain decoding reads against itself, which is noise."""
+    noise = result.noise
+    if not isinstance(noise, Estimate) or not isinstance(result.ratio, Estimate):
         return _ratio(result)
-    return f"{result.ratio.center:.2f}x (noise {result.noise.lo:.2f}x to {result.noise.hi:.2f}x)"
+    return f"{show_times(result.ratio.center)} (noise {show_ratio(noise.center, noise.lo, noise.hi)})"
 
 
 def _ratio(result: SettingResult) -> str:

@@ -21,8 +21,8 @@ from gatekeeper.analysis.stats import sequential
 from gatekeeper.analysis.sweep.same_settings import same_settings
 from gatekeeper.analysis.sweep.sweep_answers import Stop, StopKind, SweepAnswers
 from gatekeeper.core.slo import CHOSEN, Slo
-from gatekeeper.core.text import compare_speed, knob_name, last_part
-from gatekeeper.core.units import show_ratio
+from gatekeeper.core.text import knob_name, last_part
+from gatekeeper.core.units import show_comparison
 from gatekeeper.core.verdict import Estimate, Missing
 
 ALIKE = 0.05
@@ -75,13 +75,15 @@ def early_stops(sweep: SweepAnswers, before: int | None = None) -> EarlyStops:
         ]
         seen = sweep.until(number)
         state.maybe_bimodal = _maybe_bimodal(sweep, seen, together_s)
-        if not live or comparability.instability(seen.plain_answers, sweep.plan.terms.rules) is not None:
+        rules, plain = sweep.plan.terms.rules, seen.plain_answers
+        steady = comparability.after_slow_start(plain) if rules > 2 else plain
+        if not live or comparability.instability(steady, rules) is not None:
             continue
         logs = {trial.name: seen.mean_logs(trial, together_s) for trial in live}
         for name, (_, by_canary) in logs.items():
             now = sequential.interval(list(by_canary.values()), errors[number - 1])
             state.against_plain[name] = sequential.intersected(state.against_plain.get(name), now)
-        if sweep.plan.terms.rules > 2:  # before, stops had other reasons: their run recorded them
+        if rules > 2:  # before, stops had other reasons: their run recorded them
             for group in same_settings(seen, live):
                 state.stops |= {trial.name: Stop("same-setting", number, group.says) for trial in group.trials[1:]}
             live = [trial for trial in live if trial.name not in state.stops]
@@ -211,17 +213,10 @@ class _Look:
 
 
 def _compared(ratio: Estimate | Missing | None, rival: str = "plain decoding") -> str:
-    """Write a ratio of speeds: 14 % slower than plain decoding: 0.86x (0.80x to 0.92x) on 24 canaries."""
+    """Write a ratio of speeds: 14 % slower than plain decoding: 0.86x [0.80, 0.92] on 24 canaries."""
     if not isinstance(ratio, Estimate):
         return f"not compared with {rival}"
-    measured = show_ratio(ratio.center, ratio.lo, ratio.hi)
-    comparison = compare_speed(ratio.center, rival)
-    with_it = (
-        f"{comparison} ({ratio.lo:.2f}x to {ratio.hi:.2f}x)"
-        if comparison.startswith(f"{ratio.center:.2f}x")
-        else f"{comparison}: {measured}"
-    )
-    return f"{with_it} on {ratio.n} canaries"
+    return f"{show_comparison(ratio.center, ratio.lo, ratio.hi, rival)} on {ratio.n} canaries"
 
 
 def _apart(trial: Trial, rival: Trial) -> str:

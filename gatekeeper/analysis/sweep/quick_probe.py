@@ -11,8 +11,7 @@ from gatekeeper.analysis.sweep.cost_explanation import CostExplanation
 from gatekeeper.analysis.sweep.setting_result import SettingResult, cost_models, setting_results
 from gatekeeper.analysis.sweep.sweep_answers import SweepAnswers
 from gatekeeper.core.records import Generation, Role
-from gatekeeper.core.text import compare_speed
-from gatekeeper.core.units import show_ratio
+from gatekeeper.core.units import show_comparison, show_ratio
 from gatekeeper.core.verdict import Estimate, Missing, rounded
 
 MOST_CANARIES = 24
@@ -85,7 +84,7 @@ def _word(ratio: Estimate | Missing) -> tuple[Literal["helps", "hurts", "unclear
     if isinstance(ratio, Missing):
         return "unclear", ratio.because
     measured = show_ratio(ratio.center, ratio.lo, ratio.hi)
-    text = f"{compare_speed(ratio.center, 'plain decoding')}: {measured} on {ratio.n} canaries"
+    text = f"{show_comparison(ratio.center, ratio.lo, ratio.hi, 'plain decoding')} on {ratio.n} canaries"
     if rounded(ratio.lo) > 1:
         return "helps", text
     if rounded(ratio.hi) < 1:

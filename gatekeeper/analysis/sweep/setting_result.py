@@ -6,9 +6,16 @@ from functools import cache
 from statistics import fmean, median
 
 from gatekeeper.analysis.metrics import paired_answers
-from gatekeeper.analysis.metrics.comparability import length_mismatches, unstable_plain_arm, voided_metrics
-from gatekeeper.analysis.metrics.estimate import estimate, mean_ratio
+from gatekeeper.analysis.metrics.comparability import (
+    after_slow_start,
+    length_mismatches,
+    unstable_plain_arm,
+    voided_metrics,
+)
+from gatekeeper.analysis.metrics.estimate import estimate
+from gatekeeper.analysis.metrics.host.energy import energy_ratio
 from gatekeeper.analysis.metrics.pair_speeds import pair_logs
+from gatekeeper.analysis.metrics.paired_answers import mean_ratio
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS, answer_reader
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed, drafted_by_answer
 from gatekeeper.analysis.metrics.timing import acceptance_rate
@@ -57,6 +64,8 @@ class SettingResult:
     """How old the process was on average, in seconds."""
     rules: int = RULES
     """Version of the rules that the run is judged by."""
+    energy: Estimate | Missing | None = None
+    """Joules a token over plain decoding's, rest included, where the SLO prefers the setting with the fewest."""
     model: CostExplanation | Missing | None = None
     """Why it is that fast, once that is explained."""
 
@@ -130,6 +139,7 @@ class SettingResult:
             **known(
                 acceptance_from="claims" if self.claimed and self.acceptance is not None else None,
                 because=because,
+                energy_ratio=self.energy and interval_document(self.energy),
                 stopped=self.stop and asdict(self.stop) | {"throughout": throughout},
                 model=self.model and self.model.document(),
             ),
@@ -156,7 +166,8 @@ def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
     @cache
     def unstable(baseline: str) -> tuple[Finding, ...]:
         plain = (*sweep.of(baseline), *(sweep.of(NULL) if baseline == BASELINE else ()))
-        return unstable_plain_arm(plain, about, sweep.plan.terms.rules)
+        rules = sweep.plan.terms.rules
+        return unstable_plain_arm(after_slow_start(plain) if rules > 2 else plain, about, rules)
 
     results: list[SettingResult] = []
     silent: dict[str, Finding] = {}
@@ -174,7 +185,8 @@ def setting_results(sweep: SweepAnswers) -> tuple[SettingResult, ...]:
         )
         result = _setting_result(sweep, trial, pairs, findings)
         stop, throughout = early.stops.get(name), early.against_plain.get(name)
-        results.append(replace(result, noise=noise(result.measure), stop=stop, throughout=throughout))
+        energy = energy_ratio(pairs) if sweep.slo.sweep.prefer == "energy" else None
+        results.append(replace(result, noise=noise(result.measure), stop=stop, throughout=throughout, energy=energy))
     return tuple(results)
 
 

@@ -8,7 +8,13 @@ from statistics import fmean, stdev
 from typing import Literal
 
 from gatekeeper.analysis.metrics.pair_speeds import PairSpeed, pair_logs, pair_speed
-from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary, pair_answers, total_time_counts
+from gatekeeper.analysis.metrics.paired_answers import (
+    AnswerPowers,
+    PairedAnswers,
+    by_canary,
+    pair_answers,
+    total_time_counts,
+)
 from gatekeeper.analysis.metrics.readers import PAIR_SPEEDS, answer_reader
 from gatekeeper.analysis.plan.settings import is_greedy
 from gatekeeper.analysis.plan.sweep_plan import BASELINE, NULL, SweepPlan, Trial
@@ -48,6 +54,8 @@ class SweepAnswers:
     by_trial: Mapping[str, tuple[Generation, ...]]
     stopped: Mapping[str, Stop] = field(default_factory=dict)
     """By trial, where a run of rules 1 or 2 stopped early."""
+    powers: Callable[[], AnswerPowers | str] = lambda: "no power was sampled"
+    """The power drawn during each answer, rest included, or why it is not known."""
 
     @property
     def required(self) -> bool:
@@ -94,6 +102,7 @@ class SweepAnswers:
                 lost_limit=MOST_LOST,
                 rules=self.plan.terms.rules,
                 interleaved=self.plan.shares_process,
+                powers=self.powers,
             )
         )
 

@@ -1,11 +1,13 @@
 """The case: everything a verdict is derived from, and what was recorded of one soak."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
-from gatekeeper.analysis.metrics.paired_answers import Pair, PairedAnswers, pair_answers
+from gatekeeper.analysis.metrics.host.answer_power import answer_powers
+from gatekeeper.analysis.metrics.host.host_series import HostSamples
+from gatekeeper.analysis.metrics.paired_answers import AnswerPowers, Pair, PairedAnswers, pair_answers
 from gatekeeper.analysis.passes import PASSES
 from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
 from gatekeeper.analysis.plan.ladder import bound_level, look_levels
@@ -15,14 +17,15 @@ from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.plan.sweep_plan import SweepPlan
 from gatekeeper.analysis.sweep.sweep_answers import Stop, SweepAnswers, sweep_answers
 from gatekeeper.analysis.verdict.against_certified import Certified
+from gatekeeper.analysis.verdict.soak_time import SOAK_ROLES, soaked_seconds, spans_by
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.records import MISSING, Answer, Generation, HostSample, Role, Setting, StoredRecords, Tie
+from gatekeeper.core.records import MISSING, Generation, HostSample, Role, Setting, StoredRecords
+from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.slo import Slo
-from gatekeeper.core.text import counted
 from gatekeeper.core.verdict import Finding
 
-SOAK_ROLES = frozenset({Role.MEASURED, Role.SENTINEL})
-"""Roles of answers given while the soak's clock runs; blocks and the closing pass are outside of it."""
+LIVE_LAG = 2
+"""Intervals by which a sample of the host may be written late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +48,10 @@ class Case:
     """Seconds that a soak may last beyond max_duration, all in all; 0 without `--extend`."""
     after_soak: Mapping[str, StoredRecords[Any]] = field(default_factory=dict)
     """What the passes after the soaks recorded, by the name of the file, the records of all its parts together."""
-    routing: StoredRecords[Generation] = field(default_factory=lambda: StoredRecords(()))
-    """What was asked at the end of the run to compare the routes; nothing where the sweep sufficed."""
-    region: StoredRecords[Generation] = field(default_factory=lambda: StoredRecords(()))
-    """The answers at the points of the region, of all workloads."""
-    region_ties: StoredRecords[Tie] = field(default_factory=lambda: StoredRecords(()))
-    region_ended: bool = True
-    """Nothing more is measured there: what is missing stays open."""
+    at_end: Mapping[str, StoredRecords[Any]] = field(default_factory=dict)
+    """What the passes at the end of the run recorded, by the name of the file; a pass without need of it has none."""
+    live: bool = False
+    """The run goes on: what a pass at its end lacks is still to be measured; otherwise it stays open."""
     host_samples: Sequence[HostSample] = ()
     host_trouble: str | None = None
     interval: float = 1.0
@@ -67,18 +67,26 @@ class Case:
     """Findings of the freeze stage."""
     doubts: tuple[str, ...] = ()
     """Why nothing can be promoted, whatever the records show: a host other than the SLO's, a damaged record."""
+    needs: dict[str, Mapping[str, Needs]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What `needs_after` found of each soak, by its file; a changed copy of this case finds it again."""
 
     @property
     def sweep_records(self) -> dict[str, Sequence[Generation]]:
         """Return the answers of the sweep by the name of the trial."""
         return {name: recorded.records for name, recorded in self.sweep.items()}
 
+    def recorded_at_end(self, file: str) -> Recorded[Any]:
+        """Return what a pass at the end of the run recorded, and what is wrong with it."""
+        stored = self.at_end.get(file, StoredRecords(()))
+        return Recorded(tuple(stored.records), None if stored.trouble is None else f"{file}: {stored.trouble}")
+
     def sweep_answers(self, workload: str) -> SweepAnswers:
         """Return what the sweep recorded of *workload*."""
         stopped = self.stopped.get(workload)
-        return sweep_answers(
+        answers = sweep_answers(
             self.slo, self.plan, self.sweep_records, workload, self.canaries[workload], stopped=stopped
         )
+        return replace(answers, powers=lambda: _sweep_powers(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +129,58 @@ def soak_answers(case: Case, soak: SoakPlan, workload: str, end: int | None = No
             interleaved=not any(answer.role is Role.BLOCK for answer in plain),
             before=_pairs_before(case, workload, knobs) if speculating else (),
             swept=_swept(case, workload, knobs) if speculating else ((), ()),
+            in_sweep=_in_sweep(case, workload, knobs) if speculating else (),
             elsewhere=_elsewhere(case, soak, workload, end) if speculating else (),
+            powers=lambda: _powers(case, soak, answers),
         )
     )
     # The forced check, the first of the passes, weighs what those after it recorded.
     for after in reversed(PASSES) if speculating else ():
         paired = after.add(paired, _recorded(case, after, soak, workload))
     return paired
+
+
+def host_during(case: Case, soak: SoakPlan) -> HostSamples:
+    """Return the host's samples during a soak, and those outside of it."""
+    every = HostColumns.of(case.host_samples)
+    during, outside = (
+        every.select([(phase == soak.name) == within for phase in every.phase]) for within in (True, False)
+    )
+    answers = [answer for answer in case.soaks[soak.name].records if answer.role in SOAK_ROLES]
+    # Host samples number the uninterrupted parts alike.
+    spans = spans_by(lambda answer: host_segment(answer.segment, answer.repeat), answers)
+    return HostSamples(during, case.interval, spans, outside=outside, rules=case.plan.terms.rules)
+
+
+def host_segment(segment: int, stretch: int) -> int:
+    """Return the number of an uninterrupted part; a plain block midway interrupts a soak as a restart does."""
+    return 2 * segment + stretch
+
+
+def _sweep_powers(case: Case) -> AnswerPowers | str:
+    """Return the power during each answer of the sweep.
+
+    The last samples count for nothing: while the run is live they may not have been written when the choice is made.
+    """
+    every = HostColumns.of(case.host_samples)
+    answers = [answer for records in case.sweep_records.values() for answer in records]
+    late = round(LIVE_LAG * case.interval * 1e9)
+    spans = {
+        number: (begun, ended - late)
+        for number, (begun, ended) in spans_by(lambda answer: answer.segment, answers).items()
+    }
+    moments = zip(every.segment, every.at_ns, strict=True)
+    of_sweep = every.select(
+        [(span := spans.get(segment // 2)) is not None and span[0] <= at_ns <= span[1] for segment, at_ns in moments]
+    )
+    host = HostSamples(of_sweep, case.interval, rules=case.plan.terms.rules)
+    return answer_powers(host, of_sweep, answers, rested=False)
+
+
+def _powers(case: Case, soak: SoakPlan, answers: Sequence[Generation]) -> AnswerPowers | str:
+    if case.host_trouble is not None:
+        return f"host.jsonl: {case.host_trouble}"
+    return answer_powers(host_during(case, soak), HostColumns.of(case.host_samples), answers)
 
 
 def _elsewhere(case: Case, soak: SoakPlan, workload: str, end: int | None) -> tuple[Generation, ...]:
@@ -173,6 +226,22 @@ def _swept(case: Case, workload: str, knobs: Setting) -> tuple[tuple[Generation,
     return answers, plain
 
 
+def _in_sweep(case: Case, workload: str, knobs: Setting) -> tuple[Generation, ...]:
+    """Return the sweep's answers of one stream, plain ones and those with the draft of *knobs*."""
+    draft = dict(knobs).get("draft")
+    trials = {
+        trial.name
+        for trial in case.plan.trials
+        if concurrency_of(case.slo, trial.setting) == 1 and dict(trial.setting).get("draft") in {None, draft}
+    }
+    return tuple(
+        answer
+        for name in sorted(trials & case.sweep_records.keys())
+        for answer in case.sweep_records[name]
+        if answer.workload == workload and answer.role is Role.MEASURED
+    )
+
+
 def compared_in_sweep(case: Case, soak: SoakPlan) -> dict[str, frozenset[str]]:
     """Return, by workload, the canaries whose words the sweep compared at the setting of *soak*."""
     return {
@@ -198,10 +267,12 @@ def soaked(slo: Slo, terms: Terms, soak: SoakPlan, load: Callable[[], Case]) -> 
     return Soaked(slo, soak.settings, terms, answers, looks)
 
 
-def needs_after(case: Case, soak: SoakPlan) -> dict[str, Needs]:
+def needs_after(case: Case, soak: SoakPlan) -> Mapping[str, Needs]:
     """Return what each pass after *soak* still has to find out, by its file; nothing of those without need."""
-    recorded = soaked(case.slo, case.plan.terms, soak, lambda: case)
-    return {after.file(soak): needs for after in PASSES if (needs := after.needs(recorded))}
+    if soak.file not in case.needs:
+        recorded = soaked(case.slo, case.plan.terms, soak, lambda: case)
+        case.needs[soak.file] = {after.file(soak): needs for after in PASSES if (needs := after.needs(recorded))}
+    return case.needs[soak.file]
 
 
 def is_due(case: Case, soak: SoakPlan) -> bool:
@@ -220,50 +291,3 @@ def damage_after_soak(case: Case, soak: SoakPlan) -> list[str]:
         for file, trouble in stored.items()
         if trouble is not None and (trouble != MISSING or file in needed)
     ]
-
-
-def clock_ran_backwards(answers: Iterable[Generation]) -> str | None:
-    """Describe answers that ended before they began: then no time near them can be trusted; None if there are none."""
-    wrong = [generation.key for generation in answers if not _in_order(generation.answer)]
-    return f"the clock ran backwards in {counted(len(wrong), 'answer')}, first in {wrong[0]}" if wrong else None
-
-
-def _in_order(answer: Answer) -> bool:
-    first_ns, last_ns = answer.columns.first_ns, answer.columns.last_ns
-    if first_ns is None or last_ns is None:
-        return answer.sent_ns <= answer.ended_ns
-    return answer.sent_ns <= first_ns and answer.columns.in_order() and last_ns <= answer.ended_ns
-
-
-def too_short(case: Case, answers: Sequence[Generation]) -> str | None:
-    """Describe how much of the soak is missing; None if one of its uninterrupted parts has the whole duration."""
-    measured = [answer for answer in answers if answer.role in SOAK_ROLES]
-    if not measured:
-        return "the soak has no measured answer"
-    seconds = max(_seconds_by_segment(measured))
-    # The first answer is sent a moment after the clock starts and the last may end a moment before it stops.
-    if seconds < 0.98 * case.slo.soak.duration - 1:
-        return f"the soak ran for {seconds:.0f} s without interruption; {case.slo.soak.duration:.0f} s are required"
-    return None
-
-
-def soaked_seconds(answers: Iterable[Generation]) -> float:
-    """Return the seconds of all parts of a soak."""
-    return sum(_seconds_by_segment([answer for answer in answers if answer.role in SOAK_ROLES]))
-
-
-def _seconds_by_segment(answers: Sequence[Generation]) -> list[float]:
-    """Return the time from the first request to the last answer of each segment; clocks of two do not compare."""
-    spans = spans_by(lambda generation: generation.segment, answers)
-    return [(ended - begun) / 1e9 for begun, ended in spans.values()]
-
-
-def spans_by(part: Callable[[Generation], int], answers: Iterable[Generation]) -> dict[int, tuple[int, int]]:
-    """Return when the first request was sent and the last answer ended, by the *part* that answers belong to."""
-    spans: dict[int, tuple[int, int]] = {}
-    for generation in answers:
-        number, answer = part(generation), generation.answer
-        begun, ended = spans.get(number, (answer.sent_ns, answer.ended_ns))
-        if number not in spans or answer.sent_ns < begun or answer.ended_ns > ended:
-            spans[number] = min(begun, answer.sent_ns), max(ended, answer.ended_ns)
-    return spans

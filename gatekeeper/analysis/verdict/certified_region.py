@@ -1,7 +1,7 @@
 """The certified region of a workload: which values of each axis are inside, outside and open, and the proven bounds."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gatekeeper.analysis.plan.region_points import Point
@@ -111,6 +111,18 @@ class CertifiedRegion:
     def bounds(self) -> RouteRegion:
         """Return the bounds of all axes, as the policy has them."""
         return RouteRegion.model_validate({axis.name: axis.bounds for axis in self.axes})
+
+    def narrowed(self, axis: RegionAxis) -> "CertifiedRegion":
+        """Return the region that reaches no further along *axis* than that one does, nor anywhere beyond it."""
+        others = tuple(own for own in self.axes if own.name != axis.name)
+        own = next((own for own in self.axes if own.name == axis.name), None)
+        end = axis.limits["at_most"]
+        if own is not None:
+            limits = {key: min(value, end) for key, value in own.limits.items()}
+            axis = replace(own, certified=min(own.certified, end), limits=limits, values=(*own.values, *axis.values))
+        elif any("together_at_most" in other.limits for other in others):
+            axis = replace(axis, limits={**axis.limits, "together_at_most": axis.certified})
+        return replace(self, axes=(*others, axis))
 
     def document(self) -> dict[str, object]:
         """Return it as verdict.json writes it."""

@@ -6,38 +6,30 @@ from dataclasses import replace
 from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.host.host_estimates import estimates
 from gatekeeper.analysis.metrics.host.host_findings import findings as host_findings
-from gatekeeper.analysis.metrics.host.host_series import HostSamples
+from gatekeeper.analysis.metrics.host.host_throttling import is_fanless
 from gatekeeper.analysis.metrics.over_time import plain_drift
 from gatekeeper.analysis.plan.ladder import bound_level
 from gatekeeper.analysis.plan.settings import speculates
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
-from gatekeeper.analysis.verdict.case import SOAK_ROLES, Case, soak_answers, spans_by
+from gatekeeper.analysis.verdict.case import Case, host_during, soak_answers
+from gatekeeper.analysis.verdict.soak_time import SOAK_ROLES
 from gatekeeper.core.manifest import RULES
 from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.verdict import Check, Estimate, Finding, Missing
 
-FANLESS = frozenset({"Mac14,2", "Mac14,15", "Mac15,12", "Mac15,13", "Mac16,12", "Mac16,13"})
-"""MacBook Air M2, M3 and M4; earlier ones say so in their name."""
-
 
 def host_checks(case: Case, soak: SoakPlan) -> tuple[list[Check], list[Finding]]:
     """Judge the objectives on the host during a soak, and return the findings of its samples."""
-    every = HostColumns.of(case.host_samples)
-    samples = every.select([phase == soak.name for phase in every.phase])
+    host, every = host_during(case, soak), HostColumns.of(case.host_samples)
     answers = [answer for answer in case.soaks[soak.name].records if answer.role in SOAK_ROLES]
-    # Host samples number the uninterrupted parts alike.
-    spans = spans_by(lambda answer: host_segment(answer.segment, answer.repeat), answers)
-    taken = zip(every.phase, every.segment, strict=True)
+    spans, taken = host.spans or {}, zip(every.phase, every.segment, strict=True)
     earlier = every.select([phase != soak.name and segment in spans for phase, segment in taken])
     speculating = [name for name, knobs in soak.settings.items() if speculates(knobs)]
     drifts = [plain_drift(soak_answers(case, soak, name)) for name in speculating]
     speed_held = baseline_held(drifts, case.slo.soak.sentinel_drift, case.plan.terms.rules)
-    outside = every.select([phase != soak.name for phase in every.phase])
     level, conditions = bound_level(case.slo), case.conditions.get(soak.name, ())
-    host = HostSamples(
-        samples, case.interval, spans, earlier, outside, speed_held, rules=case.plan.terms.rules,
-        fanless=any(is_fanless(facts.get("machine")) for facts in conditions),
-    )  # fmt: skip
+    fanless = any(is_fanless(facts.get("machine")) for facts in conditions)
+    host = replace(host, earlier=earlier, baseline_held=speed_held, fanless=fanless)
     findings = host_findings(
         host, level=level, seed=case.plan.seed, conditions=conditions, horizon=case.slo.promote.valid_for
     )
@@ -47,21 +39,11 @@ def host_checks(case: Case, soak: SoakPlan) -> tuple[list[Check], list[Finding]]
         return [], findings
     missing, by_metric = Missing("not measured on this host"), dict[str, Estimate | Missing]()
     if case.host_trouble is not None:
-        missing = Missing(f"host.jsonl: {case.host_trouble}", len(samples))
+        missing = Missing(f"host.jsonl: {case.host_trouble}", len(host.samples))
     else:
         tokens = sum(generation.answer.output_tokens or 0 for generation in answers)
         by_metric = estimates(host, tokens=tokens, level=level, seed=case.plan.seed)
     return [check(objective, by_metric.get(objective.metric, missing)) for objective in objectives], findings
-
-
-def is_fanless(machine: object) -> bool:
-    """Return whether a Mac of this model identifier has no fan: `MacBookAir10,1`, `Mac16,12`."""
-    return isinstance(machine, str) and (machine.startswith("MacBookAir") or machine in FANLESS)
-
-
-def host_segment(segment: int, stretch: int) -> int:
-    """Return the number of an uninterrupted part; a plain block midway interrupts a soak as a restart does."""
-    return 2 * segment + stretch
 
 
 def baseline_held(drifts: Iterable[Estimate | Missing], limit: float, rules: int = RULES) -> bool | None:

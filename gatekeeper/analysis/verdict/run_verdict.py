@@ -1,13 +1,16 @@
 """The verdict of a run: the outcome of each workload, the checks that prove it, and the exit code."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from gatekeeper.analysis.metrics.host.energy import EnergyUse
 from gatekeeper.analysis.metrics.prompt_speeds import PromptSpeeds
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.routing import Routing
 from gatekeeper.analysis.verdict.certified_region import CertifiedRegion
+from gatekeeper.analysis.verdict.grown_conversations import GrownConversations
+from gatekeeper.analysis.verdict.stream_capacity import StreamCapacity
 from gatekeeper.core.errors import ExitCode
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Knobs
@@ -32,6 +35,8 @@ class Measured:
     acceptance_by_position: tuple[float, ...] = ()
     prompts: PromptSpeeds | None = None
     """How the speed against plain decoding is spread over prompts."""
+    energy: EnergyUse | None = None
+    """What a token of each arm took, where an objective compares them."""
     claimed: bool = False
     """The counts of rounds are the server's claims."""
 
@@ -58,6 +63,7 @@ class Measured:
             **known(
                 acceptance_by_position=list(self.acceptance_by_position) or None,
                 prompts=self.prompts and self.prompts.document(),
+                energy=self.energy and self.energy.document(),
             ),
         }
 
@@ -76,6 +82,16 @@ class WorkloadOutcome(StrEnum):
     """Even the last setting misses an objective."""
     UNPROVEN = "unproven"
     """The evidence does not decide it."""
+
+
+SETTLED = frozenset({WorkloadOutcome.PROMOTED, WorkloadOutcome.GRADED_BACK})
+"""Outcomes for which every objective was proven."""
+
+
+def outcome_words(outcome: str, workloads: Iterable[str]) -> str:
+    """Write the *outcome* of a run for a reader: one that is promoted may keep plain decoding for all *workloads*."""
+    words = outcome.replace("_", " ")
+    return words if outcome != WorkloadOutcome.PROMOTED or outcome in workloads else f"{words}, keep plain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +142,10 @@ class WorkloadVerdict:
     region: CertifiedRegion | None = None
     """Around the certified point: which values of each axis are inside, outside and open; only where the SLO names a
     region, and the workload is promoted."""
+    capacity: StreamCapacity | None = None
+    """How many streams keep its latency objectives; only where the SLO asks for it, and every route is known."""
+    conversations: GrownConversations | None = None
+    """Of a promoted workload whose canaries are turns: what the draft gains as prompts grow."""
 
     def document(self) -> dict[str, object]:
         """Return the workload as verdict.json writes it."""
@@ -139,7 +159,11 @@ class WorkloadVerdict:
             "measured": self.measured.document(),
             "choice": self.choice.document() if self.choice is not None else {},
             "steps": [step.document() for step in self.steps],
-            **known(region=self.region and self.region.document()),
+            **known(
+                region=self.region and self.region.document(),
+                capacity=self.capacity and self.capacity.document(),
+                conversations=self.conversations and self.conversations.document(),
+            ),
         }
 
 
@@ -162,6 +186,12 @@ class Transition:
             "to": self.after,
             "because": self.because,
         }
+
+
+def no_soak_decides(choices: Mapping[str, Choice | None], required: Collection[str]) -> bool:
+    """Return whether a soak leaves a run unproven: no workload that must speculate, or none at all, can be compared."""
+    doubted = {name for name, choice in choices.items() if choice is not None and choice.doubt is not None}
+    return bool(doubted) and set(required or choices) <= doubted
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +237,14 @@ class Verdict:
             case WorkloadOutcome.FAILED | WorkloadOutcome.GRADED_BACK:
                 return ExitCode.OBJECTIVE_FAILED
         return ExitCode.UNPROVEN
+
+    @property
+    def ended_with_sweep(self) -> bool:
+        """Return whether no soak followed, because plain decoding had no one speed where the sweep needed it."""
+        choices = {workload.name: workload.choice for workload in self.workloads}
+        required = {workload.name for workload in self.workloads if workload.required}
+        unmeasured = all(workload.measured is NOTHING_MEASURED for workload in self.workloads)
+        return self.incomplete is None and unmeasured and no_soak_decides(choices, required)
 
     def document(self) -> dict[str, object]:
         """Return the content of verdict.json."""

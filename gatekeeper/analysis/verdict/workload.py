@@ -6,6 +6,7 @@ from dataclasses import replace
 from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.comparability import voided_metrics
 from gatekeeper.analysis.metrics.estimate import estimate
+from gatekeeper.analysis.metrics.host.energy import energy_use
 from gatekeeper.analysis.metrics.over_time import last_third, likely_end, settled
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, has_no_decode_speed
 from gatekeeper.analysis.metrics.prompt_speeds import prompt_speeds
@@ -21,11 +22,12 @@ from gatekeeper.analysis.plan.soak_schedule import ENOUGH_PAIRS, SoakPlan
 from gatekeeper.analysis.sweep import cost_model
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.against_certified import check_against
-from gatekeeper.analysis.verdict.case import Case, looks_at, soak_answers, soaked_seconds
+from gatekeeper.analysis.verdict.case import Case, looks_at, soak_answers
 from gatekeeper.analysis.verdict.findings import differing_answers, examine
 from gatekeeper.analysis.verdict.replays import examine_repeats, history
 from gatekeeper.analysis.verdict.run_verdict import PLAIN_SPEED, Measured, WorkloadOutcome, WorkloadVerdict
-from gatekeeper.core.metrics import ANSWER_RATIO, BY_NAME, DECODE_RATIO, MEASURED, PASS_RATES
+from gatekeeper.analysis.verdict.soak_time import soaked_seconds
+from gatekeeper.core.metrics import ANSWER_RATIO, BY_NAME, DECODE_RATIO, ENERGY_RATIO, MEASURED, PASS_RATES
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.slo import Objective
 from gatekeeper.core.verdict import Check, Estimate, Finding, Missing, Outcome, StillChanging, fact, rounded, worst
@@ -86,7 +88,8 @@ def judge_workload(
         because = f"plain decoding meets its objectives, but it is unproven whether a draft would help: {choice.doubt}"
     seconds = soaked_seconds(case.soaks[soak.name].records)
     setting = setting_document(knobs)
-    measured = replace(_measured(evidence, lost), soak_seconds=rounded(seconds))
+    energy = energy_use(evidence) if any(check.metric == ENERGY_RATIO for check in checks) else None
+    measured = replace(_measured(evidence, lost), soak_seconds=rounded(seconds), energy=energy)
     verdict = WorkloadVerdict(name, word, setting, checks, required, because, measured=measured, choice=choice)
     return verdict, findings
 

@@ -6,7 +6,8 @@ up to each chunk; the counters of `/metrics` hold the same, and the verify passe
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -272,6 +273,17 @@ _OTHER_NAMES = {
 }  # fmt: skip
 ALIASES = {alias: name for name, aliases in _OTHER_NAMES.items() for alias in aliases}
 MODEL_OPTIONS = frozenset({"--model", "--draft-model", "--model-draft"})
+
+
+def maps_weights(args: Sequence[str]) -> bool:
+    """Return whether the weights stay a file that is mapped and not locked, as by default.
+
+    Since b10884 `--load-mode` says it, before `--mlock` and `--no-mmap`.
+    """
+    modes = [value for option, value in pairwise(args) if option in {"--load-mode", "-lm"}]
+    return modes[-1] in {"auto", "mmap"} if modes else not {"--mlock", "--no-mmap"} & {*args}
+
+
 HARMLESS = (*dialect.HARMLESS, "--slots*", "--props*", "--webui*", "--no-webui*", "--no-ui*", "--no-slots*")
 LOSSY = (LossyOption("spec-synth-*", INVENTS), LossyOption("LLAMA_ARG_SPEC_SYNTH_*", INVENTS))
 
@@ -285,6 +297,7 @@ DIALECT = Dialect(
     shipped="llama-server",
     provider="llama.cpp",
     argv=argv,
+    maps_weights=maps_weights,
     body=body,
     read=read,
     counters=counters,
@@ -296,6 +309,8 @@ DIALECT = Dialect(
     knobs=frozenset({*_KNOBS, "thinking"}),
     restart_knobs=("draft", *_KNOBS),
     caches_by_request=True,
+    reads_last_alone=False,
+    rereads_drafts=True,
     adapts=True,
     own_drafts=NGRAM | {MTP},
     loading=503,

@@ -1,25 +1,34 @@
 """The mtplx dialect: MTPLX, whose draft is the target's own MTP heads, switched with each request.
 
-Written from the source of mtplx 2.12.2 (server/openai.py, cli.py). On Linux it exits at start, because it loads a
-library of macOS. Its answers are untested.
+Written from the source of mtplx 2.12.2 (server/openai.py, cli.py, launch_lane.py). On Linux it exits at start, because
+it loads a library of macOS. Its answers are untested.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gatekeeper.backends.counters import claims_at, count, within
-from gatekeeper.backends.dialect import STREAMED, Dialect, ServerRequest, Start, chat_body, option
+from gatekeeper.backends.counters import claiming, claims_at, count, decode_seconds, within
+from gatekeeper.backends.dialect import STREAMED, Dialect, Get, ServerRequest, Start, chat_body, option
 from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.core.metrics.metric import Sight
+from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.records import Answer
+from gatekeeper.core.slo import ADAPTIVE
+from gatekeeper.core.text import quote
+
+_POLICY = "expected_value"
+"""Of its policies for an adaptive depth the one that its own launch profiles set."""
+_SETTINGS = "/v1/mtplx/settings"
 
 
 def argv(start: Start) -> Iterator[str]:
     """Yield the command line, without the sessions on disk, which would reuse those of an earlier run."""
     yield from (*start.program, "--model", start.target, *start.address)
     yield from ("--stream-interval", "1")
-    yield from option("--depth", start.knob("num_draft_tokens"))
+    yield from option("--depth", start.length())
+    if start.adaptive:
+        yield from ("--adaptive-policy", _POLICY)
     if not start.cache:
         yield from ("--ssd-session-cache", "off")
 
@@ -49,7 +58,22 @@ def read(answer: Answer, response: ChatResponse) -> Answer:
     used, requested = count(stats.get("mtp_depth")), count(stats.get("requested_mtp_depth"))
     if used is not None and requested is not None and used != requested:
         return replace(answer, fault=f"setting not applied: depth {used} instead of {requested}")
-    return _CLAIMS(answer, response)
+    return claiming(_CLAIMS(answer, response), decode_seconds=decode_seconds(response))
+
+
+def after_answer(get: Get, request: ServerRequest, answer: Answer) -> Answer:
+    """Return a fault where a fixed depth adapts, or an adaptive one does not: for some models MTPLX keeps it fixed."""
+    depth = request.knobs.get("num_draft_tokens")
+    try:
+        settings = within(json_value(get(_SETTINGS) or "{}", from_server=True))
+    except ParseError:
+        return answer
+    policy = settings.get("adaptive_policy_effective")
+    if depth is None or policy is None or (policy != "none") == (depth == ADAPTIVE):
+        return answer
+    reason = settings.get("adaptive_policy_reason") or f"adaptive_policy_effective is {policy}"
+    kept = "stays fixed" if depth == ADAPTIVE else "adapts"
+    return replace(answer, fault=f"setting not applied: the depth {kept} ({quote(str(reason))})")
 
 
 DIALECT = Dialect(
@@ -66,7 +90,9 @@ DIALECT = Dialect(
     switches=True,
     variables=("MTPLX_",),
     shipped="mtplx",
-    restart_knobs=(),
+    restart_knobs=(ADAPTIVE,),
+    adapts=True,
+    after_answer=after_answer,
     knobs=frozenset({"num_draft_tokens", "thinking"}),
     own_drafts=frozenset({"mtp"}),
     sight=STREAMED | Sight.CLAIMED_ROUNDS | Sight.COLD | Sight.PROMPT_TIME,

@@ -18,6 +18,9 @@ LOSSY = (
 )
 """What the options of servers without a dialect are called, such as ATOM, TokenSpeed and TensorRT-LLM."""
 
+AS_SERVED = "as-served"
+"""The draft of a server that is taken as it is, drafting or not: no request says which."""
+
 DIALECT = Dialect(
     name="openai",
     install="set command and plain_command in [subject], or url and plain_url of running servers",
@@ -26,6 +29,7 @@ DIALECT = Dialect(
     model_options=llama_server.MODEL_OPTIONS,
     harmless=llama_server.HARMLESS,
     health="/v1/models",
+    own_drafts=frozenset({AS_SERVED}),
     loading=503,
     any_server=True,
     read=read_any,

@@ -1,6 +1,7 @@
 """The vllm dialect: `vllm serve`, whose counters are under /metrics for Prometheus.
 
-Flags and counters: docs.vllm.ai, speculative decoding and production metrics. Never run on a Mac.
+Flags and counters: docs.vllm.ai, speculative decoding and production metrics. 0.32.0 was run on Linux,
+plain and with a draft model; never on a Mac.
 """
 
 import json
@@ -9,7 +10,14 @@ from functools import partial
 from typing import Any
 
 from gatekeeper.backends.continued_answers import by_final_message
-from gatekeeper.backends.counters import claiming, spec_decode, speculative_decoding, with_all_rounds, within
+from gatekeeper.backends.counters import (
+    claiming,
+    decode_seconds,
+    spec_decode,
+    speculative_decoding,
+    with_all_rounds,
+    within,
+)
 from gatekeeper.backends.dialect import STREAMED, Counters, Dialect, Get, Start, StatedWindow, scored
 from gatekeeper.backends.http.chat import ChatResponse
 from gatekeeper.backends.lossy_options import ACCEPTS, INVENTS, LossyOption
@@ -56,7 +64,8 @@ def drafting(start: Start) -> dict[str, Any]:
 
 def read(answer: Answer, response: ChatResponse) -> Answer:
     """Add the claims of this request, where it reports them."""
-    return claiming(answer, **speculative_decoding(within(response.last, "metrics", "speculative_decoding")))
+    claims = speculative_decoding(within(response.last, "metrics", "speculative_decoding"))
+    return claiming(answer, decode_seconds=decode_seconds(response), **claims)
 
 
 def counters(get: Get) -> Counters | None:

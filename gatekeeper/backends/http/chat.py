@@ -1,6 +1,7 @@
 """Chat requests and responses of OpenAI-compatible servers and Ollama: a request's fields, an answer from the bytes."""
 
 import json
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -8,7 +9,7 @@ from typing import Any, NamedTuple
 from gatekeeper.backends.http.response import HttpResponse, excerpt, parse_response
 from gatekeeper.backends.http.stream import RawResponse, quiet
 from gatekeeper.core.interfaces import DecodeRequest
-from gatekeeper.core.parse import COUNTS, ParseError, json_value
+from gatekeeper.core.parse import COUNTS, ParseError, json_value, json_values
 from gatekeeper.core.records import Answer, Claims
 from gatekeeper.core.records.arrivals import Arrival
 from gatekeeper.core.text import quote
@@ -194,6 +195,8 @@ class ChatResponse:
 _OWN_FIELDS = frozenset(
     {"id", "object", "created", "model", "system_fingerprint", "choices", "usage", "message", "done", "done_reason"}
 )
+_one_at_a_time = threading.Lock()
+"""Many answers that end together are parsed in turn: threads that parse at once hold up those that read a stream."""
 _MOST_MODELS = 3
 """Names of models that are kept of one answer: two of them are already a finding."""
 
@@ -203,7 +206,7 @@ def read_answer(raw: RawResponse, *, tokens_of: TokensOf | None = None) -> tuple
 
     *tokens_of* reads the tokens up to a chunk from it, where this server's chunks hold them.
     """
-    with quiet:
+    with quiet, _one_at_a_time:
         http, chat = parse_response(raw), ChatResponse()
         garbled = _gather(http, chat)
         return _answer(raw, chat, _fault(raw, http, chat, garbled), tokens_of), chat
@@ -211,9 +214,11 @@ def read_answer(raw: RawResponse, *, tokens_of: TokensOf | None = None) -> tuple
 
 def _gather(http: HttpResponse, chat: ChatResponse) -> str | None:
     """Add every chunk of *http* to *chat*; return the first that is not valid, as a fault."""
-    for event in http.events if http.status == 200 else ():
+    events = http.events if http.status == 200 else ()
+    values = json_values([event.data for event in events])
+    for number, event in enumerate(events):
         try:
-            chat.add(event.at_ns, json_value(event.data, from_server=True))
+            chat.add(event.at_ns, json_value(event.data, from_server=True) if values is None else values[number])
         except ParseError as error:
             return f"garbled stream: {excerpt(event.data)} ({error})"
         except (ValueError, TypeError, AttributeError, KeyError):
@@ -273,6 +278,7 @@ def _answer(raw: RawResponse, chat: ChatResponse, fault: str | None, tokens_of: 
         output_tokens=output,
         claims=Claims(prompt_tokens=prompt, cached_tokens=cached, completion_tokens=output, model=chat.model),
         fault=fault,
+        read_delay_ns=raw.read_delay_ns,
     )
 
 

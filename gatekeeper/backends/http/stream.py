@@ -1,8 +1,9 @@
 """A measured stream: one HTTP response read from its socket, every read with its time, nothing parsed before its end.
 
 The connection is open before the clock starts, the clock is read right after each read, and parsing waits until the
-answer has ended. Redirects are not followed, certificates are verified, and requests are never retried. Whatever the
-server does, reading ends at a limit of time or of bytes.
+answer has ended. Where the kernel says when it received what was read, that time counts. Redirects are not followed,
+certificates are verified, and requests are never retried. Whatever the server does, reading ends at a limit of time or
+of bytes.
 """
 
 import contextlib
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 from gatekeeper.backends.http.keys import Keys, user_of
+from gatekeeper.backends.http.receive_times import ReceiveTimes
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import NO_CONNECTION, TIMEOUT
 from gatekeeper.core.system.own_limits import check_own_limit
@@ -47,13 +49,13 @@ _NO_WAIT_S = 2.0
 _MIN_TIMEOUT_S = 1e-3
 """A socket's timeout of 0 would mean not to wait at all."""
 
-_SWITCH_S = 2e-4
-"""Python's switch interval while a stream is read: the default of 5 ms would show in the times of other streams."""
+_SWITCH_S = 2e-5
+"""Python's switch interval while a stream is read: a thread that parses holds up each read of the others by as much."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawResponse:
-    """All bytes received over one connection, headers included, and when each read of them returned."""
+    """All bytes received over one connection, headers included, and when each read of them was received."""
 
     sent_ns: int
     ended_ns: int
@@ -63,6 +65,8 @@ class RawResponse:
     """How many bytes had been received after each read."""
     broken: str | None = None
     """Why reading stopped before the server ended it: a timeout, a reset, no connection."""
+    read_delay_ns: int | None = None
+    """The longest time from the kernel's receiving to our reading; None: *times* are those at which reads returned."""
 
 
 def post(
@@ -140,7 +144,7 @@ def _parts(url: str) -> SplitResult:
         usable = False
     if not usable:
         hint = "write it as http://HOST:PORT, with other characters escaped as a browser does"
-        raise InputError("a url in [subject] is not valid", hint=hint)
+        raise InputError("the url of a server (--url, or in [subject]) is not valid", hint=hint)
     return parts
 
 
@@ -171,13 +175,13 @@ def _head(method: str, parts: SplitResult, headers: Mapping[str, str], length: i
 
 
 def _exchange(sock: socket.socket, request: bytes, limits: _Limits, keys: Keys) -> RawResponse:
-    reads, broken = _Reads(limits.most_bytes), None
+    reads, broken = _Reads(sock, limits.most_bytes), None
     patience = min(limits.silence, limits.deadline)
     sock.settimeout(patience)
     sent = begun = content = last = time.monotonic_ns()
     try:
         sock.sendall(request)
-        while reads.read(sock):
+        while reads.read():
             waited = reads.at - last
             if waited > (patience + _NO_WAIT_S) * 1e9:
                 # No wait is that long: this process was stopped, which is no fault of the server.
@@ -200,16 +204,19 @@ def _exchange(sock: socket.socket, request: bytes, limits: _Limits, keys: Keys) 
     except OSError as error:
         check_own_limit(error)
         broken = f"{BROKEN}: {error.strerror or error}"
-    ended = time.monotonic_ns() if broken else reads.at
+    times, delay = reads.receive_times.of_reads(reads.times, sent)
+    with_last = bool(times) and reads.at == reads.times[-1]
+    ended = time.monotonic_ns() if broken else times[-1] if with_last else reads.at
     most = _KEPT_BYTES if reads.excess() else reads.filled
     raw = keys.mask_bytes(bytes(reads.buffer[: min(most, reads.filled)]))
-    return RawResponse(sent, ended, raw, reads.times, reads.ends, broken)
+    return RawResponse(sent, ended, raw, times, reads.ends, broken, delay)
 
 
 class _Reads:
     """The bytes of one answer and when each read of them returned; only the end of the answer is recognised."""
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, sock: socket.socket, most_bytes: int) -> None:
+        self.receive_times = ReceiveTimes(sock)
         self.buffer = bytearray(min(_BUFFER_BYTES, most_bytes + 1))
         self.filled = self._before = self.at = 0
         # Eight bytes each: a server may send its answer in single bytes.
@@ -218,10 +225,10 @@ class _Reads:
         self._most = most_bytes
         self._framed: Frame | None = None
 
-    def read(self, sock: socket.socket) -> bool:
+    def read(self) -> bool:
         """Read once, and tell whether there is more to come."""
         with memoryview(self.buffer) as room:
-            received = sock.recv_into(room[self.filled :])
+            received = self.receive_times.receive_into(room[self.filled :])
         self.at = time.monotonic_ns()
         if not received:
             return False

@@ -1,11 +1,15 @@
 """The models of a run, folders or files: find them on this machine, check and hash them."""
 
 import json
+import os
+import re
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Protocol
 
 from gatekeeper.backends import facts_of
+from gatekeeper.backends.backend_facts import ModelStore
 from gatekeeper.backends.models import gguf, locate
 from gatekeeper.backends.models.safetensors import INDEX, MOST_BYTES, SUFFIX, check_safetensors, check_shards
 from gatekeeper.core.errors import InputError
@@ -17,6 +21,8 @@ from gatekeeper.core.verdict import Finding, FindingKind
 
 _LOADED = ("model", "draft", "projector", "adapter")
 """Layers of an Ollama model that take memory."""
+_NEAR = 0.8
+"""How alike two names are, of 1, before one is suggested for the other: models of one family are named alike."""
 
 
 class Hashes(Protocol):
@@ -30,7 +36,8 @@ def find(name: str, base: Path, backend: str = "") -> Path:
     """Return the folder, GGUF file or Ollama manifest of model *name*.
 
     Looked up as a path relative to *base*, then in the *backend*'s own store (LM Studio, Ollama), then in the local hub
-    cache. Nothing is downloaded: raise InputError with the command that downloads a missing model.
+    cache, then in LM Studio's and Ollama's folders. Nothing is downloaded: raise InputError with the command that
+    downloads a missing model.
     """
     path = (base / name).expanduser()
     if path.is_dir():
@@ -44,17 +51,45 @@ def find(name: str, base: Path, backend: str = "") -> Path:
     store = facts_of(backend).keeps_models if backend else None
     if store is not None and (stored := store.find(name)) is not None:
         return stored
-    in_hub = store is None or not store.only
-    if in_hub and path.suffix == gguf.SUFFIX:
-        return _cached_file(name, path)
-    cached = locate.in_hub_cache(name) if in_hub and _looks_like_hub_id(name) else None
-    if cached is not None:
-        return cached
-    if store is not None:
-        raise InputError(f"model '{name}' is not on this machine", hint=f"download it: {store.download} {name}")
-    if _looks_like_hub_id(name):
-        raise InputError(f"model '{name}' is not on this machine", hint=f"download it: hf download {name}")
-    raise InputError(f"model '{name}': no folder {path}", hint="paths are relative to the SLO file; check the spelling")
+    if store is None or not store.only:
+        cached = locate.in_hub_cache(name) if _looks_like_hub_id(name) else _in_cached_repository(name)
+        if cached is not None:
+            return cached
+        if (stored := locate.in_lm_studio(name)) is not None:
+            return stored
+        if (stored := locate.in_ollama(name)) is not None:
+            return locate.ollama_layers(stored, name)["model"]
+    raise _missing(name, base, store)
+
+
+_HUB_PAGE = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([^/\s]+/[^/\s?#]+)")
+
+
+def _missing(name: str, base: Path, store: ModelStore | None) -> InputError:
+    """Return the error of a model that is not here: where it is instead, which is spelled like it, or its download."""
+    if hub := _HUB_PAGE.match(name):
+        return InputError(f"model '{name}' is an address", hint=f"name the repository alone: '{hub[1]}'")
+    if store is None and Path(name).expanduser().exists():
+        hint = f"{relative_paths(base)}: write {os.path.relpath(Path(name).expanduser(), base)!r}"
+        return InputError(f"model '{name}': no file or folder {(base / name).expanduser()}", hint=hint)
+    repository, file = _repository_and_file(name)
+    path = (base / name).expanduser()
+    siblings = {str(Path(name).with_name(other.name)) for other in path.parent.glob("*")}
+    stored = {model.name for model in locate.all_models() if model.store != "folder"}
+    near = get_close_matches(name, siblings | stored, n=1, cutoff=_NEAR)
+    is_path = not _looks_like_hub_id(name) or path.parent.is_dir()  # models/x, next to a folder models
+    if store is None and not file and is_path:
+        hint = f"did you mean '{near[0]}'?" if near else f"{relative_paths(base)}; check the spelling"
+        return InputError(f"model '{name}': no file or folder {path}", hint=hint)
+    command = store.download if store is not None else "hf download"
+    hint = f"download it: {command} {f'{repository} {file}' if file and store is None else name}"
+    hint += f"; or name one that is here: '{near[0]}'" if near and store is None else ""
+    return InputError(f"model '{name}' is not on this machine", hint=hint)
+
+
+def relative_paths(base: Path) -> str:
+    """Say what relative paths are relative to where they start at *base*: without an SLO file, the current folder."""
+    return f"paths are relative to the {'current folder' if base.resolve() == Path.cwd() else 'SLO file'}"
 
 
 def local_path(models: Mapping[str, Path], name: str) -> Path:
@@ -72,23 +107,23 @@ def _is_gguf(path: Path) -> bool:
         return False
 
 
-def _cached_file(name: str, path: Path) -> Path:
+def _repository_and_file(name: str) -> tuple[str, str]:
+    """Split `ORG/NAME/FILE.gguf`; the file is empty where *name* is no such name."""
     organisation, _, rest = name.partition("/")
     title, _, file = rest.partition("/")
     repository = f"{organisation}/{title}"
-    if not file or not _looks_like_hub_id(repository):
-        hint = "paths are relative to the SLO file; check the spelling"
-        raise InputError(f"model '{name}': no file {path}", hint=hint)
-    cached = locate.in_hub_cache(repository)
-    if cached is None or not (cached / file).is_file():
-        hint = f"download it: hf download {repository} {file}"
-        raise InputError(f"model '{name}' is not on this machine", hint=hint)
-    return cached / file
+    return repository, file if file.endswith(gguf.SUFFIX) and _looks_like_hub_id(repository) else ""
+
+
+def _in_cached_repository(name: str) -> Path | None:
+    repository, file = _repository_and_file(name)
+    cached = locate.in_hub_cache(repository) if file else None
+    return cached / file if cached is not None and (cached / file).is_file() else None
 
 
 def _looks_like_hub_id(name: str) -> bool:
     parts = name.split("/")
-    return len(parts) == 2 and all(parts) and parts[0] not in {".", ".."}
+    return len(parts) == 2 and all(parts) and parts[0] not in {".", ".."} and not name.endswith(gguf.SUFFIX)
 
 
 def freeze(name: str, folder: Path, hashes: Hashes) -> Model:

@@ -1,11 +1,11 @@
-"""Find the models that Hugging Face, LM Studio and Ollama store on this machine."""
+"""Find the models that Hugging Face, LM Studio and Ollama store on this machine, and those in the folder `models`."""
 
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from gatekeeper.backends.models import gguf
 from gatekeeper.core.errors import InputError
@@ -13,7 +13,11 @@ from gatekeeper.core.parse import JSON_BYTES, ParseError, json_object
 from gatekeeper.core.system.environment_variables import HF_HOME, HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, OLLAMA_MODELS
 from gatekeeper.core.system.files import read_input
 
-ModelStore = Literal["Hugging Face", "LM Studio", "Ollama", "folder"]
+ModelStore = Literal["Hugging Face", "folder", "LM Studio", "Ollama"]
+STORES: tuple[ModelStore, ...] = get_args(ModelStore)
+"""Where the same model is in several, the first one names it: an id of the hub means the same on every machine."""
+FOLDER = Path("models")
+"""Models of the user, in the current folder."""
 
 OLLAMA_SERVICE = Path("/usr/share/ollama/.ollama/models")
 """Where Ollama keeps models on Linux when it runs as a service."""
@@ -38,8 +42,8 @@ class FoundModel:
 
 
 def all_models() -> list[FoundModel]:
-    """Return the models of all stores, sorted by name; what cannot be read is left out."""
-    models = [*_hub(), *_lm_studio(), *_ollama()]
+    """Return the models of all stores and of FOLDER, sorted by name; what cannot be read is left out."""
+    models = [*_hub(), *in_folder(FOLDER), *_lm_studio(), *_ollama()]
     return sorted(models, key=lambda model: (model.name.lower(), model.store))
 
 

@@ -34,7 +34,10 @@ def open_scripted(subject: Subject, *, models: Mapping[str, Path], base: Path, l
         raise InputError("the scripted backend needs a script", hint='add `script = "truth.json"` to [subject]')
     path = base / subject.script
     return ScriptedBackend(
-        read_script(path), timeout=subject.timeout, digest=hashlib.sha256(path.read_bytes()).hexdigest()
+        read_script(path),
+        timeout=subject.timeout,
+        digest=hashlib.sha256(path.read_bytes()).hexdigest(),
+        folder=path.parent,
     )
 
 
@@ -51,8 +54,8 @@ class ScriptedBackend:
     uncached = True
     draft_hint = "let the script's draft propose something"
 
-    def __init__(self, script: Script, *, timeout: float = 120.0, digest: str = "") -> None:
-        self.script, self.timeout, self._digest = script, timeout, digest
+    def __init__(self, script: Script, *, timeout: float = 120.0, digest: str = "", folder: Path = Path()) -> None:
+        self.script, self.timeout, self._digest, self.folder = script, timeout, digest, folder
         self.sight = Sight.COLD  # it has no prompt cache, except where it is started with one
         for name in script.sight:
             self.sight |= Sight[name.upper()]
@@ -185,7 +188,7 @@ class ScriptedSystem(ScriptedTarget, RunningSystem):
         arm: Arm = "plain" if request.draft is None else "candidate"
         replayed = script.replays if backend.replays(arm, canary.id) else None
         fault = next(
-            (candidate.fault for candidate in script.faults if candidate.strikes(number, arm, canary.id)), None
+            (failure.fault for failure in script.faults if failure.strikes(number, arm, canary.id, streams)), None
         )
         context = backend.context(
             request,
@@ -261,7 +264,7 @@ class ScriptedSystem(ScriptedTarget, RunningSystem):
         """Return what every time of answer *number* is multiplied with, noise left out."""
         draw, pace = self._script.draw("mode", number), 1.0
         for mode in self._script.modes:
-            slow = draw.random() < mode.share
+            slow = draw.random() < mode.share and (mode.file is None or (self._backend.folder / mode.file).exists())
             pace *= mode.slower if slow and mode.arm in {"both", arm} else 1.0
         for drift in self._script.drift:
             if drift.of == "time" and drift.arm in {"both", arm}:

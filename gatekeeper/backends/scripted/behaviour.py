@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from gatekeeper.core.quantities import Seconds
 from gatekeeper.core.subject import InputTable
-from gatekeeper.core.units import Seconds
 
 Share = float
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from gatekeeper.core.canary import Canary, ToolCall, json_schema
+from gatekeeper.core.canary import Canary, ToolCall
 from gatekeeper.core.canary.pattern import compiled
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.parse import ParseError
@@ -34,6 +34,8 @@ def text_for(canary: Canary) -> str | None:
         instance = _instance(expect.json_schema, expect.json_schema)
     except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError, RecursionError) as error:
         raise _beyond(canary, "json_schema") from error
+    from gatekeeper.core.canary import json_schema  # noqa: PLC0415 (few canaries need its libraries)
+
     if not json_schema.accepts(expect.json_schema, instance):
         raise _beyond(canary, "json_schema")
     return json.dumps(instance)

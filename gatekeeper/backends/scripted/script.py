@@ -8,7 +8,7 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
       "start": "2 s",               until a started system answers
       "sight": ["arrivals", "token_count", "text", "token_ids", "rounds", "memory", "plain",
                 "logits", "prompt_time"],    "forced": the target can also read an answer in one pass; "replay":
-                                    or round by round; "widths": or at two widths; "logprobs",
+                                    or round by round; "widths": or at two widths, also timed; "logprobs",
                                     "verified": plain and drafted answers have log-probabilities
       "arrivals": "token",          "token" | "round": one piece a round, as a coalescing server sends it
       "shares_process": true,
@@ -48,7 +48,8 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
                                     falls before a random later token of that share of the answers
       "cold": {"start": "1 s", "pause": "80 ms", "after": "1 s"},   added to the first token of the first answer after
                                     a start, and of one that begins so long after the last
-      "modes": [{"share": 0.3, "slower": 1.4, "arm": "plain"}],        that share of the answers is slower
+      "modes": [{"share": 0.3, "slower": 1.4, "arm": "plain"}],        that share of the answers is slower; with "file":
+                                    as long as this file is beside the script
       "drift": [{"of": "time", "by": 0.10, "over": "600 s", "after": "0 s", "arm": "both"}],
                                     "time" | "acceptance": grows by this share, linearly, then stays
       "memory": {"active": "1 GB", "growth": "0 MB",  growth per answer, of what the allocator reports
@@ -65,7 +66,7 @@ Everything is optional; `{}` is a system of 50 tok/s whose draft proposes well. 
                                     comes so much faster, from a cache; whole: in one piece
       "claims": {"drafted": 1.0, "accepted": 1.2},    the server's claims, as a multiple of the truth
       "faults": [{"answer": 5, "fault": "die"}, {"every": 50, "arm": "candidate", "fault": "hang"},
-                 {"canary": "json-003", "fault": "garble"}]
+                 {"canary": "json-003", "fault": "garble"}, {"above_streams": 4, "fault": "garble"}]
     }
 
 Faults count every answer of the backend from 1: "die" and "hang" end the system, "garble" and "truncate" spoil one
@@ -83,10 +84,10 @@ from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.parse import json_object
+from gatekeeper.core.quantities import ByteRate, Bytes, Seconds
 from gatekeeper.core.subject import InputTable
 from gatekeeper.core.system.files import read_input
 from gatekeeper.core.system.inputs import MOST_BYTES
-from gatekeeper.core.units import ByteRate, Bytes, Seconds
 
 Arm = Literal["plain", "candidate"]
 
@@ -115,6 +116,8 @@ class Mode(InputTable):
     share: Share = Field(ge=0, le=1)
     slower: float = Field(gt=0)
     arm: Literal["both", "plain", "candidate"] = "both"
+    file: str | None = None
+    """It lasts as long as this file is beside the script, as a program that comes and goes."""
 
 
 class Drift(InputTable):
@@ -186,14 +189,17 @@ class Fault(InputTable):
     every: int | None = Field(default=None, ge=1)
     arm: Literal["both", "plain", "candidate"] = "both"
     canary: str = ""
+    above_streams: int = Field(default=0, ge=0)
+    """It strikes where more requests than these are in flight."""
 
-    def strikes(self, number: int, arm: Arm, canary: str) -> bool:
-        """Tell whether it strikes answer *number*."""
+    def strikes(self, number: int, arm: Arm, canary: str, streams: int) -> bool:
+        """Tell whether it strikes answer *number*, one of *streams* at once."""
         return (
             (self.answer is None or number == self.answer)
             and (self.every is None or number % self.every == 0)
             and self.arm in {"both", arm}
             and canary.startswith(self.canary)
+            and streams > self.above_streams
         )
 
 

@@ -15,7 +15,7 @@ from gatekeeper.backends.answer_limits import AnswerLimits
 from gatekeeper.backends.backend_facts import BackendFacts
 from gatekeeper.backends.http.chat import PLAIN
 from gatekeeper.backends.launch_line import without_keys
-from gatekeeper.backends.models.artifacts import local_path
+from gatekeeper.backends.models.artifacts import local_path, relative_paths
 from gatekeeper.backends.process import error_line, find_program, quoted_log
 from gatekeeper.backends.worker_backend.worker import Worker
 from gatekeeper.backends.worker_backend.worker_process import WorkerProcess
@@ -61,11 +61,11 @@ class Commands:
 
     def _program(self, word: str) -> str:
         if "/" not in word:
-            hint = "install it, or write its path with a slash: paths are relative to the SLO file"
+            hint = f"install it, or write its path with a slash: {relative_paths(self.folder)}"
             return find_program(word, install=hint)
         path = self.folder / word
         if not path.is_file():
-            raise InputError(f"worker program {path} does not exist", hint="paths are relative to the SLO file")
+            raise InputError(f"worker program {path} does not exist", hint=relative_paths(self.folder))
         if not os.access(path, os.X_OK):
             hint = f"chmod +x {word}, or name its interpreter first, as in python3 {word}"
             raise InputError(f"worker program {path} is not executable", hint=hint)

@@ -1,5 +1,6 @@
 """A worker's process: its pipes, its log, and the shared page that holds its heartbeat."""
 
+import contextlib
 import mmap
 import os
 import select
@@ -21,6 +22,8 @@ from gatekeeper.core.text import quote
 
 _POLL_S = 0.5
 """How often the page of a silent worker is read."""
+MOST_LOG = 1 << 30
+"""Bytes of a log; a worker that writes without an end fills the disk in minutes."""
 _EXIT_S = 2.0
 """Seconds to wait for a program to exit once its output has ended."""
 _PIPE_BYTES = 1 << 16
@@ -114,6 +117,7 @@ class WorkerProcess:
         poll.register(self._in if event == select.POLLOUT else self._out, event)
         beat, since = self.heartbeat(), time.monotonic()
         while True:
+            self._check_log()
             remaining = until - time.monotonic()
             # What is there already is read, also by a process that was stopped itself until after the deadline.
             if poll.poll(1000 * max(0.0, min(_POLL_S, timeout / 4, remaining))):
@@ -124,6 +128,11 @@ class WorkerProcess:
                 beat, since = self.heartbeat(), time.monotonic()
             elif time.monotonic() - since > timeout:
                 raise WorkerFault(f"{reason}; gatekeeper ended the worker")
+
+    def _check_log(self) -> None:
+        with contextlib.suppress(OSError):  # it was removed
+            if self.log.stat().st_size > MOST_LOG:
+                raise WorkerFault(f"its log is longer than {MOST_LOG >> 20} MiB; gatekeeper ended the worker")
 
     def heartbeat(self) -> bytes:
         """Return the counter on the worker's shared page."""

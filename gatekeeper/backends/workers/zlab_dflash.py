@@ -21,7 +21,10 @@ from gatekeeper.core.records import Rounds
 
 FACTS = BackendFacts(name="zlab-dflash", module="dflash", install="pip install dflash mlx-lm", shipped="m5-pro-48gb")
 SEES = ("arrivals", "token_count", "text", "token_ids", "cold")
-INSTALL = "pip install dflash and mlx-lm (0.32.2 or newer), or name a Python that has both: see docs/worker-protocol.md"
+INSTALL = (
+    "pip install dflash and mlx-lm (0.32.2 or newer), or name a Python that has both: "
+    "see docs/reference/worker-protocol.md"
+)
 
 
 @dataclass

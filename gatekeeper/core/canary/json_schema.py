@@ -25,11 +25,11 @@ _Errors = Iterator[jsonschema.ValidationError]
 
 def check(schema: Mapping[str, Any]) -> None:
     """Raise ParseError for what is no JSON schema, or one with a reference or a pattern that cannot be used here."""
-    _validator(json.dumps(schema))
+    _check(json.dumps(schema))
 
 
 def accepts(schema: Mapping[str, Any], document: object) -> bool:
-    """Return whether *document* is valid; one that takes too long is not. Raise ParseError for a bad schema."""
+    """Return whether *document* is valid under a *schema* that was checked; one that takes too long is not."""
     validator = _validator(json.dumps(schema))
     token = _left.set(REFERENCES)
     try:
@@ -42,7 +42,12 @@ def accepts(schema: Mapping[str, Any], document: object) -> bool:
 
 @lru_cache(maxsize=256)
 def _validator(text: str) -> Any:
-    """Return the validator of a schema. Cached: a check is slow, and canaries share schemas."""
+    return _Validator(json.loads(text), registry=EMPTY_REGISTRY)
+
+
+@lru_cache(maxsize=256)
+def _check(text: str) -> None:
+    """Raise ParseError for a bad schema. A good one is remembered: a check is slow, and canaries share schemas."""
     schema = json.loads(text)
     try:
         # Without formats: which ones are checked depends on what else is installed.
@@ -52,7 +57,6 @@ def _validator(text: str) -> Any:
         raise ParseError(error.message) from error
     except RecursionError as error:
         raise ParseError("nested too deeply") from error
-    return _Validator(schema, registry=EMPTY_REGISTRY)
 
 
 def _check_parts(schema: dict[str, Any]) -> None:

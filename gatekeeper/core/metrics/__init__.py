@@ -54,6 +54,8 @@ SPEED_RATIOS = tuple(metric.name for metric in ALL if metric.speed_ratio)
 """The speed against plain decoding, the one that counts first."""
 DECODE_RATIO, ANSWER_RATIO, SYSTEM_RATIO = SPEED_RATIOS
 """Of decoding; of whole answers, where these come in one piece; of all streams together, where several run at once."""
+ENERGY_RATIO = "energy_ratio"
+"""It needs the power at rest, which a soak measures only for it."""
 
 _OTHER_NAMES = {alias: metric.name for metric in ALL for alias in metric.aliases}
 
@@ -62,7 +64,7 @@ def suggest_metric(name: str, names: Collection[str]) -> str:
     """Return a hint for an unknown metric."""
     metric = _OTHER_NAMES.get(name.casefold().replace("-", "_").replace(" ", "_"))
     if metric in names and metric is not None:
-        return f"did you mean '{metric}': {BY_NAME[metric].description}?"
+        return f"did you mean '{metric}'? gatekeeper explain {metric} says what it is"
     hint = did_you_mean(name.casefold(), names)
     every = len(names) == len(BY_NAME) and not hint.startswith("did you mean")
-    return "gatekeeper metrics lists them all" if every else hint
+    return "gatekeeper explain metrics lists them all" if every else hint

@@ -3,11 +3,14 @@
 from dataclasses import dataclass
 from enum import Enum, Flag, auto
 
-from gatekeeper.core.units import percent, show, show_range
+from gatekeeper.core.units import percent, show, show_interval, show_times
 
 
 class Sight(Flag):
-    """What can be measured of a backend; an objective that needs more is refused before the run."""
+    """What can be measured of a backend; an objective that needs more is refused before the run.
+
+    JSON has the names of its members, sentences have their `words`.
+    """
 
     NOTHING = 0
     ARRIVALS = auto()
@@ -40,6 +43,31 @@ class Sight(Flag):
     """A plain answer can have the log-probabilities of the likeliest tokens, and a beginning read as a prompt too."""
     VERIFIED = auto()
     """A drafted answer can have the log-probabilities of the likeliest tokens in the passes that verified it."""
+
+    @property
+    def words(self) -> str:
+        """Write what is seen for a sentence: how many tokens an answer has."""
+        return ", ".join(_SIGHT_WORDS[flag] for flag in self)
+
+
+_SIGHT_WORDS = {
+    Sight.ARRIVALS: "when each piece of an answer arrives",
+    Sight.TOKEN_COUNT: "how many tokens an answer has",
+    Sight.TEXT: "the text of answers",
+    Sight.TOKEN_IDS: "the tokens of answers",
+    Sight.ROUNDS: "drafted and accepted tokens that can be counted",
+    Sight.CLAIMED_ROUNDS: "counts of drafted and accepted tokens",
+    Sight.MEMORY: "the memory of its processes",
+    Sight.PLAIN: "plain decoding beside drafting",
+    Sight.LOGITS: "the target's logits",
+    Sight.COLD: "how much of a prompt came from a cache",
+    Sight.FORCED: "the target's own tokens over a given answer",
+    Sight.PROMPT_TIME: "how long a prompt was read",
+    Sight.REPLAY: "what each round drafted",
+    Sight.WIDTHS: "the numerics of wider passes",
+    Sight.LOGPROBS: "log-probabilities of plain answers",
+    Sight.VERIFIED: "log-probabilities of drafted answers",
+}
 
 
 class Per(Enum):
@@ -104,7 +132,7 @@ class Metric:
     soak_alone: bool = False
     """Only the length of a soak shows it: at a point of a region, which takes a minute, it is not checked."""
     samples: tuple[str, ...] = ()
-    """Of a host metric: the sampled values it can be computed from; any one of several suffices."""
+    """The sampled values of the host it can be computed from; any one of several suffices."""
 
     def unseen(self, sight: Sight) -> Sight:
         """Return what a backend lacks to show it; nothing where it shows it in one of two ways."""
@@ -138,9 +166,10 @@ class Metric:
             return f"{show(value, self.unit)}x"
         return percent(value, "+.3g") if self.relative else show(value, self.unit)
 
-    def show_range(self, lo: float, hi: float) -> str:
-        """Print an interval of its values; a counted one is a single value."""
-        return self.show(lo) if lo == hi else show_range(self.show(lo), self.show(hi))
+    def show_interval(self, center: float, lo: float | None, hi: float | None) -> str:
+        """Print a measured value with its bounds: 2.12x [2.08, 2.16], +14 % [+11, +17]; a counted one alone."""
+        write = show_times if self.speed_ratio else self.show
+        return show_interval(*("?" if end is None else write(end) for end in (center, lo, hi)))
 
     def reject_impossible(self, bound: str, threshold: float) -> None:
         """Raise ValueError for a bound out of the range of this metric."""

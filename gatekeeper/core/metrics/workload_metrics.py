@@ -242,6 +242,13 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
         formula="mean over canaries of (nats a token of drafting - of plain decoding), both read by the target",
         remedy=_WRONG, soak_alone=True,
     ),
+    Metric(
+        name="energy_ratio", unit="1", higher_is_better=False, per=Per.PAIR, needs=_WHOLE,
+        description="joules a token of drafting over plain decoding's, for the same tokens, above the power at rest",
+        formula="sum over pairs of (mean power - power at rest) * seconds / tokens of drafting / the same of plain",
+        remedy="use a lighter draft or a shorter draft length; where the time does not count, decode plainly",
+        aliases=("energy", "joules"), samples=("package_power", "system_power"), soak_alone=True, minimum=0.0,
+    ),
     _share(
         "plain_repeat_agreement", Per.ANSWER, Sight.TEXT,
         "share of canaries to which plain decoding gives the same greedy answer each time",

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from gatekeeper.core.quantities import Seconds
 from gatekeeper.core.subject import InputTable
-from gatekeeper.core.units import Seconds
 
 _DIGEST = r"^[0-9a-f]{16,64}$"
 

@@ -3,10 +3,10 @@
 from pydantic import Field, model_validator
 
 from gatekeeper.core.policy.route_region import RouteRegion
+from gatekeeper.core.quantities import Seconds
 from gatekeeper.core.records import Setting
 from gatekeeper.core.slo import ChosenKnobs, Step
 from gatekeeper.core.subject import InputTable
-from gatekeeper.core.units import Seconds
 
 _PLAIN: Setting = (("draft", None),)
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pydantic import Field, model_validator
 
 from gatekeeper.core.subject import InputTable
+from gatekeeper.core.text import condition_value
 
 
 class AxisBounds(InputTable):
@@ -93,8 +94,12 @@ class RouteRegion(InputTable):
             if value is None:
                 return f"the request does not say its {axis}"
             if not bounds.within(value, together=False):
-                end = f"at most {bounds.at_most:g}" if value > bounds.at_most else f"at least {bounds.at_least:g}"
-                return f"{axis} {value:g} is outside of the certified region: {end}"
+                end = (
+                    f"at most {condition_value(bounds.at_most)}"
+                    if value > bounds.at_most
+                    else f"at least {condition_value(bounds.at_least or 0.0)}"
+                )
+                return f"{axis} {condition_value(value)} is outside of the certified region: {end}"
         changes = {
             axis: value for axis, value in values.items() if axis in self.axes and self.axes[axis].moved(value or 0)
         }

@@ -7,9 +7,9 @@ from pydantic import Field, field_validator, model_validator
 
 from gatekeeper.core.metrics import WATCHED
 from gatekeeper.core.metrics.metric import Metric
+from gatekeeper.core.quantities import Seconds
 from gatekeeper.core.slo import MetricBound
 from gatekeeper.core.subject import InputTable
-from gatekeeper.core.units import Seconds
 
 
 class Guard(MetricBound):

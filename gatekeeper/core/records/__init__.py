@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated, Any, Generic, TypeVar
 
 from gatekeeper.core.records.arrivals import Arrival, Arrivals, shared
@@ -10,6 +11,7 @@ from gatekeeper.core.records.readings import Forced as Forced
 from gatekeeper.core.records.readings import Likely as Likely
 from gatekeeper.core.records.readings import Numerics as Numerics
 from gatekeeper.core.records.readings import Parting as Parting
+from gatekeeper.core.records.readings import PassTimes as PassTimes
 from gatekeeper.core.records.readings import Replayed as Replayed
 from gatekeeper.core.records.readings import Scored as Scored
 from gatekeeper.core.records.readings import Tie as Tie
@@ -58,15 +60,25 @@ class Claims:
     """What a server reports about itself: recorded next to our own counts, never mixed with them."""
 
     drafted: int | None = None
+    """Tokens the draft proposed."""
     accepted: int | None = None
+    """Proposed tokens that were kept."""
     rounds: int | None = None
+    """Verify passes of the target."""
     prompt_tokens: int | None = None
+    """Of the prompt, those from the cache included."""
     cached_tokens: int | None = None
+    """Tokens of the prompt that the prompt cache had."""
     completion_tokens: int | None = None
+    """Of the answer."""
     prompt_seconds: float | None = None
+    """How long it read the prompt."""
     decode_seconds: float | None = None
+    """How long it decoded."""
     tried_by_position: tuple[int, ...] = ()
+    """How often position i of a round was reached and verified."""
     accepted_by_position: tuple[int, ...] = ()
+    """How often position i of a round was accepted."""
     model: str | None = None
     """The model that answers, by the server's name for it."""
 
@@ -82,10 +94,13 @@ class Answer:
     """The response to one request. All times are monotonic nanoseconds of this machine."""
 
     sent_ns: int
+    """When the request was sent."""
     ended_ns: int
+    """When the answer had ended."""
     arrivals: Annotated[Sequence[Arrival], Arrivals] = ()
-    """Kept as Arrivals, whatever sequence they are given as."""
+    """When each piece came, in columns: see *Arrivals*."""
     text: str = ""
+    """What is graded."""
     reasoning: str = ""
     """Reasoning before the text, if a server separates the two; its arrivals count, and it is not graded."""
     tool_calls: tuple[dict[str, Any], ...] = ()
@@ -93,15 +108,22 @@ class Answer:
     finish: str | None = None
     """stop | length | tool_calls; None when the answer never finished."""
     prompt_tokens: int | None = None
+    """Of the prompt."""
     output_tokens: int | None = None
+    """Of the answer, reasoning included."""
     rounds: Rounds | None = None
     """Counted by us; None where only the server could count, or nothing was drafted."""
     claims: Claims = _NO_CLAIMS
+    """What the server reports about itself: see *Claims*."""
     memory_active: int | None = None
     """Bytes the allocator held at the end of the answer; None where it does not report them."""
     memory_peak: int | None = None
+    """The most that it held until then."""
     fault: str | None = None
     """An error of the system, as data: its kind (`timeout`, `cut off`, `worker died` ...), a colon and the details."""
+    read_delay_ns: int | None = None
+    """The longest time from a piece's arrival in the kernel, which its time then is, until this process read it. None:
+    times were taken by this process, or next to the token in a worker."""
 
     def __post_init__(self) -> None:
         """Keep the arrivals in columns, and equal texts once."""
@@ -126,7 +148,9 @@ class Role(StrEnum):
     """Why an answer was requested."""
 
     WARMUP = "warmup"
+    """Not measured: it comes before a block, or again after an interrupt."""
     MEASURED = "measured"
+    """Counts for the metrics of its arm."""
     SENTINEL = "sentinel"
     """A baseline request: plain decoding during a soak, paired with a speculative request."""
     BLOCK = "block"
@@ -162,21 +186,40 @@ class Generation:
     key: str
     """Unique in its record file; a resumed run skips the keys it finds."""
     workload: str
+    """As the SLO file names it."""
     canary: str
+    """The id of its prompt in `inputs/canaries-WORKLOAD.jsonl`."""
     arm: str
     """`plain` or `candidate`."""
     setting: Setting
+    """A list of [knob, value], sorted; `["draft", null]` is plain decoding."""
     role: Role
+    """Why it was requested: see *Roles*."""
     repeat: int
     """Which repeat of the sweep; in a soak, which unbroken stretch of its segment."""
     pair: str
     """Answers of both arms with the same pair were requested next to each other and may be compared."""
     concurrency: int
+    """Requests in flight at once."""
     answer: Answer
+    """See *An answer*."""
     segment: int = 0
     """Which uninterrupted part of the run: a resumed run begins a new one."""
     at: str = ""
     """Wall time when the answer ended."""
+
+    def __post_init__(self) -> None:
+        """Keep equal settings once: a day has thirty thousand answers at two of them."""
+        try:
+            object.__setattr__(self, "setting", _first_setting(self.setting, repr(self.setting)))
+        except TypeError:  # a list as a knob's value, which no run writes
+            return
+
+
+@lru_cache(maxsize=256)
+def _first_setting(setting: Setting, _written: str) -> Setting:
+    """Return the first of equal settings; what is written tells 1 from 1.0 and True, which are equal."""
+    return setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +227,11 @@ class Reading:
     """One value of the host in base units; missing is a status, never zero."""
 
     value: float | str | None
+    """In the unit beside it; null where the status is not ok."""
     unit: str
+    """B, s, W, Hz, rpm, 1 (a count, a level or a share), or empty for a word."""
     source: str
+    """The file or the tool that was read."""
     status: str
     """ok | absent | denied | stale | parse_error"""
     age: float | None = None
@@ -197,11 +243,15 @@ class HostSample:
     """All readings of the host at one instant."""
 
     at: str
+    """Wall time."""
     at_ns: int
+    """When it was taken, on the clock of the answers."""
     values: dict[str, Reading]
+    """By name: see *A reading*, and *Names of readings*."""
     phase: str = ""
-    """The soak this sample belongs to, or the stage it was taken in."""
+    """The soak, or the point of the region, during which it was taken; empty outside of them."""
     segment: int = 0
+    """Which uninterrupted part of the run."""
     took_ns: int = 0
     """How long taking the sample took."""
     late_ns: int = 0
@@ -213,8 +263,11 @@ class Event:
     """Something that happened: progress, a transition, an incident."""
 
     at: str
+    """Wall time."""
     kind: str
+    """What happened: see *Kinds of events*."""
     detail: dict[str, Any]
+    """What the kind says."""
 
 
 RECORDED_ELSEWHERE = frozenset({"answer", "sample", "reading"})

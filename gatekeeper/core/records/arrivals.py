@@ -1,7 +1,7 @@
 """The arrivals of an answer, in columns: when each token came, and what is known of it."""
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from operator import sub
@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 
 class Arrival(NamedTuple):
-    """One piece of an answer: a token in process, a chunk over HTTP. Written as a JSON list."""
+    """One piece of an answer: a token in process, a chunk over HTTP."""
 
     at_ns: int
     """Monotonic nanoseconds, read where the piece arrived."""
@@ -18,11 +18,14 @@ class Arrival(NamedTuple):
     drafted: bool | None = None
     """True: proposed by the draft and accepted. None: this backend does not know."""
     token_id: int | None = None
+    """In the target's vocabulary. None: this backend does not tell."""
 
 
 UNKNOWN = -(2**63)
 """In a column of whole numbers: None."""
 _FLAGS = (False, True, None)
+_LETTER_OF_FLAG = bytes.maketrans(b"\0\1\2", b"ft?")
+_FLAG_OF_LETTER = bytes.maketrans(b"ft?\0\1\2", b"\0\1\2\3\3\3")
 SHARED_BYTES = 8192
 """Longer texts and columns are not compared with those before; two thousand of this size are remembered at most."""
 
@@ -55,14 +58,61 @@ class Arrivals(Sequence[Arrival]):
             columns = list(zip(*rows, strict=True))
             times, tokens, drafted, ids = columns + [()] * (4 - len(columns))
             at_ns = array("q", times)
-            self.first_ns: int | None = at_ns[0] if at_ns else None
-            self.last_ns: int | None = at_ns[-1] if at_ns else None
-            self._gap_type, self._gaps = _narrow(tuple(map(sub, times[1:], times)))
-            self.tokens = shared(_whole(tokens))
-            self.drafted = shared(_flags(drafted))
-            self.token_ids = shared(_whole(ids))
+            gaps_ns = tuple(map(sub, times[1:], times))
+            self._keep(at_ns[0] if at_ns else None, gaps_ns, _whole(tokens), _flags(drafted), ids)
         except (TypeError, OverflowError) as error:
             raise ValueError(f"not arrivals: {error}") from error
+
+    def _keep(
+        self,
+        first_ns: int | None,
+        gaps_ns: Sequence[int],
+        tokens: bytes,
+        drafted: bytes,
+        ids: Sequence[int | None],
+    ) -> None:
+        self.first_ns = first_ns
+        self.last_ns = None if first_ns is None else array("q", (first_ns, first_ns + sum(gaps_ns)))[1]
+        self._gap_type, self._gaps = _narrow(gaps_ns)
+        self.tokens = shared(tokens)
+        self.drafted = shared(drafted)
+        self.token_ids = shared(_whole(ids))
+
+    @classmethod
+    def of_columns(cls, columns: Mapping[str, Any]) -> "Arrivals":
+        """Return the arrivals that `as_columns` gave; ValueError for columns of other lengths or types."""
+        try:
+            gaps_ns, tokens, ids = columns["gaps_ns"], columns.get("tokens", []), columns.get("token_ids", [])
+            count = 1 + len(gaps_ns)
+            column = (array("q", [tokens]) * count).tobytes() if isinstance(tokens, int) else _whole(tokens)
+            drafted = columns.get("drafted", "").encode().translate(_FLAG_OF_LETTER)
+            lengths = {0 if isinstance(tokens, int) else len(tokens), len(drafted), len(ids)}
+            sound = lengths <= {0, count} and not drafted.strip(b"\0\1\2") and columns["at_ns"] is not None
+            sound &= isinstance(gaps_ns, list) and isinstance(tokens, list | int) and isinstance(ids, list)
+            arrivals = cls.__new__(cls)
+            arrivals._keep(columns["at_ns"], gaps_ns, column, drafted, ids)  # noqa: SLF001 (of this class)
+        except (TypeError, OverflowError, LookupError, AttributeError) as error:
+            raise ValueError(f"not arrivals: {error}") from error
+        if not sound:
+            raise ValueError("not arrivals: no time, or columns of different lengths or of other types")
+        return arrivals
+
+    def as_columns(self) -> dict[str, Any] | tuple[()]:
+        """Return the columns for JSON, those that are known; a list without items for no arrivals.
+
+        `at_ns`: when the first piece came; `gaps_ns`: from each piece to the next; `tokens`: one number where all
+        pieces have the same; `drafted`: a letter a piece, t(rue), f(alse) or ? (unknown); `token_ids`.
+        """
+        if self.first_ns is None:
+            return ()
+        columns: dict[str, Any] = {"at_ns": self.first_ns, "gaps_ns": self.gaps_ns().tolist()}
+        if tokens := _known(self.tokens):
+            columns["tokens"] = tokens[0] if tokens[0] is not None and len({*tokens}) == 1 else tokens
+        if self.drafted:
+            columns["drafted"] = self.drafted.translate(_LETTER_OF_FLAG).decode()
+        if ids := _known(self.token_ids):
+            columns["token_ids"] = ids
+        return columns
 
     def gaps_ns(self) -> "memoryview[int]":
         """Return the nanoseconds from each piece to the next one, one number fewer than there are pieces."""
@@ -106,16 +156,18 @@ class Arrivals(Sequence[Arrival]):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, _handler: object) -> Any:
-        """Read and write them as JSON lists."""
+        """Write them as columns; read columns, and the lists of rows that versions before 0.3.0 wrote."""
         from pydantic_core import core_schema  # noqa: PLC0415  programs of other environments import this module
 
-        as_lists = core_schema.plain_serializer_function_ser_schema(tuple)
-        return core_schema.no_info_plain_validator_function(_arrivals, serialization=as_lists)
+        columns = core_schema.plain_serializer_function_ser_schema(Arrivals.as_columns)
+        return core_schema.no_info_plain_validator_function(_arrivals, serialization=columns)
 
 
 def _arrivals(value: object) -> Arrivals:
     if isinstance(value, Arrivals):
         return value
+    if isinstance(value, dict):
+        return Arrivals.of_columns(value)
     if not isinstance(value, list | tuple):
         raise ValueError("arrivals are not a list")
     return Arrivals(value)

@@ -1,6 +1,7 @@
-"""Records of untimed readings after a soak: what the target itself makes of answers that are already given."""
+"""Records of readings: what the target makes of answers that are already given, and how long its passes take."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 
@@ -9,7 +10,9 @@ class Tie:
     """Where a candidate's greedy tokens first diverge from plain decoding's, and how sure the target was there."""
 
     workload: str
+    """As the SLO file names it."""
     canary: str
+    """The id of its prompt."""
     position: int
     """How many tokens both arms share."""
     shared: tuple[int, ...]
@@ -17,19 +20,24 @@ class Tie:
     plain_id: int
     """The token plain decoding gave next."""
     candidate_id: int
+    """The token the candidate gave next."""
     gap: float | None
     """The target's best logit there minus its second; None: unknown."""
     fault: str | None = None
     """Why it is unknown."""
     segment: int = 0
+    """Which uninterrupted part of the run."""
     at: str = ""
+    """Wall time when it ended."""
 
 
 class Parting(NamedTuple):
     """Where the target's own token is another than the one it was given to read."""
 
     position: int
+    """In the answer, from 0."""
     target_id: int
+    """The target's own token there."""
     gap: float | None
     """The target's best logit less that of the given token; None: unknown."""
 
@@ -39,9 +47,13 @@ class Forced:
     """One pass of the target over given tokens (teacher forcing): where plain decoding would write another one."""
 
     workload: str
+    """As the SLO file names it."""
     canary: str
+    """The id of its prompt."""
     tokens: tuple[int, ...]
+    """Those that it read after the prompt."""
     parted: tuple[Parting, ...] = ()
+    """Where its own token is another: see *A parting*."""
     ended: bool = False
     """Plain decoding that wrote these tokens would end after the last one, and not before."""
     altered: int | None = None
@@ -51,7 +63,9 @@ class Forced:
     fault: str | None = None
     """Why nothing is known."""
     segment: int = 0
+    """Which uninterrupted part of the run."""
     at: str = ""
+    """Wall time when it ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +73,9 @@ class Replayed:
     """A candidate's answer read again round by round: the same widths, the same drafted tokens, the same rollbacks."""
 
     workload: str
+    """As the SLO file names it."""
     canary: str
+    """The id of its prompt."""
     key: str
     """Of the answer, in the soak's record file."""
     arm: str = "candidate"
@@ -77,11 +93,13 @@ class Replayed:
     nll: float | None = None
     """The sum of the tokens' negative log-likelihoods under the target, in nats, at temperature 1."""
     scores: tuple[tuple[float, ...], ...] = ()
-    """Sampled answers: a row a token, as `analysis.metrics.words.sampled_tokens` reads it."""
+    """Sampled answers: a row a token, of what it was sampled from: log p(token), log p(best), log Σp², log Σp^½."""
     fault: str | None = None
     """Why nothing is known."""
     segment: int = 0
+    """Which uninterrupted part of the run."""
     at: str = ""
+    """Wall time when it ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +111,11 @@ class Numerics:
     """
 
     workload: str
+    """As the SLO file names it."""
     canary: str
+    """The id of its prompt."""
     width: int | None
+    """Positions that the wide pass reads at once."""
     positions: tuple[int, ...] = ()
     """Of the tokens of the answer whose place was read in both ways."""
     gaps: tuple[float, ...] = ()
@@ -106,8 +127,11 @@ class Numerics:
     nll: float | None = None
     """The sum of the plain tokens' negative log-likelihoods, in nats, as plain decoding has them."""
     fault: str | None = None
+    """Why nothing is known."""
     segment: int = 0
+    """Which uninterrupted part of the run."""
     at: str = ""
+    """Wall time when it ended."""
 
 
 class Likely(NamedTuple):
@@ -116,6 +140,7 @@ class Likely(NamedTuple):
     name: str
     """`#` and its number where the server tells it, else its text."""
     logprob: float
+    """The logarithm of its probability, in nats."""
 
 
 def token_number(name: str) -> int | None:
@@ -129,7 +154,9 @@ class Scored:
     """One answer with the log-probabilities of its tokens, and of the likeliest ones at each place."""
 
     workload: str
+    """As the SLO file names it."""
     canary: str
+    """The id of its prompt."""
     arm: str
     """`plain` or `candidate`."""
     text: str = ""
@@ -147,9 +174,13 @@ class Scored:
     after: int = 0
     """A plain answer that goes on from the drafted one's first so many tokens, which were read as a prompt."""
     finish: str | None = None
+    """stop | length; None when the answer never finished."""
     fault: str | None = None
+    """Why nothing is known."""
     segment: int = 0
+    """Which uninterrupted part of the run."""
     at: str = ""
+    """Wall time when it ended."""
 
     @property
     def lead(self) -> tuple[float | None, str | None]:
@@ -163,3 +194,15 @@ class Scored:
             self, tokens=self.tokens[:count], logprobs=self.logprobs[:count], likeliest=self.likeliest[:count],
             spelled=self.spelled[:count],
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PassTimes:
+    """One turn of timed passes over the same cached beginning, in seconds; turns come one after the other."""
+
+    plain: float
+    """A token of plain decoding, before and after the passes."""
+    passes: Mapping[int, float]
+    """By width: a pass of the target over so many tokens, as a round verifies them."""
+    rounds: Mapping[int, float] = field(default_factory=dict)
+    """By draft length: a round of so many draft steps and the pass that verifies them; empty without a draft."""

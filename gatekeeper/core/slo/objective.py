@@ -7,11 +7,16 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from gatekeeper.core.metrics import BY_NAME, RUN_TO_RUN, suggest_metric
 from gatekeeper.core.metrics.metric import Metric
+from gatekeeper.core.quantities import Quantity
 from gatekeeper.core.subject import InputTable
-from gatekeeper.core.units import UNITS_OF, Quantity
+from gatekeeper.core.units import UNITS_OF
 from gatekeeper.core.units import parse as parse_quantity
 
 Bound = Literal["at_least", "at_most"]
+
+
+_SLOWEST_SHARE = 0.5
+"""A bound on a speed ratio below it, in per cent, was meant as a gain."""
 
 
 class MetricBound(InputTable):
@@ -36,7 +41,14 @@ class MetricBound(InputTable):
     @classmethod
     def _in_its_unit(cls, written: object, validation: ValidationInfo) -> object:
         metric = cls.METRICS.get(validation.data.get("metric", ""))
-        return parse_quantity(written, UNITS_OF[metric.unit]) if metric and isinstance(written, str) else written
+        if metric is None or not isinstance(written, str | bool):
+            return written
+        value = parse_quantity(written, UNITS_OF[metric.unit])
+        if metric.speed_ratio and "%" in str(written) and value < _SLOWEST_SHARE:
+            raise ValueError(
+                f"{written} is {value:g} times plain decoding's speed\nwrite {1 + value:g} for so much more"
+            )
+        return value
 
     @model_validator(mode="after")
     def _one_bound(self) -> Self:
@@ -99,6 +111,13 @@ class Objective(MetricBound):
         description="certified: the bound is on this run over the certified runs of the SLO, on the same canaries",
     )
     why: str = Field(min_length=1)
+
+    @field_validator("workloads", mode="before")
+    @classmethod
+    def _some(cls, workloads: object) -> object:
+        if workloads == ():
+            raise ValueError("must not be empty\nname workloads, or remove it: the objective is then for all")
+        return workloads
 
     @model_validator(mode="after")
     def _possible(self) -> "Objective":

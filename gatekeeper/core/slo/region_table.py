@@ -7,6 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from gatekeeper.core.slo.sweep_table import MOST_TOKENS, MOST_VALUES
 from gatekeeper.core.subject import InputTable
+from gatekeeper.core.text import condition_value
 from gatekeeper.core.toml_file import located
 
 AXES = ("temperature", "context", "concurrency", "max_tokens")
@@ -42,11 +43,12 @@ class Region(InputTable):
         for axis in AXES:
             for value in self.values(axis):
                 if not lowest[axis] <= value <= highest[axis]:
-                    message = f"{value:g} is not from {lowest[axis]:g} to {highest[axis]:g}\nremove it"
-                    raise located((axis,), message)
+                    limits = f"{lowest[axis]:g} to {condition_value(highest[axis])}"
+                    message = f"{condition_value(value)} is not from {limits}\nremove it"
+                    raise located(("region", axis), message)
         for number, axis in enumerate(self.monotone):
             if not self.values(axis) or axis in self.monotone[:number]:
-                raise located(("monotone",), f"'{axis}' is no axis with values, or is listed twice\nremove it")
+                raise located(("region", "monotone"), f"'{axis}' is no axis with values, or is listed twice\nremove it")
         return self
 
     def values(self, axis: str) -> tuple[float, ...]:

@@ -7,14 +7,15 @@ from pydantic import Field, field_validator, model_validator
 
 from gatekeeper.core.canary import Tier
 from gatekeeper.core.errors import InputError, did_you_mean
+from gatekeeper.core.quantities import Seconds
+from gatekeeper.core.slo.capacity_table import Capacity
 from gatekeeper.core.slo.objective import Objective
-from gatekeeper.core.slo.region_table import Region
+from gatekeeper.core.slo.region_table import AXES, Region
 from gatekeeper.core.slo.soak_table import Soak
 from gatekeeper.core.slo.sweep_table import MOST_TOKENS, Sweep
 from gatekeeper.core.subject import Address, InputTable, Subject
 from gatekeeper.core.toml_file import located
 from gatekeeper.core.toml_file import parse as parse_toml
-from gatekeeper.core.units import Seconds
 
 CONFIDENCE = 0.95
 """Of each one-sided bound, where an SLO file names no other."""
@@ -122,6 +123,7 @@ class Slo(InputTable):
     sweep: Sweep = Sweep()
     soak: Soak = Soak()
     region: Region = Region()
+    capacity: Capacity = Capacity()
     fallback: Fallback = Fallback()
     promote: Promote = Promote()
     telemetry: Telemetry = Telemetry()
@@ -137,6 +139,13 @@ class Slo(InputTable):
                 message = f"{clash}: two workloads have the same name"
                 raise located(("workload", number, "name"), f"{message}\ngive each workload a name of its own")
         return workloads
+
+    @field_validator("region")
+    @classmethod
+    def _extends(cls, region: Region) -> Region:
+        if not region.axes:
+            raise ValueError(f"[region] names no axis, so it does nothing\nadd one of {', '.join(AXES)}, or remove it")
+        return region
 
     @model_validator(mode="after")
     def _names_exist(self) -> "Slo":

@@ -1,5 +1,6 @@
 """The table `[sweep]` of an SLO file: what the knobs are, which are swept, and over which values."""
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
@@ -18,6 +19,17 @@ MOST_TOKENS = 10_000_000
 """The largest value of a knob that counts tokens; no model reads as many."""
 MOST_VALUES = 100
 """Of one knob in a sweep."""
+
+
+def process_name(values: Mapping[str, Any], restart_knobs: Sequence[str]) -> str:
+    """Name the process that can answer a setting: its *values* of the knobs that need a restart.
+
+    ADAPTIVE among those knobs is whether the server chooses the length: some take any other one with a request.
+    """
+    adaptive = ADAPTIVE if any(values.get(knob) == ADAPTIVE for knob in DRAFT_LENGTHS) else None
+    return "|".join(str(adaptive if knob == ADAPTIVE else values.get(knob)) for knob in restart_knobs)
+
+
 DraftLength = Annotated[int, Field(ge=1, le=MOST_TOKENS)] | Literal["adaptive"]
 
 
@@ -48,6 +60,11 @@ class Sweep(InputTable):
     repeats: int = Field(default=3, ge=1, le=1000)
     max_runs: int = Field(default=200, ge=1, le=10_000)
     budget: int = Field(default=400, ge=1, le=100_000, description="answers per arm and workload, at most")
+    prefer: Literal["speed", "energy"] = Field(
+        default="speed",
+        description="energy: of the settings that keep their bound of speed, the one with the fewest joules a token; "
+        "no setting is then stopped early",
+    )
     stop: Literal["early", "never"] = Field(
         default="early", description="early: stop testing a setting once its answers decide"
     )
@@ -88,6 +105,11 @@ class Sweep(InputTable):
         if 0 in values:
             raise ValueError("must be greater than 0\nremove it: plain decoding is always measured as well")
         return values
+
+    @property
+    def stops_early(self) -> bool:
+        """Return whether a setting may be stopped early; the energy of one that is slower counts as well."""
+        return self.stop == "early" and self.prefer == "speed"
 
     def values(self, knob: str) -> tuple[Any, ...]:
         """Return the values of *knob* to sweep; empty if it is not swept."""

@@ -5,6 +5,7 @@ from codecs import BOM_UTF8
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -24,6 +25,7 @@ MOST_BYTES = 64 << 20
 """Of one input file; the longest shipped canary file has a hundredth of it."""
 _NAMED = 8
 """Files of a folder that a hint names."""
+SLO_FILE = "SLO file"
 SLO_NAME = "inputs/slo.toml"
 PROFILE_NAME = "inputs/profile.toml"
 
@@ -53,7 +55,7 @@ def read_text(path: Path, kind: str) -> str:
         content = read_input(path, MOST_BYTES).removeprefix(BOM_UTF8)
         return content.decode().replace("\r\n", "\n").replace("\r", "\n")
     except FileNotFoundError:
-        raise InputError(f"{kind} {path} does not exist", hint=_near(path)) from None
+        raise InputError(f"{kind} {path} does not exist", hint=_near(path, kind)) from None
     except UnicodeDecodeError as error:
         raise InputError(f"{kind} {path} is not UTF-8 at byte {error.start}", hint="save it as UTF-8") from error
     except IsADirectoryError as error:
@@ -69,7 +71,7 @@ def read_text(path: Path, kind: str) -> str:
         raise InputError(f"cannot read {kind} {str(path)!r}: {error}", hint="check the path") from error
 
 
-def _near(path: Path) -> str:
+def _near(path: Path, kind: str) -> str:
     """Return a hint for a file that does not exist: one of its folder with a similar name, or all of its kind."""
     folder = path.parent
     if not folder.is_dir():
@@ -80,13 +82,18 @@ def _near(path: Path) -> str:
     files |= {file.stem: file for file in files.values() if file.suffix == path.suffix}
     if (hint := did_you_mean(path.stem, files)).startswith("did you mean"):
         return f"did you mean '{folder / files[hint.split(chr(39))[1]]}'?"
+    if kind == SLO_FILE and path.name == str(path):
+        shipped = {file.stem for file in shipped_folder("slos").glob("*.toml")}
+        if (hint := did_you_mean(path.stem, shipped)).startswith("did you mean"):
+            return f"{hint} It is a shipped SLO file"
     names = [file.name for file in files.values() if file.suffix == path.suffix]
-    return f"in this folder: {', '.join(names[:_NAMED])}" if names else "check the path"
+    none = "check the path, or write one: gatekeeper init" if kind == SLO_FILE else "check the path"
+    return f"in this folder: {', '.join(names[:_NAMED])}" if names else none
 
 
 def read(path: Path) -> Inputs:
     """Read an SLO file and everything it names."""
-    text = read_text(path, "SLO file")
+    text = read_text(path, SLO_FILE)
     slo = parse_slo(text, str(path))
     text = _without_keys(slo, text, str(path))
     base = path.parent
@@ -121,7 +128,15 @@ def read(path: Path) -> Inputs:
 
 def _prompts(workload: Workload, text: str, name: str) -> tuple[Canary, ...]:
     """Return a workload's canaries, as many and as long as the SLO says."""
-    return with_context(canary.parse(text, name)[: workload.first], workload.context)
+    checked = sha256(text) in _shipped_digests()
+    return with_context(canary.parse(text, name, checked=checked)[: workload.first], workload.context)
+
+
+@lru_cache(maxsize=1)
+def _shipped_digests() -> frozenset[str]:
+    """Return the SHA-256 of each shipped canary set, as `sha256sum` wrote them: our tests check these sets."""
+    lines = (shipped_folder("canaries") / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+    return frozenset(line.partition(" ")[0] for line in lines)
 
 
 def _without_keys(slo: Slo, text: str, name: str) -> str:
@@ -154,12 +169,16 @@ def _file_name(path: Path) -> str:
 
 
 def find_slo_file(run_dir: Path, slo_path: Path | None) -> tuple[Path, str]:
-    """Return path and text of a run's SLO file: *slo_path*, a file here with the same text, or the run's copy."""
+    """Return path and text of a run's SLO file: *slo_path*, else the run's copy or a file here with the same text.
+
+    Looked for in the current folder, in the one that holds the folder of runs, and in `slos` of both.
+    """
     if slo_path is not None:
         return slo_path, read_text(slo_path, "SLO file")
     copy = run_dir / SLO_NAME
     text = read_text(copy, "SLO file")
-    for folder in (Path(), Path("slos")):
+    parent = run_dir.parent.parent
+    for folder in dict.fromkeys((Path(), Path("slos"), parent, parent / "slos")):
         for path in sorted(folder.glob("*.toml")):
             with suppress(OSError, InputError):  # skip files that cannot be read
                 content = read_input(path, MOST_BYTES).removeprefix(BOM_UTF8).decode(errors="replace")
@@ -218,8 +237,9 @@ def _find_by_name(name: str, suffix: str, kind: str, places: Sequence[Path]) -> 
     shipped = places[-1]
     names = {path.relative_to(shipped).with_suffix("").as_posix() for path in shipped.rglob(f"*{suffix}")}
     names |= {path.stem for place in places[:-1] if place.is_dir() for path in place.glob(f"*{suffix}")}
-    looked = ", ".join(str(place) for place in places[:-1])
-    hint = f"{did_you_mean(name, names)}; looked for {name}{suffix} in {looked} and among the shipped ones"
+    looked = ", ".join(str(place) for place in {place.resolve(): place for place in places[:-1]}.values())
+    near = did_you_mean(name, names)
+    hint = f"{near}{'' if near.endswith('?') else ';'} looked for {name}{suffix} in {looked} and among the shipped ones"
     raise InputError(f"unknown {kind} '{name}'", hint=hint)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError
+from gatekeeper.core.errors import GatekeeperError, InputError, NoProofError, did_you_mean
 from gatekeeper.core.parse import ParseError, json_value
 from gatekeeper.core.reasons import Reason
 from gatekeeper.core.records import Kind
@@ -70,9 +70,15 @@ def is_taken(path: Path) -> bool:
     return path.exists() and (not path.is_dir() or any(path.iterdir()))
 
 
+def _check_folder(path: Path) -> None:
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is not a folder", hint="choose another --output")
+
+
 def check_writable(path: Path) -> None:
     """Raise GatekeeperError if the folder *path* could not be made or written; nothing is made."""
     with write_errors(path):
+        _check_folder(path)
         there = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
         if os.statvfs(there).f_flag & os.ST_RDONLY:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
@@ -94,8 +100,7 @@ class RunDirectory:
     def open(cls, path: Path, *, resume: bool) -> "RunDirectory":
         """Make a new folder, or continue one that holds an unfinished run."""
         with write_errors(path):
-            if path.exists() and not path.is_dir():
-                raise InputError(f"{path} is not a folder", hint="choose another --output")
+            _check_folder(path)
             if not resume and path.is_dir() and not cls.nothing_measured(path):
                 hint = "continue that run with --resume, or choose another --output"
                 raise InputError(f"{path} is not empty", hint=hint)
@@ -177,6 +182,13 @@ class RunDirectory:
         with write_errors(self.path / name):
             (self.path / name).unlink(missing_ok=True)
 
+    def set_aside(self, name: str, suffix: str) -> None:
+        """Rename a record file, if it was not before, so that the run does not count it and can write it anew."""
+        beside = self.path / f"{name}{suffix}"
+        if not beside.exists() and (self.path / name).exists():
+            with write_errors(self.path / name):
+                (self.path / name).rename(beside)
+
     def damaged_files(self) -> list[str]:
         """Name the record files that --resume found damaged and keeps beside those that it continued."""
         return sorted(path.name for path in self.path.glob(f"*{DAMAGED}*"))
@@ -248,8 +260,27 @@ def newest_run(folder: Path) -> Path:
             frozen_at = parse_json(read_regular(path / MANIFEST), MANIFEST).get("frozen_at")
             runs.append((str(frozen_at), path.name, path))
     if not runs:
-        raise InputError(f"there is no run in the folder {folder} to take as the latest", hint="name the run's folder")
+        raise InputError(
+            f"there is no run in the folder {folder} to take as the latest",
+            hint="name the run's folder, or make one: gatekeeper certify SLO.toml",
+        )
     return max(runs)[-1]
+
+
+def suggest_run(path: Path) -> None:
+    """Raise InputError, which names a run that may be meant, where *path* is a folder of runs or does not exist."""
+    runs = runs_in(path) if path.is_dir() and not is_run(path) else []
+    if runs:
+        newest = newest_run(path)
+        raise InputError(f"{path} is no run: it is a folder of {len(runs)}", hint=f"name one of them, such as {newest}")
+    if path.exists():
+        return
+    beside = {run.name: run for folder in {RUNS, path.parent} if folder.is_dir() for run in runs_in(folder)}
+    near = did_you_mean(path.name, [*beside, "latest"]) if path.name not in beside else f"did you mean '{path.name}'?"
+    if not near.startswith("did you mean"):
+        raise InputError(f"there is no run {path}", hint="gatekeeper history lists the runs of a folder")
+    name = near.removeprefix("did you mean '").removesuffix("'?")
+    raise InputError(f"there is no run {path}", hint=f"did you mean '{beside.get(name, name)}'?")
 
 
 @contextmanager

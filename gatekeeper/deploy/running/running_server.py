@@ -100,7 +100,7 @@ def program_of(process: ListeningProcess) -> str:
     """Return the program of a process, or the Python of its environment where the program is a bare interpreter.
 
     Python of Homebrew and python.org starts itself again as `Python.app/Contents/MacOS/Python`, which knows no
-    environment: the process is told its own by `__PYVENV_LAUNCHER__`.
+    environment: the variable `__PYVENV_LAUNCHER__` of the process names it.
     """
     program = process.argv[0]
     if FRAMEWORK_PYTHON not in program:

@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from gatekeeper.core.errors import InputError
@@ -23,6 +24,8 @@ BUNDLE_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 ENVELOPE_KEY = "dsseEnvelope"
 PEM = b"-----BEGIN "
 OPENSSH = b"-----BEGIN OPENSSH PRIVATE KEY"
+PUBLIC_SSH = (b"ssh-", b"ecdsa-sha2-", b"sk-")
+"""Types of key, with which the line of a public key begins."""
 KEY_MOST = 1 << 16
 PUBLIC_END = "-----END PUBLIC KEY-----"
 INSTALL = "pip install 'gatekeeper-slo[sign]'"
@@ -45,8 +48,13 @@ def make_signature(content: bytes, key: Path) -> bytes:
 def check_signers_file(allowed: Path) -> None:
     """Raise InputError if signatures cannot be checked: no such file, or no ssh-keygen."""
     if not allowed.is_file():
-        hint = "see ALLOWED SIGNERS in ssh-keygen(1), or name a file of public keys as PEM"
+        hint = f'make one: echo "NAME $(cat KEY.pub)" > {quote(str(allowed))}; or name a file of public keys as PEM'
         raise InputError(f"no allowed-signers file {allowed}", hint=hint)
+    with allowed.open("rb") as file:
+        begin = file.read(KEY_MOST)
+    if begin.startswith(PUBLIC_SSH):
+        hint = f'make the list, with a name before each key: echo "NAME $(cat {quote(str(allowed))})" > allowed_signers'
+        raise InputError(f"{allowed} is a public key, not a list of allowed signers", hint=hint)
     if is_pem(allowed):
         _import_libraries()
     else:

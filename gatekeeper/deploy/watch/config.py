@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from gatekeeper.backends.listening_process import is_local
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.policy import Policy, Watch
-from gatekeeper.core.subject import Address
+from gatekeeper.core.subject import Address, address_of
 from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.deploy.watch import guard_samples
 
@@ -81,9 +81,8 @@ class WatchConfig:
             raise InputError(f"the run {run} wrote no policy.toml: there is nothing to deploy", hint=hint)
         inputs.read_text(self.policy, "policy")  # first, so that an error names a mistyped path and not its folder
         for option, address in (("--url", self.url), ("--plain-url", self.plain_url)):
-            if address is not None and urlsplit(address).scheme not in {"http", "https"}:
-                hint = f"for example {option} http://127.0.0.1:8080"
-                raise InputError(f"{option} {address} is not an http address", hint=hint)
+            if address is not None:
+                address_of(option, address)
         if self.url is not None and self.plain_url is not None and self.url.at("") == self.plain_url.at(""):
             raise InputError(
                 f"--url and --plain-url are both {self.url}",

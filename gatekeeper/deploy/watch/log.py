@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import stat
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -85,12 +86,13 @@ class Log:
 
     def _rotate(self) -> None:
         """Rename the full file and start a new one with the state; a crash in between loses nothing."""
+        assert self._file is not None
         entry = {"at": stamp(self._wall()), "kind": STATE, "schema": SCHEMA, **self._state()}
+        mode = stat.S_IMODE(os.fstat(self._file.fileno()).st_mode)  # its owner may have made it private
         self.path.replace(self.previous)
         fresh = self.path.with_name(f".{self.path.name}.fresh")
-        write_atomically(self.path, _line(entry), sync=True, temporary=fresh)
-        if self._file is not None:
-            self._file.close()
+        write_atomically(self.path, _line(entry), sync=True, temporary=fresh, mode=mode)
+        self._file.close()
         self._file = self._append()
 
     def _append(self) -> IO[bytes]:

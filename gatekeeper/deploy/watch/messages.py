@@ -1,12 +1,12 @@
 """Messages of a watch on the terminal: when it starts, after each round, for each change."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gatekeeper.core.policy import Route
-from gatekeeper.core.text import describe_setting
-from gatekeeper.core.units import show, show_seconds
+from gatekeeper.core.text import counted, describe_setting
+from gatekeeper.core.units import percent, show, show_seconds
 from gatekeeper.core.verdict import Outcome
 from gatekeeper.deploy.watch.guards import GuardResult
 from gatekeeper.deploy.watch.route_state import RouteChange, RouteRules, Standing
@@ -80,9 +80,10 @@ def time_to_half(seconds: Mapping[str, float], duty: float) -> str | None:
         sooner = f"no sooner than after {show_seconds(all_routes / MOST_DUTY)} at the highest duty, {MOST_DUTY:g}"
     if enough <= duty:
         sooner = "soon enough"
+    first = show_seconds(max(SOON_S / 2, all_routes / duty))
     return (
-        f"if acceptance falls to half, canaries show it after about {show_seconds(max(SOON_S / 2, all_routes / duty))}"
-        f" ({', '.join(seconds)}); {sooner}; a server that counts its draft tokens shows it within minutes of traffic"
+        f"first evidence of canaries that acceptance fell to half: after about {first} ({', '.join(seconds)}); "
+        f"{sooner}; a server that counts its draft tokens shows it within minutes of traffic"
     )
 
 
@@ -92,25 +93,34 @@ def round_result(
     cost: Mapping[str, Any],
     answered: Collection[str],
 ) -> str:
-    """Describe the state of every route, and the guards that are not kept; *answered* are the routes with an answer."""
+    """Describe the state of every route in one short line: each violated guard, and how many are open.
+
+    *answered* are the routes with an answer. Which guards are open is in the log and in the metrics.
+    """
     parts = []
     for standing, rules, results in routes:
-        not_kept = "".join(f", {text}" for result in results if (text := _not_kept(result)) is not None)
         state = describe_standing(standing, rules)
         if standing.step < rules.plain and standing.workload not in answered:
             state = f"no answer yet; set to {_setting_words(standing, rules)}"
-        parts.append(f"{standing.workload}: {state}{not_kept}")
+        parts.append(", ".join((f"{standing.workload}: {state}", *_not_kept(results))))
     share, bound = cost["share"], cost["bound"]
     over = ": the first round is sent in advance" if share > bound else ""
-    return f"{at[11:19]}Z {'; '.join(parts)}; load {100 * share:.2g} %, {100 * bound:g} % allowed{over}"
+    return f"{at[11:19]}Z {'; '.join(parts)}; cost {percent(share, '.2g')} of {percent(bound)}{over}"
 
 
-def _not_kept(result: GuardResult) -> str | None:
-    if result.asleep or result.outcome is Outcome.PASS:
-        return None
+def _not_kept(results: Sequence[GuardResult]) -> Iterator[str]:
+    """Yield each guard that is violated, then how many are undecided or have no evidence."""
+    awake = [result for result in results if not result.asleep]
+    yield from (_violated(result) for result in awake if result.outcome is Outcome.FAIL)
+    waiting = [result for result in awake if result.outcome is Outcome.UNPROVEN]
+    unseen = sum(result.fresh_ns is None for result in waiting)
+    for count, word in ((len(waiting) - unseen, "undecided"), (unseen, "without evidence yet")):
+        if count:
+            yield f"{counted(count, 'guard')} {word}"
+
+
+def _violated(result: GuardResult) -> str:
     check = result.check
-    if result.outcome is Outcome.UNPROVEN:
-        return f"{check.metric} {'undecided' if result.fresh_ns is not None else 'without evidence'}"
     value = "" if check.center is None else f" {show(check.center, check.unit)}"
     bound = f"{check.bound.replace('_', ' ')} {show(check.threshold, check.unit)}"
     return f"{check.metric}{value} violates {bound}"

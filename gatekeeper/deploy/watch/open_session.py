@@ -42,6 +42,11 @@ def open_session(
         url = config.url or slo.subject.url
         identity = ModelIdentity(certified.manifest, url=url, paths=models, names=certified.names, hashes=hashes)
         server = DeployedServer(backend, slo.subject.drafts)
+        if traffic is not None and not server.both_arms:  # before a canary is sent
+            raise InputError(
+                "this server cannot switch drafting with each request, and no plain server is named",
+                hint="start the same server without a draft and name it: --plain-url URL",
+            )
         clock = clock or backend.clock
         with Session(
             config, certified, policy_file, server, identity, clock, say=say, write=write, traffic=traffic

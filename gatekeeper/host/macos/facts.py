@@ -1,7 +1,8 @@
 """Facts about a Mac for the manifest, from sysctl and pmset; nothing that identifies its owner or the machine."""
 
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gatekeeper.host.commands import Output, run
@@ -15,28 +16,44 @@ KEYS = (
 )  # fmt: skip
 
 
+MOST_CORES = 4096
+CORE_GRAPHICS = "/System/Library/Frameworks/CoreGraphics.framework/CoreGraphics"
+_ASLEEP = (
+    "import ctypes, sys; calls = ctypes.CDLL(sys.argv[1]); "
+    "displays, count = (ctypes.c_uint32 * 16)(), ctypes.c_uint32(); "
+    "code = calls.CGGetOnlineDisplayList(16, displays, ctypes.byref(count)); "
+    "print(*([calls.CGDisplayIsAsleep(display) for display in displays[:count.value]] if code == 0 else ['?']))"
+)
+"""Prints for each display whether it is asleep, in a process of its own: the library connects to the window server.
+
+Apple Silicon has no IODisplayWrangler that tells it.
+"""
+
+
 def facts() -> dict[str, Any]:
     """Return the facts; those of a tool that is missing, fails or hangs are None."""
     line = _sysctl(KEYS)
     boot = re.match(r"\{ sec = (\d{1,10}), ", line.get("kern.boottime", ""))
     load = re.fullmatch(r"\{ (\d{1,6}\.\d+) (\d{1,6}\.\d+) (\d{1,6}\.\d+) \}", line.get("vm.loadavg", ""))
-    limit = sysctl.whole(line.get("iogpu.wired_limit_mb", ""))
+    limit, memory = (_size(key, line) for key in ("iogpu.wired_limit_mb", "hw.memsize"))
+    cores = sysctl.whole(line.get("hw.ncpu", ""))
     model = line.get("hw.model")
     return {
         "chip": line.get("machdep.cpu.brand_string"),
         "machine": model,
-        "cores": sysctl.whole(line.get("hw.ncpu", "")),
-        "memory_bytes": sysctl.whole(line.get("hw.memsize", "")),
+        "cores": cores if cores is not None and cores <= MOST_CORES else None,
+        "memory_bytes": memory,
         "os": line.get("kern.osproductversion"),
         "os_build": line.get("kern.osversion"),
         "kernel": line.get("kern.osrelease"),
         "virtual": _virtual(model, line.get("kern.hv_vmm_present")),
         # The key exists only where translation does; Apple Silicon prints 0 for a native process.
         "translated": {"0": False, "1": True}.get(line.get("sysctl.proc_translated", "")),
-        "gpu_wired_limit": limit * sysctl.MEBIBYTE if limit else None,
+        "gpu_wired_limit": limit,
         "power_source": _one(run(["pmset", "-g", "batt"]), pmset.parse_battery, "power_source"),
         "power_mode": _one(run(["pmset", "-g"]), pmset.parse_mode, "power_mode"),
         "booted_at": int(boot.group(1)) if boot else None,
+        "display": display() if sys.platform == "darwin" else None,
         "heavy_processes": _heavy(run(command) if (command := ps.argv()) else None),
         "load_average": [float(part) for part in load.groups()] if load else None,
     }
@@ -49,6 +66,26 @@ def _sysctl(keys: Sequence[str]) -> dict[str, str]:
     if len(keys) > 1 and Status.PARSE_ERROR in lines.values():
         return {key: value for name in keys for key, value in _sysctl((name,)).items()}
     return {key: value for key, value in lines.items() if not isinstance(value, Status)}
+
+
+def display() -> str | None:
+    """Return what `parse_display` makes of the window server's answer."""
+    return parse_display(run([sys.executable, "-I", "-S", "-c", _ASLEEP, CORE_GRAPHICS]))
+
+
+def parse_display(output: Output | None) -> str | None:
+    """Return "on", "asleep" or "none", of the displays that this session sees; None where it cannot be told."""
+    if output is None or output.code != 0 or not re.fullmatch(r"(?:[01]( [01])*)?\n", output.text or ""):
+        return None
+    asleep = (output.text or "").split()
+    return "none" if not asleep else "on" if "0" in asleep else "asleep"
+
+
+def _size(key: str, line: Mapping[str, str]) -> int | None:
+    """Return a size in bytes; None for one that is not known, not set or not possible."""
+    count = sysctl.whole(line.get(key, ""))
+    value = sysctl.value_of(key, count) if count is not None else None
+    return int(value) if isinstance(value, float) else None
 
 
 def _virtual(model: str | None, present: str | None) -> bool | None:

@@ -1,7 +1,6 @@
 """The memory that the kernel charges to the server's processes, by proc_pid_rusage or by `footprint`."""
 
 import ctypes
-import errno
 import os
 import re
 import struct
@@ -11,7 +10,7 @@ from collections.abc import Callable, Sequence
 import psutil
 
 from gatekeeper.host.commands import Output
-from gatekeeper.host.sources import DirectSource, Status, Tool, Values, failure
+from gatekeeper.host.sources import MOST_MEMORY, DirectSource, Status, Tool, Values, failure, number
 
 PROVIDES = ("subject_footprint",)
 
@@ -42,6 +41,15 @@ def footprint_in(structure: bytes) -> int:
     return footprint
 
 
+def footprint_of(library: ctypes.CDLL, pid: int) -> int:
+    """Return the bytes that the kernel charges to a process; raise OSError where it may not be read, or is gone."""
+    buffer = ctypes.create_string_buffer(SIZE)
+    if library.proc_pid_rusage(pid, FLAVOR, buffer) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return footprint_in(buffer.raw)
+
+
 class ProcPidRusage(DirectSource):
     """Sum of phys_footprint over the tree, by a system call; RSS would miss the memory of the GPU."""
 
@@ -50,7 +58,7 @@ class ProcPidRusage(DirectSource):
 
     def __init__(self, pids: Callable[[], Sequence[int]], library: ctypes.CDLL) -> None:
         self._pids = pids
-        self._call = library.proc_pid_rusage
+        self._library = library
         self._roots: tuple[int, ...] = ()
         self._tree: list[int] = []
         self._due_ns = 0
@@ -63,19 +71,18 @@ class ProcPidRusage(DirectSource):
             self._due_ns = now + round(TREE_MAX_AGE * 1e9)
         total, measured = 0, False
         for pid in self._tree:
-            buffer = ctypes.create_string_buffer(SIZE)
-            if self._call(pid, FLAVOR, buffer) != 0:
-                code = ctypes.get_errno()
-                if code == errno.ESRCH:
-                    continue
-                if code in (errno.EPERM, errno.EACCES):
-                    return {"subject_footprint": Status.DENIED}
-                raise OSError(code, os.strerror(code))
-            total, measured = total + footprint_in(buffer.raw), True
+            try:
+                total, measured = total + footprint_of(self._library, pid), True
+            except ProcessLookupError:
+                continue
+            except PermissionError:
+                return {"subject_footprint": Status.DENIED}
         return {"subject_footprint": float(total) if measured else Status.ABSENT}
 
 
-_HEADER = re.compile(r"^.*\[(\d{1,9})\]:.*\bFootprint:\s+(\d{1,18})(?:\s+([A-Za-z]+))?\s*(?:\(.*\))?$", re.MULTILINE)
+_HEADER = re.compile(
+    r"^.*\[(\d{1,9})\]:.*\bFootprint:\s+(\d{1,18})(?:\s+([A-Za-z]+))?[ \t]*(?:\(.*\))?\n", re.MULTILINE
+)
 
 _UNITS = {"": 1, "B": 1, "bytes": 1, "KB": 1 << 10, "MB": 1 << 20}
 """Units that are exact enough. Whole gigabytes are not: a leak of 0.25 GB would not show."""
@@ -103,4 +110,4 @@ def parse(output: Output, pids: Sequence[int]) -> Values:
         bytes_by_pid[int(pid)] = float(int(size) * _UNITS[unit])
     if not pids or not bytes_by_pid.keys() >= set(pids):
         return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
-    return {"subject_footprint": sum(bytes_by_pid[pid] for pid in pids)}
+    return {"subject_footprint": number(sum(bytes_by_pid[pid] for pid in pids), most=MOST_MEMORY)}

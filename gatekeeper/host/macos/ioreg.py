@@ -3,19 +3,22 @@
 import re
 
 from gatekeeper.host.commands import Output
-from gatekeeper.host.sources import Status, Tool, Values, failure, number, written
+from gatekeeper.host.sources import MOST_MEMORY, Status, Tool, Values, failure, written
 
-PROVIDES = ("gpu_active", "gpu_memory", "gpu_resets")
+PROVIDES = ("gpu_active", "gpu_memory", "gpu_memory_allocated", "gpu_resets")
 
 
-def _field(text: str, key: str) -> float | Status:
-    # The quote and the delimiter make it exact: `In use system memory (driver)` is another field, `=4` may be a cut 41.
-    match = re.search(rf'"{re.escape(key)}"=(\d+)(?=[,}}])', text)
-    return written(match.group(1)) if match else Status.ABSENT
+def _field(text: str, key: str, most: float) -> float | Status:
+    # The quotes make it exact: `In use system memory (driver)` is another field, `=4` may be a cut 41, `=4,1` a 4.1.
+    match = re.search(rf'"{re.escape(key)}"=(\d+)(?=,"|}})', text)
+    return written(match.group(1), most=most) if match else Status.ABSENT
 
 
 def parse(output: Output) -> Values:
-    """Return utilisation as a share, memory in use in bytes, and resets since boot, of the first accelerator."""
+    """Return of the first accelerator: utilisation as a share, memory in use and allocated in bytes, resets since boot.
+
+    What is in use falls while the GPU is idle; what is allocated holds the model then too.
+    """
     if status := failure(output):
         return dict.fromkeys(PROVIDES, status)
     text = output.text or ""
@@ -26,14 +29,16 @@ def parse(output: Output) -> Values:
     match = re.search(r'"PerformanceStatistics" = \{.*\}', text)
     if match is None:
         return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
-    percent = _field(match.group(), "Device Utilization %")
+    percent = _field(match.group(), "Device Utilization %", 100)
     return {
-        "gpu_active": percent if isinstance(percent, Status) else number(percent / 100, most=1.0),
-        "gpu_memory": _field(match.group(), "In use system memory"),
-        "gpu_resets": _field(match.group(), "recoveryCount"),
+        "gpu_active": percent if isinstance(percent, Status) else percent / 100,
+        "gpu_memory": _field(match.group(), "In use system memory", MOST_MEMORY),
+        "gpu_memory_allocated": _field(match.group(), "Alloc system memory", MOST_MEMORY),
+        "gpu_resets": _field(match.group(), "recoveryCount", MOST_RESETS),
     }
 
 
+MOST_RESETS = 1e6
 PERIOD = 1.9
 """Seconds: each second sample; exactly 2 would skip one that is taken a moment early."""
 

@@ -8,7 +8,17 @@ from typing import Any
 
 from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.host.commands import Output
-from gatekeeper.host.sources import Status, Stream, Values, number, refused, scaled
+from gatekeeper.host.sources import (
+    MOST_FAN_SPEED,
+    MOST_FREQUENCY,
+    MOST_POWER,
+    Status,
+    Stream,
+    Values,
+    number,
+    refused,
+    scaled,
+)
 
 POWERS = {
     "cpu_power": "cpu_power",
@@ -44,7 +54,10 @@ def parse(line: bytes) -> Values:
         document = json_object(line)
     except ParseError:
         return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
-    powers: Values = {name: number(document[key]) if key in document else Status.ABSENT for name, key in POWERS.items()}
+    powers: Values = {
+        name: number(document[key], most=MOST_POWER) if key in document else Status.ABSENT
+        for name, key in POWERS.items()
+    }
     return powers | _gpu(document) | {"fan_speed": _fans(document)}
 
 
@@ -59,7 +72,9 @@ def _gpu(document: Mapping[str, Any]) -> Values:
     frequency = document.get("gpu_freq_mhz", frequency)
     active = document.get("gpu_active_ratio", active)
     return {
-        "gpu_frequency": scaled(number(frequency), 1e6) if frequency is not None else Status.ABSENT,
+        "gpu_frequency": scaled(number(frequency), 1e6, most=MOST_FREQUENCY)
+        if frequency is not None
+        else Status.ABSENT,
         "gpu_active": number(active, most=1.0) if active is not None else Status.ABSENT,
     }
 
@@ -70,7 +85,7 @@ def _fans(document: Mapping[str, Any]) -> float | Status:
         return Status.ABSENT
     if not isinstance(fans, Sequence) or not all(isinstance(fan, dict) for fan in fans):
         return Status.PARSE_ERROR
-    speeds = [number(fan.get("rpm")) for fan in fans]
+    speeds = [number(fan.get("rpm"), most=MOST_FAN_SPEED) for fan in fans]
     valid = [speed for speed in speeds if not isinstance(speed, Status)]
     return max(valid) if len(valid) == len(speeds) else Status.PARSE_ERROR
 

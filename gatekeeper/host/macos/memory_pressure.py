@@ -3,7 +3,7 @@
 import re
 
 from gatekeeper.host.commands import Output
-from gatekeeper.host.sources import Status, Tool, Values, failure, written
+from gatekeeper.host.sources import MOST_MEMORY, Status, Tool, Values, failure, written
 
 PROVIDES = ("memory_free_share", "memory_total")
 
@@ -13,12 +13,18 @@ def parse(output: Output) -> Values:
     if status := failure(output):
         return dict.fromkeys(PROVIDES, status)
     text = output.text or ""
-    total = re.search(r"^The system has (\d+) \(\d+ pages with a page size of \d+\)\.", text, re.MULTILINE)
+    total = re.search(r"^The system has (\d+) \((\d{1,12}) pages with a page size of (\d{1,6})\)\.", text, re.MULTILINE)
     share = re.search(r"^System-wide memory free percentage: (\d{1,3})%", text, re.MULTILINE)
     return {
         "memory_free_share": int(share.group(1)) / 100 if share and int(share.group(1)) <= 100 else Status.PARSE_ERROR,
-        "memory_total": written(total.group(1)) if total else Status.PARSE_ERROR,
+        "memory_total": _total(*total.groups()) if total else Status.PARSE_ERROR,
     }
+
+
+def _total(size: str, pages: str, page_size: str) -> float | Status:
+    """Return the size in bytes; a parse error where the pages beside it give another."""
+    total = written(size, most=MOST_MEMORY)
+    return total if total == int(pages) * int(page_size) else Status.PARSE_ERROR
 
 
 TOOL = Tool("memory_pressure", PROVIDES, lambda: ["memory_pressure", "-Q"], parse, period=10.0)

@@ -15,10 +15,10 @@ def parse(output: Output) -> Values:
     """Return the level 0 to 4; failures are printed on stdout with exit code 0."""
     if status := failure(output):
         return dict.fromkeys(PROVIDES, status)
-    text = (output.text or "").strip()
-    if re.fullmatch(rf"{re.escape(KEY)}: Failed with code \d+", text):
+    text = output.text or ""
+    if re.fullmatch(rf"{re.escape(KEY)}: Failed with code \d+\s*", text):
         return dict.fromkeys(PROVIDES, Status.ABSENT)
-    match = re.fullmatch(rf"{re.escape(KEY)} ([0-4])", text)
+    match = re.fullmatch(rf"{re.escape(KEY)} ([0-4])[ \t]*\n", text)
     return {"thermal_level": float(match.group(1)) if match else Status.PARSE_ERROR}
 
 

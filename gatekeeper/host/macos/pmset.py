@@ -21,7 +21,7 @@ def parse_mode(output: Output) -> Values:
     """Return "automatic", "low" or "high"; older systems know only "automatic" and "low"."""
     if status := failure(output):
         return dict.fromkeys(("power_mode",), status)
-    rows = dict(re.findall(r"^\s*(powermode|lowpowermode)\s+(\d+)\s*$", output.text or "", re.MULTILINE))
+    rows = dict(re.findall(r"^\s*(powermode|lowpowermode)[ \t]+(\d+)[ \t]*\n", output.text or "", re.MULTILINE))
     written = rows.get("powermode", rows.get("lowpowermode"))
     if written is None:
         return {"power_mode": Status.ABSENT}
@@ -30,7 +30,8 @@ def parse_mode(output: Output) -> Values:
 
 def parse_sleep(output: Output) -> float | None:
     """Return the idle seconds after which the system sleeps; 0 for never, None where the output has no such row."""
-    match = re.search(r"^\s*sleep\s+(\d{1,5})\b", output.text or "", re.MULTILINE) if not failure(output) else None
+    text = output.text if failure(output) is None else None
+    match = re.search(r"^\s*sleep[ \t]+(\d{1,5})(?:[ \t]+\(.*)?[ \t]*\n", text or "", re.MULTILINE)
     return float(match.group(1)) * 60 if match else None
 
 
@@ -38,7 +39,7 @@ def parse_therm(output: Output) -> Values:
     """Return the CPU speed limit as a share; absent where pmset notes that nothing was recorded."""
     if status := failure(output):
         return dict.fromkeys(("cpu_speed_limit",), status)
-    match = re.search(r"^\s*CPU_Speed_Limit\s*=\s*(\d{1,3})\s*$", output.text or "", re.MULTILINE)
+    match = re.search(r"^\s*CPU_Speed_Limit\s*=\s*(\d{1,3})[ \t]*\n", output.text or "", re.MULTILINE)
     return {"cpu_speed_limit": int(match.group(1)) / 100 if match else Status.ABSENT}
 
 

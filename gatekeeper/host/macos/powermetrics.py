@@ -12,7 +12,7 @@ from typing import Any
 
 from gatekeeper.host.commands import Output
 from gatekeeper.host.macos.notifyutil import LEVELS
-from gatekeeper.host.sources import Status, Stream, Values, number, refused
+from gatekeeper.host.sources import MOST_FREQUENCY, MOST_POWER, Status, Stream, Values, number, refused
 
 PROVIDES = (
     "cpu_power", "gpu_power", "package_power", "gpu_frequency", "gpu_active", "thermal_level_powermetrics",
@@ -29,6 +29,12 @@ FRAME_MOST = 4 << 20
 
 HERTZ_LEAST = 1e6
 """A GPU frequency is printed in MHz under the key `freq_hz`; a number this large can only be Hz."""
+
+LACKS_SAMPLER = "unrecognized sampler"
+"""What it says where this system has no such sampler; permission would not help."""
+
+ELAPSED_MOST = 1e12
+"""Nanoseconds of one sample: one a second."""
 
 _END = b"</plist>"
 _START = b"<?xml"
@@ -91,7 +97,7 @@ def parse(frame: bytes) -> Values | None:
     processor, gpu = sample.get("processor", {}), sample.get("gpu", {})
     if not isinstance(processor, dict) or not isinstance(gpu, dict):
         return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
-    elapsed = number(sample.get("elapsed_ns"))
+    elapsed = number(sample.get("elapsed_ns"), most=ELAPSED_MOST)
     level = _level(sample)
     idle = number(gpu["idle_ratio"], most=1.0) if "idle_ratio" in gpu else Status.ABSENT
     return {
@@ -106,14 +112,15 @@ def parse(frame: bytes) -> Values | None:
 
 
 def _watts(processor: Mapping[str, Any], part: str, elapsed: float | Status, older: str = "") -> float | Status:
-    """Return a mean power in W, from `*_power` in mW or else from `*_energy` in mJ over the true interval."""
+    """Return a mean power in W, from `*_power` in mW, or where there is none from `*_energy` in mJ over time."""
+    lacks_power = not any(key.endswith("_power") for key in processor)
     for name in filter(None, (part, older)):
         if f"{name}_power" in processor:
-            milliwatts = number(processor[f"{name}_power"])
+            milliwatts = number(processor[f"{name}_power"], most=MOST_POWER * 1000)
             return milliwatts if isinstance(milliwatts, Status) else milliwatts / 1000
-        if f"{name}_energy" in processor and not isinstance(elapsed, Status) and elapsed >= 1:
+        if lacks_power and f"{name}_energy" in processor and not isinstance(elapsed, Status) and elapsed >= 1:
             energy = number(processor[f"{name}_energy"])
-            return energy if isinstance(energy, Status) else number(energy * 1e-3 / (elapsed * 1e-9))
+            return energy if isinstance(energy, Status) else number(energy * 1e-3 / (elapsed * 1e-9), most=MOST_POWER)
     return Status.ABSENT
 
 
@@ -123,7 +130,7 @@ def _frequency(gpu: Mapping[str, Any]) -> float | Status:
     written = number(gpu["freq_hz"])
     if isinstance(written, Status):
         return written
-    return written if written >= HERTZ_LEAST else written * 1e6  # never too large: it was less than HERTZ_LEAST
+    return number(written if written >= HERTZ_LEAST else written * 1e6, most=MOST_FREQUENCY)
 
 
 def _level(sample: Mapping[str, Any]) -> float | Status:
@@ -134,10 +141,13 @@ def _level(sample: Mapping[str, Any]) -> float | Status:
 
 
 def permanent_failure(output: Output) -> Status | None:
-    """Return why it can never work: no permission, or an unknown sampler; None where it may be restarted."""
+    """Return why it can never work: no permission, or an unknown sampler; None where it may be restarted.
+
+    sudo may refuse in the user's language: with exit code 1, by its own name or that of the whole command.
+    """
     if output.code == 0:
         return None
-    if refused(output.messages):
+    if refused(output.messages) or (output.code == 1 and re.search(r"\bsudo|/powermetrics\b", output.messages)):
         return Status.DENIED
     return Status.ABSENT if re.search(r"unrecognized|usage:|illegal option", output.messages) else None
 

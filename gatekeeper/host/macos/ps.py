@@ -1,4 +1,4 @@
-"""ps: the CPU use of the system's own batch jobs, which may run during a soak."""
+"""ps: the CPU use of the system's own batch jobs, which may run during a soak, and the CPU time of every process."""
 
 import re
 import shutil
@@ -11,14 +11,15 @@ PROVIDES = ("background_cpu",)
 HEAVY = (
     "mds", "mds_stores", "mdworker", "mdworker_shared", "mdsync", "spotlightknowledged", "corespotlightd",
     "photoanalysisd", "photolibraryd", "mediaanalysisd", "backupd", "XProtect", "softwareupdated", "mobileassetd",
-    "bird", "cloudd",
+    "bird", "cloudd", "intelligenceplatformd", "knowledgeconstructiond", "WallpaperAerialsExtension", "replayd",
 )  # fmt: skip
-"""Spotlight, photo and media analysis, Time Machine, malware scans, updates, iCloud: a new Mac runs them for hours."""
+"""Spotlight, photo and media analysis, Time Machine, malware scans, updates, iCloud, Apple Intelligence: a new Mac runs
+them for hours. Moving wallpapers and screen recordings keep the GPU busy, too."""
 
 
 def heavy(text: str) -> dict[str, float] | None:
     """Return the cores that each of these jobs uses; None where no row holds a share and a program."""
-    rows = re.findall(r"^\s*(\d{1,9}\.\d{1,9})\s+(\S.*?)\s*$", text, re.MULTILINE)
+    rows = re.findall(r"^\s*(\d{1,5}\.\d{1,9})[ \t]+(\S.*?)\s*\n", text, re.MULTILINE)
     cores_by_job: dict[str, float] = {}
     for share, program in rows:
         name = program.rsplit("/", 1)[-1]
@@ -47,3 +48,13 @@ def argv() -> tuple[str, ...] | None:
 
 
 TOOL = Tool("ps", PROVIDES, argv, parse, period=10.0)
+
+TIMES = ("ps", "-A", "-o", "pid=", "-o", "time=", "-o", "comm=")
+"""Pid, CPU time in minutes and seconds, and full path of all processes, those of other users too."""
+_TIME = re.compile(r"^\s*(\d{1,9})\s+(\d{1,9}):(\d\d\.\d\d)\s+(\S.*?)\s*$", re.MULTILINE)
+
+
+def processor_seconds(text: str) -> dict[int, tuple[str, float]]:
+    """Return name and CPU seconds of each process by its pid, as a Mac prints TIMES: `  412   3:07.25 /usr/bin/foo`."""
+    rows = _TIME.findall(text)
+    return {int(pid): (program.rsplit("/", 1)[-1], 60 * int(m) + float(s)) for pid, m, s, program in rows}

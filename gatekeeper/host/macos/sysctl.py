@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from gatekeeper.host.commands import Output
-from gatekeeper.host.sources import Status, Tool, Values, refused, scaled, written
+from gatekeeper.host.sources import MOST_MEMORY, Status, Tool, Values, number, refused
 
 MEBIBYTE = 1 << 20
 
@@ -17,7 +17,9 @@ KEYS = {
 }
 
 _NAMED = re.compile(r"([a-z]+(?:\.\w+)+): (.*)")
-_SWAP = re.compile(r"total = \d+\.\d\dM\s+used = (\d+\.\d\d)M\s+free = \d+\.\d\dM(?:\s+\(encrypted\))?")
+_SWAP = re.compile(r"total = (\d+\.\d\d)M\s+used = (\d+\.\d\d)M\s+free = (\d+\.\d\d)M(?:\s+\(encrypted\))?")
+ROUNDED_MOST = 0.02
+"""Mebibytes by which three sizes of two decimals may miss their sum."""
 
 
 def lines(output: Output, keys: Sequence[str]) -> dict[str, str | Status]:
@@ -62,19 +64,27 @@ def _value(key: str, line: str | Status) -> float | Status:
     if isinstance(line, Status):
         return line
     if key == "vm.swapusage":
-        match = _SWAP.fullmatch(line.strip())
-        return scaled(written(match.group(1)), MEBIBYTE) if match else Status.PARSE_ERROR
-    number = whole(line)
-    return Status.PARSE_ERROR if number is None else value_of(key, number)
+        return _swap_used(line.strip())
+    count = whole(line)
+    return Status.PARSE_ERROR if count is None else value_of(key, count)
 
 
-def value_of(key: str, number: int) -> float | Status:
+def _swap_used(line: str) -> float | Status:
+    """Return the bytes of swap in use; a parse error where used and free are not the total."""
+    match = _SWAP.fullmatch(line)
+    if match is None:
+        return Status.PARSE_ERROR
+    total, used, free = map(float, match.groups())
+    return number(used * MEBIBYTE, most=MOST_MEMORY) if abs(total - used - free) < ROUNDED_MOST else Status.PARSE_ERROR
+
+
+def value_of(key: str, count: int) -> float | Status:
     """Return the value of a key whose value is a whole number, in base units."""
     if key == "kern.memorystatus_vm_pressure_level":
-        return float(number) if number in (1, 2, 4) else Status.PARSE_ERROR
+        return float(count) if count in (1, 2, 4) else Status.PARSE_ERROR
     if key == "iogpu.wired_limit_mb":
-        return float(number * MEBIBYTE) if number else Status.ABSENT  # 0 means the system's default
-    return float(number) if number else Status.PARSE_ERROR
+        return number(count * MEBIBYTE, most=MOST_MEMORY) if count else Status.ABSENT  # 0 means the system's default
+    return number(count, most=MOST_MEMORY) if count else Status.PARSE_ERROR
 
 
 def _tool(key: str, period: float) -> Tool:

@@ -3,7 +3,7 @@
 import re
 
 from gatekeeper.host.commands import Output
-from gatekeeper.host.sources import Status, Tool, Values, failure
+from gatekeeper.host.sources import MOST_MEMORY, MOST_SWAPPED, Status, Tool, Values, failure, number
 
 PAGES: dict[str, tuple[str, ...]] = {
     # Free without compressing or swapping; `inactive` holds anonymous pages and would count purgeable twice.
@@ -17,6 +17,8 @@ PAGES: dict[str, tuple[str, ...]] = {
 }
 """Which rows each value is the sum of, in pages."""
 PROVIDES = tuple(PAGES)
+PAGE_SIZES = (4096, 16384)
+"""Bytes: of Intel and Rosetta, of Apple Silicon."""
 
 TORN_MOST = 0.005
 """The two ways to count resident pages agree at one instant; while counters change they may differ by this share."""
@@ -33,7 +35,7 @@ def parse(output: Output) -> Values:
     header = _HEADER.fullmatch(first.rstrip())
     matches = [match for match in map(_ROW.fullmatch, (line.rstrip() for line in lines)) if match]
     rows = {match.group(1): int(match.group(2)) for match in matches}
-    if header is None or len(rows) < len(matches):
+    if header is None or int(header.group(1)) not in PAGE_SIZES or len(rows) < len(matches):
         return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
     return values_of(rows, int(header.group(1)))
 
@@ -43,7 +45,11 @@ def values_of(rows: dict[str, int], page: int) -> Values:
     if _torn(rows):
         return dict.fromkeys(PROVIDES, Status.PARSE_ERROR)
     return {
-        name: float(sum(rows[part] for part in parts) * page) if rows.keys() >= set(parts) else Status.PARSE_ERROR
+        name: number(
+            sum(rows[part] for part in parts) * page, most=MOST_MEMORY if name.startswith("memory") else MOST_SWAPPED
+        )
+        if rows.keys() >= set(parts)
+        else Status.PARSE_ERROR
         for name, parts in PAGES.items()
     }
 

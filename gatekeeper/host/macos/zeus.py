@@ -5,7 +5,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from gatekeeper.host.sources import DirectSource, Status, Values, number
+from gatekeeper.host.sources import MOST_POWER, DirectSource, Status, Values, number
 
 MODULE = "zeus_apple_silicon"
 COUNTERS = {
@@ -54,7 +54,7 @@ def _power(names: tuple[str, ...], before: Any, after: Any, nanoseconds: int) ->
         if new < old:
             return Status.STALE
         total += new - old
-    return number(total * 1e6 / nanoseconds)  # millijoules in nanoseconds
+    return number(total * 1e6 / nanoseconds, most=MOST_POWER)  # millijoules in nanoseconds
 
 
 def sources() -> list[EnergyCounters]:

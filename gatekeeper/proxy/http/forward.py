@@ -95,13 +95,17 @@ async def _pass_back(
     write, feed, read, now = response.write, meter.feed, exchange.read, time.monotonic_ns
     try:
         while True:
-            if piece := await read():
-                feed(piece, now())
+            piece, at_ns = await read(), now()
             if exchange.is_read:
                 break
-            await write(piece)
+            try:
+                await write(piece)  # first: what is measured of it delays no byte
+            finally:
+                feed(piece, at_ns)
     except UpstreamError as error:
         _break_off(request, str(error))
+    if piece:
+        feed(piece, at_ns)
     if _may_be_cut(request, exchange, media_type) and not meter.has_end:
         _break_off(request, "the stream has no end")
     await response.write_eof(piece)

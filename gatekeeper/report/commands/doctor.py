@@ -8,6 +8,7 @@ HEADS = {
     "backend": "serving systems",
     "program": "programs",
     "host": "host telemetry",
+    "now": "this machine now",
     "variable": "variables that make speculation lossy",
 }
 NOT_INSTALLED = "  not installed: {}; how to install each: gatekeeper doctor --json"

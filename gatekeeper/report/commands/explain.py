@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
+from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.text import aligned
+from gatekeeper.report.commands.metrics import metric_facts
 from gatekeeper.report.data.glossary import GlossaryEntry
 
 
@@ -10,7 +12,8 @@ def explain_text(entries: Sequence[GlossaryEntry]) -> str:
     """Return what a word means, how it is computed and what to do."""
     parts = []
     for entry in entries:
-        rows = [("means", entry.means), ("formula", entry.formula), ("what to do", entry.remedy)]
+        facts = metric_facts(BY_NAME[entry.word]) if entry.kind == "metric" else ""
+        rows = [("means", entry.means), ("formula", entry.formula), ("unit", facts), ("what to do", entry.remedy)]
         parts.append("\n".join([f"{entry.word} ({entry.kind})", *(f"  {name}: {text}" for name, text in rows if text)]))
     return "\n\n".join(parts) + "\n"
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from gatekeeper.analysis.verdict.run_verdict import outcome_words
 from gatekeeper.core.text import aligned, counted, describe_setting
 from gatekeeper.core.units import show_bytes
 from gatekeeper.report.comparison import change, figure
@@ -29,7 +30,8 @@ def history_text(history: RunHistory) -> str:
 def _run(run: HistoryRun) -> list[str]:
     grade = f", {run.grade}" if run.grade else ""
     memory = f", footprint {show_bytes(run.footprint_peak)}" if run.footprint_peak else ""
-    lines = [f"  {run.at[:16]}Z  {spaced(run.outcome)}{grade}{memory}  {run.run}"]
+    ended = outcome_words(run.outcome, [workload.outcome for workload in run.workloads.values()])
+    lines = [f"  {run.at[:16]}Z  {ended}{grade}{memory}  {run.run}"]
     lines += [f"    not trusted: {run.trouble}"] if run.trouble else []
     for name, workload in run.workloads.items():
         figures = [f"{ratio(workload.speed.estimate())} against plain"] if workload.speed is not None else []

@@ -1,5 +1,7 @@
 """What `gatekeeper init` prints."""
 
+import shlex
+
 from gatekeeper.core.text import aligned
 from gatekeeper.core.units import show_bytes, show_memory
 from gatekeeper.report.commands import Document
@@ -9,21 +11,25 @@ def init_text(document: Document) -> str:
     """Return what was detected, the pair that was chosen, and the file that was written."""
     machine, pair, models = document["host"], document["pair"], document["models"]
     memory = show_memory(machine["memory_bytes"]) if machine["memory_bytes"] else "memory unknown"
-    if machine["memory_bytes"] and machine["available"]:
-        memory += f", {show_bytes(machine['available'])} of it available now"
+    if machine["memory_bytes"]:
+        free = machine["available"]
+        memory += f", {'an unknown part' if free is None else show_bytes(free)} of it available now"
     installed = [name for name, there in document["backends"].items() if there] or ["none"]
-    count = len(models) or "none found in the caches of Hugging Face, LM Studio and Ollama"
+    count = len(models) or "none found in the caches of Hugging Face, LM Studio and Ollama, or in ./models"
     lines = [f"machine: {machine['chip'] or 'unknown chip'}, {memory}", f"installed: {', '.join(installed)}"]
     lines += [f"models: {count}", *(f"  {row}" for row in aligned([_model_row(model) for model in models]))]
     names = f"{pair['target']} with {', '.join(pair['drafts'])}"
     if document["here"]:
         lines += [f"pair for backend {pair['backend']}: {names}"]
-        if document["memory"] is not None and machine["available"]:
+        if document["memory"] is not None:
             needed = show_bytes(document["memory"]["needed"])
             lines += [f"    needs about {needed}, including the headroom of the SLO"]
     else:
-        lines += ["no two of them make a pair that fits into the available memory"] if models else []
+        lines += [document["why_not_here"]] if document["why_not_here"] else []
         lines += [f"proposed pair for a machine of this size, backend {pair['backend']}: {names}"]
+    if document["here"]:
+        target = shlex.quote(pair["target"])
+        lines += [f"the most that any draft can give here, in 20 seconds: gatekeeper ceiling {target}"]
     lines += [f"left out, not measurable on this host: {name}" for name in document["left_out"]]
     lines += [document["elsewhere"]] if document["elsewhere"] else []
     lines += [f"wrote {document['written']}"]

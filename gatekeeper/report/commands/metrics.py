@@ -1,4 +1,4 @@
-"""What `gatekeeper metrics` prints, as text and as JSON."""
+"""What `gatekeeper explain` prints of the metrics that an objective may name, as text and as JSON."""
 
 from typing import Any
 
@@ -8,13 +8,14 @@ from gatekeeper.core.metrics.metric import Metric, Sight
 
 def metrics_text() -> str:
     """Return one paragraph per metric."""
-    paragraphs = []
-    for metric in ALL:
-        better = "higher" if metric.higher_is_better else "lower"
-        needs = ", ".join(_needs(metric)) or "nothing"
-        facts = f"{metric.unit}; {better} is better; per {metric.per.value}; needs {needs}"
-        paragraphs.append(f"{metric.name}\n    {metric.description}\n    {facts}")
+    paragraphs = [f"{metric.name}\n    {metric.description}\n    {metric_facts(metric)}" for metric in ALL]
     return "\n".join(paragraphs) + "\n"
+
+
+def metric_facts(metric: Metric) -> str:
+    """Return the unit of a metric, which direction is better, what one sample is and what it needs."""
+    better = "higher" if metric.higher_is_better else "lower"
+    return f"{metric.unit}; {better} is better; per {metric.per.value}; needs {_needed(metric) or 'nothing'}"
 
 
 def metrics_document() -> dict[str, Any]:
@@ -35,6 +36,10 @@ def metrics_document() -> dict[str, Any]:
             for metric in ALL
         ],
     }
+
+
+def _needed(metric: Metric) -> str:
+    return "host telemetry" if metric.host else metric.needs.words
 
 
 def _needs(metric: Metric) -> list[str]:

@@ -1,6 +1,7 @@
 """What `gatekeeper plan` prints: the trials, the expected time and what cannot be proven; with --lint what is wrong."""
 
-from gatekeeper.core.text import describe_setting
+from gatekeeper.analysis.plan.complaints.complaint import Complaint, merged
+from gatekeeper.core.text import counted, describe_setting
 from gatekeeper.core.units import show_bytes, show_memory, show_seconds
 from gatekeeper.report.commands import Document
 
@@ -8,6 +9,7 @@ WEIGHTS = {"never": "cannot be proven", "not-here": "not on this host", "weak": 
 STAGES = {
     "sweep": "sweep",
     "soak": "soak",
+    "rest": "rest before and after the soak, for the power at rest",
     "plain_blocks": "plain blocks before, midway through and after the soak",
     "closing": "closing pass over the quality canaries",
 }
@@ -16,7 +18,9 @@ STEPS = {"shrink-draft": "a shorter draft", "lighter-draft": "a lighter draft", 
 
 def plan_text(document: Document) -> str:
     """Return the trials, the expected time, and what the plan cannot prove."""
-    from gatekeeper.analysis.passes import FINAL_PASSES, PASSES  # noqa: PLC0415 (brings numpy, which --version does without)
+    # Here, because they bring numpy, which --version does without.
+    from gatekeeper.analysis.final_passes import FINAL_PASSES  # noqa: PLC0415
+    from gatekeeper.analysis.passes import PASSES  # noqa: PLC0415
 
     titles = STAGES | {after.key: after.title for after in PASSES} | {final.name: final.title for final in FINAL_PASSES}
     trials = document["trials"]
@@ -31,18 +35,23 @@ def plan_text(document: Document) -> str:
     ]
     total, least = (show_seconds(document[f"{which}_total_seconds"]) for which in ("expected", "least"))
     at_best = f", {least} if the sweep stops early and no pass with an 'if' is needed" if least != total else ""
-    lines += [f"expected in total: about {total}{at_best}"]
     lines += [
         f"expected for a fallback to {STEPS[name]}: about {show_seconds(seconds)} more, if every workload needs it"
         for name, seconds in document["expected_fallback_seconds"].items()
     ]
-    lines += [document["assumption"], *(f"not comparable: {doubt}" for doubt in document["doubts"])]
+    lines += [document["assumption"]]
     if memory := document.get("memory"):
         lines += [_memory(memory)]
-    lines += [
-        f"{WEIGHTS[complaint['weight']]}: {complaint['about']}: {complaint['message']}; {complaint['hint']}"
-        for complaint in document["complaints"]
-    ]
+    lines += [f"not comparable: {doubt}; for this machine: gatekeeper init" for doubt in document["doubts"]]
+    complaints = merged(Complaint(**complaint) for complaint in document["complaints"])
+    lines += [f"expected in total: about {total}{at_best}"]
+    # The worst is read first: it stands where the terminal ends.
+    for weight in reversed(WEIGHTS):
+        lines += [
+            f"{WEIGHTS[weight]}: {complaint.about}: {complaint.message}; {complaint.hint}"
+            for complaint in complaints
+            if complaint.weight == weight
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -56,9 +65,11 @@ def _memory(memory: Document) -> str:
 
 
 def lint_text(document: Document) -> str:
-    """Return what is wrong with each SLO file, and nothing of those where nothing is."""
+    """Return what is wrong with each SLO file, and at the end in how many."""
     mistakes = [(file["slo"], mistake) for file in document["files"] for mistake in file["wrong"]]
-    return "".join(
-        f"{slo}: {mistake['message'].removeprefix(f'{slo}: ')}\n  hint: {mistake['hint']}\n"
-        for slo, mistake in mistakes
-    )
+    lines = [
+        f"{slo}: {mistake['message'].removeprefix(f'{slo}: ')}\n  hint: {mistake['hint']}" for slo, mistake in mistakes
+    ]
+    wrong = len({slo for slo, _ in mistakes})
+    last = f"{counted(len(document['files']), 'SLO file')}, {f'{wrong} with errors' if wrong else 'no errors'}"
+    return "\n".join([*lines, last]) + "\n"

@@ -1,8 +1,9 @@
-"""What `gatekeeper probe` prints."""
+"""What `gatekeeper try SLO` prints."""
 
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.units import show_seconds
 from gatekeeper.report.commands import Document
+from gatekeeper.report.commands.ceiling import ceiling_line
 
 
 def probe_text(document: Document) -> str:
@@ -14,6 +15,7 @@ def probe_text(document: Document) -> str:
         if acceptance is not None and needed is not None:
             lines.append(f"    acceptance {acceptance:.2f}, break-even {needed:.2f}")
         lines += [f"    why: {workload['model']['because']}", f"    next: {workload['next']}"]
+    lines += [ceiling_line(document)] if document["ceiling"] else []
     lines += [f"note: {note}" for note in document["notes"]]
     lines += [f"run: {document['run']}"] if document["run"] else []
     return "\n".join(lines) + "\n"

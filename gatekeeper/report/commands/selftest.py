@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gatekeeper.core.text import aligned, one_line, some
-from gatekeeper.core.units import percent, show_bytes, show_seconds
+from gatekeeper.core.units import percent, show_bytes, show_number, show_seconds
 from gatekeeper.report.commands import Document
 
 WORKS, FAILS, OPEN = "ok", "no", "?"
@@ -18,6 +18,9 @@ COLD = 2.0
 """The time to the first token after a pause, relative to one without, from which a line says that pauses show."""
 AGAIN = "run gatekeeper selftest again on a quiet machine"
 REPORT = "please attach the file to an issue"
+DAMAGED = "written by another version of gatekeeper, or damaged"
+UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
+"""What reading a document of another shape raises."""
 
 Row = tuple[str, str, str]
 """Whether it works, what was found, and what to do."""
@@ -39,12 +42,12 @@ def selftest_text(document: Document, path: object, *, sources: bool = False) ->
 def _row(section: Mapping[str, Any] | None, summary: Callable[[Any], Row]) -> Row:
     if section is None:
         return OPEN, "not reached", "run gatekeeper selftest again"
-    if section["error"] is not None:
-        return FAILS, one_line(section["error"]), one_line(section.get("hint", ""))
     try:
+        if section["error"] is not None:
+            return FAILS, one_line(section["error"]), one_line(section.get("hint", ""))
         mark, text, advice = summary(section["result"])
-    except (LookupError, TypeError, ValueError, AttributeError):
-        return OPEN, "written by another version of gatekeeper, or damaged", ""
+    except UNREADABLE:
+        return OPEN, DAMAGED, ""
     return mark, one_line(text), one_line(advice)
 
 
@@ -64,14 +67,18 @@ def _device(device: Mapping[str, Any]) -> Row:
 
 def _telemetry(readings: Sequence[Mapping[str, Any]]) -> Row:
     silent = [
-        f"{reading['source']} ({', '.join(sorted({*reading['missing'].values()})) or 'nothing'})"
+        # A source of one value by the value's name: `sysctl` is run once for each of its keys.
+        f"{[*reading['missing'], reading['source']][0 if len(reading['missing']) == 1 else -1]} "
+        f"({', '.join(sorted({*reading['missing'].values()})) or 'nothing'})"
         for reading in readings
         if not reading["values"]
     ]
     unread = [reading["source"] for reading in readings if "parse_error" in reading["missing"].values()]
     text = f"{len(readings) - len(silent)} of {len(readings)} sources give values"
     text += f"; not {some(silent, 8)}" if silent else ""
-    return (FAILS, f"unknown output of {some(unread)}; {text}", REPORT) if unread else (WORKS, text, "")
+    if unread:
+        return FAILS, f"unknown output of {some(unread)}; {text}", REPORT
+    return (WORKS, text, "") if len(silent) < len(readings) else (FAILS, text, "gatekeeper doctor")
 
 
 def _doctor(document: Mapping[str, Any]) -> Row:
@@ -79,7 +86,7 @@ def _doctor(document: Mapping[str, Any]) -> Row:
     lacking = [item for item in objectives if item["found"] is None]
     text = f"{len(objectives) - len(lacking)} of {len(objectives)} objectives on the host can be measured"
     if not lacking:
-        return WORKS, text, ""
+        return (WORKS if objectives else OPEN), text, ""
     names = some([item["needed_for"].removeprefix("objective ") for item in lacking])
     return FAILS, f"{text}; not {names}", lacking[0]["fix"] or ""
 
@@ -121,12 +128,14 @@ SUMMARIES: Mapping[str, Callable[[Any], Row]] = {
 
 def _sources(sections: Mapping[str, Any]) -> list[str]:
     """Return a row for each value of each source."""
-    readings = (sections.get("telemetry") or {}).get("result") or ()
-    return ["", *aligned([row for reading in readings for row in _values(reading)])]
+    try:
+        return ["", *aligned([row for reading in sections["telemetry"]["result"] for row in _values(reading)])]
+    except UNREADABLE:
+        return []
 
 
 def _values(reading: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     for name, value in {**reading["values"], **reading["missing"]}.items():
-        yield reading["source"], name, f"{value:g}" if isinstance(value, float) else str(value)
+        yield reading["source"], name, show_number(value, 6) if isinstance(value, float) else str(value)
     if error := reading.get("error"):
         yield reading["source"], "", error

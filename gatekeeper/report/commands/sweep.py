@@ -3,7 +3,8 @@
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.verdict import Estimate
 from gatekeeper.report.commands import Document
-from gatekeeper.report.phrases import ratio, spaced
+from gatekeeper.report.data.glossary import finding_title
+from gatekeeper.report.phrases import ratio
 
 
 def sweep_text(document: Document) -> str:
@@ -17,7 +18,7 @@ def sweep_text(document: Document) -> str:
             rate = "" if acceptance is None else f", acceptance {acceptance:.2f}"
             lines.append(f"    {result['trial']:<28} {speed}{rate}, {result['n']} canaries")
     lines += [
-        f"{spaced(finding['kind'])}, {finding['about']}: {finding['detail']}; {finding['advice']}"
+        f"{finding_title(finding['kind'])}, {finding['about']}: {finding['detail']}; {finding['advice']}"
         for finding in document.get("findings", ())
     ]
     lines.append(f"run: {document['run']}")

@@ -6,19 +6,30 @@ It is computed from the verdict alone, once; the terminal, Markdown, the line an
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome
+from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, outcome_words
 from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.metrics import ALL
 from gatekeeper.core.parse import ParseError, toml_table
 from gatekeeper.core.text import counted, listed
 from gatekeeper.core.units import show_seconds
-from gatekeeper.core.verdict import Outcome
+from gatekeeper.core.verdict import FindingKind, Outcome, rounded
+from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow, objective_rows, states
 from gatekeeper.report.data.workload_summary import WorkloadSummary, rate, short_ratio, summary_of
 
 NO_CERTIFICATE = "a demo is not a certificate, and --grade certification requires one: soak for 600 s or more"
 NOT_DECIDED = frozenset({WorkloadOutcome.FAILED, WorkloadOutcome.UNPROVEN})
+TIMES = frozenset(
+    metric.name
+    for metric in ALL
+    if not metric.host and (metric.speed_ratio or metric.relative or metric.unit in {"s", "tok/s"})
+)
+"""Metrics whose interval is wider, or missing, on a busy machine."""
 MOST_NAMED = 3
 """Objectives that a headline names; of more it gives the number."""
+
+MOST_CLAUSES = 2
+"""Of workloads that fail other objectives than each other a headline names so many; of more, all fail all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +66,11 @@ class Decision:
         """Return the decision where a demo is not enough."""
         strict = replace(self, certificate_required=True)
         return strict if strict.exit_code == self.verdict.exit_code else replace(strict, reason=NO_CERTIFICATE)
+
+    @property
+    def outcome(self) -> str:
+        """Return the outcome in words: promoted, and keep plain where nothing speculates."""
+        return outcome_words(self.verdict.outcome, [workload.outcome for workload in self.workloads])
 
     @property
     def demo(self) -> bool:
@@ -129,8 +145,8 @@ def _headline(
         return f"No decision yet: the run was interrupted {unfinished}"
     headline = _decision(verdict, workloads, rows)
     warning = ""
-    if verdict.grade == "demo":
-        warning = "Demo, do not deploy: " if verdict.exit_code == ExitCode.OK else "Demo: "
+    if verdict.grade == "demo":  # which is not deployed, whatever it shows
+        warning, headline = "Demo: ", headline.removeprefix("Do not deploy: ").removeprefix("Change nothing: ")
     if alone:
         warning = "A soak alone writes no policy: "
     return f"{warning}{headline[:1].lower()}{headline[1:]}" if warning else headline
@@ -139,7 +155,6 @@ def _headline(
 def _decision(verdict: Verdict, workloads: Sequence[WorkloadSummary], rows: Sequence[ObjectiveRow]) -> str:
     on = [workload for workload in workloads if workload.on]
     graded_back = [workload for workload in workloads if workload.outcome is WorkloadOutcome.GRADED_BACK]
-    off = listed([workload.name for workload in graded_back])
     gains = f"; {listed([_gain(workload) for workload in on])} would gain" if on else ""
     if verdict.outcome is WorkloadOutcome.UNPROVEN:
         unproven = [workload.name for workload in workloads if workload.outcome is WorkloadOutcome.UNPROVEN]
@@ -147,11 +162,8 @@ def _decision(verdict: Verdict, workloads: Sequence[WorkloadSummary], rows: Sequ
         return (
             f"Change nothing: {listed(unproven) or 'the run'} {'are' if len(unproven) > 1 else 'is'} not proven{gains}"
         )
-    if verdict.outcome is WorkloadOutcome.PROMOTED and on:
-        rest = f"; keep it off for {off}" if off else ""
-        return f"Turn drafting on for {listed([_gain(workload) for workload in on])}{rest}"
     if verdict.outcome is WorkloadOutcome.PROMOTED:
-        return f"Keep drafting off for {off}: no gain was proven"
+        return _promotion(on, graded_back, demo=verdict.grade == "demo")
     if verdict.outcome is WorkloadOutcome.GRADED_BACK:
         back = [workload.name for workload in graded_back if workload.required]
         names, failure = _failing(rows, abandoned=True)
@@ -162,16 +174,50 @@ def _decision(verdict: Verdict, workloads: Sequence[WorkloadSummary], rows: Sequ
     return f"Do not deploy: {_failing(rows, abandoned=False)[1] or 'an objective fails'}"
 
 
+def _promotion(on: Sequence[WorkloadSummary], off: Sequence[WorkloadSummary], *, demo: bool) -> str:
+    """Return what to turn on and keep off; of a demo only what was seen."""
+    gains = listed([_gain(workload) for workload in on])
+    slower = listed([_gain(workload) for workload in off if _is_slower(workload)])
+    open_yet = listed([workload.name for workload in off if not _is_slower(workload)])
+    seen = [f"drafting is proven slower for {slower}"] if slower else []
+    seen += [f"no gain was proven for {open_yet}"] if open_yet else []
+    if demo:
+        return "; ".join([*([f"drafting gained for {gains}"] if gains else []), *seen])
+    if not gains:
+        return f"Keep plain decoding: {'; '.join(seen)}"
+    kept = listed([f"{workload.name}{_why_off(workload)}" for workload in off])
+    return f"Turn drafting on for {gains}{f'; keep it off for {kept}' if kept else ''}"
+
+
+def _is_slower(workload: WorkloadSummary) -> bool:
+    """Return whether the best draft is proven slower than plain decoding: its whole interval is below 1."""
+    return workload.speed is not None and rounded(workload.speed.hi) < 1
+
+
+def _why_off(workload: WorkloadSummary) -> str:
+    assert workload.speed is not None or not _is_slower(workload)
+    if workload.speed is None or not _is_slower(workload):
+        return ""
+    return f" (proven slower, {short_ratio(workload.speed.center)})"
+
+
 def _failing(rows: Sequence[ObjectiveRow], *, abandoned: bool) -> tuple[list[str], str]:
     """Return the workloads that fail an objective, and write it: easy and hard fail ttft; empty where none does."""
     failed = [row for row in rows if row.blocking and row.abandoned == abandoned and row.check.outcome is Outcome.FAIL]
     if not failed:
         return [], ""
-    names = list(dict.fromkeys("the host" if row.about == "host" else row.about for row in failed))
-    metrics = list(dict.fromkeys(row.check.metric for row in failed))
-    if len(metrics) > MOST_NAMED:
-        metrics = [*metrics[: MOST_NAMED - 1], counted(len(metrics) - MOST_NAMED + 1, "more objective")]
-    return names, f"{listed(names)} {'fail' if len(names) > 1 else 'fails'} {listed(metrics)}"
+    metrics: dict[str, list[str]] = {}
+    for row in failed:
+        metrics.setdefault("the host" if row.about == "host" else row.about, []).append(row.check.metric)
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for name, failing in metrics.items():
+        alike.setdefault(tuple(dict.fromkeys(failing)), []).append(name)
+    if len(alike) > MOST_CLAUSES:
+        alike = {tuple(dict.fromkeys(row.check.metric for row in failed)): list(metrics)}
+    clauses = [
+        f"{listed(names)} {'fail' if len(names) > 1 else 'fails'} {_few(failing)}" for failing, names in alike.items()
+    ]
+    return list(metrics), listed(clauses)
 
 
 def _reason(verdict: Verdict, rows: Sequence[ObjectiveRow]) -> str | None:
@@ -179,39 +225,92 @@ def _reason(verdict: Verdict, rows: Sequence[ObjectiveRow]) -> str | None:
         return None
     if verdict.incomplete:
         return verdict.incomplete
-    reasons = [
-        f"{row.about}: {row.check.metric} {states(row.check)}"
-        for row in rows
-        if row.blocking and (row.check.outcome is Outcome.FAIL or verdict.outcome is WorkloadOutcome.UNPROVEN)
-    ]
+    reasons = _objectives_in_words(
+        [
+            row
+            for row in rows
+            if row.blocking and (row.check.outcome is Outcome.FAIL or verdict.outcome is WorkloadOutcome.UNPROVEN)
+        ],
+        verdict,
+    )
     blocked = {row.about for row in rows if row.blocking}
     bad = {verdict.outcome} if verdict.outcome is WorkloadOutcome.GRADED_BACK else NOT_DECIDED
-    reasons += [
-        f"{workload.name}: {workload.because}"
-        for workload in verdict.workloads
-        if workload.name not in blocked
-        and workload.outcome in bad
-        and (workload.outcome is not WorkloadOutcome.GRADED_BACK or workload.required)
-    ]
+    by_reason: dict[str, list[str]] = {}
+    for workload in verdict.workloads:
+        required = workload.outcome is not WorkloadOutcome.GRADED_BACK or workload.required
+        if workload.name not in blocked and workload.outcome in bad and required:
+            by_reason.setdefault(in_words(workload.because), []).append(workload.name)
+    reasons += [f"{listed(names)}: {_with_figures(reason, names, verdict)}" for reason, names in by_reason.items()]
     return "; ".join(reasons) or None
+
+
+def _objectives_in_words(rows: Sequence[ObjectiveRow], verdict: Verdict) -> list[str]:
+    """Write each objective that was measured, and those that were not by their cause, once for all workloads."""
+    parts: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
+    for row in rows:
+        measured = row.check.center is not None or row.check.outcome is Outcome.FAIL
+        cause = states(row.check) if measured else in_words(row.check.bare_reason)
+        names, metrics = parts.setdefault((row.check.metric if measured else "", cause), ([], []))
+        names += [row.about] if row.about not in names else []
+        metrics += [row.check.metric] if row.check.metric not in metrics else []
+    return [
+        f"{listed(names)}: {metric} {cause}"
+        if metric
+        else f"{listed(names)}: {_few(metrics)} not measured: {_with_figures(cause, names, verdict)}"
+        for (metric, cause), (names, metrics) in parts.items()
+    ]
+
+
+def _few(metrics: Sequence[str]) -> str:
+    if len(metrics) <= MOST_NAMED:
+        return listed(list(metrics))
+    return listed([*metrics[: MOST_NAMED - 1], counted(len(metrics) - MOST_NAMED + 1, "more objective")])
+
+
+def _with_figures(reason: str, names: Sequence[str], verdict: Verdict) -> str:
+    """Return *reason* with the figures of the finding that it is about: of the first of the workloads that has one."""
+    unsteady = (finding for finding in verdict.findings if finding.kind == FindingKind.UNSTABLE_ARM)
+    details = (finding.detail for finding in unsteady if finding.about.split(",")[0] in names)
+    if FindingKind.UNSTABLE_ARM.means not in reason or (detail := next(details, None)) is None:
+        return reason
+    return f"{reason} ({detail})"
 
 
 def _next(verdict: Verdict, unfinished: str | None, extend: float | None) -> tuple[str, str]:
     """Return what to change, and the next command."""
     again = "gatekeeper certify {slo}"
+    resumed = f"{again} --resume --output {{run}}"
     if unfinished:
-        return "", f"{again} --resume --output {{run}}"
+        return "", resumed
     if verdict.outcome is WorkloadOutcome.UNPROVEN:
-        alone = _proven_alone(verdict)
+        alone, busy = _proven_alone(verdict), _busy(verdict)
         if extend is None:
-            return f"remove the cause, then certify again{alone}", again
-        advice = f"about {show_seconds(extend)} more soak should decide it{alone}"
+            unsteady = any(finding.kind == FindingKind.UNSTABLE_ARM for finding in verdict.findings)
+            cause = "close other programs and let the machine cool" if unsteady else "remove the cause"
+            cause, ended = f"{busy}: close them" if busy else cause, verdict.ended_with_sweep
+            then = "continue, which measures plain decoding first" if ended else f"certify again{alone}"
+            return f"{cause}, then {then}", resumed if ended else again
+        advice = f"{f'{busy}; ' if busy else ''}about {show_seconds(extend)} more soak should decide it{alone}"
         return advice, f"{again} --extend {extend / 60:.0f}m --output {{run}}"
     if verdict.outcome is WorkloadOutcome.PROMOTED and verdict.grade == "demo":
         return "for a certificate, soak 600 s or more; for your models, write an SLO", "gatekeeper init"
     if verdict.outcome is WorkloadOutcome.PROMOTED:
         return "", "gatekeeper admit {slo} --run {run}"
     return "change the draft, the setting or the bound, then certify again", again
+
+
+def _busy(verdict: Verdict) -> str:
+    """Write which programs kept the machine busy during the stage that left times open; empty where none did."""
+    waiting = [workload for workload in verdict.workloads if workload.outcome is WorkloadOutcome.UNPROVEN]
+    checks = [check for workload in waiting for check in workload.checks if check.outcome is Outcome.UNPROVEN]
+    if checks and not any(
+        check.metric in TIMES and (check.center is not None or check.because == FindingKind.UNSTABLE_ARM.means)
+        for check in checks
+    ):
+        return ""
+    stage = "soak" if any(workload.checks for workload in waiting) else ""
+    looks = [finding for finding in verdict.findings if finding.kind == FindingKind.BUSY_MACHINE]
+    return next((f"{look.about} {look.detail}" for look in reversed(looks) if stage in look.about), "")
 
 
 def _proven_alone(verdict: Verdict) -> str:

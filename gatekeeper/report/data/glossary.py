@@ -1,8 +1,9 @@
-"""What each word of a verdict means, how it is computed and what to do: metrics, outcomes, findings, reasons.
+"""What each word of a verdict means, how it is computed and what to do: metrics, outcomes, findings, reasons, terms.
 
 `gatekeeper explain` prints it, reports take remedies from it, and `tools/write_reference.py` writes it to the docs.
 """
 
+import re
 from dataclasses import dataclass
 
 from gatekeeper.core.metrics import ALL
@@ -16,16 +17,53 @@ class GlossaryEntry:
 
     word: str
     kind: str
-    """metric | outcome | finding | reason"""
+    """metric | outcome | finding | reason | term"""
     means: str
     formula: str = ""
     remedy: str = ""
+    title: str = ""
+    """What reports call it, where that is another name."""
+
+    @property
+    def names(self) -> list[str]:
+        """Return each name that it explains, as `explained` compares them: *draft, target* has two."""
+        return [_normalised(name) for name in (*re.split(r", | \(|\)", self.word), self.title) if name]
 
     def document(self) -> dict[str, str]:
         """Return it as `explain --json` prints it."""
         return {"word": self.word, "kind": self.kind, "means": self.means} | {
             name: text for name, text in (("formula", self.formula), ("what_to_do", self.remedy)) if text
         }
+
+
+TITLES = {
+    FindingKind.ANSWERS_DIFFER: "answers differ from plain decoding",
+    FindingKind.BACKGROUND_BUSY: "background jobs",
+    FindingKind.CLOCK_SET: "the clock was set back",
+    FindingKind.COUNTER_BACKWARDS: "a counter fell",
+    FindingKind.COUNTER_LIE: "impossible counts",
+    FindingKind.KNOB_WITHOUT_EFFECT: "a knob without effect",
+    FindingKind.LENGTH_MISMATCH: "lengths of a pair differ",
+    FindingKind.LENGTH_SHIFT: "answers of another length",
+    FindingKind.OOM_KILL: "killed for lack of memory",
+    FindingKind.SILENT_SPECULATION: "a draft that proposes nothing",
+    FindingKind.UNSTABLE_ARM: "unsteady plain decoding",
+    FindingKind.WARM_CACHE_CHANGES_ANSWERS: "the warm cache changes answers",
+}
+"""What a finding is called in a report, where the word of verdict.json is not for readers."""
+
+
+def finding_title(kind: str) -> str:
+    """Write the kind of a finding."""
+    return next((title for known, title in TITLES.items() if known == kind), kind.replace("_", " "))
+
+
+_KIND = re.compile(rf"(?<!\w)(?:{'|'.join(FindingKind)}): ")
+
+
+def in_words(reason: str) -> str:
+    """Return a reason of verdict.json without the kinds of findings in it: what follows them says it in words."""
+    return _KIND.sub("", reason)
 
 
 OUTCOMES: dict[str, tuple[str, str]] = {
@@ -35,7 +73,13 @@ OUTCOMES: dict[str, tuple[str, str]] = {
         "the evidence does not decide it: the bound lies inside the interval, or something was not measured",
         "do what the report says under “What to do”; often `gatekeeper certify SLO --extend 30m --output RUN`",
     ),
-    "promoted": ("drafting passes every check: the policy turns it on", "`gatekeeper admit`, then deploy policy.toml"),
+    "promoted": (
+        (
+            "drafting passes every check: the policy turns it on. A run in which no workload speculates, and none "
+            "must, is promoted, keep plain"
+        ),
+        "`gatekeeper admit`, then deploy policy.toml",
+    ),
     "graded_back": (
         "drafting is off and plain decoding passes its checks; exit code 1 where the workload requires speculation",
         'see which objective the settings given up did not meet, or set speculation = "optional"',
@@ -86,18 +130,61 @@ REASONS: dict[Reason, tuple[str, str]] = {
 }
 """By the reason word of `admit` and of remote runs: the meaning, and what to do."""
 
+TERMS: dict[str, str] = {
+    "arm": "one of the two ways to decode in a comparison: plain, or speculative",
+    "answer": "the text that the model wrote for one request, with its times",
+    "baseline request": "a plain request next to a speculative one of the same canary; the two are a pair",
+    "canary": "a fixed prompt that is measured; not a canary release",
+    "certificate": "an in-toto statement in the run directory: what was certified, by which records",
+    "check": "the result of one objective: pass, fail or unproven",
+    "draft, target": "the small model that proposes tokens; the model that verifies them",
+    "draft length": "how many tokens the draft proposes in one round (`num_draft_tokens`)",
+    "fallback ladder, step": (
+        "what is tried after an objective failed: a shorter draft, a lighter draft, plain decoding"
+    ),
+    "frozen, population": "the scope of an interval: these canaries, or prompts like them",
+    "guard": "a bound that `watch` checks after the promotion",
+    "inter-token latency (ITL)": (
+        "the time between tokens. Tokens of one round arrive together: "
+        "a burst of m tokens after a gap g counts m times g/m"
+    ),
+    "knob, setting": "one parameter that is swept; one combination of their values",
+    "manifest": "what was frozen before the run: digests, versions, host, sampling",
+    "near-tie": "two tokens whose logits are so close that rounding decides between them",
+    "objective": "one `[[objective]]` of an SLO file: a metric, a bound, a reason",
+    "optional, required": "whether a workload may decode plainly without failing the run",
+    "plain decoding": "decoding without a draft",
+    "policy": "`policy.toml`: what may be deployed, a route for each workload, guards",
+    "profile": "how the requests of a soak arrive, and what else keeps the machine busy",
+    "round": "one proposal of the draft and one verify pass of the target",
+    "route": "what the policy says for one workload",
+    "SLO file": "the system under test, the workloads, the objectives",
+    "soak": "the long measurement of the chosen setting; the verdict rests on it",
+    "sweep": "the short measurement of every setting; it chooses, and proves nothing",
+    "TTFT": "time to first token",
+    "workload": "a class of prompts with its own verdict and route",
+}
+"""The field's terms and ours, as the documents use them."""
+
 
 def entries() -> tuple[GlossaryEntry, ...]:
     """Return every word, by kind."""
     return (
         *(GlossaryEntry(metric.name, "metric", metric.description, metric.formula, metric.remedy) for metric in ALL),
         *(GlossaryEntry(word, "outcome", means, "", remedy) for word, (means, remedy) in OUTCOMES.items()),
-        *(GlossaryEntry(kind.value, "finding", kind.means, "", kind.remedy) for kind in FindingKind),
+        *(
+            GlossaryEntry(kind.value, "finding", kind.means, "", kind.remedy, TITLES.get(kind, ""))
+            for kind in FindingKind
+        ),
         *(GlossaryEntry(reason.value, "reason", means, "", remedy) for reason, (means, remedy) in REASONS.items()),
+        *(GlossaryEntry(word, "term", means) for word, means in TERMS.items()),
     )
 
 
 def explained(word: str) -> list[GlossaryEntry]:
     """Return the entries of *word*, as people write it: with spaces, hyphens or capitals."""
-    normalised = word.strip().lower().replace(" ", "_").replace("-", "_")
-    return [entry for entry in entries() if entry.word == normalised]
+    return [entry for entry in entries() if _normalised(word) in entry.names]
+
+
+def _normalised(name: str) -> str:
+    return name.strip().lower().replace(" ", "_").replace("-", "_")

@@ -3,11 +3,15 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gatekeeper.analysis.unproven import passes_at, remedy
 from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Verdict, WorkloadOutcome
-from gatekeeper.analysis.verdict.unproven import passes_at, remedy
 from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.records import Knobs
+from gatekeeper.core.units import show, show_interval
 from gatekeeper.core.verdict import Check, Outcome
+from gatekeeper.report.data.workload_summary import best_first
+
+PLAIN_REMEDY = "use a smaller target or a faster machine: plain decoding misses the bound"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ def objective_rows(verdict: Verdict) -> Iterable[ObjectiveRow]:
 
     for workload in verdict.workloads:
         back = workload.outcome is WorkloadOutcome.GRADED_BACK and workload.required
-        for step in workload.steps:
+        for step in best_first(workload):
             note(workload.name, step.setting, _standing(step), over=True, blocking=back)
             failed = [check for check in step.host_checks if check.outcome is Outcome.FAIL]
             note("host", step.setting, failed, over=True, blocking=back)
@@ -77,17 +81,20 @@ def objective_rows(verdict: Verdict) -> Iterable[ObjectiveRow]:
                 tuple(closest_first),
                 any(blocking for *_, blocking in attempts),
                 all(over for _, _, over, _ in attempts),
-                failed_remedy(closest_first[0][1]) if worst is Outcome.FAIL else remedy(closest_first[0][1]),
+                failed_remedy(closest_first[0][1], drafting=about == "host" or bool(closest_first[0][0].get("draft")))
+                if worst is Outcome.FAIL
+                else remedy(closest_first[0][1]),
             )
         )
     return sorted(rows, key=lambda row: (not row.blocking, -row.check.outcome))
 
 
-def failed_remedy(check: Check) -> str:
-    """Return what to do where an objective failed."""
+def failed_remedy(check: Check, *, drafting: bool = True) -> str:
+    """Return what to do where an objective failed; where nothing was *drafting*, no advice about the draft."""
     if check.against is not None:
         return "undo what changed since the certified run; gatekeeper bisect finds which version it was"
-    return BY_NAME[check.metric].remedy if check.metric in BY_NAME else "change the draft, the setting or the bound"
+    advice = BY_NAME[check.metric].remedy if check.metric in BY_NAME else "change the draft, the setting or the bound"
+    return PLAIN_REMEDY if not drafting and "draft" in advice else advice
 
 
 def _standing(step: AbandonedStep) -> list[Check]:
@@ -112,6 +119,14 @@ def states(check: Check) -> str:
     limit = metric.show(check.threshold)
     rule = f"at least {limit} required" if check.bound == "at_least" else f"at most {limit} allowed"
     rule += f" against the {check.against} run" if check.against is not None else ""
-    if check.lo is None or check.hi is None:
-        return f"not measured, {rule}"
-    return f"{metric.show_range(check.lo, check.hi)}, {rule}"
+    return f"{measured(check)}, {rule}"
+
+
+def measured(check: Check) -> str:
+    """Write what was measured, with its interval where it is one: 2.12x [2.08, 2.16]."""
+    if check.center is None:
+        return "not measured"
+    ends = (check.center, check.lo, check.hi)
+    if (metric := BY_NAME.get(check.metric)) is not None:
+        return shown_as(metric, check.against).show_interval(*ends)
+    return show_interval(*("?" if end is None else show(end, check.unit) for end in ends))

@@ -28,6 +28,7 @@ FORECAST_PARTS = {
     **{after.stage: (after.key,) for after in PASSES},
 }
 """The stages in their order, each with the parts of its forecast that scale with the measured speed."""
+_PASS_STAGES = frozenset(after.stage for after in PASSES)
 PRESSURE = {1: "normal", 2: "warning", 4: "critical"}
 
 _GENERATION: TypeAdapter[Generation] = TypeAdapter(Generation)
@@ -134,6 +135,8 @@ class Progress:
         self._counted = 0.0
         """When the last answer came."""
         self._workloads: dict[str, WorkloadProgress] = {}
+        self._measured: tuple[WorkloadRow, ...] = ()
+        """Rows of the last stage with answers: a pass shows them until it has its own."""
         self._host: tuple[Gauge, ...] = ()
         self._faults = 0
 
@@ -181,12 +184,18 @@ class Progress:
                 run_left=self._run_left(now, part_left) if over is None else None,
                 over=over,
                 faults=self._faults,
-                rows=tuple(workload.row(name) for name, workload in self._workloads.items()),
+                rows=self._rows(),
                 host=self._host,
                 elapsed=self._before_begin + max(0.0, now - self._begun) if self._begun else self._clock() - self._made,
                 before=self._phases()[0],
                 after=self._phases()[1],
             )
+
+    def _rows(self) -> tuple[WorkloadRow, ...]:
+        rows = tuple(workload.row(name) for name, workload in self._workloads.items())
+        if any(row.answered for row in rows):
+            self._measured = rows
+        return self._measured if self._kind in _PASS_STAGES and rows else rows
 
     def _phases(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the stages that are over and those that follow; a stage that is run alone has neither."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from gatekeeper.analysis.verdict.certified_region import CertifiedRegion, RegionAxis
+from gatekeeper.core.text import condition_value
 
 MARKS = {"certified": "=", "inside": "+", "outside": "x", "open": "?"}
 
@@ -69,11 +70,11 @@ def conditions(region: CertifiedRegion) -> list[str]:
     if len(region.axes) < 2:
         return alone
     if not all("together_at_most" in axis.limits for axis in region.axes):
-        return [*alone, "one axis at a time: no corner of several is proven"]
+        return [*alone, "each of them alone: two or more together are not proven"]
     return [*alone, f"together: {', '.join(_range(axis, 'together_') for axis in region.axes)}"]
 
 
 def _range(axis: RegionAxis, which: str) -> str:
     low, high = axis.limits.get(f"{which}at_least"), axis.limits[f"{which}at_most"]
-    lower = f"{low:g} <= " if low else ""
-    return f"{lower}{axis.name} <= {high:g}"
+    lower = f"{condition_value(low)} <= " if low else ""
+    return f"{lower}{axis.name} <= {condition_value(high)}"

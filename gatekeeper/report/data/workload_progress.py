@@ -2,14 +2,14 @@
 
 from collections import deque
 from dataclasses import dataclass, field
-from statistics import fmean
+from statistics import median
 
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.text import describe_setting
 from gatekeeper.core.verdict import Estimate
 
 RECENT = 20
-"""Answers over which the current speed and acceptance are averaged."""
+"""Answers over which the median of speed and acceptance is shown."""
 LEAST_CANARIES = 5
 """With fewer canaries than this in both arms no ratio is shown."""
 LIVE_LEVEL = 0.95
@@ -29,6 +29,8 @@ class WorkloadRow:
     answered: int
     ratio: tuple[float, float, float] | None = None
     """Total time of plain decoding over that of drafting in this stage, canary by canary: centre and 95 % bounds."""
+    read_at_once: int = 0
+    """Answers whose pieces were read together, so that they show no speed."""
 
 
 @dataclass(slots=True)
@@ -65,6 +67,7 @@ class WorkloadProgress:
     rates: dict[str | None, deque[float]] = field(default_factory=dict)
     times: dict[str | None, _Times] = field(default_factory=dict)
     ratio: tuple[float, float, float] | None = None
+    read_at_once: int = 0
     stale: bool = False
     """More answers came since the ratio was computed."""
 
@@ -79,7 +82,9 @@ class WorkloadProgress:
         self.answered += 1
         from gatekeeper.analysis.metrics import timing  # noqa: PLC0415 (numpy, once it measures)
 
-        if (speed := timing.decode_or_answer_rate(answer)) is not None:
+        speed = timing.live_rate(answer)
+        self.read_at_once += speed is None and timing.decode_rate(answer) is not None
+        if speed is not None:
             self.speeds.setdefault(trial, deque(maxlen=RECENT)).append(speed)
             tokens = timing.output_tokens(answer)
             self.times.setdefault(trial, _Times()).add(generation.canary, 1 / speed, tokens)
@@ -92,10 +97,12 @@ class WorkloadProgress:
         """Return the latest figures of the workload *name*."""
         trial = self.drafting or ""
         recent = (self.speeds.get(None), self.speeds.get(trial), self.rates.get(trial))
-        plain, drafting, acceptance = (fmean(values) if values else None for values in recent)
+        plain, drafting, acceptance = (median(values) if values else None for values in recent)
         if self.stale:
             self.ratio, self.stale = self._ratio(trial), False
-        return WorkloadRow(name, self.setting, plain, drafting, acceptance, self.answered, ratio=self.ratio)
+        return WorkloadRow(
+            name, self.setting, plain, drafting, acceptance, self.answered, self.ratio, self.read_at_once
+        )
 
     def _ratio(self, trial: str) -> tuple[float, float, float] | None:
         arms = self.times.get(trial), self.times.get(None)

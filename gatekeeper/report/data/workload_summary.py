@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from gatekeeper.analysis.verdict.run_verdict import (
-    NOTHING_MEASURED,
     PLAIN_SPEED,
     AbandonedStep,
     WorkloadOutcome,
@@ -12,7 +11,8 @@ from gatekeeper.analysis.verdict.run_verdict import (
 from gatekeeper.core.metrics import SPEED_RATIOS
 from gatekeeper.core.records import Knobs
 from gatekeeper.core.text import describe_setting
-from gatekeeper.core.verdict import Check, Outcome
+from gatekeeper.core.units import percent, show_number
+from gatekeeper.core.verdict import Check, Estimate, Outcome
 
 TENTHS = 10.0
 """Below this many tokens a second, a speed is written with a tenth."""
@@ -30,6 +30,8 @@ class SpeedUp:
     source: str
     """soak | abandoned | sweep"""
     setting: Knobs
+    because: str = ""
+    """Why the setting was given up; empty where it was not."""
 
     @property
     def where(self) -> str:
@@ -66,15 +68,20 @@ class WorkloadSummary:
         """Return whether the policy turns drafting on for it."""
         return self.outcome is WorkloadOutcome.PROMOTED
 
+    @property
+    def off(self) -> bool:
+        """Return whether it ended in plain decoding, so that `speed` is of a setting that is not deployed."""
+        return self.outcome in {WorkloadOutcome.FAILED, WorkloadOutcome.GRADED_BACK} and not _drafts(self.setting)
+
 
 def summary_of(workload: WorkloadVerdict) -> WorkloadSummary:
     """Return the summary of a workload."""
-    speed, measured = speed_up(workload), workload.measured
+    speed, measured = speed_up(workload), shown_figures(workload)
     best, drafts = _best_step(workload), _drafts(workload.setting)
-    given_up = best.measured if best is not None and not drafts else NOTHING_MEASURED
+    given_up = shown_figures(best) if best is not None and not drafts else {}
     failed = [check for step in workload.steps for check in step.checks if check.outcome is Outcome.FAIL]
-    drafting = measured if drafts else given_up
-    plain = measured.center(PLAIN_SPEED if drafts else "decode_throughput")
+    drafting = {name: figure.center for name, figure in (measured if drafts else given_up).items()}
+    plain = measured.get(PLAIN_SPEED if drafts else "decode_throughput") or given_up.get(PLAIN_SPEED)
     return WorkloadSummary(
         name=workload.name,
         outcome=workload.outcome,
@@ -82,10 +89,10 @@ def summary_of(workload: WorkloadVerdict) -> WorkloadSummary:
         setting=workload.setting,
         because=workload.because,
         speed=speed,
-        plain=plain if plain is not None else given_up.center(PLAIN_SPEED),
-        drafting=drafting.center("decode_throughput"),
-        acceptance=drafting.center("acceptance_rate"),
-        ttft_delta=drafting.center("ttft_delta"),
+        plain=plain.center if plain is not None else None,
+        drafting=drafting.get("decode_throughput"),
+        acceptance=drafting.get("acceptance_rate"),
+        ttft_delta=drafting.get("ttft_delta"),
         quality=_quality(workload),
         passed=sum(check.outcome is Outcome.PASS for check in workload.checks),
         checks=len(workload.checks),
@@ -104,14 +111,13 @@ def _drafts(setting: Knobs) -> bool:
 def speed_up(workload: WorkloadVerdict) -> SpeedUp | None:
     """Return the speed against plain decoding: of the soak, else of the best setting given up, else of the sweep.
 
-    Where an objective is about it, its interval is the one of the check.
+    Where an objective is about it, it is the one of the check.
     """
+    if _drafts(workload.setting) and (ratio := _ratio(workload)) is not None:
+        return SpeedUp(*ratio, "soak", workload.setting)
     step = _best_step(workload)
-    soaked: list[tuple[str, WorkloadVerdict | AbandonedStep]] = [("soak", workload)]
-    soaked += [("abandoned", step)] if step is not None else []
-    for source, part in soaked:
-        if _drafts(part.setting) and (ratio := _ratio(part)) is not None:
-            return SpeedUp(*ratio, source, part.setting)
+    if step is not None and _drafts(step.setting) and (ratio := _ratio(step)) is not None:
+        return SpeedUp(*ratio, "abandoned", step.setting, step.because)
     results = workload.choice.results if workload.choice is not None else ()
     tried = [(figure, result.trial) for result in results if (figure := result.shown) is not None and figure.center]
     if not tried:
@@ -120,19 +126,32 @@ def speed_up(workload: WorkloadVerdict) -> SpeedUp | None:
     return SpeedUp(best.center, best.lo, best.hi, "sweep", dict(trial.setting))
 
 
+def shown_figures(part: WorkloadVerdict | AbandonedStep) -> dict[str, Estimate]:
+    """Return what was measured by metric, and of one with an objective what its check judged: no report shows two."""
+    judged = {
+        check.metric: Estimate(check.center, check.lo, check.hi, check.n)
+        for check in reversed(part.checks)
+        if check.against is None and check.center is not None and check.lo is not None and check.hi is not None
+    }
+    return {**part.measured.figures, **judged}
+
+
 def _ratio(part: WorkloadVerdict | AbandonedStep) -> tuple[float, float, float] | None:
-    """Return the ratio to plain decoding with both ends of its interval; that of a check before what was measured."""
-    ratios = {metric: (figure.center, figure.lo, figure.hi) for metric, figure in part.measured.figures.items()}
-    for check in part.checks:
-        if check.against is None and check.center is not None and check.lo is not None and check.hi is not None:
-            ratios[check.metric] = check.center, check.lo, check.hi
-    return next((ratios[metric] for metric in SPEED_RATIOS if metric in ratios), None)
+    """Return the ratio to plain decoding with both ends of its interval."""
+    figures = shown_figures(part)
+    ratio = next((figures[metric] for metric in SPEED_RATIOS if metric in figures), None)
+    return (ratio.center, ratio.lo, ratio.hi) if ratio is not None else None
+
+
+def best_first(workload: WorkloadVerdict) -> list[AbandonedStep]:
+    """Return the settings that were given up, the fastest first; of equally fast ones the later one."""
+    speeds = [(ratio[0] if (ratio := _ratio(step)) else 0.0, number) for number, step in enumerate(workload.steps)]
+    return [workload.steps[number] for _, number in sorted(speeds, reverse=True)]
 
 
 def _best_step(workload: WorkloadVerdict) -> AbandonedStep | None:
     """Return the fastest setting that was given up; None where the ratio of none was measured."""
-    speeds = [(ratio[0], number) for number, step in enumerate(workload.steps) if (ratio := _ratio(step))]
-    return workload.steps[max(speeds)[1]] if speeds else None
+    return next((step for step in best_first(workload) if _ratio(step) is not None), None)
 
 
 def _quality(workload: WorkloadVerdict) -> str | None:
@@ -143,8 +162,10 @@ def _quality(workload: WorkloadVerdict) -> str | None:
 
 def _likelihood(workload: WorkloadVerdict) -> str | None:
     """Describe how much less likely the draft's answers are to the target; None where that was not read."""
-    delta = workload.measured.center("nll_delta")
-    return f"{delta:+.2g} nats a token" if delta is not None else None
+    delta = shown_figures(workload).get("nll_delta")
+    if delta is None:
+        return None
+    return f"{'+' if delta.center >= 0 else ''}{show_number(delta.center, 2)} nats a token"
 
 
 def _agreement(workload: WorkloadVerdict) -> str | None:
@@ -155,8 +176,8 @@ def _agreement(workload: WorkloadVerdict) -> str | None:
     ):
         if (agreed := checks.get(metric)) is not None and agreed.center is not None:
             return f"{round(agreed.center * agreed.n)}/{agreed.n} answers {words}"
-    passed = workload.measured.center("canary_pass_rate")
-    return f"{passed:.0%} of canaries passed" if passed is not None else None
+    passed = shown_figures(workload).get("canary_pass_rate")
+    return f"{percent(passed.center, '.0f')} of canaries passed" if passed is not None else None
 
 
 def short_ratio(center: float) -> str:

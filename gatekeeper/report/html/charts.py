@@ -10,20 +10,23 @@ right to evaluate strings, and it draws nothing where scripts are forbidden, as 
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.units import show
 from gatekeeper.core.verdict import Check
+from gatekeeper.report.data.objective_rows import measured
 from gatekeeper.report.html.markup import Markup, el, join
-from gatekeeper.report.phrases import bound, measured
+from gatekeeper.report.phrases import bound
 
 Points = Sequence[tuple[float, float]]
 STRIP = 50
 """Pixels of an interval against its bound: a line of text above and below the bar."""
 LABEL = 0.14
 """The share of a phone's plot that the label of a tick takes."""
+AT_END = 0.97
+"""The share of a plot from which the label of a tick ends at it."""
 CLOCK = (5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 43200.0)
 """Steps of a time axis, in seconds."""
 LOG_FROM = 12.0
@@ -154,6 +157,17 @@ def speedup(center: float, lo: float, hi: float, across: Scale, kind: str) -> Ma
     return _strip(parts, f"{center:.3g} times plain decoding, between {lo:.3g} and {hi:.3g}")
 
 
+def bars(values: Mapping[str, float], label: str) -> Markup:
+    """Draw values as bars from 0, one below the other, each under its name."""
+    most = max(values.values(), default=0.0) or 1.0
+    parts = []
+    for number, (name, value) in enumerate(values.items()):
+        top = 26 * number
+        parts.append(el("text", name, x="0", y=top + 10))
+        parts.append(el("rect", class_="passing", x="0", y=top + 14, width=f"{100 * value / most:.2f}%", height="8"))
+    return _svg(*parts, height=26 * len(values), class_="strip", role="img", aria_label=label)
+
+
 def _strip(parts: Sequence[Markup], label: str) -> Markup:
     return _svg(*parts, height=STRIP, class_="strip", role="img", aria_label=label)
 
@@ -196,10 +210,10 @@ def plot(
     if x_show is not None:
         for tick in _apart(x, x.ticks(6 if clock else most + 1, seconds=clock)):
             grid.append(rule(x.percent(tick), height, "grid"))
-            anchor = "start" if x.share(tick) < 0.03 else "end" if x.share(tick) > 0.97 else "middle"
+            anchor = "start" if x.share(tick) < 0.03 else "end" if x.share(tick) > AT_END else "middle"
             foot.append(el("text", x_show(tick), x=x.percent(tick), y=height + 15, text_anchor=anchor))
     drawn = (_path(line, x, y, height) for line in lines)
-    paths = _svg(*drawn, height=height, viewBox=f"0 0 1000 {height}", preserveAspectRatio="none")
+    paths = _svg(*drawn, height=height, viewBox=f"0 0 1000 {height}", preserveAspectRatio="none", aria_hidden="true")
     reading: dict[str, str] = {"data_names": json.dumps(list(names))} if names else {}
     if read is not None:
         points = [[round(100 * x.share(across), 2), value] for across, value in read[0]]
@@ -214,10 +228,11 @@ def _svg(*parts: Markup, height: int, **attributes: str) -> Markup:
 
 
 def _apart(across: Scale, ticks: Sequence[float]) -> list[float]:
-    """Drop the ticks whose labels would touch on a narrow screen."""
+    """Drop the ticks whose labels would touch on a narrow screen; that at the right end stands before its tick."""
     spaced: list[float] = []
     for tick in ticks:
-        if not spaced or across.share(tick) - across.share(spaced[-1]) >= LABEL:
+        room = LABEL if across.share(tick) <= AT_END else 1.5 * LABEL
+        if not spaced or across.share(tick) - across.share(spaced[-1]) >= room:
             spaced.append(tick)
     return spaced
 

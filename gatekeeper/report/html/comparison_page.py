@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from gatekeeper.report import comparison
 from gatekeeper.report.data.compared_runs import RunComparison
 from gatekeeper.report.html.markup import Markup, el, section, table
-from gatekeeper.report.html.page import document, page_head
+from gatekeeper.report.html.page import document
+from gatekeeper.report.html.page_parts import page_head
 
 
 def render(pairs: Sequence[RunComparison]) -> str:
@@ -16,7 +17,7 @@ def render(pairs: Sequence[RunComparison]) -> str:
 
 
 def _runs(pairs: Sequence[RunComparison]) -> Markup:
-    heads = ("", *comparison.RUN_HEADS, "Run")
+    heads = ("Side", *comparison.RUN_HEADS, "Run")
     remarks = [el("li", remark) for remark in comparison.remarks(pairs)]
     return section("Runs", table(heads, comparison.runs(pairs), "plainly"), el("ul", *remarks) if remarks else None)
 

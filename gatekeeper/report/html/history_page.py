@@ -2,14 +2,18 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 
-from gatekeeper.core.text import counted, describe_setting
+from gatekeeper.analysis.verdict.run_verdict import outcome_words
+from gatekeeper.core.text import counted, describe_setting, listed
 from gatekeeper.report import phrases
+from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.run_history import HistoryRun, HistoryWorkload, RunHistory
 from gatekeeper.report.html import charts
 from gatekeeper.report.html.charts import Line, Scale
-from gatekeeper.report.html.markup import Markup, el, join, note, section, table
-from gatekeeper.report.html.page import document, page_head
+from gatekeeper.report.html.markup import NONE, Markup, el, join, note, section, table
+from gatekeeper.report.html.page import document
+from gatekeeper.report.html.page_parts import glyph_of, page_head, pill, run_link
 
 HEADS = ("Night", "Outcome", "Speed against plain decoding", "Failed or open", "Changed since the run before")
 HEIGHT = 110
@@ -42,7 +46,7 @@ def by_host(runs: Sequence[HistoryRun]) -> dict[str, list[HistoryRun]]:
 def _group(slo: str, host: str, runs: Sequence[HistoryRun]) -> Markup:
     names = list(dict.fromkeys(name for run in runs for name in run.workloads))
     drawn = [_chart(name, runs) for name in names]
-    rows = [_row(run) for run in reversed(runs)]
+    rows = [_row(run, is_first=run is runs[0]) for run in reversed(runs)]
     passed = sum(run.outcome == "promoted" for run in runs)
     return section(
         f"{slo} on {host}",
@@ -83,11 +87,20 @@ def _chart(name: str, runs: Sequence[HistoryRun]) -> Markup | None:
         marks.append(el("line", class_=f"whisker {workload.outcome}", x1=x, x2=x, **ends))
         center = {"cx": x, "cy": f"{row(speed.center):.1f}", "r": "4.5"}
         marks.append(el("circle", class_=f"center {workload.outcome}", **center, data_tip=tip))
+    for position, run in enumerate(runs):
+        workload = run.workloads.get(name)
+        if workload is None or workload.speed is None:  # no speed is no absence: the run is on the axis by its sign
+            outcome = workload.outcome if workload is not None else run.outcome
+            place = {"x": across.percent(position), "y": f"{HEIGHT - 6}", "text_anchor": "middle"}
+            tip = f"{run.at[:16]}Z\n{phrases.spaced(outcome)}, no speed against plain decoding"
+            marks.append(el("text", glyph_of(outcome), class_=f"outcome {outcome}", data_tip=tip, **place))
+    days = [run.at[5:10] for run in runs]
+    labels = days if len(set(days)) == len(days) else [f"{run.at[5:10]} {run.at[11:16]}" for run in runs]
     drawing = charts.plot(
         across,
         up,
         height=HEIGHT,
-        x_show=lambda x: runs[round(x)].at[5:10] if x in range(len(runs)) else "",  # between runs there is no date
+        x_show=lambda x: labels[round(x)] if x in range(len(runs)) else "",  # between runs there is no date
         y_show=lambda value: f"{value:g}x",
         lines=[Line(bounds, "limit", step=True)],
         over=marks,
@@ -96,15 +109,15 @@ def _chart(name: str, runs: Sequence[HistoryRun]) -> Markup | None:
     return el("figure", el("figcaption", el("strong", name)), drawing)
 
 
-def _row(run: HistoryRun) -> tuple[str, ...]:
-    demo = " (demo)" if run.grade == "demo" else ""
-    sign = f"{phrases.GLYPHS.get(run.outcome, '‖')} {phrases.spaced(run.outcome)}"
+def _row(run: HistoryRun, *, is_first: bool) -> tuple[str, ...]:
+    link = run_link(run.run, run.at[:16].replace("T", " "))
+    ended = outcome_words(run.outcome, [workload.outcome for workload in run.workloads.values()])
     return (
-        join(el("strong", f"{run.at[:16].replace('T', ' ')}"), note(run.run)),
-        join(el("span", sign, class_=f"pill {run.outcome}"), demo),
-        join(*(note(f"{name} {_speed(workload)}") for name, workload in run.workloads.items())),
-        join(*map(note, _reasons(run))) or "-",
-        join(*map(note, run.changed)) or "-",
+        join(el("strong", link), el("span", PurePath(run.run).name, class_="dim note", title=run.run)),
+        join(pill(run.outcome, ended), note("demo") if run.grade == "demo" else None),
+        join(*(note(f"{name} {_speed(workload)}") for name, workload in run.workloads.items())) or NONE,
+        join(*map(note, _reasons(run))) or NONE,
+        join(*map(note, run.changed)) or note("the first run" if is_first else "nothing"),
     )
 
 
@@ -115,5 +128,8 @@ def _speed(workload: HistoryWorkload) -> str:
 def _reasons(run: HistoryRun) -> Iterator[str]:
     if run.trouble:
         yield f"not trusted: {run.trouble}"
+    metrics: dict[tuple[str, str], list[str]] = defaultdict(list)
     for check in run.failed:
-        yield f"{check.about}: {check.metric}: {check.because}"
+        metrics[check.about, in_words(check.because)].append(check.metric)
+    for (about, because), names in metrics.items():
+        yield f"{about}: {listed(names)}: {because}"

@@ -83,3 +83,7 @@ def _escaped(text: str) -> str:
 
 def _text(value: str | float) -> str:
     return value if isinstance(value, str) else f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+NONE = el("span", "-", class_="dim none")
+"""A cell of a table with nothing to say; on a narrow screen it is left out."""

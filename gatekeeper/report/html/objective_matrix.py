@@ -10,8 +10,10 @@ from gatekeeper.core.text import describe_setting, one_line
 from gatekeeper.core.units import show
 from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report import phrases
-from gatekeeper.report.data.objective_rows import ObjectiveRow, states
+from gatekeeper.report.data.glossary import in_words
+from gatekeeper.report.data.objective_rows import ObjectiveRow, measured, states
 from gatekeeper.report.data.page import PageData
+from gatekeeper.report.data.workload_summary import best_first
 from gatekeeper.report.html import charts
 from gatekeeper.report.html.markup import Markup, breakable, el, note, section
 
@@ -60,18 +62,24 @@ def _card(row: ObjectiveRow) -> Markup:
     )
 
 
-def matrix(page: PageData) -> Markup:
-    """Return the objectives as rows and the workloads as columns; each cell opens to its chart and its evidence."""
+def matrix(page: PageData) -> Markup | None:
+    """Return the objectives as rows and the workloads as columns; each cell opens to its chart and its evidence.
+
+    None for a run under way that has judged nothing yet.
+    """
     names = [workload.name for workload in page.verdict.workloads]
     rows = _rows(page)
     host = [_Row(check, {"host": (check, None)}) for check in page.verdict.host_checks]
     checks = [cell[0] for row in (*rows, *host) for cell in row.cells.values() if cell[1] is None]
+    if not checks and page.progress is not None:
+        return None
     if not rows and not host:
         return section("Objectives", el("p", "No objective applies."), name="objectives")
     head = el("tr", *(el("th", column, scope="col") for column in ("Objective", *names)))
     lines = [_line(row, names) for row in rows]
     lines += [_line(row, ["host"], span=len(names)) for row in host]
-    count = f"{phrases.passed(checks)} of {len(checks)} checks passed{'' if page.gaps else ', nothing is unproven'}"
+    proven = "" if page.gaps or page.progress is not None else ", nothing is unproven"
+    count = f"{phrases.passed(checks)} of {len(checks)} checks passed{proven}"
     about = (
         f"{count if checks else 'No objective applies to plain decoding; shown are the settings that were given up'}. "
         "A check passes where its whole interval lies on the right side of the bound. Click a cell for its chart."
@@ -87,8 +95,10 @@ def _table(head: Markup, lines: Iterable[Markup]) -> Markup:
 def _rows(page: PageData) -> list[_Row]:
     rows: dict[Key, _Row] = {}
     for workload in page.verdict.workloads:
-        tried = [(check, None) for check in workload.checks]
-        tried += [(check, step.setting) for step in reversed(workload.steps) for check in step.checks]  # type: ignore[misc]
+        tried: list[tuple[Check, Knobs | None]] = [(check, None) for check in workload.checks]
+        failed = [row for row in page.decision.rows if row.about == workload.name and row.abandoned]
+        tried += [(row.check, row.setting) for row in failed]  # as the cards above show it
+        tried += [(check, step.setting) for step in best_first(workload) for check in step.checks]
         for check, setting in tried:
             row = rows.setdefault((check.metric, check.bound, check.threshold), _Row(check))
             row.cells.setdefault(workload.name, (check, setting))
@@ -121,9 +131,9 @@ def _cell(check: Check, setting: Knobs | None) -> Markup:
         "details",
         el("summary", glyph, el("span", el("strong", value), note(given_up or margin(check)), class_="seen")),
         charts.interval(check),
-        note(f"{phrases.measured(check)}, n = {check.n}"),
+        note(f"{measured(check)}, n = {check.n}"),
         *map(note, phrases.scopes(check)),
-        note(check.because) if check.outcome is not Outcome.PASS or check.metric in phrases.TESTS else None,
+        note(in_words(check.because)) if check.outcome is not Outcome.PASS or check.metric in phrases.TESTS else None,
         note(f"Measured: {BY_NAME[check.metric].description}") if check.metric in BY_NAME else None,
         note(f"Why: {one_line(check.why)}"),
         class_=f"cell {word}{' given-up' if given_up else ''}",
@@ -135,7 +145,9 @@ def show_value(check: Check) -> str:
     if check.center is None:
         return "not measured"
     metric = _shown(check)
-    return metric.show(check.center) if metric is not None else show(check.center, check.unit)
+    if metric is None:
+        return show(check.center, check.unit)
+    return metric.show_interval(check.center, check.center, check.center)
 
 
 def _shown(check: Check) -> Metric | None:

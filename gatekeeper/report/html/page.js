@@ -26,10 +26,12 @@
       }
       return `${value.toFixed(0)} B`;
     }
+    if (unit === "x") return `${value.toFixed(2)}x`;
     return unit === "1" ? digits(value) : `${digits(value)} ${unit}`;
   };
 
   const between = (lo, hi, unit) => {
+    if (unit === "x") return `[${lo.toFixed(2)}, ${hi.toFixed(2)}]`;
     const [[low, below], [high, above]] = [lo, hi].map((value) => show(value, unit).split(" "));
     return below && below === above ? `[${low}, ${high}] ${above}` : `[${show(lo, unit)}, ${show(hi, unit)}]`;
   };
@@ -85,7 +87,7 @@
     lanes.addEventListener("pointerleave", hide);
   }
 
-  // Copy buttons, and details that open for a link, and all of them for a printer.
+  // Copy buttons, and details that open for a printer, but for files and the cells of objectives, which show their value.
 
   for (const text of document.querySelectorAll(".next code, footer code, main pre")) {
     const button = make("button", { type: "button", class: "copy" }, "Copy");
@@ -97,7 +99,7 @@
     else text.after(button);
   }
   window.addEventListener("beforeprint", () => {
-    for (const one of document.querySelectorAll("details")) one.open = one.open || !one.querySelector("pre");
+    for (const one of document.querySelectorAll("details")) one.open = one.open || !one.matches(".cell, :has(pre)");
   });
 
   // The filter of the soaks by workload.
@@ -196,7 +198,7 @@
     for (const one of wanted) {
       const row = make("div", { class: "row", "data-setting": one.name });
       const name = make("div", { class: "name" }, one.label);
-      if (given.chosen[mine] === one.index) name.append(" ", make("b", {}, "✓ deployed"));
+      if (given.chosen[mine] === one.index) name.append(" ", make("b", {}, given.deployed[mine] ? "✓ deployed" : "chosen"));
       const value = make("div", { class: "value" });
       if (one.seen) {
         value.append(make("strong", {}, show(one.seen[3], unit)));
@@ -210,10 +212,10 @@
     const foot = make("div", { class: "row foot" });
     const scale = draw("svg", { width: "100%", height: 18, "aria-hidden": "true" });
     for (const tick of ticks(...span)) {
-      scale.append(draw("text", { x: `${((100 * (tick - span[0])) / (span[1] - span[0])).toFixed(2)}%`, y: 13, "text-anchor": "middle" }, show(tick, unit)));
+      scale.append(draw("text", { x: `${((100 * (tick - span[0])) / (span[1] - span[0])).toFixed(2)}%`, y: 13, "text-anchor": "middle" }, unit === "x" ? `${digits(tick)}x` : show(tick, unit)));
     }
     foot.append(make("div", { class: "name dim" }), scale, make("div"));
-    target.append(foot, make("p", { class: "dim note" }, `${given.metrics[number].description}. Result of ${given.workloads[mine]}: ${given.ended[mine]}.`));
+    target.append(foot, make("p", { class: "dim note" }, `${given.metrics[number].description}.${given.ended[mine]}`));
   };
   for (const select of [workload, knob, metric]) select.addEventListener("change", redraw);
   redraw();

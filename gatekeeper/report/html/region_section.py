@@ -2,12 +2,13 @@
 
 from gatekeeper.analysis.verdict.certified_region import CertifiedRegion
 from gatekeeper.analysis.verdict.run_verdict import Verdict
-from gatekeeper.core.text import describe_point
+from gatekeeper.core.text import condition_value, describe_point
 from gatekeeper.report.data.region_map import RegionGrid, conditions, grids
 from gatekeeper.report.html.markup import Markup, el, join, note, section, table
+from gatekeeper.report.html.page_parts import pill
 
 KINDS = {"certified": "promoted", "inside": "promoted", "outside": "failed", "open": "unproven"}
-"""The colours of the outcomes, by the class of a pill."""
+"""The outcomes of a run whose sign and colour they have."""
 ABOUT = (
     "Around the point that was soaked, both arms answered the same canaries at further points. Inside: every objective "
     "is proven there. Outside: one is proven broken. Open: neither. Drafting is on inside; elsewhere decoding is plain."
@@ -31,7 +32,7 @@ def _workload(name: str, region: CertifiedRegion) -> Markup:
     alone = region.soak_alone
     return join(
         el("h3", name),
-        el("p", "; ".join(conditions(region))),
+        el("p", "; ".join(conditions(region)).replace("<=", "≤")),
         *(_grid(grid) for grid in grids(region)),
         el("details", el("summary", "Probed points"), table(heads, rows, "probes")) if rows else None,
         note(f"Proven at the certified point alone: {', '.join(alone)}") if alone else None,
@@ -40,13 +41,20 @@ def _workload(name: str, region: CertifiedRegion) -> Markup:
 
 
 def _grid(grid: RegionGrid) -> Markup:
-    heads = (f"{grid.down} \\ {grid.across}" if grid.down else grid.across, *(f"{value:g}" for value in grid.columns))
-    rows = [
-        (f"{value:g}" if grid.down else "", *(_pill(cell) for cell in cells))
-        for value, cells in zip(grid.rows, grid.cells, strict=True)
-    ]
-    return table(heads, rows, "region")
+    """Return the table of two axes: the values of one across, those of the other down; of a single axis its row."""
+    values = [el("th", condition_value(value), scope="col") for value in grid.columns]
+    across = el("th", grid.across, scope="colgroup", colspan=len(values))
+    heads = [el("tr", across), el("tr", *values)]
+    if grid.down:
+        heads[0] = el("tr", el("th", grid.down, scope="col", rowspan=2), across)
+    rows = []
+    for value, cells in zip(grid.rows, grid.cells, strict=True):
+        head = el("th", condition_value(value), scope="row") if grid.down else None
+        rows.append(el("tr", head, *(el("td", _pill(cell)) for cell in cells)))
+    map_of_axes = el("table", el("thead", *heads), el("tbody", *rows), class_="region")
+    label = f"{grid.across}{f' and {grid.down}' if grid.down else ''}: what is certified"
+    return el("div", map_of_axes, class_="scroll", tabindex="0", role="region", aria_label=label)
 
 
 def _pill(outcome: str) -> Markup:
-    return el("span", outcome, class_=f"pill {KINDS[outcome]}")
+    return pill(KINDS[outcome], outcome)

@@ -4,18 +4,24 @@ import json
 from collections.abc import Mapping
 
 from gatekeeper.analysis.sweep.setting_result import SettingResult
+from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.manifest import Model
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.records import Knobs
 from gatekeeper.core.text import describe_setting
-from gatekeeper.core.units import show
+from gatekeeper.core.units import percent, show
 from gatekeeper.core.verdict import Missing
 from gatekeeper.report import phrases
 from gatekeeper.report.data.distributions import QUANTILES, STEPS, Curve
+from gatekeeper.report.data.glossary import finding_title, in_words
 from gatekeeper.report.data.page import PageData
 from gatekeeper.report.data.sweep import METRICS
 from gatekeeper.report.html import charts, soak
+from gatekeeper.report.html.capacity_section import capacities
+from gatekeeper.report.html.ceiling_section import round_cost
 from gatekeeper.report.html.charts import Line, Scale
+from gatekeeper.report.html.conversations_section import conversations
+from gatekeeper.report.html.energy_section import energies
 from gatekeeper.report.html.markup import Markup, el, facts, note, section, table
 from gatekeeper.report.html.region_section import regions
 
@@ -25,7 +31,8 @@ CURVES = {"ttft": "Time to first token", "itl": "Time per token after it"}
 
 def sections(page: PageData) -> list[Markup]:
     """Return the sections that follow the objectives; those with nothing to show are left out."""
-    measured = (regions(page.verdict), _sweep(page), _distributions(page), soak.soaks(page))
+    around = (regions(page.verdict), conversations(page.verdict), capacities(page.verdict), energies(page.verdict))
+    measured = (*around, _sweep(page), round_cost(page.ceiling), _distributions(page), soak.soaks(page))
     return [part for part in (*measured, _transitions(page), _findings(page), _files(page)) if part]
 
 
@@ -56,14 +63,17 @@ def sweep_document(page: PageData) -> dict[str, object]:
             for trial in sweep.settings
         ],
         "metrics": [
-            {"name": metric.name, "unit": metric.unit, "description": metric.description, "ratio": metric.against_plain}
+            {
+                "name": metric.name,
+                "unit": "x" if metric.speed_ratio else metric.unit,
+                "description": metric.description,
+                "ratio": metric.against_plain,
+            }
             for metric in (BY_NAME[name] for name in METRICS)
         ],
         "chosen": [_chosen(page, workload.setting) for workload in page.verdict.workloads],
-        "ended": [
-            f"{phrases.spaced(workload.outcome)}, {describe_setting(workload.setting)}"
-            for workload in page.verdict.workloads
-        ],
+        "deployed": [workload.outcome is WorkloadOutcome.PROMOTED for workload in page.verdict.workloads],
+        "ended": [_ended(page, workload) for workload in page.verdict.workloads],
         "estimates": [
             [workloads.index(workload), trials.index(trial), METRICS.index(metric), *interval]
             for (workload, trial, metric), interval in sweep.estimates.items()
@@ -82,8 +92,20 @@ def _label(name: str, knobs: Knobs) -> str:
     return describe_setting(knobs)
 
 
+def _ended(page: PageData, workload: WorkloadVerdict) -> str:
+    if page.progress is not None:
+        return ""
+    word = phrases.spaced(workload.outcome)
+    return f" Result of {workload.name}: {word}, {describe_setting(workload.setting)}."
+
+
 def _chosen(page: PageData, setting: Knobs) -> int | None:
-    """Return the trial of the sweep with the setting a workload ends in; None where no trial has exactly that one."""
+    """Return the trial of the sweep with the setting a workload ends in; None where no trial has exactly that one.
+
+    A run under way has chosen nothing yet.
+    """
+    if page.progress is not None:
+        return None
     for number, trial in enumerate(page.sweep.settings):
         if trial.arm == "candidate" and setting.get("draft") and setting.items() <= trial.knobs.items():
             return number
@@ -167,7 +189,7 @@ def _curves(title: str, arms: Mapping[str, Curve]) -> Markup:
         Scale(0.0, 1.0),
         height=100,
         x_show=lambda value: show(value, "s"),
-        y_show=lambda value: f"{value:.0%}",
+        y_show=lambda value: percent(value, ".0f"),
         y_ticks=(0.0, 0.5, 0.95),
         lines=lines,
         label=f"{title}: {'; '.join(figures)}",
@@ -188,18 +210,19 @@ def _transitions(page: PageData) -> Markup | None:
             "li",
             el("strong", step.workload),
             f": {phrases.step(step)}",
-            note(f"{step.because} ({step.at[:19].replace('T', ' ')} UTC)"),
+            note(f"{in_words(step.because)} ({step.at[:19].replace('T', ' ')} UTC)"),
         )
         for step in page.verdict.transitions
     ]
-    return section("Fallback steps", el("ol", *steps, class_="events")) if steps else None
+    foreseen = page.progress is not None and not any(workload.checks for workload in page.verdict.workloads)
+    return section("Fallback steps", el("ol", *steps, class_="events")) if steps and not foreseen else None
 
 
 def _findings(page: PageData) -> Markup | None:
     findings = [
         el(
             "li",
-            el("strong", f"{phrases.spaced(finding.kind)}, {finding.about}"),
+            el("strong", f"{finding_title(finding.kind)}, {finding.about}"),
             f": {finding.detail}",
             note(finding.advice) if finding.advice else None,
         )
@@ -225,10 +248,12 @@ def _files(page: PageData) -> Markup:
         ("versions", ", ".join(f"{name} {version}" for name, version in frozen.versions.items())),
     ]
     manifest_json = json.dumps(frozen.document(), indent=1, sort_keys=True, ensure_ascii=False)
-    none = el("p", "No policy was written: an unproven or unfinished run changes nothing.")
+    policy = el("p", "No policy was written: an unproven or unfinished run changes nothing.")
+    if page.policy is not None:
+        policy = _folded("policy.toml: what to deploy, with its guards", page.policy)
     return section(
-        "Policy and manifest",
-        none if page.policy is None else _folded("policy.toml: what to deploy, with its guards", page.policy),
+        "Policy and manifest" if page.progress is None else "Manifest",
+        policy if page.progress is None else None,
         el("details", el("summary", "Models, canaries and versions"), facts(rows, "rows")),
         _folded("manifest.json: what was fixed before the first token", manifest_json),
         name="files",

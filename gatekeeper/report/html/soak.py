@@ -1,13 +1,13 @@
 """The charts of a soak over time: speed, acceptance, the host's values, and the list of its events."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from gatekeeper.core.text import describe_setting, listed
-from gatekeeper.core.units import show, show_seconds
+from gatekeeper.core.units import show, show_number, show_seconds
 from gatekeeper.report.data.decision import readable_time
 from gatekeeper.report.data.page import PageData
-from gatekeeper.report.data.timeline import HostLane, Timeline, Unsampled
+from gatekeeper.report.data.timeline import HostLane, Mark, Timeline, Unsampled
 from gatekeeper.report.html import charts
 from gatekeeper.report.html.charts import Line, Scale
 from gatekeeper.report.html.markup import Markup, el, section
@@ -32,6 +32,10 @@ COLOURS = 6
 """Colours of workloads; a seventh one has the first colour again."""
 LINE = 12
 """Pixels of a line of text."""
+CLOSE = 0.05
+"""The share of a phone's plot within which the numbers of two events would touch."""
+LATE = 0.95
+"""Beyond this share of a plot a number stands to the left of its line."""
 
 Rules = Callable[[int], Sequence[Markup]]
 """The events as vertical lines of a given height."""
@@ -88,37 +92,52 @@ def _soak(page: PageData, timeline: Timeline, names: Sequence[str]) -> list[Mark
         ]
         return [*shaded, *events_at(height)]
 
-    numbers = [
-        el("text", str(number), class_=f"number {kind}", x=position, dx="3", y="10")
-        for number, (position, kind) in enumerate(marks, start=1)
-    ]
-    drawings = [_speeds(timeline, across, names, [*events_at(130), *numbers])]
+    drawings = [_speeds(timeline, across, names, [*events_at(130), *_numbers(timeline, across)])]
     drawings += [_acceptance(page, timeline, across, names, events_at(70))]
     lanes = [lane for lane in timeline.lanes if len({value for _, value in lane.points}) > 1]
     level = [
         f"{LANES[lane.name].lower()} {_constant(lane)}" for lane in timeline.lanes if lane.points and lane not in lanes
     ]
     drawings += [_lane(page, timeline, lane, across, host_rules, foot=lane is lanes[-1]) for lane in lanes]
-    events = [
+    items = [
         el("li", el("strong", str(number)), f" at {show_seconds(mark.at)}, {mark.text}", class_=mark.kind)
         for number, mark in enumerate(timeline.marks, start=1)
     ]
+    events = el("ul", *items, class_="events") if items else el("p", "No incidents or transitions.", class_="dim note")
     drawn = f", {len(timeline.dots)} of them drawn" if len(timeline.dots) < timeline.answers else ""
     about = (
         f" from {readable_time(timeline.begun)}, {show_seconds(timeline.seconds)}, {timeline.answers} answers{drawn}"
     )
-    unseen = [f"{LANES[lane.name].lower()} ({lane.missing})" for lane in timeline.lanes if not lane.points]
+    unseen: dict[str, list[str]] = {}
+    for lane in timeline.lanes:
+        if not lane.points:
+            unseen.setdefault(lane.missing or "", []).append(LANES[lane.name].lower())
+    missing = "; ".join(f"{listed(names)} ({reason})" for reason, names in unseen.items())
     settings = "; ".join(f"{name}: {describe_setting(knobs)}" for name, knobs in timeline.settings.items())
     because = listed(list(dict.fromkeys(gap.because for gap in timeline.gaps)))
     return [
         el("h3", timeline.name, el("span", about, class_="dim")),
         el("p", settings, class_="dim note"),
         el("p", f"Grey: {because}; the host is not judged there.", class_="dim note") if timeline.gaps else Markup(""),
-        el("div", *drawings, class_="lanes", data_seconds=f"{timeline.seconds:g}"),
+        el("div", drawings[0], events, *drawings[1:], class_="lanes", data_seconds=f"{timeline.seconds:g}"),
         el("p", f"Constant: {', '.join(level)}.", class_="dim lane") if level else Markup(""),
-        el("p", f"Not measured on this host: {'; '.join(unseen)}.", class_="dim lane") if unseen else Markup(""),
-        el("ul", *events, class_="events") if events else el("p", "No incidents or transitions.", class_="dim"),
+        el("p", f"Not measured on this host: {missing}.", class_="dim lane") if missing else Markup(""),
     ]
+
+
+def _numbers(timeline: Timeline, across: Scale) -> Iterator[Markup]:
+    """Yield the number of each event beside its line; those of lines that nearly touch are one text."""
+    groups: list[list[tuple[int, Mark]]] = []
+    for number, mark in enumerate(timeline.marks, start=1):
+        if groups and across.share(mark.at) - across.share(groups[-1][0][1].at) < CLOSE:
+            groups[-1].append((number, mark))
+        else:
+            groups.append([(number, mark)])
+    for group in groups:
+        text, first = ", ".join(str(number) for number, _ in group), group[0][1]
+        is_late = across.share(first.at) > LATE
+        side = {"dx": "-3", "text_anchor": "end"} if is_late else {"dx": "3"}
+        yield el("text", text, class_=f"number {first.kind}", x=across.percent(first.at), y="10", **side)
 
 
 def _constant(lane: HostLane) -> str:
@@ -154,7 +173,7 @@ def _speeds(timeline: Timeline, across: Scale, names: Sequence[str], rules: Sequ
         height=height,
         x_show=_clock,
         clock=True,
-        y_show=lambda value: f"{value:.0f}",
+        y_show=show_number,
         over=[*rules, *dots],
         label="Decode speed of every answer",
     )

@@ -15,9 +15,10 @@ from typing import Any
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.slo import Telemetry
+from gatekeeper.core.subject import Address
 from gatekeeper.core.system import inputs, run_directory
 from gatekeeper.core.text import QUOTED, one_line
-from gatekeeper.report.otel.endpoint import Destination, RefusedError, Signal, destination
+from gatekeeper.report.otel.endpoint import Destination, RefusedError, Signal, UnsentError, destination
 
 ARGV = (sys.executable, "-P", "-m", "gatekeeper.report.otel.exporter")
 OUTCOME = ("outcome", "exit_code", "grade")
@@ -66,7 +67,7 @@ class LiveExport:
             sent = _send_part(
                 to, self._path, without=self._files, samples_from=self._samples, finished_only=True, **part
             )
-        except RefusedError as error:
+        except UnsentError as error:
             self._fail(stage, error.message)
             return
         self._files, self._samples, self.trouble = (*self._files, *sent["files"]), sent["samples"], None
@@ -78,10 +79,11 @@ class LiveExport:
         self._observe("telemetry_failed", {"stage": stage, "because": because})
 
 
-def export_stored(path: Path) -> dict[str, Any]:
+def export_stored(path: Path, url: str | None = None) -> dict[str, Any]:
     """Send a whole stored run, finished or not, with its verdict where there is one; return what was accepted.
 
-    Raise InputError where no endpoint is configured, RefusedError where the collector does not take all of it.
+    The collector is at *url*, else where the SLO or the environment says. Raise InputError where no endpoint is
+    configured, RefusedError where the collector does not take all of it, UnsentError where the export itself fails.
     """
     directory = run_directory.RunDirectory(path)
     with run_directory.unreadable_as_no_proof(path):
@@ -89,12 +91,17 @@ def export_stored(path: Path) -> dict[str, Any]:
         run_inputs, _ = inputs.stored_inputs(directory, manifest)
         verdict = path / "verdict.json"
         concluded = run_directory.parse_json(verdict.read_bytes(), "verdict.json") if verdict.is_file() else {}
-    to = destination(run_inputs.slo.telemetry, os.environ)
+    config = run_inputs.slo.telemetry
+    to = destination(config if url is None else config.model_copy(update={"endpoint": Address(url)}), os.environ)
     if to is None:
         raise InputError(
-            "no OTLP endpoint is set", hint="set OTEL_EXPORTER_OTLP_ENDPOINT, or [telemetry] endpoint in the SLO"
+            "no OTLP endpoint is set",
+            hint="name it: --to http://127.0.0.1:4318; or set OTEL_EXPORTER_OTLP_ENDPOINT, or [telemetry] endpoint",
         )
-    sent = _send_part(to, path, outcome={name: concluded.get(name) for name in OUTCOME})
+    try:
+        sent = _send_part(to, path, outcome={name: concluded.get(name) for name in OUTCOME})
+    except RefusedError as error:
+        raise RefusedError(f"the collector does not have the whole run: {error.message}") from None
     return {"schema": 1, "endpoint": to.endpoint, "spans": sent["spans"], "points": sent["points"]}
 
 
@@ -134,7 +141,7 @@ def _send_part(to: Destination, path: Path, **part: Any) -> dict[str, Any]:
 
 
 def _send(to: Destination, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Send something from a separate process; raise RefusedError where the collector does not have all of it."""
+    """Send something from a separate process; raise UnsentError where the collector does not have all of it."""
     begun_ns = time.monotonic_ns()  # the same clock in the other process, which so ends just before its limit
     options = {"signals": dict(to.signals), "endpoint": to.endpoint, "seconds": to.limit, "begun_ns": begun_ns}
     text = json.dumps({"options": options, **request})
@@ -145,12 +152,13 @@ def _send(to: Destination, request: Mapping[str, Any]) -> dict[str, Any]:
     except subprocess.TimeoutExpired as error:
         raise RefusedError(f"{to.endpoint}: not done within {to.limit:g} s") from error
     except OSError as error:
-        raise RefusedError(f"cannot start the export: {error.strerror}") from error
+        raise UnsentError(f"cannot start the export: {error.strerror}") from error
     try:
         result: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
         result = {}
     if done.returncode != 0 or "spans" not in result:
-        ended = f"the export ended with code {done.returncode}: {one_line(done.stderr)[-QUOTED:]}"
-        raise RefusedError(result.get("because") or ended)
+        if because := result.get("because"):
+            raise RefusedError(because)
+        raise UnsentError(f"the export ended with code {done.returncode}: {one_line(done.stderr)[-QUOTED:]}")
     return result

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-from gatekeeper.core.errors import GatekeeperError, InputError
+from gatekeeper.core.errors import ExitCode, GatekeeperError, InputError
 from gatekeeper.core.slo import Telemetry
 from gatekeeper.core.system.environment_variables import OTEL_SDK_DISABLED, OTEL_SEMCONV_STABILITY_OPT_IN
 
@@ -28,11 +28,21 @@ _HEADER = re.compile(r"[!#-'*+\-.0-9A-Z^-z|~]+\s*=[ !#-:<-\[\]-~]*")
 FILES = ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY")
 
 
-class RefusedError(GatekeeperError):
-    """A collector is down, slow, or does not take what it was sent."""
+class UnsentError(GatekeeperError):
+    """The export failed, so that a collector does not have everything."""
 
     def __init__(self, because: str) -> None:
-        super().__init__(because, hint="the run itself is not affected; `gatekeeper export` sends it again")
+        super().__init__(because, hint="repeat the command, and report it if it fails again")
+
+
+class RefusedError(UnsentError):
+    """A collector is down, slow, or does not take what it was sent: no verdict, and no failure of this program."""
+
+    exit_code = ExitCode.BAD_INPUT
+
+    def __init__(self, because: str) -> None:
+        super().__init__(because)
+        self.hint = "start the collector or correct its address, then repeat the command; the stored run is unharmed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +154,7 @@ def _shown(signal: Signal, protocol: Protocol, variables: Mapping[str, str]) -> 
     endpoint = _option(signal, "ENDPOINT", variables) or LOCAL[protocol]
     try:
         url = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}")
+        url.port  # noqa: B018 (raises ValueError where it is no port)
     except ValueError as error:
         raise InputError(f"the OTLP endpoint: {error}", hint="for example http://127.0.0.1:4318") from error
     if not url.hostname or (protocol == "http/protobuf" and url.scheme not in {"http", "https"}):

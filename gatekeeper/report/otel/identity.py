@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanContext
 
 from gatekeeper import __version__
 from gatekeeper.analysis.plan.settings import sampling_for
-from gatekeeper.analysis.verdict.case import clock_ran_backwards
+from gatekeeper.analysis.verdict.soak_time import clock_ran_backwards
 from gatekeeper.backends import facts_of
 from gatekeeper.core.backend_registry import OPENERS
 from gatekeeper.core.canary import Canary

@@ -52,11 +52,13 @@ def _line(event: Event) -> str | None:
         "begin": lambda: f"run {detail['run']}" + (" (resumed)" if detail.get("segment") else ""),
         "stage": lambda: _stage(detail) + _settings(detail),
         "soaking": lambda: f"{detail['soak']}: at least {show_seconds(float(detail['seconds']))}",
+        "resting": lambda: f"{detail['soak']}: {show_seconds(float(detail['seconds']))} for the power at rest",
         "stopped": lambda: f"{detail['workload']}: stopped testing {_trial(detail)} early: {detail['because']}",
         "point": lambda: f"{detail['workload']}: probing {describe_point(detail['point'])}",
         "doubt": lambda: f"not comparable: {detail['because']}",
         "warning": lambda: f"note: {detail['about']}: {detail['because']}",
-        "busy": lambda: f"busy: {detail['because']}; close them or wait; else less is proven",
+        "busy": lambda: _busy(detail),
+        "baseline_again": lambda: f"the baseline once more: {_once_more(detail)}",
         "telemetry_failed": lambda: f"telemetry of {detail['stage']} was not delivered: {detail['because']}",
         "subject_died": lambda: (
             f"the system under test died ({detail['in_a_row']} in a row): {describe_setting(detail['setting'])}"
@@ -66,7 +68,20 @@ def _line(event: Event) -> str | None:
         "load_died": lambda: f"{detail['soak']}: the background load died: {detail['because']}",
         "artifact_changed": lambda: f"{detail['model']} changed on disk during the run",
     }
-    return printable_error(lines[event.kind]()) if event.kind in lines else None
+    line = lines[event.kind]() if event.kind in lines else ""
+    return printable_error(line) if line else None
+
+
+def _once_more(detail: Detail) -> str:
+    steady = "plain decoding has one speed now, so all is swept again, and what was swept before is set aside"
+    return steady if detail["set_aside"] else f"no better: {detail['because']}"
+
+
+def _busy(detail: Detail) -> str:
+    """Write what other programs use before a stage, or used during it; nothing where that was little."""
+    if "before" in detail:
+        return f"busy: {detail['because']}; close them or wait; else less is proven"
+    return f"busy: during {detail['during']} {detail['because']}" if detail["busy"] else ""
 
 
 def _stage(detail: Detail) -> str:
@@ -164,6 +179,7 @@ def _in_one_line(now: Snapshot) -> list[str]:
             figures += [f"{tokens_per_second(row.plain)} plain"] if row.plain is not None else []
             figures += ["{:.2f}x [{:.2f}, {:.2f}]".format(*row.ratio)] if row.ratio is not None else []
             figures += [f"acceptance {row.acceptance:.2f}"] if row.acceptance is not None else []
+            figures += [f"{row.read_at_once} of {row.answered} answers read at once"] if row.read_at_once else []
             words.append(f"{row.workload} {', '.join(figures)}")
     return [*words, ", ".join(gauge.text for gauge in now.host)] if now.host else words
 

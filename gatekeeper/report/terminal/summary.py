@@ -10,11 +10,13 @@ from rich.console import Console
 from rich.text import Text
 
 from gatekeeper.core.errors import ExitCode
+from gatekeeper.core.system.own_command import as_typed
 from gatekeeper.core.system.run_directory import RUNS
-from gatekeeper.core.text import counted, describe_setting, printable_error
+from gatekeeper.core.text import counted, printable_error
 from gatekeeper.core.verdict import Outcome
 from gatekeeper.report import phrases
 from gatekeeper.report.data.decision import Decision, readable_time
+from gatekeeper.report.data.glossary import finding_title, in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow
 from gatekeeper.report.data.workload_summary import WorkloadSummary
 from gatekeeper.report.terminal.live import WIDEST, hanging_lines
@@ -45,8 +47,8 @@ SWITCH = {"promoted": "on", "graded_back": "off"}
 """What the policy does with a workload, by its outcome."""
 
 
-def show(decision: Decision, *, run: Path, slo: object, verbose: bool = False, newest: bool = True) -> None:
-    """Print the decision on stdout, after its explanations where *verbose*; on a terminal it fits the screen.
+def show(decision: Decision, *, run: Path, slo: object, details: str = "", newest: bool = True) -> None:
+    """Print the decision on stdout, after the *details* behind it; on a terminal it fits the screen.
 
     *newest*: no run is newer, so that commands may leave out its name.
     """
@@ -55,23 +57,7 @@ def show(decision: Decision, *, run: Path, slo: object, verbose: bool = False, n
     # Lines are wrapped for a terminal only; a pipe gets them whole.
     console.width = min(console.width, WIDEST) if terminal else UNBROKEN
     height = shutil.get_terminal_size().lines - 1 if terminal else None  # the prompt has the last line
-    show_on(console, decision, run=run, slo=slo, height=height, verbose=verbose, newest=newest)
-
-
-def show_stored(decision: Decision, text: str, *, run: Path, slo: object = "SLO.toml") -> None:
-    """Print the *text* of a stored run; on a terminal it is wrapped at words, and the decision comes last."""
-    if not sys.stdout.isatty():
-        sys.stdout.write(text)
-        return
-    console = Console(highlight=False, markup=False, emoji=False)
-    console.width = min(console.width, WIDEST)
-    for line in text.splitlines():
-        indent = len(line) - len(line.lstrip())
-        for part in hanging_lines(Text(line.strip()), console, indent=indent):
-            console.print(part, soft_wrap=True)
-    if text:
-        console.print()
-    show(decision, run=run, slo=slo, newest=False)
+    show_on(console, decision, run=run, slo=slo, height=height, details=details, newest=newest)
 
 
 def show_on(
@@ -81,13 +67,15 @@ def show_on(
     run: Path,
     slo: object,
     height: int | None = None,
-    verbose: bool = False,
+    details: str = "",
     newest: bool = True,
 ) -> None:
-    """Print the summary on *console*, as wide as that is, and at most *height* rows high without the explanations."""
-    if verbose:
-        for line in _explanations(console, decision):
+    """Print the summary on *console*, as wide as that is, and at most *height* rows high without the *details*."""
+    for detail in details.splitlines():
+        indent = len(detail) - len(detail.lstrip())
+        for line in hanging_lines(Text(detail.strip()), console, indent=indent):
             console.print(line, soft_wrap=True)
+    if details:
         console.print()
     foot = list(_foot(decision, run, slo, console, short=newest and run.parent == RUNS))
     for line in _fitted(console, decision, foot, height):
@@ -142,7 +130,7 @@ def _head(console: Console, decision: Decision, *, rows: bool) -> list[Text]:
     title = Text.assemble(
         (printable_error(verdict.slo), "bold"),
         ": ",
-        (phrases.spaced(verdict.outcome) + demo, outcome_style),
+        (decision.outcome + demo, outcome_style),
         (f"  exit code {decision.exit_code}", "dim"),
     )
     lines = [title, *_paragraph(console, f"{decision.headline}.", style="bold", hang=0)]
@@ -178,7 +166,7 @@ def _remarks(console: Console, decision: Decision) -> list[Text]:
     for workload in decision.verdict.workloads:
         if slower := phrases.slower_prompts(workload.measured):
             lines += _paragraph(console, f"{workload.name}: {slower}", style="yellow")
-    kinds = list(dict.fromkeys(phrases.spaced(finding.kind) for finding in phrases.merged(decision.verdict)))
+    kinds = list(dict.fromkeys(finding_title(finding.kind) for finding in phrases.merged(decision.verdict)))
     if kinds:
         lines += _paragraph(console, f"findings (in the report, or with -v): {', '.join(kinds)}", style="yellow")
     return [Text(), *lines] if lines else []
@@ -187,45 +175,29 @@ def _remarks(console: Console, decision: Decision) -> list[Text]:
 def _foot(decision: Decision, run: Path, slo: object, console: Console, *, short: bool) -> Iterator[Text]:
     """Yield where the results are, what to change, and the next command; *short*: the newest run needs no name."""
     report, policy = run / "report.html", run / "policy.toml"
-    opens = "gatekeeper open" if short else shlex.join(["gatekeeper", "open", str(run)])
-    yield Text(printable_error(f"report: {report}  ({opens})" if report.is_file() else f"run: {run}"))
+    opens = as_typed("gatekeeper open" if short else shlex.join(["gatekeeper", "open", str(run)]))
+    place = f"report: {report}" if report.is_file() else f"run: {run}"
+    opening = f"({opens})" if report.is_file() else ""
+    if opening and len(place) + 2 + len(opening) <= console.width:
+        place, opening = f"{place}  {opening}", ""
+    yield Text(printable_error(place))
+    if opening:
+        yield Text(printable_error(f"    {opening}"))
     if decision.valid_until is not None:
-        yield Text(printable_error(f"policy: {policy}, valid until {readable_time(decision.valid_until)}"))
+        until = "" if decision.demo else f", valid until {readable_time(decision.valid_until)}"
+        yield Text(printable_error(f"policy: {policy}{until}"))
     else:
         yield Text("policy: none written, nothing changes")
     if decision.advice:
         yield from _paragraph(console, f"advice: {decision.advice}")
     # The newest of the default folder has a short name: a command that fits a line is easier to read.
     run_name = LATEST if short else shlex.quote(str(run))
-    yield Text(printable_error(f"next: {decision.next_step(shlex.quote(str(slo)), run_name)}"))
+    yield Text(printable_error(f"next: {as_typed(decision.next_step(shlex.quote(str(slo)), run_name))}"))
 
 
-def _explanations(console: Console, decision: Decision) -> Iterator[Text]:
-    """Yield why each workload has its setting, what the sweep showed, and every finding."""
-    verdict = decision.verdict
-    for workload in verdict.workloads:
-        about = f": {describe_setting(workload.setting)}; {workload.because}"
-        yield from _paragraph(console, about, about=workload.name)
-        prompts, latency = phrases.prompt_speeds(workload.measured), phrases.token_latency(workload.measured)
-        for line in filter(None, (*phrases.account(workload.choice), prompts and f"prompts: {prompts}", latency)):
-            yield from _paragraph(console, line, style="dim", indent=2)
-    for step in verdict.transitions:
-        yield from _paragraph(console, f": {phrases.step(step)} ({step.because})", about=step.workload)
-    if blended := phrases.routing(verdict):
-        yield from _paragraph(console, blended)
-    if verdict.host_checks:
-        passed = f": {phrases.passed(verdict.host_checks)}/{len(verdict.host_checks)} checks passed"
-        yield from _paragraph(console, passed, about="host")
-    for finding in phrases.merged(verdict):
-        sentence = f"{phrases.spaced(finding.kind)}, {finding.about}: {phrases.advised(finding)}"
-        yield from _paragraph(console, sentence, style="yellow")
-
-
-def _paragraph(
-    console: Console, text: str, *, about: str = "", style: str = "", indent: int = 0, hang: int | None = None
-) -> list[Text]:
+def _paragraph(console: Console, text: str, *, style: str = "", indent: int = 0, hang: int | None = None) -> list[Text]:
     """Return the lines of a paragraph, the later ones indented like, or further than, the first."""
-    paragraph = Text.assemble((printable_error(about), "bold"), (printable_error(text), style))
+    paragraph = Text.assemble((printable_error(in_words(text)), style))
     if hang is None:
         return list(hanging_lines(paragraph, console, indent=indent))
     lines = list(paragraph.wrap(console, max(20, console.width)))

@@ -54,11 +54,14 @@ def find(name: str, file: Path | None) -> tuple[str, HostSettings]:
     return host.ssh or name, host
 
 
+HOSTS_HINT = "check the path of --hosts; soak/hosts.example.toml shows what a hosts file holds"
+
+
 def read(file: Path) -> Hosts:
     """Read a hosts file; a mistake in it is an InputError with its line."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise InputError(f"cannot read hosts file {file}: {why}", hint="check the path of --hosts") from error
+        raise InputError(f"cannot read hosts file {file}: {why}", hint=HOSTS_HINT) from error
     return toml_file.parse(text, str(file), Hosts)

@@ -240,7 +240,7 @@ class ProbedWorkload(Reply):
 
 
 class Probe(Reply):
-    """The document of `gatekeeper probe`; keys that are not printed stay as they are."""
+    """The document of `gatekeeper try`; keys that are not printed stay as they are."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -52,7 +52,8 @@ class AgentError(GatekeeperError):
 
 
 LOCAL_NETWORK = (
-    "; on macOS 15 and later a LaunchAgent also needs System Settings > Privacy & Security > Local Network"
+    "; on macOS 15 and later an agent of launchd also needs System Settings > Privacy & Security > Local Network, "
+    "a daemon does not (docs/reference/nights.md)"
     if sys.platform == "darwin"
     else ""
 )

@@ -13,12 +13,12 @@ from gatekeeper.backends import stored_models
 from gatekeeper.backends.models import artifacts
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.interfaces import Backend
-from gatekeeper.core.manifest import RULES, Manifest, Model
+from gatekeeper.core.manifest import RULES, ArrivalTimes, Manifest, Model
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.slo import Host
 from gatekeeper.core.system.files import HashCache, user_hash_cache
 from gatekeeper.core.system.inputs import Inputs
-from gatekeeper.core.units import sold_gigabytes
+from gatekeeper.core.units import show_number, sold_gigabytes
 from gatekeeper.core.verdict import Finding
 
 MEMORY_TOLERANCE = 0.07
@@ -64,10 +64,11 @@ def freeze(
     findings: Sequence[Finding] = (),
     *,
     system: Mapping[str, str],
+    arrival_times: ArrivalTimes | None,
 ) -> Manifest:
     """Return the manifest; *host_facts* are those of this host, *findings* those of the first requests.
 
-    *system* are the versions of the system under test.
+    *system* are the versions of the system under test, *arrival_times* is who took the times of those requests.
     """
     slo, files = inputs.slo, inputs.files
     versions = {"gatekeeper": __version__, "python": platform.python_version(), "numpy": np.__version__, **system}
@@ -89,6 +90,7 @@ def freeze(
         device=host.device(host_facts) if backend.realtime else None,
         soak_until=slo.soak.ends,
         sample_interval=host.SAMPLE_INTERVAL_S,
+        arrival_times=arrival_times,
         rules=RULES,
         draft_hint=backend.draft_hint,
         findings=tuple(finding.document() for finding in (*models.findings, *findings)),
@@ -105,7 +107,7 @@ def host_doubts(required: Host, host: Mapping[str, Any]) -> list[str]:
     if required.memory_gb is not None:
         have = sold_gigabytes(host.get("memory_bytes") or 0)
         if abs(have - required.memory_gb) > MEMORY_TOLERANCE * required.memory_gb:
-            doubts.append(f"memory_gb is {have:.3g} on this host, the SLO is for {required.memory_gb:g}")
+            doubts.append(f"memory_gb is {show_number(have)} on this host, the SLO is for {required.memory_gb:g}")
     if required.os is not None and not _has_prefix(str(host.get("os") or ""), required.os):
         doubts.append(f"os is '{host.get('os') or 'unknown'}' on this host, the SLO is for '{required.os}'")
     if required.power == "ac" and host.get("power_source") != "ac":

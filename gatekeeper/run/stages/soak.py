@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from gatekeeper.analysis.metrics.host.answer_power import REST
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import plain_of, speculates
 from gatekeeper.analysis.plan.soak_schedule import (
@@ -13,6 +14,7 @@ from gatekeeper.analysis.plan.soak_schedule import (
     canaries_needed,
     closing_requests,
     plain_block,
+    rest_s,
     soak_requests,
     swept_canaries,
     warmup_requests,
@@ -64,6 +66,7 @@ def soak(
     run.task = task = replace(task, before=())
     run.plain_block(0, plain_client, phase)
     client.open(task.plan.resident)
+    run.rest(phase)
     client.send_all(run.warmups(), 1, run.note)
     apart = not woven and any(speculates(knobs) for knobs in task.plan.settings.values())
     duration = task.plan.seconds or task.slo.soak.duration
@@ -74,6 +77,7 @@ def soak(
         run.plain_block(1, plain_client, phase)
     phase(task.plan.name, 1)
     run.load(number=1, until_s=duration - half, counting=True)
+    run.rest(phase)
     phase("")
     last = closing_requests(task.plan.settings, task.canaries)
     recorder.observe("closing", {"soak": task.plan.name, "answers": len(last)})
@@ -128,6 +132,14 @@ class _Soak:
             client.open(plain_of(self.task.plan.resident))
             for group in ([replace(request, role=Role.WARMUP) for request in requests[:WARMUPS]], requests):
                 self.send(client, group, f"{group[0].role}-{number}")
+
+    def rest(self, phase: Phase) -> None:
+        """Let the host's power at rest be sampled, where an objective needs it."""
+        if seconds := rest_s(self.task.slo, self.task.plan.settings):
+            phase(REST)
+            self.recorder.observe("resting", {"soak": self.task.plan.name, "seconds": seconds})
+            self.clock.sleep(seconds)
+            phase("")
 
     def load(self, *, number: int, until_s: float, counting: bool) -> None:
         """Keep the system busy for *until_s* seconds; *counting* continues until the objectives have enough answers."""

@@ -1,30 +1,34 @@
 """`gatekeeper doctor`: what is installed here, what is missing for which objective or backend, and how to fix it."""
 
-import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from gatekeeper import __version__, host
+from gatekeeper import host
+from gatekeeper.analysis.plan.draft_pairs import model_pairs
 from gatekeeper.backends import all_facts
 from gatekeeper.backends.backend_facts import BackendFacts
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.backends.models import locate
 from gatekeeper.backends.process import program_path
 from gatekeeper.core.backend_registry import SERVERS
-from gatekeeper.core.metrics import ALL
+from gatekeeper.core.text import counted
+from gatekeeper.core.units import show_bytes
+from gatekeeper.run.start.inspected_models import find_models, usable
+from gatekeeper.run.start.versions import versions
 
-PACKAGES = ("mlx", "mlx-lm", "numpy")
-"""Packages of this environment whose versions influence the measurements."""
+LOW_POWER = (
+    "Low Power Mode is on: switch it off in System Settings > Battery (on a desktop Energy), or by "
+    "`sudo pmset -a lowpowermode 0`"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
     """One thing that is present or missing."""
 
-    kind: Literal["backend", "program", "host", "variable"]
+    kind: Literal["backend", "program", "host", "now", "variable"]
     what: str
     found: str | None
     """Its version, its path, or the sources of its values; None where it is missing."""
@@ -44,35 +48,26 @@ def _summary(items: Sequence[Item]) -> dict[str, Any]:
     backends = [item.needed_for.removeprefix("backend ") for item in items if item.kind == "backend" and item.found]
     lacking = [item.needed_for for item in items if item.kind == "host" and item.found is None]
     first = next(item.fix for item in items if item.kind == "backend")
-    models = len(locate.all_models())
+    models = find_models()
+    pairs = model_pairs(usable(models))
+    pair = next((pair for pair in pairs if pair.backend in backends), None)
     ready = [f"certify with {', '.join(backends)}"] if backends else []
-    ready += [f"{models} models in the local caches"] if models else []
+    if pair is not None:
+        ready += [f"a pair of the {len(models)} models here, {pair.target.name} with {pair.drafts[0].name}"]
+    elif models:
+        ready += [f"{counted(len(models), 'model')} here"]
     ready += [f"{sum(item.kind == 'host' for item in items) - len(lacking)} host objectives"]
     missing = [] if backends else ["certify: no serving system is installed"]
-    missing += [] if models else ["a real run: no model is in the caches of Hugging Face, LM Studio and Ollama"]
+    if not models:
+        missing += [
+            f"a real run: no model is in the caches of Hugging Face, LM Studio and Ollama or in ./{locate.FOLDER}"
+        ]
+    elif not pairs:
+        missing += ["a pair: no model here has the vocabulary of another one and a third of its size at most"]
     missing += [", ".join(lacking)] if lacking else []
     missing += [f"{item.needed_for}: {item.what}" for item in items if item.kind == "variable"]
-    return {"ready": ready, "missing": missing, "next": "gatekeeper init" if backends else first}
-
-
-def versions() -> dict[str, str | None]:
-    """Return what a bug report needs: the versions of gatekeeper, Python and PACKAGES, the system and the chip."""
-    facts = host.conditions()
-    system = " ".join(filter(None, ("macOS" if facts["platform"] == "macos" else None, facts["os"], facts["os_build"])))
-    return {
-        "gatekeeper": __version__,
-        "python": f"{platform.python_version()} ({platform.machine()})",
-        **{name: _version(name) for name in PACKAGES},
-        "os": system or None,
-        "chip": facts["chip"],
-    }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+    following = "gatekeeper try" if pair is not None else "gatekeeper init" if backends else first
+    return {"ready": ready, "missing": missing, "next": following}
 
 
 def _backends() -> Iterator[Item]:
@@ -96,12 +91,18 @@ def _downloader() -> Item:
 
 def _host() -> Iterator[Item]:
     readings, lacks = host.survey()
-    for metric in (row.name for row in ALL if row.host):
-        lacking, values = metric in lacks, host.METRIC_VALUES[metric]
+    for metric, values in host.METRIC_VALUES.items():
+        lacking = metric in lacks
         sources = dict.fromkeys(readings[value].source for value in values if readings[value].status == "ok")
         place = None if lacking else ", ".join(sources) or "from the second sample on"
-        fix = host.metric_hint(metric) if lacking else None
+        fix = host.metric_hint(metric, lacks[metric]) if lacking else None
         yield Item("host", ", ".join(values), place, f"objective {metric}", fix)
+    free, others = readings["memory_headroom"].value, host.other_programs()
+    if isinstance(free, float):
+        yield Item("now", "free memory", f"{show_bytes(free)}; most is held by {host.memory_holders()}", "a run", None)
+    if readings["power_mode"].value == "low":
+        yield Item("now", "full speed", None, "the speed of the deployed mode", LOW_POWER)
+    yield Item("now", "quiet", None if others.busy else "yes", "steady times", str(others) if others.busy else None)
 
 
 @dataclass(frozen=True, slots=True)

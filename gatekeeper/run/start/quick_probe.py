@@ -1,10 +1,11 @@
-"""`gatekeeper probe`: measure in about thirty seconds whether a draft helps on this machine; no soak, no policy."""
+"""`gatekeeper try SLO`: measure in about thirty seconds whether a draft helps on this machine; no soak, no policy."""
 
 import json
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from gatekeeper import host
 from gatekeeper.analysis.plan import sweep_plan
 from gatekeeper.analysis.plan.settings import defaults, setting_document
 from gatekeeper.analysis.sweep import quick_probe
+from gatekeeper.analysis.sweep.ceiling import Ceiling
 from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError, UnprovableError
@@ -22,10 +24,12 @@ from gatekeeper.core.manifest import seed_of
 from gatekeeper.core.records import Generation
 from gatekeeper.core.slo import CHOSEN, CONDITIONS, DRAFT_LENGTHS, Knobs, Slo, Workload
 from gatekeeper.core.system import inputs, record_files, run_directory
+from gatekeeper.report.data.workload_progress import WorkloadProgress
 from gatekeeper.run.events import EventRecorder
 from gatekeeper.run.prepare import Prepared, hold_host, prepare
 from gatekeeper.run.requests import Client, Recorder
 from gatekeeper.run.stages.sweep import sweep
+from gatekeeper.run.stages.timed_turns import ceiling_beside
 
 TOKENS = 48
 """Tokens after which an answer is cut: enough for a dozen rounds."""
@@ -33,6 +37,10 @@ DRAFT_LENGTH = 4
 """The draft length where the SLO sets none; in the middle of what people use."""
 CANARIES = ("json", "chat")
 """The shipped canaries to use where none are given: one kind is easy to predict, one is hard."""
+TIMED_S = 4.0
+"""Seconds of timed passes after it, where the target runs in this machine's own process, at most."""
+TIMED_SHARE = 0.15
+"""The same, of the seconds of the probe."""
 BLOCKING = ("sweep.", "soak.concurrency")
 """Complaints that stop a probe: what the backend cannot do at all. Objectives are not judged."""
 
@@ -100,9 +108,9 @@ def probe_pair(
 
 
 def _place(model: str) -> str:
-    """Return a folder's absolute path; anything else is a hub id."""
-    folder = Path(model).expanduser()
-    return str(folder.resolve()) if folder.is_dir() else model
+    """Return the absolute path of a folder or a file; anything else is a name in a store."""
+    path = Path(model).expanduser()
+    return str(path.parent.resolve() / path.name) if path.exists() else model
 
 
 def default_alone(slo: Slo) -> Slo:
@@ -140,6 +148,7 @@ class _Probe:
         self._found: dict[str, quick_probe.ProbeResult] = {}
         self._begun = self._backend.clock.now_ns()
         self._took = 0.0
+        self._ceiling: Ceiling | None = None
 
     def close(self) -> None:
         self._events.close()
@@ -154,7 +163,9 @@ class _Probe:
         self._observe("stage", {"stage": "probe", "settings": settings, "seconds": self._seconds})
         with Client(self._slo, self._backend, self._observe) as client, host.keep_awake():
             self._measure(client)
-        self._took = self._elapsed()
+            self._took = self._elapsed()
+            timed_s = min(TIMED_S, TIMED_SHARE * self._seconds)
+            self._ceiling = ceiling_beside(self._backend, client.subject, self._setting, timed_s)
         for file in self._files.values():
             file.finish()
         self._events.finish()
@@ -211,6 +222,15 @@ class _Probe:
             answers = sweep_answers(self._slo, plan, self._records, workload.name, canaries)
             self._found[workload.name] = quick_probe.probe_result(answers, answered, before)
 
+    def _speeds(self, workload: str) -> dict[str, float | None]:
+        """Return the recent speeds of both arms in tokens per second, as the live view shows them."""
+        progress = WorkloadProgress()
+        for generation in chain.from_iterable(self._records.values()):
+            if generation.workload == workload:
+                progress.take(generation)
+        row = progress.row(workload)
+        return {"plain_tok_s": row.plain, "drafting_tok_s": row.drafting}
+
     def document(self, again: str, *, out: Path | None) -> dict[str, Any]:
         """Return what was found, per workload, with the next step."""
         return {
@@ -221,7 +241,9 @@ class _Probe:
             "confidence": self._slo.confidence,
             "tokens_at_most": TOKENS,
             "workloads": {
-                name: result.document() | {"next": quick_probe.next_step_text(result, self._took, again)}
+                name: result.document()
+                | self._speeds(name)
+                | {"next": quick_probe.next_step_text(result, self._took, again)}
                 for name, result in self._found.items()
             },
             "notes": [
@@ -229,5 +251,6 @@ class _Probe:
                 for complaint in self._prepared.complaints
                 if complaint.about == "memory"
             ],
+            "ceiling": None if self._ceiling is None else self._ceiling.document(),
             "run": str(out) if out is not None else None,
         }

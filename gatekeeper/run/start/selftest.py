@@ -19,13 +19,14 @@ from gatekeeper.host.commands import run_for
 from gatekeeper.host.raw_readings import raw_readings
 from gatekeeper.run.start import doctor, little_runs
 from gatekeeper.run.start.cut_names import cut_names, own_names
+from gatekeeper.run.start.versions import versions
 
 MOST_BYTES = 16 << 20
 DEVICE_S = 60.0
 """Seconds for the first import of MLX, which on a new Mac scans every library of it."""
 _DEVICE = (
-    "import json, mlx.core as mx; print(json.dumps({'metal': mx.metal.is_available(), "
-    "'default': str(mx.default_device()), 'info': mx.device_info()}))"
+    "import json, mlx.core as mx; tell = getattr(mx, 'device_info', None) or mx.metal.device_info; "
+    "print(json.dumps({'metal': mx.metal.is_available(), 'default': str(mx.default_device()), 'info': tell()}))"
 )
 
 Section = Callable[[Path], Any]
@@ -33,11 +34,11 @@ Section = Callable[[Path], Any]
 
 WORKER, SERVER = PROBED
 SECTIONS: Mapping[str, Section] = {
-    "versions": lambda _: doctor.versions(),
+    "versions": lambda _: versions(),
     "conditions": lambda _: host.conditions(),
     "telemetry": lambda _: raw_readings(),
     "device": lambda _: device(),
-    "doctor": lambda _: doctor.examine(),
+    "doctor": lambda _: installed(),
     f"certify {WORKER}": partial(little_runs.certify_little, WORKER),
     f"certify {SERVER}": partial(little_runs.certify_little, SERVER),
     "sampling": partial(little_runs.time_tokens, SERVER),
@@ -81,11 +82,19 @@ def read_selftest(path: Path) -> dict[str, Any]:
         document = json_object(read_input(path, MOST_BYTES))
         planned, sections = document.get("planned"), document.get("sections")
         if document.get("schema") == 1 and isinstance(planned, list) and isinstance(sections, dict):
-            return document
+            return {**document, "planned": [str(name) for name in planned]}
         reason = "it has no sections"
-    except (OSError, ParseError) as error:
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}", hint="make one: gatekeeper selftest") from error
+    except ParseError as error:
         reason = str(error)
     raise InputError(f"{path} is no file of gatekeeper selftest: {reason}", hint="make one: gatekeeper selftest")
+
+
+def installed() -> dict[str, Any]:
+    """Return what `gatekeeper doctor` finds, without what the user runs now."""
+    document = doctor.examine()
+    return {**document, "items": [item for item in document["items"] if item["kind"] != "now"]}
 
 
 def device() -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """`gatekeeper try`: a pair of the models on this machine, probed for half a minute; one sentence says if it helps."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,28 +8,24 @@ from typing import Any
 from gatekeeper import host
 from gatekeeper.analysis.plan.complaints.memory_fit import RUNTIME_BYTES, SMALL_VOCABULARY
 from gatekeeper.analysis.plan.draft_pairs import ModelPair, model_pairs
-from gatekeeper.backends.models import locate
 from gatekeeper.core.errors import HostLacksError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.text import last_part, listed
+from gatekeeper.core.units import show_ratio
 from gatekeeper.run.start import quick_probe
 from gatekeeper.run.start.doctor import missing_backends
-from gatekeeper.run.start.inspected_models import inspect_model, usable
+from gatekeeper.run.start.inspected_models import find_models, named_models, pair_words, usable
 
-FOLDER = Path("models")
-"""Models of the user, besides those in the caches."""
 LITTLE = ("little/json", "little/code")
 """The canaries of a model with a small vocabulary, which knows nothing else."""
-NEXT = "gatekeeper init"
 
 
 def find_pair() -> ModelPair:
     """Return the heaviest target on this machine with its drafts that fits into memory and has an installed backend."""
-    models = [inspect_model(stored) for stored in (*locate.all_models(), *locate.in_folder(FOLDER))]
-    pairs, missing = model_pairs(usable(models)), missing_backends()
+    pairs, missing = model_pairs(usable(find_models())), missing_backends()
     if not pairs:
         message = "no target and draft with the same vocabulary were found in the caches and in the folder models"
-        hint = f"name them: gatekeeper try --target T --draft D; or see which fit this machine: {NEXT}"
+        hint = "name them: gatekeeper try --target T --draft D; or see which fit this machine: gatekeeper init"
         raise HostLacksError(message, hint=hint)
     installed = [pair for pair in pairs if pair.backend not in missing]
     if not installed:
@@ -44,20 +41,38 @@ def find_pair() -> ModelPair:
 
 
 def try_pair(
-    target: str | None, drafts: Sequence[str], *, backend: str, seconds: float, observers: Sequence[Observer]
+    target: str | None,
+    drafts: Sequence[str],
+    canaries_file: Path | None = None,
+    out: Path | None = None,
+    *,
+    backend: str | None,
+    seconds: float,
+    observers: Sequence[Observer],
 ) -> dict[str, Any]:
-    """Probe a pair, the one found here where no *target* is given; return what was found, with one sentence."""
-    canaries = quick_probe.CANARIES
-    if target is None:
+    """Probe a pair, the one found here where no *target* is given; return what was found, with one sentence.
+
+    *canaries_file* replaces the shipped canaries; the records stay in *out*.
+    """
+    if target is None and not drafts:
         pair = find_pair()
-        target, drafts, backend = pair.target.name, [pair.drafts[0].name], pair.backend
-        canaries = LITTLE if (pair.target.vocabulary or SMALL_VOCABULARY) < SMALL_VOCABULARY else canaries
-    again = f"gatekeeper try --target {target} " + " ".join(f"--draft {draft}" for draft in drafts)
+        backend, model, names = pair.backend, pair.target, [pair.drafts[0].name]
+    else:
+        named, *others = named_models(target, drafts)
+        backend, model, names = backend or named.backend, named.known, [draft.known.name for draft in others]
+    little = (model.vocabulary or SMALL_VOCABULARY) < SMALL_VOCABULARY
+    words = pair_words(backend, model.name, names)
+    again = f"gatekeeper try {words}"
+    again += f" --canaries {shlex.quote(str(canaries_file))}" if canaries_file is not None else ""
     probed = quick_probe.probe_pair(
-        target, drafts, None, None, backend=backend, seconds=seconds, observers=observers, again=again, shipped=canaries
-    )
-    pair_names = {"backend": backend, "target": target, "drafts": list(drafts)}
-    return probed | {"pair": pair_names, "sentence": sentence(target, drafts[0], probed["workloads"]), "next": NEXT}
+        model.name, names, canaries_file, out, backend=backend, seconds=seconds, observers=observers, again=again,
+        shipped=LITTLE if little else quick_probe.CANARIES,
+    )  # fmt: skip
+    return probed | {
+        "pair": {"backend": backend, "target": model.name, "drafts": names},
+        "sentence": sentence(model.name, names[0], probed["workloads"]),
+        "next": f"gatekeeper init {words}",
+    }
 
 
 def sentence(target: str, draft: str, workloads: Mapping[str, Mapping[str, Any]]) -> str:
@@ -72,10 +87,14 @@ def sentence(target: str, draft: str, workloads: Mapping[str, Mapping[str, Any]]
 WORDS = {
     "helps": "makes {} faster",
     "hurts": "makes {} slower",
-    "unclear": "is not decided for {} (a longer --seconds may decide)",
+    "unclear": "is not decided for {}",
 }
 """What the sentence says of workloads, by the answer of the probe."""
 
 
 def _ratio(result: Mapping[str, Any]) -> str:
-    return f" ({result['ratio']:.2f}x)" if result.get("ratio") is not None else ""
+    ratio = result.get("ratio")
+    if ratio is None:
+        return ""
+    open_yet = result["answer"] == "unclear"
+    return f" ({show_ratio(ratio, result['lo'], result['hi'])})" if open_yet else f" ({ratio:.2f}x)"

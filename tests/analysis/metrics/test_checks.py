@@ -192,14 +192,14 @@ def test_every_metric_can_be_checked(metric: object) -> None:
     ("bound", "seen", "outcome", "because"),
     [
         ("at_least", fact(0.5, 9), Outcome.PASS, "+50 %, at least +20 % required"),
-        ("at_least", Estimate(0.5, 0.4, 0.6, 9), Outcome.PASS, "+40 to +60 %, at least +20 % required"),
+        ("at_least", Estimate(0.5, 0.4, 0.6, 9), Outcome.PASS, "+50 % [+40, +60], at least +20 % required"),
         ("at_most", fact(0.5, 9), Outcome.FAIL, "+50 %, above the allowed +20 %"),
-        ("at_most", Estimate(0.5, 0.4, 0.6, 9), Outcome.FAIL, "+40 to +60 %, above the allowed +20 %"),
+        ("at_most", Estimate(0.5, 0.4, 0.6, 9), Outcome.FAIL, "+50 % [+40, +60], above the allowed +20 %"),
         (
             "at_least",
             Estimate(0.5, 0.1, 0.6, 9),
             Outcome.UNPROVEN,
-            "+10 to +60 %; the limit of +20 % lies inside: not decided; more canaries would narrow it",
+            "+50 % [+10, +60]; the limit of +20 % lies inside: not decided; more canaries would narrow it",
         ),
         (
             "at_most",

@@ -870,6 +870,47 @@ def test_gaps_of_all_repeats_are_pooled() -> None:
     assert pytest.approx(1.0) == known(estimate("round_gap_p95", evidence(answers))).center
 
 
+AT_ONCE: dict[str, dict[str, Any]] = {
+    "answers at their limit that arrived at once": {"finish": "length"},
+    "answers that ended by themselves and arrived at once": {"finish": "stop"},
+    "fast answers that arrived at once": {"finish": "length", "claims": Claims(decode_seconds=0.009)},
+    "answers that the server held back": {"finish": "length", "claims": Claims(decode_seconds=0.4)},
+    "tool calls that arrived at once": {"tool_calls": ({"function": {"name": "f", "arguments": "{}"}},)},
+}
+
+
+@pytest.mark.parametrize("case", AT_ONCE)
+def test_answers_that_arrived_at_once_say_what_shows_a_speed(case: str) -> None:
+    """
+    They have no decode speed, whatever the server's own timings say; the reason counts them and says how long answers
+    have to be, or that none is long enough: where the server sends them whole.
+    """
+
+    def whole(number: int) -> Answer:
+        return replace(answer([0.1, 0.1], tokens=[None, None], output_tokens=4 * number), **AT_ONCE[case])
+
+    paired = evidence(*twins(6, lambda at: whole(at + 1), lambda _: steady(0.1)))
+    ratio, rate = (because(estimate(name, paired)) for name in ("throughput_ratio", "decode_throughput"))
+
+    says("estimates", case, ratio)
+    assert ratio.rpartition("; ")[2].replace("12", "6") == rate
+
+
+def test_answers_that_arrived_at_once_are_named_only_where_they_are_the_reason() -> None:
+    """
+    Pairs that are lost to faults, and a speed of whole answers, say nothing of arrivals.
+    """
+    faulty = estimate(
+        "throughput_ratio", evidence(*twins(8, lambda _: steady(0.1, fault="died"), lambda _: steady(0.1)))
+    )
+    whole = known(
+        estimate("answer_throughput_ratio", evidence(*twins(8, lambda _: answer([0.2]), lambda _: answer([0.2]))))
+    )
+
+    assert "at once" not in because(faulty)
+    assert 8 == whole.n
+
+
 def test_an_answer_that_came_whole_has_no_stall() -> None:
     """
     One arrival has no gap; the stalls are those of the other answers.

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.verdict.case import Case
-from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.records import Generation, StoredRecords
 from tests.builders.case import FAILING, LOSING, WINNING, Made, bare, sample, with_soak

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.rehearsal import Rehearsed, canaries, rehearse, slo
+from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.metrics import comparability
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, pair_answers
 from gatekeeper.analysis.verdict import findings
-from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.core.records import Answer, Claims, Generation, Role, Rounds, setting
 from gatekeeper.core.records.arrivals import Arrival
 from tests.builders.golden_words import says
@@ -261,6 +261,29 @@ def test_an_arm_of_two_speeds_is_unstable(count: int) -> None:
 
     assert wild is not None
     assert "4.4" in wild
+
+
+@given(st.integers(0, 11), st.integers(1, 12))
+def test_a_slow_start_is_no_unstable_arm_of_a_sweep(slow: int, once_more: int) -> None:
+    """
+    First answers at a third of the speed, in a row, are left out of a sweep's look at plain decoding; others stay,
+    slow ones between quick ones too, and never more than half are left out.
+    """
+
+    def arm(speeds: list[float]) -> list[Generation]:
+        return [
+            replace(made, answer=replace(made.answer, sent_ns=number * 10**10))
+            for number, speed in enumerate(speeds)
+            for made in [answered(f"c-{number}", seconds=20 / speed, arm="plain", pair=f"{number}")]
+        ]
+
+    started = arm([140.0] * slow + [400.0] * (24 - slow))
+    throughout = arm([400.0, *([140.0] * once_more), *([400.0] * (23 - once_more))])
+
+    assert started[slow:] == comparability.after_slow_start(reversed(started))
+    assert None is comparability.instability(comparability.after_slow_start(started))
+    assert throughout == comparability.after_slow_start(throughout)
+    assert 12 == len(comparability.after_slow_start(arm([140.0] * 12 + [400.0] * 12)))
 
 
 def run(truth: dict[str, Any], promise: dict[str, Any], *, unforeseen: float | None = None) -> Rehearsed:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.verdict.case import Case
-from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.records import Claims, Generation, Rounds, StoredRecords
 from tests.builders.case import WINNING, Made, bare, concluded, with_soak

@@ -23,6 +23,7 @@ from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer, setting
 from gatekeeper.core.subject import Subject
 from tests.backends.conftest import DRAFTING, PLAIN, ROOT, make_request
+from tests.builders.conversations import held, resumed
 from tests.builders.golden_words import says
 from tools import write_gguf
 
@@ -45,6 +46,28 @@ def opened(models: dict[str, Path], logs: Path, **written: Any) -> ServerBackend
     given = {"target": "little-target", "drafts": ["little-draft", "little-draft-lite"], "start_timeout": "20 s"}
     subject = Subject.model_validate({"backend": "llama-server", **given, **written})
     return open_server(subject, models=models, base=logs, logs=logs)
+
+
+@pytest.mark.parametrize(
+    ("args", "maps"),
+    [
+        ([], True),
+        (["--reasoning-format", "none"], True),
+        (["--no-mmap"], False),
+        (["--mlock", "--threads", "4"], False),
+        (["--load-mode", "none"], False),
+        (["--mlock", "--load-mode", "auto"], True),
+        (["-lm", "mmap+mlock"], False),
+        (["--no-mmap", "--load-mode", "mmap"], True),
+    ],
+)
+def test_weights_are_a_mapped_file_unless_an_option_says_otherwise(
+    models: dict[str, Path], tmp_path: Path, args: list[str], maps: bool
+) -> None:
+    """
+    Options of old builds and of new ones; other options have values that are spelled alike.
+    """
+    assert maps == opened(models, tmp_path, args=args).maps_weights
 
 
 # The real program
@@ -577,3 +600,13 @@ def test_what_it_shows(fake: Open) -> None:
     assert Sight.ROUNDS not in backend.sight
     assert {"draft", "num_draft_tokens", "draft_n_min", "draft_p_min"} == set(backend.restart_knobs)
     assert {"ngram-simple", "ngram-mod", "draft-mtp"} < own_drafts("llama-server")
+
+
+def test_turns_of_a_conversation_resume_the_turn_before(real: Open) -> None:
+    """
+    As deployed, each later turn of either arm finds the prompt of the turn before in the server's cache.
+    """
+    answers = held(real(prompt_cache="as-deployed"), DRAFTING)
+
+    assert {None} == {answer.answer.fault for answer in answers}
+    assert {"plain": [True] * 4, "candidate": [True] * 4} == resumed(answers)

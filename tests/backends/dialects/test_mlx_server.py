@@ -24,6 +24,7 @@ from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import setting
 from tests.backends.conftest import DRAFTING, MODELS, PLAIN, SharedBackend, make_request
+from tests.builders.conversations import held, resumed
 from tests.builders.golden_words import says
 from tests.builders.waiting import until
 
@@ -256,3 +257,13 @@ def test_no_draft_tokens_are_not_plain_decoding(shared: SharedBackend) -> None:
     assert 0 == rounds.drafted
     assert all(alone == switched for alone, switched in words)
     assert not all(alone == switched for alone, switched in penalized)
+
+
+def test_turns_of_a_conversation_resume_the_turn_before(shared: SharedBackend) -> None:
+    """
+    As deployed, each later turn of either arm finds the prompt of the turn before in the server's cache.
+    """
+    answers = held(shared.backend, DRAFTING)
+
+    assert {None} == {answer.answer.fault for answer in answers}
+    assert {"plain": [True] * 4, "candidate": [True] * 4} == resumed(answers)

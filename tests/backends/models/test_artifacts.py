@@ -205,7 +205,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     """
     (tmp_path / "file").write_text("")
 
-    for name, reason in (("./gone", "no folder"), ("file", "is not a folder")):
+    for name, reason in (("./gone", "no file or folder"), ("file", "is not a folder")):
         with pytest.raises(InputError, match=reason):
             artifacts.find(name, tmp_path)
 

@@ -23,6 +23,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "OLLAMA_MODELS", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(locate, "OLLAMA_SERVICE", tmp_path / "service")
+    monkeypatch.chdir(tmp_path)  # without the folder `models` of this repository
     return tmp_path
 
 
@@ -67,6 +68,23 @@ def test_every_store_is_searched(home: Path, draft: Path) -> None:
         ("me/own:latest", "Ollama"),
         ("hf.co/org/q:Q4_K_M", "Ollama"),
     } == found
+
+
+def test_any_backend_finds_a_model_by_its_name_in_a_store(home: Path, draft: Path) -> None:
+    """
+    What is not in the hub cache is found in LM Studio's folder and in Ollama's, so that an SLO file needs no path of
+    this machine; a model of the hub cache comes first, and one that is nowhere is told with the one spelled like it.
+    """
+    folder = laid_out.lm_studio(home, "maker/folder", MODELS / "little-draft")
+    laid_out.ollama(home / ".ollama" / "models", "registry.ollama.ai/library/qwen/8b", {"model": draft.read_bytes()})
+
+    assert folder == artifacts.find("maker/folder", home, "mlx")
+    assert draft.read_bytes() == artifacts.find("qwen:8b", home, "llama-server").read_bytes()
+    with pytest.raises(InputError) as refused:
+        artifacts.find("maker/foldr", home, "mlx")
+    snapshot = laid_out.hub(home, "maker/folder", MODELS / "little-target")
+    assert snapshot == artifacts.find("maker/folder", home, "mlx")
+    says("backends", "a model that is nowhere is told with the one spelled like it", refused.value.hint)
 
 
 def test_empty_stores_hold_nothing(home: Path) -> None:

@@ -229,13 +229,13 @@ def test_a_heartbeat_prolongs_the_limit(tmp_path: Path) -> None:
 
 REFUSED = {
     "dies at once": ("exit code 3", "no weights here"),
-    "babbles": ("did not greet: garbage on stdout", "docs/worker-protocol.md"),
+    "babbles": ("did not greet: garbage on stdout", "docs/reference/worker-protocol.md"),
     "old": ("uses version 2 of the worker protocol, this gatekeeper uses 1", "update the worker"),
-    "nameless": ("has no name", "docs/worker-protocol.md"),
-    "unnumbered": ("did not greet", "docs/worker-protocol.md"),
+    "nameless": ("has no name", "docs/reference/worker-protocol.md"),
+    "unnumbered": ("did not greet", "docs/reference/worker-protocol.md"),
     "clairvoyant": ("unknown word 'arrival'", "did you mean 'arrivals'?"),
     "unturnable": ("unknown word 'num_draft_token'", "did you mean 'num_draft_tokens'?"),
-    "shares without plain": ('but not "plain" in sees', "docs/worker-protocol.md"),
+    "shares without plain": ('but not "plain" in sees', "docs/reference/worker-protocol.md"),
     "sorry": ("no module named wonder", "pip install wonder"),
     "mute": ("did not greet within start_timeout = 0.5 s", "raise start_timeout"),
     "greets for ever": ("did not greet within start_timeout = 0.5 s", "raise start_timeout"),
@@ -442,9 +442,9 @@ def test_our_workers_need_none_of_our_dependencies() -> None:
 
 def test_the_manual_shows_the_example() -> None:
     """
-    The worker that docs/worker-protocol.md prints is, line by line, the one the tests certify.
+    The worker that docs/reference/worker-protocol.md prints is, line by line, the one the tests certify.
     """
-    manual = (ROOT / "docs" / "worker-protocol.md").read_text("utf-8")
+    manual = (ROOT / "docs" / "reference" / "worker-protocol.md").read_text("utf-8")
 
     assert f"```python\n{EXAMPLE.read_text('utf-8')}```" in manual
 

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("mlx_lm")
 
-from bench.exactness.cells import MIDDLE, Cell, measure
+from bench.exactness.cells import MIDDLE, Cell, Plan, measure
 from bench.exactness.defects import Kind
 from bench.exactness.judged import Shown
 
@@ -16,7 +16,7 @@ def test_sound_drafts_are_promoted_and_defects_found_on_another_kernel() -> None
     """
     With 2 % of flips a token a sound draft is promoted in process, and each defect of the engine is found there.
     """
-    results = measure(MIDDLE, 1, 1)
+    results = measure(MIDDLE, Plan(sound=1, defective=1))
 
     assert results.ends[Cell(MIDDLE)][Shown.ROUNDS].promoted == 1
     for kind in (Kind.UNVERIFIED, Kind.SHIFTED, Kind.STALE, Kind.DROPPED, Kind.TIES):

@@ -24,7 +24,7 @@ from tests.builders.watch import context, guard
         (("--duty", "2", "--once"), "--duty: Input should be less than or equal to 0.5"),
         (("--on-change", "'", "--once"), "--on-change ': No closing quotation"),
         (("--on-change", " ", "--once"), "--on-change names no program"),
-        (("--run", "nowhere", "--once"), "nowhere has no manifest.json"),
+        (("--run", "nowhere", "--once"), "there is no run nowhere"),
         (("--slo", "nowhere.toml", "--once"), "SLO file nowhere.toml does not exist"),
         (("--url", "localhost:8080", "--once"), "--url localhost:8080 is not an http address"),
         (("--plain-url", "ftp://a", "--once"), "--plain-url ftp://a is not an http address"),

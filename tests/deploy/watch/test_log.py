@@ -1,6 +1,7 @@
 """The log: it survives crashes and full files, and never grows without bound."""
 
 import resource
+import stat
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,19 @@ def test_a_full_log_is_put_aside_with_its_state(tmp_path: Path) -> None:
     assert 999 == rest[-1]["number"]
     assert {"watch.jsonl", "watch.jsonl.1"} == {one.name for one in tmp_path.iterdir()}
     assert all(one.stat().st_size < 2200 for one in tmp_path.iterdir())
+
+
+def test_a_private_log_stays_private(tmp_path: Path) -> None:
+    """
+    A file that its owner alone may read is followed by one that its owner alone may read.
+    """
+    path = tmp_path / "live.jsonl"
+    with log(path, limit=200) as kept:
+        path.chmod(0o600)
+        for number in range(20):
+            kept.write("request", number=number)
+
+    assert [0o600, 0o600] == [stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()]
 
 
 def test_a_crash_between_two_names_loses_nothing(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_a_crossing_must_hold_for_as_long_as_its_guard_says(watched: Watched) ->
     says(
         "watch",
         "a crossing must hold for as long as its guard says",
-        lines_with("throughput_ratio: 0.5x,", change.because.replace("120 s", "2 min")),
+        lines_with("throughput_ratio: 0.50x,", change.because.replace("120 s", "2 min")),
     )
     assert {"draft": "heavy", "num_draft_tokens": 2} == change.setting
     assert ["fail"] == [one["outcome"] for one in change.evidence]

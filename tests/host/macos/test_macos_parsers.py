@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gatekeeper.host.commands import Output
 from gatekeeper.host.macos import (
+    facts,
     footprint,
     ioreg,
     macmon,
@@ -194,6 +195,7 @@ def test_pressure_is_1_2_or_4(text: str, level: float | Status) -> None:
         (f"{notifyutil.KEY} 0\n", 0.0),
         (f"{notifyutil.KEY} 4\n", 4.0),
         (f"{notifyutil.KEY} 5\n", BAD),
+        (f"{notifyutil.KEY} 3", BAD),  # it may be a cut 30
         (f"{notifyutil.KEY}: Failed with code 9\n", Status.ABSENT),
         (f"{notifyutil.KEY}\n", BAD),
         ("some.other.key 0\n", BAD),
@@ -268,13 +270,33 @@ def test_pmset_notes_leave_the_speed_limit_absent() -> None:
     assert pmset.parse_therm(printed("\tCPU_Speed_Limit \t= 72\n")) == {"cpu_speed_limit": 0.72}
 
 
+@pytest.mark.parametrize(
+    ("text", "display"),
+    [
+        ("\n", "none"),
+        ("1\n", "asleep"),
+        ("1 0\n", "on"),
+        ("1 1", None),  # it may be a cut 1 1 0
+        ("?\n", None),
+        ("", None),
+    ],
+)
+def test_a_display_is_on_asleep_or_missing(text: str, display: str | None) -> None:
+    """
+    One display that is awake is enough; a session that cannot tell is unknown.
+    """
+    assert display == facts.parse_display(printed(text))
+    assert facts.parse_display(printed(text, code=1)) is None
+    assert facts.parse_display(None) is None
+
+
 def test_ioreg_memory_is_the_exact_key() -> None:
     """
     The driver's own memory has a key that begins alike.
     """
     found = ioreg.parse(printed(mac_tools.ioreg(busy=41, memory=626_000_000, resets=3)))
 
-    assert found == {"gpu_active": 0.41, "gpu_memory": 626_000_000.0, "gpu_resets": 3.0}
+    assert found == {"gpu_active": 0.41, "gpu_memory": 626_000_000.0, "gpu_memory_allocated": 1.7e9, "gpu_resets": 3.0}
 
 
 @given(cut=st.integers(0, len(mac_tools.ioreg())))
@@ -327,6 +349,16 @@ def test_a_rounded_footprint_is_a_parse_error(size: str) -> None:
     assert footprint.parse(printed(footprint_text(("a", 1, size))), [1]) == {"subject_footprint": BAD}
 
 
+def test_a_number_that_may_be_cut_is_none() -> None:
+    """
+    An output that ends within its line may hold the first digits of another number.
+    """
+    cut = footprint_text(("a", 1, "4123168604 B")).partition("168604")[0]
+
+    assert {"subject_footprint": BAD} == footprint.parse(printed(cut), [1])
+    assert {"cpu_speed_limit": Status.ABSENT} == pmset.parse_therm(printed("\tCPU_Speed_Limit \t= 1"))
+
+
 def test_a_process_without_a_footprint_makes_the_sum_unknown() -> None:
     """
     The sum over a part of the tree is not reported.
@@ -354,6 +386,19 @@ def test_ps_counts_the_systems_own_jobs() -> None:
 
     assert {"background_cpu": pytest.approx(1.5)} == ps.parse(Output(0, rows))
     assert ps.parse(Output(0, b"12,5 mds\n")) == {"background_cpu": BAD}
+
+
+def test_the_processor_time_of_each_process_is_read_in_minutes() -> None:
+    """
+    By pid, with the name of the program, which may hold spaces; a row that is not understood is left out.
+    """
+    rows = (
+        "    1   5:12.34 /sbin/launchd\n  412 123:07.50 /Applications/A.app/Google Chrome Helper\n   9 1-02:03:04 odd\n"
+    )
+
+    read = ps.processor_seconds(rows)
+
+    assert {1: ("launchd", pytest.approx(312.34)), 412: ("Google Chrome Helper", 7387.5)} == read
 
 
 PARSERS: list[Callable[[Output], Values]] = [
@@ -493,6 +538,9 @@ def test_powermetrics_of_fewer_samplers_lacks_their_values() -> None:
     [
         ("sudo: a password is required", Status.DENIED),
         ("sudo: a terminal is required to read the password; either use the -S option", Status.DENIED),
+        ("sudo: Ein Passwort ist notwendig", Status.DENIED),
+        ("ann ist nicht in der sudoers-Datei. Dieser Vorfall wird gemeldet.", Status.DENIED),
+        ("Leider darf der Benutzer ann »/usr/bin/powermetrics -f plist« als root nicht ausführen.", Status.DENIED),
         ("powermetrics must be invoked as the superuser", Status.DENIED),
         ("powermetrics: unrecognized sampler: gpu_power", Status.ABSENT),
         ("powermetrics: unrecognized order: plist", Status.ABSENT),

@@ -15,8 +15,9 @@ from gatekeeper.core.clock import SystemClock
 from gatekeeper.core.records import HostSample
 from gatekeeper.host import Sampler, macos
 from gatekeeper.host.commands import Output
-from gatekeeper.host.macos import sysctl, system_calls, vm_stat
+from gatekeeper.host.macos import facts, sysctl, system_calls, vm_stat
 from gatekeeper.host.macos.footprint import ProcPidRusage
+from gatekeeper.host.other_programs import held_by
 from gatekeeper.host.poller import Poller
 from gatekeeper.host.sources import Status, Tool
 from tests.builders import mac_tools
@@ -78,6 +79,17 @@ def test_calls_and_commands_give_the_same(library: ctypes.CDLL) -> None:
     assert {"subject_footprint": 5e6} == footprint
 
 
+def test_a_program_that_holds_memory_is_weighed_by_its_footprint(
+    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The GPU's memory is not resident on a Mac: a server of 4 GB would show a few megabytes.
+    """
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: library)
+
+    assert 5e6 == held_by(psutil.Process())
+
+
 @pytest.mark.parametrize("trouble", ["torn", "short", "speculative"])
 def test_counts_that_do_not_fit_together_are_no_numbers(
     library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, trouble: str
@@ -114,6 +126,22 @@ def test_a_refusal_is_no_number(library: ctypes.CDLL, monkeypatch: pytest.Monkey
     for source in (system_calls.HostStatistics(library), system_calls.ThermalLevel(library)):
         with pytest.raises(OSError, match="code"):
             source.read()
+
+
+@pytest.mark.parametrize(
+    ("trouble", "state"), [("", "on"), ("dark", "asleep"), ("headless", "none"), ("fails", None), (None, None)]
+)
+def test_the_display_is_asked_of_the_window_server(
+    library_file: Path, monkeypatch: pytest.MonkeyPatch, trouble: str | None, state: str | None
+) -> None:
+    """
+    One of two displays that is awake is on; a refusal, or a system without the library, says nothing.
+    """
+    if trouble is not None:
+        monkeypatch.setattr(facts, "CORE_GRAPHICS", str(library_file))
+        monkeypatch.setenv("STAND_IN", trouble)
+
+    assert state == facts.display()
 
 
 def test_on_another_system_there_are_no_calls() -> None:

@@ -3,12 +3,16 @@
 from dataclasses import replace
 from functools import cache
 
+import pytest
+
+from gatekeeper.analysis.conclude import conclude
+from gatekeeper.analysis.unproven import extension
 from gatekeeper.analysis.verdict.case import Case
-from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
-from gatekeeper.analysis.verdict.unproven import extension
-from gatekeeper.core.verdict import Outcome
+from gatekeeper.core.metrics import BY_NAME
+from gatekeeper.core.verdict import Finding, FindingKind, Outcome
 from gatekeeper.report.data.decision import Decision, decide
+from gatekeeper.report.data.objective_rows import PLAIN_REMEDY
 from gatekeeper.report.data.workload_summary import short_ratio
 from tests.builders.case import FAILING, LOSING, WINNING, Made, bare, concluded, with_soak
 from tests.builders.golden_words import says
@@ -68,6 +72,33 @@ def test_what_is_proven_although_another_must_draft_is_said_with_what_deploys_it
     says("reports", "what is proven although another must draft", found.advice)
 
 
+@pytest.mark.parametrize(
+    ("metric", "center", "about", "named"),
+    [
+        ("throughput_ratio", 1.2, "during soak-1", True),
+        ("throughput_ratio", 1.2, "during the sweep", False),
+        ("throughput_ratio", None, "during soak-1", False),
+        ("token_agreement", 0.9, "during soak-1", False),
+    ],
+)
+def test_a_verdict_that_is_open_because_of_a_busy_machine_names_the_programs(
+    metric: str, center: float | None, about: str, *, named: bool
+) -> None:
+    """
+    In one sentence, where an interval of times is open and its soak was disturbed; not where too little was measured.
+    """
+    verdict = made(easy=WINNING)
+    (easy,) = verdict.workloads
+    is_open = replace(check(metric, "at_least", 1, Outcome.UNPROVEN), center=center, because="the interval is too wide")
+    easy = replace(easy, outcome=WorkloadOutcome.UNPROVEN, checks=(is_open,))
+    busy = Finding(FindingKind.BUSY_MACHINE, about, "other programs used 1.6 of 2 cores: mds 1.6")
+
+    advice = decide(replace(verdict, workloads=(easy,), findings=(busy,))).advice
+
+    sentence = f"{about} other programs used 1.6 of 2 cores: mds 1.6: close them, then certify again"
+    assert (advice == sentence) == named
+
+
 def test_an_open_setting_counts_and_not_those_that_were_given_up_before_it() -> None:
     """
     A step that failed is history where the next one is still open: the row is of the open one.
@@ -92,7 +123,7 @@ def test_a_demo_says_so_first() -> None:
 
     says("reports", "a demo says so first", demo.headline)
     assert (True, "600 s" in demo.advice) == (demo.demo, True)
-    assert failed.headline.startswith("Demo: do not deploy: ")
+    says("reports", "a demo that failed says so first", failed.headline)
 
 
 def test_the_broken_objective_of_every_step_is_a_row() -> None:
@@ -203,3 +234,39 @@ def test_a_small_gain_keeps_its_second_digit() -> None:
     1.04x is not 1.0x.
     """
     assert ["1.9x", "1.04x", "0.97x", "1.1x"] == [short_ratio(one) for one in (1.901, 1.04, 0.97, 1.1)]
+
+
+def test_plain_decoding_that_fails_gets_no_advice_about_a_draft() -> None:
+    """
+    Where the target itself misses a bound, a draft decides nothing; a failed step of drafting has the metric's advice.
+    """
+    failing = check("itl_p99", "at_most", 2.5, Outcome.FAIL, 4.0, 3.9, 4.1, unit="s")
+    plain, drafting = (
+        replace(VERDICT.workloads[1], outcome=WorkloadOutcome.FAILED, setting=setting, checks=(failing,))
+        for setting in ({"draft": None}, DRAFTED)
+    )
+
+    remedies = [
+        decide(replace(VERDICT, workloads=(workload,), host_checks=())).rows[0].remedy for workload in (plain, drafting)
+    ]
+
+    assert [PLAIN_REMEDY, BY_NAME["itl_p99"].remedy] == remedies
+
+
+def test_a_headline_says_which_workload_fails_what() -> None:
+    """
+    Two workloads that fail other objectives have a clause each.
+    """
+    failed = tuple(
+        replace(
+            VERDICT.workloads[1],
+            name=name,
+            outcome=WorkloadOutcome.FAILED,
+            checks=(check(metric, "at_most", 2.5, Outcome.FAIL, 4.0, 3.9, 4.1, unit="s"),),
+        )
+        for name, metric in (("easy", "itl_p99"), ("hard", "ttft"))
+    )
+
+    headline = decide(replace(VERDICT, workloads=failed, host_checks=())).headline
+
+    says("reports", "a headline says which workload fails what", headline)

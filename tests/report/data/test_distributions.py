@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatekeeper.analysis.verdict.conclude import conclude
+from gatekeeper.analysis.conclude import conclude
 from gatekeeper.report.data.distributions import QUANTILES, STEPS, curve, distributions
 from tests.builders.case import LOSING, bare
 from tests.builders.page_data import whole_case

@@ -230,6 +230,22 @@ def test_the_live_speed_is_that_of_decoding() -> None:
     assert 10.0 == row.plain
 
 
+def test_an_answer_that_was_read_at_once_shows_no_speed() -> None:
+    """
+    A stream that arrived long before it was read has the speed of reading: it is left out, and counted.
+    """
+    streams = [[Arrival(SECOND + number * gap_ns, 1) for number in range(41)] for gap_ns in (10_000_000, 1_000)]
+    answers = [
+        replace(generation(arm="plain"), answer=Answer(0, 3 * SECOND, arrivals, output_tokens=41))
+        for arrivals in streams
+    ]
+
+    row = told(begin(), *(event(1, "answer", generation=answer) for answer in answers)).rows[0]
+
+    assert row.plain == pytest.approx(100.0)
+    assert (1, 2) == (row.read_at_once, row.answered)
+
+
 def test_a_fault_is_counted() -> None:
     """
     Faults are counted while the run continues, not only at the end.

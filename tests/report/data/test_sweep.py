@@ -6,8 +6,8 @@ from statistics import geometric_mean
 
 import pytest
 
+from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.metrics.timing import ttft
-from gatekeeper.analysis.verdict.conclude import conclude
 from gatekeeper.core.records import StoredRecords
 from gatekeeper.report.data.sweep import METRICS, MOST_ROWS, SweepAnswer, every_nth, sweep_data
 from tests.builders.case import WINNING, bare

@@ -65,9 +65,9 @@ def test_time_is_counted_as_people_do(seconds: float, ticks: list[float]) -> Non
 @pytest.mark.parametrize(
     ("seen", "label"),
     [
-        ({"center": 1.31, "lo": 1.22, "hi": 1.38}, "pass: 1.31 [1.22, 1.38], objective at least 1.16"),
-        ({"center": 1.31, "lo": 1.31, "hi": 1.31}, "pass: 1.31, objective at least 1.16"),
-        ({"center": 1.31, "lo": 1.22, "hi": None}, "pass: 1.31 [1.22, ?], objective at least 1.16"),
+        ({"center": 1.31, "lo": 1.22, "hi": 1.38}, "pass: 1.31x [1.22, 1.38], objective at least 1.16"),
+        ({"center": 1.31, "lo": 1.31, "hi": 1.31}, "pass: 1.31x, objective at least 1.16"),
+        ({"center": 1.31, "lo": 1.22, "hi": None}, "pass: 1.31x [1.22x, ?], objective at least 1.16"),
         ({}, "pass: not measured, objective at least 1.16"),
     ],
 )

@@ -15,9 +15,12 @@ from gatekeeper.core.records import Generation, StoredRecords
 from gatekeeper.core.verdict import Finding, Outcome
 from gatekeeper.report.data.decision import decide
 from gatekeeper.report.data.page import PageData
+from gatekeeper.report.data.progress import Progress
 from gatekeeper.report.data.sweep import SweepData
+from gatekeeper.report.data.workload_progress import WorkloadRow
 from gatekeeper.report.html import page
 from gatekeeper.report.phrases import merged
+from gatekeeper.run.judge import load_page_data
 from tests.builders.case import FAILING, LOSING, WINNING, bare
 from tests.builders.golden_words import says
 from tests.builders.page_data import (
@@ -32,6 +35,7 @@ from tests.builders.page_data import (
     samples,
     whole_case,
 )
+from tests.builders.pages import GOLDEN, live_page
 from tests.builders.slo import generation, steady
 
 HOSTILE = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 2'>\u2028&\"'`${1}]]>-->"
@@ -290,7 +294,7 @@ def test_a_failed_objective_comes_first_with_its_reason_and_remedy() -> None:
     text = Document(page.render(replace(PAGE, verdict=verdict, decision=decide(verdict), gaps=()))).text
 
     wanted = (
-        "hard: ttft_delta +13 to +15.8 %, at most +8 % allowed",
+        "hard: ttft_delta +14.5 % [+13, +15.8], at most +8 % allowed",
         "✕ hard: ttft_ delta",
         "readers wait",
         "a bound of ≤ +16 % would have passed",
@@ -306,14 +310,15 @@ def test_a_finding_of_every_soak_is_told_once() -> None:
     One note names the soaks it was found in; a demo, which is short, does not foresee when memory runs out.
     """
     found = [Finding("virtual_machine", f"soak-{number}, host", "other guests share it") for number in (1, 2)]
+    found += [Finding("numerics", f"code, soak-{number}", "other words") for number in (1, 3)]
     found += [Finding("memory_exhaustion", "soak-1, subject_footprint", "used up in 3 d", "find the leak")]
     verdict = replace(PAGE.verdict, findings=tuple(found))
 
     whole = [one.about for one in merged(verdict)]
     demo = [one.about for one in merged(replace(verdict, grade="demo"))]
 
-    assert ["host, soak-1 and soak-2", "subject_footprint, soak-1"] == whole
-    assert ["host, soak-1 and soak-2"] == demo
+    assert ["host, soak-1 and soak-2", "code, soak-1 and soak-3", "subject_footprint, soak-1"] == whole
+    assert ["host, soak-1 and soak-2", "code, soak-1 and soak-3"] == demo
 
 
 def test_a_failed_host_is_named() -> None:
@@ -344,6 +349,83 @@ def test_an_unproven_check_is_listed_with_its_remedy() -> None:
     says("reports", "an unproven check is listed with its remedy", unproven.decision.headline)
     assert unproven.decision.headline in text
     assert "gatekeeper host" in text
+
+
+def test_a_failed_workload_shows_what_is_deployed_and_its_best_try() -> None:
+    """
+    Headline, card and table have the same speeds: plain decoding is what runs, and the best try stands below it.
+    """
+    seen = load_page_data(GOLDEN / "failed_0.3.0")
+    text = Document(page.render(seen)).text
+    (summary,) = seen.decision.workloads
+    card = text[text.index("Workloads", text.index("Policy and manifest")) : text.rindex("Objectives 3 of")]
+
+    order = ("off plain 11 tok/s", "Policy plain decoding", "Best try", "heavy, draft length 4: 1.43x", "18 tok/s")
+    places = [card.find(one) for one in order]
+    assert -1 not in places
+    assert sorted(places) == places
+    assert summary.off
+    assert ("11.1 tok/s" in text, "Valid until" in text) == (True, False)
+
+
+def test_the_given_up_setting_of_a_card_is_the_one_of_the_table() -> None:
+    """
+    Of two settings that were given up the faster one is the best try, and the table of objectives shows its values.
+    """
+    passed = replace(PAGE.verdict.workloads[0].checks[0], center=1.4, lo=1.2, hi=1.5)
+    slow = replace(passed, center=1.3)
+    steps = [
+        AbandonedStep(f"soak-{number}", {**DRAFTED, "num_draft_tokens": number}, WorkloadOutcome.FAILED, (check,), "no")
+        for number, check in ((6, passed), (2, slow))
+    ]
+    workload = replace(PAGE.verdict.workloads[1], choice=None, steps=tuple(steps))
+    verdict = replace(PAGE.verdict, workloads=(PAGE.verdict.workloads[0], workload))
+
+    text = Document(page.render(replace(PAGE, verdict=verdict, decision=decide(verdict)))).text
+
+    assert ("6: 1.40x [1.20, 1.50]" in text, "length 2" in text) == (True, False)
+    assert "1.40x heavy, draft" in text
+
+
+def test_a_run_under_way_shows_what_it_has_so_far() -> None:
+    """
+    A card has the speed so far with its interval and its answers; sections that have nothing yet are left out.
+    """
+    document = Document(live_page())
+    titles = [one["id"] for one in document.tags("h2")]
+
+    assert ["workloads", "settings", "latency", "files"] == titles
+    assert 3 == document.text.count("measuring")
+    so_far = re.search(r"so far (\d\.\d\d)x \[(\d\.\d\d), (\d\.\d\d)\], (\d+) of 24 answers", document.text)
+    assert so_far is not None
+    center, low, high, answers = map(float, so_far.groups())
+    assert low < center < high
+    assert 12 < answers < 24
+    assert [] == [one for one in ("unproven", "deployed", "Outcome", "Valid until") if one in document.text]
+
+
+@pytest.mark.parametrize(
+    ("stage", "ratio", "shown"),
+    [
+        ("soak-1", (1.5, 1.4, 1.6), "so far 1.50x [1.40, 1.60], 9 answers"),
+        ("soak-1", None, "in the sweep: 1.30x [1.20, 1.40]"),
+        ("sweep", (1.5, 1.4, 1.6), "so far 1.30x [1.20, 1.40], 9 of 24 answers"),
+        ("replay", None, "in the sweep: 1.30x [1.20, 1.40]"),
+    ],
+)
+def test_a_speed_so_far_is_of_the_answers_beside_it(
+    stage: str, ratio: tuple[float, float, float] | None, shown: str
+) -> None:
+    """
+    In the soak a card shows the soak's answers and their ratio, not the sweep's with the soak's answers.
+    """
+    rows = tuple(WorkloadRow(name, "heavy", 20.0, 30.0, 0.8, 9, ratio) for name in ("easy", "hard"))
+    now = replace(Progress().snapshot(), stage=stage, rows=rows)
+    planned = {"easy": 24, "hard": 24} if stage == "sweep" else {}
+
+    text = Document(page.render(replace(PAGE, progress=now, planned=planned))).text
+
+    assert shown in text[text.index("hard", text.index("Workloads")) :]
 
 
 def test_the_same_data_is_the_same_page(mixed: PageData) -> None:
@@ -377,7 +459,7 @@ def test_a_promotion_without_gaps_shows_its_policy_and_no_empty_section() -> Non
     )
     text = Document(page.render(made)).text
 
-    wanted = ("Demo, do not deploy", "nothing is unproven", "1 of 1", "policy.toml: what to deploy")
+    wanted = ("Demo: drafting gained", "nothing is unproven", "1 of 1", "policy.toml: what to deploy")
     absent = ("Sweep", "The soak over time", "Fallback steps", "Findings", "What was not proven")
     assert ([], []) == ([one for one in wanted if one not in text], [one for one in absent if one in text])
 

@@ -14,6 +14,7 @@ from gatekeeper.fleet.task import Done
 from gatekeeper.report.html import page
 from tests.builders.browser import Tab, browser, found
 from tests.builders.page_data import page_of, whole_case
+from tests.builders.pages import PAGES
 from tests.report.html.test_page import hostile, many
 
 PROGRAM = found()
@@ -30,6 +31,8 @@ CENTRE = """(() => {
   return [box.x + box.width / 2, box.y + box.height / 2];
 })()"""
 """Where the middle of an element is, once it is on the screen."""
+
+WIDTHS = "[document.documentElement.scrollWidth, innerWidth]"
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +220,8 @@ def test_hostile_text_does_not_run(tab: Tab, tmp_path: Path) -> None:
     tab.run("document.querySelector('#sweep .dot').dispatchEvent(new PointerEvent('pointerover', {bubbles: true}))")
 
     assert "undefined" == tab.run("typeof window.broken")
-    assert 0 == tab.run("document.querySelectorAll('img, #tip *').length")
+    written = tab.run("document.querySelectorAll('img, #tip *').length")
+    assert 0 == written
     assert any("</script>" in one for one in tips)
     assert ([], [path.as_uri()]) == (tab.complaints, tab.requests)
 
@@ -231,9 +235,11 @@ def test_without_scripts_it_still_says_everything(tab: Tab, mixed: Path) -> None
     shown = tab.call("DOM.getDocument", depth=-1)
     assert "Turn drafting on" in json.dumps(shown)
     tab.call("Emulation.setScriptExecutionDisabled", value=False)
-    assert 0 == tab.run("document.querySelectorAll('#sweep .row').length")
-    assert tab.run("document.querySelector('noscript').getBoundingClientRect().height") > 0
-    assert tab.run("document.querySelectorAll('.plot path').length") > 3
+    rows, lines = (f"document.querySelectorAll('{drawn}').length" for drawn in ("#sweep .row", ".plot path"))
+    height = "document.querySelector('noscript').getBoundingClientRect().height"
+    assert 0 == tab.run(rows)
+    assert tab.run(height) > 0
+    assert tab.run(lines) > 3
 
 
 def test_it_prints(tab: Tab, mixed: Path, tmp_path: Path) -> None:
@@ -263,16 +269,29 @@ def test_ten_thousand_requests_open(tab: Tab, tmp_path: Path) -> None:
     assert 8_000 <= sum(rows(tab).values())
 
 
+@pytest.mark.parametrize("kind", PAGES)
+def test_no_page_is_wider_than_a_phone(tab: Tab, tmp_path: Path, kind: str) -> None:
+    """
+    Tables scroll within themselves, the page never sideways, also where everything is unfolded.
+    """
+    path = tmp_path / "page.html"
+    path.write_text(PAGES[kind](), encoding="utf-8")
+    tab.open(path, width=390)
+    tab.run("for (const one of document.querySelectorAll('details')) one.open = true")
+
+    assert [390, 390] == tab.run(WIDTHS)
+
+
 def test_a_fleets_page_fits_a_phone(tab: Tab, tmp_path: Path) -> None:
     """
-    Five hosts, and a reason with a long path: tables scroll within themselves, the page never sideways.
+    Five hosts, and a reason with a long path, are no wider than the screen.
     """
     path = tmp_path / "fleet.html"
     cells = [Cell("m2-ultra-64gb-gguf", Path("slo.toml"), f"studio-{number}") for number in range(5)]
     error = f"no route to /Users/{'long_name' * 20}"
     failed = tuple(FleetCell(cell, Done(cell.name, 3, error=error, hint="check ssh")) for cell in cells)
-    path.write_text(fleet_page.render(Fleet("now", None, failed)))
+    path.write_text(fleet_page.render(Fleet("2026-01-01T00:00:00Z", None, failed)))
 
     tab.open(path, width=390)
 
-    assert [390, 390] == tab.run("[document.documentElement.scrollWidth, innerWidth]")
+    assert [390, 390] == tab.run(WIDTHS)

@@ -7,9 +7,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gatekeeper.core.records import StoredRecords
-from gatekeeper.report import FORMATS
+from gatekeeper.core.slo import Slo
+from gatekeeper.report import FORMATS, Format
+from gatekeeper.report.data.page import PageData
 from tests.analysis.verdict.test_damage import CASES, case_of, losses
 from tests.builders.page_data import page_of, whole_case
+
+
+def rendered(report: Format, page: PageData, slo: Slo) -> str:
+    """Return a report in its format, of what it needs."""
+    if report.needs_slo:
+        return report.load()(page.decision, slo, "", "slo.toml")
+    return report.load()(
+        page if report.needs_page else page.decision if report.needs_decision else page.verdict
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -24,10 +35,7 @@ def test_every_report_of_a_damaged_run_is_made(name: str, data: st.DataObject) -
     lost = hurt.sweep != case.sweep or hurt.soaks != case.soaks or bool(hurt.doubts)
 
     seen = page_of(hurt, finished=data.draw(st.booleans()), policy=None)
-    made = {
-        form: one.load()(seen if one.needs_page else seen.decision if one.needs_decision else seen.verdict)
-        for form, one in FORMATS.items()
-    }
+    made = {form: rendered(report, seen, hurt.slo) for form, report in FORMATS.items()}
 
     assert all(made.values())
     assert not lost or ">Turn drafting on" not in made["html"]

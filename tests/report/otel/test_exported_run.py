@@ -193,11 +193,11 @@ def test_nothing_is_sent_while_a_stage_is_open(told: Told) -> None:
 
 def test_sending_again_sends_the_same(told: Told) -> None:
     """
-    `gatekeeper export` sends the very same spans and sums over gRPC, so a collector that keeps ids has no duplicates.
+    `report --to otlp` sends the very same spans and sums over gRPC: a collector that keeps ids has no duplicates.
     """
     with over_grpc() as receiver:
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
-        done = told.project.with_environment(**variables).run("export", "run", "--json", code=0)
+        done = told.project.with_environment(**variables).run("report", "run", "--to", "otlp", "--json", code=0)
 
     def whole(spans: list[Span]) -> set[bytes]:
         return {span.SerializeToString(deterministic=True) for span in spans}
@@ -254,8 +254,8 @@ def test_a_resumed_run_has_no_twins(told: Told, tmp_path: Path) -> None:
         (run / name).write_text("".join(lines[:keep]))
 
     with over_http() as receiver:
-        heard = project.with_environment(OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
-        heard.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
+        exporting = project.with_environment(OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
+        exporting.run("certify", "slo.toml", "--out", "run", "--resume", code=0)
 
     spans = requests_of(receiver.spans)
     kept = [one for _, one in answers(run) if one.segment == 0]
@@ -273,8 +273,8 @@ def test_telemetry_does_not_touch_the_verdict(fresh: Lay, monkeypatch: pytest.Mo
     project = fresh()
     project.run("certify", "slo.toml", "--out", "without", code=0)
     with over_http() as receiver:
-        heard = project.with_environment(OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
-        heard.run("certify", "slo.toml", "--out", "with", code=0)
+        exporting = project.with_environment(OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
+        exporting.run("certify", "slo.toml", "--out", "with", code=0)
 
     texts = [(project.path / name / "verdict.json").read_bytes() for name in ("without", "with")]
     assert texts[0] == texts[1]

@@ -22,7 +22,7 @@ def exported(told: Told, **variables: str) -> Receiver:
     """Send the run again under more variables, and return what came."""
     with over_http() as receiver:
         told.project.with_environment(OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url, **variables).run(
-            "export", "run", code=0
+            "report", "run", "--to", "otlp", code=0
         )
     return receiver
 
@@ -82,8 +82,8 @@ def test_headers_and_compression_reach_the_collector(told: Told) -> None:
         told, OTEL_EXPORTER_OTLP_HEADERS="X-Key=a%20b,authorization=Bearer c", OTEL_EXPORTER_OTLP_COMPRESSION="gzip"
     )
 
-    heard = {(one["x-key"], one["authorization"], one["content-encoding"]) for one in receiver.headers}
-    assert {("a b", "Bearer c", "gzip")} == heard
+    received = {(one["x-key"], one["authorization"], one["content-encoding"]) for one in receiver.headers}
+    assert {("a b", "Bearer c", "gzip")} == received
 
 
 def test_a_header_is_never_told(told: Told) -> None:
@@ -93,7 +93,7 @@ def test_a_header_is_never_told(told: Told) -> None:
     with over_http("refuse") as receiver:
         url = receiver.url.replace("//", "//user:hush@") + "/path?token=hush"
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_HEADERS": "authorization=hush"}
-        done = told.project.with_environment(**variables).run("export", "run", code=4)
+        done = told.project.with_environment(**variables).run("report", "run", "--to", "otlp", code=2)
 
     assert "hush" not in done.out + done.err
     assert receiver.url in done.err

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Measured, Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.verdict import Check, Estimate, Outcome
+from gatekeeper.report import plain_text
 from gatekeeper.report.data.decision import Decision, decide
 from gatekeeper.report.terminal import summary
 from tests.builders.golden_words import says
@@ -39,9 +40,9 @@ EASY = WorkloadVerdict(
 )
 
 
-def shown(decision: Decision, width: int = 80, height: int | None = 23, *, verbose: bool = False) -> str:
+def shown(decision: Decision, width: int = 80, height: int | None = 23, details: str = "") -> str:
     console = Console(width=width, record=True, file=io.StringIO(), highlight=False, markup=False)
-    summary.show_on(console, decision, run=Path("runs/one"), slo="slos/a.toml", height=height, verbose=verbose)
+    summary.show_on(console, decision, run=Path("runs/one"), slo="slos/a.toml", height=height, details=details)
     return console.export_text()
 
 
@@ -49,7 +50,9 @@ def test_the_summary_is_as_it_was() -> None:
     """
     With the explanations before it: no table row is broken, no word is cut, later lines of a paragraph are indented.
     """
-    like_golden("summary.txt", shown(decide(VERDICT, policy=POLICY), height=None, verbose=True))
+    like_golden(
+        "summary.txt", shown(decide(VERDICT, policy=POLICY), height=None, details=plain_text.render(decide(VERDICT)))
+    )
 
 
 def test_the_decision_comes_first_and_the_next_step_last() -> None:
@@ -153,20 +156,20 @@ def test_a_stored_run_ends_with_the_decision_on_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    `judge` and `report` of an older run: the text whole in a pipe; on a terminal wrapped, and the decision after it,
-    with the run's name in each command, because it need not be the newest.
+    `judge` and `report` of an older run show the screen of `certify`, after the details of -v: whole lines in a pipe,
+    wrapped on a terminal, with the run's name in each command, because it need not be the newest.
     """
     decision = decide(Verdict("made", "certification", "f", (EASY,)), policy=POLICY)
     text = f"  {'word ' * 40}\n"
 
-    summary.show_stored(decision, text, run=Path("runs/one"))
+    summary.show(decision, run=Path("runs/one"), slo="SLO.toml", details=text, newest=False)
     piped = capsys.readouterr().out
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "dumb")
-    summary.show_stored(decision, text, run=Path("runs/one"))
+    summary.show(decision, run=Path("runs/one"), slo="SLO.toml", details=text, newest=False)
     seen = capsys.readouterr().out
 
-    assert text == piped
+    assert piped.startswith(text.rstrip())
     says("reports", "a stored run ends with the decision on a terminal", seen)
     assert max(map(len, seen.splitlines())) <= 80

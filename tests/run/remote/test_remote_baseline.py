@@ -15,6 +15,7 @@ AGAINST = objective("acceptance_rate", at_least=0.97, against="certified")
 OBJECTIVES = [objective("throughput_ratio", at_least=1.05), AGAINST]
 
 
+@pytest.mark.nightly
 def test_the_certified_runs_of_the_host_are_uploaded(pair: Make) -> None:
     """
     Without --baseline the certified runs downloaded from that host are uploaded, verified there, and compared with

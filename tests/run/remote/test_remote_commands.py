@@ -23,12 +23,12 @@ def test_a_soak_a_sweep_and_a_probe_answer_as_here(pair: Make) -> None:
     there = [
         made.project.run("remote", *soak, *ON, "--out", "remote-soak", code=0),
         made.project.run("remote", "sweep", "slo.toml", *ON, "--out", "remote-sweep", "--json", code=0),
-        made.project.run("remote", "probe", "slo.toml", *ON, "--seconds", "20", "--json", code=0),
+        made.project.run("remote", "try", "slo.toml", *ON, "--seconds", "20", "--json", code=0),
     ]
     here = [
         made.project.run(*soak, code=0),
         made.project.run("sweep", "slo.toml", "--json", code=0),
-        made.project.run("probe", "slo.toml", "--seconds", "20", "--json", code=0),
+        made.project.run("try", "slo.toml", "--seconds", "20", "--json", code=0),
     ]
 
     outcomes = [[one["outcome"] for one in done.document["workloads"]] for done in (there[0], here[0])]

@@ -219,6 +219,7 @@ def test_models_are_shipped_once(echo: Pair) -> None:
     assert "draft" in json.dumps(second.document["workloads"]["lines"]["setting"])
 
 
+@pytest.mark.nightly
 def test_models_that_are_only_there_are_found_by_the_hosts_file(echo: Pair, tmp_path: Path) -> None:
     """
     A laptop that cannot hold the models certifies them where they are; a later run reports that one has changed.

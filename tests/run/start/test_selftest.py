@@ -11,6 +11,8 @@ from gatekeeper.core.errors import HostLacksError
 from gatekeeper.report.commands.selftest import SUMMARIES, selftest_text
 from gatekeeper.run.start import selftest
 
+HOST_ITEM = {"kind": "host", "found": "yes", "needed_for": "objective x", "fix": None}
+
 
 def raising(error: BaseException) -> selftest.Section:
     def measure(_: Path) -> Any:
@@ -30,7 +32,7 @@ def test_a_section_that_fails_does_not_end_it(tmp_path: Path) -> None:
     sections = {
         "device": raising(HostLacksError("no GPU", hint="buy one")),
         "sampling": raising(KeyError("x")),
-        "doctor": lambda folder: {"empty": not any(folder.iterdir()), "items": []},
+        "doctor": lambda folder: {"empty": not any(folder.iterdir()), "items": [HOST_ITEM]},
     }
 
     document = run(tmp_path / "x.json", sections)
@@ -47,7 +49,11 @@ def test_an_interrupt_leaves_what_was_gathered(tmp_path: Path) -> None:
     After Ctrl-C the file holds the sections before it, and its text says which were not reached.
     """
     path = tmp_path / "x.json"
-    sections = {"doctor": lambda _: {"items": []}, "sampling": raising(KeyboardInterrupt()), "widths": lambda _: {}}
+    sections = {
+        "doctor": lambda _: {"items": [HOST_ITEM]},
+        "sampling": raising(KeyboardInterrupt()),
+        "widths": lambda _: {},
+    }
 
     with pytest.raises(KeyboardInterrupt):
         run(path, sections)
@@ -106,6 +112,9 @@ def tails(without: list[float], sampled: list[float]) -> dict[str, Any]:
         ("telemetry", [{"source": "a", "values": {"x": 1.0}, "missing": {}}], "ok"),
         ("telemetry", [{"source": "a", "values": {"x": 1.0}, "missing": {"y": "parse_error"}}], "no"),
         ("doctor", {"items": [{"kind": "host", "found": None, "needed_for": "objective x", "fix": "do it"}]}, "no"),
+        ("telemetry", [], "no"),
+        ("telemetry", [{"source": "a", "values": {}, "missing": {"y": "absent"}}], "no"),
+        ("doctor", {"items": []}, "?"),
         ("widths", {"flips": {}}, "?"),
     ],
 )
@@ -116,3 +125,13 @@ def test_a_line_says_what_works(name: str, result: Any, mark: str) -> None:
     document = {"planned": [name], "sections": {name: {"result": result, "error": None}}}
 
     assert mark == selftest_text(document, "x").split()[0]
+
+
+@pytest.mark.parametrize("section", [5, [], {}, {"result": 5, "error": None}, {"result": [5], "error": None}])
+def test_a_damaged_section_is_not_decided(section: Any) -> None:
+    """
+    A part that is not what gatekeeper writes leaves its line undecided, and no source beneath it.
+    """
+    text = selftest_text({"planned": ["telemetry"], "sections": {"telemetry": section}}, "x", sources=True)
+
+    assert ["?", "all"] == [line.split()[0] for line in text.splitlines()]

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.core.errors import HostLacksError
+from gatekeeper.report.commands.try_pair import try_text
 from gatekeeper.run.start import try_pair
 from tests.builders.golden_words import says
 from tests.builders.project_folder import ROOT, ProjectFolder
@@ -69,8 +70,40 @@ def test_one_sentence_says_where_drafting_helps() -> None:
 
 def test_a_target_without_a_draft_is_refused(empty: Path) -> None:
     """
-    Half a pair on the command line is exit code 2.
+    Half a pair on the command line is exit code 2, which names the drafts that fit the target; so does a draft of
+    another vocabulary, and the target as its own draft.
     """
-    refused = ProjectFolder(empty, {}).run("try", "--target", "t", code=2)
+    (empty / "models").symlink_to(ROOT / "models")
+    project, target = ProjectFolder(empty, {}), ("try", "--target", "models/little-target")
 
-    assert "belong together" in refused.err
+    drafts = ((), ("--draft", "models/little-draft-alien"), ("--draft", "models/little-target"))
+    refused = [project.run(*target, *words, code=2).err for words in drafts]
+    says("run", "half a pair, another vocabulary and the target itself", "\n".join(refused))
+    says("run", "a draft without its target", project.run("try", "--draft", "d", code=2).err)
+    says("run", "a target that is not here", project.run("init", "--target", "gone", "--draft", "d", code=2).err)
+
+
+def test_figures_are_shown_where_they_do_not_decide() -> None:
+    """
+    Each workload has its ratio, or what its speeds say where there is none, and the last line names the whole pair.
+    """
+    figures = {
+        "answer": "unclear",
+        "ratio": None,
+        "lo": None,
+        "hi": None,
+        "plain_tok_s": 200.0,
+        "drafting_tok_s": 250.0,
+    }
+    document = {
+        "sentence": "Drafting is not decided.",
+        "workloads": {
+            "json": figures | {"acceptance_rate": 0.75, "next": "run it for longer"},
+            "code": figures
+            | {"ratio": 1.4, "lo": 0.9, "hi": 1.8, "acceptance_rate": None, "next": "run it for longer"},
+        },
+        "next": "gatekeeper init --target t --draft d",
+        "ceiling": None,
+    }
+
+    says("run", "figures are shown where they do not decide", try_text(document, verbose=False))

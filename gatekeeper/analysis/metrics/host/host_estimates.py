@@ -110,24 +110,24 @@ def _range(fan: Series) -> Estimate | Missing:
 def _power(host: HostSamples, name: str) -> Estimate | Missing:
     """Return the mean over time: each reading counts for the seconds until the next one."""
     power = host.series(name)
-    if missing := _unpowered(host, power):
+    if missing := unpowered(host, power):
         return missing
     seconds = sum(power.lasts.tolist())
     if seconds <= 0:
         return Missing("no time passed", power.count)
-    return fact(_joules(power) / seconds, power.count, *_power_notes(host, power))
+    return fact(_joules(power) / seconds, power.count, *power_notes(host, power))
 
 
 def _energy(host: HostSamples, name: str, tokens: int | None) -> Estimate | Missing:
     power = host.series(name)
-    if missing := _unpowered(host, power):
+    if missing := unpowered(host, power):
         return missing
     if not tokens:
         return Missing("the number of output tokens is unknown" if tokens is None else "no tokens were generated")
-    return fact(_joules(power) / tokens, power.count, *_power_notes(host, power))
+    return fact(_joules(power) / tokens, power.count, *power_notes(host, power))
 
 
-def _unpowered(host: HostSamples, power: Series) -> Missing | None:
+def unpowered(host: HostSamples, power: Series) -> Missing | None:
     """Return why the power is not known; None where it is. A machine that takes samples draws more than 0 W."""
     missing = power.uncovered()
     if host.rules < 2:
@@ -199,7 +199,7 @@ def _other_powers(host: HostSamples) -> list[str]:
     return sorted({slot.source for slot in slots if slot is not None and slot.status == "ok"})
 
 
-def _power_notes(host: HostSamples, power: Series) -> tuple[str, ...]:
+def power_notes(host: HostSamples, power: Series) -> tuple[str, ...]:
     """Name the tool: two of them leave out different parts of the machine. Runs of rules 1 had no note."""
     return (f"{power.name.replace('_', ' ')} by {power.source}",) if host.rules > 1 else ()
 

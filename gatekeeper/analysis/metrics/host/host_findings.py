@@ -13,7 +13,7 @@ from gatekeeper.analysis.metrics.host.host_throttling import LEAST_SHARE, contra
 from gatekeeper.analysis.metrics.host.swapping import under_pressure
 from gatekeeper.analysis.stats.trend import slope
 from gatekeeper.core.parse import ParseError, moment
-from gatekeeper.core.units import percent, show
+from gatekeeper.core.units import percent, show, show_interval
 from gatekeeper.core.verdict import Estimate, Finding, FindingKind
 
 COUNTERS = ("swapin_bytes", "swapout_bytes", "throttle_total", "throttle_events", "gpu_resets", "oom_kills")
@@ -236,6 +236,6 @@ def _memory_forecast(host: HostSamples, level: float, seed: int, horizon: float)
             continue
         detail = (
             f"{name} grows by {show(growth.center, 'B/s')}; at that rate the headroom of {show(free, 'B')} is used "
-            f"up in {show(center, 's')} ({show(soon, 's')} to {show(late, 's')})"
+            f"up in {show_interval(*(show(seconds, 's') for seconds in (center, soon, late)))}"
         )
         yield Finding(FindingKind.MEMORY_EXHAUSTION, name, detail, "find and fix the leak before you deploy")

@@ -22,6 +22,10 @@ from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
 NOMINAL = "the thermal sensors report no throttling"
+FANLESS = frozenset({
+    "Mac14,2", "Mac14,15", "Mac15,12", "Mac15,13", "Mac16,12", "Mac16,13", "Mac17,3", "Mac17,4", "Mac17,5",
+})  # fmt: skip
+"""MacBook Air M2 to M5, and MacBook Neo; earlier ones say so in their name, later ones are not known here."""
 FANLESS_THROTTLED = 1.0
 THROTTLED = 2.0
 """Levels from "heavy" up are throttled; 1, "moderate", is degraded."""
@@ -60,7 +64,7 @@ class GpuSpeed:
 
 
 def throttle_time(host: HostSamples) -> Estimate | Missing:
-    """Return the seconds throttled. Zero counts only if a second source confirms it; see docs/host.md."""
+    """Return the seconds throttled. Zero counts only if a second source confirms it; see docs/reference/host.md."""
     seconds = _by_sensors(host)
     if isinstance(seconds, Missing) or seconds.center > 0:
         return seconds
@@ -103,6 +107,11 @@ def _by_sensors(host: HostSamples) -> Estimate | Missing:
     return fact(float(sum(level.lasts[level.values >= throttled_from(host)].tolist())), level.count)
 
 
+def is_fanless(machine: object) -> bool:
+    """Return whether a Mac of this model identifier has no fan: `MacBookAir10,1`, `Mac16,12`."""
+    return isinstance(machine, str) and (machine.startswith("MacBookAir") or machine in FANLESS)
+
+
 def throttled_from(host: HostSamples) -> float:
     """Return the thermal level from which the host counts as throttled: 1 on a Mac without a fan, else 2.
 
@@ -118,7 +127,7 @@ def _by_counter(total: Series, events: Series) -> Estimate | Missing:
         return count
     seconds = increase(total)
     if isinstance(seconds, Missing):
-        return Missing(f"{count.center:g} throttle events of unknown length: {seconds.because}", count.n)
+        return Missing(f"{count.center:.0f} throttle events of unknown length: {seconds.because}", count.n)
     # An event that is too short for the clock still counts.
     return seconds if seconds.center > 0 or count.center == 0 else fact(1e-3 * count.center, count.n)
 

@@ -2,13 +2,15 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
 from gatekeeper.analysis.metrics.words.near_ties import Divergence, first_divergence, token_column
-from gatekeeper.analysis.metrics.words.numerics_null import Null
+from gatekeeper.analysis.metrics.words.numerics_null import ComparedLeads, Null
 from gatekeeper.core.records import Answer, Generation
+from gatekeeper.core.text import counted
+from gatekeeper.core.units import show_number
 
 CHARACTERS = 4
 """Of a token, where no token ids are seen."""
@@ -106,6 +108,8 @@ class Explanations:
     """What unexplained ones are held against, where leads are compared with the numerics of this run."""
     leads: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """By canary: plain decoding's leads at each place that was compared, up to the first difference."""
+    elsewhere: ComparedLeads | None = None
+    """Those of the other workloads, where they are compared in the same way."""
     refutes: str = ""
     """What unexplained ones show, in plain words; empty: nothing beyond themselves."""
     reads: bool = True
@@ -127,31 +131,49 @@ class Comparison:
     """By canary of those: the leads that are larger than numerics are known to turn."""
     unread: set[str] = field(default_factory=set)
     """Canaries that differ and of which nothing was read: they do not count."""
+    visible: tuple[int, float] | None = None
+    """How many other tokens at how large leads would have been found, where leads are held against numerics."""
 
     def notes(self) -> tuple[str, ...]:
         """Describe the divergences that are explained, by what, and those that are not."""
         notes = []
         if self.excused:
-            notes.append(f"{len(self.excused)} {self.means.format(widest=max(self.excused.values()))}")
+            notes.append(f"{len(self.excused)} {self.means.format(widest=show_number(max(self.excused.values())))}")
         if self.unexplained:
             canary, reason = next(iter(self.unexplained.items()))
             notes.append(f"{len(self.unexplained)} diverge otherwise, first {canary}: {reason}")
         if self.unread:
             notes.append(f"{len(self.unread)} that differ were not read again, and do not count")
+        if self.visible is not None and not self.unexplained:
+            count, lead = self.visible
+            notes.append(f"found if plain decoding led by {show_number(lead)} at {counted(count, 'other token')}")
         return tuple(notes)
 
 
-def _leads_of_all(leads: Mapping[str, Sequence[float]], compared: Comparison) -> Iterable[float]:
-    """Return the leads of every canary that was compared: those that are alike and were not read stand for others."""
-    unread_count = len(compared.agree.keys() - leads.keys())
-    alike = [leads[name] for name in leads if name not in compared.unexplained and name not in compared.excused]
-    more = [alike[number % len(alike)] for number in range(unread_count)] if alike else []
-    return chain.from_iterable((*leads.values(), *more))
+def leads_of_all(
+    leads: Mapping[str, Sequence[float]], differing: Container[str], compared: Collection[str]
+) -> tuple[float, ...]:
+    """Return the leads of every canary that was *compared*: those read that are alike stand for those not read."""
+    alike = [leads[name] for name in leads if name not in differing]
+    unread = sum(name not in leads for name in compared)
+    more = [alike[number % len(alike)] for number in range(unread)] if alike else []
+    return tuple(chain.from_iterable((*leads.values(), *more)))
+
+
+def _hold_against(null: Null, by: Explanations, compared: Comparison) -> None:
+    """Excuse the differences at leads beyond the tolerance where the numerics do not refute them."""
+    places = leads_of_all(by.leads, {*compared.unexplained, *compared.excused}, compared.agree)
+    compared.visible = null.visible(places)
+    beyond = tuple(chain.from_iterable(compared.beyond.values()))
+    if not null.refutes(ComparedLeads(beyond, places), by.elsewhere):
+        for canary in compared.beyond:
+            del compared.unexplained[canary]
+            compared.excused.setdefault(canary, null.tolerance)
 
 
 def compare(answers: Iterable[Generation], plain: Iterable[Generation], by: Explanations) -> Comparison:
     """Compare every answer with every plain answer to its canary; one unexplained divergence is enough to differ."""
-    compared, null = Comparison(by.means), by.null
+    compared = Comparison(by.means)
     for generation, baseline in _distinct_pairs(answers, plain):
         canary = generation.canary
         compared.agree.setdefault(canary, True)
@@ -166,12 +188,8 @@ def compare(answers: Iterable[Generation], plain: Iterable[Generation], by: Expl
                 compared.beyond.setdefault(canary, explanation.beyond)
         else:
             compared.excused[canary] = max(explanation.gap or 0.0, compared.excused.get(canary, 0.0))
-    if null is not None and not null.refutes(
-        list(chain.from_iterable(compared.beyond.values())), _leads_of_all(by.leads, compared)
-    ):
-        for canary in compared.beyond:
-            del compared.unexplained[canary]
-            compared.excused.setdefault(canary, null.tolerance)
+    if by.null is not None:
+        _hold_against(by.null, by, compared)
     for canary in compared.unexplained:
         compared.agree[canary] = False
         compared.excused.pop(canary, None)

@@ -1,6 +1,6 @@
 """What explains that a greedy answer differs from plain decoding's: by what the backend shows of the target."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
@@ -9,10 +9,11 @@ from gatekeeper.analysis.metrics.words.exactness import (
     Explain,
     Explanation,
     Explanations,
+    leads_of_all,
     shared_tokens,
 )
 from gatekeeper.analysis.metrics.words.near_ties import TIE_TOLERANCE, first_divergence, gap_at, token_column
-from gatekeeper.analysis.metrics.words.numerics_null import null_of
+from gatekeeper.analysis.metrics.words.numerics_null import ComparedLeads, null_of
 from gatekeeper.analysis.metrics.words.replayed_rounds import drafted_replays, is_exact
 from gatekeeper.analysis.metrics.words.scored_answers import (
     by_canary_and_arm,
@@ -23,7 +24,8 @@ from gatekeeper.analysis.metrics.words.scored_answers import (
     plain_lead,
     tells_its_passes,
 )
-from gatekeeper.core.records import Answer, Generation, Tie
+from gatekeeper.core.records import Answer, Generation, Scored, Tie
+from gatekeeper.core.units import show_number
 from gatekeeper.core.verdict import Missing
 
 EARLY, EARLY_RULES_2 = 2, 16
@@ -47,9 +49,14 @@ def explanations_for(paired: PairedAnswers, *, unread: bool = False) -> Explanat
     if paired.rules > 2 and by_canary_and_arm(paired.scored):
         null = null_of(paired.numerics, paired.level)
         if not isinstance(null, Missing):
-            means = "diverge where numerics may turn the lead of plain decoding's token (at most {widest:.3g})"
+            means = "diverge where numerics may turn the lead of plain decoding's token (at most {widest})"
             return Explanations(
-                _by_lead(paired, null.tolerance), means, null, leads_of(paired.scored, paired.continued), NOT_CORRECT
+                _by_lead(paired, null.tolerance),
+                means,
+                null,
+                leads_of(paired.scored, paired.continued),
+                _leads_elsewhere(paired, null.tolerance),
+                NOT_CORRECT,
             )
     if paired.rules > 2 and any(tells_its_passes(record) for record in paired.scored):
         means = "differ, and each of their tokens is the likeliest in its pass"
@@ -71,7 +78,7 @@ def explanations_for(paired: PairedAnswers, *, unread: bool = False) -> Explanat
 
 def by_tie(ties: Sequence[Tie], tolerance: float = TIE_TOLERANCE) -> Explanations:
     """Return what explains differences by the gaps of the target's logits: up to *tolerance*, they are numerics."""
-    gaps = f"(gap at most {{widest:.3g}}, tolerance {tolerance:.3g})"
+    gaps = f"(gap at most {{widest}}, tolerance {show_number(tolerance)})"
     reads = any(tie.gap is not None for tie in ties)
     means = f"diverge only at a near-tie of the target's logits {gaps}"
     return Explanations(_by_tie(ties, tolerance), means, reads=reads)
@@ -115,18 +122,45 @@ def _by_lead(paired: PairedAnswers, tolerance: float) -> Explain:
             return Explanation(unread=True)
         if tells_its_passes(drafting) and parted(drafting):
             return Explanation(reason=_NOT_LIKELIEST)
-        lead, place = plain_lead(plain, drafting)
-        if lead is None:
+        leads = _leads_where_parted(scored, paired.continued, drafting.canary)
+        if not leads:
+            place = plain_lead(plain, drafting)[1]
             return Explanation(reason=f"{place} the lead of plain decoding's token is unknown")
-        leads = ((lead, place), *later_leads(paired.continued, drafting))
         beyond = tuple(abs(lead) for lead, _ in leads if abs(lead) > tolerance)
         largest, place = max(leads)
         if not beyond:
             return Explanation(largest)
-        reason = f"{place} plain decoding prefers its own token by {largest:.3g}, and numerics turn {tolerance:.3g}"
+        prefers = f"{place} plain decoding prefers its own token by {show_number(largest)}"
+        reason = f"{prefers}, and numerics turn {show_number(tolerance)}"
         return Explanation(reason=reason, beyond=beyond)
 
     return explain
+
+
+def _leads_elsewhere(paired: PairedAnswers, tolerance: float) -> ComparedLeads | None:
+    """Return the leads of the other workloads, each compared as this one is; None where none was."""
+    total = None
+    for name in dict.fromkeys(record.workload for record in paired.scored_elsewhere):
+        records = [record for record in paired.scored_elsewhere if record.workload == name]
+        whole, continued = (
+            tuple(record for record in records if bool(record.after) == later) for later in (False, True)
+        )
+        read, leads = by_canary_and_arm(whole), leads_of(whole, continued)
+        differing = {canary: _leads_where_parted(read, continued, canary) for canary in leads}
+        compared = {answer.canary for answer in paired.elsewhere if answer.workload == name}
+        places = leads_of_all(leads, [canary for canary, parted_at in differing.items() if parted_at], compared)
+        beyond = (lead for parted_at in differing.values() for lead, _ in parted_at if abs(lead) > tolerance)
+        total = (total or ComparedLeads()) + ComparedLeads(tuple(beyond), places)
+    return total
+
+
+def _leads_where_parted(
+    read: Mapping[tuple[str, str], Scored], continued: Sequence[Scored], canary: str
+) -> tuple[tuple[float, str], ...]:
+    """Return plain decoding's leads at each place where a drafted answer parts from it, and where that is."""
+    plain, drafting = (read[canary, arm] for arm in ("plain", "candidate"))
+    lead, place = plain_lead(plain, drafting)
+    return () if lead is None else ((lead, place), *later_leads(continued, drafting))
 
 
 def _by_tie(ties: Sequence[Tie], tolerance: float = TIE_TOLERANCE) -> Explain:
@@ -136,7 +170,7 @@ def _by_tie(ties: Sequence[Tie], tolerance: float = TIE_TOLERANCE) -> Explain:
             return Explanation(reason=place)
         if 0 <= gap <= tolerance:
             return Explanation(gap)
-        reason = f"{place} the target prefers its own token by {gap:.3g}, {tolerance:.3g} allowed"
+        reason = f"{place} the target prefers its own token by {show_number(gap)}, {show_number(tolerance)} allowed"
         return Explanation(reason=reason, beyond=(gap,) if gap > tolerance else ())
 
     return explain

@@ -32,6 +32,8 @@ SHUFFLES = 4999
 MAX_LOST_SHARE = 0.05
 """With a larger share of samples lost the rest may not be like them."""
 
+BLIND = "not even a draft that always takes it would be seen"
+"""In the reason why no number of samples shows a difference."""
 FirstTokens = tuple[Hashable, ...]
 
 
@@ -153,6 +155,7 @@ def distribution_test(
     if entropy and alike and chance >= FALSE_ALARM:
         least = percent(min(common), ".0f")
         reason = f"the commonest first token of plain decoding has a share of {least} or more at each place"
-        blind = "not even a draft that always takes it would be seen: add canaries whose answers can start in many ways"
-        return Missing(f"{reason}, so {blind}; {power}", len(records))
+        return Missing(
+            f"{reason}, so {BLIND}: add canaries whose answers can start in many ways; {power}", len(records)
+        )
     return fact(chance, len(records), power)

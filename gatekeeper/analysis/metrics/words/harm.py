@@ -49,7 +49,8 @@ def _ends_in_repetition(text: str) -> bool:
     for piece in range(SHORTEST_PIECE, min(PIECE, len(characters) // REPEATS) + 1):
         # A comparison of what every long enough repetition holds is quick, and most pieces differ there.
         begin = len(characters) - (REPEATS - 1) * piece
-        if begin < end and text[begin:end] != text[begin - piece : end - piece]:
+        # Most of them in the first character.
+        if begin < end and (text[begin] != text[begin - piece] or text[begin:end] != text[begin - piece : end - piece]):
             continue
         ends = np.flatnonzero(np.append(characters[piece:] != characters[:-piece], True))
         lengths = np.diff(ends, prepend=-1) - 1

@@ -7,6 +7,7 @@ from statistics import fmean, stdev
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, by_canary
 from gatekeeper.analysis.stats import intervals
 from gatekeeper.core.records import Scored
+from gatekeeper.core.units import show_number
 from gatekeeper.core.verdict import Estimate, Missing
 
 LEAST = 5
@@ -26,7 +27,8 @@ def nll_delta(paired: PairedAnswers) -> Estimate | Missing:
         )
     center = fmean(differences)
     half = intervals.student_quantile(paired.level, len(differences) - 1) * stdev(differences) / sqrt(len(differences))
-    notes = (f"{fmean(drafting.values()):.3g} nats a token with the draft, {fmean(plain.values()):.3g} plainly",)
+    with_draft, without = (show_number(fmean(arm.values())) for arm in (drafting, plain))
+    notes = (f"{with_draft} nats a token with the draft, {without} plainly",)
     return Estimate(center, center - half, center + half, len(differences), notes, paired.level, "population")
 
 

@@ -19,8 +19,24 @@ FALSE_ALARM = 0.001
 """The chance at which a sound draft's divergences count as too many: four workloads have one each, in every run."""
 DOUBLINGS = 8
 """Leads at which divergences are counted: the tolerance, twice, four times … that."""
+MOST_NAMED = 50
+"""A larger number of other tokens is not looked for, to say what would be seen."""
 UNITS = 2
 """The least tolerance, in units in the last place of a best logit: each of two logits is rounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedLeads:
+    """Plain decoding's leads, in logits or in nats."""
+
+    unexplained: tuple[float, ...] = ()
+    """At divergences, where they are beyond the tolerance."""
+    places: tuple[float, ...] = ()
+    """At every place that was compared."""
+
+    def __add__(self, other: "ComparedLeads") -> "ComparedLeads":
+        """Return both together."""
+        return ComparedLeads((*self.unexplained, *other.unexplained), (*self.places, *other.places))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +53,42 @@ class Null:
     level: float
     """The confidence of both."""
 
-    def refutes(self, unexplained: Sequence[float], leads: Iterable[float]) -> bool:
+    def refutes(self, own: ComparedLeads, elsewhere: ComparedLeads | None = None) -> bool:
         """Return whether divergences at leads beyond the tolerance are too many, or too large, for numerics.
 
-        *leads* are plain decoding's at every place that was compared: a divergence there needs a change as large as
-        the lead. Its chance is `larger` at the tolerance, and falls with the fourth power of the lead, as Markov's
-        bound does for any noise with a fourth moment, which rounding has. Such events are rare and many, so that their
-        number is Poisson's. The number beyond each of DOUBLINGS leads is held against it, each at its share of the
-        error.
+        A divergence at a place needs a change as large as plain decoding's lead there. Its chance is `larger` at the
+        tolerance, and falls with the fourth power of the lead, as Markov's bound does for any noise with a fourth
+        moment, which rounding has. Such events are rare and many, so that their number is Poisson's. The number beyond
+        each of DOUBLINGS leads is held against it, each at its share of the error.
+
+        One workload has few divergences of a rare defect, so they are also counted together with those *elsewhere*, in
+        the other workloads, which share the engine: half of the error is for that. There a workload without a
+        divergence of its own beyond such a lead is not refuted.
         """
-        places = [lead for lead in leads if lead > self.tolerance]
-        chances = []
-        for doubling in range(DOUBLINGS):
-            bound = self.tolerance * 2**doubling
-            number = sum(lead > bound for lead in unexplained)
-            expected = sum(self.larger * (self.tolerance / lead) ** 4 for lead in places if lead > bound)
-            chances.append(_chance_of_so_many(number, expected))
-        return min(chances) < FALSE_ALARM / DOUBLINGS
+        counted = (own,) if elsewhere is None else (own, own + elsewhere)
+        bounds = (self.tolerance * 2**doubling for doubling in range(DOUBLINGS))
+        reached = [bound for bound in bounds if any(lead > bound for lead in own.unexplained)]
+        chances = [self._chance(leads, bound) for leads in counted for bound in reached]
+        return min(chances, default=1.0) < FALSE_ALARM / (DOUBLINGS * len(counted))
+
+    def visible(self, places: Sequence[float]) -> tuple[int, float] | None:
+        """Return how many other tokens at how large leads would be a defect: the fewest, at the least such lead."""
+        seen = []
+        for bound in (self.tolerance * 2**doubling for doubling in range(DOUBLINGS)):
+            room = sum(lead > bound for lead in places)
+            expected = self._expected(places, bound)
+            counts = range(1, min(room, MOST_NAMED) + 1)
+            fewest = next((n for n in counts if _chance_of_so_many(n, expected) < FALSE_ALARM / (2 * DOUBLINGS)), None)
+            seen += [] if fewest is None else [(fewest, bound)]
+        return min(seen, default=None)
+
+    def _expected(self, places: Sequence[float], bound: float) -> float:
+        return sum(self.larger * (self.tolerance / lead) ** 4 for lead in places if lead > bound)
+
+    def _chance(self, leads: ComparedLeads, bound: float) -> float:
+        """Return the chance of as many divergences beyond a lead of *bound* by numerics alone."""
+        number = sum(lead > bound for lead in leads.unexplained)
+        return _chance_of_so_many(number, self._expected(leads.places, bound))
 
 
 def _chance_of_so_many(number: int, expected: float) -> float:

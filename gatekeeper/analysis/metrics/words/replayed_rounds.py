@@ -11,6 +11,7 @@ from gatekeeper.analysis.metrics.words.scored_answers import parted, tells_its_p
 from gatekeeper.core.interfaces import RoundPasses
 from gatekeeper.core.records import Answer, Generation, Parting, Replayed
 from gatekeeper.core.text import counted
+from gatekeeper.core.units import show_number
 from gatekeeper.core.verdict import Estimate, Missing, fact
 
 GREEDY_POSITIONS = 6000
@@ -121,7 +122,7 @@ def replay_agreement(paired: PairedAnswers) -> Estimate | Missing:
     if isinstance(null, Missing):
         return Missing(f"the same rounds read twice give other bits, and {null.because}", len(replays))
     within = [replace(replayed, parted=_beyond(replayed.parted, null.tolerance)) for replayed in replays]
-    unsteady = f"the same rounds read twice give other bits: leads up to {null.tolerance:.3g} are numerics"
+    unsteady = f"the same rounds read twice give other bits: leads up to {show_number(null.tolerance)} are numerics"
     return _share(list(map(is_exact, within)), *_notes(within), unsteady)
 
 
@@ -140,7 +141,7 @@ def _told_agreement(paired: PairedAnswers) -> Estimate | Missing:
     notes = [f"{tokens} tokens of {counted(len(told), 'answer')}, by what the server tells of its passes"]
     if wrong:
         canary, places = next(iter(wrong.items()))
-        place = f"token {places[0].position + 1}, where another one leads by {places[0].gap or 0:.3g} nats"
+        place = f"token {places[0].position + 1}, where another one leads by {show_number(places[0].gap or 0)} nats"
         notes.append(f"{len(wrong)} have a token that is not the likeliest, first {canary} at {place}")
     return _share([record.canary not in wrong for record in told], *notes)
 
@@ -154,7 +155,7 @@ def _notes(read: Sequence[Replayed]) -> tuple[str, ...]:
     notes = [f"{tokens} tokens of {counted(len(read), 'answer')}, read again in their {rounds} rounds"]
     if parted := [replayed for replayed in read if replayed.parted]:
         place = parted[0].parted[0]
-        lead = "" if place.gap is None else f", which leads by {place.gap:.3g}"
+        lead = "" if place.gap is None else f", which leads by {show_number(place.gap)}"
         notes.append(
             f"{len(parted)} have a token that is not the target's choice in its pass, first {parted[0].canary} at "
             f"token {place.position + 1}: there it chooses token {place.target_id}{lead}"

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +86,13 @@ Kernel = Callable[[Sequence[str]], Floats]
 GRAM = 3
 SHUFFLES = 1999
 LEAST_CANARIES = 5
+GREEDY_SHARES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
+"""Shares of greedy answers that are planted, to state which one would be seen."""
+PLANTED = 400
+"""Runs with each."""
+POWER = 0.95
+"""The share of them that must be found."""
+BLIND = "not even greedy answers alone would be seen: add canaries or repeats"
 
 
 def spectrum(texts: Sequence[str]) -> Floats:
@@ -100,11 +108,51 @@ def spectrum(texts: Sequence[str]) -> Floats:
     return similar
 
 
-def sampled_answers(paired: PairedAnswers, kernel: Kernel = spectrum) -> Estimate | Missing:
+@dataclass(frozen=True, slots=True)
+class SampledTexts:
+    """The answers to one canary, the draft's first."""
+
+    labels: Floats
+    """[text]: 1 over the number of the draft's, and -1 over that of plain decoding's."""
+    similar: Floats
+    """[text, text]"""
+
+    def shuffled(self, runs: int, rng: np.random.Generator) -> Floats:
+        """Return labels in *runs* random orders, [run, text]: which arm wrote which text makes no difference."""
+        return rng.permuted(np.tile(self.labels, (runs, 1)), axis=1)
+
+    def discrepancies(self, labels: Floats) -> Floats:
+        """Return the squared mean discrepancy of both arms for each row of labels."""
+        distances: Floats = np.einsum("ij,jk,ik->i", labels, self.similar, labels)
+        return distances
+
+    def planted(self, share: float, rng: np.random.Generator) -> Floats:
+        """Return labels of runs in which a *share* of the draft's answers are one and the same, as greedy ones are.
+
+        The text that is most like all others stands in for the greedy one, which nothing shows.
+        """
+        labels = self.shuffled(PLANTED, rng)
+        greedy = (labels > 0) & (rng.random(labels.shape) < share)
+        planted = np.where(greedy, 0.0, labels)
+        planted[:, self.similar.sum(axis=0).argmax()] += np.where(greedy, labels, 0.0).sum(axis=1)
+        return planted
+
+
+def visible_answers(texts: Sequence[SampledTexts], needed: float, rng: np.random.Generator) -> float | None:
+    """Return the least planted share of greedy answers whose discrepancy exceeds *needed* in 95 % of runs, if any."""
+    for share in GREEDY_SHARES:
+        sums = sum(of_canary.discrepancies(of_canary.planted(share, rng)) for of_canary in texts)
+        if float(np.mean(sums > needed + SAME)) >= POWER:
+            return share
+    return None
+
+
+def sampled_answers(paired: PairedAnswers, kernel: Kernel = spectrum, alarm: float = 0.001) -> Estimate | Missing:
     """Return the p-value that both arms sample their answers from one distribution, by their texts alone.
 
     The statistic is the squared maximum mean discrepancy, summed over canaries (Gretton 2012); labels are shuffled in
-    a canary, so the test is exact at any number of answers, and the observed order counts among the shuffles.
+    a canary, so the test is exact at any number of answers, and the observed order counts among the shuffles. It states
+    the share of greedy answers that it would have seen; where even all of them stay below *alarm* unseen, it is open.
     """
     if paired.greedy:
         return Missing("at temperature 0 every answer to a canary is the same")
@@ -118,12 +166,17 @@ def sampled_answers(paired: PairedAnswers, kernel: Kernel = spectrum) -> Estimat
         return Missing(f"{len(compared)} canaries have two answers in each arm, {LEAST_CANARIES} are needed")
     rng = np.random.default_rng(paired.seed)
     sums = np.zeros(SHUFFLES + 1)
+    sampled = []
     for drafting, plain in compared.values():
-        similar = kernel([*drafting, *plain])
         labels = np.repeat([1.0 / len(drafting), -1.0 / len(plain)], [len(drafting), len(plain)])
-        rows = rng.permuted(np.tile(labels, (SHUFFLES + 1, 1)), axis=1)
+        sampled.append(SampledTexts(labels, kernel([*drafting, *plain])))
+        rows = sampled[-1].shuffled(SHUFFLES + 1, rng)
         rows[0] = labels
-        sums += np.einsum("ij,jk,ik->i", rows, similar, rows)
+        sums += sampled[-1].discrepancies(rows)
     chance = float(np.mean(sums >= sums[0] * (1 - 1e-9)))
-    texts_compared = sum(len(drafting) + len(plain) for drafting, plain in compared.values())
-    return fact(chance, texts_compared, f"whole answers to {len(compared)} canaries; only gross changes show")
+    share = visible_answers(sampled, float(np.quantile(sums[1:], 1 - alarm)), rng)
+    count = sum(len(of_canary.labels) for of_canary in sampled)
+    if share is None and chance >= alarm:
+        return Missing(f"of {count} whole answers to {len(compared)} canaries, {BLIND}", count)
+    visible = "" if share is None else f"; found if {percent(share, '.2g')} were greedy"
+    return fact(chance, count, f"{count} whole answers to {len(compared)} canaries{visible}")

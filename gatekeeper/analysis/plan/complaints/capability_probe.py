@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from gatekeeper.analysis.metrics.server_claims import claimed_rounds
 from gatekeeper.core.canary import Canary
+from gatekeeper.core.manifest import ArrivalTimes
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Answer
 from gatekeeper.core.verdict import Finding, FindingKind
@@ -33,6 +34,13 @@ class ProbeAnswers:
     def sound(self) -> tuple[Answer, ...]:
         """Return the answers without a fault."""
         return tuple(answer for answer in (self.plain, self.drafted) if answer is not None and answer.fault is None)
+
+    @property
+    def arrival_times(self) -> ArrivalTimes | None:
+        """Return who took the times of all arrivals; None where there are no sound answers."""
+        if not self.sound:
+            return None
+        return "process" if any(answer.read_delay_ns is None for answer in self.sound) else "kernel"
 
 
 def probe_canary(canaries: Sequence[Canary]) -> Canary:

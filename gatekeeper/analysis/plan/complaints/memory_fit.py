@@ -228,6 +228,21 @@ def short_now(fit: MemoryFit | None, free: float | None, holders: str) -> list[C
     return [Complaint("weak", "free memory", message, hint)]
 
 
+def mapped_weights(slo: Slo, target: Model | None) -> list[Complaint]:
+    """Complain that a Mac counts the weights of a mapped file as memory that can be had, where headroom is judged."""
+    if target is None or all(objective.metric != "memory_headroom" for objective in slo.host_objectives):
+        return []
+    size = show_bytes(float(target.bytes))
+    message = (
+        f"the server maps its file of {size}: while the GPU is idle a Mac may count that as free, not as the server's"
+    )
+    hint = (
+        'start it with args = ["--load-mode", "none"] (before b10884 "--no-mmap"), here and where it is deployed; or '
+        f"raise the bound by {size}, for footprint_peak lower it"
+    )
+    return [Complaint("weak", "objective memory_headroom", message, hint)]
+
+
 def _beyond_wired(fit: MemoryFit, limit: float) -> Complaint:
     """Complain that the GPU cannot hold the pair: `not-here` by a limit that was read, a note by an estimated one."""
     megabytes = math.ceil(1.1 * fit.wired / BYTES["MiB"])

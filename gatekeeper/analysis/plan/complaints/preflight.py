@@ -9,11 +9,12 @@ from gatekeeper.analysis.plan.complaints.complaint import Complaint, about_objec
 from gatekeeper.analysis.plan.complaints.too_few_canaries import too_few_canaries
 from gatekeeper.analysis.plan.objectives import Implicit, Terms, all_objectives
 from gatekeeper.analysis.plan.settings import defaults
+from gatekeeper.analysis.plan.stream_levels import latency_objectives
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.metrics import DECODE_RATIO, SYSTEM_RATIO
+from gatekeeper.core.metrics import DECODE_RATIO, ENERGY_RATIO, SYSTEM_RATIO
 from gatekeeper.core.metrics.metric import Metric, Per, Sight
 from gatekeeper.core.slo import ADAPTIVE, CERTIFICATION_S, CHOSEN, CONDITIONS, DRAFT_LENGTHS, Objective, Slo, Workload
-from gatekeeper.core.units import percent, show, show_seconds
+from gatekeeper.core.units import percent, show, show_number, show_seconds
 
 EXPLAINS_WORDS = Sight.REPLAY | Sight.VERIFIED | Sight.LOGPROBS | Sight.LOGITS
 """Any of these tells whether other words than plain decoding's are numerics."""
@@ -43,19 +44,24 @@ def complaints(
     complaints = [*_backend(slo, kind), *_contradictions(slo)]
     drafts, terms = bool(slo.subject.drafts), Terms(sight=kind.sight)
     for workload in slo.workload:
+        count = len(canaries[workload.name])
+        if workload.first is not None and count < workload.first:
+            message = f"first = {workload.first}, but its file has {count}"
+            complaints.append(Complaint("weak", f"workload {workload.name}", message, "add canaries, or remove first"))
         applying = all_objectives(slo, workload.name, speculating=drafts, terms=terms)
         for objective in (*applying, *slo.against_certified(workload.name)):
             complaints += _objective(slo, workload, objective, canaries[workload.name], kind)
-    for objective in slo.host_objectives:
-        if objective.metric in host_lacks:
-            about, lack = f"objective {objective.metric}", host_lacks[objective.metric]
-            message, hint = f"not measurable on this host: {lack}", "certify on another host, or remove the objective"
-            complaints.append(Complaint("not-here", about, message, hint))
+    sampled = dict.fromkeys(objective.metric for objective in slo.objective if objective.of.samples)
+    for metric in (name for name in sampled if name in host_lacks):
+        message = f"not measurable on this host: {host_lacks[metric]}"
+        hint = "certify on another host, or remove the objective"
+        complaints.append(Complaint("not-here", f"objective {metric}", message, hint))
     words = [objective for objective in slo.objective if objective.metric == "token_agreement"]
     if words and any(value > 0 for value in slo.region.temperature):
         message = "tokens can only be compared at temperature 0, so every point above it stays open"
         hint = "remove the objective on token_agreement: at temperature 0 it is implicit"
         complaints.append(Complaint("weak", "region.temperature", message, hint))
+    complaints += _capacity(slo)
     if slo.soak.duration < CERTIFICATION_S:
         message = f"a soak of {slo.soak.duration:g} s makes a demo; a certificate needs {CERTIFICATION_S:g} s"
         complaints.append(Complaint("weak", "soak.duration", message, 'set duration = "600 s" to certify'))
@@ -74,7 +80,7 @@ def missing_capabilities(slo: Slo, kind: BackendTraits, shown: Sight, draft_hint
         for objective in all_objectives(slo, workload.name, speculating=drafts, terms=terms):
             if lacking := _unseen(objective, shown) & ~_unseen(objective, kind.sight):
                 about = about_objective(objective, workload)
-                message = f"this {kind.name} did not show {_names(lacking)} in two short answers, though its kind can"
+                message = f"this {kind.name} did not show {lacking.words} in two short answers, though its kind can"
                 hint = (
                     draft_hint if lacking & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS) else "check its settings and version"
                 )
@@ -90,10 +96,6 @@ def _unseen(objective: Objective, sight: Sight) -> Sight:
     if objective.source == "timing":
         unseen = (unseen & ~Sight.ROUNDS) | ((Sight.ARRIVALS | Sight.TOKEN_COUNT | Sight.PLAIN) & ~sight)
     return unseen
-
-
-def _names(sight: Sight) -> str:
-    return ", ".join(str(flag.name).lower() for flag in sight)
 
 
 def _adaptive(slo: Slo, kind: BackendTraits) -> list[Complaint]:
@@ -114,6 +116,16 @@ def _adaptive(slo: Slo, kind: BackendTraits) -> list[Complaint]:
         hint = 'set design = "grid" and concurrency = [1, 8] in [sweep]: vllm#49548 was slow at one of them'
         return [Complaint("weak", about, message, hint)]
     return []
+
+
+def _capacity(slo: Slo) -> list[Complaint]:
+    """Complain of a capacity that nothing limits: then no number of streams is too many."""
+    unbounded = [workload.name for workload in slo.workload if not latency_objectives(slo, workload.name, "plain")]
+    if slo.capacity.streams is None or not unbounded:
+        return []
+    message = f"no objective bounds a latency of {', '.join(unbounded)} in plain decoding, so no streams are too many"
+    hint = 'add an objective on itl_p95 or ttft with when = "always", or remove [capacity]'
+    return [Complaint("never", "capacity.streams", message, hint)]
 
 
 def _sampled(slo: Slo, kind: BackendTraits) -> list[Complaint]:
@@ -149,7 +161,7 @@ def _backend(slo: Slo, kind: BackendTraits) -> list[Complaint]:
                 Complaint("never", f"{table}.{knob}", message, f"its knobs: {', '.join(sorted(kind.knobs))}")
             )
     complaints += [*_adaptive(slo, kind), *_sampled(slo, kind)]
-    for streams in {slo.soak.concurrency, *slo.sweep.concurrency, *slo.region.concurrency}:
+    for streams in {slo.soak.concurrency, slo.capacity.streams or 1, *slo.sweep.concurrency, *slo.region.concurrency}:
         if streams > kind.streams:
             message = f"backend {kind.name} serves {kind.streams} at once, the SLO sets concurrency = {streams}"
             complaints.append(
@@ -166,6 +178,9 @@ def _backend(slo: Slo, kind: BackendTraits) -> list[Complaint]:
             complaints.append(
                 Complaint("never", "subject.drafts", message, 'add a draft, or set speculation = "optional"')
             )
+    if slo.subject.target in slo.subject.drafts:
+        message = "the draft is the target itself, so each drafted token costs as much as a plain one"
+        complaints.append(Complaint("weak", "subject.drafts", message, "name a lighter model of the same family"))
     if not slo.fallback.ladder:
         message = "the ladder is empty: a workload that fails an objective cannot be graded back"
         complaints.append(Complaint("weak", "fallback.ladder", message, 'add at least "autoregressive"'))
@@ -191,6 +206,22 @@ def _contradictions(slo: Slo) -> list[Complaint]:
     return complaints
 
 
+def _unseen_hint(unseen: Sight, metric: Metric, sight: Sight) -> str:
+    """Return what to do where a backend, which shows *sight*, lacks what a metric needs."""
+    hint = "remove the objective, or use another backend"
+    if Sight.ROUNDS in unseen:
+        hint += ", such as mlx or mlx-server"
+    if unseen == Sight.ROUNDS and metric.name.startswith("acceptance_"):
+        hint = 'infer it with from = "timing", or remove the objective'
+    if unseen == Sight.ROUNDS and Sight.CLAIMED_ROUNDS in sight:
+        hint = 'use the server\'s own counters with from = "claims", or remove the objective'
+    if Sight.PLAIN in unseen:
+        hint = "name the same target without a draft, by plain_url or plain_command, or remove the objective"
+    if unseen == Sight.CLAIMED_ROUNDS and Sight.ROUNDS in sight:
+        hint = 'delete from = "claims": this backend shows what it drafts, and it is counted'
+    return hint
+
+
 def _objective(
     slo: Slo, workload: Workload, objective: Objective, canaries: Sequence[Canary], kind: BackendTraits
 ) -> list[Complaint]:
@@ -198,14 +229,8 @@ def _objective(
     drafted = isinstance(defaults(slo).get("num_draft_tokens"), int)  # also a fixed length that a running server has
     counts = kind.sight & (Sight.ROUNDS | Sight.CLAIMED_ROUNDS)
     if unseen := _unseen(objective, kind.sight):
-        hint = "remove the objective, or use another backend"
-        if Sight.ROUNDS in unseen:
-            hint += ", such as mlx or mlx-server"
-        if unseen == Sight.ROUNDS and metric.name.startswith("acceptance_"):
-            hint = 'infer it with from = "timing", or remove the objective'
-        if unseen == Sight.ROUNDS and Sight.CLAIMED_ROUNDS in kind.sight:
-            hint = 'use the server\'s own counters with from = "claims", or remove the objective'
-        return [Complaint("never", about, f"backend {kind.name} does not show: {_names(unseen)}", hint)]
+        hint = _unseen_hint(unseen, metric, kind.sight)
+        return [Complaint("never", about, f"backend {kind.name} does not show {unseen.words}", hint)]
     if objective.source == "timing" and metric.name != "acceptance_length" and not drafted:
         message = "the timing shows tokens per round, and no share of them without the draft length"
         hint = "set num_draft_tokens in [sweep.default] to what the server drafts, or use acceptance_length"
@@ -247,6 +272,11 @@ def _wrong_conditions(slo: Slo, metric: Metric, about: str) -> list[Complaint]:
             "set other_model in [subject] to a model that the server loads by its name",
         ),
         (
+            name == ENERGY_RATIO and slo.soak.concurrency > 1,
+            f"at concurrency {slo.soak.concurrency} the power at one moment is of several answers",
+            "set concurrency = 1 in [soak]",
+        ),
+        (
             name == "first_tokens_p_value" and not sampling.distribution_check,
             "the run samples no first tokens",
             "set distribution_check = true in [sampling]",
@@ -281,12 +311,11 @@ def _implied(objective: Objective) -> tuple[str, str] | None:
         return None
     if base == "itl" and objective.bound == "at_most":
         tokens = f"{show_seconds(bound)} per token for {share} of the tokens"
-        message = f"{tokens} means at least {1 / bound:.3g} tok/s at that quantile"
+        message = f"{tokens} means at least {show_number(1 / bound)} tok/s at that quantile"
         return message, "the median is faster; use decode_throughput if you mean the median"
     if base == "tpot" and objective.bound == "at_most":
-        message = (
-            f"{show_seconds(bound)} per token on average in {share} of the answers means at least {1 / bound:.3g} tok/s"
-        )
+        mean = f"{show_seconds(bound)} per token on average in {share} of the answers"
+        message = f"{mean} means at least {show_number(1 / bound)} tok/s"
         return message, STALLS
     if base == "decode_throughput" and objective.bound == "at_least":
         message = (

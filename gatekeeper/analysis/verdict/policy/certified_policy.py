@@ -8,11 +8,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gatekeeper.analysis.metrics.pauses import PAUSE_S
+from gatekeeper.analysis.metrics.warm_up import PAUSE_S
 from gatekeeper.analysis.passes.warm_up import WARM_UP
 from gatekeeper.analysis.plan.ladder import next_step
 from gatekeeper.analysis.plan.settings import defaults, speculates
-from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.verdict.policy.certified_guards import CertifiedGuard, guards
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.clock import stamp
@@ -134,15 +133,21 @@ def _route(slo: Slo, workload: WorkloadVerdict, *, host_failed: bool) -> Certifi
         setting=setting,
         longest_prompt=measured.longest_prompt,
         warm_up_after=PAUSE_S if any(check.passed_with == WARM_UP for check in workload.checks) else None,
-        max_concurrency=_max_concurrency(slo, workload.choice),
+        max_concurrency=_max_concurrency(slo, workload),
         ladder=tuple(_below(slo, tuple(sorted(setting.items())))),
         measured={name: figures[name] for name in MeasuredRoute.model_fields if name in figures},
         region={axis.name: axis.bounds for axis in workload.region.axes} if workload.region is not None else {},
     )
 
 
-def _max_concurrency(slo: Slo, choice: Choice | None) -> int | None:
-    """Return up to how many requests in flight the sweep proves a gain; None where it did not sweep concurrency."""
+def _max_concurrency(slo: Slo, workload: WorkloadVerdict) -> int | None:
+    """Return up to how many requests in flight the setting is proven, by its capacity or else by the sweep.
+
+    The soak proves its own concurrency. None where neither was measured.
+    """
+    if workload.capacity is not None:
+        return max(slo.soak.concurrency, workload.capacity.max_concurrency)
+    choice = workload.choice
     if choice is None or choice.concurrency is None or not choice.concurrency.by_streams:
         return None
     most = slo.soak.concurrency

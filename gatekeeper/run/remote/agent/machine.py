@@ -13,6 +13,7 @@ TOOL_S = 10.0
 """Time limit of one tool."""
 RELEASE_VALUE = r'="?([^"\n]*)"?$'
 CACHE = "~/.cache/huggingface/hub"
+LM_STUDIO = "~/.lmstudio/models"
 
 
 class Machine:
@@ -34,7 +35,9 @@ def _is_there(name: str) -> bool:
         return True
     home = os.environ.get("HF_HOME")
     cache = os.environ.get("HF_HUB_CACHE") or (os.path.join(home, "hub") if home else os.path.expanduser(CACHE))
-    return os.path.isdir(os.path.join(cache, "models--" + name.replace("/", "--"), "snapshots"))
+    if os.path.isdir(os.path.join(cache, "models--" + name.replace("/", "--"), "snapshots")):
+        return True
+    return "/" in name and os.path.exists(os.path.join(os.path.expanduser(LM_STUDIO), name))
 
 
 def _macos() -> "Dict[str, Union[str, int, None]]":

@@ -14,6 +14,7 @@ from bench.truth import Scenario, run, scenarios
 from gatekeeper.analysis.metrics.host.host_estimates import estimates
 from gatekeeper.analysis.metrics.host.host_findings import DISQUALIFYING, findings
 from gatekeeper.analysis.metrics.host.host_series import HostSamples
+from gatekeeper.analysis.metrics.host.host_throttling import is_fanless
 from gatekeeper.analysis.stats.trend import slope
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.metrics import ALL
@@ -835,6 +836,14 @@ def test_a_leak_at_its_bound_is_unproven() -> None:
     slow = HIDDEN["leak, slow noise of 20 MB"]
 
     assert "unproven" == run(Scenario("slow", 0.0, script=slow, leaks=True), 5).gate
+
+
+@pytest.mark.parametrize(("machine", "expected"), [("MacBookAir10,1", True), ("Mac17,4", True), ("Mac17,2", False)])
+def test_a_mac_without_a_fan_is_known_by_its_model(machine: str, *, expected: bool) -> None:
+    """
+    The names of the models since M2 do not say that they are a MacBook Air.
+    """
+    assert expected == is_fanless(machine)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest, poisson
 
-from gatekeeper.analysis.metrics.words.numerics_null import CONTENT, UNITS, Null, null_of
+from gatekeeper.analysis.metrics.words.numerics_null import CONTENT, UNITS, ComparedLeads, Null, null_of
 from gatekeeper.core.records import Numerics
 from gatekeeper.core.verdict import Missing
 
@@ -84,7 +84,7 @@ def test_divergences_beyond_the_tolerance_are_held_against_the_leads_of_all_plac
         chances.append(poisson.sf(sum(lead > bound for lead in unexplained) - 1, expected))
     assume(not 0.00099 / 8 < min(chances) < 0.00101 / 8)  # sums in another order round elsewhere
 
-    assert shown.refutes(unexplained, leads) == (min(chances) < 0.001 / 8)
+    assert shown.refutes(ComparedLeads(tuple(unexplained), tuple(leads))) == (min(chances) < 0.001 / 8)
 
 
 def test_one_divergence_at_a_large_lead_may_be_numerics_and_three_are_not() -> None:
@@ -93,14 +93,26 @@ def test_one_divergence_at_a_large_lead_may_be_numerics_and_three_are_not() -> N
     """
     shown = Null(160, 4, 0.3, 0.03, 0.95)
 
-    assert [False, True] == [shown.refutes([3.0] * count, [3.0] * 2400) for count in (1, 3)]
+    assert [False, True] == [shown.refutes(ComparedLeads((3.0,) * count, (3.0,) * 2400)) for count in (1, 3)]
 
 
 def test_few_divergences_at_large_leads_are_no_numerics_where_many_at_small_ones_are() -> None:
     """
     A defect that changes few tokens shows by how much the target preferred another one, not by their number.
     """
-    shown, places = Null(240, 5, 0.3, 0.0125, 0.95), [0.4] * 1000 + [8.0] * 1000
+    shown, places = Null(240, 5, 0.3, 0.0125, 0.95), (0.4,) * 1000 + (8.0,) * 1000
 
-    assert not shown.refutes([0.4] * 4, places)
-    assert shown.refutes([8.0] * 2, places)
+    assert not shown.refutes(ComparedLeads((0.4,) * 4, places))
+    assert shown.refutes(ComparedLeads((8.0,) * 2, places))
+
+
+def test_divergences_of_all_workloads_count_together_where_one_has_too_few() -> None:
+    """
+    One divergence at a large lead in each of four workloads is a defect, and none is refuted that has no such one.
+    """
+    shown, one = Null(240, 5, 0.3, 0.0125, 0.95), ComparedLeads((2.0,), (2.0,) * 500)
+    others = one + one + one
+
+    assert [False, True] == [shown.refutes(one, elsewhere) for elsewhere in (None, others)]
+    assert not shown.refutes(ComparedLeads((), one.places), others)
+    assert not shown.refutes(ComparedLeads((0.4,), (0.4,) * 500), others)

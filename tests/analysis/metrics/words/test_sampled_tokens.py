@@ -101,6 +101,9 @@ def test_places_without_choice_show_nothing() -> None:
     assert max(SHARES) < 1
 
 
+WORDS = tuple(f"{first}{last}" for first in ("riv", "sto", "bri", "her", "lam", "gar") for last in "abcdefghijkl")
+
+
 def answered(arm: str, name: str, text: str) -> Generation:
     return Generation(
         "t", f"{arm}{name}{text}", "w", name, arm, setting(), Role.MEASURED, 0, "", 1, Answer(0, 1, text=text)
@@ -123,15 +126,53 @@ def test_other_answers_are_found_by_their_texts() -> None:
     """
     rng = np.random.default_rng(8)
 
-    def texts(words: list[str]) -> Any:
+    def texts(words: tuple[str, ...]) -> Any:
         return lambda _: [" ".join(rng.choice(words, size=12)) for _ in range(6)]
 
-    here, there = texts(["river", "stone", "bridge"]), texts(["river", "stone", "bridge", "heron", "lamp"])
+    here, there = texts(WORDS[:40]), texts(WORDS)
     differing, equal = sampled_answers(evidence(there, here)), sampled_answers(evidence(here, here))
 
     assert isinstance(differing, Estimate)
     assert isinstance(equal, Estimate)
     assert differing.center < ALARM < 0.01 < equal.center
+
+
+def test_the_share_of_greedy_answers_that_is_stated_is_found() -> None:
+    """
+    A check that passes says which share of greedy answers it would have seen; so many of them planted are seen.
+    """
+    rng = np.random.default_rng(9)
+    names = [f"c{number}" for number in range(8)]
+    greedy = {name: " ".join(rng.choice(WORDS, size=12)) for name in names}
+
+    def texts(share: float) -> Any:
+        def draw(name: str) -> str:
+            if rng.random() < share:
+                return greedy[name]
+            kept = rng.random(12) < 0.5
+            fresh = rng.choice(WORDS, size=12)
+            return " ".join(np.where(kept, greedy[name].split(), fresh))
+
+        return lambda name: [draw(name) for _ in range(8)]
+
+    sound = sampled_answers(evidence(texts(0.0), texts(0.0)))
+    assert isinstance(sound, Estimate)
+    (note,) = sound.notes
+    stated = float(note.partition("found if ")[2].partition(" %")[0]) / 100
+    defective = [sampled_answers(evidence(texts(stated), texts(0.0))) for _ in range(8)]
+
+    assert 0.1 <= stated <= 0.7
+    assert 6 <= sum(isinstance(found, Estimate) and found.center <= ALARM for found in defective)
+
+
+def test_a_check_that_could_see_nothing_is_open() -> None:
+    """
+    Where every answer to a canary is the same in both arms, not even greedy ones would show: nothing is claimed.
+    """
+    alike = sampled_answers(evidence(lambda name: [name] * 3, lambda name: [name] * 3))
+
+    assert isinstance(alike, Missing)
+    assert "not even greedy answers" in alike.because
 
 
 def test_single_answers_prove_nothing() -> None:

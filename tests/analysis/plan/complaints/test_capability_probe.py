@@ -53,6 +53,18 @@ def test_what_is_not_shown_is_not_seen(plain: dict[str, object], drafted: dict[s
     assert EVERYTHING & ~lost == confirmed_sight(glance, EVERYTHING, uncached=False)
 
 
+def test_times_are_the_kernels_where_all_sound_answers_say_so() -> None:
+    """
+    Arrivals carry the kernel's times where every sound answer has them, a process's where one has not; without a sound
+    answer it is not known.
+    """
+    stamped, failed = replace(PLAIN, read_delay_ns=0), replace(PLAIN, fault="timeout: none")
+
+    assert "kernel" == ProbeAnswers(stamped, stamped).arrival_times == ProbeAnswers(failed, stamped).arrival_times
+    assert "process" == ProbeAnswers(stamped, DRAFTED).arrival_times
+    assert ProbeAnswers(failed, None).arrival_times is None
+
+
 def test_log_probabilities_count_where_they_come() -> None:
     """
     Log-probabilities that did not come are taken from the forecast, with a finding each; those that came where nothing

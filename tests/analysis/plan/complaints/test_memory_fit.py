@@ -82,6 +82,20 @@ def test_memory_that_others_hold_now_is_said_with_who_holds_it() -> None:
     assert [] == memory_fit.short_now(found, None, "") == memory_fit.short_now(None, 0.0, "")
 
 
+def test_a_mapped_file_is_no_headroom() -> None:
+    """
+    Where headroom is judged and the weights are a mapped file, the plan names their size; elsewhere it does not matter.
+    """
+    (complaint,) = memory_fit.mapped_weights(slo(), model("t", 4.6e9))
+
+    assert ("weak", "memory_headroom") == (complaint.weight, complaint.about.split()[-1])
+    assert "4.6 GB" in complaint.message
+    assert [] == memory_fit.mapped_weights(slo(), None)
+    assert [] == memory_fit.mapped_weights(
+        slo(objective=[{"metric": "throughput_ratio", "at_least": 1.1, "why": "w"}]), model("t", 4.6e9)
+    )
+
+
 def test_the_system_holds_memory_itself() -> None:
     """
     A Mac's own share is in the sum, whatever the SLO's host or this one is called; Linux holds less.

@@ -1,5 +1,5 @@
 /* What a Mac's system library exports for gatekeeper, with the layouts of Apple's headers and the numbers of
-   tests/builders/mac_tools.py. STAND_IN names what is wrong with it: fails, torn, short, speculative, no_key, level. */
+   tests/builders/mac_tools.py. STAND_IN names what is wrong with it: fails, torn, short, speculative, no_key, level, dark, headless. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -98,3 +98,12 @@ int proc_pid_rusage(int pid, int flavor, void *buffer) {
   memcpy(buffer, &usage, sizeof usage);
   return 0;
 }
+
+int32_t CGGetOnlineDisplayList(uint32_t most, uint32_t *displays, uint32_t *count) { /* CoreGraphics/CGDirectDisplay.h */
+  if (wrong("fails")) return 1001;
+  *count = wrong("headless") ? 0 : most < 2 ? most : 2;
+  for (uint32_t index = 0; index < *count; index++) displays[index] = 69733378 + index;
+  return 0;
+}
+
+uint32_t CGDisplayIsAsleep(uint32_t display) { return wrong("dark") || display == 69733378; }

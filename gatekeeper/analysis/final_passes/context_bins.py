@@ -1,0 +1,137 @@
+"""The conversations of a workload, from its records: how much sooner a draft answers, by the length of the prompt."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from statistics import median
+
+from gatekeeper.analysis.final_passes.point_probe import prompt_bytes
+from gatekeeper.analysis.metrics.answer_grading import grade
+from gatekeeper.analysis.metrics.pair_speeds import pair_speed
+from gatekeeper.analysis.metrics.paired_answers import Pair, PairedAnswers, by_canary, pair_answers, values_of
+from gatekeeper.analysis.metrics.readers import answer_reader
+from gatekeeper.analysis.metrics.server_claims import counted_or_claimed
+from gatekeeper.analysis.metrics.timing import acceptance_rate, ttft
+from gatekeeper.analysis.plan.conversations import CONVERSATIONS, TRIAL, conversations_of
+from gatekeeper.analysis.plan.objectives import least_ratio
+from gatekeeper.analysis.plan.settings import is_greedy, plain_of
+from gatekeeper.analysis.plan.soak_schedule import SoakPlan
+from gatekeeper.analysis.stats.intervals import binomial_cdf, mean_of_logs
+from gatekeeper.analysis.stats.total_time import linearised
+from gatekeeper.analysis.verdict.case import Case
+from gatekeeper.analysis.verdict.grown_conversations import ContextBin, GrownConversations
+from gatekeeper.analysis.verdict.host_checks import host_checks
+from gatekeeper.core.metrics import DECODE_RATIO
+from gatekeeper.core.records import Generation, Setting
+from gatekeeper.core.text import counted
+from gatekeeper.core.units import show_ratio
+from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome
+
+CONTEXTS = (*(512 * 2**power for power in range(12)), math.inf)
+"""The longest prompts that each bin may have, in tokens."""
+
+
+def grown_conversations(case: Case, workload: str, knobs: Setting) -> GrownConversations | None:
+    """Judge the conversations of a promoted *workload*; None where it has none, or one setting was soaked alone."""
+    conversations = conversations_of(case.canaries[workload])
+    if not conversations or case.plan.fixed is not None:
+        return None
+    if CONVERSATIONS not in case.at_end:
+        return GrownConversations((), because="none was asked")
+    recorded = case.recorded_at_end(CONVERSATIONS)
+    if recorded.trouble is not None:
+        return GrownConversations((), because=recorded.trouble)
+    answers = [answer for answer in recorded.records if answer.workload == workload]
+    candidate, plain = (tuple(answer for answer in answers if answer.arm == arm) for arm in ("candidate", "plain"))
+    canaries = {canary.id: canary for conversation in conversations for canary in conversation}
+    paired = pair_answers(
+        PairedAnswers(
+            workload, canaries, candidate, plain, case.slo.confidence, case.plan.seed,
+            greedy=is_greedy(case.slo, knobs), rules=case.plan.terms.rules,
+        )
+    )  # fmt: skip
+    if not paired.pairs:
+        return GrownConversations((), because="no turn was answered in both arms")
+    if any(not _prompt_tokens(pair) for pair in paired.pairs):
+        return GrownConversations((), because="the tokens of its prompts are not counted")
+    bins = context_bins(paired, least_ratio(case.slo, workload, DECODE_RATIO), case.slo.confidence)
+    density = max(_prompt_tokens(pair) / max(1, prompt_bytes(canaries[pair[0].canary])) for pair in paired.pairs)
+    return GrownConversations(bins, _host(case, workload, knobs), density)
+
+
+def context_bins(paired: PairedAnswers, least: float, confidence: float) -> tuple[ContextBin, ...]:
+    """Judge the pairs by the tokens of their prompts; all bins together err at most with 1 - *confidence*.
+
+    A bin has a gain where the ratio of its speeds is proven to be *least* or more.
+    """
+    by_context: dict[float, list[Pair]] = {}
+    for pair in sorted(paired.pairs, key=_prompt_tokens):
+        context = next(context for context in CONTEXTS if _prompt_tokens(pair) <= context)
+        by_context.setdefault(context, []).append(pair)
+    share = (1 - confidence) / max(1, len(by_context))
+    return tuple(_bin(replace(paired, pairs=tuple(pairs)), least, share) for pairs in by_context.values())
+
+
+def _prompt_tokens(pair: Pair) -> int:
+    return pair[0].answer.prompt_tokens or 0
+
+
+def _bin(paired: PairedAnswers, least: float, error: float) -> ContextBin:
+    """Judge the turns of one bin; *error* is its share of what all bins may err with."""
+    pairs, canaries = paired.pairs, paired.canaries
+    read = answer_reader(DECODE_RATIO).on(paired)
+    # The turns of one conversation share its text: the conversation is the unit, not the turn.
+    times = [
+        (canaries[speed.canary].conversation or speed.canary, speed.plain_s, speed.candidate_s)
+        for speed in (pair_speed(pair, read, None) for pair in pairs)
+        if speed is not None
+    ]
+    ratio = mean_of_logs(by_canary(linearised(times).logs), 1 - error)
+    answers, _ = counted_or_claimed(tuple(pair[0] for pair in pairs))
+    accepted = [value for _, value in values_of(answers, acceptance_rate)]
+    first_tokens = [_medians(arm) for arm in zip(*pairs, strict=True)]
+    outcome, because = _judged(ratio, least, paired, error)
+    return ContextBin(
+        least=min(map(_prompt_tokens, pairs)),
+        most=max(map(_prompt_tokens, pairs)),
+        conversations=len({canaries[pair[0].canary].conversation for pair in pairs}),
+        turns=len(pairs),
+        outcome=outcome,
+        because=because,
+        ratio=ratio,
+        acceptance=median(accepted) if accepted else None,
+        ttft=dict(zip(("candidate", "plain"), first_tokens, strict=True)) if all(first_tokens) else None,
+    )
+
+
+def _medians(answers: Iterable[Generation]) -> float:
+    values = [seconds for _, seconds in values_of(answers, ttft)]
+    return median(values) if values else 0.0
+
+
+def _judged(ratio: Estimate | Missing, least: float, paired: PairedAnswers, error: float) -> tuple[Outcome, str]:
+    pairs = paired.pairs
+    failed = [pair for pair in pairs if pair[0].answer.fault is not None and pair[1].answer.fault is None]
+    if failed:
+        return Outcome.FAIL, f"{counted(len(failed), 'answer')} failed with the draft alone, first {failed[0][0].key}"
+    grades = [tuple(grade(paired.canaries[one.canary], one.answer) for one in pair) for pair in pairs]
+    lost, won = grades.count((False, True)), grades.count((True, False))
+    # A sign test of the turns that only one arm answers as expected.
+    if lost > won and binomial_cdf(won, lost + won, 0.5) <= error:
+        return Outcome.FAIL, f"{lost} turns are answered as expected plainly alone, {won} with the draft alone"
+    if isinstance(ratio, Missing):
+        return Outcome.UNPROVEN, ratio.because.replace("canaries", "conversations")
+    measured = f"{show_ratio(ratio.center, ratio.lo, ratio.hi)}, at least {least:g}x required"
+    if ratio.hi < least:
+        return Outcome.FAIL, measured
+    return (Outcome.PASS if ratio.lo >= least else Outcome.UNPROVEN), measured
+
+
+def _host(case: Case, workload: str, knobs: Setting) -> tuple[Check, ...]:
+    """Return the objectives on the host that failed while the conversations grew; a few minutes prove none kept."""
+    if not case.slo.host_objectives:
+        return ()
+    slo = case.slo.model_copy(update={"objective": case.slo.host_objectives})
+    during = replace(case, slo=slo, soaks={TRIAL: case.at_end[CONVERSATIONS]})
+    checks, _ = host_checks(during, SoakPlan(TRIAL, {workload: plain_of(knobs)}, knobs))
+    return tuple(check for check in checks if check.outcome is Outcome.FAIL)

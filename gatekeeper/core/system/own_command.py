@@ -1,0 +1,70 @@
+"""How this program is called from the shell that it was started in: what it prints as a next command can be pasted."""
+
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Container
+from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
+from pathlib import Path
+
+NAME = "gatekeeper"
+_COMMAND = re.compile(rf"(?<![\w./-]){NAME} (?=([a-z]+)\b)")
+_UVX = re.compile(r"archive-v\d+")
+"""The folder of uv's cache that holds the environments of `uvx`, which is on the path of the program alone."""
+DISTRIBUTION = "gatekeeper-slo"
+_EXTRA = re.compile(rf"""pip install (["'])?{DISTRIBUTION}\[(?P<extra>\w+)\]\1""")
+_REQUIRED = re.compile(r"""(?P<library>[^;\s]+)\s*;.*\bextra == ["'](?P<extra>\w+)["']""")
+
+
+def _install_extra(extra: str) -> str:
+    """Return the command that installs what an *extra* brings beside this program; empty if it came from an index.
+
+    A checkout or a wheel is not found on an index by its name: the libraries of the extra are.
+    """
+    try:
+        installed = distribution(DISTRIBUTION)
+    except PackageNotFoundError:
+        return ""
+    if installed.read_text("direct_url.json") is None:
+        return ""
+    required = filter(None, map(_REQUIRED.match, installed.requires or ()))
+    libraries = [match["library"] for match in required if match["extra"] == extra]
+    pip = [sys.executable, "-m", "pip", "install"]
+    if find_spec("pip") is None:  # an environment of uv
+        pip = ["uv", "pip", "install", "--python", sys.executable]
+    return shlex.join([*pip, *libraries]) if libraries else ""
+
+
+def own_command() -> str:
+    """Return what to type in the place of `gatekeeper`: its path where it is not on PATH."""
+    program = Path(sys.argv[0])
+    as_module = program.name == "__main__.py" and program.parent.name == NAME
+    if as_module:
+        program = Path(sys.executable).with_name(NAME)
+    elif program.name != NAME:
+        return NAME  # inside another program
+    if any(map(_UVX.fullmatch, program.parts)):
+        return f"uvx --from gatekeeper-slo {NAME}"
+    if not program.exists():
+        return shlex.join([sys.executable, "-m", NAME]) if as_module else NAME
+    on_path = shutil.which(NAME)
+    if on_path is not None and Path(on_path).samefile(program):
+        return NAME
+    here, program = Path.cwd(), program.absolute()
+    return shlex.quote(str(program.relative_to(here) if program.is_relative_to(here) else program))
+
+
+def as_typed(command: str) -> str:
+    """Return a *command* of this program as it must be typed here."""
+    words = command.removeprefix(f"{NAME} ")
+    return command if words == command else f"{own_command()} {words}"
+
+
+def with_own_commands(text: str, names: Container[str]) -> str:
+    """Return *text* with each command of this program in it, by its *names*, as it must be typed here."""
+    text = _EXTRA.sub(lambda match: _install_extra(match["extra"]) or match[0], text)
+    if NAME not in text or (own := own_command()) == NAME:
+        return text
+    return _COMMAND.sub(lambda match: f"{own} " if match[1] in names else match[0], text)

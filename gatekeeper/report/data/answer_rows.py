@@ -1,0 +1,177 @@
+"""An answer as one row of a table: what was requested, how fast it came, what was drafted, and what went wrong."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gatekeeper.analysis.metrics.paired_answers import burst_gap
+from gatekeeper.analysis.metrics.timing import answer_rate, decode_rate, prefill_rate, ttft
+from gatekeeper.core.records import Generation, Role
+from gatekeeper.core.slo import ADAPTIVE, DRAFT_LENGTHS
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRow:
+    """One answer, with its units in the names of its fields; None is unknown, never 0."""
+
+    run: str
+    """The name of the run's folder."""
+    file: str
+    """The record file that holds the answer."""
+    key: str
+    """Unique in that file."""
+    phase: str
+    """`sweep`, `soak`, or the pass that sent the request: `warm_cache`, `routing`, ..."""
+    trial: str
+    """The trial, or the soak that it belongs to: `baseline`, `num_draft_tokens-4`, `soak-1`."""
+    workload: str
+    """As the SLO file names it."""
+    canary: str
+    """The id of its prompt."""
+    arm: str
+    """`plain` or `candidate`."""
+    role: str
+    """Why it was requested: `warmup` answers are left out of every metric, `sentinel` and `block` are plain ones."""
+    repeat: int
+    """Which repeat of the sweep; in a soak, which unbroken stretch of its segment."""
+    segment: int
+    """Which uninterrupted part of the run."""
+    pair: str | None
+    """Answers of both arms with the same pair and canary are compared with each other."""
+    concurrency: int
+    """Requests in flight at once."""
+    draft: str | None
+    """The draft model; None: plain decoding."""
+    num_draft_tokens: int | None
+    """Tokens that are drafted a round."""
+    block_size: int | None
+    """Tokens that a block-diffusion draft proposes a round."""
+    adaptive: bool
+    """The server chooses the draft length round by round, so that the two before it are None."""
+    window: int | None
+    """Tokens of context that the draft reads."""
+    draft_n_min: int | None
+    """The fewest tokens worth drafting in a round."""
+    draft_p_min: float | None
+    """The least probability at which drafting goes on."""
+    temperature: float | None
+    """Where the sweep names it; otherwise it is the SLO file's."""
+    max_tokens: int | None
+    """Where the sweep names it; otherwise it is the SLO file's or the canary's."""
+    thinking: bool | None
+    """Where the sweep names it; otherwise it is the SLO file's."""
+    ended_at: str | None
+    """Wall time of the end, in UTC."""
+    sent_ns: int
+    """Monotonic nanoseconds at which the request was sent; host samples have the same clock."""
+    ended_ns: int
+    """Monotonic nanoseconds at which the answer ended."""
+    prompt_tokens: int | None
+    """Tokens of the prompt."""
+    output_tokens: int | None
+    """Tokens of the answer."""
+    ttft_ms: float | None
+    """Milliseconds from the request to the first token."""
+    answer_ms: float
+    """Milliseconds from the request to the end."""
+    decode_tok_per_s: float | None
+    """Decode speed after the first burst; None for an answer that came in one burst."""
+    answer_tok_per_s: float | None
+    """Output tokens over the time from the request to the end."""
+    prefill_tok_per_s: float | None
+    """Prompt tokens over the time in which the server says it read them."""
+    rounds: int | None
+    """Verify passes, as we counted them."""
+    drafted_tokens: int | None
+    """Tokens the draft proposed, as we counted them."""
+    accepted_tokens: int | None
+    """Proposed tokens that were kept, as we counted them."""
+    claimed_rounds: int | None
+    """Verify passes, as the server claims."""
+    claimed_drafted_tokens: int | None
+    """Drafted tokens, as the server claims."""
+    claimed_accepted_tokens: int | None
+    """Accepted tokens, as the server claims."""
+    cached_prompt_tokens: int | None
+    """Tokens of the prompt from the prompt cache, as the server claims."""
+    finish: str | None
+    """`stop`, `length` or `tool_calls`; None when it never finished."""
+    memory_active_bytes: int | None
+    """What the allocator held at its end."""
+    memory_peak_bytes: int | None
+    """The most that it held until then."""
+    fault: str | None
+    """What went wrong; such an answer counts as an error and in no figure of speed."""
+
+
+OF_GENERATION = ("key", "trial", "workload", "canary", "arm", "repeat", "segment", "concurrency")
+OF_ANSWER = ("sent_ns", "ended_ns", "prompt_tokens", "output_tokens", "finish", "fault")
+OF_SETTING = ("draft", "window", "draft_n_min", "draft_p_min", "temperature", "max_tokens", "thinking")
+"""Columns that are a field or a knob of the same name."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFile:
+    """A record file of answers as it was read."""
+
+    name: str
+    phase: str
+    records: Sequence[Generation]
+
+    @property
+    def soak(self) -> str | None:
+        """Return the name of the soak that it is a part of; None for another phase."""
+        return self.name.partition(".")[0] if self.phase == "soak" else None
+
+
+def answer_rows(run: str, files: Iterable[AnswerFile]) -> Iterator[AnswerRow]:
+    """Yield a row an answer, file by file; decode speeds take arrivals as bursts as the verdict of the run does."""
+    files = list(files)
+    baseline = _burst_gaps(file for file in files if file.phase == "sweep")
+    for file in files:
+        gaps = {**baseline, **_burst_gaps(part for part in files if part.soak == file.soak is not None)}
+        for generation in file.records:
+            yield _row(run, file, generation, gaps.get(generation.workload, 0.0))
+
+
+def _burst_gaps(files: Iterable[AnswerFile]) -> Mapping[str, float]:
+    """Return, by workload, the seconds below which two arrivals are one burst, from the plain answers of *files*."""
+    plain: dict[str, list[Generation]] = {}
+    for file in files:
+        for generation in file.records:
+            if generation.arm == "plain" and generation.role is not Role.WARMUP:
+                plain.setdefault(generation.workload, []).append(generation)
+    return {workload: burst_gap(answers) for workload, answers in plain.items()}
+
+
+def _row(run: str, file: AnswerFile, generation: Generation, together_s: float) -> AnswerRow:
+    answer, knobs = generation.answer, dict(generation.setting)
+    knobs_named: dict[str, Any] = {name: knobs.get(name) for name in OF_SETTING}
+    knobs_named |= {name: None if knobs.get(name) == ADAPTIVE else knobs.get(name) for name in DRAFT_LENGTHS}
+    rounds, claims, until_first_s = answer.rounds, answer.claims, ttft(answer)
+    return AnswerRow(
+        run=run,
+        file=file.name,
+        phase=file.phase,
+        role=generation.role.value,
+        pair=generation.pair or None,
+        adaptive=ADAPTIVE in knobs.values(),
+        ended_at=generation.at or None,
+        ttft_ms=None if until_first_s is None else until_first_s * 1e3,
+        answer_ms=answer.seconds * 1e3,
+        decode_tok_per_s=decode_rate(answer, together_s),
+        answer_tok_per_s=answer_rate(answer),
+        prefill_tok_per_s=prefill_rate(answer),
+        rounds=rounds.rounds if rounds else None,
+        drafted_tokens=rounds.drafted if rounds else None,
+        accepted_tokens=rounds.accepted if rounds else None,
+        claimed_rounds=claims.rounds,
+        claimed_drafted_tokens=claims.drafted,
+        claimed_accepted_tokens=claims.accepted,
+        cached_prompt_tokens=claims.cached_tokens,
+        memory_active_bytes=answer.memory_active,
+        memory_peak_bytes=answer.memory_peak,
+        **{name: getattr(generation, name) for name in OF_GENERATION},
+        **{name: getattr(answer, name) for name in OF_ANSWER},
+        **knobs_named,
+    )

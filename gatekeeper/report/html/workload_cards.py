@@ -1,0 +1,162 @@
+"""The cards of the workloads: what is deployed and how fast, what is measured so far, or the best try."""
+
+from collections.abc import Iterator, Sequence
+
+from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome, WorkloadVerdict
+from gatekeeper.core.text import describe_setting
+from gatekeeper.core.units import percent, show_ratio
+from gatekeeper.report import phrases
+from gatekeeper.report.data.glossary import in_words
+from gatekeeper.report.data.page import PageData
+from gatekeeper.report.data.workload_progress import WorkloadRow
+from gatekeeper.report.data.workload_summary import SpeedUp, WorkloadSummary, rate
+from gatekeeper.report.html import charts
+from gatekeeper.report.html.charts import Scale
+from gatekeeper.report.html.markup import Markup, el, facts, note, section
+from gatekeeper.report.html.page_parts import pill
+
+Facts = Sequence[tuple[str, str | None]]
+
+
+def workloads(page: PageData) -> Markup:
+    """Return the section with a card for each workload, whose drawings share one scale."""
+    pairs = list(zip(page.decision.workloads, page.verdict.workloads, strict=True))
+    running = {row.workload: row for row in page.progress.rows} if page.progress is not None else {}
+    speeds = [speed for summary, _ in pairs if (speed := _speed(summary, running.get(summary.name), page)) is not None]
+    across = charts.scale(
+        [1.1, *(value for speed in speeds for value in (speed.center, speed.lo, speed.hi))], floor=0.0, log=False
+    )
+    if page.progress is not None:
+        cards = [_running(summary, running.get(summary.name), page, across) for summary, _ in pairs]
+    else:
+        cards = [_judged(summary, judged, across) for summary, judged in pairs]
+    blended = phrases.routing(page.verdict) if page.progress is None and len(pairs) > 1 else ""
+    return section(
+        "Workloads", el("div", *cards, class_="cards"), el("p", blended, class_="dim note") if blended else None
+    )
+
+
+def _judged(summary: WorkloadSummary, judged: WorkloadVerdict, across: Scale) -> Markup:
+    """Return a card: whether to draft, how much faster, with which setting, and whether the answers stay the same."""
+    back = summary.outcome is WorkloadOutcome.GRADED_BACK
+    kind = "failed" if back and summary.required else summary.outcome
+    need = f"speculation {'required' if summary.required else 'optional'}"
+    account = [el("p", line, class_="dim") for line in phrases.account(judged.choice)]
+    now: Facts = (
+        ("Measured" if summary.outcome is WorkloadOutcome.UNPROVEN else "Policy", describe_setting(summary.setting)),
+        ("Prompts", phrases.prompt_speeds(judged.measured)),
+        *(() if summary.off else _drafted(summary)),
+        ("Quality", summary.quality),
+        ("Checks", phrases.checks_passed(summary, " of ", " passed") or "none apply"),
+    )
+    return el(
+        "article",
+        el("h3", summary.name, pill(summary.outcome, kind=kind, title=need)),
+        *([_big("off", _rates(summary.plain, None))] if summary.off else _on(summary, judged, across, kind)),
+        _figures(now),
+        _best_try(summary, judged, across) if summary.off else None,
+        el("details", el("summary", "Why"), el("p", f"{in_words(summary.because)} ({need})", class_="dim"), *account),
+        class_=f"card {kind}",
+    )
+
+
+def _drafted(summary: WorkloadSummary) -> Facts:
+    return (
+        ("Acceptance", percent(summary.acceptance, ".0f") if summary.acceptance is not None else None),
+        ("First token", _later(summary.ttft_delta) if summary.ttft_delta is not None else None),
+    )
+
+
+def _on(summary: WorkloadSummary, judged: WorkloadVerdict, across: Scale, kind: str) -> Iterator[Markup]:
+    speed = summary.speed
+    yield _big(f"{speed.center:.2f}x" if speed else "?", _rates(summary.plain, summary.drafting))
+    if speed is not None:
+        yield charts.speedup(speed.center, speed.lo, speed.hi, across, kind)
+        yield note(f"{speed.where or 'in the soak'}: {_as_fast(speed, judged)}")
+
+
+def _best_try(summary: WorkloadSummary, judged: WorkloadVerdict, across: Scale) -> Markup | None:
+    """Return what is not deployed: the fastest setting that was tried, and why it was given up."""
+    speed = summary.speed
+    if speed is None:
+        return None
+    drawn = charts.speedup(speed.center, speed.lo, speed.hi, across, "tried")
+    drafting = f"{rate(summary.drafting)} tok/s" if summary.drafting is not None else None
+    tried: Facts = (("Speed", drafting), *_drafted(summary), ("Given up", speed.because))
+    where = f"{describe_setting(speed.setting)}{', in the sweep' if speed.source == 'sweep' else ''}"
+    about = note(f"{where}: {_as_fast(speed, judged)}")
+    return el("div", el("h4", "Best try, not deployed"), drawn, about, _figures(tried), class_="tried")
+
+
+def _running(summary: WorkloadSummary, row: WorkloadRow | None, page: PageData, across: Scale) -> Markup:
+    """Return a card of a run under way: the speed so far, and the answers it is of."""
+    speed = _speed(summary, row, page)
+    answers = _answered(row, page.planned.get(summary.name))
+    parts = [_big(f"{speed.center:.2f}x", "so far") if speed is not None else _big("…", "no ratio yet")]
+    if speed is not None:
+        about = f"so far {phrases.ratio(speed)}, {answers}"
+        if _stage(page) != speed.source:
+            about = f"{speed.where or 'in the soak'}: {phrases.ratio(speed)}"
+        parts += [charts.speedup(speed.center, speed.lo, speed.hi, across, "running"), note(about)]
+    now: Facts = (
+        ("Best so far", describe_setting(speed.setting) if speed is not None else None),
+        ("Answers", answers if speed is None or _stage(page) != speed.source else None),
+        ("Now", row.setting if row is not None else None),
+        ("Speed", _rates(row.plain, row.drafting) if row is not None else None),
+        ("Acceptance", percent(row.acceptance, ".0f") if row is not None and row.acceptance is not None else None),
+        ("Checks", phrases.checks_passed(summary, " of ", " pass so far")),
+    )
+    sign = pill("running", "measuring")
+    return el("article", el("h3", summary.name, sign), *parts, _figures(now), class_="card running")
+
+
+def _stage(page: PageData) -> str:
+    """Return the stage of a run under way as a speed names its source: sweep or soak; empty for a pass after it."""
+    stage = page.progress.stage if page.progress is not None else ""
+    return next((source for source in ("sweep", "soak") if stage.startswith(source)), "")
+
+
+def _speed(summary: WorkloadSummary, row: WorkloadRow | None, page: PageData) -> SpeedUp | None:
+    """Return the speed that a card shows: of this stage before that of an earlier one.
+
+    Where nothing can be concluded of the stage yet, it is that of its latest answers.
+    """
+    stage, speed = _stage(page), summary.speed
+    if not stage or row is None or row.ratio is None or (speed is not None and speed.source == stage):
+        return speed
+    return SpeedUp(*row.ratio, stage, summary.setting)
+
+
+def _answered(row: WorkloadRow | None, planned: int | None) -> str:
+    count = row.answered if row is not None else 0
+    return f"{count} of {planned} answers" if planned else f"{count} answers"
+
+
+def _big(figure: str, text: str) -> Markup:
+    return el("p", el("strong", figure, class_="big"), f" {text}" if text else None, class_="speed")
+
+
+def _rates(plain: float | None, drafting: float | None) -> str:
+    """Write both speeds, or the one that is known: plain 11 tok/s."""
+    rates = [rate(value) for value in (plain, drafting) if value is not None]
+    if not rates:
+        return ""
+    return f"{'plain ' if drafting is None else ''}{' → '.join(rates)} tok/s"
+
+
+def _figures(pairs: Facts) -> Markup | None:
+    known = [(name, value) for name, value in pairs if value]
+    return facts(known, "figures") if known else None
+
+
+def _as_fast(speed: SpeedUp, judged: WorkloadVerdict) -> str:
+    """Write how much sooner the same work is done; of a run of older rules, the mean ratio of its prompts."""
+    if judged.measured.prompts is None:
+        return phrases.ratio(speed)
+    return f"does the same work {show_ratio(speed.center, speed.lo, speed.hi)} as fast"
+
+
+def _later(delta: float) -> str:
+    """Write a change of a time to first token: 19 % later."""
+    change = round(100 * delta)
+    return f"{abs(change)} % {'later' if change > 0 else 'earlier'}" if change else "as early as plain decoding"

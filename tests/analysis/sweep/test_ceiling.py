@@ -1,0 +1,143 @@
+"""The ceiling: from times of passes to the most a draft can give, and the acceptance at which one pays."""
+
+import math
+import random
+from collections.abc import Callable, Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatekeeper.analysis.sweep.ceiling import LENGTHS, WIDTHS, Ceiling, ceiling_of
+from gatekeeper.core.records import PassTimes, Rounds
+from gatekeeper.core.verdict import Missing
+
+LEVEL = 0.95
+COSTS = st.lists(st.floats(0.3, 20), min_size=15, max_size=15)
+Cost = Callable[[int], float]
+
+
+def turn(cost: Cost, *, token: float = 0.02, draft: Cost | None = None) -> PassTimes:
+    """One turn without noise: *cost* of a width in plain tokens, and of a draft length where there is a *draft*."""
+    rounds = {} if draft is None else {length: token * draft(length) for length in LENGTHS}
+    return PassTimes(token, {width: token * cost(width) for width in WIDTHS}, rounds)
+
+
+def measured(*turns: PassTimes) -> Ceiling:
+    ceiling = ceiling_of(turns, LEVEL)
+    assert isinstance(ceiling, Ceiling)
+    return ceiling
+
+
+def simulated(chances: list[float], rounds: int, seed: int) -> Rounds:
+    """Draw rounds of as many drafted tokens as there are *chances*, each accepted until the first that is not."""
+    draw = random.Random(seed)
+    accepted = [0] * len(chances)
+    for _ in range(rounds):
+        for position, chance in enumerate(chances):
+            if draw.random() >= chance:
+                break
+            accepted[position] += 1
+    tried = (rounds, *accepted[:-1])
+    return Rounds(rounds, rounds * len(chances), sum(accepted), tried, tuple(accepted))
+
+
+@given(COSTS, st.lists(st.floats(0, 1), min_size=1, max_size=15), st.integers(0, 9))
+def test_a_speed_is_predicted_for_any_acceptance_by_position(
+    costs: list[float], chances: list[float], seed: int
+) -> None:
+    """
+    Tokens over the time of simulated rounds is what the ceiling predicts of them, however acceptance falls by position.
+    """
+    ceiling = measured(*[turn(lambda _: 1.0, draft=lambda length: costs[length - 1])] * 6)
+    rounds = simulated(chances, 50, seed)
+    cost = costs[len(chances) - 1]
+    emitted = rounds.rounds + rounds.accepted
+
+    expected = emitted / (rounds.rounds * cost)
+    at_length = ceiling.rounds[len(chances) - 1]
+
+    assert math.isclose(expected, ceiling.predicted(rounds) or 0, rel_tol=1e-9)
+    assert math.isclose(expected, at_length.ratio(rounds.accepted / rounds.drafted), rel_tol=1e-9)
+    assert expected <= at_length.most.center * (1 + 1e-9) <= ceiling.most.center * (1 + 2e-9)
+
+
+@given(COSTS, st.integers(1, 15))
+def test_a_draft_pays_where_the_break_even_says_so(costs: list[float], length: int) -> None:
+    """
+    At the break-even a round gives exactly plain speed; it always pays at a cost of one token, never from k + 1 on.
+    """
+    at_length = measured(*[turn(lambda width: costs[max(0, width - 2)])] * 6).rounds[length - 1]
+    needed = at_length.break_even.center
+
+    assert math.isclose(1, at_length.ratio(needed), rel_tol=1e-9)
+    assert (costs[length - 1] < 1) == (at_length.ratio(0.0) > 1)
+    assert {"always": needed <= 0, "never": needed >= 1, "above": 0 < needed < 1}[at_length.pays]
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.1])
+def test_the_most_lies_inside_its_interval(noise: float) -> None:
+    """
+    With noise, a machine that slows down and slow passes, 95 % of intervals hold the largest ratio, whichever the k.
+    """
+    truth = {width: 1 + 0.09 * (width - 1) + (0.5 if width > 8 else 0) for width in WIDTHS}
+    most = max((length + 1) / truth[length + 1] for length in LENGTHS)
+    held = 0
+    for seed in range(100):
+        draw = random.Random(seed)
+        turns = [_noisy(truth, number, noise, draw) for number in range(24)]
+        interval = measured(*turns).most
+        held += interval.lo <= most <= interval.hi
+
+    assert held >= 95
+
+
+def _noisy(truth: Mapping[int, float], number: int, noise: float, draw: random.Random) -> PassTimes:
+    slower = 0.02 * (1 + 0.05 * number) * (3 if number == 11 else 1)
+
+    def time(cost: float) -> float:
+        return slower * cost * math.exp(draw.gauss(0, noise)) * (4 if draw.random() < 0.01 else 1)
+
+    return PassTimes(time(1.0), {width: time(cost) for width, cost in truth.items()})
+
+
+def test_a_drift_of_the_machine_moves_no_ratio() -> None:
+    """
+    Times are compared within a turn: a machine that becomes three times as slow has the same costs, exactly.
+    """
+    steady = measured(*[turn(lambda width: 1 + width / 10)] * 12)
+    slowing = measured(*(turn(lambda width: 1 + width / 10, token=0.02 * (1 + number / 6)) for number in range(12)))
+
+    costs, others = ([cost.cost.center for cost in ceiling.rounds] for ceiling in (steady, slowing))
+    assert costs == pytest.approx(others)
+
+
+def test_only_measured_lengths_are_claimed() -> None:
+    """
+    A server whose vocabulary allows some widths says nothing about the others, nor about longer rounds.
+    """
+    some = [PassTimes(1.0, {width: float(width) for width in (1, 2, 3, 5)})] * 6
+
+    ceiling = measured(*some)
+
+    assert [1, 2, 4] == [cost.length for cost in ceiling.rounds]
+    assert ceiling.predicted(Rounds(10, 50, 5)) is None
+    assert ceiling.predicted(Rounds(0, 0, 0)) is None
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        [],
+        [turn(lambda width: width)] * 4,
+        [turn(lambda _: 0.0)] * 6,
+        [turn(lambda _: math.nan)] * 6,
+        [PassTimes(1.0, {1: 1.0})] * 6,
+        [turn(lambda _: -1.0)] * 6,
+    ],
+)
+def test_what_was_not_measured_has_no_figure(turns: list[PassTimes]) -> None:
+    """
+    No turns, too few of them, times of nothing or below it and a single width give a reason, and never a number.
+    """
+    assert isinstance(ceiling_of(turns, LEVEL), Missing)

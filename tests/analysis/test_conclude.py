@@ -1,0 +1,506 @@
+"""From the records of a run to its verdict, and to the soaks it still needs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gatekeeper.analysis.conclude import Conclusion, conclude
+from gatekeeper.analysis.plan.soak_schedule import SoakPlan
+from gatekeeper.analysis.verdict.case import Case
+from gatekeeper.core.records import Generation, Role, Setting, StoredRecords, setting
+from gatekeeper.core.verdict import Finding, Outcome
+from tests.builders.case import FAILING, LOSING, WINNING, Made, bare, concluded, sample, soaked, with_soak
+from tests.builders.golden_words import says
+from tests.builders.slo import FAST, PLAIN, objective
+
+SHORTER = setting(draft="heavy", num_draft_tokens=2)
+LIGHTER = setting(draft="light", num_draft_tokens=2)
+LIGHT = setting(draft="light", num_draft_tokens=4)
+
+
+def outcomes(found: Conclusion) -> dict[str, str]:
+    return {one.name: one.outcome for one in found.verdict.workloads}
+
+
+def legs(found: Conclusion) -> list[tuple[str, dict[str, Setting]]]:
+    return [(leg.name, dict(leg.settings)) for leg in found.needs]
+
+
+def test_after_the_sweep_the_choice_is_soaked() -> None:
+    """
+    With the sweep recorded and no soak yet, one leg is asked for: every workload at the setting the sweep chose.
+    """
+    found = conclude(bare({"easy": WINNING, "hard": LOSING}))
+
+    assert [("soak-1", {"easy": FAST, "hard": PLAIN})] == legs(found)
+    assert (3, {"easy": "unproven", "hard": "unproven"}) == (found.verdict.exit_code, outcomes(found))
+
+
+def test_processes_that_cannot_be_shared_are_soaked_one_by_one() -> None:
+    """
+    Where plain decoding has its own process, the plain workload gets its own leg.
+    """
+    found = conclude(bare({"easy": WINNING, "hard": LOSING}, shares=False))
+
+    assert [("soak-1-1", {"easy": FAST}), ("soak-1-2", {"hard": PLAIN})] == legs(found)
+
+
+def test_a_soak_that_keeps_every_promise_promotes() -> None:
+    """
+    Nothing is missing, every check passes: promoted, exit code 0.
+    """
+    found = concluded(bare({"easy": WINNING}))
+
+    assert ((), 0, {"easy": "promoted"}) == (found.needs, found.verdict.exit_code, outcomes(found))
+    assert {Outcome.PASS} == {one.outcome for one in found.verdict.workloads[0].checks}
+
+
+def test_optional_plain_decoding_is_graded_back_and_fine() -> None:
+    """
+    Each workload gets its own verdict; grading an optional one back does not block the other.
+    """
+    found = concluded(bare({"easy": WINNING, "hard": LOSING}, optional=("hard",)))
+
+    assert (0, {"easy": "promoted", "hard": "graded_back"}) == (found.verdict.exit_code, outcomes(found))
+
+
+OPEN = Made(1.1, noise=0.05)
+"""On both sides of a bound of 1.1x."""
+
+
+def undecided(*objectives: dict[str, Any], ladder: tuple[str, ...] = ("autoregressive",), **more: Any) -> Case:
+    """Return a case whose optional workload is soaked, without deciding the ratio."""
+    wanted = (objective("throughput_ratio", at_least=1.1), *objectives)
+    case = bare({"easy": WINNING}, optional=("easy",), objectives=wanted, fallback={"ladder": list(ladder)}, **more)
+    (leg,) = conclude(case).needs
+    return with_soak(case, leg, OPEN)
+
+
+def test_an_optional_workload_without_a_proven_gain_decodes_plainly() -> None:
+    """
+    The soak leaves the ratio open: plain decoding, proven by the same soak's baseline requests, and exit code 0.
+    """
+    found = conclude(undecided(objective("error_rate", at_most=0, when="always")))
+
+    (workload,), (step,) = found.verdict.workloads, found.verdict.transitions
+    assert (0, (), "graded_back", {"draft": None}) == (
+        found.verdict.exit_code,
+        found.needs,
+        workload.outcome,
+        workload.setting,
+    )
+    assert [("error_rate", Outcome.PASS)] == [(one.metric, one.outcome) for one in workload.checks]
+    assert step.because == workload.because
+    says("verdicts", "an optional workload without a proven gain decodes plainly", step.because)
+    (given_up,) = workload.steps
+    assert ("unproven", dict(FAST)) == (given_up.outcome, given_up.setting)
+    assert ["throughput_ratio"] == [one.metric for one in given_up.checks if one.outcome is Outcome.UNPROVEN]
+    ratio = given_up.measured.figures["throughput_ratio"]
+    assert ratio.lo < 1.1 < ratio.hi
+
+
+def test_plain_decoding_that_the_baseline_does_not_prove_is_soaked() -> None:
+    """
+    Where the baseline requests do not prove plain decoding, a soak of it follows, if the ladder has that step.
+    """
+    fast = objective("decode_throughput", at_least=21, when="always")
+    case, short = undecided(fast), undecided(fast, ladder=("shrink-draft",))
+
+    assert [("soak-2", {"easy": PLAIN})] == legs(conclude(case))
+    assert ([], "unproven") == (legs(conclude(short)), conclude(short).verdict.outcome)
+
+
+def test_a_ratio_that_was_not_measured_is_not_a_missing_gain() -> None:
+    """
+    Pairs that are lost say nothing about a gain: the optional workload is unproven, as evidence is missing.
+    """
+    case = undecided()
+    ((name, recorded),) = case.soaks.items()
+    short = tuple(
+        replace(one, answer=replace(one.answer, output_tokens=3)) if one.arm == "plain" else one
+        for one in recorded.records
+    )
+
+    assert "unproven" == conclude(replace(case, soaks={name: StoredRecords(short)})).verdict.outcome
+
+
+def test_required_speculation_that_is_graded_back_blocks() -> None:
+    """
+    A workload that requires speculation and ends in plain decoding is exit code 1; its transition says why.
+    """
+    found = concluded(bare({"hard": LOSING}))
+
+    assert (1, "graded_back") == (found.verdict.exit_code, found.verdict.outcome)
+    (step,) = found.verdict.transitions
+    assert ("hard", {"draft": None}) == (step.workload, step.after)
+    assert step.because.startswith("sweep: ")
+
+
+def test_a_fail_steps_down_and_is_certified_again() -> None:
+    """
+    A failed objective needs a new soak at the next step: shorter, lighter, plain; each logged with time and reason.
+    """
+    case = bare({"easy": WINNING})
+    asked = []
+    while needs := conclude(case).needs:
+        asked += [dict(leg.settings)["easy"] for leg in needs]
+        case = with_soak(case, needs[0], FAILING)
+
+    verdict = conclude(case).verdict
+    assert [FAST, SHORTER, LIGHTER, PLAIN] == asked
+    assert ["shorter draft", "lighter draft", "drafting off"] == [
+        one.because.split(":")[0] for one in verdict.transitions
+    ]
+    assert all(one.at for one in verdict.transitions)
+    assert all("throughput_ratio" in one.because for one in verdict.transitions)
+    assert (1, {"draft": None}) == (verdict.exit_code, verdict.workloads[0].setting)
+    document: Any = verdict.document()
+    kept = document["workloads"][0]["steps"]
+    assert [(f"soak-{n}", "failed") for n in (1, 2, 3)] == [(one["soak"], one["outcome"]) for one in kept]
+    assert [dict(knobs) for knobs in asked[:3]] == [one["setting"] for one in kept]
+    assert all("throughput_ratio: 0." in one["because"] for one in kept)
+    assert {"fail"} == {seen["outcome"] for one in kept for seen in one["checks"] if seen["metric"] in one["because"]}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "settings", "words"),
+    [
+        (objective("throughput_ratio", at_least=1.1), [SHORTER, FAST, LIGHT], ["longer draft", "lighter draft"]),
+        (objective("ttft", at_most=1e-9), [SHORTER, LIGHTER], ["lighter draft"]),
+    ],
+    ids=["its speed", "its first token"],
+)
+def test_a_shorter_draft_that_is_too_slow_is_followed_by_the_longer_one(
+    wanted: dict[str, Any], settings: list[Setting], words: list[str]
+) -> None:
+    """
+    The sweep read the shorter of two lengths a little faster: where its soak fails for its speed, the longer one is
+    soaked, once, in the place of a shorter draft; where it fails for anything else, the ladder goes down.
+    """
+    case = bare({"easy": Made(1.5, noise=0.02, short=1.005)}, objectives=(wanted,))
+    soaked_settings = []
+    while needs := conclude(case).needs:
+        soaked_settings += [dict(leg.settings)["easy"] for leg in needs]
+        case = with_soak(case, needs[0], FAILING)
+
+    verdict = conclude(case).verdict
+    assert [*settings, PLAIN] == soaked_settings
+    assert [*words, "drafting off"] == [step.because.split(":")[0] for step in verdict.transitions]
+
+
+def test_a_lower_rung_can_be_promoted() -> None:
+    """
+    The shorter draft passes the objective that the longer one failed: promoted at that step.
+    """
+    case = with_soak(bare({"easy": WINNING}), conclude(bare({"easy": WINNING})).needs[0], FAILING)
+
+    verdict = concluded(case).verdict
+
+    assert (0, {"draft": "heavy", "num_draft_tokens": 2}) == (verdict.exit_code, verdict.workloads[0].setting)
+    assert 1 == len(verdict.transitions)
+
+
+def test_a_settled_workload_is_not_soaked_again() -> None:
+    """
+    While one workload climbs down, the other keeps the verdict of its own soak.
+    """
+    case = bare({"easy": WINNING, "hard": WINNING})
+    (leg,) = conclude(case).needs
+    mixed = soaked(case, leg, {"easy": WINNING, "hard": FAILING})
+
+    found = conclude(replace(case, soaks={leg.name: StoredRecords(mixed)}))
+
+    assert [("soak-2", {"hard": SHORTER})] == legs(found)
+
+
+NEAR = Made(1.3, noise=0.1)
+"""A ratio on both sides of the bound that `at_its_bound` sets."""
+
+
+def at_its_bound(**changes: Any) -> Case:
+    """Return a case whose ratio lies at its bound, and whose soak is not recorded."""
+    return bare({"easy": WINNING}, objectives=(objective("throughput_ratio", at_least=1.3),), **changes)
+
+
+def test_unproven_is_held_not_stepped_down() -> None:
+    """
+    An objective on both sides of its bound changes nothing: no step is taken, the code is 3.
+    """
+    case = at_its_bound(soak={"until": "duration"})
+    (leg,) = conclude(case).needs
+
+    found = conclude(with_soak(case, leg, NEAR))
+
+    assert ((), (), 3) == (found.needs, found.verdict.transitions, found.verdict.exit_code)
+    assert {"easy": "unproven"} == outcomes(found)
+
+
+def test_a_soak_continues_while_a_required_ratio_is_open() -> None:
+    """
+    Each further part takes as long as all before it; the last one ends at max_duration, and then the ratio is unproven.
+    """
+    case, parts = at_its_bound(soak={"max_duration": "40 min"}), []
+    while needs := conclude(case).needs:
+        (leg,) = needs
+        parts.append((leg.part, round(leg.seconds or 0, -2)))
+        case = with_soak(case, leg, NEAR)
+
+    assert [(1, 0), (2, 600), (3, 1200)] == parts
+    assert (3, ()) == (conclude(case).verdict.exit_code, conclude(case).verdict.transitions)
+
+
+def test_a_further_part_can_decide() -> None:
+    """
+    What the first part left open is proven by the answers of both; a workload that was decided does not join in.
+    """
+    case = bare({"easy": WINNING, "hard": WINNING}, objectives=(objective("throughput_ratio", at_least=1.3),))
+    (leg,) = conclude(case).needs
+    above = Made(1.39, noise=0.1)
+    case = with_soak(case, leg, {"easy": above, "hard": Made(1.6)})
+    (part,) = conclude(case).needs
+
+    found = conclude(with_soak(case, part, above))
+
+    assert (["easy"], "soak-1.part-2.jsonl") == (list(part.settings), part.file)
+    assert ((), {"easy": "promoted", "hard": "promoted"}) == (found.needs, outcomes(found))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"optional": ("easy",)}, {"objectives": (objective("itl_p99", at_most=1, scope="population"),)}],
+    ids=["optional speculation", "a quantile over other prompts"],
+)
+def test_a_soak_does_not_continue_for(change: dict[str, Any]) -> None:
+    """
+    Plain decoding is a safe answer where speculation is optional; and more of the same prompts say little of others.
+    """
+    case = bare({"easy": WINNING}, **{"objectives": (objective("throughput_ratio", at_least=1.3),)} | change)
+    (leg,) = conclude(case).needs
+
+    found = conclude(with_soak(case, leg, NEAR))
+
+    assert [] == [leg for leg in found.needs if leg.part > 1]
+
+
+def test_plain_decoding_that_fails_is_failed() -> None:
+    """
+    Where plain decoding fails an objective too there is nothing to grade back to.
+    """
+    found = concluded(bare({"easy": LOSING}, objectives=(objective("ttft", at_most=0.001),)))
+
+    assert (1, {"easy": "failed"}) == (found.verdict.exit_code, outcomes(found))
+
+
+def test_plain_decoding_without_promises_must_answer() -> None:
+    """
+    A plain workload of which nothing is promised is graded back because it answered.
+    """
+    assert {"hard": "graded_back"} == outcomes(concluded(bare({"hard": LOSING})))
+
+
+def test_implicit_promises_are_checked() -> None:
+    """
+    A fast candidate with one failed answer is stepped down, though the SLO names no error rate.
+    """
+    case = bare({"easy": WINNING})
+    (leg,) = conclude(case).needs
+    answers = soaked(case, leg, {"easy": WINNING})
+    lame = max((one for one in answers if one.arm == "candidate"), key=lambda one: one.answer.ended_ns)
+    broken = tuple(replace(one, answer=replace(one.answer, fault="timeout")) if one is lame else one for one in answers)
+
+    (step,) = conclude(replace(case, soaks={leg.name: StoredRecords(broken)})).verdict.transitions
+
+    assert "error_rate" in step.because
+
+
+HOST = (objective("throughput_ratio", at_least=1.1), objective("footprint_peak", at_most="4 GB"))
+
+
+def hosted(case: Case, leg: SoakPlan, footprint: float) -> Case:
+    samples = tuple(sample(second, footprint, phase=leg.name) for second in range(601))
+    return replace(case, host_samples=(*case.host_samples, *samples))
+
+
+def test_a_failed_host_steps_every_speculating_workload_down() -> None:
+    """
+    Memory belongs to the run: both speculating workloads go down a step, and the plain one is soaked again with them.
+    """
+    case = bare({"easy": WINNING, "hard": WINNING, "slow": LOSING}, objectives=HOST, optional=("slow",))
+    (leg,) = conclude(case).needs
+
+    found = conclude(hosted(with_soak(case, leg, WINNING), leg, 5e9))
+
+    assert [("soak-2", {"easy": SHORTER, "hard": SHORTER, "slow": PLAIN})] == legs(found)
+    assert {"easy", "hard", "slow"} == {one.workload for one in found.verdict.transitions}
+    assert all("footprint_peak" in one.because for one in found.verdict.transitions if one.workload != "slow")
+
+
+def test_a_host_that_holds_at_the_lower_rung_promotes() -> None:
+    """
+    The host check of the step that is deployed counts, not that of the step that was left.
+    """
+    case = bare({"easy": WINNING}, objectives=HOST)
+    (first,) = conclude(case).needs
+    case = hosted(with_soak(case, first, WINNING), first, 5e9)
+    (second,) = conclude(case).needs
+    case = hosted(with_soak(case, second, WINNING), second, 3e9)
+
+    verdict = conclude(case).verdict
+
+    assert (0, [(Outcome.PASS, 3e9)]) == (verdict.exit_code, [(one.outcome, one.hi) for one in verdict.host_checks])
+
+
+def test_a_host_that_fails_beside_plain_decoding_fails_the_run() -> None:
+    """
+    At the foot of the ladder a failed host objective is a failed run.
+    """
+    case = bare({"slow": LOSING}, objectives=HOST, optional=("slow",))
+    (leg,) = conclude(case).needs
+
+    assert (1, "failed") == _ended(conclude(hosted(with_soak(case, leg, WINNING), leg, 5e9)))
+
+
+def _ended(found: Conclusion) -> tuple[int, str]:
+    return found.verdict.exit_code, found.verdict.outcome
+
+
+@pytest.mark.parametrize("kept", [0, 300, 560])
+def test_unmeasured_time_is_not_quiet_time(kept: int) -> None:
+    """
+    Fewer than 95 % of the expected host samples leave the host objective unproven.
+    """
+    case = bare({"easy": WINNING}, objectives=HOST)
+    (leg,) = conclude(case).needs
+    whole = hosted(with_soak(case, leg, WINNING), leg, 3e9)
+
+    found = conclude(replace(whole, host_samples=whole.host_samples[:kept])).verdict
+
+    assert (3, [Outcome.UNPROVEN]) == (found.exit_code, [one.outcome for one in found.host_checks])
+
+
+def _without_last(answers: Sequence[Generation]) -> Sequence[Generation]:
+    return answers[:-1]
+
+
+TROUBLES: dict[str, Callable[[Case, str], Case]] = {
+    "a doubt of the run": lambda case, _: replace(case, doubts=("another host",)),
+    "a damaged soak": lambda case, leg: replace(
+        case, soaks={leg: StoredRecords(_without_last(case.soaks[leg].records), "cut off inside line 9")}
+    ),
+    "a damaged baseline": lambda case, _: replace(
+        case, sweep={**case.sweep, "baseline": StoredRecords((), "line 1 is damaged")}
+    ),
+    "a missing sweep file": lambda case, _: replace(
+        case, sweep={name: one for name, one in case.sweep.items() if name != "default"}
+    ),
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_trouble_with_the_records_is_never_exit_0(trouble: str) -> None:
+    """
+    Whatever is damaged, the run is unproven, says what is wrong, and keeps what it otherwise was.
+    """
+    case = bare({"easy": WINNING})
+    (leg,) = conclude(case).needs
+    whole = with_soak(case, leg, WINNING)
+    assert 0 == conclude(whole).verdict.exit_code
+
+    verdict = conclude(TROUBLES[trouble](whole, leg.name)).verdict
+
+    assert (3, "unproven") == (verdict.exit_code, verdict.workloads[0].outcome)
+    assert verdict.incomplete
+    assert verdict.incomplete in verdict.workloads[0].because
+
+
+def test_a_short_soak_is_unproven() -> None:
+    """
+    Answers over half the promised time are half a soak, however good.
+    """
+    case = bare({"easy": WINNING})
+    (leg,) = conclude(case).needs
+    half = tuple(one for one in soaked(case, leg, {"easy": WINNING}) if one.answer.ended_ns < 300e9)
+
+    verdict = conclude(replace(case, soaks={leg.name: StoredRecords(half)})).verdict
+
+    assert 3 == verdict.exit_code
+    assert "600 s are required" in str(verdict.incomplete)
+
+
+def test_an_interrupted_soak_must_last_again() -> None:
+    """
+    Two stretches of five minutes are no ten-minute soak: only the last unbroken one counts.
+    """
+    case = bare({"easy": WINNING})
+    (leg,) = conclude(case).needs
+    torn = tuple(replace(one, segment=int(one.answer.sent_ns > 300e9)) for one in soaked(case, leg, {"easy": WINNING}))
+
+    assert 3 == conclude(replace(case, soaks={leg.name: StoredRecords(torn)})).verdict.exit_code
+
+
+@pytest.mark.parametrize("role", [Role.WARMUP, Role.CLOSING, Role.BLOCK])
+def test_only_the_soak_itself_counts_as_soaking(role: Role) -> None:
+    """
+    Warm-ups, plain blocks and the closing pass lie beside the soak's clock.
+    """
+    case = bare({"easy": WINNING})
+    (leg,) = conclude(case).needs
+    beside = tuple(replace(one, role=role) for one in soaked(case, leg, {"easy": WINNING}))
+
+    verdict = conclude(replace(case, soaks={leg.name: StoredRecords(beside)})).verdict
+
+    assert (3, True) == (verdict.exit_code, "no measured answer" in str(verdict.incomplete))
+
+
+@pytest.mark.parametrize(("seconds", "grade"), [(600, "certification"), (599, "demo")])
+def test_a_soak_under_ten_minutes_is_a_demo(seconds: int, grade: str) -> None:
+    """
+    The grade follows the promised duration.
+    """
+    case = bare({"easy": WINNING}, soak={"duration": seconds})
+
+    assert grade == conclude(case).verdict.grade
+
+
+def test_a_setting_set_by_hand_has_no_sweep_and_no_ladder() -> None:
+    """
+    `soak --set` judges that setting alone: a fail is a fail.
+    """
+    case = bare({"easy": WINNING})
+    fixed = replace(case, plan=replace(case.plan, trials=(), blocks=(), fixed=SHORTER), sweep={})
+    (leg,) = conclude(fixed).needs
+
+    found = conclude(with_soak(fixed, leg, FAILING))
+
+    assert ({"easy": SHORTER}, (), {"easy": "failed"}) == (dict(leg.settings), found.needs, outcomes(found))
+
+
+def test_the_same_records_give_the_same_verdict() -> None:
+    """
+    conclude() reads no clock and draws no luck.
+    """
+    one, two = (concluded(bare({"easy": WINNING, "hard": LOSING})).verdict.document() for _ in range(2))
+
+    assert one == two
+
+
+def test_what_the_freeze_found_is_kept() -> None:
+    """
+    Findings about the artifacts stand in the verdict.
+    """
+    finding = Finding("quantisation_mismatch", "heavy", "another tier")
+
+    assert finding in conclude(replace(bare({"easy": WINNING}), findings=(finding,))).verdict.findings
+
+
+def test_figures_are_reported_beside_the_checks() -> None:
+    """
+    A reader sees ratio, acceptance and speed with their intervals, promised or not, and what the sweep chose and why.
+    """
+    (workload,) = concluded(bare({"easy": WINNING})).verdict.workloads
+    document: dict[str, Any] = workload.document()
+
+    assert {"throughput_ratio", "acceptance_rate", "decode_throughput", "answers"} <= document["measured"].keys()
+    assert {"draft": "heavy", "num_draft_tokens": 4} == document["choice"]["setting"]

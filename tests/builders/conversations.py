@@ -1,0 +1,59 @@
+"""Growing conversations sent to a real backend, as the pass at the end of a run sends them."""
+
+from functools import partial
+
+from gatekeeper.analysis.plan.conversations import CONVERSATIONS
+from gatekeeper.core.canary import Canary
+from gatekeeper.core.interfaces import Backend
+from gatekeeper.core.records import Generation, Role, Setting
+from gatekeeper.run.requests import Client, FinalTask, KeptRecords
+from gatekeeper.run.stages.final_passes.conversations import send
+from tests.builders.case import WINNING, bare
+from tests.builders.slo import objective, slo
+
+TURNS = 3
+
+
+def conversation(number: int) -> list[Canary]:
+    """Return turns whose prompts grow by a short answer and a short question."""
+    messages, turns = [{"role": "system", "content": f"Number {number}. You write short words."}], []
+    for turn in range(1, TURNS + 1):
+        messages = [*messages, {"role": "user", "content": f"Say the word {turn} of list {number}."}]
+        name = f"talk-{number}-{turn}"
+        fields = {"id": name, "conversation": f"c{number}", "turn": turn, "messages": messages, "max_tokens": 12}
+        turns.append(Canary.model_validate(fields))
+        messages = [*messages, {"role": "assistant", "content": f"Word {turn}."}]
+    return turns
+
+
+def held(backend: Backend, knobs: Setting) -> list[Generation]:
+    """Return the answers of two conversations in both arms, each on the prompt cache as deployed."""
+    answers: KeptRecords[Generation] = KeptRecords(lambda _: None, [])
+    fields = {"target": "t", "drafts": ["d"], "script": "truth.json", "prompt_cache": "as-deployed"}
+    written = slo(objective("throughput_ratio", at_least=1.1), subject={"backend": "scripted"} | fields)
+    with Client(written, backend, lambda *_: None) as client:
+        task = FinalTask(
+            slo=written,
+            canaries={"talk": [*conversation(1), *conversation(2)]},
+            seed=3,
+            shares_process=backend.shares_process,
+            lacking=[("talk", knobs)],
+            files={CONVERSATIONS: answers},
+            client=client,
+            observe=lambda *_: None,
+            load_case=partial(bare, {"talk": WINNING}),
+        )
+        send(task)
+    return [answer for answer in answers.records if answer.role is not Role.WARMUP]
+
+
+def resumed(answers: list[Generation]) -> dict[str, list[bool]]:
+    """Return, by arm, whether each turn after the first found the prompt of the one before it in the cache."""
+    by_arm: dict[str, list[bool]] = {"plain": [], "candidate": []}
+    read = {(answer.arm, answer.canary): answer.answer.prompt_tokens or 0 for answer in answers}
+    for answer in answers:
+        head, _, turn = answer.canary.rpartition("-")
+        if int(turn) > 1:
+            before = read[answer.arm, f"{head}-{int(turn) - 1}"]
+            by_arm[answer.arm].append((answer.answer.claims.cached_tokens or 0) >= 0.8 * before)
+    return by_arm

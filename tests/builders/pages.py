@@ -1,0 +1,148 @@
+"""One page of each kind, of the runs that older versions wrote."""
+
+import math
+import random
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import takewhile
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from gatekeeper.analysis.stats.stream_search import Reach, StreamReading
+from gatekeeper.analysis.verdict.grown_conversations import ContextBin, GrownConversations
+from gatekeeper.analysis.verdict.stream_capacity import (
+    ArmCapacity,
+    Gain,
+    LevelReading,
+    MeasuredLatency,
+    StreamCapacity,
+)
+from gatekeeper.core.verdict import Estimate, Missing, Outcome
+from gatekeeper.deploy import compare, history
+from gatekeeper.deploy.watch.overlay import OverlayRoute
+from gatekeeper.fleet import fleet_page
+from gatekeeper.fleet.answer import Fleet
+from gatekeeper.fleet.cells import Cell
+from gatekeeper.fleet.fleet_cell import FleetCell, ended_cell
+from gatekeeper.fleet.task import Done
+from gatekeeper.proxy.answer_meter import AnswerMeter
+from gatekeeper.proxy.ended_request import EndedRequest
+from gatekeeper.proxy.live_evidence import LiveEvidence
+from gatekeeper.proxy.live_request import LiveRequest
+from gatekeeper.proxy.observation import Observation
+from gatekeeper.proxy.page import proxy_page
+from gatekeeper.proxy.page.live_day import LiveDay
+from gatekeeper.proxy.request_routes import RequestDecision, RequestRoutes
+from gatekeeper.report.html import comparison_page, history_page, page
+from gatekeeper.run.judge import load_live_page, load_page_data, stored_policy
+from tests.builders.page_data import PAGE
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "runs"
+SECOND, NOW = 10**9, datetime(2026, 1, 1, tzinfo=UTC)
+SORTED = (*["json default"] * 16, "tools rule 1", "random rule 2", "unknown header")
+"""Workloads of live requests, and what sorted them there."""
+
+
+def run_page(name: str) -> str:
+    """Return the report of a golden run."""
+    return page.render(load_page_data(GOLDEN / name))
+
+
+def capacity_page() -> str:
+    """Return the report of a run that probed how many streams keep the objectives, and how far conversations gain."""
+
+    def level(streams: int, outcome: Outcome, latency: float) -> LevelReading:
+        measured = MeasuredLatency("itl_p95", 0.1, latency, 0.9 * latency, 1.1 * latency)
+        reading = StreamReading(outcome, None)
+        return LevelReading(streams, True, reading, "it is so", 90, 0, (measured,), 40.0 * streams)
+
+    kept, open_, broken = Outcome.PASS, Outcome.UNPROVEN, Outcome.FAIL
+    plain = (level(2, kept, 0.03), level(8, kept, 0.09), level(9, open_, 0.1), level(10, broken, 0.2))
+    draft = (level(2, kept, 0.02), level(4, kept, 0.08), level(5, broken, 0.14))
+    arms = ArmCapacity(Reach(8, 9), plain), ArmCapacity(Reach(4, 4), draft)
+    capacity = StreamCapacity(16, 0.95, *arms, Gain(Reach(3, None), ()))
+    turns = (
+        ContextBin(162, 488, 8, 24, outcome=kept, because="it is so", ratio=Estimate(1.88, 1.73, 2.04, 8)),
+        ContextBin(651, 977, 8, 24, outcome=broken, because="it is not so", ratio=Missing("no pairs")),
+    )
+    grown = GrownConversations(turns)
+    workloads = (
+        replace(PAGE.verdict.workloads[0], capacity=capacity, conversations=grown),
+        *PAGE.verdict.workloads[1:],
+    )
+    return page.render(replace(PAGE, verdict=replace(PAGE.verdict, workloads=workloads)))
+
+
+def live_page() -> str:
+    """Return the page of a run that is in its sweep."""
+    with TemporaryDirectory() as folder:
+        run = Path(shutil.copytree(GOLDEN / "promoted_0.3.0", Path(folder) / "run"))
+        for path in (run / name for name in ("soak-1.jsonl", "warm-1.jsonl", "routing.jsonl", "verdict.json")):
+            path.unlink(missing_ok=True)
+        for path in run.glob("*.jsonl"):
+            lines = path.read_text().splitlines(keepends=True)
+            if path.name == "events.jsonl":
+                lines = list(takewhile(lambda line: '"soak-1"' not in line, lines))
+            elif path.name != "host.jsonl":
+                lines = lines[: int(0.7 * len(lines))]
+            path.write_text("".join(lines))
+        return page.render(load_live_page(run))
+
+
+def fleet() -> Fleet:
+    """Return a fleet in which a run was promoted, one failed, one gave no verdict, and one has not ended."""
+    cells = [Cell(slo, Path(f"{slo}.toml"), host) for slo in ("chat", "code") for host in ("studio", "mini")]
+    runs = (("promoted_0.3.0", 0, "promoted"), ("failed_0.3.0", 1, "failed"))
+    ended = [
+        ended_cell(cell, Done(cell.name, code, outcome, str(GOLDEN / run)))
+        for cell, (run, code, outcome) in zip(cells, runs, strict=False)
+    ]
+    lost = FleetCell(cells[2], Done(cells[2].name, 3, error="no route to host studio", hint="ssh studio must work"))
+    excluded = FleetCell(replace(Cell("code", Path("code.toml"), "air"), excluded=("8 GB of memory, 16 GB needed",)))
+    return Fleet("2026-01-01T00:00:00Z", None, (*ended, lost, FleetCell(cells[3]), excluded))
+
+
+def proxied(hours: float = 9, requests: int = 1200) -> tuple[RequestRoutes, LiveDay, int]:
+    """Return the routes of a proxy, what its requests were, and the time: `tools` has too few to prove anything."""
+    policy = stored_policy(GOLDEN / "promoted_0.3.0")
+    assert policy is not None
+    end = round(hours * 3600 * SECOND)
+    routes, day, draws = RequestRoutes(LiveEvidence(), now_ns=lambda: end), LiveDay(0), random.Random(7)
+    overlay = [OverlayRoute(part.workload, part.speculation, part.because, part.steps[0]) for part in policy.route]
+    routes.publish(policy, overlay, {}, 10 * end)
+    for number in range(requests):
+        now_ns = number * end // requests
+        workload, _, rule = draws.choice(SORTED).partition(" ")
+        arm = "holdout" if number % 21 == 0 else "speculative"
+        drafted = arm == "speculative" and workload in {"json", "tools"}
+        speed = 45 * (1.7 if drafted else 1) * math.exp(draws.gauss(0, 0.2))
+        decision = RequestDecision(workload, rule, drafted, "made", arm)
+        meter = AnswerMeter(now_ns, first_ns=now_ns + SECOND, last_ns=now_ns + SECOND + round(99 / speed * SECOND))
+        day.add(
+            EndedRequest(
+                "POST", NOW, meter, LiveRequest("/v1/chat/completions"), decision,
+                target="speculative" if drafted else "plain", tokens=None if number % 9 == 0 else 100,
+            ),
+            now_ns,
+        )  # fmt: skip
+        if workload in {"json", "tools"}:
+            ttft = 0.2 * math.exp(draws.gauss(0, 0.1))
+            routes.evidence.add(Observation(workload, arm, 1, str(number), 400, True, speed, ttft, False), now_ns)
+    return routes, day, end
+
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "promoted": lambda: run_page("promoted_0.3.0"),
+    "failed": lambda: run_page("failed_0.3.0"),
+    "unproven": lambda: run_page("unproven_0.3.0"),
+    "graded-back": lambda: run_page("graded_back_0.3.0"),
+    "region": lambda: run_page("region_0.3.0"),
+    "capacity": capacity_page,
+    "live": live_page,
+    "proxy": lambda: proxy_page.render(*proxied()),
+    "fleet": lambda: fleet_page.render(fleet()),
+    "history": lambda: history_page.render(history.history(GOLDEN)),
+    "comparison": lambda: comparison_page.render(compare.compare([GOLDEN / "promoted", GOLDEN / "promoted_0.3.0"], ())),
+}

@@ -1,0 +1,116 @@
+"""A printed command runs as it is pasted: by the program's path where it is not on PATH."""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gatekeeper.core.system import own_command
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program in an environment of the current folder, which is not on PATH."""
+    program = tmp_path / ".venv" / "bin" / "gatekeeper"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(sys, "argv", [str(program)])
+    return program
+
+
+def test_a_program_that_is_not_on_path_is_named_by_its_path(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Relative in the current folder, absolute elsewhere, quoted for a shell; the plain name once its folder is on PATH.
+    """
+    assert ".venv/bin/gatekeeper" == own_command.own_command()
+    (elsewhere := installed.parents[2] / "a folder").mkdir()
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setattr(sys, "argv", [str(installed)])
+    assert str(installed) == own_command.own_command()
+    monkeypatch.setenv("PATH", f"/usr/bin:{installed.parent}")
+    assert "gatekeeper" == own_command.own_command()
+
+
+@pytest.mark.parametrize(
+    ("argv", "called"),
+    [
+        ("/x/uv/archive-v0/AbC/bin/gatekeeper", "uvx --from gatekeeper-slo gatekeeper"),
+        ("/usr/bin/pytest", "gatekeeper"),
+        ("/nowhere/bin/gatekeeper", "gatekeeper"),
+    ],
+    ids=["uvx", "inside another program", "a program that is gone"],
+)
+def test_other_ways_to_be_started_are_told_apart(argv: str, called: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A call by uvx puts its environment on the path of the program alone; inside another program the plain name is left.
+    """
+    monkeypatch.setattr(sys, "argv", [argv])
+
+    assert called == own_command.own_command()
+
+
+def test_sentences_are_left_as_they_are(installed: Path) -> None:
+    """
+    Commands are written as they must be typed; the name of the program in a sentence, in a path and of a module is not.
+    """
+    del installed
+    text = "gatekeeper failed: see docs/gatekeeper init\n  hint: gatekeeper init -o x.toml"
+
+    written = own_command.with_own_commands(text, {"init"})
+
+    assert text.replace("hint: gatekeeper", "hint: .venv/bin/gatekeeper") == written
+    assert [".venv/bin/gatekeeper", "admit"] == own_command.as_typed("gatekeeper admit").split()
+    assert "pip" == own_command.as_typed("pip")
+
+
+def test_a_pasted_command_runs() -> None:
+    """
+    What a module that was started by `python -m` prints as the next command is a command of the same installation.
+    """
+    script = (
+        "from gatekeeper.cli import main; import sys; sys.argv[0] = main.__file__.replace('cli/main', '__main__')\n"
+    )
+    script += "from gatekeeper.core.system import own_command; print(own_command.own_command())"
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=Path(__file__).parents[3], env={"PATH": "/usr/bin"}, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+
+    shown = subprocess.run(
+        [*shlex.split(ran.stdout), "--version"],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert shown.stdout.startswith("gatekeeper ")
+
+
+@pytest.mark.parametrize("from_an_index", [False, True])
+def test_an_extra_is_installed_beside_the_program(monkeypatch: pytest.MonkeyPatch, *, from_an_index: bool) -> None:
+    """
+    An index that has no gatekeeper, from a checkout, still has the libraries of an extra.
+    """
+
+    class Installed:
+        requires = ("numpy>=2", 'aiohttp>=3.13; extra == "proxy"', "pyarrow>=18; extra == 'parquet'")
+
+        def read_text(self, _name: str) -> str | None:
+            return None if from_an_index else '{"url": "file:///gatekeeper"}'
+
+    monkeypatch.setattr(own_command, "distribution", lambda _name: Installed())
+    hint = "pip install 'gatekeeper-slo[proxy]'"
+
+    printed = own_command.with_own_commands(f"{hint}, or none", ())
+
+    if from_an_index:
+        assert printed == f"{hint}, or none"
+    else:
+        assert printed.startswith(shlex.quote(sys.executable))
+        assert printed.endswith("'aiohttp>=3.13', or none")

@@ -1,0 +1,115 @@
+"""Joules a token, from the command line: rest is measured, drafting judged by it, and a setting chosen by it."""
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders import mac_tools
+from tests.builders.golden_words import lines_with, says
+from tests.builders.project_folder import ProjectFolder
+from tests.builders.scripted_slo import EASY
+from tests.e2e.test_m4_24gb import mac
+
+COUNTERS = Path("/sys/class/powercap")
+MACMON = f"while :; do {mac_tools.prints(json.dumps(mac_tools.macmon('0.8')))}; echo; sleep 0.2; done"
+REST_W = 4.0
+COUNTS = r"[0-9.]+x \[[0-9., ]+\]|[0-9]{3,}"
+"""What a run does not repeat: its ratios, and how many samples it has."""
+SLOW = {"token": "300 ms", "verify": "330 ms", "draft_token": {"heavy": "30 ms", "light": "15 ms"}}
+"""An answer of 32 tokens takes seconds, as those of a real model do: several samples of the host."""
+
+
+def on_a_mac(project: ProjectFolder) -> ProjectFolder:
+    """Let the host be a Mac whose macmon reads one power."""
+    mac(project.path / "bin", macmon=MACMON, powermetrics="exit 64")
+    path = f"{project.path / 'bin'}:{project.environment.get('PATH', '/usr/bin:/bin')}"
+    return ProjectFolder(project.path, {**project.environment, "PATH": path, "GATEKEEPER_HOST_AS": "macos"})
+
+
+def with_powers(run: Path, watts: Callable[[dict[str, Any]], float], rest: float = REST_W) -> None:
+    """Rewrite the samples of a run: at *rest* in W, and during an answer *watts* of it more."""
+    (run / "SHA256SUMS").unlink(missing_ok=True)
+    answers = [
+        (answer["answer"]["sent_ns"] / 1e9, answer["answer"]["ended_ns"] / 1e9, watts(answer))
+        for file in run.glob("*.jsonl")
+        if file.name not in {"host.jsonl", "events.jsonl"}
+        for answer in map(json.loads, file.read_text().splitlines())
+        if "answer" in answer
+    ]
+    *samples, last = (run / "host.jsonl").read_text().splitlines()
+    lines = []
+    for number, line in enumerate(samples):
+        sample = json.loads(line)
+        reading, flicker = sample["values"]["package_power"], 0.01 * (number % 7)
+        at_s = sample["at_ns"] / 1e9
+        seconds = [(max(0.0, min(at_s, ended) - max(at_s - 1, sent)), watts) for sent, ended, watts in answers]
+        drawn = sum(part * watts for part, watts in seconds)
+        reading.update(value=rest + flicker * bool(rest) + drawn, status="ok", age=0.0)
+        sample["values"]["system_power"].update(value=None, status="absent")
+        lines.append(json.dumps(sample))
+    (run / "host.jsonl").write_text("\n".join([*lines, last, ""]))
+
+
+def test_joules_are_judged_above_rest(scripted: Callable[..., ProjectFolder]) -> None:
+    """
+    A sensor that reads one value leaves the ratio open; with powers that differ it is the planted one: drafting draws
+    a third more for 1 / 2.7 of the time. `plan` forecasts the rest that it needs.
+    """
+    objective = {"metric": "energy_ratio", "at_most": 0.6, "why": "the machine runs on a battery"}
+    soak = {"duration": "400 s", "sentinel_share": 0.5}
+    folder = on_a_mac(scripted(SLOW, workload=EASY, objective=[objective], soak=soak, sweep={"num_draft_tokens": [4]}))
+
+    plan = folder.run("plan", "slo.toml").out
+    first = folder.run("certify", "slo.toml", "--out", "run", code=3)
+    with_powers(folder.path / "run", lambda answer: 20.0 if answer["arm"] == "candidate" else 15.0)
+    verdict = folder.run("judge", "run", "--json").document
+
+    says("run", "the plan has a rest", re.sub("[0-9.]+ (s|min)", "#", lines_with("expected rest", plan)))
+    says("run", "one power is no energy", lines_with("energy_ratio", first.out))
+    energy = verdict["workloads"][0]["measured"]["energy"]
+    assert 20 / 15 / 2.73 == pytest.approx(energy["drafting"] / energy["plain"], rel=0.03)
+    page = folder.run("report", "run", "--format", "html").out
+    assert "#energy" in page
+    (check,) = [check for check in verdict["workloads"][0]["checks"] if check["metric"] == "energy_ratio"]
+    assert "pass" == check["outcome"], check["because"]
+    assert 20 / 15 / 2.73 == pytest.approx(check["center"], rel=0.03)
+    assert 0.45 < check["lo"] < check["hi"] < 0.53, check
+    assert "package power by macmon" in check["because"]
+
+
+@pytest.mark.skipif(sys.platform != "linux" or any(COUNTERS.glob("intel-rapl:*/energy_uj")), reason="it has a counter")
+def test_without_a_counter_no_joules_are_proven(scripted: Callable[..., ProjectFolder]) -> None:
+    """
+    On Linux without an energy counter nothing is proven about joules: exit 3, with the reason.
+    """
+    objective = {"metric": "energy_ratio", "at_most": 5.0, "why": "any value is one"}
+
+    refused = scripted({}, workload=EASY, objective=[objective]).run("certify", "slo.toml", "--out", "run", code=3)
+
+    says("run", "no energy counter", re.sub("[0-9]{3}", "#", lines_with("energy_ratio", refused.out)))
+
+
+def test_the_setting_with_the_fewest_joules_is_chosen(scripted: Callable[..., ProjectFolder]) -> None:
+    """
+    With `prefer = "energy"` a sweep takes the slower of two that gain where it needs half the power; a dead sensor
+    leaves the faster one, and says so.
+    """
+    sweep = {"num_draft_tokens": [2, 4], "default": {"num_draft_tokens": 4}, "repeats": 2, "prefer": "energy"}
+    folder = on_a_mac(scripted(SLOW, workload=EASY, sweep=sweep))
+
+    folder.run("sweep", "slo.toml", "--out", "run")
+    with_powers(folder.path / "run", lambda _answer: 0.0, rest=0.0)
+    by_speed = folder.run("judge", "run", "--json").document["workloads"][0]["choice"]
+    with_powers(
+        folder.path / "run", lambda answer: 8.0 if dict(answer["setting"]).get("num_draft_tokens") == 2 else 20.0
+    )
+    by_energy = folder.run("judge", "run", "--json").document["workloads"][0]["choice"]
+
+    assert (4, 2) == (by_speed["setting"]["num_draft_tokens"], by_energy["setting"]["num_draft_tokens"])
+    says("run", "a dead sensor leaves the fastest", re.sub(COUNTS, "#", by_speed["because"]))
+    says("run", "the fewest joules are chosen", re.sub(COUNTS, "#", by_energy["because"]))

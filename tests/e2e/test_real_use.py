@@ -1,0 +1,140 @@
+"""As real servers are used: conversations that grow, and several streams at once, on the little pair."""
+
+import json
+import re
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders.project_folder import ROOT, ProjectFolder
+from tests.builders.real_pair import ATTEMPTS, outcomes, records
+from tests.e2e.test_llama_server import real_program
+from tools import write_gguf
+
+pytestmark = [pytest.mark.nightly, pytest.mark.alone, pytest.mark.timeout(1500)]
+SERVERS = [pytest.param("mlx-server", marks=pytest.mark.mlx), "llama-server"]
+CONVERSATIONS, TURNS = 6, 3
+LAYERS = 48
+"""Of the target in llama-server: with its own eight an answer ends before a clock on a busy machine shows a speed."""
+
+
+def json_prompts() -> list[str]:
+    """Return prompts that the little pair answers with JSON, of which most drafts are accepted."""
+    lines = (ROOT / "canaries" / "little" / "json.jsonl").read_text().splitlines()
+    return [json.loads(line)["messages"][-1]["content"] for line in lines]
+
+
+def talk_lines() -> str:
+    """Return conversations whose prompts grow by a question and an answer with each turn."""
+    prompts, lines = json_prompts(), []
+    for number in range(CONVERSATIONS):
+        messages: list[dict[str, str]] = []
+        for turn in range(1, TURNS + 1):
+            messages = [*messages, {"role": "user", "content": prompts[number * TURNS + turn - 1]}]
+            canary = {"id": f"talk-{number}-{turn}", "conversation": f"c{number}", "turn": turn, "messages": messages}
+            lines.append(json.dumps(canary | {"max_tokens": 32}))
+            messages = [*messages, {"role": "assistant", "content": '{"name": "a note"}'}]
+    return "\n".join(lines)
+
+
+def prepared(project: ProjectFolder, backend: str, canaries: str, **tables: Any) -> None:
+    """Write an SLO of one workload on the little pair; *tables* are further ones."""
+    target, draft = (str(ROOT / "models" / f"little-{name}") for name in ("target", "draft"))
+    args: list[str] = []
+    if backend == "llama-server":
+        args = ["--threads", "1", "--ctx-size", "8192", "--parallel", str(tables.pop("slots", 1))]
+        real_program()
+        for model, layers in ((target, LAYERS), (draft, None)):
+            write_gguf.write(Path(model), project.path / f"{Path(model).name}.gguf", layers=layers, kind="F16")
+        target, draft = "little-target.gguf", "little-draft.gguf"
+    tables.pop("slots", None)
+    (project.path / "talk.jsonl").write_text(canaries)
+    subject = {"backend": backend, "target": target, "drafts": [draft], "args": args, **tables.pop("subject", {})}
+    pays = {"metric": "throughput_ratio", "at_least": 0.3, "why": "how fast a busy machine is does not count here"}
+    project.write_slo(
+        {
+            "schema": 1,
+            "name": "use",
+            "subject": subject,
+            "sampling": {"temperature": 0.0, "max_tokens": 32},
+            "workload": [{"name": "talk", "canaries": "talk.jsonl"}],
+            "sweep": {"num_draft_tokens": [4], "repeats": 1},
+            "soak": {"duration": "4 s", "sentinel_share": 0.5, "sentinel_drift": 0.9},
+            "objective": [pays, *tables.pop("objectives", [])],
+            **tables,
+        }
+    )
+
+
+def promoted(project: ProjectFolder) -> dict[str, Any]:
+    """Certify until the workload is promoted, which a busy machine may leave unproven; return its verdict."""
+    for _ in range(ATTEMPTS):
+        shutil.rmtree(project.path / "run", ignore_errors=True)
+        ran = project.run("certify", "slo.toml", "--out", "run")
+        if outcomes(project.verdict()) == {"talk": "promoted"}:
+            talk: dict[str, Any] = project.verdict()["workloads"][0]
+            return talk
+        assert {"talk": "unproven"} == outcomes(project.verdict()), ran.out
+    raise AssertionError(f"{ATTEMPTS} runs proved nothing, the last one so: {ran.out}")
+
+
+@pytest.mark.parametrize("backend", SERVERS)
+def test_conversations_that_grow_are_certified(project: ProjectFolder, backend: str) -> None:
+    """
+    Each turn is resumed on the server's cache in both arms, the verdict and the page have a bin for each length, and
+    the policy drafts up to the longest turn of those with a gain, if there is one; the records give the same again.
+
+    With a draft mlx_lm.server changes some answers that are resumed, which the SLO allows here.
+    """
+    allowed = {"metric": "warm_cache_agreement", "at_least": 0.5, "why": "a known fault of one of the servers"}
+    cached = {"prompt_cache": "as-deployed"}
+    prepared(project, backend, talk_lines(), subject=cached, objectives=[allowed])
+
+    talk = promoted(project)
+
+    turns = [one for one in records(project.path / "run" / "conversations.jsonl") if one["role"] == "measured"]
+    read = {(turn["arm"], turn["canary"]): turn["answer"]["prompt_tokens"] for turn in turns}
+    assert {"plain", "candidate"} == {turn["arm"] for turn in turns}
+    for turn in turns:
+        head, _, number = turn["canary"].rpartition("-")
+        if int(number) > 1:
+            before = read[turn["arm"], f"{head}-{int(number) - 1}"]
+            assert turn["answer"]["claims"]["cached_tokens"] >= 0.8 * before, turn
+    bins = talk["conversations"]["bins"]
+    assert [min(read.values()), max(read.values())] == [bins[0]["least"], bins[-1]["most"]]
+    assert CONVERSATIONS * TURNS == sum(each["turns"] for each in bins)
+    (route,) = tomllib.loads((project.path / "run" / "policy.toml").read_text())["route"]
+    assert max(1, talk["conversations"]["reach"]) == route["region"]["context"]["at_most"]
+    page = (project.path / "run" / "report.html").read_text()
+    rows = re.findall(r'data-head="Prompt, tokens"', page)
+    assert len(bins) == len(rows)
+    assert talk == project.run("judge", "run", "--json").document["workloads"][0]
+
+
+@pytest.mark.parametrize("backend", SERVERS)
+def test_several_streams_of_a_real_server(project: ProjectFolder, backend: str) -> None:
+    """
+    Both arms are measured with more and more streams, up to the four that the server has; where drafting is proven
+    faster is the policy's limit, and where nothing is proven no stream beyond the soak's is drafted.
+    """
+    lines = [
+        json.dumps({"id": f"note-{number}", "messages": [{"role": "user", "content": prompt}], "max_tokens": 32})
+        for number, prompt in enumerate(json_prompts()[:48])
+    ]
+    slow = {"metric": "ttft", "at_most": "60 s", "why": "every number of streams keeps it, so the search tries all"}
+    capacity = {"streams": 4, "max_duration": "20 s"}
+    prepared(project, backend, "\n".join(lines), slots=4, objectives=[slow], capacity=capacity)
+
+    capacity = promoted(project)["capacity"]
+
+    assert [4, 4] == [capacity[arm]["at_least"] for arm in ("plain", "draft")]
+    levels = {level["streams"]: level["outcome"] for level in capacity["gain"]["levels"]}
+    assert levels
+    (route,) = tomllib.loads((project.path / "run" / "policy.toml").read_text())["route"]
+    assert max(1, capacity["max_concurrency"]) == route["max_concurrency"]
+    assert capacity["max_concurrency"] == max([0, *(n for n, outcome in levels.items() if outcome == "faster")])
+    answers = records(project.path / "run" / "capacity.jsonl")
+    assert not [one for one in answers if one["answer"]["fault"]]

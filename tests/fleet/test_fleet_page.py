@@ -1,0 +1,21 @@
+"""The page of a fleet: failures first, and a link to the report of each run."""
+
+import re
+
+from gatekeeper.core.system.run_directory import REPORT
+from gatekeeper.fleet import fleet_page
+from tests.builders.pages import fleet
+
+
+def test_failures_come_first_and_runs_are_linked() -> None:
+    """
+    A failed run stands above one without a verdict, an open one, a promoted one and one that is not run.
+    """
+    text = fleet_page.render(fleet())
+    runs = text[text.index('id="runs"') : text.index('id="slos-and-hosts"')]
+
+    pills = re.findall(r'class="pill (\w+)"', runs)
+    assert ["failed", "failed", "open", "promoted", "excluded"] == pills
+    reports = [f"{run}/{REPORT}" for run in ("failed_0.3.0", "promoted_0.3.0")]
+    assert reports == re.findall(r'href="([^"#]+)"', text)
+    assert [] == [reason for reason in ("no route to host studio", "16 GB needed") if reason not in runs]

@@ -1,0 +1,93 @@
+"""Rows of a run as CSV, as JSON lines and as Parquet."""
+
+import csv
+import io
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from gatekeeper.core.errors import InputError
+from gatekeeper.report import tables
+from gatekeeper.report.tables import Table
+
+TYPES = {"text": str, "count": int, "speed": float, "flag": bool}
+ROWS: list[dict[str, Any]] = [
+    {"text": "plain", "count": 3, "speed": 1.5, "flag": True},
+    {"text": None, "count": 0, "speed": 0.0, "flag": False},
+    {"text": 'a,"b"\nc', "count": None, "speed": None, "flag": None},
+    {"text": "=1+1", "count": 1},
+]
+
+
+def table() -> Table:
+    return Table(TYPES, iter(ROWS))
+
+
+def test_in_csv_a_missing_value_is_empty_and_a_zero_is_not() -> None:
+    """
+    An empty cell is unknown; text of others starts no formula of a spreadsheet and breaks no line.
+    """
+    out = io.StringIO()
+
+    tables.write_csv(table(), out)
+
+    rows = list(csv.DictReader(io.StringIO(out.getvalue())))
+    assert ["plain", "3", "1.5", "True"] == list(rows[0].values())
+    assert ["", "0", "0.0", "False"] == list(rows[1].values())
+    assert ['a,"b" c', "", "", ""] == list(rows[2].values())
+    assert ["'=1+1", "1", "", ""] == list(rows[3].values())
+
+
+@pytest.mark.parametrize("text", ["=1", "-1", "@f", "a;=1", "a;-1", "\uff1d1", ";=1"])
+def test_no_text_is_a_formula_where_semicolons_separate_cells(text: str) -> None:
+    """
+    Neither a cell nor what another language's spreadsheet takes for one begins like a formula.
+    """
+    out = io.StringIO()
+
+    tables.write_csv(Table({"text": str}, iter([{"text": text}])), out)
+
+    (cell,) = out.getvalue().splitlines()[1:]
+    assert [] == [part for part in cell.split(";") if part[:1] in {"=", "+", "-", "@", "\uff1d"}]
+
+
+def test_in_ndjson_each_line_has_every_column() -> None:
+    """
+    A row is an object a line with null for what is missing, so that a reader needs no other line to know the columns.
+    """
+    out = io.StringIO()
+
+    tables.write_ndjson(table(), out)
+
+    assert [dict.fromkeys(TYPES) | row for row in ROWS] == [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_parquet_keeps_types_and_missing_values() -> None:
+    """
+    Columns have the types of the fields, also where no row has a value, and null is null.
+    """
+    pytest.importorskip("pyarrow")
+    from pyarrow import parquet  # noqa: PLC0415
+
+    out = io.BytesIO()
+    tables.write_parquet(table(), out)
+
+    stored = parquet.read_table(io.BytesIO(out.getvalue()))
+    assert ["string", "int64", "double", "bool"] == [str(kind) for kind in stored.schema.types]
+    assert [dict.fromkeys(TYPES) | row for row in ROWS] == stored.to_pylist()
+
+
+def test_without_its_extra_parquet_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Nothing is written, and the hint is the line that installs what is missing.
+    """
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    out = io.BytesIO()
+
+    with pytest.raises(InputError) as refused:
+        tables.write_parquet(table(), out)
+
+    assert b"" == out.getvalue()
+    assert "gatekeeper-slo[parquet]" in refused.value.hint

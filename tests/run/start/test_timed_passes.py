@@ -1,0 +1,156 @@
+"""`gatekeeper ceiling`: a scripted target with planted times, the real little pair, and what cannot be timed."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatekeeper.analysis.sweep.ceiling import Ceiling
+from gatekeeper.backends import facts_of
+from gatekeeper.backends.scripted.backend import ScriptedBackend, ScriptedSystem
+from gatekeeper.backends.scripted.script import Script
+from gatekeeper.core.errors import InputError
+from gatekeeper.core.interfaces import DecodeRequest
+from gatekeeper.core.records import PassTimes, setting
+from gatekeeper.core.verdict import Missing
+from gatekeeper.report.commands.ceiling import ceiling_sentences, ceiling_text
+from gatekeeper.run.stages.timed_turns import TimedSystems, ceiling_document, ceiling_from, take_turns
+from gatekeeper.run.start.timed_passes import TimedTarget, measure_ceiling
+from tests.builders.golden_words import says
+from tests.builders.project_folder import ROOT, ProjectFolder
+
+SIGHT = ("arrivals", "token_count", "text", "rounds", "plain", "widths")
+
+
+def planted(draft: str | None, **script: Any) -> TimedSystems:
+    """A scripted target on a virtual clock."""
+    backend = ScriptedBackend(Script.model_validate({"sight": SIGHT, "token": "20 ms", **script}))
+    knobs = setting(draft=draft)
+    system = backend.start(knobs)
+    assert isinstance(system, ScriptedSystem)
+    return TimedSystems(backend, system, knobs)
+
+
+def timed(systems: TimedSystems, seconds: float = 30) -> Ceiling:
+    ceiling = ceiling_from(take_turns(systems, seconds, 256))
+    assert isinstance(ceiling, Ceiling)
+    return ceiling
+
+
+def document_of(ceiling: Ceiling | Missing) -> dict[str, Any]:
+    names = {"target": "org/target", "draft": None, "backend": "scripted", "timed": "in process", "seconds": 20.0}
+    return {**names, "context_tokens": 256, **ceiling_document(ceiling)}
+
+
+def test_planted_times_give_the_costs_of_rounds() -> None:
+    """
+    A pass of 30 ms and steps of 2 ms at 20 ms a token: k = 4 costs 1.9 tokens, gives 2.63x at most and pays at 0.225.
+    """
+    ceiling = timed(planted("d", verify="30 ms", draft_token="2 ms"))
+    cost = ceiling.rounds[3]
+
+    assert [4, 1.9] == pytest.approx([cost.length, cost.cost.center])
+    assert [5 / 1.9, 0.225] == pytest.approx([cost.most.center, cost.break_even.center])
+    assert [15, 16 / 3.0] == pytest.approx([ceiling.best.length, ceiling.most.center])
+    says("run", "a ceiling with a draft", " | ".join(ceiling_sentences(document_of(ceiling))))
+
+
+class PlantedPasses:
+    """A model served alone, whose tokens and passes take planted times."""
+
+    def __init__(self, token_s: float) -> None:
+        self.token_s = token_s
+
+    def time_passes(self, _request: DecodeRequest, widths: tuple[int, ...], _context: int) -> PassTimes:
+        return PassTimes(self.token_s, {width: self.token_s * (0.9 + 0.1 * width) for width in widths})
+
+
+@pytest.mark.parametrize(("rereads", "seconds"), [(False, 0.028 + 4 * 0.002), (True, 0.028 + 4 * 0.002 + 0.0028)])
+def test_a_round_of_a_served_draft_has_all_its_passes(*, rereads: bool, seconds: float) -> None:
+    """
+    A round of four is a pass over five tokens and four steps of the draft; llama-server's draft then reads the five
+    again, in one pass of its own.
+    """
+    systems = replace(planted(None), target=PlantedPasses(0.02), draft=PlantedPasses(0.002), rereads_drafts=rereads)
+
+    turn = systems.turn((1, 5), 256)
+
+    assert isinstance(turn, PassTimes)
+    assert {4: seconds} == pytest.approx(dict(turn.rounds))
+    assert rereads == (facts_of("llama-server" if rereads else "mlx-server").rereads_drafts)
+
+
+def test_it_keeps_to_its_time_but_takes_enough_turns() -> None:
+    """
+    It ends near its time; where a turn takes longer than all of it, six are taken, and five make the bounds. After a
+    minute it ends all the same, and has too few.
+    """
+    quick, slow = (planted(None, verify=verify, noise={"answer": 0.01}) for verify in ("22 ms", "500 ms"))
+
+    many, few = timed(quick, seconds=20), timed(slow, seconds=1)
+
+    assert 20 <= quick.backend.clock.now_ns() / 1e9 < 21
+    assert many.turns > 20
+    assert (5, 5) == (few.turns, few.blocks)
+    assert isinstance(ceiling_from(take_turns(planted(None, verify="9 s"), 1, 256)), Missing)
+
+
+@pytest.mark.parametrize(
+    ("verify", "pays", "words"),
+    [("15 ms", "always", "a draft that pays always"), ("2 s", "never", "a draft that pays never")],
+)
+def test_a_break_even_that_does_not_exist_is_said_in_words(verify: str, pays: str, words: str) -> None:
+    """
+    A round that takes less than a plain token pays at any acceptance, one of k + 1 tokens or more at none.
+    """
+    document = document_of(timed(planted(None, verify=verify)))
+    cost = document["rounds"][3]
+
+    assert (pays, None) == (cost["pays"], cost["break_even_acceptance_ratio"])
+    says("run", words, " | ".join(ceiling_sentences(document)))
+
+
+def test_what_cannot_be_timed_has_no_number() -> None:
+    """
+    A target that times no passes gives the reason alone, in the document and in the text.
+    """
+    document = document_of(ceiling_from(take_turns(planted(None, sight=["arrivals"]), 5, 256)))
+
+    assert document["measurable"] is False
+    assert "rounds" not in document
+    says("run", "passes that cannot be timed", ceiling_text(document))
+
+
+def test_mistakes_are_errors_before_anything_is_timed(tmp_path: Path) -> None:
+    """
+    A target that is not here, a server that is down or no server, and a draft behind a url exit 2, and say what to do.
+    """
+    project = ProjectFolder(tmp_path, {})
+    away = ("ceiling", "x", "--backend", "llama-server", "--url", "http://127.0.0.1:9")
+
+    mistakes = (("ceiling", "no/such"), ("ceiling", "nothere"), away, (*away[:-1], "nota"), (*away, "--draft", "d"))
+
+    errors = [project.run(*words, code=2).err for words in mistakes]
+
+    says("run", "targets of a ceiling that cannot be started", "".join(errors))
+    with pytest.raises(InputError):
+        measure_ceiling(TimedTarget("x", "mlx", draft="d", url="http://127.0.0.1:9"), seconds=1)
+
+
+@pytest.mark.mlx
+def test_the_little_target_is_timed_in_process(tmp_path: Path) -> None:
+    """
+    The real little pair has a cost of every length, units in the names of its document, and a draft that takes time.
+    """
+    pytest.importorskip("mlx_lm")
+    project = ProjectFolder(tmp_path, {})
+    target, draft = (str(ROOT / "models" / name) for name in ("little-target", "little-draft"))
+
+    document = project.run("ceiling", target, "--draft", draft, "--seconds", "1", "--json", code=0).document
+
+    assert [*range(1, 16)] == [cost["draft_length_tokens"] for cost in document["rounds"]]
+    assert [str(width) for width in range(1, 17)] == [*document["pass_s"]]
+    assert all(cost["round_s"] > 0 for cost in document["rounds"])
+    assert {"plain_token_s", "context_tokens", "most_ratio"} < document.keys()
+    assert document["most_ratio"]["lo"] <= document["most_ratio"]["center"] <= document["most_ratio"]["hi"]

@@ -1,0 +1,86 @@
+"""`./run`: the user's environment and the developers' are apart, and neither is cleared while it is in use."""
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.builders.project_folder import ROOT
+
+NOTES = '#!/bin/sh\n# {path}\necho "$(basename "$0") $*" >> calls\n'
+"""A program that writes down how it was called."""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder with `run` and an environment for each kind of people; its programs write down their arguments."""
+    if not (ROOT / "run").is_file():
+        pytest.skip("this is no checkout")
+    for name in ("run", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    for venv in (".venv", ".venv-dev"):
+        programs = tmp_path / venv / "bin"
+        programs.mkdir(parents=True)
+        for name in ("python", "gatekeeper"):
+            (programs / name).write_text(NOTES.format(path=programs / "python"))
+            (programs / name).chmod(0o755)
+        (tmp_path / venv / "own-package").touch()
+    return tmp_path
+
+
+@pytest.fixture
+def run(checkout: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run `./run` with a Python that only writes down that it was called."""
+    (checkout / "python").write_text(NOTES.format(path=""))
+    (checkout / "python").chmod(0o755)
+    environment = {"PATH": "/usr/bin:/bin", "PYTHON": str(checkout / "python")}
+
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "run", *words], cwd=checkout, env=environment, capture_output=True, text=True, check=False
+        )
+
+    return call
+
+
+def test_tests_leave_the_environment_of_the_user_alone(
+    checkout: Path, run: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """
+    Other extras are installed into the developers' environment as it is: nothing is cleared, in neither of the two.
+    """
+    before = (checkout / ".venv").stat().st_mtime_ns
+
+    ran = run("unit")
+
+    calls = (checkout / "calls").read_text()
+    assert (0, 1) == (ran.returncode, calls.count("pip install")), ran.stderr
+    assert "--clear" not in calls
+    assert (checkout / ".venv-dev" / "own-package").exists()
+    assert before == (checkout / ".venv").stat().st_mtime_ns
+    assert "test,lint,docs" in (checkout / ".venv-dev" / ".installed").read_text()
+    assert 0 == run("quickstart").returncode
+    assert ["certify", "slos/quickstart.toml"] == (checkout / "calls").read_text().split()[-2:]
+
+
+def test_an_environment_that_does_not_start_is_not_cleared_while_it_is_in_use(
+    checkout: Path, run: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """
+    After its folder was moved an environment is made anew, but not under a program that runs from it: exit code 2.
+    """
+    program = checkout / ".venv-dev" / "bin" / "gatekeeper"
+    program.write_text("#!/elsewhere/python\n")
+    shutil.copy("/bin/sleep", checkout / ".venv-dev" / "bin" / "sleep")
+    measuring = subprocess.Popen([checkout / ".venv-dev" / "bin" / "sleep", "60"])
+    try:
+        refused = run("unit")
+    finally:
+        measuring.kill()
+        measuring.wait()
+
+    assert (2, True) == (refused.returncode, str(measuring.pid) in refused.stderr.split())
+    assert 0 == run("unit").returncode
+    assert {"venv", "--clear"} <= set((checkout / "calls").read_text().split())

@@ -1,0 +1,217 @@
+"""The reference page of the record files: each file, each field with its unit, and the rows that `export` makes."""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterable
+
+from gatekeeper.analysis.final_passes import FINAL_PASSES
+from gatekeeper.analysis.passes import PASSES
+from gatekeeper.core import records as kinds
+from gatekeeper.core.records import arrivals
+from gatekeeper.host.sources import UNITS
+from gatekeeper.report.data.answer_rows import AnswerRow
+from gatekeeper.report.data.sample_rows import SampleRow, column_of
+from gatekeeper.report.host_table import USES
+from tools.reference_tables import attribute_docs, table
+
+HEAD = """# Record files
+
+What a run records, a JSON object a line; the last line is `{"end": true, "records": N}`. Fields are added, never
+renamed; what is unknown is null or empty, never 0. `gatekeeper export RUN --format csv` writes the same as a table
+([rows](#a-row-an-answer)), and [`gatekeeper.load`](../python.md) gives it to Python. Times that end in `_ns` are
+nanoseconds of one monotonic clock of the machine: subtract them. The other files of a run:
+[Fields of the files](files.md).
+"""
+ABOUT_COLUMNS = (
+    "What no piece has is left out; an answer without pieces has an empty list. Versions before 0.3.0 wrote a list "
+    "`[at_ns, tokens, drafted, token_id]` for each piece."
+)
+COLUMNS = {
+    "at_ns": ("whole number", "ns", "when the first piece came"),
+    "gaps_ns": ("list", "ns", "from each piece to the next, one fewer than there are pieces"),
+    "tokens": ("number or list", "tokens", "of each piece; one number where all have as many"),
+    "drafted": (
+        "text",
+        "",
+        "a letter a piece: `t` drafted and accepted, `f` the target's own, `?` unknown",
+    ),
+    "token_ids": ("list", "", "of each piece, in the target's vocabulary"),
+}
+"""The columns of an answer's arrivals, as `Arrivals.as_columns` writes them."""
+CLASSES = (
+    ("A request and its answer", kinds.Generation, "A line of every file of answers."),
+    ("An answer", kinds.Answer, ""),
+    ("Rounds", kinds.Rounds, ""),
+    ("Claims", kinds.Claims, ""),
+    ("A host sample", kinds.HostSample, "A line of `host.jsonl`, once a second."),
+    ("A reading", kinds.Reading, ""),
+    ("An event", kinds.Event, "A line of `events.jsonl`."),
+    ("A near-tie", kinds.Tie, ""),
+    ("A forced pass", kinds.Forced, ""),
+    ("A replay", kinds.Replayed, ""),
+    ("A parting", kinds.Parting, "A list of these three."),
+    ("Numerics", kinds.Numerics, ""),
+    ("Log-probabilities", kinds.Scored, ""),
+    ("A likely token", kinds.Likely, "A list of these two."),
+)
+"""Every kind of record and its parts."""
+EVENTS = {
+    "artifact_changed": "`model` changed on disk during the run",
+    "baseline_again": "the baseline was measured once more: `attempt`; `set_aside`: the sweep before it is left out",
+    "begin": "a process begins its part: `segment`, `run`, `by`, `build` (its CI job), and what it expects, in seconds",
+    "block": "answers with one model in memory begin: `block`, `resident` or `soak`, `answers`",
+    "busy": "other programs use `cores` `of` the processors, `before` or `during` a stage",
+    "closing": "the quality canaries are requested again after a soak: `soak`, `answers`",
+    "conditions": "`facts` of the host before and after a `soak`",
+    "continued": "a run that had ended with its sweep goes on",
+    "doubt": "nothing can be promoted, `because`",
+    "extended": "`--extend`: its soaks may last `soak_seconds` in all",
+    "interrupted": "Ctrl-C or SIGTERM",
+    "launch": "how the `servers` of a `soak` are launched, and what a `request` must carry",
+    "load_died": "the background load of `soak` ended, `because`",
+    "point": "a `point` of the region of `workload`, or of the capacity of its `arm`, begins",
+    "resting": "no request is sent for `seconds`, for the power at rest before or after `soak`",
+    "sampler_died": "host sampling ended, `because`",
+    "soaking": "a `soak` begins: at least `seconds`, at most `most`",
+    "stage": "a `stage` begins, with its `settings`; of a soak the seconds it is `expected` to take",
+    "stopped": "`trial` of `workload` needs no more answers, `because`; `kind`, and at which `look`",
+    "subject_died": "the system under test ended during an answer: `setting`, and how often `in_a_row`",
+    "subject_lost": "the system under test cannot be started any more, `because`",
+    "telemetry_failed": "the collector does not have the telemetry of `stage`, `because`",
+    "telemetry_sent": "it has: `spans`, `points`, `seconds`, `endpoint`",
+    "tries": "other runs of the same on this host: `finished`, `not_passed`; `at_least`: there may be more",
+    "warning": "what a person should know `about` something, `because`",
+}
+"""Every kind of event, and the keys of its detail."""
+WATCH_ENTRIES = {
+    "answering": "`workload` answers again",
+    "begun": "a watch begins: `policy_sha256`, `url`, `duty`, and the standing of each route",
+    "change": "a route changes: `workload`, `change`, `from_rung`, `to_rung`, `setting`, `because`, `evidence`",
+    "command": "the command of `--on-change` ended: `workload`, `argv`, `code`, `seconds`, `output`, `fault`",
+    "conditions": "the running server against its certificate: `parts`",
+    "ended": "the watch ended, `because`",
+    "fault": "`workload` gives no answer, `because`",
+    "gap": "the host slept or its clock was set: what was seen before does not count, `because`",
+    "lacking": "a guard has no evidence: `workload`, `metric`, `because`; after `off_in` seconds it turns off",
+    "look": "a round: its `load`, `seconds`, and by route its `rung` and `guards`: [outcome, center, lo, hi, n]",
+    "overlay_back": "the overlay can be written again",
+    "overlay_failed": "it cannot be written, `because`",
+    "own_limit": "the watch reached a limit of its own process in this round, `because`",
+    "policy": "the policy was replaced: `policy_sha256`, `because`, and the standing of each route",
+    "policy_back": "it can be read again",
+    "policy_refused": "it cannot be read, or is another run's, `because`",
+    "sampler_failed": "the host is no longer sampled, `because`",
+    "server": "another process answers: `pid`, and the models that it was started with",
+    "state": "the first line of a file: the standing that the file before led to",
+    "telemetry_failed": "a collector does not have a change, `because`",
+    "textfile_failed": "the file for Prometheus cannot be written, `because`",
+    "unreadable": "the log or the overlay of an earlier watch is damaged, `because`",
+}
+"""Every kind of line in watch.jsonl, and its keys."""
+UNIT_OF_SUFFIX = {"_ns": "ns", "_ms": "ms", "_tok_per_s": "tok/s", "_bytes": "B", "_seconds": "s", "_tokens": "tokens"}
+LENGTHS = ("block_size", "window", "draft_n_min")
+UNIT_OF_NAME = {
+    **dict.fromkeys(("drafted", "accepted", "position", "positions", "altered", "width", "after", *LENGTHS), "tokens"),
+    **dict.fromkeys(("memory_active", "memory_peak"), "B"),
+    **dict.fromkeys(("gap", "gaps", "other_gaps"), "logits"),
+    **dict.fromkeys(("nll", "logprob", "logprobs"), "nats"),
+    **dict.fromkeys(("at", "ended_at"), "UTC"),
+    "age": "s",
+}
+JSON_WORDS = {
+    "None": "null",
+    "tuple[": "list[",
+    "Mapping[": "object[",
+    "dict[": "object[",
+    "Sequence[": "list[",
+    "Setting": "list[list]",
+    "Role": "str",
+}
+"""How a type of Python is called in JSON."""
+
+
+def records() -> str:
+    """Return the page of the record files and their fields."""
+    parts = [HEAD, f"## Which file holds what\n\n{table(('file', 'what it holds', 'a line is'), _files())}"]
+    for title, kind, about in CLASSES:
+        text = " ".join(filter(None, (about, (inspect.getdoc(kind) or "").partition("\n\n")[0])))
+        parts.append(f"## {title}\n\n{text}\n\n{_fields(kind)}")
+        if kind is kinds.Answer:
+            rows = [(f"`{name}`", *row) for name, row in COLUMNS.items()]
+            parts.append(f"## Arrivals\n\n{ABOUT_COLUMNS}\n\n{table(('column', 'type', 'unit', 'means'), rows)}")
+        if kind is kinds.Reading:
+            names = [(f"`{name}`", unit, USES[name]) for name, unit in UNITS.items()]
+            parts.append(f"## Names of readings\n\n{table(('name', 'unit', 'used for'), names)}")
+    roles = attribute_docs(kinds.Role)
+    parts.append(
+        f"## Roles\n\n{table(('role', 'means'), ((f'`{role.value}`', roles[role.name]) for role in kinds.Role))}"
+    )
+    events = ((f"`{name}`", text) for name, text in EVENTS.items())
+    parts.append(f"## Kinds of events\n\n{table(('kind', 'what happened, and the keys of its detail'), events)}")
+    entries = ((f"`{name}`", text) for name, text in WATCH_ENTRIES.items())
+    about = "Each line has `at`, `kind`, and `crc`, the CRC-32 of the rest of it. There is no line that counts them."
+    parts.append(
+        f"## Lines of watch.jsonl\n\n{about}\n\n{table(('kind', 'what happened, and its further keys'), entries)}"
+    )
+    parts.append(
+        "## A row an answer\n\n`gatekeeper export RUN --format csv`, and `answers` in Python. Empty is unknown.\n\n"
+        + _fields(AnswerRow)
+    )
+    columns = ", ".join(f"`{column_of(name, unit)}`" for name, unit in UNITS.items())
+    parts.append(
+        "## A row a host sample\n\n`gatekeeper export RUN --of host --format csv`, and `samples` in Python.\n\n"
+        + _fields(SampleRow)
+        + f"\nIn the place of `values` a table has a column a reading, those of the run: {columns}.\n"
+    )
+    return "\n".join(parts)
+
+
+def _files() -> Iterable[tuple[str, str, str]]:
+    """Yield the name of each record file, what it holds, and the kind of its lines."""
+    titles: dict[type, str] = {
+        kind: f"[{title.lower()}](#{title.lower().replace(' ', '-')})" for title, kind, _ in CLASSES
+    }
+    answers = titles[kinds.Generation]
+    yield "`baseline.jsonl`", "plain decoding, before the sweep", answers
+    yield "`null.jsonl`", "plain decoding once more: how much equal things differ", answers
+    yield "`sweep-SETTING.jsonl`", "the sweep: a file a setting", answers
+    yield "`baseline-again-N.jsonl`", "the baseline once more, where it had no one speed", answers
+    yield "`soak-N.jsonl`, `soak-N.part-M.jsonl`", "a soak and its parts: one for each fallback step", answers
+    for after in PASSES:
+        yield f"`{after.stem}-N.jsonl`", f"{after.stage}, after soak N", titles[after.kind]
+    for final in FINAL_PASSES:
+        for name, kind in final.files.items():
+            yield f"`{name}`", f"{final.name}, at the end of the run", titles[kind]
+    yield "`host.jsonl`", "the machine while it measures", titles[kinds.HostSample]
+    yield "`events.jsonl`", "what happened when", titles[kinds.Event]
+    watch, proxy = "[an entry of a watch](#lines-of-watchjsonl)", "[a request](proxy.md#records)"
+    yield "`watch.jsonl`", "beside a policy: what a watch or a proxy decided", watch
+    yield "`live.jsonl`", "beside a policy: the requests of a proxy", proxy
+
+
+def _fields(kind: type) -> str:
+    docs = attribute_docs(kind)
+    rows = [(f"`{name}`", _type(text), _unit(name), docs.get(name, "")) for name, text in _annotations(kind)]
+    return table(("field", "type", "unit", "means"), rows)
+
+
+def _annotations(kind: type) -> list[tuple[str, str]]:
+    """Return each field of a class with its type as it is written."""
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(definition, ast.ClassDef)
+    fields = [statement for statement in definition.body if isinstance(statement, ast.AnnAssign)]
+    return [(ast.unparse(field.target), ast.unparse(field.annotation)) for field in fields]
+
+
+def _type(annotation: str) -> str:
+    if annotation.endswith(f"{arrivals.Arrivals.__name__}]"):
+        return "columns"
+    for word, json_word in JSON_WORDS.items():
+        annotation = annotation.replace(word, json_word)
+    return annotation.replace(", ...]", "]")
+
+
+def _unit(name: str) -> str:
+    suffix = next((suffix for suffix in UNIT_OF_SUFFIX if name.endswith(suffix)), "")
+    return UNIT_OF_NAME.get(name, UNIT_OF_SUFFIX.get(suffix, ""))
