@@ -18,7 +18,8 @@ from tests.builders.real_pair import smoke
 from tests.builders.scripted_slo import EASY
 from tests.e2e.test_account import Scripted
 
-UNSTABLE = {"modes": [{"share": 0.4, "slower": 6.0, "arm": "plain"}]}
+UNSTABLE = {"modes": [{"share": 0.5, "slower": slower, "arm": "plain"} for slower in (3.0, 9.0)]}
+"""Four speeds a factor of three apart: with two, one sweep in ten looked steady, by the luck of its seed."""
 
 
 def test_a_run_ends_with_a_sweep_that_no_soak_can_mend(scripted: Scripted) -> None:
@@ -52,7 +53,7 @@ def test_a_run_ends_with_its_sweep_where_the_one_workload_that_must_draft_is_hop
     assert "--resume" in made.run("report", "run", code=0).out
 
 
-PASSING = {"modes": [UNSTABLE["modes"][0] | {"file": "busy"}]}
+PASSING = {"modes": [mode | {"file": "busy"} for mode in UNSTABLE["modes"]]}
 CERTIFICATION = {"soak": {"duration": "600 s"}, "workload": EASY}
 
 
