@@ -8,12 +8,13 @@ from gatekeeper.analysis.metrics.prompt_speeds import EACH
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.knob_effects import KnobEffect
 from gatekeeper.analysis.sweep.routing import Routing
+from gatekeeper.analysis.verdict.arms_compared import ArmsCompared
 from gatekeeper.analysis.verdict.grown_conversations import GrownConversations
 from gatekeeper.analysis.verdict.run_verdict import Measured, Transition, Verdict
 from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.text import KNOB_NAMES, counted, describe_setting, last_part, listed
 from gatekeeper.core.units import percent, show, show_interval, show_ratio, show_seconds
-from gatekeeper.core.verdict import Check, Estimate, Finding, FindingKind, Outcome, rounded
+from gatekeeper.core.verdict import Check, Estimate, Finding, FindingKind, Missing, Outcome, rounded
 from gatekeeper.report.data.glossary import in_words
 from gatekeeper.report.data.objective_rows import ObjectiveRow, measured
 from gatekeeper.report.data.workload_summary import SpeedUp, WorkloadSummary, rate
@@ -94,6 +95,20 @@ def interval(figure: Estimate, metric: str) -> str:
 def ratio(figure: Estimate | SpeedUp) -> str:
     """Write a ratio to plain decoding, or of two settings, with its interval: 1.31x [1.22, 1.38]."""
     return show_ratio(figure.center, figure.lo, figure.hi)
+
+
+def arms_compared(compared: ArmsCompared) -> str:
+    """Write a time of both arms, and what it is with a draft relative to plain decoding."""
+    if isinstance(compared.ratio, Missing):
+        return f"{compared.title}: not measured, {compared.ratio.because}"
+    arms = (_seconds(compared.drafting), f"plainly {_seconds(compared.plain)}", ratio(compared.ratio))
+    return f"{compared.title}: {', '.join(arms)}"
+
+
+def _seconds(time: Estimate | Missing) -> str:
+    if isinstance(time, Missing):
+        return f"unknown ({time.because})"
+    return show_interval(*map(show_seconds, (time.center, time.lo, time.hi)))
 
 
 def step(transition: Transition, arrow: str = "→") -> str:

@@ -16,6 +16,7 @@ from gatekeeper.report.data.objective_rows import ObjectiveRow
 from gatekeeper.report.phrases import (
     MARKS,
     account,
+    arms_compared,
     end_of_gain,
     interval,
     merged,
@@ -59,7 +60,7 @@ def render(decision: Decision, policy: Policy | None = None) -> str:
         lines += [f"  measured, for prompts like these: {'; '.join(figures)}"] if figures else []
         lines += [f"  prompts: {prompts}"] if (prompts := prompt_speeds(workload.measured)) else []
         lines += [f"  {end_of_gain(workload.conversations)}"] if workload.conversations is not None else []
-        lines += [f"  {line}" for line in account(workload.choice)]
+        lines += [f"  {line}" for line in (*map(arms_compared, workload.at_end), *account(workload.choice))]
         lines += _check_lines(workload.checks, incomplete=incomplete)
         lines += _given_up(row for row in decision.rows if row.about == workload.name and row.abandoned)
         if workload.outcome is not WorkloadOutcome.PROMOTED:

@@ -314,8 +314,7 @@ class FinalTask:
     slo: Slo
     canaries: Mapping[str, Sequence[Canary]]
     seed: int
-    shares_process: bool
-    """One process serves both arms."""
+    backend: Backend
     lacking: Sequence[Any]
     """What the pass must measure: never nothing."""
     files: Mapping[str, KeptRecords[Any]]
@@ -328,6 +327,11 @@ class FinalTask:
     """Name the phase of the host's samples that follow."""
     send_pass: Callable[[Pass[Any], SoakTask, Needs, KeptRecords[Any]], None] = lambda *_: None
     """Send the requests of a pass after a soak, for what this one recorded."""
+
+    @property
+    def shares_process(self) -> bool:
+        """Tell whether one process serves both arms."""
+        return self.backend.shares_process
 
     def case_now(self, case: Case) -> Case:
         """Return the *case* with what the pass recorded so far."""

@@ -179,7 +179,7 @@ def _run_final(run: ActiveRun, final: FinalPass, lacks: Sequence[Any], client: C
 
     task = FinalTask(
         slo=run.slo, canaries=run.prepared.inputs.canaries, seed=run.prepared.plan.seed,
-        shares_process=run.backend.shares_process, lacking=lacks,
+        backend=run.backend, lacking=lacks,
         files={file: KeptRecords(writer, list(writer.release())) for file, writer in writers.items()},
         client=client, observe=run.observe, load_case=partial(run.case, live=True), phase=run.phase,
         send_pass=send_pass,

@@ -36,7 +36,7 @@ def held(backend: Backend, knobs: Setting) -> list[Generation]:
             slo=written,
             canaries={"talk": [*conversation(1), *conversation(2)]},
             seed=3,
-            shares_process=backend.shares_process,
+            backend=backend,
             lacking=[("talk", knobs)],
             files={CONVERSATIONS: answers},
             client=client,

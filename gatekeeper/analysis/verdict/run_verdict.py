@@ -8,6 +8,7 @@ from gatekeeper.analysis.metrics.host.energy import EnergyUse
 from gatekeeper.analysis.metrics.prompt_speeds import PromptSpeeds
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.routing import Routing
+from gatekeeper.analysis.verdict.arms_compared import ArmsCompared
 from gatekeeper.analysis.verdict.certified_region import CertifiedRegion
 from gatekeeper.analysis.verdict.grown_conversations import GrownConversations
 from gatekeeper.analysis.verdict.stream_capacity import StreamCapacity
@@ -146,6 +147,8 @@ class WorkloadVerdict:
     """How many streams keep its latency objectives; only where the SLO asks for it, and every route is known."""
     conversations: GrownConversations | None = None
     """Of a promoted workload whose canaries are turns: what the draft gains as prompts grow."""
+    at_end: tuple[ArmsCompared, ...] = ()
+    """What further passes at the end of the run measured in both arms."""
 
     def document(self) -> dict[str, object]:
         """Return the workload as verdict.json writes it."""
@@ -163,6 +166,7 @@ class WorkloadVerdict:
                 region=self.region and self.region.document(),
                 capacity=self.capacity and self.capacity.document(),
                 conversations=self.conversations and self.conversations.document(),
+                at_end=[compared.document() for compared in self.at_end] or None,
             ),
         }
 

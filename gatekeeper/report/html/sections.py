@@ -31,9 +31,21 @@ CURVES = {"ttft": "Time to first token", "itl": "Time per token after it"}
 
 def sections(page: PageData) -> list[Markup]:
     """Return the sections that follow the objectives; those with nothing to show are left out."""
-    around = (regions(page.verdict), conversations(page.verdict), capacities(page.verdict), energies(page.verdict))
-    measured = (*around, _sweep(page), round_cost(page.ceiling), _distributions(page), soak.soaks(page))
+    verdict = page.verdict
+    around = (regions(verdict), conversations(verdict), capacities(verdict), energies(verdict))
+    measured = (*around, _at_end(page), _sweep(page), round_cost(page.ceiling), _distributions(page), soak.soaks(page))
     return [part for part in (*measured, _transitions(page), _findings(page), _files(page)) if part]
+
+
+def _at_end(page: PageData) -> Markup | None:
+    """Return what further passes at the end of the run measured in both arms."""
+    measured = [
+        (workload.name, phrases.arms_compared(compared))
+        for workload in page.verdict.workloads
+        for compared in workload.at_end
+    ]
+    about = "Measured after all soaks, in both arms. No outcome rests on it."
+    return section("At the end of the run", facts(measured, "rows"), about=about) if measured else None
 
 
 def sweep_document(page: PageData) -> dict[str, object]:
