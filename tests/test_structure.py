@@ -219,6 +219,7 @@ SAME_THING = {
     "routing": "the pass at the end of a run, its stage, and what the routes gain",
     "quick_probe": "`gatekeeper try`: its statistics, and the command",
     "soak": "the soak: the stage, and its part of the page",
+    "starts": "the pass that times them at the end of a run, and its stage",
     "sweep": "the sweep: the stage, and its data on the page",
     "warm_cache": "a pass after a soak, and its stage",
     "warm_up": "what a warm-up is worth, the pass that measures it, and its stage",
