@@ -31,8 +31,11 @@ def sent_after_pauses(canaries: Sequence[Canary]) -> list[Canary]:
     return [canaries[index * len(canaries) // number] for index in range(number)]
 
 
-def warmed_delta(paired: PairedAnswers) -> Estimate | Missing:
-    """Return the change of the time to first token, from plain decoding after a pause to drafting after a warm-up."""
+def delta_after_pause(paired: PairedAnswers, drafting: Role) -> Estimate | Missing:
+    """Return the change of the time to first token, from plain decoding after a pause to drafting.
+
+    *drafting* says whether that is after a pause as well, or right after another request, as after a warm-up.
+    """
     if isinstance(paired.pauses, str):
         return Missing(paired.pauses)
     answers = successful(paired.pauses)
@@ -40,8 +43,8 @@ def warmed_delta(paired: PairedAnswers) -> Estimate | Missing:
         key: per_canary((answer for answer in answers if (answer.arm, answer.role) == key), ttft)
         for key in product(("plain", "candidate"), ROLES)
     }
-    before, warmed = times["plain", Role.IDLE], times["candidate", Role.FOLLOWING]
-    ratios = {name: [median(warmed[name]) / median(before[name])] for name in warmed.keys() & before.keys()}
+    before, after = times["plain", Role.IDLE], times["candidate", drafting]
+    ratios = {name: [median(after[name]) / median(before[name])] for name in after.keys() & before.keys()}
     ratio = intervals.geometric_mean_ratio(ratios, paired.level)
     if isinstance(ratio, Missing):
         return ratio

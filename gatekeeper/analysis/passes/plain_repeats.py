@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from gatekeeper.analysis.metrics.paired_answers import successful
 from gatekeeper.analysis.metrics.shares import plain_answers
 from gatekeeper.analysis.passes.definition import Needs, Pass, Soaked, add_untimed
+from gatekeeper.analysis.plan.objectives import workloads_measured_by
 from gatekeeper.analysis.plan.request_costs import RequestCosts
-from gatekeeper.analysis.plan.settings import is_greedy, plain_of, speculates
+from gatekeeper.analysis.plan.settings import is_greedy, plain_of
 from gatekeeper.core.records import Generation, Setting
 from gatekeeper.core.slo import Slo
 
@@ -16,15 +17,7 @@ ANSWERS = 2
 
 
 def _workloads(slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:
-    return tuple(
-        name
-        for name, knobs in settings.items()
-        if is_greedy(slo, knobs)
-        and any(
-            objective.metric == "plain_repeat_agreement"
-            for objective in slo.objectives_for(name, speculating=speculates(knobs))
-        )
-    )
+    return tuple(name for name in workloads_measured_by(PASS.name, slo, settings) if is_greedy(slo, settings[name]))
 
 
 def _needs(soak: Soaked) -> Needs:

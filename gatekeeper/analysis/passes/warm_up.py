@@ -1,4 +1,4 @@
-"""The warm-up: requests after a pause, where a first token comes too late and a warm-up may keep its bound.
+"""The warm-up: requests after a pause, for objectives on them, and where a warm-up may keep the bound of a first token.
 
 The policy then requires the warm-up.
 """
@@ -9,11 +9,12 @@ from dataclasses import replace
 from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.metrics.warm_up import ANSWER_TOKENS, PAUSE_S, sent_after_pauses, warmed_delta
+from gatekeeper.analysis.metrics.warm_up import ANSWER_TOKENS, PAUSE_S, delta_after_pause, sent_after_pauses
 from gatekeeper.analysis.passes.definition import Needs, Pass, Recorded, Soaked
+from gatekeeper.analysis.plan.objectives import workloads_measured_by
 from gatekeeper.analysis.plan.request_costs import RequestCosts
 from gatekeeper.analysis.plan.settings import speculates
-from gatekeeper.core.records import Generation, Setting
+from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.slo import Objective
 from gatekeeper.core.verdict import Check, Missing, Outcome
 
@@ -21,9 +22,10 @@ WARM_UP = "warm-up"
 
 
 def _needs(soak: Soaked) -> Needs:
-    """Return the workloads whose first token is not proven to keep its bound, and that may warm up."""
+    """Return the workloads with an objective after a pause, or whose first token is not proven and may be warmed."""
+    named = workloads_measured_by(PASS.name, soak.slo, soak.settings)
     speculating = (name for name, knobs in soak.settings.items() if speculates(knobs))
-    return dict.fromkeys((name for name in speculating if _is_late(soak, name)), ())
+    return dict.fromkeys((name for name in speculating if name in named or _is_late(soak, name)), ())
 
 
 def _is_late(soak: Soaked, name: str) -> bool:
@@ -43,9 +45,11 @@ def _add(answers: PairedAnswers, recorded: Recorded[Generation]) -> PairedAnswer
 
 def _forecast(costs: RequestCosts, settings: Mapping[str, Setting]) -> Iterator[float]:
     """Count the pass as if each first token came too late: both arms, after a pause and right after it."""
+    named = workloads_measured_by(PASS.name, costs.slo, settings)
     for name, knobs in settings.items():
         bounds = costs.slo.objectives_for(name, speculating=True) if speculates(knobs) else ()
-        for canary in sent_after_pauses(costs.canaries[name]) if any(bound.or_with for bound in bounds) else ():
+        due = name in named or any(bound.or_with for bound in bounds)
+        for canary in sent_after_pauses(costs.canaries[name]) if due else ():
             answer = costs.assumed.seconds(canary, ANSWER_TOKENS)
             yield from (answer + PAUSE_S, answer + PAUSE_S, answer, answer)
 
@@ -55,7 +59,7 @@ PASS = Pass(
     stem="pauses",
     kind=Generation,
     stage="warm-up",
-    title="warm-up pass, if the first tokens come too late",
+    title="first tokens after a pause, if an objective needs them",
     conditional=True,
     needs=_needs,
     add=_add,
@@ -74,7 +78,7 @@ def or_warmed(objective: Objective, direct: Check, answers: PairedAnswers, void:
     """
     if objective.or_with != WARM_UP or direct.outcome is Outcome.PASS:
         return direct
-    warmed = check(objective, Missing(void) if void is not None else warmed_delta(answers))
+    warmed = check(objective, Missing(void) if void is not None else delta_after_pause(answers, Role.FOLLOWING))
     because = f"{direct.because}; warmed, against plain decoding after a pause: {warmed.because}"
     if warmed.outcome is Outcome.PASS:
         return replace(direct, outcome=Outcome.PASS, because=because, passed_with=WARM_UP)

@@ -161,6 +161,17 @@ def workloads_with(slo: Slo, settings: Mapping[str, Setting], metric: str, terms
     )
 
 
+def workloads_measured_by(after: str, slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:
+    """Return the workloads with an objective that the pass *after* a soak measures."""
+    return tuple(
+        name
+        for name, knobs in settings.items()
+        if any(
+            objective.of.measured_by == after for objective in slo.objectives_for(name, speculating=speculates(knobs))
+        )
+    )
+
+
 def needs_every_canary(objective: Objective) -> bool:
     """Return whether an objective is about every canary; an implicit one takes those that are paired anyway."""
     return objective.of.every_canary and not isinstance(objective, Implicit)
@@ -203,10 +214,7 @@ def scored_workloads(slo: Slo, settings: Mapping[str, Setting], terms: Terms) ->
 
 def warm_cache_workloads(slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:
     """Return the workloads that are measured again with the prompt cache on."""
-    if slo.subject.prompt_cache != "as-deployed":
-        return ()
-    workloads = {name for metric in WARM_PARTS for name in workloads_with(slo, settings, metric)}
-    return tuple(name for name in settings if name in workloads)
+    return workloads_measured_by("warm_cache", slo, settings) if slo.subject.prompt_cache == "as-deployed" else ()
 
 
 def warm_conditions(slo: Slo, workload: str, knobs: Setting) -> tuple[str, ...]:
@@ -217,7 +225,7 @@ def warm_conditions(slo: Slo, workload: str, knobs: Setting) -> tuple[str, ...]:
 
 def first_token_workloads(slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:
     """Return the workloads whose first tokens are sampled in both arms."""
-    return workloads_with(slo, settings, "first_tokens_p_value") if slo.sampling.distribution_check else ()
+    return workloads_measured_by("first_tokens", slo, settings) if slo.sampling.distribution_check else ()
 
 
 def ratio_bound(slo: Slo, workload: str | None, metric: str) -> float | None:

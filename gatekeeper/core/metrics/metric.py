@@ -131,6 +131,8 @@ class Metric:
     """A guard of `gatekeeper watch` may name it."""
     soak_alone: bool = False
     """Only the length of a soak shows it: at a point of a region, which takes a minute, it is not checked."""
+    measured_by: str = ""
+    """The pass after a soak that an objective on it needs, where the soak itself does not show it."""
     samples: tuple[str, ...] = ()
     """The sampled values of the host it can be computed from; any one of several suffices."""
 
@@ -152,6 +154,8 @@ class Metric:
     @property
     def run_to_run(self) -> bool:
         """Return whether two runs can be compared in it: it is a ratio inside its own run, or counts no time at all."""
+        if self.measured_by:
+            return False  # by a few answers, whose scatter from run to run is unknown
         counts_rounds = self.from_rounds and self.per is Per.ANSWER and not self.counted
         return self.speed_ratio or self.relative or self.pass_rate is not None or counts_rounds
 

@@ -255,31 +255,32 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
         formula="canaries whose plain greedy answers are all equal / canaries",
         remedy="send one request at a time, switch the prompt cache off, or use another version of the server; "
         "until plain decoding repeats itself, no draft can be compared with it word by word",
+        measured_by="plain_repeats",
     ),
     _share(
         "warm_cache_agreement", Per.PAIR, _PAIRED_TEXT,
         "share of canaries whose greedy answers equal plain decoding's with the prompt cache on, as deployed, "
         "when they are repeated and in a later turn",
         formula="the same with the prompt cache on",
-        remedy=_UNCACHED,
+        remedy=_UNCACHED, measured_by="warm_cache",
     ),
     _share(
         "shared_prefix_agreement", Per.PAIR, _PAIRED_TEXT,
         "the same after another user's conversation that begins with the same prompt",
         formula="the same after another user's conversation with the same beginning",
-        remedy=_UNCACHED,
+        remedy=_UNCACHED, measured_by="warm_cache",
     ),
     _share(
         "model_switch_agreement", Per.PAIR, _PAIRED_TEXT,
         "the same after a request to another model of the same server, which `other_model` in [subject] names",
         formula="the same after a request to another model",
-        remedy=f"serve one model per server, {_UNCACHED}",
+        remedy=f"serve one model per server, {_UNCACHED}", measured_by="warm_cache",
     ),
     _share(
         "first_tokens_p_value", Per.PAIR, _PAIRED_TEXT,
         "p-value that both arms sample their first tokens from one distribution; a permutation test",
         formula="permutation test of the first tokens of both arms",
-        remedy=_WRONG, population=False,
+        remedy=_WRONG, population=False, measured_by="first_tokens",
     ),
     _share(
         "sampled_tokens_p_value", Per.ANSWER, Sight.REPLAY | Sight.ROUNDS | Sight.TOKEN_IDS,

@@ -168,11 +168,11 @@ class Role(StrEnum):
     OTHER_MODEL = "other_model"
     """Warm-cache pass: the request to another model that is sent in between."""
     LOADED = "loaded"
-    """Warm-up pass: the first request after a start."""
+    """Warm-up pass, and starts: the first request after a start; in starts its time begins before the start."""
     IDLE = "idle"
     """Warm-up pass: the first request after a pause."""
     FOLLOWING = "following"
-    """Warm-up pass: a request right after another one, as a warmed request is."""
+    """Warm-up pass, and starts: a request right after another one, as a warmed request is."""
     DRAW = "draw"
     """First-token pass: the first tokens of a short prompt, one of many samples."""
 
