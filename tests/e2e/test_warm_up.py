@@ -68,6 +68,22 @@ def test_a_warm_up_that_makes_up_for_it_passes_and_is_required(scripted: Scripte
     assert project.verdict() == project.run("judge", "run", "--json", code=0).document
 
 
+def test_an_objective_on_what_a_draft_adds_after_a_pause_has_it_measured(scripted: Scripted) -> None:
+    """
+    After a pause the first token comes a quarter later with the draft, by 90 of 380 ms: the pass runs because the
+    objective names it, whatever the first tokens in the soak, and the bound decides.
+    """
+    after_pause = {"metric": "ttft_after_pause_delta", "at_most": 0.5, "why": "a reader pauses"}
+    project = scripted(WORTH_IT, workload=EASY, objective=[after_pause])
+
+    project.run("certify", "slo.toml", "--out", "run", code=0)
+
+    (check,) = (one for one in project.verdict()["workloads"][0]["checks"] if one["metric"] == after_pause["metric"])
+    assert "pass" == check["outcome"]
+    assert 0.2 <= check["center"] <= 0.28
+    assert 21 == len([line for line in records(project.path / "run" / "pauses-1.jsonl") if line["arm"] == "plain"])
+
+
 def test_each_request_of_the_pass_is_recorded(scripted: Scripted) -> None:
     """
     Both arms answer once after a start, and each canary of the pass once after a pause and once right after another.

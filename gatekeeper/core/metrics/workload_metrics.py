@@ -156,6 +156,14 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
         formula="exp(mean over canaries of mean log(drafting TTFT / plain TTFT)) - 1",
         remedy=_LATER, relative=True,
     ),
+    Metric(
+        name="ttft_after_pause_delta", unit="1", higher_is_better=False, per=Per.PAIR,
+        needs=_TIMES | Sight.PLAIN | Sight.COLD,
+        description="relative change of the time to first token after ten idle seconds, paired per canary",
+        formula="exp(mean over canaries of log(drafting TTFT after a pause / plain TTFT after a pause)) - 1",
+        remedy="keep the models in memory while the server idles, send a request before the pause ends, or allow more",
+        relative=True, soak_alone=True, measured_by="warm_up",
+    ),
     _median(
         "acceptance_rate", "1", Sight.ROUNDS,
         "accepted over drafted tokens",
