@@ -11,6 +11,7 @@ import pytest
 
 from tests.builders import mac_tools
 from tests.builders.golden_words import lines_with, says
+from tests.builders.host_samples import replace_samples, stored_samples
 from tests.builders.project_folder import ProjectFolder
 from tests.builders.scripted_slo import EASY
 from tests.e2e.test_m4_24gb import mac
@@ -41,18 +42,15 @@ def with_powers(run: Path, watts: Callable[[dict[str, Any]], float], rest: float
         for answer in map(json.loads, file.read_text().splitlines())
         if "answer" in answer
     ]
-    *samples, last = (run / "host.jsonl").read_text().splitlines()
-    lines = []
-    for number, line in enumerate(samples):
-        sample = json.loads(line)
+    samples = stored_samples(run)
+    for number, sample in enumerate(samples):
         reading, flicker = sample["values"]["package_power"], 0.01 * (number % 7)
         at_s = sample["at_ns"] / 1e9
         seconds = [(max(0.0, min(at_s, ended) - max(at_s - 1, sent)), watts) for sent, ended, watts in answers]
         drawn = sum(part * watts for part, watts in seconds)
         reading.update(value=rest + flicker * bool(rest) + drawn, status="ok", age=0.0)
         sample["values"]["system_power"].update(value=None, status="absent")
-        lines.append(json.dumps(sample))
-    (run / "host.jsonl").write_text("\n".join([*lines, last, ""]))
+    replace_samples(run, samples)
 
 
 def test_joules_are_judged_above_rest(scripted: Callable[..., ProjectFolder]) -> None:

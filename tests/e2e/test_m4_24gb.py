@@ -22,6 +22,7 @@ from gatekeeper.core.records import Answer
 from gatekeeper.core.system.inputs import find_canaries
 from gatekeeper.host.macos import notifyutil
 from tests.builders import mac_tools
+from tests.builders.host_samples import replace_samples, stored_samples
 from tests.builders.project_folder import ROOT, ProjectFolder
 
 SHIPPED: dict[str, Any] = tomllib.loads((ROOT / "slos" / "m4-24gb.toml").read_text())
@@ -265,17 +266,17 @@ def test_each_broken_host_bound_fails_a_plain_run(project: ProjectFolder) -> Non
     # The sampler waits for its slowest tool before it begins, and hears the GPU's stream meanwhile.
     run = placed(project, shipped(only="tools"), {"acceptance": 0.0}, ioreg=f"sleep 0.5; {prints(mac_tools.ioreg())}")
     stuck = run.run("certify", "slo.toml", "--out", "run", code=3).out
-    path = run.path / "run" / "host.jsonl"
-    whole = path.read_text().splitlines()
-    (run.path / "run" / "SHA256SUMS").unlink()  # with it, the run would only be reported as changed
+    folder = run.path / "run"
+    measured = json.dumps(stored_samples(folder))
+    (folder / "SHA256SUMS").unlink()  # with it, the run would only be reported as changed
 
     def judged(code: int, change: Callable[[int, Sample], None]) -> list[str]:
-        samples = [json.loads(line) for line in whole[:-1]]
+        samples = json.loads(measured)
         for at, sample in enumerate(samples):
             working_gpu(at, sample)
         for at, sample in enumerate(one for one in samples if one["phase"]):
             change(at, sample["values"])
-        path.write_text("\n".join([*map(json.dumps, samples), whole[-1], ""]))
+        replace_samples(folder, samples)
         verdict = run.run("judge", "run", "--json", code=code).document
         return [one["metric"] for one in verdict["host_checks"] if one["outcome"] != "pass"]
 

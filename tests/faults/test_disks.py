@@ -63,8 +63,8 @@ def test_a_disk_that_is_full_for_the_host_samples_is_our_fault(
     """
     A sample that we cannot write ends the run at its next event with code 4. It is no doubt about the host for ever.
     """
-    monkeypatch.setattr(host, "SAMPLE_INTERVAL_S", 0.5)
-    with largest_file(20_000):
+    monkeypatch.setattr(host, "SAMPLE_INTERVAL_S", 0.1)
+    with largest_file(12_000):
         full = project.run(*RUN, code=4)
 
     assert all(word in full.err for word in ("run/host.jsonl: ", "File too large"))

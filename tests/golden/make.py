@@ -27,6 +27,7 @@ from unittest.mock import patch
 from gatekeeper import host
 from gatekeeper.cli.main import run as run_command
 from gatekeeper.host.sources import DirectSource, Status, Values
+from tests.builders.host_samples import replace_samples, stored_samples
 
 FACTS = dict.fromkeys(host.conditions()) | {
     "platform": "linux",
@@ -564,9 +565,7 @@ def _gatekeeper(*words: str, code: int) -> str:
 def _slim(run: Path) -> None:
     """Leave out what no verdict rests on and what is large: the page, and host readings of values nobody gives."""
     (run / "report.html").unlink()
-    samples = (json.loads(line) for line in (run / "host.jsonl").read_text().splitlines()[:-1])
-    kept = [json.dumps(_shown(one), separators=(",", ":")) for one in samples if one["phase"]]
-    (run / "host.jsonl").write_text("\n".join((*kept, json.dumps({"end": True, "records": len(kept)}))) + "\n")
+    replace_samples(run, [_shown(sample) for sample in stored_samples(run) if sample["phase"]])
     files = sorted(
         str(path.relative_to(run)) for path in run.rglob("*") if path.is_file() and path.name != "SHA256SUMS"
     )

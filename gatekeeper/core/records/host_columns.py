@@ -1,8 +1,7 @@
 """Host samples in columns: those of a day take some twenty megabytes, and are read in a second."""
 
-import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from sys import intern
@@ -11,14 +10,6 @@ from typing import Any, overload
 from gatekeeper.core.records import HostSample, Reading
 
 WHOLE = 6
-MOST_FORMS = 16
-"""Forms of lines that are remembered; a run has two or three, before and after the system under test has started."""
-_NUMBER = rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
-_VARIABLE = re.compile(rb"(?<=:)" + _NUMBER + rb'(?=[,}])|(?<="at":")[^"]*(?=")|(?<="phase":")[^"]*(?=")')
-"""What differs between lines of one form: the numbers, the time of day and the phase."""
-_TEXT_GROUP = rb'([^"\\\x00-\x1f]*+)'
-_NUMBER_GROUP = rb"(-?+(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][-+]?[0-9]++)?+)"
-"""_NUMBER, which gives nothing back: what follows one cannot be part of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +29,6 @@ Layout = Mapping[str, Slot]
 """Everything of a sample but its moment and its numbers, by the names of its readings."""
 
 
-class _Form:
-    """How lines of one layout are written: texts that are always the same, and between them what differs."""
-
-    def __init__(self, texts: Sequence[bytes], kinds: Sequence[bytes]) -> None:
-        # It skips the texts, which comparing the whole line at once tells four times as fast.
-        parts = (b".{%d}" % len(text) + kind for text, kind in zip(texts, kinds, strict=True))
-        self._pattern = re.compile(b"".join(parts), re.DOTALL)
-        self._parts = [part for text in texts for part in (text, b"")][:-1]
-
-    def groups(self, line: bytes) -> tuple[bytes, ...] | None:
-        """Return what differs in a *line* of this form, in its order; None for another line."""
-        if (match := self._pattern.fullmatch(line)) is None:
-            return None
-        groups: tuple[bytes, ...] = match.groups()
-        self._parts[1::2] = groups
-        return groups if b"".join(self._parts) == line else None
-
-
 class HostColumns(Sequence[HostSample]):
     """Host samples as numbers, and as the few layouts that tell what these are. A sample is made when it is read.
 
@@ -68,10 +41,10 @@ class HostColumns(Sequence[HostSample]):
         self._whole = array("q")
         """WHOLE numbers a sample: four of its moment, and the places of its layout and of its first number."""
         self.layouts: list[Layout] = []
+        self._sizes: list[int] = []
+        """Of each layout, how many numbers its samples have."""
         self.numbers = array("d")
-        self._known: dict[tuple[Any, ...], int] = {}
-        self._forms: list[tuple[_Form, int]] = []
-        """Those of known layouts, the latest first."""
+        self._known: dict[tuple[Hashable, ...], int] = {}
 
     @classmethod
     def of(cls, samples: Iterable[HostSample]) -> "HostColumns":
@@ -83,49 +56,27 @@ class HostColumns(Sequence[HostSample]):
             columns.append(sample)
         return columns
 
-    def append(self, sample: HostSample) -> None:
-        """Append a sample; ValueError for numbers of more than 64 bits."""
-        rows = [
-            (reading.value, reading.unit, reading.source, reading.status, reading.age)
-            for reading in sample.values.values()
-        ]
-        rows = [(float(row[0]) if type(row[0]) is int else row[0], *row[1:]) for row in rows]
-        constants = [float if type(row[0]) is float else row[0] for row in rows]
-        known_ages = [row[-1] is not None for row in rows]
-        key = (*sample.values, *constants, *known_ages, *(text for row in rows for text in row[1:4]))
+    def append(self, sample: HostSample) -> int:
+        """Append a sample, return the place of its layout; ValueError for numbers of more than 64 bits."""
+        key, numbers = shape(sample)
         layout = self._known.get(key)
         if layout is None:
             layout = self._known[key] = len(self.layouts)
-            self.layouts.append(_layout(sample.values, rows))
-        numbers = [number for row in rows for number in (row[0], row[-1]) if isinstance(number, float | int)]
-        self._append(layout, numbers, *_moment(sample))
+            self.layouts.append(_layout(sample.values))
+            self._sizes.append(len(numbers))
+        self._append(
+            layout, numbers, sample.at, sample.phase, sample.at_ns, sample.segment, sample.took_ns, sample.late_ns
+        )
+        return layout
 
-    def append_line(self, line: bytes) -> bool:
-        """Append the sample of a JSON *line*, if it has a form that was learned; return whether it was appended."""
-        for turn, (form, layout) in enumerate(self._forms):
-            if (parts := form.groups(line)) is not None:
-                if turn:
-                    self._forms.insert(0, self._forms.pop(turn))
-                try:
-                    self._append(layout, map(float, parts[2:-4]), *_moment_in(parts))
-                except (ValueError, OverflowError):
-                    return False
-                return True
-        return False
+    def append_numbers(self, layout: int, numbers: Sequence[float], at: str, phase: str, *moment: int) -> None:
+        """Append a sample of a known *layout*; *moment*: `at_ns`, `segment`, `took_ns`, `late_ns`.
 
-    def learn_line(self, line: bytes) -> None:
-        """Learn the form of the *line* from which the latest sample was read."""
-        texts = _VARIABLE.split(line)
-        kinds = [_TEXT_GROUP, *[_NUMBER_GROUP] * (len(texts) - 6), _TEXT_GROUP, *[_NUMBER_GROUP] * 3, b""]
-        if len(texts) < 7 or len(self._forms) >= MOST_FORMS:
-            return
-        form = _Form(texts, kinds)
-        # A line that is written in another order, or holds more, is not what the form would take it for.
-        if (parts := form.groups(line)) is None or _moment_in(parts) != _moment(self[-1]):
-            return
-        layout, start = self._whole[-2:]
-        if array("d", map(float, parts[2:-4])) == self.numbers[start:]:
-            self._forms.insert(0, (form, layout))
+        Raise ValueError where something is of another type, or the layout has more or fewer numbers.
+        """
+        if not isinstance(at, str) or not isinstance(phase, str) or len(numbers) != self._sizes[layout]:
+            raise ValueError(f"not a sample with {self._sizes[layout]} numbers")
+        self._append(layout, numbers, at, phase, *moment)
 
     def _append(self, layout: int, numbers: Iterable[float], at: str, phase: str, *moment: int) -> None:
         try:
@@ -171,6 +122,7 @@ class HostColumns(Sequence[HostSample]):
         for integers in chosen:
             columns._whole += integers
         columns.layouts, columns.numbers, columns._known = self.layouts, self.numbers, self._known
+        columns._sizes = self._sizes
         return columns
 
     def readings(self, name: str) -> Iterator[Reading | None]:
@@ -204,24 +156,26 @@ class HostColumns(Sequence[HostSample]):
         )
 
 
-def _moment(sample: HostSample) -> tuple[str, str, int, int, int, int]:
-    return sample.at, sample.phase, sample.at_ns, sample.segment, sample.took_ns, sample.late_ns
+def shape(sample: HostSample) -> tuple[tuple[Hashable, ...], list[float]]:
+    """Return what samples of one layout share, and the numbers in which they differ: values, then known ages."""
+    key: list[Hashable] = [*sample.values]
+    numbers = []
+    for reading in sample.values.values():
+        is_number = isinstance(reading.value, float | int)
+        has_age = reading.age is not None
+        key += (reading.unit, reading.source, reading.status, float if is_number else reading.value, has_age)
+        numbers += [float(number) for number in (reading.value, reading.age) if isinstance(number, float | int)]
+    return tuple(key), numbers
 
 
-def _moment_in(parts: Sequence[bytes]) -> tuple[str, str, int, int, int, int]:
-    """Return the moment in the groups of a form: they begin with `at` and `at_ns`, and end with the other fields."""
-    at, at_ns, *_, phase, segment, took_ns, late_ns = parts
-    return at.decode(), phase.decode(), int(at_ns), int(segment), int(took_ns), int(late_ns)
-
-
-def _layout(names: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> Layout:
+def _layout(values: Mapping[str, Reading]) -> Layout:
     """Give each reading its places: one for a value that is a number, then one for an age that is known."""
     slots, place = {}, 0
-    for name, (value, unit, source, status, age) in zip(names, rows, strict=True):
-        number = place if type(value) is float else None
+    for name, reading in values.items():
+        number = place if isinstance(reading.value, float | int) else None
         place += number is not None
-        slots[name] = Slot(
-            unit, source, status, value if number is None else None, number, place if age is not None else None
-        )
+        age = place if reading.age is not None else None
         place += age is not None
+        constant = reading.value if number is None else None
+        slots[name] = Slot(reading.unit, reading.source, reading.status, constant, number, age)
     return slots

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Generic
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from gatekeeper.core.errors import GatekeeperError, NoProofError
 from gatekeeper.core.parse import ParseError, json_object
@@ -29,6 +29,7 @@ from gatekeeper.core.records import (
     Tie,
 )
 from gatekeeper.core.records.host_columns import HostColumns
+from gatekeeper.core.records.host_lines import LineReader, ShortLines
 from gatekeeper.core.system.files import (
     NotRegularError,
     open_folder,
@@ -108,13 +109,7 @@ def _gather(kind: TypeAdapter[Any]) -> tuple[Sequence[Any], Callable[[bytes], No
         records: list[Any] = []
         return records, lambda line: records.append(kind.validate_json(line))
     columns = HostColumns()
-
-    def read(line: bytes) -> None:
-        if not columns.append_line(line):
-            columns.append(SAMPLES.validate_json(line))
-            columns.learn_line(line)
-
-    return columns, read
+    return columns, LineReader(columns, SAMPLES.validate_json)
 
 
 def _closing_trouble(line: bytes, records: int, after: bytes) -> str | None:
@@ -152,6 +147,7 @@ class RecordWriter(Generic[Kind]):
     def __init__(self, path: Path, kind: TypeAdapter[Kind]) -> None:
         self._path = path
         self._kind: TypeAdapter[Kind] = kind
+        self._short_lines = ShortLines()
         self._file: int | None = None
         before = read_records(path, kind)
         self.damage = before.trouble if before.damaged else None
@@ -170,7 +166,8 @@ class RecordWriter(Generic[Kind]):
 
     def __call__(self, record: Kind) -> None:
         """Append one record; a full disk raises an error that names the file, and keeps what was written."""
-        self._write(self._kind.dump_json(record) + b"\n")
+        line = self._short_lines.line(record) if isinstance(record, HostSample) else None
+        self._write((line or self._kind.dump_json(record)) + b"\n")
         self.count += 1
 
     def release(self) -> Sequence[Kind]:
@@ -235,13 +232,14 @@ def _set_aside(path: Path, kind: TypeAdapter[Kind]) -> None:
         except FileNotFoundError:
             write_atomically(beside, content, sync=True)
             break
-    intact = (line for line in io.BytesIO(content) if _is_record(line, kind))
+    _, read = _gather(kind)
+    intact = (line for line in io.BytesIO(content) if _is_record(line, read))
     write_atomically(path, b"".join(intact), sync=True)
 
 
-def _is_record(line: bytes, kind: TypeAdapter[Kind]) -> bool:
+def _is_record(line: bytes, read: Callable[[bytes], None]) -> bool:
     try:
-        kind.validate_json(line)
-    except ValidationError:
+        read(line)
+    except ValueError:
         return False
     return line.endswith(b"\n")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from gatekeeper.core.records import HostSample, Reading
 from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.system import record_files
-from gatekeeper.core.system.record_files import SAMPLES
+from gatekeeper.core.system.record_files import SAMPLES, RecordWriter
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 STATUS = st.sampled_from(["ok", "absent", "denied"])
@@ -54,24 +55,57 @@ def test_samples_are_those_that_were_appended(samples: list[HostSample]) -> None
 
     assert samples == list(columns)
     assert samples[1:4] == list(columns[1:4])
-    assert [one.values.get("fan") for one in samples] == list(columns.readings("fan"))
+    assert [sample.values.get("fan") for sample in samples] == list(columns.readings("fan"))
 
 
-@given(sample=SAMPLE, others=st.lists(st.tuples(WHOLE, FINITE, FINITE), max_size=5))
-def test_lines_read_like_samples(
-    tmp_path_factory: pytest.TempPathFactory, sample: HostSample, others: list[tuple[int, float, float]]
+@given(sample=SAMPLE, others=st.lists(st.tuples(WHOLE, FINITE | st.none(), FINITE), max_size=5))
+def test_samples_that_were_recorded_are_read_again(
+    tmp_path_factory: pytest.TempPathFactory, sample: HostSample, others: list[tuple[int, float | None, float]]
 ) -> None:
     """
-    A line of a form that was seen before is read as JSON is, whatever its numbers.
+    Whatever their numbers, and where a value comes and goes; in full lines as earlier versions wrote, and in short.
     """
     samples = [sample]
     for at_ns, value, age in others:
         values = sample.values | {"swap_used": Reading(value, "B", "/proc/meminfo", "ok", age)}
         samples.append(HostSample(sample.at, at_ns, values, sample.phase, 3))
+    folder = tmp_path_factory.mktemp("run")
 
-    found, trouble = read(tmp_path_factory.mktemp("run") / "host.jsonl", [line_of(one) for one in samples])
+    in_full = read(folder / "in-full.jsonl", [line_of(sample) for sample in samples])
 
-    assert (samples, None) == (found, trouble)
+    assert (samples, None) == in_full == recorded(folder / "host.jsonl", samples)
+
+
+def recorded(path: Path, samples: Sequence[HostSample]) -> tuple[list[HostSample], str | None]:
+    """Return what is read of the samples that one writer wrote."""
+    writer = RecordWriter(path, SAMPLES)
+    for sample in samples:
+        writer(sample)
+    writer.finish()
+    stored = record_files.read_records(path, SAMPLES)
+    return list(stored.records), stored.trouble
+
+
+def test_a_minute_has_one_full_line(tmp_path: Path) -> None:
+    """
+    Damage to it costs that minute, and what goes on in a file begins with a full line.
+    """
+    path = tmp_path / "host.jsonl"
+    samples = [replace(sample_at(0), at_ns=number) for number in range(150)]
+    recorded(path, samples[:130])
+    writer = RecordWriter(path, SAMPLES)
+    writer.reopen()
+    for sample in samples[130:]:
+        writer(sample)
+    writer.finish()
+    lines = path.read_bytes().splitlines(keepends=True)
+
+    assert [0, 60, 120, 130] == [number for number, line in enumerate(lines) if b'"unit"' in line]
+    assert max(map(len, lines[1:60])) < len(lines[0]) / 2
+    path.write_bytes(b"".join([*lines[:60], b"?" + lines[60][1:], *lines[61:]]))
+    mended = RecordWriter(path, SAMPLES)
+    assert "line 61 is damaged" == mended.damage
+    assert [*samples[:60], *samples[120:]] == list(mended.records)
 
 
 def sample_at(number: int, value: float | None = 5e9) -> HostSample:
@@ -100,7 +134,7 @@ def sample_at(number: int, value: float | None = 5e9) -> HostSample:
 )
 def test_a_damaged_line_is_damage_after_any_number_of_whole_ones(tmp_path: Path, before: bytes, after: bytes) -> None:
     """
-    What JSON or the type of a field forbids is damage, also in a line whose form was seen before.
+    What JSON or the type of a field forbids is damage, also after lines of the same layout.
     """
     lines = [line_of(sample_at(number, 5e9 + number - 1)) for number in range(4)]
     assert before in lines[2]
@@ -112,14 +146,46 @@ def test_a_damaged_line_is_damage_after_any_number_of_whole_ones(tmp_path: Path,
     assert [sample_at(0, 5e9 - 1), sample_at(1, 5e9)] == found
 
 
-def test_what_a_line_adds_to_its_form_counts(tmp_path: Path) -> None:
+def test_a_line_in_another_order_is_read_as_it_is(tmp_path: Path) -> None:
     """
-    A value that turns from a number into nothing, and a line in another order, are read as they are.
+    A value that turns from a number into nothing counts as that.
     """
     samples = [sample_at(0), sample_at(1, None), sample_at(2)]
     document = json.loads(line_of(sample_at(3)))
     turned = json.dumps(dict(reversed(document.items()))).encode() + b"\n"
 
-    found, trouble = read(tmp_path / "host.jsonl", [*map(line_of, samples), turned])
+    stored, trouble = read(tmp_path / "host.jsonl", [*map(line_of, samples), turned])
 
-    assert ([*samples, sample_at(3)], None) == (found, trouble)
+    assert ([*samples, sample_at(3)], None) == (stored, trouble)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b'"like":1', b'"like":9'),
+        (b'"like":1', b'"like":null'),
+        (b'"numbers":[', b'"numbers":[1.0,'),
+        (b'"numbers":[5000000001.0', b'"numbers":["5"'),
+        (b'"numbers":[5000000001.0', b'"numbers":[NaN'),
+        (b'"numbers":[5000000001.0,0.25]', b'"numbers":"55"'),
+        (b'"numbers":[5000000001.0,0.25]', b'"numbers":2'),
+        (b'"at":"2026-01-01T00:00:02Z"', b'"at":2026'),
+        (b'"phase":"soak-1"', b'"phase":null'),
+        (b'"at_ns":2', b'"at_ns":2.5'),
+        (b'"at_ns":2,', b""),
+    ],
+)
+def test_a_damaged_short_line_is_damage(tmp_path: Path, before: bytes, after: bytes) -> None:
+    """
+    One that refers to no line before it, has another count of numbers, or a field of another type.
+    """
+    path = tmp_path / "host.jsonl"
+    samples = [sample_at(number, 5e9 + number - 1) for number in range(1, 4)]
+    recorded(path, samples)
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert before in lines[1]
+    path.write_bytes(b"".join([lines[0], lines[1].replace(before, after), *lines[2:]]))
+
+    stored = record_files.read_records(path, SAMPLES)
+
+    assert ("line 2 is damaged", samples[:1]) == (stored.trouble, list(stored.records))
