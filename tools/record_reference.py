@@ -39,8 +39,8 @@ COLUMNS = {
     "token_ids": ("list", "", "of each piece, in the target's vocabulary"),
 }
 """The columns of an answer's arrivals, as `Arrivals.as_columns` writes them."""
-SAMPLE_LINES = """A line of `host.jsonl`, once a second: in full once a minute and where more than numbers changed. A line
-between has no `values` but `like`, the `at_ns` of the full line before it that has its names, units, sources and words,
+SAMPLE_LINES = """A line of `host.jsonl`, once a second: in full once a minute and where more than numbers changed. A
+line between has no `values` but `like`, the `at_ns` of the full line before it that has its names, units, sources and words,
 and `numbers`: in that line's order, each value that is a number, then its age where it has one. `gatekeeper export`
 writes all in full. Versions before 0.3.0 wrote full lines only."""
 CLASSES = (
