@@ -40,9 +40,9 @@ COLUMNS = {
 }
 """The columns of an answer's arrivals, as `Arrivals.as_columns` writes them."""
 SAMPLE_LINES = """A line of `host.jsonl`, once a second: in full once a minute and where more than numbers changed. A
-line between has no `values` but `like`, the `at_ns` of the full line before it that has its names, units, sources and words,
-and `numbers`: in that line's order, each value that is a number, then its age where it has one. `gatekeeper export`
-writes all in full. Versions before 0.3.0 wrote full lines only."""
+line between has no `values` but `like`, the `at_ns` of the full line before it that has its names, units, sources and
+words, and `numbers`: in that line's order, each value that is a number, then its age where it has one. `gatekeeper
+export` writes all in full. Versions before 0.3.0 wrote full lines only."""
 CLASSES = (
     ("A request and its answer", kinds.Generation, "A line of every file of answers."),
     ("An answer", kinds.Answer, ""),
