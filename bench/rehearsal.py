@@ -53,7 +53,7 @@ class Rehearsed:
     case: Case
     verdict: Verdict
     seconds: Mapping[str, float]
-    """The virtual time of each stage, that of a soak with its passes."""
+    """The virtual time of each stage; the passes after all soaks are one each."""
 
     @property
     def answers(self) -> int:
@@ -108,7 +108,7 @@ def rehearse(
     """
     backend = ScriptedBackend(Script.model_validate(dict(truth)))
     plan, made = _swept(promised, prompts, backend, seed)
-    seconds = {"sweep": backend.seconds(backend.clock.now_ns())}
+    seconds = defaultdict[str, float](float, {"sweep": backend.seconds(backend.clock.now_ns())})
     case = Case(
         slo=promised,
         canaries=prompts,
@@ -125,9 +125,8 @@ def rehearse(
             begun_ns = backend.clock.now_ns()
             if soak_plan.part > 1 or soak_plan.name not in case.soaks:
                 case = _with_soak(case, soak_plan, client, backend, profile, host)
-            case = _with_passes(case, soak_plan, backend)
-            name = soak_plan.file.removesuffix(".jsonl")
-            seconds[name] = seconds.get(name, 0.0) + (backend.clock.now_ns() - begun_ns) / 1e9
+            seconds[soak_plan.file.removesuffix(".jsonl")] += (backend.clock.now_ns() - begun_ns) / 1e9
+            case = _with_passes(case, soak_plan, backend, seconds)
     if (due := first_lacking(case, (routing_pass.PASS,))) is not None:
         begun_ns = backend.clock.now_ns()
         with Client(case.slo, backend, _ignore) as client:
@@ -136,7 +135,7 @@ def rehearse(
                     slo=promised,
                     canaries=prompts,
                     seed=seed,
-                    shares_process=backend.shares_process,
+                    backend=backend,
                     lacking=due[1],
                     files={routing_pass.ROUTING: KeptRecords(lambda _: None, [])},
                     client=client,
@@ -159,8 +158,8 @@ def _with_soak(
     return replace(case, soaks=soaks, looks=looks, host_samples=(*case.host_samples, *samples))
 
 
-def _with_passes(case: Case, soak_plan: SoakPlan, backend: ScriptedBackend) -> Case:
-    """Return the case with what the passes after a soak record, where there is need of them."""
+def _with_passes(case: Case, soak_plan: SoakPlan, backend: ScriptedBackend, seconds: dict[str, float]) -> Case:
+    """Return the case with what the passes after a soak record, where there is need of them; add to their *seconds*."""
 
     def open_client(*, cache: bool = False) -> Client:
         return Client(case.slo, backend, _ignore, cache=cache)
@@ -171,7 +170,7 @@ def _with_passes(case: Case, soak_plan: SoakPlan, backend: ScriptedBackend) -> C
         needs = needs_after(case, soak_plan).get(each.file(soak_plan))
         if not needs or (earlier and not each.each_part):
             continue
-        records = list(earlier)
+        begun_ns, records = backend.clock.now_ns(), list(earlier)
         part = replace(soak_plan, settings={name: soak_plan.settings[name] for name in needs})
         task = _task(case, part)
         sender_of(each)(
@@ -186,6 +185,7 @@ def _with_passes(case: Case, soak_plan: SoakPlan, backend: ScriptedBackend) -> C
             )
         )
         case = replace(case, after_soak={**case.after_soak, file: StoredRecords(tuple(records))})
+        seconds[each.stage] += (backend.clock.now_ns() - begun_ns) / 1e9
     return case
 
 
@@ -327,7 +327,7 @@ def _row(truth: float | None, run: Rehearsed) -> dict[str, Any]:
 
 
 def _text(row: Mapping[str, Any]) -> str:
-    minutes = ", ".join(f"{name} {value:.0f}" for name, value in row["minutes"].items())
+    minutes = ", ".join(f"{name} {value:.1f}" for name, value in row["minutes"].items())
     truth = "natural" if row["truth"] is None else f"{row['truth']:.2f}x"
     head = f"{truth}: {row['outcome']} (exit code {row['exit_code']}) after {row['total']:.0f} min ({minutes})"
     workloads = ", ".join(f"{name} {outcome}" for name, outcome in row["workloads"].items())
