@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.over_time import excessive_drift, last_third, likely_end, plain_drift, settled
+from gatekeeper.analysis.metrics.over_time import excessive_drift, last_third, lowest_end, plain_drift, settled
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import Answer, Generation, Role, Rounds
@@ -338,18 +338,18 @@ def test_older_rules_and_open_limits_judge_the_whole_soak() -> None:
 
     for judged in (replace(paired, rules=1), replace(paired, drift_limit=math.inf), replace(paired, settled_s=None)):
         assert settled(judged) is judged
-        assert likely_end(judged) == 1.0
+        assert lowest_end(judged) == 1.0
 
 
-def test_a_fall_that_chance_may_explain_lowers_the_likely_end() -> None:
+def test_a_fall_that_chance_may_explain_lowers_the_lowest_end() -> None:
     """
     A fall of 8 % in the last tenth, under noise of 6 %, is no proof of a change; a steady ratio has no such end.
     """
     falls = changing(lambda at: -0.08 * (at > 540), noise=0.06)
 
     assert changes(falls) is None
-    assert likely_end(falls) < 0.95
-    assert likely_end(changing(lambda _: 0.0, noise=0.01)) == 1.0
+    assert lowest_end(falls) < 0.95
+    assert lowest_end(changing(lambda _: 0.0, noise=0.01)) == 1.0
 
 
 def test_a_late_fall_is_seen_beneath_the_luck_of_the_draft() -> None:
