@@ -75,7 +75,7 @@ def test_the_memory_a_file_speaks_of_is_what_gatekeeper_estimates(name: str) -> 
 @pytest.mark.parametrize("name", SAID)
 def test_the_duration_a_file_speaks_of_is_what_plan_says(name: str) -> None:
     """
-    With the speed that a file assumes where it names no chip, `gatekeeper plan` says what its header does, within 0.5 %.
+    With the speed that a file assumes where it names no chip, `gatekeeper plan` says what its header does, to 0.5 %.
     """
     said = re.search(
         r'^# Duration: at most ([0-9.]+ (?:h|min)) \(gatekeeper plan(?: --assume "([0-9]+) tok/s")?\)',
