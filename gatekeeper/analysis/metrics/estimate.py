@@ -12,7 +12,7 @@ import numpy as np
 from gatekeeper.analysis.metrics import older_ratios
 from gatekeeper.analysis.metrics.order_effect import widened_by_order
 from gatekeeper.analysis.metrics.over_time import excessive_drift, settled
-from gatekeeper.analysis.metrics.pair_speeds import pair_logs, speeds_of, widened_by_stalls
+from gatekeeper.analysis.metrics.pair_speeds import pair_logs, speeds_of
 from gatekeeper.analysis.metrics.paired_answers import (
     PairedAnswers,
     by_canary,
@@ -75,7 +75,7 @@ def _pair_ratio(metric: Metric, reader: OfAnswer, paired: PairedAnswers) -> Esti
         ratio = mean_ratio(logs, paired) if isinstance(logs, PairLogs) else logs
     ratio = _widened(ratio, partial(_ratio_noise, metric, reader, paired), paired)
     if metric.speed_ratio:
-        ratio = widened_by_stalls(metric.name, widened_by_order(ratio, paired), paired)
+        ratio = widened_by_order(ratio, paired)
     return ratio.as_change() if metric.relative and isinstance(ratio, Estimate) else ratio
 
 

@@ -6,21 +6,16 @@ prompts at 2.2x and two thirds at 0.85x it is 1.17x, where the same work is done
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from statistics import fmean, median, median_low
+from statistics import fmean
 
-from gatekeeper.analysis.metrics.paired_answers import Pair, PairedAnswers, by_canary, similar_lengths, successful
+from gatekeeper.analysis.metrics.paired_answers import Pair, PairedAnswers, similar_lengths
 from gatekeeper.analysis.metrics.readers import Read, answer_reader
 from gatekeeper.analysis.metrics.timing import output_tokens
 from gatekeeper.analysis.stats.total_time import PairLogs, linearised
 from gatekeeper.core.records import Generation
-from gatekeeper.core.verdict import Estimate, Missing
-
-STALLED = 2.0
-"""Times as long as is typical of its canary from which an answer is a stall, beyond any noise of answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,52 +97,3 @@ def pair_logs(speeds: Sequence[PairSpeed], before: Sequence[PairSpeed] = (), *, 
         return linearised([speed.times for speed in speeds], [speed.times for speed in before])
     logs, earlier = ([(speed.canary, speed.log_ratio) for speed in part] for part in (speeds, before))
     return PairLogs(logs, earlier)
-
-
-def widened_by_stalls(metric: str, ratio: Estimate | Missing, paired: PairedAnswers) -> Estimate | Missing:
-    """Return a ratio of speeds whose lower bounds, both kinds, allow for stalls that its pairs show too rarely.
-
-    Where one answer of fifty takes six times as long, half of all soaks of 40 pairs hold no such answer. The sweep's
-    answers and those of the soak that were not paired may: a candidate's mean time is longer by what stalls add to all
-    of its answers, less what they add to those in pairs. What plain decoding stalls more than in its pairs is the
-    host's, and cancels.
-    """
-    if isinstance(ratio, Missing) or not paired.by_total_time or not paired.in_sweep:
-        return ratio
-    longer = 1 + paired.once(f"stalls by {metric}", partial(_stalls, metric, paired), paired.pairs, paired.in_sweep)
-    population = ratio.population and replace(ratio.population, lo=ratio.population.lo / longer)
-    return replace(ratio, lo=ratio.lo / longer, population=population)
-
-
-def _stalls(metric: str, paired: PairedAnswers) -> float:
-    """Return by what share the candidate's mean time is longer than its pairs show."""
-    read = answer_reader(metric).on(paired)
-    arms = [
-        ([*paired.answers, *(answer for answer in paired.in_sweep if answer.arm == "candidate")], 0),
-        ([*paired.plain, *(answer for answer in paired.in_sweep if answer.arm == "plain")], 1),
-    ]
-    candidate, plain = (_beyond(answers, {id(pair[arm]) for pair in paired.pairs}, read) for answers, arm in arms)
-    return max(0.0, candidate - max(0.0, plain))
-
-
-def _beyond(answers: Sequence[Generation], in_pairs: Collection[int], read: Read) -> float:
-    """Return what stalls add to the mean time of all *answers*, less what they add to that of those in pairs."""
-    timed = [(answer, 1 / rate) for answer in successful(answers) if (rate := read(answer.answer))]
-    typical = {
-        canary: median_low(times)
-        for canary, times in by_canary(
-            (answer.canary, seconds) for answer, seconds in timed if id(answer) in in_pairs
-        ).items()
-    }
-    times: dict[str, list[tuple[int, float]]] = defaultdict(list)
-    for answer, seconds in timed:
-        if answer.canary in typical:
-            times[answer.trial].append((id(answer), seconds / typical[answer.canary]))
-    added = [
-        (answer, time / usual - 1 if time > STALLED * usual else 0.0)
-        for of_trial in times.values()
-        for usual in [median(time for _, time in of_trial)]
-        for answer, time in of_trial
-    ]
-    paired_alone = [longer for answer, longer in added if answer in in_pairs]
-    return fmean(longer for _, longer in added) - fmean(paired_alone) if paired_alone else 0.0

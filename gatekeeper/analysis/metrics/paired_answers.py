@@ -84,8 +84,6 @@ class PairedAnswers:
     pairs: tuple[Pair, ...] = field(default=())
     before: tuple[Pair, ...] = ()
     """Pairs of the sweep at the same setting, or the nearest one: with the soak's they show the noise of a canary."""
-    in_sweep: tuple[Generation, ...] = ()
-    """The sweep's answers of one stream in both arms, with any setting of the same draft."""
     elsewhere: tuple[Generation, ...] = ()
     """Answers of the same soak in other greedy workloads, of both arms where they speculate."""
     ties: tuple[Tie, ...] = ()

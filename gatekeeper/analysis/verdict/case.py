@@ -129,7 +129,6 @@ def soak_answers(case: Case, soak: SoakPlan, workload: str, end: int | None = No
             interleaved=not any(answer.role is Role.BLOCK for answer in plain),
             before=_pairs_before(case, workload, knobs) if speculating else (),
             swept=_swept(case, workload, knobs) if speculating else ((), ()),
-            in_sweep=_in_sweep(case, workload, knobs) if speculating else (),
             elsewhere=_elsewhere(case, soak, workload, end) if speculating else (),
             powers=lambda: _powers(case, soak, answers),
         )
@@ -224,22 +223,6 @@ def _swept(case: Case, workload: str, knobs: Setting) -> tuple[tuple[Generation,
         tuple(answer for answer in arm if answer.canary in shared) for arm in (evidence.answers, evidence.plain)
     )
     return answers, plain
-
-
-def _in_sweep(case: Case, workload: str, knobs: Setting) -> tuple[Generation, ...]:
-    """Return the sweep's answers of one stream, plain ones and those with the draft of *knobs*."""
-    draft = dict(knobs).get("draft")
-    trials = {
-        trial.name
-        for trial in case.plan.trials
-        if concurrency_of(case.slo, trial.setting) == 1 and dict(trial.setting).get("draft") in {None, draft}
-    }
-    return tuple(
-        answer
-        for name in sorted(trials & case.sweep_records.keys())
-        for answer in case.sweep_records[name]
-        if answer.workload == workload and answer.role is Role.MEASURED
-    )
 
 
 def compared_in_sweep(case: Case, soak: SoakPlan) -> dict[str, frozenset[str]]:

@@ -134,27 +134,3 @@ def test_one_pair_a_prompt_shows_no_single_prompt() -> None:
 
     assert speeds is not None
     assert speeds.slower is None
-
-
-@pytest.mark.parametrize(("hosts", "longer"), [(False, 5 / 60), (True, 0.0)])
-def test_stalls_that_no_pair_holds_lower_the_bound_unless_they_are_the_hosts(*, hosts: bool, longer: float) -> None:
-    """
-    One answer of sixty takes six times as long, in the sweep or unpaired, and 48 pairs hold none: the lower bound is
-    5/60 lower. Where plain decoding's answers beside its pairs stall as often, the host does it, and both arms cancel.
-    """
-    pairs = half_none(wobble=0.02)
-    mine = [pair[0] for pair in pairs.pairs[:12]]
-    slow = [replace(mine[0], answer=steady(0.6 / 2.2, 12, first_s=0.1)), *mine[1:]]
-    plain = [pair[1] for pair in pairs.pairs[:12]]
-    slow_plain = [replace(plain[0], answer=steady(0.6, 12, first_s=0.1)), *plain[1:]]
-    swept = tuple(replace(one, trial="default") for one in (*mine, *(slow_plain if hosts else plain)))
-
-    without = known(estimate("throughput_ratio", replace(pairs, in_sweep=swept)))
-    unpaired = replace(pairs, answers=(*pairs.answers, *slow[:1]), in_sweep=swept[1:])
-    found = known(estimate("throughput_ratio", unpaired))
-    in_sweep = replace(pairs, in_sweep=(*(replace(one, trial="default") for one in slow), *swept[12:]))
-
-    assert without.center == found.center
-    assert pytest.approx(longer, abs=2e-3) == without.lo / found.lo - 1
-    assert pytest.approx(found.lo, rel=1e-3) == known(estimate("throughput_ratio", in_sweep)).lo
-    assert without.hi == found.hi
