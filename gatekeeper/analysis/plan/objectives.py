@@ -162,12 +162,12 @@ def workloads_with(slo: Slo, settings: Mapping[str, Setting], metric: str, terms
 
 
 def workloads_measured_by(after: str, slo: Slo, settings: Mapping[str, Setting]) -> tuple[str, ...]:
-    """Return the workloads with an objective that the pass *after* a soak measures."""
+    """Return the workloads with an objective, named or not, that the pass *after* a soak measures."""
     return tuple(
         name
         for name, knobs in settings.items()
         if any(
-            objective.of.measured_by == after for objective in slo.objectives_for(name, speculating=speculates(knobs))
+            objective.of.measured_by == after for objective in all_objectives(slo, name, speculating=speculates(knobs))
         )
     )
 

@@ -8,7 +8,9 @@ from gatekeeper.analysis.plan.objectives import (
     Implicit,
     Terms,
     all_objectives,
+    first_token_workloads,
     implicit_objectives,
+    warm_cache_workloads,
 )
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.slo import Slo
@@ -92,7 +94,8 @@ def test_objectives_of_other_workloads_are_theirs() -> None:
 
 def test_a_prompt_cache_and_drawn_tokens_bring_objectives_of_their_own() -> None:
     """
-    As deployed, a cache may not change answers; with a distribution check, a draft may not change what is drawn.
+    As deployed, a cache may not change answers; with a distribution check, a draft may not change what is drawn. The
+    pass that measures it is due though no objective names it.
     """
     subject = {"backend": "scripted", "target": "t", "drafts": ["heavy", "light"], "script": "truth.json"}
     cached = slo(subject={**subject, "prompt_cache": "as-deployed"})
@@ -100,6 +103,8 @@ def test_a_prompt_cache_and_drawn_tokens_bring_objectives_of_their_own() -> None
 
     assert {"warm_cache_agreement"} == implied(cached).keys() - implied(slo()).keys()
     assert {"first_tokens_p_value"} == implied(drawn).keys() - implied(slo(sampling={"temperature": 0.7})).keys()
+    settings = {"easy": (("draft", "heavy"),), "hard": (("draft", None),)}
+    assert (("easy",), ("easy",)) == (warm_cache_workloads(cached, settings), first_token_workloads(drawn, settings))
 
 
 def test_an_objective_relaxes_for_the_workloads_it_names() -> None:
