@@ -9,15 +9,7 @@ from statistics import fmean
 from gatekeeper.analysis.metrics.paired_answers import Pair, PairedAnswers, by_canary, pair_ratios, successful
 from gatekeeper.analysis.metrics.timing import decode_or_answer_rate
 from gatekeeper.analysis.stats import intervals
-from gatekeeper.analysis.stats.changes import (
-    ERROR,
-    Change,
-    Fits,
-    end_below_mean,
-    fit_changes,
-    largest_change,
-    last_tenth_below_mean,
-)
+from gatekeeper.analysis.stats.changes import ERROR, Change, Fits, end_below_mean, fit_changes, largest_change
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.units import percent
 from gatekeeper.core.verdict import Estimate, Missing, StillChanging, fact
@@ -29,10 +21,10 @@ REPEATED_SHARE = 1 / 3
 
 At a noise of 7 % a pair and a spread of 12 % between canaries both are equal at about this share.
 """
-END_LEVEL = 0.9
-"""One-sided confidence at which the last tenth of a soak keeps the bound: its end is what is deployed."""
+MARGIN = 0.5
+"""Standard errors of the last tenth by which the end of a soak may lie lower than it reads."""
 RULES_WITH_ROUNDS = 3
-"""Runs of older rules were judged by the ratios alone, and by whatever made a lower end likely."""
+"""Runs of older rules were judged by the ratios alone, and without that margin."""
 
 
 def plain_drift(paired: PairedAnswers) -> Estimate | Missing:
@@ -213,17 +205,16 @@ def _with_tokens_a_round(pairs: Iterable[Pair], paired: PairedAnswers) -> list[t
     return rows
 
 
-def lowest_end(paired: PairedAnswers) -> float:
-    """Return what share of its mean the ratio may have at the end of the soak: 1 where that is no more than drift."""
+def likely_end(paired: PairedAnswers) -> float:
+    """Return what share of its mean the ratio may have had at the end of the soak: 1 without any sign of a fall."""
     if paired.settled_s is None or math.isinf(paired.drift_limit) or paired.rules < 2 or not paired.interleaved:
         return 1.0
-    return paired.once("lowest end", lambda: _lowest_end(paired), paired.pairs, paired.before)
+    return paired.once("likely end", lambda: _likely_end(paired), paired.pairs, paired.before)
 
 
-def _lowest_end(paired: PairedAnswers) -> float:
-    fits = _fits_of_soak(paired)
-    by_bound = paired.rules >= RULES_WITH_ROUNDS
-    end = math.exp(-(last_tenth_below_mean(fits, END_LEVEL) if by_bound else max(map(end_below_mean, fits))))
+def _likely_end(paired: PairedAnswers) -> float:
+    margin = MARGIN if paired.rules >= RULES_WITH_ROUNDS else 0.0
+    end = math.exp(-max(end_below_mean(each, margin=margin) for each in _fits_of_soak(paired)))
     return end if 1 - end > paired.drift_limit else 1.0
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gatekeeper.analysis.stats.intervals import Floats, Ints, student_quantile
+from gatekeeper.analysis.stats.intervals import Floats, Ints
 
 ERROR = 0.01
 """The chance that a series without any change shows one."""
@@ -80,16 +80,6 @@ class Fits:
         left = max(self.total - float(self.along[self.best]) ** 2, TINY)
         return math.sqrt(left / self.free * self.widened)
 
-    @property
-    def last_below(self) -> float:
-        """Return by how much the last tenth lies below the mean."""
-        return -float(self.along[-1] / self.lengths[-1] * self.after[-1])
-
-    @property
-    def last_error(self) -> float:
-        """Return the standard error of that."""
-        return self.noise / float(self.lengths[-1]) * abs(float(self.after[-1]))
-
 
 def largest_change(fits: Fits | None, *, error: float = ERROR) -> Change | None:
     """Return the largest change of a series; None where chance explains all of them, or it is too short for *fits*."""
@@ -99,30 +89,18 @@ def largest_change(fits: Fits | None, *, error: float = ERROR) -> Change | None:
     return Change(float(fits.along[fits.best]) / length, fits.noise / length)
 
 
-def last_tenth_below_mean(fits: Sequence[Fits | None], level: float) -> float:
-    """Return by how much the last tenth of a series may lie below its mean, one-sided at *level*; negative: above it.
-
-    Of several *fits* to the same series the one counts that shows the last tenth with the least noise.
-    """
-    known = [each for each in fits if each is not None]
-    if not known:
-        return -math.inf
-    least = min(known, key=lambda each: each.last_error)
-    return least.last_below + student_quantile(level, int(least.free)) * least.last_error
-
-
-def end_below_mean(fits: Fits | None) -> float:
+def end_below_mean(fits: Fits | None, *, margin: float = 0.0) -> float:
     """Return by how much the end of a series may lie below its mean, as a suspicion that proves nothing.
 
-    It is the larger one of the last tenth's distance and of the largest change and its standard error, where chance
-    explains few such series. Rules 2 judge by it.
+    It is the larger one of the last tenth's distance with *margin* of its standard errors, and of the largest change
+    and its standard error where chance explains few such series.
     """
     if fits is None:
         return 0.0
-    after = float(fits.after[fits.best])
-    best = -float(fits.along[fits.best]) / float(fits.lengths[fits.best]) * after
-    of_best = fits.noise / float(fits.lengths[fits.best]) * abs(after)
-    return max(0.0, fits.last_below, best + of_best if best > 0 and fits.explains(SUSPICION) else 0.0)
+    last, best = (-fits.along[shape] / fits.lengths[shape] * fits.after[shape] for shape in (-1, fits.best))
+    of_last, of_best = (fits.noise / fits.lengths[shape] * abs(fits.after[shape]) for shape in (-1, fits.best))
+    below = float(best + of_best) if best > 0 and fits.explains(SUSPICION) else 0.0
+    return max(0.0, float(last + margin * of_last), below)
 
 
 def fit_changes(

@@ -7,7 +7,7 @@ from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.comparability import voided_metrics
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.host.energy import energy_use
-from gatekeeper.analysis.metrics.over_time import last_third, lowest_end, settled
+from gatekeeper.analysis.metrics.over_time import last_third, likely_end, settled
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers, has_no_decode_speed
 from gatekeeper.analysis.metrics.prompt_speeds import prompt_speeds
 from gatekeeper.analysis.metrics.server_claims import counted_or_claimed, labelled_as_claims, with_claimed_rounds
@@ -190,13 +190,13 @@ def objective_estimate(
 def _after_fall(objective: Objective, evidence: PairedAnswers, over_soak: Estimate | Missing) -> Estimate | Missing:
     """Return the ratio of the soak's last third where it still fell and all of that misses the bound; else *over_soak*.
 
-    A ratio that keeps its bound, but whose last tenth may not, is open: a longer soak shows where it settles.
+    A ratio that keeps its bound, but perhaps not at the end of the soak, is open: a longer soak shows where it settles.
     """
     if not (objective.of.speed_ratio and objective.bound == "at_least"):
         return over_soak
     if isinstance(over_soak, Estimate) and over_soak.lo >= objective.threshold:
         stretch = settled(evidence)
-        end = over_soak.center * (lowest_end(stretch) if isinstance(stretch, PairedAnswers) else 1.0)
+        end = over_soak.center * (likely_end(stretch) if isinstance(stretch, PairedAnswers) else 1.0)
         if end < objective.threshold:
             because = f"the last answers of the soak may be at {end:.2f}x: it must last until that is known"
             return StillChanging(because, over_soak.n, fell=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gatekeeper.analysis.metrics.estimate import estimate
-from gatekeeper.analysis.metrics.over_time import excessive_drift, last_third, lowest_end, plain_drift, settled
+from gatekeeper.analysis.metrics.over_time import excessive_drift, last_third, likely_end, plain_drift, settled
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
 from gatekeeper.core.metrics import ALL
 from gatekeeper.core.records import Answer, Generation, Role, Rounds
@@ -338,46 +338,35 @@ def test_older_rules_and_open_limits_judge_the_whole_soak() -> None:
 
     for judged in (replace(paired, rules=1), replace(paired, drift_limit=math.inf), replace(paired, settled_s=None)):
         assert settled(judged) is judged
-        assert lowest_end(judged) == 1.0
+        assert likely_end(judged) == 1.0
 
 
-def test_the_last_tenth_has_a_bound_of_its_own() -> None:
+def test_a_fall_that_chance_may_explain_lowers_the_likely_end() -> None:
     """
-    A fall of 8 % in the last tenth, under noise of 6 %, is no proof of a change, and noise of 15 % alone leaves the end
-    as low; a steady ratio has no such end. Rules 2 took the fall alone for a sign of it.
+    A fall of 8 % in the last tenth, under noise of 6 %, is no proof of a change; a steady ratio has no such end.
     """
-    falls, noisy = changing(lambda at: -0.08 * (at > 540), noise=0.06), changing(lambda _: 0.0, noise=0.15)
+    falls = changing(lambda at: -0.08 * (at > 540), noise=0.06)
 
     assert changes(falls) is None
-    assert lowest_end(falls) < 0.95
-    assert lowest_end(replace(falls, rules=2)) < 0.95
-    assert lowest_end(noisy) < 0.95
-    assert lowest_end(replace(noisy, rules=2)) == 1.0
-    assert lowest_end(changing(lambda _: 0.0, noise=0.01)) == 1.0
-
-
-def luck_of_the_draft(falls: float) -> PairedAnswers:
-    """Return pairs whose tokens a round vary by 40 % from answer to answer; the last tenth *falls* by that much."""
-    draw, count = random.Random(3), 36
-    ours, theirs = list[Generation](), list[Generation]()
-    for number in range(count):
-        rounds, sent, pair = draw.randint(5, 18), 600 * number / count, f"p{number}"
-        step = 0.008 * rounds * math.exp(draw.gauss(0, 0.04) + falls * (number >= 0.9 * count))
-        answer = replace(steady(step, 20, sent_s=sent), rounds=Rounds(rounds, 4 * rounds, 20 - rounds))
-        ours.append(generation(answer, f"c-{number % 24}", pair=pair))
-        theirs.append(generation(steady(0.1, 20, sent_s=sent), f"c-{number % 24}", role=Role.SENTINEL, pair=pair))
-    return evidence(ours, theirs, settled_s=600.0)
+    assert likely_end(falls) < 0.95
+    assert likely_end(changing(lambda _: 0.0, noise=0.01)) == 1.0
 
 
 def test_a_late_fall_is_seen_beneath_the_luck_of_the_draft() -> None:
     """
-    With the tokens a round a fall of 20 % in the last tenth is seen, and without a fall the last tenth has no low end.
+    Tokens a round vary by 40 % from answer to answer: with them a fall of 20 % in the last tenth is seen.
     """
-    falls, steady_ratio = luck_of_the_draft(0.2), luck_of_the_draft(0.0)
+    draw, count = random.Random(3), 36
+    ours, theirs = list[Generation](), list[Generation]()
+    for number in range(count):
+        rounds, sent, pair = draw.randint(5, 18), 600 * number / count, f"p{number}"
+        step = 0.008 * rounds * math.exp(draw.gauss(0, 0.04) + 0.2 * (number >= 0.9 * count))
+        answer = replace(steady(step, 20, sent_s=sent), rounds=Rounds(rounds, 4 * rounds, 20 - rounds))
+        ours.append(generation(answer, f"c-{number % 24}", pair=pair))
+        theirs.append(generation(steady(0.1, 20, sent_s=sent), f"c-{number % 24}", role=Role.SENTINEL, pair=pair))
 
-    assert changes(falls) is not None
-    assert changes(replace(falls, rules=2)) is None
-    assert lowest_end(steady_ratio) == 1.0
+    assert changes(evidence(ours, theirs, settled_s=600.0)) is not None
+    assert changes(evidence(ours, theirs, settled_s=600.0, rules=2)) is None
 
 
 def test_the_sweep_shows_a_smaller_change_of_canaries_that_are_paired_once() -> None:
