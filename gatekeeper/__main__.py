@@ -1,27 +1,54 @@
 """`python -m gatekeeper` and the `gatekeeper` command."""
 
+import codecs
 import io
 import os
 import sys
+from pathlib import Path
+
+SPELLED = {
+    "→": "->", "✓": "+", "✗": "x", "↓": "v", "↑": "^", "≥": ">=", "≤": "<=", "±": "+-", "…": "...", "·": ".", "●": "*",
+    "\N{MULTIPLICATION SIGN}": "x", "\N{EN DASH}": "-", "▁": "_", "█": "#",
+}  # fmt: skip
+"""Our signs, for a terminal or a pipe whose encoding lacks them; what else it lacks is escaped."""
+
+
+def _spelled(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Write the first character that cannot be encoded in those that can."""
+    if not isinstance(error, UnicodeEncodeError) or (sign := SPELLED.get(error.object[error.start])) is None:
+        return codecs.backslashreplace_errors(error)
+    return sign, error.start + 1
+
+
+def _open_streams() -> None:
+    """Open what was closed before Python started, so that a command ends as it would with an output that is read.
+
+    Each takes the lowest free descriptor, which is the one that was closed: no file of a run becomes stdout.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 (until the end)
 
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
+    _open_streams()
+    codecs.register_error("spelled", _spelled)
     from gatekeeper.cli.main import run  # noqa: PLC0415 (so that importing this module costs nothing)
     from gatekeeper.core.errors import ExitCode  # noqa: PLC0415
 
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a path or a name may hold bytes that are no text
-        sys.stdout.reconfigure(errors="backslashreplace")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a path or a name may hold bytes that are no text
+            stream.reconfigure(errors="spelled")
     try:
         code = run(sys.argv[1:])
-        if sys.stdout is not None:  # None: it was closed before Python started
-            sys.stdout.flush()
+        sys.stdout.flush()
     except OSError:
         # stdout cannot be written, such as on a full disk. Python would exit with 1, which means a failed objective.
         code = ExitCode.INTERNAL_ERROR
         devnull = os.open(os.devnull, os.O_WRONLY)
-        for stream in (1, 2):  # flushing the buffers must not fail again at exit
-            os.dup2(devnull, stream)
+        for descriptor in (1, 2):  # flushing the buffers must not fail again at exit
+            os.dup2(devnull, descriptor)
     sys.exit(code)
 
 

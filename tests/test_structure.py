@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -292,6 +293,8 @@ class Source:
     """Every string that is no docstring."""
     raised: list[tuple[int, bool]]
     """Where one of our errors is raised: its line, and whether with a hint that is not empty."""
+    hints_with_period: list[int]
+    """The lines of hints that end with a period."""
 
 
 @cache
@@ -318,6 +321,7 @@ def source_of(path: Path) -> Source:
             for node in nodes
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and _name(node.exc) in OURS
         ],
+        [value.lineno for value in _hints(nodes) if _ends_with_period(value)],
     )
 
 
@@ -330,6 +334,30 @@ def _has_hint(call: ast.Call) -> bool:
         word.arg == "hint" and not (isinstance(word.value, ast.Constant) and not word.value.value)
         for word in call.keywords
     )
+
+
+def _hints(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
+    """Yield what is passed as `hint=`, or assigned to a name that ends so."""
+    for node in nodes:
+        names = [node.arg] if isinstance(node, ast.keyword) else []
+        if isinstance(node, ast.Assign):
+            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        if isinstance(node, ast.keyword | ast.Assign) and any((name or "").lower().endswith("hint") for name in names):
+            yield node.value
+
+
+def _ends_with_period(hint: ast.expr) -> bool:
+    match hint:
+        case ast.Constant(value=str(text)):
+            return text.rstrip().endswith(".") or ".\n" in text
+        case ast.JoinedStr(values=[*_, _] as pieces):
+            inner = [piece for piece in pieces[:-1] if isinstance(piece, ast.Constant) and ".\n" in str(piece.value)]
+            return bool(inner) or _ends_with_period(pieces[-1])
+        case ast.BinOp(right=last):
+            return _ends_with_period(last)
+        case ast.IfExp(body=body, orelse=other):
+            return _ends_with_period(body) or _ends_with_period(other)
+    return False
 
 
 def test_no_two_modules_share_a_name() -> None:
@@ -500,6 +528,16 @@ def test_every_error_says_what_to_do_next() -> None:
     raised = [(path.relative_to(PACKAGE).as_posix(), *place) for path in MODULES for place in source_of(path).raised]
 
     assert [] == [f"{module}: line {line}" for module, line, has_hint in raised if not has_hint]
+
+
+def test_no_hint_ends_with_a_period() -> None:
+    """
+    A hint is a phrase, and often a command that is pasted: a period at its end would be pasted with it.
+    """
+    ended = {path.relative_to(PACKAGE).as_posix(): source_of(path).hints_with_period for path in MODULES}
+
+    assert {} == {module: lines for module, lines in ended.items() if lines}
+    assert _ends_with_period(ast.parse('f"raise it.\\n{log}"', mode="eval").body)
 
 
 def test_the_scan_sees_raises() -> None:

@@ -316,7 +316,7 @@ def _await(process: ServerProcess, command: str, ready: Callable[[int], bool], s
             raise StartError(f"`{command}` ended at start: {ended}", cause=cause, hint=quoted_log(process.log))
         if time.monotonic() > deadline:
             message = f"`{command}` was not healthy within start_timeout = {start_timeout:g} s"
-            hint = f"raise start_timeout in [subject], or fix the cause.\n{quoted_log(process.log)}"
+            hint = f"raise start_timeout in [subject], or fix the cause\n{quoted_log(process.log)}"
             raise StartError(message, cause=error_line(process.log) or "it was not healthy in time", hint=hint)
 
 

@@ -213,7 +213,7 @@ class ServerBackend:
         ended = process.ending(0.0) if process is not None else None
         where = f" at {server.root}" if process is None else ""
         message = f"{self.name}{where} cannot serve {self._subject.target}: {f'it exited: {ended}' if ended else fault}"
-        log = "" if process is None else f".\n{quoted_log(process.log)}"
+        log = "" if process is None else f"\n{quoted_log(process.log)}"
         if late and ended is None:
             hint = f"restart it, look in its log, or raise start_timeout in [subject] if it is still loading{log}"
             raise UnresponsiveError(message, hint=hint)

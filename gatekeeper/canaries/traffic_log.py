@@ -32,7 +32,8 @@ def records(path: Path) -> Iterator[tuple[int, Any]]:
         with _opened(path) as file:
             yield from _records(file, path)
     except FileNotFoundError:
-        raise InputError(f"log {path} does not exist", hint="check the path") from None
+        hint = "write the log to a file first: stdin is not read" if str(path) == "-" else "check the path"
+        raise InputError(f"log {path} does not exist", hint=hint) from None
     except IsADirectoryError:
         raise InputError(f"log {path} is a folder", hint=f"name the files: {path}/*.jsonl") from None
     except (OSError, EOFError, zlib.error) as error:

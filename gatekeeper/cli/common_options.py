@@ -1,5 +1,6 @@
 """The options that every command has: --json, --format, --output, --quiet, --verbose, --color; and what they do."""
 
+import errno
 import io
 import os
 import shlex
@@ -172,19 +173,30 @@ def _with_output(callback: Callable[..., Any], *, own_format: bool, own_quiet: b
         with redirect_stdout(written):
             code = callback(*words, **options)
         written.flush()
-        try:
-            output.write_bytes(written.buffer.getvalue())
-        except FileNotFoundError:
-            hint = f"make it: mkdir -p {shlex.quote(str(output.parent))}; or choose another --output"
-            raise GatekeeperError(f"cannot write {output}: there is no folder {output.parent}", hint=hint) from None
-        except OSError as error:
-            raise GatekeeperError(f"cannot write {output}: {error.strerror}", hint="choose another --output") from error
+        _write(output, written.buffer.getvalue())
         if not quiet:
             sys.stdout.write(f"wrote {output}\n")
         return code
 
     call.__name__, call.__doc__ = callback.__name__, callback.__doc__
     return call
+
+
+def _write(output: Path, content: bytes) -> None:
+    """Write a file, whole or not at all; raise what is wrong with its place."""
+    try:
+        output.write_bytes(content)
+    except FileNotFoundError:
+        hint = f"make it: mkdir -p {shlex.quote(str(output.parent))}; or choose another --output"
+        raise GatekeeperError(f"cannot write {output}: there is no folder {output.parent}", hint=hint) from None
+    except IsADirectoryError:
+        raise InputError(f"--output {output} is a folder", hint="name a file in it") from None
+    except OSError as error:
+        hint = "choose another --output"
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            output.unlink()  # a part of a report may look like all of it
+            hint = f"free disk space, or {hint}"
+        raise GatekeeperError(f"cannot write {output}: {error.strerror}", hint=hint) from error
 
 
 def _is_of_a_program(output: Path) -> bool:

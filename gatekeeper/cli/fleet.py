@@ -48,16 +48,22 @@ def fleet() -> None:
     "--assume", metavar="MODEL=SIZE", multiple=True, help='Size of a model that is not here, "X=4.6 GB"; repeatable.'
 )
 @AS_JSON
-def plan(slos: Sequence[Path], hosts: Path, only: Sequence[str], assume: Sequence[str], *, as_json: bool) -> None:
+def plan(slos: Sequence[Path], hosts: Path, only: Sequence[str], assume: Sequence[str], *, as_json: bool) -> int:
     """Show which SLO fits which host, why the others do not, what each host needs, and the expected time.
 
     A host needs the models it does not have, and disk space for them, for the runs and for an environment.
+
+    \b
+    Exit codes:
+      0    every host answered, and some SLO fits some host
+      3    a host gave no answer, or no SLO fits any host
     """
     from gatekeeper.fleet.fleet_plan import plan_fleet
     from gatekeeper.fleet.fleet_report import plan_text
 
     plan = plan_fleet(*_cells(slos, hosts, only, dict(map(_size, assume))))
     show(plan.document(), plan_text(plan), as_json=as_json)
+    return plan.exit_code
 
 
 @fleet.command()

@@ -111,8 +111,7 @@ def run(arguments: Sequence[str]) -> int:
 
     try:
         code = int(command(list(arguments), prog_name="gatekeeper", standalone_mode=False, color=color) or 0)
-        if sys.stdout is not None:  # None: it was closed before Python started
-            sys.stdout.flush()
+        sys.stdout.flush()
         return code  # noqa: TRY300 (the flush may fail)
     except GatekeeperError as error:
         return fail(error.message, error.hint, error.exit_code, after_document=error.after_document)
@@ -157,6 +156,8 @@ def _usage_error(error: click.ClickException) -> tuple[str, str]:
         suggested = near.removeprefix("did you mean ").removesuffix("?") if near.endswith("?") else ""
     context = getattr(error, "ctx", None)
     help_hint = f"see: {context.command_path if context is not None else 'gatekeeper'} --help"
+    if isinstance(error, click.UsageError) and context is not None and " argument" in message:
+        help_hint = f"usage: {context.command_path} {' '.join(context.command.collect_usage_pieces(context))}"
     if isinstance(error, click.NoSuchOption) and (key := _key_of_a_file(error)):
         suggested, help_hint = "", key
     message = message[:1].lower() + message[1:].removesuffix(".")
@@ -207,9 +208,8 @@ def _describe_failure(error: Exception) -> tuple[str, str, ExitCode]:
 def _output_trouble() -> str:
     """Return why stdout cannot be written, by writing one more line end; an empty text where it can be."""
     try:
-        if sys.stdout is not None:
-            sys.stdout.write("\n")  # of an output that was too large for its buffer, nothing is left to write
-            sys.stdout.flush()
+        sys.stdout.write("\n")  # of an output that was too large for its buffer, nothing is left to write
+        sys.stdout.flush()
     except OSError as error:
         return error.strerror or str(error)
     return ""
@@ -224,7 +224,7 @@ def _print_error(message: str, hint: str, code: int, *, as_json: bool, color: bo
     message, hint = printable_error(message), printable_error(hint)
     says = with_own_commands(wrapped(message, sys.stderr, len("gatekeeper: ")), gatekeeper)
     advises = with_own_commands(wrapped(hint, sys.stderr, len("  hint: ")), gatekeeper)
-    if as_json and sys.stdout is not None:
+    if as_json:
         with suppress(OSError):
             sys.stdout.write(json.dumps({"error": message, "hint": hint, "exit_code": int(code)}) + "\n")
             sys.stdout.flush()

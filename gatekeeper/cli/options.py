@@ -145,14 +145,14 @@ def wrapped(text: str, stream: TextIO | None, begun: int = 0) -> str:
     return "\n".join(lines).removeprefix(" " * begun)
 
 
-def show_decision(decision: "Decision", run: Path, slo: object = "SLO.toml", *, newest: bool = True) -> None:
-    """Print the last screen of a run, with -v after what stands behind it."""
+def show_decision(decision: "Decision", run: Path, slo: object = "SLO.toml", **known: bool) -> None:
+    """Print the last screen of a run, with -v after what stands behind it; what is *known*: see `summary.show`."""
     from gatekeeper.report import plain_text
     from gatekeeper.report.terminal import summary
     from gatekeeper.run.judge import stored_policy
 
     details = plain_text.render(decision, stored_policy(run)) if is_verbose() else ""
-    summary.show(decision, run=run, slo=slo, details=details, newest=newest)
+    summary.show(decision, run=run, slo=slo, details=details, **known)
 
 
 def styled_printer(*, quiet: bool) -> Callable[[str, Mapping[str, Any]], None]:

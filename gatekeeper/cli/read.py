@@ -144,7 +144,7 @@ def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
     if as_json:
         sys.stdout.write(verdict_json.render(decision.verdict))
     else:
-        show_decision(decision, run_dir, slo_of(run_dir, slo), newest=False)
+        show_decision(decision, run_dir, slo_of(run_dir, slo), newest=False, stored=slo is None)
     return decision.verdict.exit_code
 
 

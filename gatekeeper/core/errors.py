@@ -35,6 +35,8 @@ class GatekeeperError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")  # in a traceback, for people who call `gatekeeper.load`
 
 
 class InputError(GatekeeperError):

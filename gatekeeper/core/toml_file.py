@@ -63,9 +63,15 @@ _ONE_BRACKET = re.compile(r"declare \('(objective|workload|guard|route)',\) twic
 """How tomllib complains of one more [objective] after an [[objective]]."""
 
 
+_INLINE = re.compile(r"immutable namespace \('(\w+)',\)")
+"""How tomllib complains of a [[table]] after `table = [{…}]`."""
+
+
 def _syntax_hint(message: str) -> str:
     if table := _ONE_BRACKET.search(message):
         return f"write each with two brackets: [[{table[1]}]]"
+    if table := _INLINE.search(message):
+        return f"{table[1]} is written as one list above: write its entries as [[{table[1]}]], too"
     if "overwrite" in message or "twice" in message:
         return "a key or a table is written twice: keep one of them"
     if "line 1," in message or "Invalid statement" in message:
@@ -108,7 +114,10 @@ def describe_error(text: str, name: str, model: type[BaseModel], error: ErrorDet
     where = f"{name}: line {line_of(text, path)}: {key}" if path else name
     reason = reason.removeprefix("Value error, ").removeprefix("Assertion failed, ")
     if kind == "extra_forbidden":
-        return f"{where}: unknown key", did_you_mean(str(path[-1]), allowed_keys(model, path[:-1]))
+        allowed = allowed_keys(model, path[:-1])
+        if len(path) > 1 and path[-1] in allowed_keys(model, ()):
+            return f"{where}: unknown key", f"{path[-1]} belongs to no table: write it above the first [table]"
+        return f"{where}: unknown key", did_you_mean(str(path[-1]), allowed)
     if kind == "missing":
         return f"{name}: line {line_of(text, path[:-1])}: {key}: missing", _missing_hint(model, path)
     if "\n" in reason:

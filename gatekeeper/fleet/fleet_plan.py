@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gatekeeper.core.errors import ExitCode
 from gatekeeper.fleet.cells import Cell, HostLook, cells_to_run
 from gatekeeper.run.remote.preflight import ENVIRONMENT_BYTES, RUN_BYTES
 
@@ -17,8 +18,8 @@ class PlannedHost:
 
     @property
     def expected_s(self) -> float:
-        """Return the time of its runs."""
-        return sum(cell.seconds for cell in self.cells)
+        """Return the time of its runs; 0 where the host gave no answer."""
+        return 0.0 if self.look.error else sum(cell.seconds for cell in self.cells)
 
     @property
     def missing_models(self) -> dict[str, int | None]:
@@ -58,6 +59,17 @@ class FleetPlan:
 
     hosts: Mapping[str, PlannedHost]
     cells: tuple[Cell, ...]
+
+    @property
+    def unanswered(self) -> tuple[str, ...]:
+        """Return the hosts that gave no answer."""
+        return tuple(name for name, host in self.hosts.items() if host.look.error)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Return 3 where a host gave no answer or no SLO fits any host: `fleet certify` would prove nothing there."""
+        proves_all = not self.unanswered and any(not cell.excluded for cell in self.cells)
+        return ExitCode.OK if proves_all else ExitCode.UNPROVEN
 
     @property
     def expected_s(self) -> float:

@@ -20,13 +20,17 @@ def plan_text(plan: FleetPlan) -> str:
     """Return the plan of a fleet: its hosts, its cells, and why the others are not run."""
     hosts = [("host", "chip", "memory", "os", "free disk", "needed", "time", "")]
     hosts += [_host_row(name, host) for name, host in plan.hosts.items()]
-    runs = [cell for cell in plan.cells if not cell.excluded]
+    silent = plan.unanswered
+    runs = [cell for cell in plan.cells if not cell.excluded and cell.host not in silent]
     rows = [("SLO", "host", "expected", "needs")]
     rows += [(cell.slo, cell.host, show_seconds(round(cell.seconds)), ", ".join(cell.needs)) for cell in runs]
-    lines = [*aligned(hosts), "", *aligned(rows), ""]
+    lines = [*aligned(hosts), "", *(aligned(rows) if runs else ["no run can begin"]), ""]
     lines += [f"not on {cell.host}: {cell.slo}: {'; '.join(cell.excluded)}" for cell in plan.cells if cell.excluded]
     longest, total = show_seconds(round(plan.expected_s)), show_seconds(round(plan.expected_host_s))
     lines.append(f"{counted(len(runs), 'run')}, about {longest} with all hosts at once, {total} of host time")
+    if silent:
+        answer = f"no answer from {', '.join(silent)}: each SLO stays unproven there"
+        lines.append(f"{answer}; reach {'it' if len(silent) == 1 else 'them'}, or name the other hosts with --only")
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -44,7 +48,7 @@ def _host_row(name: str, host: PlannedHost) -> tuple[str, str, str, str, str, st
         show_bytes(memory) if memory else "-",
         look.facts.get("os") or "-",
         *(disk if not look.error else ("-", "-")),
-        show_seconds(round(host.expected_s)),
+        "-" if look.error else show_seconds(round(host.expected_s)),
         "; ".join(filter(None, remarks)),
     )
 

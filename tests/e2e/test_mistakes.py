@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.builders.golden_words import lines_with
 from tests.builders.project_folder import ROOT, ProjectFolder
 
 GOOD = """\
@@ -136,6 +137,10 @@ MISTAKES: dict[str, tuple[str, str, str, str] | tuple[str, str, str, str, str]] 
     ),
     "an address": ('target = "t"', 'target = "t"\nurl = "localhost:80"', "url is not an http", "http://", "[subject]"),
     "an address of none": ('"truth.json"', '"truth.json"\nurl = "http://x"', "a running server", "remove", "[subject]"),
+    "an address without its scheme": ("[sweep]", '[telemetry]\nendpoint = "c:4318"\n[sweep]', "not an http", "http://"),
+    "a key in the wrong table": ("[sweep]", "[sweep]\nconfidence = 0.9", "unknown key", "above the first [table]"),
+    "a list and tables": ("schema = 1\n", "objective = []\n", "immutable", "write its entries as", "[[objective]]"),
+    "a folder for canaries": ('"easy.jsonl"', '"folder"', "canary set folder is a folder", "such as folder/a.jsonl"),
     "no quote at the end": ('"150 s"', '"150 s', "not TOML", "check quotes"),
 }  # fmt: skip
 
@@ -159,6 +164,7 @@ def test_a_mistake_is_named_with_its_line_and_the_next_step(mine: ProjectFolder,
     """
     Exit code 2; file, line and key of the mistake, and a hint what to write instead.
     """
+    (mine.path / "folder").mkdir()
     old, new, says, hint, *elsewhere = MISTAKES[mistake]
     assert GOOD.count(old) == 1
     line = GOOD[: GOOD.index(elsewhere[0] if elsewhere else old)].count("\n") + 1
@@ -189,6 +195,12 @@ COMMANDS = {
     ),
     "an empty log": (("canaries", "import", "empty.jsonl", "-o", "x"), "the file is empty", "docs/your-canaries.md"),
     "a model": (("init", "--target", "nope/x", "--draft", "d", "-o", "x"), "not on this machine", "hf download nope/x"),
+    "stdin for a log": (("canaries", "import", "-", "-o", "x"), "log - does not exist", "stdin is not read"),
+    "another format": (("canaries", "check", "sharegpt.jsonl"), "role 'human' is of another format", "write messages"),
+    "two SLOs": (("certify", "slo.toml", "slo.toml"), "extra argument (slo.toml)", "certify [OPTIONS] SLO"),
+    "a folder for a file": (("explain", "-o", "folder"), "--output folder is a folder", "name a file in it"),
+    "no folder": (("selftest", "-o", "no/x.json"), "there is no folder no", "name another file"),
+    "an SLO for a policy": (("watch", "slo.toml", "--url", "http://x"), "has no manifest.json", "not the SLO file"),
     "no hosts": (("fleet", "plan", "smoke", "--hosts", "nope"), "hosts file nope", "soak/hosts.example.toml"),
 }
 
@@ -202,7 +214,9 @@ def test_a_mistake_on_the_command_line_has_a_next_step(mine: ProjectFolder, mist
     (mine.path / "key.jsonl").write_text(
         '{"id": "a", "messages": [{"role": "user", "content": "x"}], "max_token": 5}\n'
     )
+    (mine.path / "sharegpt.jsonl").write_text('{"id": "a", "messages": [{"role": "human", "content": "x"}]}\n')
     (mine.path / "empty.jsonl").touch()
+    (mine.path / "folder").mkdir()
     words, says, hint = COMMANDS[mistake]
 
     refused = mine.run(*words, code=2)
@@ -385,3 +399,50 @@ def test_an_installation_that_lacks_a_package_is_no_bug(tmp_path: Path) -> None:
     assert 4 == broken.returncode
     assert {"psutil", "install"} <= set(broken.stderr.split())
     assert "Traceback" not in broken.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [("explain >&-", 0), ("explain <&- >&- 2>&-", 0), ("certify nope.toml 2>&-", 2)]
+)
+def test_a_stream_that_is_closed_changes_no_exit_code(project: ProjectFolder, words: str, code: int) -> None:
+    """
+    A job that closes stdin, stdout or stderr gets the code of the command, and no traceback.
+    """
+    shell = ["sh", "-c", f'"{sys.executable}" -m gatekeeper {words}']
+
+    done = subprocess.run(shell, cwd=project.path, env=project.environment, capture_output=True, check=False)
+
+    assert (code, b"") == (done.returncode, done.stderr)
+
+
+def test_signs_that_an_encoding_lacks_are_spelled(project: ProjectFolder) -> None:
+    """
+    In the C locale a report says `->` and `>=`, and escapes what has no such spelling.
+    """
+    environment = {**project.environment, "PYTHONIOENCODING": "ascii"}
+    script = "import gatekeeper.__main__ as m, gatekeeper.cli.main as c; c.run = lambda _: print('→ ≥ é'); m.main()"
+
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+
+    assert "-> >= \\xe9\n" == done.stdout
+
+
+def test_a_run_that_may_not_be_read_is_named_and_is_no_bug(
+    mine: ProjectFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    `history` lists such a run with its reason; the others are shown.
+    """
+    (mine.path / "runs" / "closed").mkdir(parents=True)
+    is_file, stand_in = Path.is_file, PermissionError(13, "Permission denied")
+
+    def denied(path: Path) -> bool:
+        if path.parent.name == "closed":
+            raise stand_in  # root reads every folder
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", denied)
+
+    listed = mine.run("history", "runs", code=0).out
+
+    assert "Permission denied" in lines_with("runs/closed", listed)

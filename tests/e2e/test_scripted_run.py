@@ -337,8 +337,11 @@ def test_judge_lays_another_slo_against_the_records(scripted: Scripted) -> None:
     project.write_slo(slo, "strict.toml")
 
     strict = project.run("judge", "run", "--slo", "strict.toml", "--json")
+    text = project.run("judge", "run", "--slo", "strict.toml", code=3).out
 
     assert 3 == strict.code
+    assert "report.html" not in text  # it says what the run's own SLO gave
+    assert text.split()[-2:] == ["certify", "strict.toml"]
     assert "promoted" not in outcomes(strict.document).values()
 
 

@@ -83,14 +83,16 @@ def _the_answer_is_a_gate_and_a_policy(made: Fleet) -> None:
 def test_a_plan_says_what_fits_and_what_each_host_needs(fleet: Make) -> None:
     """
     `[host]` decides before anything is installed; models that a host lacks are named with their size, from their name
-    or --assume, and count as disk space. A host that is down is named with its reason. The matrix has the same pairs.
+    or --assume, and count as disk space. A host that is down is named with its reason, in no figure, and ends in
+    code 3. The matrix has the same pairs.
     """
     made = fleet(2, {"one": {}, "other": {"host": {"chip": "Apple M9"}}, "absent": ABSENT})
     made.servers["b"].stop()
     slos = ("one.toml", "other.toml", "absent.toml")
 
-    plan = made.project.run("fleet", "plan", *slos, "--assume", "./nowhere/draft=1 GB", "--json", code=0).document
-    text = made.project.run("fleet", "plan", *slos, code=0).out
+    plan = made.project.run("fleet", "plan", *slos, "--assume", "./nowhere/draft=1 GB", "--json", code=3).document
+    text = made.project.run("fleet", "plan", *slos, code=3).out
+    made.project.run("fleet", "plan", *slos, "--only", "a", code=0)
     matrix = json.loads(made.project.run("fleet", "matrix", *slos, "--only", "a", code=0).out)
 
     cells = {f"{one['slo']}@{one['host']}": one for one in plan["cells"]}
@@ -102,6 +104,8 @@ def test_a_plan_says_what_fits_and_what_each_host_needs(fleet: Make) -> None:
     assert plan["hosts"]["a"]["needs_bytes"] > sum(missing.values())
     assert plan["hosts"]["a"]["enough_disk"]
     assert "not on a: other: chip is" in text
+    assert "answer from b:" in text
+    assert "\n2 runs, " in text
     assert [("absent.toml", "a"), ("one.toml", "a")] == sorted((one["slo"], one["host"]) for one in matrix["include"])
 
 

@@ -216,7 +216,7 @@ def _read_at_start(process: WorkerProcess, timeout: float, step: str, limit: flo
         else:
             message = f"`{process.command}` ended at start, before it could {step}: {fault}"
         cause = error_line(process.log) or str(fault)
-        raise StartError(message, cause=cause, hint=f"{hint}.\n{quoted_log(process.log)}") from None
+        raise StartError(message, cause=cause, hint=f"{hint}\n{quoted_log(process.log)}") from None
     if "failed" not in line:
         return line
     failed = quote(str(line["failed"]))
@@ -226,4 +226,4 @@ def _read_at_start(process: WorkerProcess, timeout: float, step: str, limit: flo
     else:
         message = f"`{process.command}` cannot work here: {failed}"
         hint = quote(str(line.get("hint") or MANUAL))
-    raise StartError(message, cause=failed, hint=f"{hint}.\n{quoted_log(process.log)}")
+    raise StartError(message, cause=failed, hint=f"{hint}\n{quoted_log(process.log)}")

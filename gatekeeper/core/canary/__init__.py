@@ -95,7 +95,13 @@ class Canary(InputTable):
         for message in messages:
             if not isinstance(message.get("role"), str):
                 raise ValueError("every message needs a 'role'")
+            if (role := ROLES.get(message["role"])) is not None:
+                raise ValueError(f"role '{message['role']}' is of another format: write '{role}'")
         return messages
+
+
+ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "ai": "assistant"}
+"""Words for a role in other formats, such as ShareGPT's, and what chat templates call it."""
 
 
 def _problems(error: ValidationError) -> str:

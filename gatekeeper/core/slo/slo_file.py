@@ -103,6 +103,8 @@ class Telemetry(InputTable):
     def _somewhere(self) -> "Telemetry":
         if self.endpoint is None and self.model_fields_set & {"protocol", "headers_env"}:
             raise ValueError("protocol and headers_env need an endpoint\nset endpoint, or remove them")
+        if self.endpoint is not None and self.protocol != "grpc" and not re.match(r"(?i)https?://.", self.endpoint):
+            raise ValueError(f"endpoint {self.endpoint} is not an http address\nfor example http://127.0.0.1:4318")
         return self
 
 

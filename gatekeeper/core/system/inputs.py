@@ -239,6 +239,8 @@ def _find_by_name(name: str, suffix: str, kind: str, places: Sequence[Path]) -> 
     names |= {path.stem for place in places[:-1] if place.is_dir() for path in place.glob(f"*{suffix}")}
     looked = ", ".join(str(place) for place in {place.resolve(): place for place in places[:-1]}.values())
     near = did_you_mean(name, names)
+    if (places[0] / name).is_dir():
+        raise InputError(f"{kind} {name} is a folder", hint=f"name a file in it, such as {name}/a{suffix}")
     hint = f"{near}{'' if near.endswith('?') else ';'} looked for {name}{suffix} in {looked} and among the shipped ones"
     raise InputError(f"unknown {kind} '{name}'", hint=hint)
 

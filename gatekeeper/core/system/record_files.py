@@ -65,7 +65,15 @@ def read_records(path: Path, kind: TypeAdapter[Kind]) -> StoredRecords[Kind]:
     except NotRegularError as error:
         return StoredRecords((), error.strerror, damaged=True)
     except OSError as error:
-        raise GatekeeperError(f"cannot read {path}: {error.strerror}", hint="check its permissions") from error
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: OSError) -> GatekeeperError:
+    """Return the error of a file of a run that cannot be read: no proof where this user may not read it."""
+    message, hint = f"cannot read {path}: {error.strerror}", "check its permissions"
+    if isinstance(error, PermissionError):
+        return NoProofError(Reason.UNREADABLE, message, hint=hint)
+    return GatekeeperError(message, hint=hint)
 
 
 @contextmanager
@@ -136,6 +144,9 @@ def write_errors(path: Path) -> Iterator[None]:
         message = f"cannot write {path}: it or its folder was removed, renamed or replaced while the run was writing"
         hint = "if you renamed it, rename it back and continue with --resume; otherwise start a new run"
         raise GatekeeperError(message, hint=hint) from error
+    except PermissionError as error:
+        hint = f"check the permissions of {path if path.is_dir() else path.parent} and of what is in it"
+        raise GatekeeperError(f"cannot write {path}: {error.strerror}", hint=hint) from error
     except OSError as error:
         hint = "free disk space, then continue with --resume (what was recorded is kept), or choose another --output"
         raise GatekeeperError(f"cannot write {path}: {error.strerror or error}", hint=hint) from error

@@ -24,7 +24,7 @@ from gatekeeper.core.system.files import (
     read_regular,
     write_atomically,
 )
-from gatekeeper.core.system.record_files import DAMAGED, RESTORE_HINT, RecordWriter, write_errors
+from gatekeeper.core.system.record_files import DAMAGED, RESTORE_HINT, RecordWriter, unreadable, write_errors
 
 RUNS = Path("runs")
 """Where a run goes without --output."""
@@ -162,8 +162,7 @@ class RunDirectory:
             message = f"cannot read {self.path / name}: {error.strerror}"
             raise NoProofError(Reason.UNREADABLE, message, hint=RESTORE_HINT) from error
         except OSError as error:
-            hint = "check its permissions"
-            raise GatekeeperError(f"cannot read {self.path / name}: {error.strerror}", hint=hint) from error
+            raise unreadable(self.path / name, error) from error
 
     def document(self, name: str) -> dict[str, Any]:
         """Return the content of a JSON file; a newer schema or damage is an InputError."""
@@ -239,9 +238,12 @@ class RunDirectory:
 
 
 def is_run(path: Path) -> bool:
-    """Return whether a folder holds a run, even one whose manifest was lost."""
+    """Return whether a folder holds a run, even one whose manifest was lost, or may: one that denies a look inside."""
     names = (MANIFEST, PLAN, VERDICT, CHECKSUMS)
-    return any((path / name).is_file() for name in names) and not RunDirectory.nothing_measured(path)
+    try:
+        return any((path / name).is_file() for name in names) and not RunDirectory.nothing_measured(path)
+    except PermissionError:
+        return True
 
 
 def runs_in(folder: Path) -> list[Path]:

@@ -148,7 +148,7 @@ def load(run: Path) -> CertifiedRun:
     """Read what a run allows; raise InputError for a folder without a finished run."""
     directory = run_directory.RunDirectory(run)
     if not (run / "manifest.json").is_file():
-        hint = "the policy is RUN_DIR/policy.toml; of a copy of it, name the run, too: --run RUN_DIR"
+        hint = "the policy is RUN_DIR/policy.toml, not the SLO file; of a copy of it, name the run, too: --run RUN_DIR"
         raise InputError(f"{run} has no manifest.json, so it is not a run directory", hint=hint)
     frozen = directory.read("manifest.json")
     manifest = inputs.load_manifest(frozen)

@@ -24,7 +24,7 @@ def history_text(history: RunHistory) -> str:
             lines += _run(run)
         lines += _trend(slo.trend)
     lines += [f"cannot be read: {run.run}: {run.because}" for run in history.unreadable]
-    return "\n".join(lines or ["no runs found"]) + "\n"
+    return "\n".join(lines or ["no runs found: gatekeeper certify SLO.toml makes one"]) + "\n"
 
 
 def _run(run: HistoryRun) -> list[str]:

@@ -23,7 +23,7 @@ def init_text(document: Document) -> str:
         lines += [f"pair for backend {pair['backend']}: {names}"]
         if document["memory"] is not None:
             needed = show_bytes(document["memory"]["needed"])
-            lines += [f"    needs about {needed}, including the headroom of the SLO"]
+            lines += [f"    needs about {needed}, with the headroom of the SLO and the system itself"]
     else:
         lines += [document["why_not_here"]] if document["why_not_here"] else []
         lines += [f"proposed pair for a machine of this size, backend {pair['backend']}: {names}"]

@@ -47,17 +47,20 @@ SWITCH = {"promoted": "on", "graded_back": "off"}
 """What the policy does with a workload, by its outcome."""
 
 
-def show(decision: Decision, *, run: Path, slo: object, details: str = "", newest: bool = True) -> None:
+def show(
+    decision: Decision, *, run: Path, slo: object, details: str = "", newest: bool = True, stored: bool = True
+) -> None:
     """Print the decision on stdout, after the *details* behind it; on a terminal it fits the screen.
 
-    *newest*: no run is newer, so that commands may leave out its name.
+    *newest*: no run is newer, so that commands may leave out its name. *stored*: the decision is that of the run's
+    report and policy, not one by other objectives.
     """
     console = Console(highlight=False, markup=False, emoji=False)
     terminal = sys.stdout.isatty()
     # Lines are wrapped for a terminal only; a pipe gets them whole.
     console.width = min(console.width, WIDEST) if terminal else UNBROKEN
     height = shutil.get_terminal_size().lines - 1 if terminal else None  # the prompt has the last line
-    show_on(console, decision, run=run, slo=slo, height=height, details=details, newest=newest)
+    show_on(console, decision, run=run, slo=slo, height=height, details=details, newest=newest, stored=stored)
 
 
 def show_on(
@@ -69,6 +72,7 @@ def show_on(
     height: int | None = None,
     details: str = "",
     newest: bool = True,
+    stored: bool = True,
 ) -> None:
     """Print the summary on *console*, as wide as that is, and at most *height* rows high without the *details*."""
     for detail in details.splitlines():
@@ -77,7 +81,10 @@ def show_on(
             console.print(line, soft_wrap=True)
     if details:
         console.print()
-    foot = list(_foot(decision, run, slo, console, short=newest and run.parent == RUNS))
+    if stored:
+        foot = list(_foot(decision, run, slo, console, short=newest and run.parent == RUNS))
+    else:
+        foot = list(_judged_foot(run, slo, console))
     for line in _fitted(console, decision, foot, height):
         console.print(line, soft_wrap=True)  # a wrapped path cannot be copied
 
@@ -193,6 +200,12 @@ def _foot(decision: Decision, run: Path, slo: object, console: Console, *, short
     # The newest of the default folder has a short name: a command that fits a line is easier to read.
     run_name = LATEST if short else shlex.quote(str(run))
     yield Text(printable_error(f"next: {as_typed(decision.next_step(shlex.quote(str(slo)), run_name))}"))
+
+
+def _judged_foot(run: Path, slo: object, console: Console) -> Iterator[Text]:
+    """Yield what a decision by other objectives changed, which is nothing, and the command that stores such a one."""
+    yield from _paragraph(console, f"judged by {slo}; the report and the policy in {run} stay as they were", hang=0)
+    yield Text(printable_error(f"next: {as_typed(shlex.join(['gatekeeper', 'certify', str(slo)]))}"))
 
 
 def _paragraph(console: Console, text: str, *, style: str = "", indent: int = 0, hang: int | None = None) -> list[Text]:

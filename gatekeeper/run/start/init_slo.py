@@ -178,8 +178,8 @@ def _fitted(
     text = writer.text(names, commands)
     fit = writer.fit(text, pair.target, pair.drafts[:1], available)
     needs = None
-    if fit is not None and fit.host_bytes is not None and fit.needed > fit.host_bytes:
-        needs = f"{names.target} with {names.drafts[0]} needs {show_bytes(fit.needed)} of memory, and "
+    if fit is not None and fit.host_bytes is not None and fit.needed_now > fit.host_bytes:
+        needs = f"{names.target} with {names.drafts[0]} needs {show_bytes(fit.needed_now)} of memory, and "
         needs += f"{show_bytes(fit.host_bytes)} is available here"
     return (text, names, fit, commands), needs
 

@@ -15,6 +15,7 @@ from gatekeeper.core.clock import SystemClock, stamp
 from gatekeeper.core.errors import GatekeeperError, InputError
 from gatekeeper.core.parse import ParseError, json_object
 from gatekeeper.core.system.files import read_input, write_atomically
+from gatekeeper.core.system.record_files import write_errors
 from gatekeeper.host.commands import run_for
 from gatekeeper.host.raw_readings import raw_readings
 from gatekeeper.run.start import doctor, little_runs
@@ -54,6 +55,8 @@ def selftest(path: Path, report: Callable[[str], None], sections: Mapping[str, S
 
     What goes wrong in one is its `error`. Names of the user and the host are cut out of all texts.
     """
+    if not path.parent.is_dir():
+        raise InputError(f"--output {path}: there is no folder {path.parent}", hint="make it, or name another file")
     names, at = own_names(), stamp(SystemClock().wall())
     document: dict[str, Any] = {"schema": 1, "at": at, "planned": [*sections], "sections": {}}
     for name, measure in sections.items():
@@ -63,7 +66,8 @@ def selftest(path: Path, report: Callable[[str], None], sections: Mapping[str, S
             entry = _measured(measure, Path(folder))
         entry["took_s"] = round(time.monotonic() - begun, 1)
         document["sections"][name] = cut_names(entry, names)
-        write_atomically(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+        with write_errors(path):
+            write_atomically(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     return document
 
 
@@ -88,7 +92,7 @@ def read_selftest(path: Path) -> dict[str, Any]:
         raise InputError(f"cannot read {path}: {error.strerror}", hint="make one: gatekeeper selftest") from error
     except ParseError as error:
         reason = str(error)
-    raise InputError(f"{path} is no file of gatekeeper selftest: {reason}", hint="make one: gatekeeper selftest")
+    raise InputError(f"{path} is no file of a selftest: {reason}", hint="make one: gatekeeper selftest")
 
 
 def installed() -> dict[str, Any]:

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper import __version__
-from gatekeeper.analysis.plan.complaints.memory_fit import RUNTIME_BYTES, SMALL_VOCABULARY, MemoryFit, estimate_fit
+from gatekeeper.analysis.plan.complaints.memory_fit import (
+    RUNTIME_BYTES,
+    SMALL_VOCABULARY,
+    MemoryFit,
+    estimate_fit,
+    system_share,
+)
 from gatekeeper.backends import facts_of
 from gatekeeper.backends.dialects import dialect_of
 from gatekeeper.core import canary, slo
@@ -123,7 +129,10 @@ class SloWriter:
             for workload in proposed.workload
         }
         shares = facts_of(proposed.subject.backend).switches
-        return estimate_fit(proposed, canaries, target, drafts, background=0.0, memory=available, shares_process=shares)
+        system = system_share(proposed, self.facts.get("platform"))
+        return estimate_fit(
+            proposed, canaries, target, drafts, background=0.0, memory=available, shares_process=shares, system=system
+        )
 
     def _entry(self, name: str) -> ModelEntry:
         return ModelEntry(self._in_file(name), self._note(name))

@@ -66,6 +66,11 @@ class MemoryFit:
         return sum(part.bytes or 0.0 for part in self.parts)
 
     @property
+    def needed_now(self) -> float:
+        """Return what must be available before the run: the operating system holds its own share already."""
+        return sum(part.bytes or 0.0 for part in self.parts if part.name != SYSTEM)
+
+    @property
     def wired(self) -> float:
         """Return the sum of the known parts that the GPU holds."""
         return sum(part.bytes or 0.0 for part in self.parts if part.wired)
@@ -107,8 +112,8 @@ def estimate_fit(
 
     The cache holds the longest canary and its answer once for each of the soak's streams. Where the arms cannot share a
     process, plain decoding's process is added midway in the soak; headroom is not judged then, so the larger of the two
-    counts. *system* is what the operating system holds itself: 0 where *memory* is what it leaves free. *wired_limit*
-    is what the system says that the GPU may wire; where it says nothing, the default is estimated for a Mac.
+    counts. *system* is what the operating system holds itself. *wired_limit* is what the system says that the GPU may
+    wire; where it says nothing, the default is estimated for a Mac.
     """
     if target is None:
         return None
@@ -220,10 +225,10 @@ def short_now(fit: MemoryFit | None, free: float | None, holders: str) -> list[C
     """
     if fit is None or free is None:
         return []
-    needed = sum(part.bytes or 0.0 for part in fit.parts if part.name != SYSTEM)
-    if needed <= free:
+    if fit.needed_now <= free:
         return []
-    message = f"{show_bytes(free)} can be had now, and the run needs {show_bytes(needed)} of it with its headroom"
+    needed = show_bytes(fit.needed_now)
+    message = f"{show_bytes(free)} can be had now, and the run needs {needed} of it with its headroom"
     hint = f"close programs before the soak ends below its objective; most is held by {holders}"
     return [Complaint("weak", "free memory", message, hint)]
 
