@@ -157,7 +157,8 @@ def _usage_error(error: click.ClickException) -> tuple[str, str]:
     context = getattr(error, "ctx", None)
     help_hint = f"see: {context.command_path if context is not None else 'gatekeeper'} --help"
     if isinstance(error, click.UsageError) and context is not None and " argument" in message:
-        help_hint = f"usage: {context.command_path} {' '.join(context.command.collect_usage_pieces(context))}"
+        usage = " ".join(context.command.collect_usage_pieces(context))
+        help_hint = f"usage: {context.command_path} {usage}; {help_hint}"
     if isinstance(error, click.NoSuchOption) and (key := _key_of_a_file(error)):
         suggested, help_hint = "", key
     message = message[:1].lower() + message[1:].removesuffix(".")

@@ -138,7 +138,7 @@ MISTAKES: dict[str, tuple[str, str, str, str] | tuple[str, str, str, str, str]] 
     "an address": ('target = "t"', 'target = "t"\nurl = "localhost:80"', "url is not an http", "http://", "[subject]"),
     "an address of none": ('"truth.json"', '"truth.json"\nurl = "http://x"', "a running server", "remove", "[subject]"),
     "an address without its scheme": ("[sweep]", '[telemetry]\nendpoint = "c:4318"\n[sweep]', "not an http", "http://"),
-    "a key in the wrong table": ("[sweep]", "[sweep]\nconfidence = 0.9", "unknown key", "above the first [table]"),
+    "a key in the wrong table": ("repeats = 1", "confidence = 0.9", "unknown key", "above the first [table]"),
     "a list and tables": ("schema = 1\n", "objective = []\n", "immutable", "write its entries as", "[[objective]]"),
     "a folder for canaries": ('"easy.jsonl"', '"folder"', "canary set folder is a folder", "such as folder/a.jsonl"),
     "no quote at the end": ('"150 s"', '"150 s', "not TOML", "check quotes"),
