@@ -3,6 +3,7 @@
 import contextlib
 import mmap
 import os
+import secrets
 import select
 import subprocess
 import tempfile
@@ -11,12 +12,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
+
 from gatekeeper.backends.process import GRACE_S, environment, new_log, tail
 from gatekeeper.backends.worker_backend.worker_protocol import LINE_BYTES, WorkerFault
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.records import TIMEOUT
 from gatekeeper.core.system import child_process
-from gatekeeper.core.system.environment_variables import GATEKEEPER_BEAT
+from gatekeeper.core.system.environment_variables import GATEKEEPER_BEAT, GATEKEEPER_WORKER
 from gatekeeper.core.system.own_limits import check_own_limit
 from gatekeeper.core.text import quote
 
@@ -38,7 +41,8 @@ class WorkerProcess:
         """Start *argv* in *folder*; raise InputError where the system cannot run it."""
         self.command = " ".join(argv)
         self.log, self._unread, self._open = log, bytearray(), True
-        self._closing = threading.Lock()
+        self._closing, self._mark = threading.Lock(), secrets.token_hex(8)
+        own = {GATEKEEPER_WORKER: self._mark}
         # The worker counts its tokens on this page, so that progress shows without a line on the pipe.
         with tempfile.TemporaryFile() as page:
             page.truncate(mmap.PAGESIZE)
@@ -55,7 +59,7 @@ class WorkerProcess:
                         start_new_session=True,
                         cwd=folder,
                         bufsize=0,
-                        env={**environment(with_package=with_package), GATEKEEPER_BEAT: str(page.fileno())},
+                        env=environment(with_package=with_package) | own | {GATEKEEPER_BEAT: str(page.fileno())},
                     )
                 except OSError as error:
                     check_own_limit(error)
@@ -154,6 +158,19 @@ class WorkerProcess:
         with self._closing:
             if self._open:
                 child_process.end(self._child, grace=GRACE_S)
+                self._kill_left_behind()
                 self._in.close()
                 self._out.close()
                 self._open = False
+
+    def _kill_left_behind(self) -> None:
+        """Kill what left the worker's group by a fork of its own: what is in its session, or has its mark.
+
+        A second fork hides a process from its parent, and a session of its own from the session; its environment stays,
+        which both Linux and macOS show of this user's processes.
+        """
+        for pid in psutil.pids():
+            with contextlib.suppress(psutil.Error, OSError, RuntimeError):  # ended, of another user, or not shown
+                process = psutil.Process(pid)
+                if os.getsid(pid) == self.pid or process.environ().get(GATEKEEPER_WORKER) == self._mark:
+                    process.kill()

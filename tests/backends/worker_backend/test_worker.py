@@ -422,6 +422,26 @@ def test_its_children_go_with_it(tmp_path: Path) -> None:
     until(lambda: all(not one.is_running() or one.status() == psutil.STATUS_ZOMBIE for one in family), "all have ended")
 
 
+@pytest.mark.parametrize("leave", ["os.setsid()", "os.setpgid(0, 0)"])
+def test_what_forks_away_from_a_worker_ends_with_it(tmp_path: Path, leave: str) -> None:
+    """
+    A process that forked twice, in a session or a group of its own, is ended too: it would hold memory in the next run.
+    """
+    script = tmp_path / "daemon.py"
+    script.write_text(
+        f"#!{sys.executable}\nimport os, sys, time\n"
+        f"if os.fork() == 0:\n    {leave}\n    if os.fork() == 0:\n"
+        "        open('pid', 'w').write(str(os.getpid()))\n        os.closerange(0, 99)\n        time.sleep(600)\n"
+        f"    os._exit(0)\nos.wait()\nos.execv(sys.executable, [sys.executable, {str(EXAMPLE)!r}, *sys.argv[1:]])\n"
+    )
+    script.chmod(0o755)
+    with SharedBackend("worker", tmp_path, command=["./daemon.py", *PLACES]).backend.start(DRAFTING):
+        until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        daemon = psutil.Process(int((tmp_path / "pid").read_text()))
+
+    until(lambda: not daemon.is_running() or daemon.status() == psutil.STATUS_ZOMBIE)
+
+
 def test_our_workers_need_none_of_our_dependencies() -> None:
     """
     The adapters start in an environment that has their package and not ours.
