@@ -1,13 +1,15 @@
 """The device that computes, as the manifest holds it."""
 
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gatekeeper import host
 from gatekeeper.host.commands import Output
-from gatekeeper.host.device import FROM_METAL, FROM_SYSCTL, cuda, metal
+from gatekeeper.host.device import FROM_METAL, FROM_SYSCTL, _told_by_mlx, cuda, metal
 from tests.builders import mac_tools
 from tests.host.conftest import StandIn
 
@@ -44,6 +46,34 @@ def test_a_mac_computes_with_metal(healthy_mac: StandIn, limit: str, expected: t
 
     assert ("metal", "Apple M4") == (found["kind"], found["name"])
     assert expected == (found["wired_limit"], found["wired_limit_from"])
+
+
+@pytest.mark.parametrize("told_by", ["mx", "mx.metal"])
+def test_metal_is_asked_through_mlx(
+    healthy_mac: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told_by: str
+) -> None:
+    """
+    A library in MLX's place, of a newer and of an older release, runs in a process of its own: its working set wins
+    over what sysctl leaves open, and is what a plan holds its weights against.
+    """
+    healthy_mac("sysctl", mac_tools.sysctl_script())
+    told = {"device_name": "Apple M2 Pro", "memory_size": 32 * GIB, "max_recommended_working_set_size": 22 * GIB}
+    (tmp_path / "mlx").mkdir()
+    (tmp_path / "mlx" / "__init__.py").touch()
+    says = f"def device_info(): return {told}\n"
+    metal_says = "import types\nmetal = types.SimpleNamespace(device_info=device_info)\ndel device_info\n"
+    (tmp_path / "mlx" / "core.py").write_text(says + (metal_says if told_by == "mx.metal" else ""))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    facts = host.conditions("macos")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    _told_by_mlx.cache_clear()
+
+    found = host.device(facts)
+    _told_by_mlx.cache_clear()
+
+    assert ("Apple M2 Pro", 22 * GIB, FROM_METAL) == tuple(
+        found[key] for key in ("name", "wired_limit", "wired_limit_from")
+    )
 
 
 def test_metal_says_what_it_recommends() -> None:
