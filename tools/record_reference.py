@@ -135,9 +135,15 @@ JSON_WORDS = {
 """How a type of Python is called in JSON."""
 
 
+OF_ANSWERS = "Where the last column is empty, a line is [a request and its answer](#a-request-and-its-answer)."
+
+
 def records() -> str:
     """Return the page of the record files and their fields."""
-    parts = [HEAD, f"## Which file holds what\n\n{table(('file', 'what it holds', 'a line is'), _files())}"]
+    parts = [
+        HEAD,
+        f"## Which file holds what\n\n{OF_ANSWERS}\n\n{table(('file', 'what it holds', 'a line is'), _files())}",
+    ]
     for title, kind, about in CLASSES:
         text = " ".join(filter(None, (about, (inspect.getdoc(kind) or "").partition("\n\n")[0])))
         parts.append(f"## {title}\n\n{text}\n\n{_fields(kind)}")
@@ -176,7 +182,7 @@ def _files() -> Iterable[tuple[str, str, str]]:
     titles: dict[type, str] = {
         kind: f"[{title.lower()}](#{title.lower().replace(' ', '-')})" for title, kind, _ in CLASSES
     }
-    answers = titles[kinds.Generation]
+    answers = titles[kinds.Generation] = ""
     yield "`baseline.jsonl`", "plain decoding, before the sweep", answers
     yield "`null.jsonl`", "plain decoding once more: how much equal things differ", answers
     yield "`sweep-SETTING.jsonl`", "the sweep: a file a setting", answers
