@@ -135,7 +135,7 @@ JSON_WORDS = {
 """How a type of Python is called in JSON."""
 
 
-OF_ANSWERS = "Where the last column is empty, a line is [a request and its answer](#a-request-and-its-answer)."
+OF_ANSWERS = "An *answer* is [a request and its answer](#a-request-and-its-answer)."
 
 
 def records() -> str:
@@ -182,7 +182,7 @@ def _files() -> Iterable[tuple[str, str, str]]:
     titles: dict[type, str] = {
         kind: f"[{title.lower()}](#{title.lower().replace(' ', '-')})" for title, kind, _ in CLASSES
     }
-    answers = titles[kinds.Generation] = ""
+    answers = titles[kinds.Generation] = "an answer"
     yield "`baseline.jsonl`", "plain decoding, before the sweep", answers
     yield "`null.jsonl`", "plain decoding once more: how much equal things differ", answers
     yield "`sweep-SETTING.jsonl`", "the sweep: a file a setting", answers
