@@ -4,7 +4,7 @@ import json
 import shlex
 from collections.abc import Iterable
 
-from gatekeeper.analysis.unproven import remedy
+from gatekeeper.analysis.remedies import remedy
 from gatekeeper.analysis.verdict.run_verdict import WorkloadOutcome
 from gatekeeper.core.policy import Policy
 from gatekeeper.core.text import counted, describe_setting, one_line, printable_error

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.analysis.conclude import conclude
-from gatekeeper.analysis.unproven import extension
+from gatekeeper.analysis.remedies import extension
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.policy.certified_policy import issue_policy
 from gatekeeper.analysis.verdict.run_verdict import Verdict

@@ -13,9 +13,9 @@ from typing import Any
 from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.metrics.prompt_speeds import PromptSpeeds
 from gatekeeper.analysis.plan.sweep_plan import Trial
+from gatekeeper.analysis.remedies import Gap
 from gatekeeper.analysis.sweep.choice import Choice
 from gatekeeper.analysis.sweep.setting_result import SettingResult
-from gatekeeper.analysis.unproven import Gap
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import Measured, Transition, Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.manifest import File, Manifest, Model

@@ -3,15 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gatekeeper.analysis.unproven import passes_at, remedy
+from gatekeeper.analysis.remedies import failed_remedy, passes_at, remedy
 from gatekeeper.analysis.verdict.run_verdict import AbandonedStep, Verdict, WorkloadOutcome
 from gatekeeper.core.metrics import BY_NAME, shown_as
 from gatekeeper.core.records import Knobs
 from gatekeeper.core.units import show, show_interval
 from gatekeeper.core.verdict import Check, Outcome
 from gatekeeper.report.data.workload_summary import best_first
-
-PLAIN_REMEDY = "use a smaller target or a faster machine: plain decoding misses the bound"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +85,6 @@ def objective_rows(verdict: Verdict) -> Iterable[ObjectiveRow]:
             )
         )
     return sorted(rows, key=lambda row: (not row.blocking, -row.check.outcome))
-
-
-def failed_remedy(check: Check, *, drafting: bool = True) -> str:
-    """Return what to do where an objective failed; where nothing was *drafting*, no advice about the draft."""
-    if check.against is not None:
-        return "undo what changed since the certified run; gatekeeper bisect finds which version it was"
-    advice = BY_NAME[check.metric].remedy if check.metric in BY_NAME else "change the draft, the setting or the bound"
-    return PLAIN_REMEDY if not drafting and "draft" in advice else advice
 
 
 def _standing(step: AbandonedStep) -> list[Check]:

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gatekeeper.analysis.remedies import Gap, extension, gaps
 from gatekeeper.analysis.sweep.ceiling import CEILING
-from gatekeeper.analysis.unproven import Gap, extension, gaps
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.manifest import Manifest

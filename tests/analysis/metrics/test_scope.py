@@ -11,7 +11,7 @@ from gatekeeper.analysis.conclude import conclude
 from gatekeeper.analysis.metrics.checks import check
 from gatekeeper.analysis.metrics.estimate import estimate
 from gatekeeper.analysis.metrics.paired_answers import PairedAnswers
-from gatekeeper.analysis.unproven import remedy
+from gatekeeper.analysis.remedies import remedy
 from gatekeeper.core.records import Role, StoredRecords
 from gatekeeper.core.verdict import Estimate, Outcome
 from tests.builders.golden_words import says

@@ -6,13 +6,12 @@ from functools import cache
 import pytest
 
 from gatekeeper.analysis.conclude import conclude
-from gatekeeper.analysis.unproven import extension
+from gatekeeper.analysis.remedies import PLAIN_REMEDY, extension
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.run_verdict import Verdict, WorkloadOutcome, WorkloadVerdict
 from gatekeeper.core.metrics import BY_NAME
 from gatekeeper.core.verdict import Finding, FindingKind, Outcome
 from gatekeeper.report.data.decision import Decision, decide
-from gatekeeper.report.data.objective_rows import PLAIN_REMEDY
 from gatekeeper.report.data.workload_summary import short_ratio
 from tests.builders.case import FAILING, LOSING, WINNING, Made, bare, concluded, with_soak
 from tests.builders.golden_words import says

@@ -1,4 +1,4 @@
-"""What a run did not prove, and what would prove it."""
+"""What a run did not prove or keep, and what would: the remedy of each check."""
 
 import math
 from dataclasses import dataclass, replace
@@ -25,6 +25,8 @@ NEEDED = {
     BLIND: "canaries whose answers can start in many ways",
 }
 """What it takes, by the reason why no longer soak helps."""
+PLAIN_REMEDY = "use a smaller target or a faster machine: plain decoding misses the bound"
+"""Where nothing drafts, no advice about the draft helps."""
 MOST_EXTENSION_S = 86_400.0
 """A longer one is no advice: more canaries or another bound are."""
 
@@ -71,6 +73,14 @@ def remedy(check: Check) -> str:
     if check.lo is not None and check.hi is not None and check.center is not None:
         return _narrower(check)
     return _measured(check, BY_NAME[check.metric])
+
+
+def failed_remedy(check: Check, *, drafting: bool = True) -> str:
+    """Return what to do where an objective failed; where nothing was *drafting*, no advice about the draft."""
+    if check.against is not None:
+        return "undo what changed since the certified run; gatekeeper bisect finds which version it was"
+    advice = BY_NAME[check.metric].remedy if check.metric in BY_NAME else "change the draft, the setting or the bound"
+    return PLAIN_REMEDY if not drafting and "draft" in advice else advice
 
 
 def _measured(check: Check, metric: Metric) -> str:
