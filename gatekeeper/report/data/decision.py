@@ -143,7 +143,7 @@ def _headline(
 ) -> str:
     if unfinished:
         return f"No decision yet: the run was interrupted {unfinished}"
-    headline = _decision(verdict, workloads, rows)
+    headline = _decision_in_words(verdict, workloads, rows)
     warning = ""
     if verdict.grade == "demo":  # which is not deployed, whatever it shows
         warning, headline = "Demo: ", headline.removeprefix("Do not deploy: ").removeprefix("Change nothing: ")
@@ -152,7 +152,7 @@ def _headline(
     return f"{warning}{headline[:1].lower()}{headline[1:]}" if warning else headline
 
 
-def _decision(verdict: Verdict, workloads: Sequence[WorkloadSummary], rows: Sequence[ObjectiveRow]) -> str:
+def _decision_in_words(verdict: Verdict, workloads: Sequence[WorkloadSummary], rows: Sequence[ObjectiveRow]) -> str:
     on = [workload for workload in workloads if workload.on]
     graded_back = [workload for workload in workloads if workload.outcome is WorkloadOutcome.GRADED_BACK]
     gains = f"; {listed([_gain(workload) for workload in on])} would gain" if on else ""
@@ -175,16 +175,16 @@ def _decision(verdict: Verdict, workloads: Sequence[WorkloadSummary], rows: Sequ
 
 
 def _promotion(on: Sequence[WorkloadSummary], off: Sequence[WorkloadSummary], *, demo: bool) -> str:
-    """Return what to turn on and keep off; of a demo only what was seen."""
+    """Return what to turn on and keep off; of a demo only what was measured."""
     gains = listed([_gain(workload) for workload in on])
     slower = listed([_gain(workload) for workload in off if _is_slower(workload)])
     open_yet = listed([workload.name for workload in off if not _is_slower(workload)])
-    seen = [f"drafting is proven slower for {slower}"] if slower else []
-    seen += [f"no gain was proven for {open_yet}"] if open_yet else []
+    kept_off = [f"drafting is proven slower for {slower}"] if slower else []
+    kept_off += [f"no gain was proven for {open_yet}"] if open_yet else []
     if demo:
-        return "; ".join([*([f"drafting gained for {gains}"] if gains else []), *seen])
+        return "; ".join([*([f"drafting gained for {gains}"] if gains else []), *kept_off])
     if not gains:
-        return f"Keep plain decoding: {'; '.join(seen)}"
+        return f"Keep plain decoding: {'; '.join(kept_off)}"
     kept = listed([f"{workload.name}{_why_off(workload)}" for workload in off])
     return f"Turn drafting on for {gains}{f'; keep it off for {kept}' if kept else ''}"
 
@@ -215,7 +215,8 @@ def _failing(rows: Sequence[ObjectiveRow], *, abandoned: bool) -> tuple[list[str
     if len(alike) > MOST_CLAUSES:
         alike = {tuple(dict.fromkeys(row.check.metric for row in failed)): list(metrics)}
     clauses = [
-        f"{listed(names)} {'fail' if len(names) > 1 else 'fails'} {_few(failing)}" for failing, names in alike.items()
+        f"{listed(names)} {'fail' if len(names) > 1 else 'fails'} {_listed_metrics(failing)}"
+        for failing, names in alike.items()
     ]
     return list(metrics), listed(clauses)
 
@@ -256,12 +257,12 @@ def _objectives_in_words(rows: Sequence[ObjectiveRow], verdict: Verdict) -> list
     return [
         f"{listed(names)}: {metric} {cause}"
         if metric
-        else f"{listed(names)}: {_few(metrics)} not measured: {_with_figures(cause, names, verdict)}"
+        else f"{listed(names)}: {_listed_metrics(metrics)} not measured: {_with_figures(cause, names, verdict)}"
         for (metric, cause), (names, metrics) in parts.items()
     ]
 
 
-def _few(metrics: Sequence[str]) -> str:
+def _listed_metrics(metrics: Sequence[str]) -> str:
     if len(metrics) <= MOST_NAMED:
         return listed(list(metrics))
     return listed([*metrics[: MOST_NAMED - 1], counted(len(metrics) - MOST_NAMED + 1, "more objective")])
@@ -283,14 +284,14 @@ def _next(verdict: Verdict, unfinished: str | None, extend: float | None) -> tup
     if unfinished:
         return "", resumed
     if verdict.outcome is WorkloadOutcome.UNPROVEN:
-        alone, busy = _proven_alone(verdict), _busy(verdict)
+        deployable, busy = _proven_alone(verdict), _busy(verdict)
         if extend is None:
             unsteady = any(finding.kind == FindingKind.UNSTABLE_ARM for finding in verdict.findings)
             cause = "close other programs and let the machine cool" if unsteady else "remove the cause"
             cause, ended = f"{busy}: close them" if busy else cause, verdict.ended_with_sweep
-            then = "continue, which measures plain decoding first" if ended else f"certify again{alone}"
+            then = "continue, which measures plain decoding first" if ended else f"certify again{deployable}"
             return f"{cause}, then {then}", resumed if ended else again
-        advice = f"{f'{busy}; ' if busy else ''}about {show_seconds(extend)} more soak should decide it{alone}"
+        advice = f"{f'{busy}; ' if busy else ''}about {show_seconds(extend)} more soak should decide it{deployable}"
         return advice, f"{again} --extend {extend / 60:.0f}m --output {{run}}"
     if verdict.outcome is WorkloadOutcome.PROMOTED and verdict.grade == "demo":
         return "for a certificate, soak 600 s or more; for your models, write an SLO", "gatekeeper init"
@@ -309,8 +310,10 @@ def _busy(verdict: Verdict) -> str:
     ):
         return ""
     stage = "soak" if any(workload.checks for workload in waiting) else ""
-    looks = [finding for finding in verdict.findings if finding.kind == FindingKind.BUSY_MACHINE]
-    return next((f"{look.about} {look.detail}" for look in reversed(looks) if stage in look.about), "")
+    busy_findings = [finding for finding in verdict.findings if finding.kind == FindingKind.BUSY_MACHINE]
+    return next(
+        (f"{finding.about} {finding.detail}" for finding in reversed(busy_findings) if stage in finding.about), ""
+    )
 
 
 def _proven_alone(verdict: Verdict) -> str:

@@ -100,7 +100,7 @@ class _Part:
             return min(1.0, (now - self.begun) / self.seconds)
         return min(1.0, self.answered / self.of) if self.of else None
 
-    def each(self, now: float) -> float | None:
+    def seconds_each(self, now: float) -> float | None:
         """Return the seconds per answer in this part."""
         done = self.answered - (self.before or 0)
         return (now - self.begun) / done if done >= FEW else None
@@ -108,7 +108,7 @@ class _Part:
     def left(self, now: float) -> float | None:
         if self.seconds is not None:
             return max(0.0, self.seconds - (now - self.begun)) or None
-        seconds_each = self.each(now)
+        seconds_each = self.seconds_each(now)
         if seconds_each is None or not self.of:
             return None
         return max(0.0, seconds_each * (self.of - self.answered)) or None
@@ -120,19 +120,19 @@ class Progress:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._at, self._seen, self._ticking = 0.0, clock(), True
+        self._event_at, self._arrived_at, self._ticking = 0.0, clock(), True
         self._slo = ""
-        self._made, self._begun, self._before_begin = clock(), 0.0, 0.0
-        self._ahead: frozenset[str] = frozenset()
+        self._created_at, self._begun, self._before_begin = clock(), 0.0, 0.0
+        self._forecast_stages: frozenset[str] = frozenset()
         """The stages of the whole run, as its begin forecast them."""
         self._expected: Mapping[str, float] = {}
         self._pace: float | None = None
         """The measured time per answer over the forecast one."""
         self._planned: int | None = None
         """Answers of the sweep, if none of its trials stops early."""
-        self._stage, self._kind, self._since, self._soaked = "freeze", "freeze", 0.0, 0.0
+        self._shown_stage, self._stage, self._stage_begun, self._soaked_s = "freeze", "freeze", 0.0, 0.0
         self._part = _Part("hashing the models, checking what the backend reports", 0.0)
-        self._counted = 0.0
+        self._last_answer_at = 0.0
         """When the last answer came."""
         self._workloads: dict[str, WorkloadProgress] = {}
         self._measured: tuple[WorkloadRow, ...] = ()
@@ -146,16 +146,18 @@ class Progress:
         with self._lock:
             instant = wall_seconds(event.at)
             # A host sample may arrive after a later answer, and a remote clock may be set back: time only advances.
-            self._at, self._seen = max(self._at, self._now() if instant is None else instant), self._clock()
+            self._event_at = max(self._event_at, self._now() if instant is None else instant)
+            self._arrived_at = self._clock()
             match event.kind:
                 case "begin":
                     self._begin(detail)
                 case "stage":
                     self._enter(detail)
                 case "soaking":
-                    self._next(self._soaking(float(detail["seconds"]), _figure(detail, "most")))
+                    self._begin_part(self._soak_part(float(detail["seconds"]), _figure(detail, "most")))
                 case "block" if "soak" in detail:
-                    self._next(_Part(f"plain block {detail['block']}", self._at, of=_count(detail, "answers")))
+                    name = f"plain block {detail['block']}"
+                    self._begin_part(_Part(name, self._event_at, of=_count(detail, "answers")))
                 case "closing" | "point":
                     self._begin_pass(detail)
                 case "answer":
@@ -173,9 +175,12 @@ class Progress:
             now, part = self._now(), self._part
             part_left = part.left(now)
             over = part.most if part.seconds is not None and part_left is None else None
+            elapsed = self._clock() - self._created_at
+            if self._begun:
+                elapsed = self._before_begin + max(0.0, now - self._begun)
             return Snapshot(
                 slo=self._slo,
-                stage=self._stage,
+                stage=self._shown_stage,
                 part=part.name,
                 answered=part.answered,
                 of=None if part.seconds else part.of,
@@ -186,7 +191,7 @@ class Progress:
                 faults=self._faults,
                 rows=self._rows(),
                 host=self._host,
-                elapsed=self._before_begin + max(0.0, now - self._begun) if self._begun else self._clock() - self._made,
+                elapsed=elapsed,
                 before=self._phases()[0],
                 after=self._phases()[1],
             )
@@ -195,28 +200,28 @@ class Progress:
         rows = tuple(workload.row(name) for name, workload in self._workloads.items())
         if any(row.answered for row in rows):
             self._measured = rows
-        return self._measured if self._kind in _PASS_STAGES and rows else rows
+        return self._measured if self._stage in _PASS_STAGES and rows else rows
 
     def _phases(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the stages that are over and those that follow; a stage that is run alone has neither."""
-        full_run = {"sweep", "soak"} <= self._ahead
-        if not full_run or self._kind == "done":
+        full_run = {"sweep", "soak"} <= self._forecast_stages
+        if not full_run or self._stage == "done":
             return (), ()
-        current = PHASES.index(self._kind) if self._kind in PHASES else PHASES.index("soak")
+        current = PHASES.index(self._stage) if self._stage in PHASES else PHASES.index("soak")
         return PHASES[:current], PHASES[current + 1 :]
 
     def _now(self) -> float:
-        return self._at + (self._clock() - self._seen if self._ticking else 0.0)
+        return self._event_at + (self._clock() - self._arrived_at if self._ticking else 0.0)
 
     def _begin(self, detail: Detail) -> None:
         self._slo = str(detail.get("slo", ""))
         if not self._begun:
-            self._begun, self._before_begin = self._at, self._clock() - self._made
+            self._begun, self._before_begin = self._event_at, self._clock() - self._created_at
         self._expected = _forecast(detail.get("expected", {}))
-        self._ahead = frozenset(self._expected)
+        self._forecast_stages = frozenset(self._expected)
         self._ticking = bool(detail.get("realtime", True))  # a virtual clock does not tick between its events
         self._workloads = {str(name): WorkloadProgress() for name in detail.get("workloads", ())}
-        self._part = _Part("starting the system under test", self._at)
+        self._part = _Part("starting the system under test", self._event_at)
 
     def _enter(self, detail: Detail) -> None:
         stage, settings = str(detail["stage"]), detail.get("settings")
@@ -227,27 +232,27 @@ class Progress:
         named = {name: "" if chosen else workload.setting for name, workload in workloads.items()}
         named |= {name: describe_setting(knobs) for name, knobs in chosen.items() if name in workloads}
         self._workloads = {name: WorkloadProgress(setting) for name, setting in named.items()}
-        self._stage = str(detail.get("soak", "")) if stage == "soak" else stage
-        self._kind, self._since, self._soaked = stage, self._at, 0.0
-        self._part = _Part("", self._at, _figure(detail, "seconds"))
+        self._shown_stage = str(detail.get("soak", "")) if stage == "soak" else stage
+        self._stage, self._stage_begun, self._soaked_s = stage, self._event_at, 0.0
+        self._part = _Part("", self._event_at, _figure(detail, "seconds"))
 
-    def _soaking(self, seconds: float, most: float | None) -> _Part:
+    def _soak_part(self, seconds: float, most: float | None) -> _Part:
         """Return a part of the soak: past its shortest duration it continues until it has enough answers."""
         counts = most is not None and most > seconds
-        expected = self._expected.get("soak", 0.0) - self._soaked
-        return _Part("", self._at, min(most, max(seconds, expected)) if counts and most else seconds, most)
+        expected = self._expected.get("soak", 0.0) - self._soaked_s
+        return _Part("", self._event_at, min(most, max(seconds, expected)) if counts and most else seconds, most)
 
     def _begin_pass(self, detail: Detail) -> None:
         """Begin the closing pass, or a point of a region, whose figures are compared with no other point's."""
         if "point" in detail:
             self._workloads = {str(detail["workload"]): WorkloadProgress()}
         name = describe_point(detail["point"]) if "point" in detail else "closing pass"
-        self._next(_Part(name, self._at, of=_count(detail, "answers")))
+        self._begin_part(_Part(name, self._event_at, of=_count(detail, "answers")))
 
-    def _next(self, part: _Part) -> None:
+    def _begin_part(self, part: _Part) -> None:
         before = self._part
         if before.seconds is not None:
-            self._soaked += min(self._at - before.begun, before.seconds)
+            self._soaked_s += min(self._event_at - before.begun, before.seconds)
         self._part = part
 
     def _answer(self, detail: Detail) -> None:
@@ -260,33 +265,33 @@ class Progress:
 
     def _count(self, detail: Detail, *, warmup: bool = False) -> None:
         if int(detail.get("answered", self._part.answered)) < self._part.answered:  # a pass counts each arm anew
-            self._next(_Part(self._part.name, self._counted, before=0))
-        part, self._counted = self._part, self._at
+            self._begin_part(_Part(self._part.name, self._last_answer_at, before=0))
+        part, self._last_answer_at = self._part, self._event_at
         part.answered = int(detail.get("answered", part.answered + (not warmup)))
         part.of = _count(detail, "of") or part.of
         if part.before is None:
             part.before = max(0, part.answered - 1)
-        if self._kind == "sweep" and part.of:
+        if self._stage == "sweep" and part.of:
             self._planned = max(part.of, self._planned or 0)
-            seconds_each, expected = part.each(self._at), self._expected.get("sweep")
+            seconds_each, expected = part.seconds_each(self._event_at), self._expected.get("sweep")
             self._pace = seconds_each * self._planned / expected if seconds_each is not None and expected else None
 
     def _run_left(self, now: float, part_left: float | None) -> float | None:
         """Return the time left of this stage, plus the forecast of the later ones at the pace of the sweep."""
         stages = list(FORECAST_PARTS)
-        if self._pace is None or self._kind not in stages:
+        if self._pace is None or self._stage not in stages:
             return None
-        after = stages[stages.index(self._kind) + 1 :]
+        after = stages[stages.index(self._stage) + 1 :]
         soak = self._expected.get("soak", 0.0)
         rest = self._pace * sum(self._expected.get(name, 0.0) for stage in after for name in FORECAST_PARTS[stage])
-        if self._kind == "sweep":
+        if self._stage == "sweep":
             return None if part_left is None else part_left + rest + soak
-        stage_forecast = self._pace * sum(self._expected.get(name, 0.0) for name in FORECAST_PARTS[self._kind])
-        timed = self._soaked
+        stage_forecast = self._pace * sum(self._expected.get(name, 0.0) for name in FORECAST_PARTS[self._stage])
+        timed = self._soaked_s
         if self._part.seconds is not None:
             timed += min(now - self._part.begun, self._part.seconds)
-        untimed = now - self._since - timed
-        clocked = max(0.0, soak - timed) if self._kind == "soak" else 0.0
+        untimed = now - self._stage_begun - timed
+        clocked = max(0.0, soak - timed) if self._stage == "soak" else 0.0
         counted_left = part_left if part_left is not None and self._part.seconds is None else 0.0
         return rest + clocked + max(counted_left, stage_forecast - untimed)
 

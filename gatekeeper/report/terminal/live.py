@@ -202,7 +202,7 @@ def _times(now: Snapshot) -> list[str]:
     return words
 
 
-def _clock(seconds: float) -> str:
+def _elapsed(seconds: float) -> str:
     """Write the time since the start, to the second: 3:07, 1:03:07."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
@@ -221,7 +221,7 @@ def view(now: Snapshot, width: int, height: int, frame: int = 0) -> RenderableTy
     """Draw a snapshot into at most *width* columns and *height* rows; *frame* counts how often it was drawn."""
     width = max(1, min(width, WIDEST))
     drawn: list[RenderableType] = [_title(now, width, frame), _bar(now, min(width, LONGEST_BAR), frame)]
-    answers = [Text(word) for word in (_answers(now), _clock(now.elapsed), *_times(now)) if word]
+    answers = [Text(word) for word in (_answers(now), _elapsed(now.elapsed), *_times(now)) if word]
     gauges = [Text(gauge.text, style="yellow" if gauge.alarming else "") for gauge in now.host]
     drawn += [_joined(words, width) for words in (answers, gauges) if words]
     room = max(0, height - len(drawn) - 1)

@@ -179,7 +179,7 @@ class NewRun:
             raise InputError(f"--resume: {finding} on {self._name}", hint=hint)
         attach = entry is not None and job is not None and not command.resume
         entry = entry or self._new_entry()
-        _is_free(Path(entry.out), again=attach or command.resume)
+        _refuse_taken(Path(entry.out), again=attach or command.resume)
         with registry.locked(entry):
             if attach and job is not None:
                 runner.say("run", f"attached to {entry.run_id}, started {job['started']} ({job['state']})")
@@ -315,7 +315,7 @@ def is_fetched(connection: Connection, job: Mapping[str, Any]) -> bool:
     return connection.digest(f"{upload.folder(str(job['run_id']))}/{FETCHED}") is not None
 
 
-def _is_free(out: Path, *, again: bool) -> None:
+def _refuse_taken(out: Path, *, again: bool) -> None:
     """Refuse a run directory that is not empty; with *again* an earlier part of the run may be in it."""
     if is_taken(out) and not (again and (out / MANIFEST).is_file()):
         unfinished = (out / MANIFEST).is_file() and not (out / VERDICT).is_file()

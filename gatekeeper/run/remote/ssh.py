@@ -281,16 +281,16 @@ class Connection:
 
     def _receive(self, verb: str, silence_s: float) -> tuple[dict[str, Any], bytes]:
         end = time.monotonic() + silence_s
-        header_size, content_size = struct.unpack("!II", self._exactly(8, end))
+        header_size, content_size = struct.unpack("!II", self._read_exactly(8, end))
         if header_size > HEADER_MOST or content_size > CHUNK:
             raise self._malformed(verb, "a frame is too large")
         try:
-            header = json_object(self._exactly(header_size, end), most=HEADER_MOST)
+            header = json_object(self._read_exactly(header_size, end), most=HEADER_MOST)
         except ParseError as error:
             raise self._malformed(verb, str(error)) from error
-        return header, self._exactly(content_size, end)
+        return header, self._read_exactly(content_size, end)
 
-    def _exactly(self, size: int, end: float) -> bytes:
+    def _read_exactly(self, size: int, end: float) -> bytes:
         while len(self._buffer) < size:
             self._read(end)
         content = bytes(self._buffer[:size])
