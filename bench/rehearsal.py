@@ -36,10 +36,11 @@ from gatekeeper.core.records import Generation, HostSample, Reading, StoredRecor
 from gatekeeper.core.slo import Profile, Slo
 from gatekeeper.core.system import inputs
 from gatekeeper.core.verdict import Outcome
-from gatekeeper.run.requests import Client, FinalTask, KeptRecords, PassTask, Recorder, SoakTask
+from gatekeeper.run.requests import Client, Recorder
 from gatekeeper.run.run_passes import sender_of
 from gatekeeper.run.stages.soak import soak
 from gatekeeper.run.stages.sweep import sweep
+from gatekeeper.run.stages.tasks import FinalTask, KeptRecords, PassTask, SoakTask
 
 STEADY = Profile(schema_=1, name="steady")
 SAMPLE_S = 1.0

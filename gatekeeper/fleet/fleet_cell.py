@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from gatekeeper.analysis.verdict.certified_region import stored_bounds
 from gatekeeper.core.errors import InputError
 from gatekeeper.core.metrics import SPEED_RATIOS
 from gatekeeper.core.parse import ParseError, json_object
-from gatekeeper.core.policy import AxisBounds, Policy
+from gatekeeper.core.policy import Policy
 from gatekeeper.core.policy import parse as parse_policy
 from gatekeeper.core.system.inputs import load_manifest
 from gatekeeper.core.verdict import Estimate
@@ -142,7 +143,7 @@ def _verdict_of(run: Path, confidence: float) -> CellVerdict:
                 required=workload["speculation"] == "required",
                 because=workload["because"],
                 limits=_limits(policy, workload["name"]),
-                region=_bounds(workload["region"]) if workload.get("region") else {},
+                region=stored_bounds(workload["region"]) if workload.get("region") else {},
             )
             for workload in verdict["workloads"]
         },
@@ -160,8 +161,3 @@ def _policy_of(run: Path) -> Policy | None:
 def _limits(policy: Policy | None, workload: str) -> dict[str, Any]:
     route = policy.route_of(workload).model_dump(include=set(LIMITS)) if policy is not None else {}
     return {key: route[key] for key in LIMITS if route.get(key)}
-
-
-def _bounds(region: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the bounds of each axis of a region, as policy.toml has them."""
-    return {axis["axis"]: {key: axis[key] for key in AxisBounds.model_fields if key in axis} for axis in region["axes"]}

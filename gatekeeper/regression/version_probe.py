@@ -25,8 +25,8 @@ from gatekeeper.regression.symptom import (
     values_of_metric,
 )
 from gatekeeper.regression.version_under_test import VersionUnderTest
-from gatekeeper.run.requests import PassTask, SoakTask
 from gatekeeper.run.stages import warm_cache
+from gatekeeper.run.stages.tasks import KeptRecords, PassTask, SoakTask
 
 WARM = "warm-cache"
 """Name of the requests with the prompt cache on: their order follows from it, and is the same for each version."""
@@ -133,17 +133,12 @@ class _VersionProbe:
         if len(group) < 2 and begin:  # a conversation needs a second canary
             group = self._canaries[end - 2 : end]
         soak = SoakPlan(WARM, {version.workload: version.setting}, version.setting)
-        answers: list[Generation] = []
-
-        def record(generation: Generation) -> None:
-            version.record(generation)
-            answers.append(generation)
-
+        answers: KeptRecords[Generation] = KeptRecords(version.record, [])
         task = PassTask(
             soak=SoakTask(version.slo, soak, {version.workload: group}, begin, 0), needs={}, recorded=(),
-            backend=version.backend, open_client=version.new_client, record=record, observe=version.observe,
+            backend=version.backend, open_client=version.new_client, record=answers, observe=version.observe,
         )  # fmt: skip
         warm_cache.send(task)
-        agreement = warm_cache_agreement(answers, [canary.id for canary in group])
+        agreement = warm_cache_agreement(answers.records, [canary.id for canary in group])
         if not isinstance(agreement, Missing):
             self._warm |= agreement[0]

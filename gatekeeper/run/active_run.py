@@ -33,8 +33,9 @@ from gatekeeper.run.events import EventRecorder
 from gatekeeper.run.load import BUSY, FIRST, SWEEP, load_case, terms_of
 from gatekeeper.run.plan import outlook
 from gatekeeper.run.prepare import Prepared
-from gatekeeper.run.requests import Client, OpenClient, PassTask, Recorder, SoakTask
+from gatekeeper.run.requests import Client, Recorder
 from gatekeeper.run.stages.freeze import changed_models
+from gatekeeper.run.stages.tasks import OpenClient, PassTask, SoakTask
 
 
 class ActiveRun:

@@ -26,8 +26,9 @@ from gatekeeper.core.system.record_files import ANSWERS, EVENTS
 from gatekeeper.core.system.run_directory import EVENTS_FILE
 from gatekeeper.run.active_run import ActiveRun
 from gatekeeper.run.load import AGAIN, BASELINE_AGAIN, CONTINUED
-from gatekeeper.run.requests import Client, FinalTask, KeptRecords, SoakTask
+from gatekeeper.run.requests import Client
 from gatekeeper.run.stages.sweep import sweep
+from gatekeeper.run.stages.tasks import FinalTask, KeptRecords, SoakTask
 from gatekeeper.run.stages.timed_turns import ceiling_beside
 
 TIMED_S = 5.0

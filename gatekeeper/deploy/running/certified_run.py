@@ -167,7 +167,7 @@ def load(run: Path) -> CertifiedRun:
             if workload["outcome"] == "promoted" and not host_failed
         }
         regions = {
-            workload["name"]: stored_bounds(workload["region"])
+            workload["name"]: RouteRegion.model_validate(stored_bounds(workload["region"]))
             for workload in verdict["workloads"]
             if workload.get("region")
         }

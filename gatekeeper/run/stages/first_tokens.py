@@ -15,7 +15,7 @@ from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Generation, Role
-from gatekeeper.run.requests import PassTask, SoakTask
+from gatekeeper.run.stages.tasks import KeptRecords, PassTask, SoakTask
 
 WITHOUT = frozenset({"max_tokens", "concurrency"})
 """Knobs that do not apply: a draw is a few tokens long, and one request at a time."""
@@ -24,16 +24,11 @@ WITHOUT = frozenset({"max_tokens", "concurrency"})
 def send(task: PassTask[Generation]) -> None:
     """Choose the prompts, then sample the plain arm and the speculative one; no two draws share a seed."""
     soak = task.soak
-    scouts = [answer for answer in task.recorded if answer.pair == SCOUT]
-
-    def note(answer: Generation) -> None:
-        task.record(answer)
-        scouts.append(answer)
-
+    scouts = KeptRecords(task.record, [answer for answer in task.recorded if answer.pair == SCOUT])
     plain = plain_of(soak.plan.resident)
-    task.send_missing(plain, _scouts(soak), record=note)
+    task.send_missing(plain, _scouts(soak), record=scouts)
     chosen = {
-        name: chosen_prompts(soak.canaries[name], (answer for answer in scouts if answer.workload == name))
+        name: chosen_prompts(soak.canaries[name], (answer for answer in scouts.records if answer.workload == name))
         for name in soak.plan.settings
     }
     for arm, resident in (("plain", plain), ("candidate", soak.plan.resident)):

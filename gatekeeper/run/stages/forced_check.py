@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 
-from gatekeeper.analysis.plan.settings import plain_of, sampling_for
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.interfaces import DecodeRequest, ForcesTokens
+from gatekeeper.core.interfaces import ForcesTokens
 from gatekeeper.core.records import Forced
-from gatekeeper.run.requests import PassTask
+from gatekeeper.run.stages.tasks import PassTask
 
 
 def send(task: PassTask[Forced]) -> None:
@@ -16,14 +15,11 @@ def send(task: PassTask[Forced]) -> None:
     missing = [forced for passes in task.needs.values() for forced in passes if _identity(forced) not in done]
     if not missing:
         return
-    canaries = {(name, canary.id): canary for name, group in soak.canaries.items() for canary in group}
     with task.open_client() as client:
         for number, planned in enumerate(missing, start=1):
-            knobs = plain_of(soak.plan.settings[planned.workload])
-            client.open(knobs, keep=True)
-            canary, subject = canaries[planned.workload, planned.canary], client.subject
-            request = DecodeRequest(canary, knobs, sampling_for(soak.slo, canary, knobs, 1))
-            reading = None
+            request = task.arm_request(planned.workload, planned.canary, "plain")
+            client.open(request.setting, keep=True)
+            subject, reading = client.subject, None
             if isinstance(subject, ForcesTokens):
                 reading = subject.force(request, planned.tokens, planned.width)
             forced = replace(planned, segment=soak.segment, at=stamp(task.backend.clock.wall()))

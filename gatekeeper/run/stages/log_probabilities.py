@@ -12,7 +12,7 @@ from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.interfaces import DecodeRequest, RunningSystem, TellsLogProbabilities
 from gatekeeper.core.records import Scored
-from gatekeeper.run.requests import PassTask
+from gatekeeper.run.stages.tasks import PassTask
 
 ARMS = ("candidate", "plain")
 

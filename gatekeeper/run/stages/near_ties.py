@@ -1,12 +1,11 @@
 """Near-ties: the target's top-2 logit gap where greedy answers diverge, read after the soak."""
 
 from gatekeeper.analysis.metrics.words.near_ties import Divergence
-from gatekeeper.analysis.plan.settings import plain_of, sampling_for
 from gatekeeper.core.clock import stamp
-from gatekeeper.core.interfaces import DecodeRequest, ReadsLogits
+from gatekeeper.core.interfaces import ReadsLogits
 from gatekeeper.core.metrics.metric import Sight
 from gatekeeper.core.records import Tie
-from gatekeeper.run.requests import PassTask
+from gatekeeper.run.stages.tasks import PassTask
 
 
 def send(task: PassTask[Tie]) -> None:
@@ -33,13 +32,11 @@ def send(task: PassTask[Tie]) -> None:
         return
     if not missing:
         return
-    canaries = {(name, canary.id): canary for name, group in soak.canaries.items() for canary in group}
     with task.open_client() as client:
         for number, (name, divergence) in enumerate(missing, start=1):
-            knobs = plain_of(soak.plan.settings[name])
-            client.open(knobs, keep=True)
-            canary, subject = canaries[name, divergence.canary], client.subject
-            request = DecodeRequest(canary, knobs, sampling_for(soak.slo, canary, knobs, 1))
+            request = task.arm_request(name, divergence.canary, "plain")
+            client.open(request.setting, keep=True)
+            subject = client.subject
             gap = subject.logit_gap(request, divergence.shared) if isinstance(subject, ReadsLogits) else None
             note(name, divergence, gap, None if gap is not None else "the target's logits could not be read")
             task.report_reading(number, len(missing))

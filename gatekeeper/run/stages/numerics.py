@@ -6,7 +6,7 @@ from gatekeeper.analysis.passes.numerics import PlainReading
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.interfaces import DecodeRequest, ReplaysRounds, RunningSystem, TellsLogProbabilities
 from gatekeeper.core.records import Numerics, Scored
-from gatekeeper.run.requests import PassTask
+from gatekeeper.run.stages.tasks import PassTask
 
 
 def send(task: PassTask[Numerics]) -> None:

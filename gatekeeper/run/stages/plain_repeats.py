@@ -4,7 +4,7 @@ from collections import Counter
 
 from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.core.records import Generation, Role
-from gatekeeper.run.requests import PassTask
+from gatekeeper.run.stages.tasks import PassTask
 
 
 def send(task: PassTask[Generation]) -> None:

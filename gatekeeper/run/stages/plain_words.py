@@ -2,7 +2,7 @@
 
 from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.core.records import Generation, Role
-from gatekeeper.run.requests import PassTask
+from gatekeeper.run.stages.tasks import PassTask
 
 
 def send(task: PassTask[Generation]) -> None:

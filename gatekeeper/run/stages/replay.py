@@ -7,7 +7,8 @@ from gatekeeper.analysis.metrics.words.replayed_rounds import TWICE, ImpossibleR
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.interfaces import ReplayedRounds, ReplaysRounds, RoundPasses
 from gatekeeper.core.records import Generation, Replayed
-from gatekeeper.run.requests import Client, PassTask
+from gatekeeper.run.requests import Client
+from gatekeeper.run.stages.tasks import PassTask
 
 AT_ONCE = 64
 """Tokens of a plain answer in one pass, which is read for its likelihood alone."""

@@ -22,7 +22,8 @@ from gatekeeper.analysis.plan.soak_schedule import (
 from gatekeeper.core.clock import Clock
 from gatekeeper.core.records import Generation, Role
 from gatekeeper.core.slo import Profile
-from gatekeeper.run.requests import Client, Recorder, SoakTask
+from gatekeeper.run.requests import Client, Recorder
+from gatekeeper.run.stages.tasks import SoakTask
 
 
 class Phase(Protocol):

@@ -15,7 +15,7 @@ from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.analysis.plan.shuffled_rounds import shuffled
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Answer, Generation, Role
-from gatekeeper.run.requests import PassTask, SoakTask
+from gatekeeper.run.stages.tasks import KeptRecords, PassTask, SoakTask
 
 TOGETHER = 4
 """Canaries shuffled together: 8 prompts with their second turns, which fit into mlx_lm.server's cache of 10."""
@@ -31,28 +31,23 @@ def send(task: PassTask[Generation]) -> None:
     Both arms get the same prompts: plain decoding's answer is the first turn of every conversation.
     """
     soak = task.soak
-    answers = list(task.recorded)
-
-    def note(answer: Generation) -> None:
-        task.record(answer)
-        answers.append(answer)
-
+    answers = KeptRecords(task.record, list(task.recorded))
     plain = plain_of(soak.plan.resident)
     singles = [(name, canary) for name in soak.plan.settings for canary in soak.canaries[name]]
     first_turns = [_request(soak, name, "plain", canary, canary.id) for name, canary in singles]
-    task.send_missing(plain, first_turns, record=note)
-    later = _conversations(soak, answers)
+    task.send_missing(plain, first_turns, record=answers)
+    later = _conversations(soak, answers.records)
     second_turns = [_request(soak, name, "plain", turn, first) for (name, first), turn in later.items()]
-    task.send_missing(plain, second_turns, record=note)
-    task.send_missing(soak.plan.resident, _shuffled(soak, later), cache=True, record=note)
+    task.send_missing(plain, second_turns, record=answers)
+    task.send_missing(soak.plan.resident, _shuffled(soak, later), cache=True, record=answers)
     if any(CONTROL in conditions for conditions in task.needs.values()):
-        task.send_missing(plain, _control(soak, later), cache=True, record=note)
+        task.send_missing(plain, _control(soak, later), cache=True, record=answers)
     for metric, part in WARM_PARTS.items():
         names = [name for name, knobs in soak.plan.settings.items() if metric in warm_conditions(soak.slo, name, knobs)]
         if names:
             # A process of its own for each condition: what the other one left in the cache is not there.
             requests = _with_something_between(soak, names, part, later)
-            task.send_missing(soak.plan.resident, requests, cache=True, record=note)
+            task.send_missing(soak.plan.resident, requests, cache=True, record=answers)
 
 
 def _conversations(soak: SoakTask, records: Sequence[Generation]) -> dict[tuple[str, str], Canary]:

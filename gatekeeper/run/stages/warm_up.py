@@ -8,7 +8,8 @@ from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Generation, Role
-from gatekeeper.run.requests import PassTask, Recorder, SoakTask
+from gatekeeper.run.requests import Recorder
+from gatekeeper.run.stages.tasks import PassTask, SoakTask
 
 WITHOUT = frozenset({"max_tokens", "concurrency"})
 """Knobs that do not apply: the answers are short, and come one at a time."""

@@ -6,7 +6,8 @@ from itertools import islice
 from gatekeeper.analysis.final_passes.explored_capacity import LevelCache, LevelNeed, explore
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.stream_levels import CAPACITY, StreamLevel
-from gatekeeper.run.requests import FinalTask, Recorder
+from gatekeeper.run.requests import Recorder
+from gatekeeper.run.stages.tasks import FinalTask
 
 
 def send(task: FinalTask) -> None:
@@ -23,8 +24,8 @@ def send(task: FinalTask) -> None:
 
 def _send_level(task: FinalTask, need: LevelNeed) -> None:
     """Send what is not recorded of the answers that a level needs."""
-    level, done, recorder = need.level, task.done(CAPACITY), task.recorder(CAPACITY)
-    missing = [request for request in level.requests(need.answers) if request.key not in done]
+    level, recorder = need.level, task.recorder(CAPACITY)
+    missing = task.missing(CAPACITY, level.requests(need.answers))
     recorder.planned = len(missing)
     task.client.open(level.drafting if task.shares_process else level.knobs)
     task.client.send_all(_under_load(level, missing, recorder), level.streams, recorder)

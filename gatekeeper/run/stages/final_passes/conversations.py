@@ -7,7 +7,7 @@ from gatekeeper.analysis.plan.conversations import CONVERSATIONS, TRIAL, convers
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.core.records import Setting
-from gatekeeper.run.requests import FinalTask
+from gatekeeper.run.stages.tasks import FinalTask
 
 
 def send(task: FinalTask) -> None:
@@ -28,8 +28,8 @@ def _send_blocks(task: FinalTask, blocks: Sequence[Sequence[PlannedRequest]], kn
 
     A conversation that was cut off begins again where its answers end: its prompt is read whole once more.
     """
-    done, recorder = task.done(CONVERSATIONS), task.recorder(CONVERSATIONS)
-    missing = [[request for request in block if request.key not in done] for block in blocks]
+    recorder = task.recorder(CONVERSATIONS)
+    missing = [task.missing(CONVERSATIONS, block) for block in blocks]
     recorder.planned = sum(map(len, missing))
     for block in filter(None, missing):
         drafting = task.shares_process or block[0].arm == "candidate"

@@ -6,7 +6,7 @@ from gatekeeper.analysis.plan.region_points import REGION, REGION_TIES, WARMUPS,
 from gatekeeper.analysis.plan.soak_schedule import SoakPlan
 from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.core.records import Setting
-from gatekeeper.run.requests import FinalTask, SoakTask
+from gatekeeper.run.stages.tasks import FinalTask, SoakTask
 
 
 def send(task: FinalTask) -> None:
@@ -46,9 +46,8 @@ def _read_ties(task: FinalTask, need: PointNeed) -> None:
 
 def _send_look(task: FinalTask, plan: PointPlan, look: int, *, cold: bool) -> None:
     """Send what is not recorded of a look; a *cold* point, or a process that was started for it, is warmed up first."""
-    done, recorder = task.done(REGION), task.recorder(REGION)
-    blocks = plan.blocks(look, task.seed)
-    missing = [[request for request in block if request.key not in done] for block in blocks]
+    recorder = task.recorder(REGION)
+    missing = [task.missing(REGION, block) for block in plan.blocks(look, task.seed)]
     recorder.planned = sum(map(len, missing))
     for block in filter(None, missing):
         arms = dict.fromkeys(request.arm for request in block)

@@ -8,15 +8,14 @@ from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.analysis.sweep.routing import RoutingRequest
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.records import Setting
-from gatekeeper.run.requests import FinalTask
+from gatekeeper.run.stages.tasks import FinalTask
 
 
 def send(task: FinalTask) -> None:
     """Send what is lacking, setting by setting, plain decoding first; the first request of each only warms it."""
     by_id = {(name, canary.id): canary for name, group in task.canaries.items() for canary in group}
     requests: list[RoutingRequest] = list(task.lacking)
-    done, client, recorder = task.done(ROUTING), task.client, task.recorder(ROUTING)
-    missing = [request for request in requests if request.key not in done]
+    client, recorder, missing = task.client, task.recorder(ROUTING), task.missing(ROUTING, requests)
     drafting = next((request.trial.setting for request in requests if request.trial.arm == "candidate"), None)
     recorder.planned = len(missing)
     for trial in dict.fromkeys(request.trial for request in missing):

@@ -6,21 +6,17 @@ from gatekeeper.analysis.final_passes.starts import STARTS, start_requests
 from gatekeeper.analysis.plan.planned_request import PlannedRequest
 from gatekeeper.analysis.plan.settings import plain_of
 from gatekeeper.core.records import Generation, Role, Setting
-from gatekeeper.run.requests import FinalTask
+from gatekeeper.run.stages.tasks import FinalTask
 
 
 def send(task: FinalTask) -> None:
     """Start both arms of each setting as often as the SLO says; what an interrupted run recorded is left out."""
-    done, recorder = task.done(STARTS), task.recorder(STARTS)
-    missing = [
-        (knobs, request)
-        for workload, knobs in task.lacking
-        for request in start_requests(task.slo, workload, knobs, task.canaries[workload])
-        if request.key not in done
-    ]
-    recorder.planned = len(missing)
-    for knobs, request in missing:
-        recorder(_answered(task, knobs if request.arm == "candidate" else plain_of(knobs), request))
+    for workload, knobs in task.lacking:
+        recorder = task.recorder(STARTS)
+        missing = task.missing(STARTS, start_requests(task.slo, workload, knobs, task.canaries[workload]))
+        recorder.planned = len(missing)
+        for request in missing:
+            recorder(_answered(task, knobs if request.arm == "candidate" else plain_of(knobs), request))
 
 
 def _answered(task: FinalTask, resident: Setting, request: PlannedRequest) -> Generation:
