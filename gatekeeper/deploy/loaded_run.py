@@ -50,6 +50,10 @@ class LoadedRun:
         self.name: str = self.path.absolute().name
         """The name of its folder, as the rows have it."""
 
+    def __repr__(self) -> str:
+        """Return the call that made it."""
+        return f"gatekeeper.load({str(self.path)!r})"
+
     def judge(self, slo: str | Path | None = None) -> Verdict:
         """Derive the verdict from the records, as `gatekeeper judge` does; with *slo* by that file's objectives."""
         return judge(self.path, None if slo is None else Path(slo))

@@ -105,7 +105,8 @@ def read_slos(paths: Sequence[Path]) -> list[FleetSlo]:
         slo = bundle.inputs.slo
         if slo.name in slos:
             message = f"{path} and {slos[slo.name].path} are both named '{slo.name}'"
-            raise InputError(message, hint="give each SLO a name of its own")
+            same = path.resolve() == slos[slo.name].path.resolve()
+            raise InputError(message, hint="name the file once" if same else "give each SLO a name of its own")
         slos[slo.name] = FleetSlo(path, slo, _seconds(path), bundle.models)
     return list(slos.values())
 

@@ -47,6 +47,16 @@ def test_every_answer_of_a_run_is_one_row() -> None:
     assert () == run.troubles
 
 
+def test_a_notebook_shows_what_was_loaded_and_what_to_do() -> None:
+    """
+    A run is shown as the call that made it; the traceback of a folder that is none ends with the hint.
+    """
+    assert f"gatekeeper.load({str(PROMOTED)!r})" == repr(gatekeeper.load(PROMOTED))
+    with pytest.raises(gatekeeper.GatekeeperError) as caught:
+        gatekeeper.load(RUNS.parent)
+    assert [f"hint: {caught.value.hint}"] == caught.value.__notes__
+
+
 def test_the_rows_give_the_figures_of_the_verdict() -> None:
     """
     The median over canaries of the rows' decode speed is the one that the verdict shows.

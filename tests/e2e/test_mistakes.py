@@ -201,6 +201,11 @@ COMMANDS = {
     "a folder for a file": (("explain", "-o", "folder"), "--output folder is a folder", "name a file in it"),
     "no folder": (("selftest", "-o", "no/x.json"), "there is no folder no", "name another file"),
     "an SLO for a policy": (("watch", "slo.toml", "--url", "http://x"), "has no manifest.json", "not the SLO file"),
+    "an SLO twice": (
+        ("fleet", "plan", "slo.toml", "./slo.toml", "--hosts", "hosts.toml"),
+        "both named 'mine'",
+        "name the file once",
+    ),
     "no hosts": (("fleet", "plan", "smoke", "--hosts", "nope"), "hosts file nope", "soak/hosts.example.toml"),
 }
 
@@ -216,6 +221,7 @@ def test_a_mistake_on_the_command_line_has_a_next_step(mine: ProjectFolder, mist
     )
     (mine.path / "sharegpt.jsonl").write_text('{"id": "a", "messages": [{"role": "human", "content": "x"}]}\n')
     (mine.path / "empty.jsonl").touch()
+    (mine.path / "hosts.toml").write_text("[host.a]\n")
     (mine.path / "folder").mkdir()
     words, says, hint = COMMANDS[mistake]
 
