@@ -118,6 +118,9 @@ class Manifest(_Frozen):
     doubts: tuple[str, ...] = ()
     """Why this host cannot prove the SLO, whatever is measured."""
     frozen_at: str
+    seed: int | None = Field(default=None, ge=0)
+    """Of a simulated run, that of its script: the same script gives the same records. None of any other, whose seed
+    follows from its manifest, and in older manifests."""
 
     def document(self) -> dict[str, Any]:
         """Return the content of the file."""
@@ -138,9 +141,9 @@ def digest_of(files: Mapping[str, str]) -> str:
     return sha256("".join(f"{files[name]}  {name}\n" for name in sorted(files)))
 
 
-def seed_of(manifest_sha256: str) -> int:
-    """Return the seed that every bootstrap of this run is drawn with."""
-    return int(manifest_sha256[:15], 16)
+def seed_of(manifest: Manifest, text: str) -> int:
+    """Return the seed of every order and every bootstrap of a run; *text* is that of the manifest's file."""
+    return int(sha256(text)[:15], 16) if manifest.seed is None else manifest.seed
 
 
 VOLATILE_FACTS = frozenset({"booted_at", "uptime_s", "load_average", "heavy_processes", "display"})

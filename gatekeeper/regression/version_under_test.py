@@ -15,7 +15,6 @@ from gatekeeper.analysis.sweep.quick_probe import MOST_CANARIES
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError, did_you_mean
 from gatekeeper.core.interfaces import Observer
-from gatekeeper.core.manifest import seed_of
 from gatekeeper.core.records import Generation, Role, Setting
 from gatekeeper.core.system import record_files
 from gatekeeper.core.system.inputs import Inputs
@@ -77,7 +76,7 @@ class VersionUnderTest:
     @property
     def seed(self) -> int:
         """Return the seed that follows from what was frozen."""
-        return seed_of(self.prepared.sha256)
+        return self.prepared.plan.seed
 
     @property
     def arm(self) -> str:

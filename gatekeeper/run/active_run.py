@@ -19,7 +19,6 @@ from gatekeeper.analysis.verdict.policy.certified_policy import LAUNCH
 from gatekeeper.analysis.verdict.run_verdict import Verdict
 from gatekeeper.core.errors import GatekeeperError, InputError, OutOfTimeError, UnresponsiveError
 from gatekeeper.core.interfaces import Observer, StartsServers
-from gatekeeper.core.manifest import seed_of
 from gatekeeper.core.records import Generation, HostSample, Kind
 from gatekeeper.core.system import record_files, run_directory
 from gatekeeper.core.system.record_files import DAMAGED, RecordWriter
@@ -128,7 +127,7 @@ class ActiveRun:
 
     def task(self, soak_plan: SoakPlan, **fields: Any) -> SoakTask:
         """Return what the stages need of a soak; *fields* are those that only its own stage needs."""
-        canaries, seed = self.prepared.inputs.canaries, seed_of(self.prepared.sha256)
+        canaries, seed = self.prepared.inputs.canaries, self.prepared.plan.seed
         forced = forced_workloads(self.slo, soak_plan.settings, terms_of(self.prepared.manifest))
         return SoakTask(self.slo, soak_plan, canaries, seed, self.segment, forced=forced, **fields)
 

@@ -54,7 +54,7 @@ def plan_of(inputs: Inputs, manifest: Manifest, text: str, fixed: Setting | None
     """Return the sweep's plan, which depends on the frozen inputs alone; *text* is the manifest's."""
     return sweep_plan(
         inputs.slo, inputs.canaries, shares_process=manifest.shares_process, restart_knobs=manifest.restart_knobs,
-        seed=seed_of(sha256(text)), fixed=fixed, terms=terms_of(manifest),
+        seed=seed_of(manifest, text), fixed=fixed, terms=terms_of(manifest),
     )  # fmt: skip
 
 

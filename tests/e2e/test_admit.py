@@ -191,7 +191,7 @@ def test_other_inputs_are_refused(certified: ProjectFolder) -> None:
         file.write(json.dumps({"id": "easy-new", "messages": [{"role": "user", "content": "more"}]}) + "\n")
     canaries = admit(certified)[:2]
     shutil.copy(certified.path / "runs" / "run-1" / "inputs" / "canaries-easy.jsonl", certified.path / "easy.jsonl")
-    edit(certified.path / "truth.json", '"seed": 3', '"seed": 4')
+    edit(certified.path / "truth.json", '"seed": ', '"seed": 1')
 
     assert ((3, "other_inputs"), (3, "other_artifacts")) == (canaries, admit(certified)[:2])
 

@@ -53,7 +53,7 @@ GIVEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing SLO": (lambda folder: (folder / "slo.toml").unlink(), "slo.toml does not exist"),
     "other canaries": (other_canaries, "canaries of workload easy"),
     "missing canaries": (lambda folder: (folder / "easy.jsonl").unlink(), "easy.jsonl does not exist"),
-    "other system": (lambda folder: edit(folder / "truth.json", '"seed": 3', '"seed": 4'), "the script has changed"),
+    "other system": (lambda folder: edit(folder / "truth.json", '"seed": ', '"seed": 1'), "the script has changed"),
     "missing system": (lambda folder: (folder / "truth.json").unlink(), "truth.json"),
     "other soak profile": (other_profile, "soak profile"),
 }

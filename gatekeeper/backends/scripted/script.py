@@ -206,7 +206,7 @@ class Fault(InputTable):
 class Script(Behaviour):
     """The whole file."""
 
-    seed: int = 1
+    seed: int = Field(default=1, ge=0)
     time: Literal["virtual", "real"] = "virtual"
     start: Seconds = Field(default=0.0, ge=0)
     sight: tuple[str, ...] = (

@@ -11,6 +11,7 @@ import numpy as np
 from gatekeeper import __version__, host
 from gatekeeper.backends import stored_models
 from gatekeeper.backends.models import artifacts
+from gatekeeper.backends.scripted.backend import ScriptedBackend
 from gatekeeper.core.clock import stamp
 from gatekeeper.core.interfaces import Backend
 from gatekeeper.core.manifest import RULES, ArrivalTimes, Manifest, Model
@@ -96,6 +97,7 @@ def freeze(
         findings=tuple(finding.document() for finding in (*models.findings, *findings)),
         doubts=tuple(host_doubts(slo.host, host_facts)) if "host" in slo.model_fields_set else (),
         frozen_at=stamp(backend.clock.wall()),
+        seed=backend.script.seed if isinstance(backend, ScriptedBackend) else None,
     )
 
 

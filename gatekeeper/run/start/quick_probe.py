@@ -20,7 +20,6 @@ from gatekeeper.analysis.sweep.sweep_answers import sweep_answers
 from gatekeeper.core.canary import Canary
 from gatekeeper.core.errors import InputError, UnprovableError
 from gatekeeper.core.interfaces import Observer
-from gatekeeper.core.manifest import seed_of
 from gatekeeper.core.records import Generation
 from gatekeeper.core.slo import CHOSEN, CONDITIONS, DRAFT_LENGTHS, Knobs, Slo, Workload
 from gatekeeper.core.system import inputs, record_files, run_directory
@@ -213,13 +212,12 @@ class _Probe:
 
     def _look(self, count: int) -> None:
         """Decide what is undecided after *count* canaries, unless the last look had the same answers."""
-        plan = replace(self._prepared.plan, seed=seed_of(self._prepared.sha256))
         for workload in self._slo.workload:
             canaries = self._canaries[workload.name]
             answered, before = min(count, len(canaries)), self._found.get(workload.name)
             if self._decided(workload.name) or (before is not None and before.looks[-1] == answered):
                 continue
-            answers = sweep_answers(self._slo, plan, self._records, workload.name, canaries)
+            answers = sweep_answers(self._slo, self._prepared.plan, self._records, workload.name, canaries)
             self._found[workload.name] = quick_probe.probe_result(answers, answered, before)
 
     def _speeds(self, workload: str) -> dict[str, float | None]:
