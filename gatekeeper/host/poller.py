@@ -32,8 +32,7 @@ from gatekeeper.host.sources import (
 RETRY_PAUSES = (1.0, 5.0, 30.0)
 """Seconds before a stream that died is started again: soon at first, then rarely enough to cost nothing."""
 
-TAIL = 1 << 16
-"""Bytes of a stream's output kept to explain its death."""
+TAIL = 1 << 16  # bytes of a stream's output kept to explain its death
 
 
 class Reader:
@@ -47,7 +46,7 @@ class Reader:
         self.settled = threading.Event()
         """Set after its first result: a reading, an error or a timeout."""
         # Half a period of jitter, and a second for a busy machine; an older reading is stale.
-        self._fresh_ns = round((1.5 * period + 1.0) * 1e9)
+        self.fresh_ns = (1.5 * period + 1.0) * 1e9
         self._newest: tuple[Values, int] | None = None
 
     def current(self, name: str, now: int) -> tuple[float | str | Status, float | None]:
@@ -57,7 +56,7 @@ class Reader:
         values, read_ns = self._newest
         age_ns = max(0, now - read_ns)
         value = values.get(name, Status.ABSENT)
-        if age_ns > self._fresh_ns and value not in (Status.ABSENT, Status.DENIED):
+        if age_ns > self.fresh_ns and value not in (Status.ABSENT, Status.DENIED):
             value = Status.STALE
         return value, round(age_ns / 1e9, 6)
 
@@ -94,7 +93,7 @@ class DirectReader(Reader):
 
     def __init__(self, source: DirectSource, interval: float) -> None:
         super().__init__(source.name, source.provides, interval)
-        self._fresh_ns += round(source.max_reuse * 1e9)
+        self.fresh_ns += source.max_reuse * 1e9
         self._source = source
 
     def gives(self, name: str) -> bool:
@@ -236,11 +235,13 @@ class Poller:
     """Starts the sources, keeps their newest readings, and ends what it started.
 
     Times here are real, also where the run's clock is virtual. There *gap* is the least real time between two runs of a
-    tool, so that ten virtual minutes do not start thousands of processes.
+    tool. How much real time such a run takes says nothing: no reading becomes stale.
     """
 
     def __init__(self, sources: Sequence[Source], *, interval: float, gap: float = 0.0) -> None:
         self._readers = [_reader(source, interval, gap) for source in sources]
+        for reader in self._readers:
+            reader.fresh_ns = math.inf if gap else reader.fresh_ns
         self._direct = [reader for reader in self._readers if isinstance(reader, DirectReader)]
         self._tools = [reader for reader in self._readers if isinstance(reader, ToolReader)]
         self._providers = {name: [reader for reader in self._readers if name in reader.provides] for name in UNITS}

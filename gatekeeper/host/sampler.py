@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any, Self
 
 from gatekeeper.core.clock import Clock, SystemClock, stamp
-from gatekeeper.core.records import HostSample
+from gatekeeper.core.records import HostSample, Reading
 from gatekeeper.core.system.system_names import this_platform
 from gatekeeper.host.capabilities import value_hints
 from gatekeeper.host.platforms import platform_sources
@@ -19,6 +19,10 @@ from gatekeeper.host.sources import Source
 
 SAMPLE_INTERVAL_S = 1.0
 """Seconds between two samples of the host. The manifest stores it, so a change here leaves stored runs valid."""
+
+
+FIRST_READING_S = 20.0
+"""Seconds that a simulated run waits for the first reading of each source: however busy the machine is, it has one."""
 
 
 def _grace(interval: float) -> float:
@@ -53,6 +57,7 @@ class Sampler:
         self._pids = pids
         self._fault: str | None = None
         self._thread: threading.Thread | None = None
+        self._due_ns, self._read = 0, dict[str, Reading]()
         self._stopping = threading.Event()
 
     @property
@@ -66,20 +71,21 @@ class Sampler:
     def __enter__(self) -> Self:
         self._stopping.clear()
         every: Any = getattr(self._clock, "every", None)
-        self._poller = self._new_poller(virtual=every is not None)
         if every is None:
+            self._poller = self._real_poller()
             self._thread = threading.Thread(target=self._guarded, args=(self._run,), name="host sampler", daemon=True)
             self._thread.start()
         else:
-            self._poller.settle(streams=False)
+            self._poller = poller = Poller(self._sources, interval=self._interval, gap=self._interval)
+            poller.settle(streams=True, limit=FIRST_READING_S)
             self._tick()
             self._unhook = every(round(self._interval * 1e9), self._tick)
         return self
 
-    def _new_poller(self, *, virtual: bool) -> Poller | ReadingProcess:
-        if self._platform in STARTS_TOOLS and not virtual:
+    def _real_poller(self) -> Poller | ReadingProcess:
+        if self._platform in STARTS_TOOLS:
             return ReadingProcess(self._platform, self._pids, interval=self._interval)
-        return Poller(self._sources, interval=self._interval, gap=self._interval if virtual else 0.0)
+        return Poller(self._sources, interval=self._interval)
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
@@ -93,7 +99,16 @@ class Sampler:
 
     def _tick(self) -> None:
         if self._fault is None:
-            self._guarded(lambda: self._take(0.0, self._poller.cost_ns()))
+            self._guarded(self._take_virtual)
+
+    def _take_virtual(self) -> None:
+        """Take a sample of what was read last; a machine is read once in a real second, however many pass meanwhile."""
+        if (now := time.monotonic_ns()) >= self._due_ns:
+            self._due_ns = now + round(self._interval * 1e9)
+            self._poller.refresh(0.0)
+            self._read = self._poller.readings()
+        at = stamp(self._clock.wall())
+        self._record(HostSample(at, self._clock.now_ns(), self._read, self.phase, self.segment))
 
     def _guarded(self, sample: Callable[[], None]) -> None:
         try:
@@ -101,20 +116,12 @@ class Sampler:
         except Exception as error:  # noqa: BLE001  any error that ends the sampling is the fault, which the soak reports
             self._fault = f"{type(error).__name__}: {error}"
 
-    def _take(self, grace: float, cost_from_ns: int, deadline_ns: int | None = None) -> None:
+    def _take(self, grace: float, cost_from_ns: int, deadline_ns: int) -> None:
         began, wall = self._clock.now_ns(), self._clock.wall()
         self._poller.refresh(grace)
-        self._record(
-            HostSample(
-                at=stamp(wall),
-                at_ns=began,
-                values=self._poller.readings(),
-                phase=self.phase,
-                segment=self.segment,
-                took_ns=self._poller.cost_ns() - cost_from_ns,
-                late_ns=max(0, began - deadline_ns) if deadline_ns is not None else 0,
-            )
-        )
+        values, late_ns = self._poller.readings(), max(0, began - deadline_ns)
+        took_ns = self._poller.cost_ns() - cost_from_ns
+        self._record(HostSample(stamp(wall), began, values, self.phase, self.segment, took_ns, late_ns))
 
     def _run(self) -> None:
         self._poller.settle(streams=False)

@@ -263,8 +263,7 @@ def test_each_broken_host_bound_fails_a_plain_run(project: ProjectFolder) -> Non
     A run that decodes plainly is unproven where the GPU's power is stuck, and passes where it moves. With the samples
     of one bound changed it fails for that alone.
     """
-    # The sampler waits for its slowest tool before it begins, and hears the GPU's stream meanwhile.
-    run = placed(project, shipped(only="tools"), {"acceptance": 0.0}, ioreg=f"sleep 0.5; {prints(mac_tools.ioreg())}")
+    run = placed(project, shipped(only="tools"), {"acceptance": 0.0})
     stuck = run.run("certify", "slo.toml", "--out", "run", code=3).out
     folder = run.path / "run"
     measured = json.dumps(stored_samples(folder))
@@ -299,7 +298,7 @@ def test_energy_by_a_dead_counter_is_unproven(project: ProjectFolder) -> None:
         project,
         slo,
         {"acceptance": 0.0},
-        ioreg=f"sleep 0.5; {prints(mac_tools.ioreg(busy=99))}",
+        ioreg=prints(mac_tools.ioreg(busy=99)),
         powermetrics="echo powermetrics: unrecognized sampler >&2; exit 64",
         macmon=f"while :; do {prints(line)}; echo; sleep 0.2; done",
     )
