@@ -1,6 +1,7 @@
 """What fails while a region is explored: the certified point stays promoted, and nothing unproven is routed."""
 
 import json
+import math
 import resource
 import signal
 import sys
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gatekeeper.analysis.metrics import comparability
 from tests.builders.disk import at_line
 from tests.builders.golden_words import lines_with
 from tests.builders.project_folder import ROOT, Done, ProjectFolder, canary_lines
@@ -41,11 +43,14 @@ def promoted(project: ProjectFolder, done: Done) -> dict[str, Any]:
     return region
 
 
-def test_a_server_that_refuses_longer_prompts_limits_the_region_alone(project: ProjectFolder) -> None:
+def test_a_server_that_refuses_longer_prompts_limits_the_region_alone(
+    project: ProjectFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     HTTP 400 to each prompt beyond the server's window: that context is outside, by the answers that failed. What was
     certified stays promoted, and the other axis is explored as if nothing had happened.
     """
+    monkeypatch.setattr(comparability, "OUTLIER_FACTOR", math.inf)  # on a busy machine the fake's speed varies
     write_gguf.main([str(project.path), "little-target", "little-draft"])
     (project.path / "lines.jsonl").write_text(canary_lines("line", 8))
     project.write_slo(
@@ -62,7 +67,7 @@ def test_a_server_that_refuses_longer_prompts_limits_the_region_alone(project: P
             "sweep": {"repeats": 1, "budget": 8, "num_draft_tokens": [3]},
             "soak": {"duration": "2 s", "max_duration": "60 s", "sentinel_share": 0.5, "sentinel_drift": 0.99},
             "region": {"context": [40, 400], "temperature": [0.0, 0.5], "canaries": 8, "repeats": 1},
-            "objective": [{"metric": "throughput_ratio", "at_least": 0.5, "why": "it is a fake"}],
+            "objective": [{"metric": "throughput_ratio", "at_least": 0.01, "why": "it is a fake"}],
         }
     )
     refusing = ProjectFolder(

@@ -174,17 +174,25 @@ def test_a_run_ends_after_its_max_duration_and_continues(project: ProjectFolder)
     of it: code 3, no answer that we cut off is recorded, and --resume goes on with those that are.
     """
     slow = {"timeout": "60 s", "deadline": "60 s"}
+
+    def drip_while_time_ends() -> Pieces:
+        yield TOKEN
+        for timer in threading.enumerate():
+            if isinstance(timer, threading.Timer):
+                timer.function(*timer.args)  # as if the whole time had passed, however fast this machine is
+        yield from drip()
+
     with (
-        RecordedServer(turning(drip, after=5, until=6), drafting=True) as fast,
+        RecordedServer(turning(drip_while_time_ends, after=5, until=6), drafting=True) as fast,
         RecordedServer(PROTOCOLS["openai"], drafting=False) as plain,
     ):
-        here = attached(project, fast.url, plain.url, subject=slow, max_duration="3 s")
+        here = attached(project, fast.url, plain.url, subject=slow, max_duration="600 s")
         first = here.run("certify", "slo.toml", "--out", "run")
         kept = answers(project)
         second = here.run("certify", "slo.toml", "--out", "run", "--resume")
 
     assert ExitCode.UNPROVEN == first.code, first.err
-    assert "max_duration of 3 s" in first.err
+    assert "max_duration of 600 s" in first.err
     assert "--resume" in first.err
     assert kept
     assert kept == answers(project)[: len(kept)]

@@ -16,7 +16,7 @@ import tomli_w
 from gatekeeper.run.remote.environment import Environment, build_wheel, prepare_environment
 from gatekeeper.run.remote.ssh import Connection
 from gatekeeper.run.remote.ssh_errors import AgentError, SshError
-from tests.builders.project_folder import Done, ProjectFolder
+from tests.builders.project_folder import BRAKE, Done, ProjectFolder
 from tests.builders.scripted_slo import EASY
 from tests.builders.ssh_server import Server, program, python_with
 from tests.e2e.conftest import ended, project, scripted
@@ -30,7 +30,8 @@ Ended = Callable[[subprocess.Popen[str]], Done]
 ON = ("--on", "mini")
 CERTIFY = ("remote", "certify", "slo.toml", *ON)
 REAL_TIME = {"time": "real", "token": "1 ms", "verify": "1.1 ms", "draft_token": "0.1 ms", "prefill": "1 ms"}
-UNHURRIED = {"duration": "3 s", "sentinel_drift": 0.9}
+HELD = {"HOLD_FILE": "run/soak-1.jsonl", "HOLD_COUNT": "5", "HOLD_WORD": "concurrency", "HOLD_UNTIL": "../../../../go"}
+"""A remote host whose runs stand still in their soak, until the test says `go`; the word is in each record once."""
 ENDLESS = {"duration": "600 s", "sentinel_drift": 0.9}
 """The test ends it."""
 SMALL = {
@@ -65,8 +66,12 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an environment that holds this gatekeeper, as on a host where the user installed it."""
-    return python_with(tmp_path_factory.mktemp("installed") / "environment", wheel=build_wheel().content)
+    """Return an environment that holds this gatekeeper, as on a host where the user installed it, with a brake."""
+    made = python_with(tmp_path_factory.mktemp("installed") / "environment", wheel=build_wheel().content)
+    (site,) = (made / "lib").glob("python3*/site-packages")
+    brake = f"import runpy; runpy.run_path({str(BRAKE / 'sitecustomize.py')!r})"
+    (site / "zz-brake.pth").write_text(f"import os; exec({brake!r}) if 'HOLD_FILE' in os.environ else None\n")
+    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +165,10 @@ class Pair:
     def soaking(self) -> bool:
         """Return whether the remote soak has recorded some answers."""
         return any(len(path.read_text().splitlines()) > 5 for path in self.jobs.glob("*/run/soak-1.jsonl"))
+
+    def go(self) -> None:
+        """Let a run that the host holds go on."""
+        (self.server.root / "go").touch()
 
     def verdict(self, done: Done, run: str = "run") -> dict[str, Any]:
         """Return the verdict of a run that was downloaded whole; which it is depends on how busy this machine is."""

@@ -16,7 +16,7 @@ from gatekeeper.run.remote.ssh import Connection
 from gatekeeper.run.remote.ssh_errors import AgentError
 from tests.builders.ssh_server import stand_in
 from tests.builders.waiting import until
-from tests.run.remote.conftest import CERTIFY, REAL_TIME, UNHURRIED, Ended, Make, Serve
+from tests.run.remote.conftest import CERTIFY, HELD, Ended, Make, Serve
 
 LARGE = os.urandom(4 << 20)
 ON_LINUX = pytest.mark.skipif(
@@ -96,20 +96,22 @@ def test_a_full_remote_disk_during_the_run(pair: Make, ended: Ended) -> None:
     """
     The remote gatekeeper cannot write: 4 with its own message, its records downloaded, and --resume continues.
     """
-    made = pair(REAL_TIME, soak=UNHURRIED)
+    made = pair(remote=HELD)
     process = made.project.start(*CERTIFY, "--out", "run")
-    until(lambda: any(path.stat().st_size > 5000 for path in made.jobs.glob("*/run/baseline.jsonl")))
+    until(made.soaking)
 
-    made.process().rlimit(resource.RLIMIT_FSIZE, (6000, resource.RLIM_INFINITY))
+    recorded = (made.job() / "run/soak-1.jsonl").stat().st_size
+    made.process().rlimit(resource.RLIMIT_FSIZE, (recorded + 1000, resource.RLIM_INFINITY))
+    made.go()
     done = ended(process)
-    partial = (made.project.path / "run/baseline.jsonl").read_text()
+    partial = (made.project.path / "run/soak-1.jsonl").read_text()
     resumed = made.project.run(*CERTIFY, "--out", "run", "--resume")
 
     assert 4 == done.code, done.err
     made.verdict(resumed)
     assert "cannot write run/" in done.err
     assert "ended with exit code 4" in done.err
-    assert (made.project.path / "run/baseline.jsonl").read_text().startswith(partial.rpartition("\n")[0])
+    assert (made.project.path / "run/soak-1.jsonl").read_text().startswith(partial.rpartition("\n")[0])
 
 
 @ON_LINUX

@@ -7,7 +7,7 @@ import pytest
 
 from tests.builders.night import Night
 from tests.builders.waiting import until
-from tests.run.remote.conftest import ON, REAL_TIME, UNHURRIED, Make, Pair
+from tests.run.remote.conftest import HELD, ON, Make, Pair
 
 
 @pytest.fixture
@@ -24,12 +24,13 @@ def test_a_night_attaches_to_the_run_of_the_one_before(night: Callable[..., tupl
     The script is ended, the run continues there; the next night attaches, waits for it, downloads it into a new
     folder, prints one line, and rotates the remote runs as well.
     """
-    pair, made = night(REAL_TIME, soak=UNHURRIED)
+    pair, made = night(remote=HELD)
     process = made.start("slo.toml", *ON)
     until(pair.soaking)
     process.send_signal(signal.SIGTERM)
     first = made.ended(process)
 
+    pair.go()
     second = made.run("slo.toml", *ON)
 
     assert (130, "") == (first.code, first.err)

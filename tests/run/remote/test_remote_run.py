@@ -13,7 +13,7 @@ import pytest
 from gatekeeper.run.remote.remote_run import NewRun, RemoteCommand, RemoteHost, RemoteRunner
 from tests.builders.project_folder import ProjectFolder
 from tests.builders.waiting import until
-from tests.run.remote.conftest import CERTIFY, ENDLESS, ON, REAL_TIME, UNHURRIED, Ended, Make
+from tests.run.remote.conftest import CERTIFY, ENDLESS, HELD, ON, REAL_TIME, Ended, Make
 
 
 def test_a_remote_run_is_downloaded_and_judged_again(pair: Make) -> None:
@@ -43,11 +43,12 @@ def test_a_cut_connection_changes_nothing(pair: Make, ended: Ended) -> None:
     Every session is killed in the middle of the soak: the loss is reported once, the client reconnects, and the
     verdict is that of an undisturbed run.
     """
-    made = pair(REAL_TIME, soak=UNHURRIED)
+    made = pair(remote=HELD)
     process = made.project.start(*CERTIFY, "--out", "run")
     until(made.soaking)
 
     assert made.server.cut() > 0
+    made.go()
     done = ended(process)
 
     made.verdict(done)
@@ -60,12 +61,13 @@ def test_a_pulled_cable_is_noticed(pair: Make, ended: Ended) -> None:
     """
     Nothing passes any more, without an error: ssh finds out, and the run is followed over a new connection.
     """
-    made = pair(REAL_TIME, soak=UNHURRIED)
+    made = pair(remote=HELD)
     often = f"{made.server.words} -o ServerAliveInterval=1 -o ServerAliveCountMax=2"
     process = made.with_environment(GATEKEEPER_SSH=often).project.start(*CERTIFY, "--out", "run")
     until(made.soaking)
 
     assert made.server.freeze() > 0
+    made.go()
     done = ended(process)
 
     made.verdict(done)
@@ -77,12 +79,13 @@ def test_the_same_command_attaches_after_a_kill_here(pair: Make, ended: Ended) -
     """
     Kill -9 on the client in the soak: the run continues there, and the same command attaches to it, by its run id.
     """
-    made = pair(REAL_TIME, soak=UNHURRIED)
+    made = pair(remote=HELD)
     process = made.project.start(*CERTIFY)
     until(made.soaking)
     process.kill()
     ended(process)
     (before,) = made.registry()
+    made.go()
 
     done = made.project.run(*CERTIFY)
 
@@ -97,13 +100,14 @@ def test_a_run_is_found_without_the_registry(pair: Make, ended: Ended) -> None:
     """
     With its registry deleted this machine still finds its own run in the remote list, and downloads it.
     """
-    made = pair(REAL_TIME, soak=UNHURRIED)
+    made = pair(remote=HELD)
     process = made.project.start(*CERTIFY)
     until(made.soaking)
     process.kill()
     ended(process)
     for path in (made.project.path / "runs").glob("*.remote.json"):
         path.unlink()
+    made.go()
 
     done = made.project.run(*CERTIFY)
 
@@ -116,13 +120,14 @@ def test_ctrl_c_detaches_and_says_what_to_do(pair: Make, ended: Ended) -> None:
     """
     Ctrl-C is 130 and leaves the remote run alone; attach downloads it.
     """
-    made = pair(REAL_TIME, soak=UNHURRIED)
+    made = pair(remote=HELD)
     process = made.project.start(*CERTIFY)
     until(made.soaking)
 
     process.send_signal(signal.SIGINT)
     detached = ended(process)
     running = made.process().is_running()
+    made.go()
     attached = made.project.run("remote", "attach", *ON, "--json")
 
     assert (130, True) == (detached.code, running)
@@ -178,13 +183,14 @@ def test_a_killed_gatekeeper_there_is_reported_and_its_run_resumed(pair: Make, e
     """
     Kill -9 on the remote gatekeeper: exit 3 with that reason, the partial run is downloaded; --resume continues it.
     """
-    made = pair(REAL_TIME, soak=UNHURRIED)
+    made = pair(remote=HELD)
     process = made.project.start(*CERTIFY, "--out", "run")
     until(made.soaking)
 
     made.process().kill()
     done = ended(process)
     partial = (made.project.path / "run/soak-1.jsonl").read_text()
+    made.go()
     judged = made.project.run("judge", "run", code=3)
     resumed = made.project.run(*CERTIFY, "--out", "run", "--resume")
 
@@ -202,11 +208,12 @@ def test_a_run_whose_supervisor_is_killed_continues(pair: Make, ended: Ended) ->
     """
     Kill -9 on the supervisor: the run finishes and writes its checksums, its verdict holds, and a remark says why.
     """
-    made = pair(REAL_TIME, soak=UNHURRIED)
+    made = pair(remote=HELD)
     process = made.project.start(*CERTIFY, "--out", "run")
     until(made.soaking)
 
     os.kill(made.pid("supervisor"), signal.SIGKILL)
+    made.go()
     done = ended(process)
 
     made.verdict(done)
@@ -220,7 +227,7 @@ def test_a_restart_of_the_machine_is_found(pair: Make, ended: Ended, tmp_path: P
     """
     boot = tmp_path / "boot_id"
     boot.write_text("first\n")
-    made = pair(REAL_TIME, remote={"GATEKEEPER_BOOT_ID_FILE": str(boot)}, soak=UNHURRIED)
+    made = pair(remote={**HELD, "GATEKEEPER_BOOT_ID_FILE": str(boot)})
     process = made.project.start(*CERTIFY, "--out", "run")
     until(made.soaking)
 
@@ -242,13 +249,14 @@ def test_waiting_ends_with_patience(pair: Make, ended: Ended) -> None:
     """
     With the host gone for longer than --patience: exit 3, and what to do; the host returns, and so does the run.
     """
-    made = pair(REAL_TIME, soak=UNHURRIED)
+    made = pair(remote=HELD)
     process = made.project.start(*CERTIFY, "--patience", "1 s", "--out", "run")
     until(made.soaking)
 
     made.server.stop()
     gone = ended(process)
     made.server.start()
+    made.go()
     done = made.project.run(*CERTIFY, "--out", "run")
 
     assert 3 == gone.code
