@@ -24,6 +24,20 @@ def scripted(project: ProjectFolder) -> Callable[..., ProjectFolder]:
     return partial(write_scripted, project)
 
 
+@pytest.fixture(scope="session")
+def certified_demo(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
+    """Certify the SLO that `scripted` writes where nothing is changed."""
+    project = write_scripted(project_folder(tmp_path_factory.mktemp("demo")))
+    project.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
+    return project
+
+
+@pytest.fixture
+def demo(certified_demo: ProjectFolder, tmp_path: Path) -> ProjectFolder:
+    """Return a copy of that folder with its run, for tests of what comes after a run."""
+    return certified_demo.copied_to(tmp_path / "a demo")
+
+
 @pytest.fixture
 def ended() -> Callable[[subprocess.Popen[str]], Done]:
     """Wait for a started command and return what it said."""

@@ -39,16 +39,13 @@ def test_acceptance_is_told_by_position(scripted: Scripted) -> None:
     assert [0.95, 0.665, 0.466] == pytest.approx(chances, abs=0.1)
 
 
-def test_the_summary_explains_the_choice(scripted: Scripted) -> None:
+def test_the_summary_explains_the_choice(demo: ProjectFolder) -> None:
     """
     The text report has a line for the cost model, one for the knobs, and one for what routing wins.
     """
-    project = scripted()
-    project.run("certify", "slo.toml", "--out", "run", code=0)
+    text = demo.run("report", "run", "-v", code=0).out
 
-    text = project.run("report", "run", "-v", code=0).out
-
-    routing = project.verdict()["routing"]
+    routing = demo.verdict()["routing"]
     assert "break-even" in text
     assert "] slower than 4" in text
     assert routing["says"] in text

@@ -43,6 +43,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
     return project
 
 
+@pytest.fixture(scope="module")
+def made_twice(made: ProjectFolder, tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
+    """A copy with a second run, which was compared with the first."""
+    project = made.copied_to(tmp_path_factory.mktemp("twice") / "copy")
+    project.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=0)
+    return project
+
+
+@pytest.fixture
+def twice(made_twice: ProjectFolder, tmp_path: Path) -> ProjectFolder:
+    return made_twice.copied_to(tmp_path / "copy")
+
+
 @pytest.fixture
 def project(made: ProjectFolder, tmp_path: Path) -> ProjectFolder:
     return made.copied_to(tmp_path / "copy")
@@ -54,20 +67,18 @@ def against(project: ProjectFolder, run: str) -> dict[str, dict[str, Any]]:
     return {one["metric"]: one for one in reversed(checks) if one.get("against") == "certified"}
 
 
-def test_the_same_version_again_is_no_worse(project: ProjectFolder) -> None:
+def test_the_same_version_again_is_no_worse(twice: ProjectFolder) -> None:
     """
     The newest certified run beside the output is found, verified, frozen by digest, and judged again byte for byte.
     """
-    project.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=0)
-
-    checks = against(project, "runs/second")
+    checks = against(twice, "runs/second")
     assert {one["metric"]: "pass" for one in OBJECTIVES[1:]} == {name: one["outcome"] for name, one in checks.items()}
     assert pytest.approx(1, abs=0.04) == checks["throughput_ratio"]["center"]
-    frozen = json.loads((project.path / "runs/second/manifest.json").read_text())["certified"]
+    frozen = json.loads((twice.path / "runs/second/manifest.json").read_text())["certified"]
     assert ("runs/first", 64) == (frozen["run"], len(frozen["sha256"]))
-    shutil.rmtree(project.path / "runs/first")
-    again = project.run("judge", "runs/second", "--json", code=0).out
-    assert (project.path / "runs/second/verdict.json").read_text() == again
+    shutil.rmtree(twice.path / "runs/first")
+    again = twice.run("judge", "runs/second", "--json", code=0).out
+    assert (twice.path / "runs/second/verdict.json").read_text() == again
 
 
 def test_a_slower_version_fails_although_it_still_beats_plain_decoding(project: ProjectFolder) -> None:
@@ -126,19 +137,18 @@ def test_another_sampling_or_a_changed_copy_leaves_it_unproven(project: ProjectF
     assert "tampered" in project.run("admit", "slo.toml", "--run", "runs/third", code=3).out
 
 
-def test_certified_runs_of_the_same_system_count_together(project: ProjectFolder) -> None:
+def test_certified_runs_of_the_same_system_count_together(twice: ProjectFolder) -> None:
     """
     A run is compared with the newest certified run and with the older ones of the same system, so with no lucky one;
     one with other drafts is compared with them, and does not count with them.
     """
-    project.run("certify", "slo.toml", "--out", "runs/second", "--quiet", code=0)
-    project.run("certify", "slo.toml", "--out", "runs/third", "--quiet", code=0)
+    twice.run("certify", "slo.toml", "--out", "runs/third", "--quiet", code=0)
     subject = {"backend": "scripted", "target": "t", "drafts": ["heavy"], "script": "truth.json"}
-    write(project, subject=subject)
-    project.run("certify", "slo.toml", "--out", "runs/third-other", "--quiet", code=0)
-    project.run("certify", "slo.toml", "--out", "runs/third-then", "--quiet", code=0)
+    write(twice, subject=subject)
+    twice.run("certify", "slo.toml", "--out", "runs/third-other", "--quiet", code=0)
+    twice.run("certify", "slo.toml", "--out", "runs/third-then", "--quiet", code=0)
 
-    copies = {name: json.loads((project.path / f"runs/{name}/inputs/certified.json").read_text()) for name in RUNS}
+    copies = {name: json.loads((twice.path / f"runs/{name}/inputs/certified.json").read_text()) for name in RUNS}
     runs = {name: 1 + len(copy.get("pooled", ())) for name, copy in copies.items()}
     assert {"second": 1, "third": 2, "third-other": 3, "third-then": 1} == runs
     answers = {name: len(copy["workloads"]["easy"]["throughput_ratio"]) for name, copy in copies.items()}

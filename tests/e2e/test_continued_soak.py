@@ -145,6 +145,7 @@ def test_a_finished_unproven_run_is_extended(scripted: Scripted) -> None:
     assert judged.out == (project.path / "run" / "verdict.json").read_text()
 
 
+@pytest.mark.nightly  # test_a_run_killed_in_a_further_part_continues_it, and the extension above it
 def test_an_extension_that_was_killed_is_resumed(scripted: Scripted) -> None:
     """
     Kill -9 in the added part: `--resume` finishes it as the extension would have.
@@ -168,7 +169,7 @@ def test_an_extension_that_was_killed_is_resumed(scripted: Scripted) -> None:
     ("change", "words"),
     [
         ({"soak": {**SOAK, "until": "duration"}}, "a longer soak would not decide this run"),
-        ({"objective": [{"metric": "throughput_ratio", "at_least": 1.1, "why": "far from the truth"}]}, "is decided"),
+        ({"objective": [{"metric": "throughput_ratio", "at_least": 0.8, "why": "far from the truth"}]}, "is decided"),
         (None, "--extend continues a finished run"),
     ],
 )

@@ -1,7 +1,6 @@
 """Every report of a stored run: written by certify, rendered again later, and of a run that did not end."""
 
 import json
-import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -16,32 +15,14 @@ from tests.builders.waiting import until
 Scripted = Callable[..., ProjectFolder]
 
 
-@pytest.fixture(scope="module")
-def held() -> dict[str, Path]:
-    return {}
-
-
-@pytest.fixture
-def certified(scripted: Scripted, held: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> ProjectFolder:
-    """A project folder with a finished run; it is certified once and copied for each test."""
-    project = scripted()
-    if "run" not in held:
-        project.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
-        held["run"] = tmp_path_factory.mktemp("held") / "run"
-        shutil.copytree(project.path / "run", held["run"])
-    else:
-        shutil.copytree(held["run"], project.path / "run")
-    return project
-
-
-def test_certify_writes_the_page_and_its_checksum(certified: ProjectFolder) -> None:
+def test_certify_writes_the_page_and_its_checksum(demo: ProjectFolder) -> None:
     """
     report.html and junit.xml are in the run directory and in SHA256SUMS; the page is what report renders.
     """
-    run = certified.path / "run"
+    run = demo.path / "run"
     listed = {line.split()[1] for line in (run / "SHA256SUMS").read_text().splitlines()}
 
-    again = certified.run("report", "run", "--format", "html", code=0)
+    again = demo.run("report", "run", "--format", "html", code=0)
 
     assert {"report.html", "junit.xml", "verdict.json"} <= listed
     assert (run / "report.html").read_text() == again.out
@@ -49,24 +30,24 @@ def test_certify_writes_the_page_and_its_checksum(certified: ProjectFolder) -> N
 
 
 @pytest.mark.parametrize("form", sorted(FORMATS))
-def test_every_format_is_written_to_a_file(certified: ProjectFolder, form: str) -> None:
+def test_every_format_is_written_to_a_file(demo: ProjectFolder, form: str) -> None:
     """
     `-o` writes what stdout would show.
     """
-    shown = certified.run("report", "run", "--format", form, code=0)
-    certified.run("report", "run", "--format", form, "-o", "report.out", code=0)
+    shown = demo.run("report", "run", "--format", form, code=0)
+    demo.run("report", "run", "--format", form, "-o", "report.out", code=0)
 
-    assert shown.out == (certified.path / "report.out").read_text()
+    assert shown.out == (demo.path / "report.out").read_text()
     assert "scripted" in shown.out
 
 
-def test_each_format_is_what_its_reader_expects(certified: ProjectFolder) -> None:
+def test_each_format_is_what_its_reader_expects(demo: ProjectFolder) -> None:
     """
     JSON and OpenSLO parse, JUnit is XML, Markdown starts with the verdict.
     """
 
     def report(form: str) -> str:
-        return certified.run("report", "run", "--format", form, code=0).out
+        return demo.run("report", "run", "--format", form, code=0).out
 
     assert "promoted" == json.loads(report("json"))["outcome"]
     assert "testsuites" == ET.fromstring(report("junit")).tag  # noqa: S314
@@ -74,25 +55,25 @@ def test_each_format_is_what_its_reader_expects(certified: ProjectFolder) -> Non
     assert report("markdown").startswith("## ✓ scripted: promoted")
 
 
-def test_a_path_that_cannot_be_written_is_an_error(certified: ProjectFolder) -> None:
+def test_a_path_that_cannot_be_written_is_an_error(demo: ProjectFolder) -> None:
     """
     The error names the file and what to do.
     """
-    refused = certified.run("report", "run", "--format", "html", "-o", "no/such/folder.html", code=4)
+    refused = demo.run("report", "run", "--format", "html", "-o", "no/such/folder.html", code=4)
 
     assert "no/such/folder.html" in refused.err
     assert "hint" in refused.err
 
 
 @pytest.mark.parametrize("file", ["manifest.json", "plan.json"])
-def test_a_newer_schema_is_a_clear_error(certified: ProjectFolder, file: str) -> None:
+def test_a_newer_schema_is_a_clear_error(demo: ProjectFolder, file: str) -> None:
     """
     A run written by a later gatekeeper is refused with what to do, not half read.
     """
-    path = certified.path / "run" / file
+    path = demo.path / "run" / file
     path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 2}))
 
-    refused = certified.run("report", "run", "--format", "html", code=3)
+    refused = demo.run("report", "run", "--format", "html", code=3)
 
     assert f"{file}: schema 2 " in refused.err
     assert "update gatekeeper" in refused.err
@@ -121,20 +102,18 @@ def _renamed_within(path: Path) -> None:
         "inputs/canaries-easy.jsonl",
     ],
 )
-def test_damaged_inputs_make_a_run_unproven(
-    certified: ProjectFolder, file: str, damage: Callable[[Path], None]
-) -> None:
+def test_damaged_inputs_make_a_run_unproven(demo: ProjectFolder, file: str, damage: Callable[[Path], None]) -> None:
     """
     A run whose frozen files are damaged or missing is unproven, as with damaged records; code 2 is for arguments.
     """
-    path = certified.path / "run" / file
+    path = demo.path / "run" / file
     before = path.read_bytes()
     damage(path)
     code = 0 if path.exists() and before == path.read_bytes() else 3
 
-    judged = certified.run("judge", "run", code=code)
-    compared = certified.run("compare", "run", "run", code=code)
-    shown = certified.run("report", "run", "--format", "html")
+    judged = demo.run("judge", "run", code=code)
+    compared = demo.run("compare", "run", "run", code=code)
+    shown = demo.run("report", "run", "--format", "html")
 
     assert "Traceback" not in judged.err + compared.err + shown.err
     assert shown.code in {0, code}  # what can still be drawn is a page, which says what is missing
@@ -161,40 +140,40 @@ def test_an_interrupted_run_renders_in_every_format(scripted: Scripted) -> None:
     assert "<error" in shown["junit"]
 
 
-def test_a_run_killed_before_its_first_answer_has_a_page(certified: ProjectFolder) -> None:
+def test_a_run_killed_before_its_first_answer_has_a_page(demo: ProjectFolder) -> None:
     """
     With nothing but the frozen inputs there is a page, and it states that nothing was recorded.
     """
-    run = certified.path / "run"
+    run = demo.path / "run"
     for path in run.iterdir():
         if path.suffix == ".jsonl" or path.name in {"SHA256SUMS", "policy.toml", "verdict.json", "plan.json"}:
             path.unlink()
 
-    page = certified.run("report", "run", "--format", "html", code=0).out
+    page = demo.run("report", "run", "--format", "html", code=0).out
 
     assert "No decision yet" in page
     assert "before its first event" in page
 
 
-def test_a_folder_that_is_not_a_run_is_an_error(certified: ProjectFolder) -> None:
+def test_a_folder_that_is_not_a_run_is_an_error(demo: ProjectFolder) -> None:
     """
     The error names the folder and asks whether it is a run directory.
     """
-    (certified.path / "empty").mkdir()
+    (demo.path / "empty").mkdir()
 
-    refused = certified.run("report", "empty", "--format", "html", code=2)
+    refused = demo.run("report", "empty", "--format", "html", code=2)
 
     assert "is this a run directory" in refused.err
 
 
 @pytest.mark.parametrize("command", [("judge", "run"), ("report", "run", "--format", "text")])
-def test_github_gets_annotations_from_judge_and_report(certified: ProjectFolder, command: tuple[str, ...]) -> None:
+def test_github_gets_annotations_from_judge_and_report(demo: ProjectFolder, command: tuple[str, ...]) -> None:
     """
     Inside GitHub Actions the annotations go to stderr, with the line of the checkout's file; stdout is the same.
     """
-    elsewhere, on_github = (certified.with_environment(GITHUB_ACTIONS=on) for on in ("", "true"))
-    (certified.path / "run" / "soak-1.jsonl").unlink()
-    (certified.path / "a folder.toml").mkdir()
+    elsewhere, on_github = (demo.with_environment(GITHUB_ACTIONS=on) for on in ("", "true"))
+    (demo.path / "run" / "soak-1.jsonl").unlink()
+    (demo.path / "a folder.toml").mkdir()
 
     plain = elsewhere.run(*command)
     annotated = on_github.run(*command)

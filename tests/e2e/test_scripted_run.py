@@ -5,6 +5,7 @@ import html
 import json
 import tomllib
 from collections.abc import Callable
+from filecmp import cmp
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -34,21 +35,10 @@ def test_easy_is_promoted_and_hard_is_graded_back(scripted: Scripted) -> None:
     assert (verdict["outcome"], verdict["exit_code"], verdict["grade"]) == ("promoted", 0, "certification")
 
 
-def test_a_short_soak_is_a_demo(scripted: Scripted) -> None:
+def test_json_prints_exactly_the_verdict(scripted: Scripted, demo: ProjectFolder) -> None:
     """
-    A soak under 600 s is graded "demo" in the verdict and in the policy.
-    """
-    project = scripted(soak={"duration": "599 s"})
-
-    project.run("certify", "slo.toml", "--out", "run", code=0)
-
-    policy = tomllib.loads((project.path / "run" / "policy.toml").read_text())
-    assert (project.verdict()["grade"], policy["grade"]) == ("demo", "demo")
-
-
-def test_json_prints_exactly_the_verdict(scripted: Scripted) -> None:
-    """
-    `certify --json` and `judge --json` print one document, the bytes of verdict.json.
+    `certify --json` and `judge --json` print one document, the bytes of verdict.json; the same script gives the same
+    records once more.
     """
     project = scripted()
 
@@ -57,36 +47,34 @@ def test_json_prints_exactly_the_verdict(scripted: Scripted) -> None:
 
     stored = (project.path / "run" / "verdict.json").read_text()
     assert (stored, stored) == (certified.out, judged.out)
+    once, again = (folder.path / "run" for folder in (demo, project))
+    names = {path.name for path in (*once.glob("*.jsonl"), *again.glob("*.jsonl"))}
+    assert [] == [name for name in names - {"events.jsonl", "host.jsonl"} if not cmp(once / name, again / name, False)]
+    assert {"baseline.jsonl", "soak-1.jsonl"} < names
 
 
-def test_policy_routes_each_workload(scripted: Scripted) -> None:
+def test_policy_routes_each_workload(demo: ProjectFolder) -> None:
     """
-    policy.toml names the verdict it rests on by checksum, routes each workload, and is off by default.
+    policy.toml names the verdict it rests on by checksum, routes each workload, and is off by default; a soak under
+    600 s is graded "demo" in both.
     """
-    project = scripted()
-
-    project.run("certify", "slo.toml", "--out", "run", code=0)
-
-    policy = tomllib.loads((project.path / "run" / "policy.toml").read_text())
+    policy = tomllib.loads((demo.path / "run" / "policy.toml").read_text())
     digests = {
-        name: hashlib.sha256((project.path / "run" / f"{name}.json").read_bytes()).hexdigest()
+        name: hashlib.sha256((demo.path / "run" / f"{name}.json").read_bytes()).hexdigest()
         for name in ("verdict", "manifest")
     }
     assert {name: policy[f"{name}_sha256"] for name in digests} == digests
     assert {route["workload"]: route["speculation"] for route in policy["route"]} == {"easy": True, "hard": False}
     assert {"speculation": False} == policy["default"]
     assert policy["issued"] < policy["expires"]
+    assert (demo.verdict()["grade"], policy["grade"]) == ("demo", "demo")
 
 
-def test_every_record_file_closes_with_its_count(scripted: Scripted) -> None:
+def test_every_record_file_closes_with_its_count(demo: ProjectFolder) -> None:
     """
     The last line of every record file counts its records, and plan.json names the sweep's files.
     """
-    project = scripted()
-
-    project.run("certify", "slo.toml", "--out", "run", code=0)
-
-    run = project.path / "run"
+    run = demo.path / "run"
     plan = json.loads((run / "plan.json").read_text())
     for path in sorted(run.glob("*.jsonl")):
         *records, closing = path.read_text().splitlines()
@@ -267,20 +255,17 @@ def test_conditions_are_swept_in_both_arms(scripted: Scripted) -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "junit", "text"])
-def test_reports_are_rendered_from_the_records(scripted: Scripted, form: str) -> None:
+def test_reports_are_rendered_from_the_records(demo: ProjectFolder, form: str) -> None:
     """
     `report` renders a finished run in every format.
     """
-    project = scripted()
-    project.run("certify", "slo.toml", "--out", "run", "--quiet")
-
-    rendered = project.run("report", "run", "--format", form, code=0).out
+    rendered = demo.run("report", "run", "--format", form, code=0).out
 
     assert "easy" in rendered
     if form == "junit":
         root = ET.fromstring(rendered)  # noqa: S314 (our own output)
         assert (root.get("failures"), root.get("errors")) == ("0", "0")
-        assert rendered == (project.path / "run" / "junit.xml").read_text()
+        assert rendered == (demo.path / "run" / "junit.xml").read_text()
 
 
 def test_sweep_alone_says_what_it_would_choose(scripted: Scripted) -> None:
@@ -326,18 +311,16 @@ def test_a_soak_with_pauses_lasts_its_whole_duration(scripted: Scripted, load: s
     assert "incomplete" not in project.verdict()
 
 
-def test_judge_lays_another_slo_against_the_records(scripted: Scripted) -> None:
+def test_judge_lays_another_slo_against_the_records(demo: ProjectFolder) -> None:
     """
     `judge --slo` judges the same measurements by a stricter objective; nothing is measured again.
     """
-    project = scripted()
-    project.run("certify", "slo.toml", "--out", "run", code=0)
-    slo = tomllib.loads((project.path / "slo.toml").read_text())
+    slo = tomllib.loads((demo.path / "slo.toml").read_text())
     slo["objective"][0]["at_least"] = 50.0
-    project.write_slo(slo, "strict.toml")
+    demo.write_slo(slo, "strict.toml")
 
-    strict = project.run("judge", "run", "--slo", "strict.toml", "--json")
-    text = project.run("judge", "run", "--slo", "strict.toml", code=3).out
+    strict = demo.run("judge", "run", "--slo", "strict.toml", "--json")
+    text = demo.run("judge", "run", "--slo", "strict.toml", code=3).out
 
     assert 3 == strict.code
     assert "report.html" not in text  # it says what the run's own SLO gave

@@ -12,17 +12,15 @@ from gatekeeper.core.manifest import sha256
 from tests.builders.project_folder import ProjectFolder
 
 
-def test_a_certified_run_is_watched(scripted: Callable[..., ProjectFolder]) -> None:
+def test_a_certified_run_is_watched(demo: ProjectFolder) -> None:
     """
     The policy of a run is watched where it lies; the run is neither touched by that nor taken for tampered with.
     """
-    project = scripted()
-    project.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
-    before = project.run("admit", "slo.toml", "--run", "run", "--grade", "demo", "--json").document
+    before = demo.run("admit", "slo.toml", "--run", "run", "--grade", "demo", "--json").document
 
-    ran = project.run("watch", "run/policy.toml", "--slo", "slo.toml", "--rounds", "90", "--no-host", "--json", code=0)
+    ran = demo.run("watch", "run/policy.toml", "--slo", "slo.toml", "--rounds", "90", "--no-host", "--json", code=0)
 
-    live = tomllib.loads((project.path / "run" / "policy.live.toml").read_text())
+    live = tomllib.loads((demo.path / "run" / "policy.live.toml").read_text())
     entries = [json.loads(line) for line in ran.out.splitlines()]
     assert {"easy": True, "hard": False} == {route["workload"]: route["speculation"] for route in live["route"]}
     assert ("begun", "look", "ended") == (entries[0]["kind"], entries[-2]["kind"], entries[-1]["kind"])
@@ -30,7 +28,7 @@ def test_a_certified_run_is_watched(scripted: Callable[..., ProjectFolder]) -> N
     outcomes = {name.split()[0]: seen[0] for name, seen in guards.items()}
     assert ("pass", "pass") == (outcomes["throughput_ratio"], outcomes["acceptance_rate"])
     assert "fail" not in outcomes.values()
-    after = project.run("admit", "slo.toml", "--run", "run", "--grade", "demo", "--json").document
+    after = demo.run("admit", "slo.toml", "--run", "run", "--grade", "demo", "--json").document
     assert before["reason"] == after["reason"] != "tampered"
 
 
@@ -41,14 +39,12 @@ RAISED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 }
 
 
-def test_a_policy_that_is_edited_in_place_raises_no_limit_of_its_own(scripted: Callable[..., ProjectFolder]) -> None:
+def test_a_policy_that_is_edited_in_place_raises_no_limit_of_its_own(demo: ProjectFolder) -> None:
     """
     What was certified is derived from the records again where the run's own policy is not the one that the certificate
     and SHA256SUMS name, or was moved; guards may be removed, and a run whose records are gone is refused.
     """
-    project = scripted()
-    project.run("certify", "slo.toml", "--out", "run", "--quiet", code=0)
-    path = project.path / "run" / "policy.toml"
+    path = demo.path / "run" / "policy.toml"
     certified = path.read_text()
     sums = path.with_name("SHA256SUMS")
     checksums = sums.read_text()
@@ -58,22 +54,22 @@ def test_a_policy_that_is_edited_in_place_raises_no_limit_of_its_own(scripted: C
         policy = tomllib.loads(certified)
         edit(policy)
         path.write_text(tomli_w.dumps(policy))
-        refused = project.run(*watch, code=2)
+        refused = demo.run(*watch, code=2)
         assert because in refused.err
         sums.write_text(re.sub(r"\w{64}(?=  policy.toml)", sha256(path.read_text()), checksums))
-        again = project.run(*watch, code=2)
+        again = demo.run(*watch, code=2)
         assert because in again.err
     edited = tomllib.loads(certified)
     RAISED["max_concurrency"][0](edited)
     path.write_text(tomli_w.dumps(edited))
     sums.write_text(checksums)
-    path.rename(project.path / "moved.toml")
-    moved = project.run("watch", "moved.toml", "--run", "run", *watch[2:], code=2)
+    path.rename(demo.path / "moved.toml")
+    moved = demo.run("watch", "moved.toml", "--run", "run", *watch[2:], code=2)
     assert RAISED["max_concurrency"][1] in moved.err
     path.write_text(tomli_w.dumps({**tomllib.loads(certified), "guard": []}))
-    project.run(*watch, code=0)
-    (project.path / "run" / "soak-1.jsonl").unlink()
-    project.run(*watch, code=2)
+    demo.run(*watch, code=0)
+    (demo.path / "run" / "soak-1.jsonl").unlink()
+    demo.run(*watch, code=2)
 
 
 def test_a_mistyped_policy_is_told_as_one(project: ProjectFolder) -> None:
