@@ -206,6 +206,7 @@ COMMANDS = {
         "both named 'mine'",
         "name the file once",
     ),
+    "no model in a folder": (("ceiling", "folder"), "has no config.json", "download it again"),
     "no hosts": (("fleet", "plan", "smoke", "--hosts", "nope"), "hosts file nope", "soak/hosts.example.toml"),
 }
 

@@ -104,6 +104,9 @@ def _start(subject: Subject, stack: ExitStack, logs: Path) -> tuple[Backend, Tim
     logs.mkdir(parents=True)
     names = (subject.target, *subject.drafts) if subject.url is None else ()
     models = {name: artifacts.find(name, Path.cwd(), subject.backend) for name in names}
+    for name, path in models.items():
+        if path.is_dir() and not (path / "config.json").is_file():  # else the traceback of a library says it
+            raise InputError(f"model '{name}': {path} has no config.json", hint="download it again, or name another")
     backend = open_backend(subject, models=models, base=Path.cwd(), logs=logs)
     system = stack.enter_context(backend.start(_setting(subject), cache=backend.caches))
     if not isinstance(system, TimesPasses):
