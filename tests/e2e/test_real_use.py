@@ -78,7 +78,7 @@ def promoted(project: ProjectFolder) -> dict[str, Any]:
             talk: dict[str, Any] = project.verdict()["workloads"][0]
             return talk
         assert {"talk": "unproven"} == outcomes(project.verdict()), ran.out
-    raise AssertionError(f"{ATTEMPTS} runs proved nothing, the last one so: {ran.out}")
+    raise AssertionError(f"{ATTEMPTS} runs proved nothing, the last one so: {ran.out}{ran.err}")
 
 
 @pytest.mark.parametrize("backend", SERVERS)
