@@ -31,6 +31,8 @@ BLOCKS = 1024
 """Longer series are averaged to so many parts."""
 LEAST = 8
 """With fewer degrees of freedom the series shows nothing."""
+ROUNDING = 1e-24
+"""Variance of logs that rounding leaves of equal values, at some lengths and on some processors."""
 NEGLIGIBLE = 1e-3
 """Weights below are left out."""
 
@@ -96,7 +98,7 @@ def of_one_arm(series: TimedLogs, *, trend: bool = False) -> Lasting:
         for share in (0.0, *SHARES) if number == 0 else SHARES:
             expected = np.maximum(1 - share + share * shapes, 1e-9)
             noise = float((powers / expected).mean())
-            if noise <= 0:  # equal values, of which rounding leaves something at some lengths and nothing at this one
+            if noise <= ROUNDING:
                 return NONE
             likely.append(-0.5 * float(np.log(expected).sum()) - 0.5 * len(powers) * math.log(noise))
             more.append(noise * share * times / n)
