@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any, Self
 
 from gatekeeper.core.clock import Clock, SystemClock, stamp
-from gatekeeper.core.records import HostSample, Reading
+from gatekeeper.core.records import HostSample
 from gatekeeper.core.system.system_names import this_platform
 from gatekeeper.host.capabilities import value_hints
 from gatekeeper.host.platforms import platform_sources
@@ -57,7 +57,7 @@ class Sampler:
         self._pids = pids
         self._fault: str | None = None
         self._thread: threading.Thread | None = None
-        self._due_ns, self._read = 0, dict[str, Reading]()
+        self._due_ns = 0
         self._stopping = threading.Event()
 
     @property
@@ -102,13 +102,15 @@ class Sampler:
             self._guarded(self._take_virtual)
 
     def _take_virtual(self) -> None:
-        """Take a sample of what was read last; a machine is read once in a real second, however many pass meanwhile."""
+        """Take a sample of what was read last, which grows old in real time.
+
+        The machine is read once in a real second, however many virtual ones pass meanwhile.
+        """
         if (now := time.monotonic_ns()) >= self._due_ns:
             self._due_ns = now + round(self._interval * 1e9)
             self._poller.refresh(0.0)
-            self._read = self._poller.readings()
-        at = stamp(self._clock.wall())
-        self._record(HostSample(at, self._clock.now_ns(), self._read, self.phase, self.segment))
+        at, values = stamp(self._clock.wall()), self._poller.readings()
+        self._record(HostSample(at, self._clock.now_ns(), values, self.phase, self.segment))
 
     def _guarded(self, sample: Callable[[], None]) -> None:
         try:
