@@ -172,7 +172,7 @@ def test_the_slo_goes_before_the_environment() -> None:
     ("telemetry", "environment"),
     [
         (Telemetry(), {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}),
-        (Telemetry(endpoint="collector:4318"), {}),
+        (Telemetry(), {"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"}),
         (Telemetry(endpoint="http://[::1"), {}),
         (Telemetry(endpoint="http://c", headers_env="KEY"), {"KEY": "hush"}),
         (Telemetry(endpoint="http://c", headers_env="KEY"), {"KEY": "authorization=hush%0Ahush"}),
