@@ -121,7 +121,7 @@ def test_a_small_loss_of_speed_is_found_by_answering_again(tmp_path: Path) -> No
 
     assert ("b", "c", None) == (found["last_good"], found["first_bad"], found["threshold"])
     assert found["steps"][2]["change"]["hi"] < 1 < found["steps"][1]["change"]["hi"]
-    assert [1, 2, 1, 6] == [step.get("rounds", 1) for step in found["steps"]]
+    assert [False, True, False, True] == [step.get("rounds", 1) > 1 for step in found["steps"]]
     assert found["steps"] == resumed["steps"]
 
 

@@ -170,6 +170,7 @@ profile = "desktop"
 concurrency = 2
 sentinel_share = 0.3
 sentinel_drift = 0.1
+starts = 5
 
 [fallback]
 ladder = ["lighter-draft", "autoregressive"]

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from sys import intern
-from typing import Any, overload
+from typing import Any, TypeGuard, overload
 
 from gatekeeper.core.records import HostSample, Reading
 
@@ -161,18 +161,22 @@ def shape(sample: HostSample) -> tuple[tuple[Hashable, ...], list[float]]:
     key: list[Hashable] = [*sample.values]
     numbers = []
     for reading in sample.values.values():
-        is_number = isinstance(reading.value, float | int)
-        has_age = reading.age is not None
-        key += (reading.unit, reading.source, reading.status, float if is_number else reading.value, has_age)
-        numbers += [float(number) for number in (reading.value, reading.age) if isinstance(number, float | int)]
+        constant = float if is_number(reading.value) else reading.value
+        key += (reading.unit, reading.source, reading.status, constant, reading.age is not None)
+        numbers += [float(number) for number in (reading.value, reading.age) if is_number(number)]
     return tuple(key), numbers
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether *value* is a number, as True and False are not."""
+    return isinstance(value, float | int) and not isinstance(value, bool)
 
 
 def _layout(values: Mapping[str, Reading]) -> Layout:
     """Give each reading its places: one for a value that is a number, then one for an age that is known."""
     slots, place = {}, 0
     for name, reading in values.items():
-        number = place if isinstance(reading.value, float | int) else None
+        number = place if is_number(reading.value) else None
         place += number is not None
         age = place if reading.age is not None else None
         place += age is not None

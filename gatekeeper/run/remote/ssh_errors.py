@@ -114,7 +114,7 @@ SIGNS = (
         r"Too many authentication failures|Permission denied|No more authentication methods|no mutual signature",
         "permission_denied",
         "{host} does not accept the ssh keys of this user",
-        "gatekeeper never uses a password: run ssh-copy-id {host}, or set User and IdentityFile in ~/.ssh/config",
+        "gatekeeper uses no password; run ssh-copy-id {host}, or set User and IdentityFile in ~/.ssh/config",
     ),
     Sign(
         r"Bad configuration option|bad configuration options|Can't open user config file|Bad owner or permissions",
