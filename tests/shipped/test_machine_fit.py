@@ -75,7 +75,8 @@ def test_the_memory_a_file_speaks_of_is_what_gatekeeper_estimates(name: str) -> 
 @pytest.mark.parametrize("name", SAID)
 def test_the_duration_a_file_speaks_of_is_what_plan_says(name: str) -> None:
     """
-    With the speed that a file assumes where it names no chip, `gatekeeper plan` says what its header does, to 0.5 %.
+    With the speed that a file assumes where it names no chip, `gatekeeper plan` says what its header does, to 2 %:
+    it draws other canaries each time.
     """
     said = re.search(
         r'^# Duration: at most ([0-9.]+ (?:h|min)) \(gatekeeper plan(?: --assume "([0-9]+) tok/s")?\)',
@@ -86,7 +87,7 @@ def test_the_duration_a_file_speaks_of_is_what_plan_says(name: str) -> None:
 
     document, _ = forecast(ROOT / "slos" / f"{name}.toml", float(said[2]) if said[2] else None)
 
-    assert pytest.approx(document["expected_total_seconds"], rel=0.005) == parse(said[1], SECONDS)
+    assert pytest.approx(document["expected_total_seconds"], rel=0.02) == parse(said[1], SECONDS)
 
 
 @pytest.mark.parametrize("name", ["dflash-mlx", "llama-server", "llama-server-mtp", "m2-ultra-64gb-gguf", "ollama"])
