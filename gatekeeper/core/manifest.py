@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gatekeeper.core.backend_registry import SCRIPTED
+
 RULES = 3
 """Version of the rules of a verdict: the implicit objectives, the sweep's choice, what is examined.
 
@@ -142,8 +144,13 @@ def digest_of(files: Mapping[str, str]) -> str:
 
 
 def seed_of(manifest: Manifest, text: str) -> int:
-    """Return the seed of every order and every bootstrap of a run; *text* is that of the manifest's file."""
-    return int(sha256(text)[:15], 16) if manifest.seed is None else manifest.seed
+    """Return the seed of every order and every bootstrap of a run; *text* is that of the manifest's file.
+
+    Only a simulated run may name its own: whoever could choose that of a real one could draw until the bounds please.
+    """
+    if manifest.backend == SCRIPTED and manifest.seed is not None:
+        return manifest.seed
+    return int(sha256(text)[:15], 16)
 
 
 VOLATILE_FACTS = frozenset({"booted_at", "uptime_s", "load_average", "heavy_processes", "display"})

@@ -94,10 +94,11 @@ def test_the_seed_comes_from_the_manifest() -> None:
     """
     Other inputs draw other bootstraps, the same inputs the same; a simulated run has the seed of its script.
     """
-    real, simulated = manifest(), manifest(seed=3)
+    real, simulated = manifest(), manifest(backend="scripted", seed=3)
 
     assert seed_of(real, "a") == seed_of(real, "a") != seed_of(real, "b")
     assert (3, 3) == (seed_of(simulated, "a"), seed_of(simulated, "b"))
+    assert seed_of(manifest(backend="mlx", seed=3), "a") == seed_of(manifest(backend="mlx"), "a") != 3
 
 
 def test_a_model_keeps_the_digest_of_every_file() -> None:
