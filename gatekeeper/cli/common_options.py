@@ -175,6 +175,7 @@ def _with_output(callback: Callable[..., Any], *, own_format: bool, own_quiet: b
         written.flush()
         _write(output, written.buffer.getvalue())
         if not quiet:
+            _note_other_format(output, options.get("form", "text"))
             sys.stdout.write(f"wrote {output}\n")
         return code
 
@@ -197,6 +198,17 @@ def _write(output: Path, content: bytes) -> None:
             output.unlink()  # a part of a report may look like all of it
             hint = f"free disk space, or {hint}"
         raise GatekeeperError(f"cannot write {output}: {error.strerror}", hint=hint) from error
+
+
+def _note_other_format(output: Path, form: str) -> None:
+    """Say where a file holds another format than its extension names, because --format goes first.
+
+    Any format may be kept as .txt; SARIF is JSON; a format without an extension of its own is never wrong.
+    """
+    extension = FORMAT_OF.get(output.suffix.lower())
+    if extension in {None, "text", form} or form not in FORMAT_OF.values() or (form, extension) == ("sarif", "json"):
+        return
+    click.echo(f"gatekeeper: note: {output} holds {form}, as --format says, not {extension}", err=True)
 
 
 def _is_of_a_program(output: Path) -> bool:

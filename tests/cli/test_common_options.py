@@ -121,12 +121,20 @@ def test_the_extension_of_the_output_decides_the_format(project: ProjectFolder, 
 
 def test_a_named_format_goes_before_the_extension(project: ProjectFolder) -> None:
     """
-    --format wins over the extension, and an extension that stands for no format of the command is code 2.
+    --format wins over the extension, which is said where they differ; an extension that stands for no format of the
+    command is code 2.
     """
-    project.run("report", str(PROMOTED), "--format", "json", "-o", "x.html", code=0)
+    other = project.run("report", str(PROMOTED), "--format", "json", "-o", "x.html", code=0)
+    table = project.run("export", str(PROMOTED), "--format", "csv", "-o", "x.json", code=0)
+    silent = [
+        project.run("report", str(PROMOTED), "--format", *words, code=0).err
+        for words in (("sarif", "-o", "x.json"), ("shields", "-o", "x.json"), ("markdown", "-o", "x.txt"))
+    ]
     refused = project.run("judge", str(PROMOTED), "-o", "x.xml", code=2)
 
     assert "promoted" == json.loads((project.path / "x.html").read_text())["outcome"]
+    assert ("x.html holds json" in other.err, "x.json holds csv" in table.err) == (True, True)
+    assert not [err for err in silent if "holds" in err]
     assert "its formats: text, json" in refused.err
     assert not (project.path / "x.xml").exists()
 

@@ -19,6 +19,8 @@ from gatekeeper.core.units import percent, show, show_number, show_seconds
 EXPLAINS_WORDS = Sight.REPLAY | Sight.VERIFIED | Sight.LOGPROBS | Sight.LOGITS
 """Any of these tells whether other words than plain decoding's are numerics."""
 STALLS = "add an objective on itl_p95 if stalls matter"
+SHORT_LIVED_S = 3600.0
+"""A certificate that is over sooner can hardly be deployed: days are likely to be meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,9 @@ def complaints(
     if slo.soak.duration < CERTIFICATION_S:
         message = f"a soak of {slo.soak.duration:g} s makes a demo; a certificate needs {CERTIFICATION_S:g} s"
         complaints.append(Complaint("weak", "soak.duration", message, 'set duration = "600 s" to certify'))
+    if (valid_for := slo.promote.valid_for) < SHORT_LIVED_S:
+        message = f"the certificate expires {show_seconds(valid_for)} after the run; a number without a unit is seconds"
+        complaints.append(Complaint("weak", "promote.valid_for", message, 'write the unit: valid_for = "30 d"'))
     order = {"never": 0, "not-here": 1, "weak": 2}
     return sorted(dict.fromkeys(complaints), key=lambda complaint: order[complaint.weight])
 

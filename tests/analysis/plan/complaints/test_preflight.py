@@ -453,6 +453,19 @@ def test_weak_points_are_notes() -> None:
     assert any("queueing" in one.message for one in found(written))
 
 
+def test_a_certificate_that_expires_at_once_is_noted() -> None:
+    """
+    30 without a unit are seconds, as in every duration; a validity that short draws a note that says so.
+    """
+    complained = {
+        valid_for: [one for one in found(slo(promote={"valid_for": valid_for})) if one.about == "promote.valid_for"]
+        for valid_for in (30, "30 d")
+    }
+
+    assert [] == complained["30 d"]
+    assert [("weak", True)] == [(one.weight, "30 s" in one.message) for one in complained[30]]
+
+
 def test_the_hopeless_come_first_and_none_twice() -> None:
     """
     Complaints are sorted by weight, and the same one is made once.
