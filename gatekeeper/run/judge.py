@@ -101,16 +101,22 @@ def certified_policy(path: Path) -> Policy | None:
         raise InputError(message, hint=f"{RESTORE_HINT}; then edit a copy, and name the run: --run {path}") from error
 
 
+def certified_policy_digest(directory: RunDirectory) -> str | None:
+    """Return the SHA-256 of the policy file that a run's certificate names; None where no certificate names one."""
+    try:
+        subject = parse.json_object(directory.read(CERTIFICATE))["subject"]
+        digests = [str(part["digest"]["sha256"]) for part in subject if part["name"] == POLICY]
+    except (GatekeeperError, ValueError, LookupError, TypeError):
+        return None
+    return digests[0] if len(digests) == 1 else None
+
+
 def _is_as_certified(directory: RunDirectory) -> bool:
     """Return whether the policy file is the one that both the certificate and SHA256SUMS name."""
     if not (directory.path / POLICY).exists() or not directory.is_finished():
         return False
-    try:
-        subject = parse.json_object(directory.read(CERTIFICATE))["subject"]
-        digests = [part["digest"]["sha256"] for part in subject if part["name"] == POLICY]
-    except (GatekeeperError, ValueError, LookupError, TypeError):
-        return False
-    return digests == [directory.sha256(POLICY)] and not directory.changed_files(lambda name: name == POLICY)
+    is_named = certified_policy_digest(directory) == directory.sha256(POLICY)
+    return is_named and not directory.changed_files(lambda name: name == POLICY)
 
 
 def load_page_data(path: Path) -> PageData:

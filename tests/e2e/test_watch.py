@@ -22,6 +22,7 @@ def test_a_certified_run_is_watched(demo: ProjectFolder) -> None:
 
     live = tomllib.loads((demo.path / "run" / "policy.live.toml").read_text())
     entries = [json.loads(line) for line in ran.out.splitlines()]
+    assert "was edited" not in ran.err
     assert {"easy": True, "hard": False} == {route["workload"]: route["speculation"] for route in live["route"]}
     assert ("begun", "look", "ended") == (entries[0]["kind"], entries[-2]["kind"], entries[-1]["kind"])
     guards = entries[-2]["routes"]["easy"]["guards"]
@@ -42,7 +43,8 @@ RAISED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 def test_a_policy_that_is_edited_in_place_raises_no_limit_of_its_own(demo: ProjectFolder) -> None:
     """
     What was certified is derived from the records again where the run's own policy is not the one that the certificate
-    and SHA256SUMS name, or was moved; guards may be removed, and a run whose records are gone is refused.
+    and SHA256SUMS name, or was moved; guards may be removed, which the watch says at its start; a run whose records
+    are gone is refused.
     """
     path = demo.path / "run" / "policy.toml"
     certified = path.read_text()
@@ -67,7 +69,14 @@ def test_a_policy_that_is_edited_in_place_raises_no_limit_of_its_own(demo: Proje
     moved = demo.run("watch", "moved.toml", "--run", "run", *watch[2:], code=2)
     assert RAISED["max_concurrency"][1] in moved.err
     path.write_text(tomli_w.dumps({**tomllib.loads(certified), "guard": []}))
-    demo.run(*watch, code=0)
+    in_place = demo.run(*watch, code=0)
+    path.rename(demo.path / "copy.toml")
+    path.write_text(certified)
+    copy = demo.run("watch", "copy.toml", "--run", "run", *watch[2:], code=0)
+    for begun in (in_place, copy):
+        assert "(guard)" in begun.err
+    assert [True, False] == ["admit" in begun.err for begun in (in_place, copy)]
+    (demo.path / "copy.toml").rename(path)
     (demo.path / "run" / "soak-1.jsonl").unlink()
     demo.run(*watch, code=2)
 

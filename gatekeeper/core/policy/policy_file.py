@@ -120,6 +120,13 @@ class Policy(InputTable):
         """Return the seconds between issue and expiry."""
         return max(0.0, (self.expires - self.issued).total_seconds())
 
+    def differing_tables(self, other: "Policy") -> list[str]:
+        """Return the keys and tables in which two policies differ; stamps are rounded, so lifetimes are compared."""
+        stamps = {"issued", "expires"}
+        own, others = self.model_dump(by_alias=True, exclude=stamps), other.model_dump(by_alias=True, exclude=stamps)
+        expires = ["expires"] if abs(self.lifetime - other.lifetime) > 1 else []
+        return [*(name for name in own if own[name] != others[name]), *expires]
+
 
 def parse(text: str, name: str) -> Policy:
     """Read a policy's *text*; raise InputError with *name*, line, key and the allowed values."""

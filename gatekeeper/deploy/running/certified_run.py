@@ -22,9 +22,10 @@ from gatekeeper.core.slo import CHOSEN
 from gatekeeper.core.system import files, inputs, run_directory
 from gatekeeper.core.system.inputs import Inputs
 from gatekeeper.core.system.record_files import RESTORE_HINT
+from gatekeeper.core.system.run_directory import POLICY
 from gatekeeper.core.units import show_seconds
 from gatekeeper.deploy.running.model_identity import model_name
-from gatekeeper.run.judge import certified_policy
+from gatekeeper.run.judge import certified_policy, certified_policy_digest
 
 _NAMED_ANSWERS = 20
 """Answers of each soak that are read for the model name the server reported."""
@@ -54,6 +55,8 @@ class CertifiedRun:
     """What the run certified, if it has a policy: an edited one holds under the same conditions."""
     regions: Mapping[str, RouteRegion] = field(default_factory=dict)
     """By workload that was promoted: the requests it was certified for, where the SLO has a region."""
+    policy_sha256: str | None = None
+    """SHA-256 of the policy file that its certificate names, if one does."""
 
     def objection(self, policy: Policy) -> tuple[str, str] | None:
         """Return what *policy* allows beyond the certified run, and what to do; None if it allows no more."""
@@ -176,7 +179,8 @@ def load(run: Path) -> CertifiedRun:
     names = _model_names(run, manifest)
     digests = sha256(frozen), sha256(text)
     ended, policy = _ended(run), certified_policy(run)
-    return CertifiedRun(run, manifest, run_inputs, *digests, settings, names, ended, policy, regions)
+    digest = certified_policy_digest(directory)
+    return CertifiedRun(run, manifest, run_inputs, *digests, settings, names, ended, policy, regions, digest)
 
 
 def _ended(run: Path) -> datetime:
@@ -223,6 +227,19 @@ class PolicyFile:
         if (objection := self._certified.objection(policy)) is not None:
             raise InputError(f"{self._path}: {objection[0]}", hint=objection[1])
         self.policy, self.sha256 = policy, sha256(text)
+
+    @property
+    def edited(self) -> str | None:
+        """Say that the file is not the one its run certified; None where it is, or where no certificate names one."""
+        if self._certified.policy_sha256 in {None, self.sha256}:
+            return None
+        certified = self._certified.policy
+        tables = [] if certified is None else self.policy.differing_tables(certified)
+        changed = ", ".join(tables) or "comments or layout alone"
+        text = f"{self._path} was edited after it was certified ({changed}); it is watched as it is now"
+        if self._path.resolve() == (self._certified.run / POLICY).resolve():
+            text += f". admit refuses such a run: restore the file, and edit a copy with --run {self._certified.run}"
+        return text
 
     def reread(self) -> str | None:
         """Read an edited policy; return a message about it, None if nothing has changed.

@@ -84,6 +84,8 @@ class Session:
             routes.restore(*self._read_routes(), self._last)
             watch = routes.policy.watch
             self._outputs.say(messages.started(self._url, routes.policy.slo, routes.standings, routes.rules))
+            if (edited := self._policy_file.edited) is not None:
+                self._outputs.say(edited, messages.WARNING)
             self._outputs.say(messages.canary_cost(watch.duty, watch.interval))
             seconds = server_seconds(routes.policy, both_arms=self.both_arms)
             for line in (messages.time_to_half(seconds, watch.duty), messages.warm_ups(routes.policy.route)):
