@@ -9,40 +9,44 @@ from gatekeeper.analysis.final_passes import FINAL_PASSES
 from gatekeeper.analysis.passes import PASSES
 from gatekeeper.core import records as kinds
 from gatekeeper.core.records import arrivals
+from gatekeeper.core.slo import DRAFT_LENGTHS
 from gatekeeper.host.sources import UNITS
-from gatekeeper.report.data.answer_rows import AnswerRow
-from gatekeeper.report.data.sample_rows import SampleRow, column_of
+from gatekeeper.report.data.answer_rows import OF_ANSWER, OF_GENERATION, OF_SETTING, AnswerRow
+from gatekeeper.report.data.sample_rows import SampleRow
 from gatekeeper.report.host_table import USES
 from tools.reference_tables import attribute_docs, table
 
 HEAD = """# Record files
 
-What a run records, a JSON object a line; the last line is `{"end": true, "records": N}`. Fields are added, never
-renamed; what is unknown is null or empty, never 0. `gatekeeper export RUN --format csv` writes the same as a table
-([rows](#a-row-an-answer)), and [`gatekeeper.load`](../python.md) gives it to Python. Times that end in `_ns` are
-nanoseconds of one monotonic clock of the machine: subtract them. The other files of a run:
-[Fields of the files](files.md).
+A JSON object a line; the last line is `{"end": true, "records": N}`. Fields are added, never renamed. Unknown is null
+or empty, never 0. Times in `_ns` are of one monotonic clock of the machine: subtract them.
+`gatekeeper export RUN --format csv` writes [rows](#a-row-an-answer), and [`gatekeeper.load`](../python.md) gives them
+to Python. Other files: [fields of the files](files.md).
 """
+SHARED = {
+    "workload": "As the SLO file names it.",
+    "canary": "The id of its prompt.",
+    "segment": "Which uninterrupted part of the run.",
+    "at": "Wall time when it ended.",
+    "fault": "Why nothing is known.",
+}
+"""What these fields mean in every kind of record, unless its table says otherwise."""
 ABOUT_COLUMNS = (
-    "What no piece has is left out; an answer without pieces has an empty list. Versions before 0.3.0 wrote a list "
-    "`[at_ns, tokens, drafted, token_id]` for each piece."
+    "What no piece has is left out; an answer without pieces has an empty list. Before 0.3.0: a list "
+    "`[at_ns, tokens, drafted, token_id]` a piece."
 )
 COLUMNS = {
-    "at_ns": ("whole number", "ns", "when the first piece came"),
-    "gaps_ns": ("list", "ns", "from each piece to the next, one fewer than there are pieces"),
-    "tokens": ("number or list", "tokens", "of each piece; one number where all have as many"),
-    "drafted": (
-        "text",
-        "",
-        "a letter a piece: `t` drafted and accepted, `f` the target's own, `?` unknown",
-    ),
-    "token_ids": ("list", "", "of each piece, in the target's vocabulary"),
+    "at_ns": ("int, ns", "when the first piece came"),
+    "gaps_ns": ("list, ns", "from each piece to the next"),
+    "tokens": ("int or list", "of each piece; one number where all have as many"),
+    "drafted": ("str", "a letter a piece: `t` drafted and accepted, `f` the target's own, `?` unknown"),
+    "token_ids": ("list", "of each piece, in the target's vocabulary"),
 }
 """The columns of an answer's arrivals, as `Arrivals.as_columns` writes them."""
-SAMPLE_LINES = """A line of `host.jsonl`, once a second: in full once a minute and where more than numbers changed. A
-line between has no `values` but `like`, the `at_ns` of the full line before it that has its names, units, sources and
-words, and `numbers`: in that line's order, each value that is a number, then its age where it has one. `gatekeeper
-export` writes all in full. Versions before 0.3.0 wrote full lines only."""
+SAMPLE_LINES = """A line of `host.jsonl`, once a second. It is in full once a minute and where more than numbers
+changed; before 0.3.0, always. Between, a line has no `values` but `like`, the `at_ns` of the last full line, and
+`numbers`: in that line's order each value that is a number, then its age where it has one. `gatekeeper export` writes
+all in full."""
 CLASSES = (
     ("A request and its answer", kinds.Generation, "A line of every file of answers."),
     ("An answer", kinds.Answer, ""),
@@ -140,16 +144,18 @@ OF_ANSWERS = "An *answer* is [a request and its answer](#a-request-and-its-answe
 
 def records() -> str:
     """Return the page of the record files and their fields."""
+    shared = " ".join(f"`{name}`: {text}" for name, text in SHARED.items())
     parts = [
         HEAD,
         f"## Which file holds what\n\n{OF_ANSWERS}\n\n{table(('file', 'what it holds', 'a line is'), _files())}",
+        f"## Fields of several records\n\n{shared} Prompts are in `inputs/canaries-WORKLOAD.jsonl`.\n",
     ]
     for title, kind, about in CLASSES:
         text = " ".join(filter(None, (about, (inspect.getdoc(kind) or "").partition("\n\n")[0])))
         parts.append(f"## {title}\n\n{text}\n\n{_fields(kind)}")
         if kind is kinds.Answer:
             rows = [(f"`{name}`", *row) for name, row in COLUMNS.items()]
-            parts.append(f"## Arrivals\n\n{ABOUT_COLUMNS}\n\n{table(('column', 'type', 'unit', 'means'), rows)}")
+            parts.append(f"## Arrivals\n\n{ABOUT_COLUMNS}\n\n{table(('column', 'type', 'means'), rows)}")
         if kind is kinds.Reading:
             names = [(f"`{name}`", unit, USES[name]) for name, unit in UNITS.items()]
             parts.append(f"## Names of readings\n\n{table(('name', 'unit', 'used for'), names)}")
@@ -164,17 +170,24 @@ def records() -> str:
     parts.append(
         f"## Lines of watch.jsonl\n\n{about}\n\n{table(('kind', 'what happened, and its further keys'), entries)}"
     )
+    alike = {*OF_GENERATION, *OF_ANSWER, "role", "pair"}
+    as_recorded = _named(AnswerRow, alike)
+    knobs = _named(AnswerRow, {*OF_SETTING, *DRAFT_LENGTHS})
     parts.append(
-        "## A row an answer\n\n`gatekeeper export RUN --format csv`, and `answers` in Python. Empty is unknown.\n\n"
-        + _fields(AnswerRow)
+        "## A row an answer\n\n`gatekeeper export RUN --format csv`, and `answers` in Python. Empty is unknown. As in "
+        f"[the record](#a-request-and-its-answer): {as_recorded}. [Knobs](slo-keys.md#knobs), empty where the "
+        f"sweep names none: {knobs}. Further columns:\n\n{_fields(AnswerRow, alike | {*OF_SETTING, *DRAFT_LENGTHS})}"
     )
-    columns = ", ".join(f"`{column_of(name, unit)}`" for name, unit in UNITS.items())
     parts.append(
         "## A row a host sample\n\n`gatekeeper export RUN --of host --format csv`, and `samples` in Python.\n\n"
-        + _fields(SampleRow)
-        + f"\nIn the place of `values` a table has a column a reading, those of the run: {columns}.\n"
+        f"{_fields(SampleRow)}"
     )
     return "\n".join(parts)
+
+
+def _named(kind: type, names: Iterable[str]) -> str:
+    """Return those fields of a class that are among *names*, in its order."""
+    return ", ".join(f"`{name}`" for name, _ in _annotations(kind) if name in names)
 
 
 def _files() -> Iterable[tuple[str, str, str]]:
@@ -189,10 +202,10 @@ def _files() -> Iterable[tuple[str, str, str]]:
     yield "`baseline-again-N.jsonl`", "the baseline once more, where it had no one speed", answers
     yield "`soak-N.jsonl`, `soak-N.part-M.jsonl`", "a soak and its parts: one for each fallback step", answers
     for after in PASSES:
-        yield f"`{after.stem}-N.jsonl`", f"{after.stage}, after soak N", titles[after.kind]
+        yield f"`{after.stem}-N.jsonl`", f"after soak N: {after.stage}", titles[after.kind]
     for final in FINAL_PASSES:
         for name, kind in final.files.items():
-            yield f"`{name}`", f"{final.name}, at the end of the run", titles[kind]
+            yield f"`{name}`", f"at the end: {final.name}", titles[kind]
     yield "`host.jsonl`", "the machine while it measures", titles[kinds.HostSample]
     yield "`events.jsonl`", "what happened when", titles[kinds.Event]
     watch, proxy = "[an entry of a watch](#lines-of-watchjsonl)", "[a request](proxy.md#records)"
@@ -200,10 +213,14 @@ def _files() -> Iterable[tuple[str, str, str]]:
     yield "`live.jsonl`", "beside a policy: the requests of a proxy", proxy
 
 
-def _fields(kind: type) -> str:
+def _fields(kind: type, leave_out: Iterable[str] = ()) -> str:
     docs = attribute_docs(kind)
-    rows = [(f"`{name}`", _type(text), _unit(name), docs.get(name, "")) for name, text in _annotations(kind)]
-    return table(("field", "type", "unit", "means"), rows)
+    rows = [
+        (f"`{name}`", ", ".join(filter(None, (_type(text), _unit(name)))), docs.get(name, ""))
+        for name, text in _annotations(kind)
+        if name not in leave_out and docs.get(name) != SHARED.get(name, "-")
+    ]
+    return table(("field", "type", "means"), rows)
 
 
 def _annotations(kind: type) -> list[tuple[str, str]]:

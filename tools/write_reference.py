@@ -10,7 +10,7 @@ import json
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import click  # noqa: E402
 
 from gatekeeper.analysis.verdict import run_verdict  # noqa: E402
 from gatekeeper.backends.dialect import Dialect  # noqa: E402
-from gatekeeper.cli.common_options import GLOBAL_OPTIONS  # noqa: E402
+from gatekeeper.cli.common_options import GLOBAL_OPTIONS, GlobalOption  # noqa: E402
 from gatekeeper.cli.main import gatekeeper  # noqa: E402
 from gatekeeper.core import manifest, verdict  # noqa: E402
 from gatekeeper.core.backend_registry import SERVERS, backend_names  # noqa: E402
@@ -29,7 +29,6 @@ from gatekeeper.core.errors import ExitCode  # noqa: E402
 from gatekeeper.core.metrics import ALL  # noqa: E402
 from gatekeeper.core.metrics.metric import Metric, Sight  # noqa: E402
 from gatekeeper.core.policy import Policy  # noqa: E402
-from gatekeeper.core.reasons import Reason  # noqa: E402
 from gatekeeper.core.system import environment_variables  # noqa: E402
 from gatekeeper.report.data import glossary  # noqa: E402
 from tools.record_reference import records  # noqa: E402
@@ -47,10 +46,8 @@ PROGRAMS = {
 HEAD = "<!-- Written by tools/write_reference.py from the program: change it there. -->\n\n"
 
 
-GLOBAL = frozenset(re.findall(r"-[\w-]+", " ".join(GLOBAL_OPTIONS)))
-"""Every spelling of an option that all commands have."""
-SHARED_BY = 3
-"""Commands of a group that have an option alike, from which on it is described once for all of them."""
+IN_A_GROUP, IN_COMMANDS = 3, 2
+"""How many commands of a group, or of all, have an option alike that is described once."""
 
 
 def commands() -> str:
@@ -65,46 +62,57 @@ def commands() -> str:
         f"## Global options\n\nAfter any command, as far as the last line of its `--help` names them.\n\n"
         f"{table(('option', 'meaning'), ((f'`{name}`', text) for name, text in GLOBAL_OPTIONS.items()))}"
     )
-    shared: dict[tuple[str, ...], dict[str, click.Option]] = {}
+    everywhere = _alike(((path[0], command) for path, command, _ in _walk(gatekeeper, context, ())), IN_COMMANDS)
+    parts.append(f"## Options of several commands\n\nA command names them after *Also*.\n\n{_options(everywhere)}")
+    shared: dict[tuple[str, ...], list[click.Option]] = {}
     for path, command, above in _walk(gatekeeper, context, ()):
-        once = shared.get(path[:-1], {})
+        once = [*shared.get(path[:-1], ()), *everywhere]
         shown = copy.copy(command)
-        shown.params = [option for option in command.params if not _is_same(option, once.get(str(option.name)))]
+        shown.params = [option for option in command.params if not any(_is_same(option, other) for other in once)]
         of_command = click.Context(shown, info_name=path[-1], parent=above, max_content_width=100, help_option_names=[])
         of_command.terminal_width = 100
-        own_help = re.sub(r"\n+ *Global options, see.*\Z", "", shown.get_help(of_command), flags=re.DOTALL)
+        if isinstance(command, click.Group):  # its commands follow
+            of_group = [(name, command.get_command(of_command, name)) for name in command.list_commands(of_command)]
+            alike = _alike(((name, inner) for name, inner in of_group if inner), IN_A_GROUP)
+            shared[path] = [option for option in alike if not any(_is_same(option, other) for other in everywhere)]
+            shown = click.Command(command.name, help=command.help)
+            usage = f"Usage: gatekeeper {' '.join(path)} COMMAND\n\n"
+            own_help = usage + shown.get_help(of_command).partition("\n\n")[2]
+        else:
+            own_help = re.sub(r"\n+ *Global options, see.*\Z", "", shown.get_help(of_command), flags=re.DOTALL)
+        also = [option.opts[0] for option in command.params if any(_is_same(option, other) for other in everywhere)]
+        own_help += f"\n\nAlso: {', '.join(also)}" if also else ""
         parts.append(f"{'##' if len(path) == 1 else '###'} {' '.join(path)}\n\n```text\n{own_help}\n```\n")
-        if isinstance(command, click.Group):
-            shared[path] = _shared_options(command, of_command)
-            rows = [(f"`{', '.join(option.opts)}`", option.help) for option in shared[path].values()]
-            if rows:
-                intro = "Options that several of its commands have; the `--help` of each says which:"
-                parts.append(f"{intro}\n\n{table(('option', 'meaning'), rows)}")
+        if shared.get(path):
+            parts.append(f"Most of its commands have:\n\n{_options(shared[path])}")
     return "\n".join(parts)
 
 
-def _shared_options(group: click.Group, context: click.Context) -> dict[str, click.Option]:
-    """Return the options that three commands of a group or more have alike, by their names."""
-    members = [command for name in group.list_commands(context) if (command := group.get_command(context, name))]
-    found: dict[str, list[click.Option]] = defaultdict(list)
-    for option in (option for command in members for option in command.params if isinstance(option, click.Option)):
-        found[str(option.name)].append(option)
-    return {
-        name: options[0]
-        for name, options in found.items()
-        if options[0].help
-        and not GLOBAL & {*options[0].opts}
-        and sum(_is_same(option, options[0]) for option in options) >= SHARED_BY
-    }
+def _alike(commands: Iterable[tuple[str, click.Command]], least: int) -> list[click.Option]:
+    """Return the options that *least* commands have alike; of a group that is named with each, all count as one."""
+    owners: dict[tuple[object, ...], set[str]] = defaultdict(set)
+    options: dict[tuple[object, ...], click.Option] = {}
+    for owner, command in commands:
+        for option in command.params:
+            if isinstance(option, click.Option) and option.help and not isinstance(option, GlobalOption):
+                owners[_signature(option)].add(owner)
+                options.setdefault(_signature(option), option)
+    return [option for signature, option in options.items() if len(owners[signature]) >= least]
 
 
-def _is_same(option: click.Parameter, shown: click.Option | None) -> bool:
+def _options(options: Iterable[click.Option]) -> str:
+    rows = ((f"`{', '.join((*option.opts, *option.secondary_opts))}`", option.help) for option in options)
+    return table(("option", "meaning"), rows)
+
+
+def _signature(option: click.Option) -> tuple[object, ...]:
+    """Return what a reader sees of an option."""
+    return tuple(option.opts), option.help, option.show_default and option.default, option.required
+
+
+def _is_same(option: click.Parameter, shown: click.Option) -> bool:
     """Return whether *option* is the one that is *shown* already."""
-    return (
-        isinstance(option, click.Option)
-        and shown is not None
-        and (option.opts, option.help) == (shown.opts, shown.help)
-    )
+    return isinstance(option, click.Option) and _signature(option) == _signature(shown)
 
 
 def _walk(
@@ -129,31 +137,40 @@ def slo_keys() -> str:
         "From `slos/slo.schema.json`, which editors read too. How to write a file: [SLO files](../../slos/README.md)."
     )
     parts = [f"# Keys of an SLO file\n\n{head}\n", f"## Top level\n\n{_keys(schema)}"]
+    knobs = schema["$defs"]["Knobs"]["properties"]
+    swept = schema["$defs"]["Sweep"]
+    swept["properties"] = {name: inner for name, inner in swept["properties"].items() if name not in knobs}
+    swept["description"] += " Each of the [knobs](#knobs) is a key too, with one value or a list of them."
     tables = sorted(schema["$defs"].items())
     parts += [f"## {name}\n\n{inner.get('description', '')}\n\n{_keys(inner)}" for name, inner in tables]
     return "\n".join(parts)
 
 
 def _keys(schema: dict[str, Any]) -> str:
-    required = schema.get("required", ())
-    rows = [
-        (
-            f"`{name}`",
-            _type(inner),
-            "required" if name in required else _default(inner),
-            inner.get("description", ""),
-        )
-        for name, inner in schema.get("properties", {}).items()
-    ]
-    return table(("key", "type", "default", "meaning"), rows)
+    """Return a table of the keys that have a meaning of their own, and a line of the others."""
+    rows, others = [], []
+    for name, inner in schema.get("properties", {}).items():
+        key = f"`{name}`", f"{_type(inner)}{', required' if name in schema.get('required', ()) else _default(inner)}"
+        if inner.get("description"):
+            rows.append((*key, inner["description"]))
+        else:
+            others.append("{} ({})".format(*key))
+    further = f"{'Further keys' if rows else 'Keys'}: {', '.join(others)}.\n" if others else ""
+    shown = table(("key", "type = default", "meaning"), rows) if rows else ""
+    return "\n".join(filter(None, (shown, further)))
 
 
 def _default(schema: dict[str, Any]) -> str:
-    return f"`{json.dumps(schema['default'])}`" if schema.get("default") not in (None, {}, []) else ""
+    default = schema.get("default")
+    empty = default in (None, "", []) or isinstance(default, dict) or default == schema.get("const", default is None)
+    return "" if empty else f" = `{json.dumps(default)}`"
 
 
 def _type(schema: dict[str, Any]) -> str:
     choices = schema.get("anyOf", schema.get("oneOf"))
+    choices = [one for one in choices or () if one.get("type") != "null"]
+    if schema.get("enum") and set(backend_names()) <= {*schema["enum"]}:
+        return "[a backend](backends.md)"
     if choices:
         named = any("const" in one for one in choices)
         return "one of the names" if named else " or ".join(dict.fromkeys(_type(one) for one in choices))
@@ -176,17 +193,14 @@ def metrics() -> str:
         rows = [
             (
                 f"`{one.name}`",
-                one.unit,
-                "higher" if one.higher_is_better else "lower",
-                one.per.value,
-                _seen(one),
-                one.description,
-                f"`{one.formula}`",
+                f"{one.unit}, {'higher' if one.higher_is_better else 'lower'}",
+                _seen(one) if of_host else ", ".join(filter(None, (one.per.value, _seen(one)))),
+                f"{one.description}: `{one.formula}`",
             )
             for one in ALL
             if one.host is of_host
         ]
-        head = ("metric", "unit", "better", "one sample is", "needs", "what it is", "formula")
+        head = ("metric", "unit, better", "read" if of_host else "a sample is, needs", "what it is, formula")
         parts.append(f"## {title}\n\n{table(head, rows)}")
     return "\n".join(parts)
 
@@ -221,16 +235,13 @@ def backends() -> str:
 
 
 def exit_codes() -> str:
-    """Return the page of exit codes and of the reason words of `admit`."""
+    """Return the page of exit codes, with the way to the reason words."""
     meanings = attribute_docs(ExitCode)
     codes = [(one.value, f"`{one.name.lower()}`", meanings.get(one.name, "")) for one in ExitCode]
-    reasons = attribute_docs(Reason)
-    words = [(f"`{one.value}`", reasons.get(one.name, "")) for one in Reason]
     return (
         "# Exit codes and reason words\n\n## Exit codes\n\n"
         + table(("code", "name", "means"), codes)
-        + "\n## Reason words\n\nOf `gatekeeper admit --json`, and of a run that proves nothing.\n\n"
-        + table(("reason", "means"), words)
+        + "\n## Reason words\n\nOf `gatekeeper admit --json`, and of a run without proof: [words](words.md#reasons).\n"
     )
 
 
@@ -271,12 +282,8 @@ FURTHER = {
     "exit_code": "what the command ends with",
     "from": "the setting before",
     "to": "the setting after",
-    "checks": "see *A check*",
     "host_checks": "checks of the objectives on the machine",
     "steps": "settings that were soaked and given up: see *An abandoned step*",
-    "workloads": "see *A workload*",
-    "findings": "see *A finding*",
-    "transitions": "see *A transition*",
     "because": "the reason in words; may change between versions",
 }
 """What has no line of its own in the code."""
@@ -285,24 +292,33 @@ FURTHER = {
 def files() -> str:
     """Return the page of the fields in a run's files."""
     head = (
-        "# Fields of the files\n\nWhat a script may read of a run directory. Fields are added, never renamed; one "
-        "that is absent in an older run is optional. The promises around them: [the contract](../contract.md).\n"
+        "# Fields of the files\n\nWhat a script may read of a run. Fields are added, never renamed; older runs "
+        "lack some ([the contract](../contract.md)). *Further keys* say by their names what they are.\n"
     )
     parts = [head]
     for title, example, renamed in VERDICT:
         docs = FURTHER | attribute_docs(type(example))
-        rows = [(f"`{key}`", docs.get(renamed.get(key, key), "")) for key in example.document()]
-        parts.append(f"## {title}\n\n{table(('key', 'means'), rows)}")
+        meanings = {key: docs.get(renamed.get(key, key), "") for key in example.document()}
+        parts.append(f"## {title}\n\n{_meanings(meanings)}")
     for title, kind in (("manifest.json", manifest.Manifest), ("A model", manifest.Model), ("A file", manifest.File)):
         docs = attribute_docs(kind)
-        rows = [(f"`{field.alias or name}`", docs.get(name, "")) for name, field in kind.model_fields.items()]
-        parts.append(f"## {title}\n\n{table(('key', 'means'), rows)}")
+        meanings = {field.alias or name: docs.get(name, "") for name, field in kind.model_fields.items()}
+        parts.append(f"## {title}\n\n{_meanings(meanings)}")
     schema = Policy.model_json_schema(by_alias=True)
     parts.append(f"## policy.toml\n\n{_keys(schema)}")
     parts += [
         f"## {name}\n\n{_keys(inner)}" for name, inner in sorted(schema["$defs"].items()) if "properties" in inner
     ]
     return "\n".join(parts)
+
+
+def _meanings(meanings: Mapping[str, str]) -> str:
+    """Return a table of the keys that have a meaning of their own, and a line of the others."""
+    others = ", ".join(f"`{key}`" for key, text in meanings.items() if not text)
+    rows = [(f"`{key}`", text) for key, text in meanings.items() if text]
+    further = f"{'Further keys' if rows else 'Keys'}: {others}.\n" if others else ""
+    shown = table(("key", "means"), rows) if rows else ""
+    return "\n".join(filter(None, (shown, further)))
 
 
 def words() -> str:

@@ -28,18 +28,18 @@ def canaries() -> None:
 @click.argument("logs", nargs=-1, required=True, type=PATH, metavar="LOG...")
 @click.option(
     "-o", "--output", "--out", "out", type=click.Path(path_type=Path, file_okay=False), required=True,
-    help="Folder for the canaries, the profile and the list of what was replaced.",
+    help="Folder for the canaries, the profile and the replacements.",
 )  # fmt: skip
 @click.option(
     "--by", type=click.Choice(["workload", "model", "file", "none"]), default="workload", show_default=True,
-    help="What separates workloads; workload: as the log names them, else tools, json and chat.",
+    help="What separates workloads; workload: the log's names, else tools, json, chat.",
 )  # fmt: skip
 @click.option(
     "-n", "most", type=click.IntRange(1, 100_000), default=128, show_default=True, help="At most N canaries a workload."
 )
 @click.option(
     "--conversations", "conversations_most", type=click.IntRange(0, 10_000), default=0, show_default=True,
-    help="Keep also up to N conversations a workload, every turn a canary, in a set of their own.",
+    help="Keep also N conversations a workload, in a set of their own.",
 )  # fmt: skip
 @click.option("--keep-personal-data", is_flag=True, help="Replace nothing.")
 @click.option("--force", is_flag=True, help="Replace the canaries in the folder.")
@@ -75,7 +75,7 @@ def import_(
 )  # fmt: skip
 @click.option(
     "--tokenizer", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER",
-    help="Count with the tokenizer of this model [default: four characters a token].",
+    help="Count with this model's tokenizer [default: four characters a token].",
 )  # fmt: skip
 @AS_JSON
 def check(paths: Sequence[Path], *, slo: Path | None, limit: int, tokenizer: Path | None, as_json: bool) -> int:

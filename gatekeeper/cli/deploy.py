@@ -17,18 +17,18 @@ from gatekeeper.core.errors import InputError
 @click.option("--max-age", metavar="7d", help="Refuse a run older than this; never extends its validity.")
 @click.option(
     "--grade", type=click.Choice(["certification", "demo"]), default="certification", show_default=True,
-    help="The lowest grade to admit; demo: the soak was shorter than 600 s.",
+    help="The lowest grade to admit; a demo has a soak under 600 s.",
 )  # fmt: skip
 @click.option(
     "--signed-by", metavar="FILE|IDENTITY",
-    help="An allowed-signers file, or public keys as PEM, or with --issuer an identity: one of them must have signed.",
+    help="Who must have signed: an allowed-signers file, public keys as PEM, or with --issuer an identity.",
 )  # fmt: skip
-@click.option("--issuer", metavar="URL", help="Who states the identity of --signed-by; the signature is then keyless.")
+@click.option("--issuer", metavar="URL", help="Who states the identity of --signed-by (keyless).")
 @click.option(
     "--trusted-root", type=PATH, metavar="FILE",
-    help="Sigstore's trusted root for --issuer [default: that of the public instance, as installed].",
+    help="Sigstore's trusted root for --issuer [default: the public instance's].",
 )  # fmt: skip
-@click.option("--url", metavar="URL", help="The running server to deploy: it must not differ from what was certified.")
+@click.option("--url", metavar="URL", help="The running server: it must not differ from what was certified.")
 @AS_JSON
 def admit(
     slo: Path,
@@ -46,11 +46,8 @@ def admit(
 ) -> int:
     """Admit a deploy only with a passing, unexpired, unchanged run of exactly these artifacts.
 
-    With --url the running server is compared with the policy's [conditions] and [[launch]]: its process, what it
-    reports, and two short answers. What it does not report is listed as not checked.
-
-    It also says how many finished runs of the same SLO and artifacts did not pass: those in the folder of the run, and
-    those that ended on this host, also if they were moved or deleted since.
+    With --url the running server is compared with the policy's [conditions] and [[launch]]. It also says how many
+    finished runs of the same SLO and artifacts did not pass, in the folder of the run and on this host.
 
     \b
     Exit codes:
@@ -89,7 +86,7 @@ def admit(
 @RUN_DIR
 @click.option(
     "--key", type=PATH,
-    help="An ssh private key, the .pub file of a key in ssh-agent, or a private key as PEM (makes a Sigstore bundle).",
+    help="A private key of ssh or as PEM, or the .pub file of a key in ssh-agent.",
 )  # fmt: skip
 @click.option("--keyless", is_flag=True, help="Sign by the identity of this CI job, at Sigstore.")
 @click.option(
@@ -103,8 +100,8 @@ def sign(
 ) -> None:
     """Sign a run's certificate, after verifying the run against its records.
 
-    An ssh key makes certificate.intoto.json.sig. A key file as PEM (extra `sign`) and --keyless (extra `keyless`) make
-    certificate.sigstore.json, which cosign verifies too. --bundle takes one that GitHub's action attest made.
+    An ssh key makes certificate.intoto.json.sig. PEM (extra `sign`) and --keyless (extra `keyless`) make
+    certificate.sigstore.json, which cosign verifies; --bundle takes one of GitHub's action attest.
     """
     from gatekeeper.deploy.signing import sign as signing
 

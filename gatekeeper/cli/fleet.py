@@ -38,7 +38,7 @@ def fleet() -> None:
     gatekeeper fleet plan slos/*.toml --hosts soak/hosts.toml
     gatekeeper fleet certify slos/*.toml --hosts soak/hosts.toml --runs runs/fleet
 
-    One run at a time measures on a host, hosts run in parallel, the longest runs start first.
+    One run at a time on a host, hosts in parallel, the longest first.
     """
 
 
@@ -50,8 +50,6 @@ def fleet() -> None:
 @AS_JSON
 def plan(slos: Sequence[Path], hosts: Path, only: Sequence[str], assume: Sequence[str], *, as_json: bool) -> int:
     """Show which SLO fits which host, why the others do not, what each host needs, and the expected time.
-
-    A host needs the models it does not have, and disk space for them, for the runs and for an environment.
 
     \b
     Exit codes:
@@ -83,7 +81,7 @@ def matrix(slos: Sequence[Path], hosts: Path, only: Sequence[str]) -> None:
 @RUNS
 @click.option(
     "--retries", type=click.IntRange(0, 100), default=2, show_default=True,
-    help="Retries after a lost connection or on a busy host; a verdict is never retried.",
+    help="Retries after a lost connection or on a busy host.",
 )  # fmt: skip
 @click.option(
     "--patience",
@@ -94,15 +92,13 @@ def matrix(slos: Sequence[Path], hosts: Path, only: Sequence[str]) -> None:
 )
 @click.option(
     "--scheduler", metavar="tls://…",
-    help="A running Dask scheduler, with the certificates of Dask's settings; "
-    "its workers see --runs, the SLOs and --hosts under the same paths.",
+    help="A running Dask scheduler, whose workers see all files under the same paths.",
 )  # fmt: skip
 @click.option("--ship-models", is_flag=True, help="Upload the models that the SLOs name by path.")
 @click.option("--send-env", metavar="NAME", multiple=True, help="An environment variable to pass on; repeatable.")
 @click.option(
     "--baseline", metavar="RUN",
-    help='Certified runs for objectives with against = "certified": a run, or the folder of another fleet '
-    "[default: --runs]; none: there is none yet, leave them out.",
+    help='Certified runs for objectives with against = "certified" [default: --runs], or none.',
 )  # fmt: skip
 @AS_JSON
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress on stderr.")

@@ -85,12 +85,11 @@ def graded(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a command that graded one SLO."""
     baseline = click.option(
         "--baseline", metavar="RUN",
-        help='The certified run, or a folder of them, for objectives with against = "certified" [default: those '
-        "beside --output]; none: there is none yet, leave them out.",
+        help='Certified runs for objectives with against = "certified" [default: beside --output], or none.',
     )  # fmt: skip
     grade = click.option(
         "--grade", type=click.Choice(["demo", "certification"]), default="demo", show_default=True,
-        help="The lowest grade that may exit 0; certification: a demo (soak under 600 s) exits 3.",
+        help="The lowest grade that may exit 0; a demo has a soak under 600 s.",
     )  # fmt: skip
     return baseline(grade(command))
 

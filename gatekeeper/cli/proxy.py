@@ -26,12 +26,12 @@ MISSING = "gatekeeper proxy needs the extra `proxy`"
 )
 @click.option("--run", type=RunPath(), help="The run that certified it [default: the policy's folder].")
 @click.option("--slo", type=SloPath(), help="The SLO file, if its models are not found otherwise.")
-@click.option("--interval", metavar="60s", help="Time from round to round of the watch [default: the policy's].")
+@click.option("--interval", metavar="60s", help="Time from round to round [default: the policy's].")
 @click.option("--duty", type=float, help="Largest share of the server's time for canaries [default: the policy's].")
 @click.option("--host/--no-host", default=None, help="Sample this host [default: if the policy guards it].")
 @click.option("--overlay", type=PATH, help="Overlay file [default: policy.live.toml next to the policy].")
-@click.option("--journal", "log", type=PATH, help="Log of the watch [default: watch.jsonl next to it].")
-@click.option("--textfile", type=PATH, help="Folder for the node exporter's files: the proxy's, the watch's.")
+@click.option("--journal", "log", type=PATH, help="Log file [default: watch.jsonl next to the policy].")
+@click.option("--textfile", type=PATH, metavar="DIR", help="Also write the state as Prometheus text into this folder.")
 @click.option("--records", type=PATH, help="Records [default: live.jsonl next to the policy].")
 @click.option("--keep-prompts", type=PATH, help="Also keep requests and answers, with mode 600.")
 @click.option("--drain", default="60s", show_default=True, metavar="60s", help="Longest wait for requests at the end.")
@@ -50,8 +50,7 @@ def proxy(
     """Route live requests by the certificate: speculate where it holds, else decode plainly.
 
     An OpenAI-compatible reverse proxy with `gatekeeper watch` built in. A random holdout of the conversations is
-    decoded plainly, so that the benefit is proven on live traffic: see /, /metrics and live.jsonl. SIGTERM lets
-    requests end.
+    decoded plainly, to prove the gain on live traffic: see /, /metrics and live.jsonl.
 
     \b
     Exit codes:

@@ -81,9 +81,8 @@ def _open(page: Path) -> bool:
 def explain(words: Sequence[str], *, as_json: bool) -> None:
     """Explain a metric, an outcome, a finding or another word.
 
-    It says what the word means, its formula and what to do. `metrics` in the place of WORD lists what an objective may
-    name, with units and what each needs; a run directory draws its certified region and its capacity. Without WORD:
-    every word.
+    `metrics` lists what an objective may name; a run directory draws its certified region and its capacity. Without
+    WORD: every word.
     """
     from gatekeeper.report.commands.explain import explain_text, list_text
     from gatekeeper.report.data import glossary
@@ -153,14 +152,13 @@ def judge(run_dir: Path, slo: Path | None, *, as_json: bool) -> int:
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="Output format.")
 @click.option(
     "--to", metavar="URL",
-    help="Send the run to this OpenTelemetry collector instead; otlp: the one of the SLO file or of OTEL_* variables.",
+    help="Send the run to this OpenTelemetry collector; otlp: the one of the SLO file or OTEL_* variables.",
 )  # fmt: skip
 @AS_JSON
 def report(run_dir: Path, form: str, to: str | None, *, as_json: bool) -> None:
     """Show a finished or interrupted run again, in any format.
 
-    As text it is the screen that certify ends with; -v puts before it what it rests on. With --to the run is sent to a
-    collector; sending it again sends the same spans.
+    As text it is the last screen of certify; -v prints what it rests on. --to sends the same spans each time.
     """
     if to is not None:
         _send(run_dir, to, as_json=as_json)
@@ -201,7 +199,7 @@ def _send(run_dir: Path, to: str, *, as_json: bool) -> None:
 def export(run_dir: Path, form: str, kind: str, *, as_json: bool) -> int | None:  # noqa: ARG001 (--json sets the format)
     """Write a run as a table: a row an answer, or a row a host sample.
 
-    Units stand in the names of the columns, and a value that is missing is empty: docs/reference/records.md.
+    Units stand in the names of the columns; a missing value is empty: docs/reference/records.md.
 
     \b
     Exit codes:

@@ -42,9 +42,9 @@ WORKLOAD = click.option("--workload", metavar="NAME", help="The workload to meas
     "--canaries",
     multiple=True,
     metavar="FILE",
-    help="Without an SLO: canary prompts, a file or a shipped set; repeatable [default: json, chat].",
+    help="Without an SLO: canary prompts; repeatable [default: json, chat].",
 )
-@click.option("--target", metavar="NAME", help="Without an SLO: the model in requests, if a server lists several.")
+@click.option("--target", metavar="NAME", help="Without an SLO: the model, if a server lists several.")
 @WORKLOAD
 @seconds_option("60s")
 @click.option("--fail-on", type=click.Choice(["worse"]), help="Exit 1 where B is proven worse.")
@@ -70,7 +70,7 @@ def versus(
     """Compare two systems in one run, their requests interleaved: B over A, with intervals.
 
     A and B are the addresses of two running servers, two SLO files, or with --slo two environments (folders of venv),
-    two drafts of the SLO or two programs. Exits 0 once finished; with --fail-on worse 1 where B is worse.
+    two drafts of the SLO or two programs.
     """
     from gatekeeper.regression.regression_text import versus_text
     from gatekeeper.regression.versus import versus as compare
@@ -91,7 +91,7 @@ def versus(
 @click.option("--package", help="The package whose versions are searched; with --good and --bad.")
 @click.option("--good", metavar="VERSION", help="A version without the symptom.")
 @click.option("--bad", metavar="VERSION", help="A version with it.")
-@click.option("--versions", help="The versions in their order, separated by commas [default: those of the index].")
+@click.option("--versions", help="The versions in order, with commas [default: those of the index].")
 @click.option("--with", "also", multiple=True, metavar="REQUIREMENT", help="Installed beside it; repeatable.")
 @click.option("--step", "steps", multiple=True, metavar="REQUIREMENTS", help="Packages of one version; in order.")
 @click.option("--program", "programs", multiple=True, help="A program, such as a release of llama-server; in order.")
@@ -100,18 +100,18 @@ def versus(
 @click.option(
     "--metric", type=click.Choice(SYMPTOMS), default="throughput_ratio", show_default=True, help="The symptom."
 )
-@click.option("--at-least", type=float, help="A good version shows at least this [default: as the good end].")
+@click.option("--at-least", type=float, help="A good version shows at least this.")
 @click.option("--at-most", type=float, help="A good version shows at most this.")
 @WORKLOAD
-@click.option("--resume", is_flag=True, help="Continue the search in --output, or the latest one of this SLO.")
-@out_option("Folder of the search [default: runs/bisect-FILE, with a number if that exists].")
+@click.option("--resume", is_flag=True, help="Continue the search in --output, or this SLO's latest.")
+@out_option("Folder of the search [default: runs/bisect-FILE].")
 @AS_JSON
 @QUIET
 def bisect(slo: Path, *, resume: bool, out: Path | None, as_json: bool, quiet: bool, **options: Any) -> int:
     """Find the first version with a symptom: each step is a short probe in an environment of its own.
 
-    A version is good, bad or unclear, and unclear ones are skipped. Without a limit versions are compared with both
-    ends, canary by canary. Environments are made with uv or pip, and kept.
+    Unclear versions are skipped. Without a limit versions are compared with both ends, canary by canary. Environments
+    are made with uv or pip, and kept.
 
     \b
     Exit codes:

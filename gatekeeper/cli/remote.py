@@ -45,8 +45,8 @@ def remote() -> None:
     \b
     gatekeeper remote certify slos/m4-24gb.toml --on mini.local
 
-    The run continues on the remote host if the connection is lost; the same command attaches to it again. A downloaded
-    run is verified and judged again locally. Every connection error is exit code 3.
+    The run continues if the connection is lost; the same command attaches to it again. Connection errors are exit code
+    3.
     """
 
 

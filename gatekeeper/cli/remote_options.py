@@ -39,9 +39,7 @@ def on_host(command: Callable[..., Any]) -> Callable[..., Any]:
 
     return _decorate(
         resolved,
-        click.option(
-            "--python", help="The remote host's Python for new environments [default: the first that is new enough]."
-        ),
+        click.option("--python", help="Its Python for new environments [default: the first new enough]."),
         click.option(
             "--hosts", type=PATH, help="A hosts file [default: soak/hosts.toml, then ~/.config/gatekeeper/hosts.toml]."
         ),

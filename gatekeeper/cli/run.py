@@ -94,11 +94,11 @@ def _show_finished(finished: "Finished", slo: Path, form: str) -> None:
 @click.command()
 @SLO
 @OUT
-@click.option("--resume", is_flag=True, help="Continue the run in --output: unfinished, or ended with a sweep in vain.")
-@click.option("--extend", metavar="TIME", help="Continue the soak of the finished, unproven run in --output: 30m.")
+@click.option("--resume", is_flag=True, help="Continue the run in --output.")
+@click.option("--extend", metavar="TIME", help="Continue the soak of the unproven run in --output.")
 @click.option(
     "--serve", type=Port(), is_flag=False, flag_value=8765, metavar="[PORT]",
-    help="Show the page of the run on 127.0.0.1 while it runs [default port: 8765; 0: any].",
+    help="Show the page of the run on 127.0.0.1 [default port: 8765; 0: any].",
 )  # fmt: skip
 @click.option(
     "--format", "form", type=click.Choice(["text", "json", "sarif"]), default="text", show_default=True,
@@ -141,9 +141,7 @@ def certify(
 @click.command()
 @click.argument("slos", nargs=-1, required=True, type=SloPath(), metavar="SLO...")
 @click.option("--assume", metavar="SPEED", help='Speed of plain decoding, such as "40 tok/s".')
-@click.option(
-    "--lint", is_flag=True, help="Only check the files, several at once; exits 2 for one that can never pass."
-)
+@click.option("--lint", is_flag=True, help="Only check the files; exits 2 for one that can never pass.")
 @AS_JSON
 def plan(slos: Sequence[Path], assume: str | None, *, lint: bool, as_json: bool) -> int:
     """Show every trial, the expected duration, and what this plan cannot prove.

@@ -46,9 +46,9 @@ def show_help(context: click.Context, words: Sequence[str]) -> None:
     "-o", "--output", "--out", "output", type=click.Path(path_type=Path, dir_okay=False),
     default=Path("slos/this-host.toml"), show_default=True, help="The file to write.",
 )  # fmt: skip
-@click.option("--target", help="The target, a folder or a name in a cache [default: that of the heaviest pair found].")
+@click.option("--target", help="A folder or a name in a cache [default: the heaviest found].")
 @click.option("--draft", "drafts", multiple=True, help="A draft for --target; repeatable.")
-@click.option("--backend", help="Write it for this serving system [default: the one installed with the heaviest pair].")
+@click.option("--backend", help="The serving system [default: the installed one with the heaviest pair].")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @AS_JSON
 def init(
@@ -56,9 +56,7 @@ def init(
 ) -> int:
     """Write an SLO file for this machine, from the backends and models found on it.
 
-    Models are looked for in the caches of Hugging Face, LM Studio and Ollama and in the folder models.
-
-    Exits 3 if the models must be downloaded or the backend installed first, and prints the commands.
+    It finds the same models as try. Exits 3, with the commands, if something must be downloaded or installed first.
     """
     from gatekeeper.report.commands.init import init_text
     from gatekeeper.run.start.init_slo import propose
@@ -98,9 +96,9 @@ AFTER_INTERRUPT = {"selftest": "what was gathered until then is in the file of -
 def selftest(output: Path, *, file: Path | None, quiet: bool) -> None:
     """Try out gatekeeper on this machine and write one file for a bug report.
 
-    It takes three to five minutes and needs no model but the little pair that comes with gatekeeper. The file holds
-    what each tool of the host printed, what was made of it, and short measurements; names of users and hosts, home
-    folders and serial numbers are cut out. Ctrl-C leaves what was gathered.
+    It takes three to five minutes, with the little pair that comes with gatekeeper. The file holds what each tool of
+    the host printed and short measurements, without names of users and hosts, home folders and serial numbers. Ctrl-C
+    leaves what was gathered.
     """
     from gatekeeper.report.commands.selftest import selftest_text
     from gatekeeper.run.start import selftest as trying
@@ -165,8 +163,7 @@ def worker() -> None:
 def check(command: Sequence[str], target: str, draft: str, timeout: float, *, as_json: bool) -> ExitCode:
     """Start a worker, send it three requests, and show what is there and what is missing.
 
-    Options of gatekeeper stand before COMMAND; what follows belongs to it. A word that holds {draft} is left out
-    where the worker is started to decode plainly, as in the command of an SLO file.
+    Options of gatekeeper stand before COMMAND. A word with {draft} is left out where the worker decodes plainly.
 
     \b
     Exit codes:

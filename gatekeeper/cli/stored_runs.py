@@ -38,7 +38,7 @@ def history(runs_dir: Path, form: str, *, as_json: bool) -> None:  # noqa: ARG00
 @click.argument("runs", type=RunPath(), nargs=-1, required=True, metavar="RUN_A RUN_B...")
 @click.option(
     "--fail-on", type=click.Choice(["worse"]),
-    help="Exit 1 where a figure is proven worse than in RUN_A, 3 where one is missing.",
+    help="Exit 1 where a figure is proven worse, 3 where one is missing.",
 )  # fmt: skip
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Compare this metric alone; repeatable.")
 @click.option(
@@ -56,8 +56,7 @@ def compare(
 ) -> int:
     """Compare runs with the first one, metric by metric: what is proven better or worse.
 
-    Runs of different backends share a table if their targets are of one family and the canaries are the same; what
-    cannot be compared between them is named.
+    Runs of different backends need targets of one family and the same canaries; what cannot be compared is named.
 
     \b
     Exit codes:
@@ -84,13 +83,11 @@ def compare(
 @click.argument("runs_dir", type=PATH, default="runs")
 @click.option(
     "--keep", type=click.IntRange(min=1), required=True, metavar="N",
-    help="Keep the newest N runs of each SLO on each kind of host.",
+    help="Keep the newest N runs of each SLO and kind of host.",
 )  # fmt: skip
 @click.option("--within", metavar="30d", help="Also keep every run younger than this.")
 @click.option("--keep-promoted", is_flag=True, help="Also keep every promoted run.")
-@click.option(
-    "--unfinished", metavar="14d", help="Also remove unfinished runs older than this [default: keep them all]."
-)
+@click.option("--unfinished", metavar="14d", help="Also remove unfinished runs older than this.")
 @click.option("--dry-run", "-n", is_flag=True, help="Show what would be removed; remove nothing.")
 @AS_JSON
 def prune(
@@ -106,7 +103,7 @@ def prune(
     """Remove old runs from a folder; never deletes a run that the deploy gate needs.
 
     For each set of objectives and artifacts, the newest run and the newest passing run stay until they expire. A run
-    that is being written, cannot be read or holds files not written by gatekeeper stays too.
+    that is being written, cannot be read or holds other files stays too.
     """
     from gatekeeper.core.clock import SystemClock
     from gatekeeper.deploy import prune as pruning

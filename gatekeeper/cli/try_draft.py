@@ -20,7 +20,7 @@ AFTER_INTERRUPT = dict.fromkeys(
 
 @click.command(name="try")
 @click.argument("slo", type=SloPath(), required=False)
-@click.option("--target", help="The target, a folder or a name in a cache [default: the heaviest found].")
+@click.option("--target", help="A folder or a name in a cache [default: the heaviest found].")
 @click.option("--draft", "drafts", multiple=True, help="A draft for --target; repeatable.")
 @click.option("--canaries", type=PATH, help="A file of canary prompts [default: shipped JSON and chat].")
 @click.option("--backend", type=click.Choice(PROBED), help="The backend for --target [default: by its files].")
@@ -43,8 +43,7 @@ def try_draft(
     """Measure for 30 seconds whether drafting helps on this machine.
 
     It tries the models of an SLO file, or --target and --draft, or the heaviest pair found in the caches of Hugging
-    Face, LM Studio and Ollama and in the folder models; -v prints the reasons. It writes no policy. Exits 0 once
-    finished, and 3 if no pair is found.
+    Face, LM Studio and Ollama and in the folder models. It writes no policy. Exits 3 if no pair is found.
     """
     from gatekeeper.report.commands.probe import probe_text
     from gatekeeper.report.commands.try_pair import try_text
@@ -69,12 +68,12 @@ def try_draft(
 
 @click.command()
 @click.argument("target")
-@click.option("--draft", help="Time the rounds of this draft too, instead of a draft that takes no time.")
+@click.option("--draft", help="Time the rounds of this draft too.")
 @click.option(
     "--backend", type=click.Choice(TIMED),
-    help="What loads the target [default: by its files, in process where it can].",
+    help="What loads the target [default: by its files].",
 )  # fmt: skip
-@click.option("--url", metavar="URL", help="A running server of --backend without a draft: none is started.")
+@click.option("--url", metavar="URL", help="A running server of --backend without a draft.")
 @seconds_option("20s")
 @click.option(
     "--context", type=click.IntRange(16, 100_000), default=256, show_default=True,
@@ -86,9 +85,8 @@ def ceiling(
 ) -> int:
     """Measure for 20 seconds the most that any draft can give on this machine.
 
-    It times passes of the target over 1 to 16 tokens, and so what a round of drafted tokens costs. TARGET is a folder,
-    a .gguf file or a hub id in the local cache; no draft is needed. Exits 3 where passes cannot be timed, for instance
-    behind a server without a prompt cache.
+    It times passes over 1 to 16 tokens. TARGET is a folder, a .gguf file or a hub id in the local cache. Exits 3 where
+    passes cannot be timed, for instance behind a server without a prompt cache.
     """
     from gatekeeper.core.subject import address_of
     from gatekeeper.report.commands.ceiling import ceiling_text

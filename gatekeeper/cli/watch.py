@@ -20,7 +20,7 @@ AFTER_INTERRUPT = {
 @click.command()
 @click.argument("policy", type=PATH)
 @click.option("--url", metavar="URL", help="Address of the deployed server [default: the SLO's url].")
-@click.option("--plain-url", metavar="URL", help="Address of the same server without a draft, as the baseline.")
+@click.option("--plain-url", metavar="URL", help="Address of the same server without a draft.")
 @click.option("--run", type=RunPath(), help="The run that certified it [default: the policy's folder].")
 @click.option("--slo", type=SloPath(), help="The SLO file, if its models are not found otherwise.")
 @click.option("--interval", metavar="60s", help="Time from round to round [default: the policy's].")
@@ -37,7 +37,7 @@ AFTER_INTERRUPT = {
 @click.option("--limit", metavar="30s", help="Time limit of one command [default: 30s].")
 @click.option(
     "--textfile", type=PATH, metavar="DIR",
-    help="Also write the state as Prometheus text into this folder, for the node exporter.",
+    help="Also write the state as Prometheus text into this folder.",
 )  # fmt: skip
 @click.option("--listen", metavar="HOST:PORT", help="Also serve the state at /metrics, for Prometheus to fetch.")
 @click.option(

@@ -100,29 +100,26 @@ class Manifest(_Frozen):
     versions: dict[str, str]
     host: dict[str, Any]
     device: dict[str, Any] | None = None
-    """The GPU or the processor that computes, its memory and the limit of wired memory; None in older manifests, and
-    where answers are simulated."""
+    """What computes, its memory and the limit of wired memory; None in older or simulated runs."""
     soak_until: Literal["decided", "duration"] = "duration"
-    """Whether a soak continues while a ratio is open; the soaks of older manifests did not."""
+    """Whether a soak continues while a ratio is open; older ones did not."""
     sample_interval: float = 1.0
-    """Seconds between two host samples; older manifests lack it, and their runs were sampled every second."""
+    """Seconds between two host samples; 1 in older manifests."""
     arrival_times: ArrivalTimes | None = None
-    """Who takes the time of arrivals, as the first requests showed: the kernel that receives them, or the process that
-    reads or makes them. None in older manifests, and where no such request was answered."""
+    """Who takes the time of arrivals: the kernel, or the process that reads or makes them; None: not known."""
     rules: int = Field(default=1, ge=1, le=RULES)
-    """Version of the rules that the run is judged by; manifests of gatekeeper 0.2.0 and before lack it."""
+    """Version of the rules that judge the run; 0.2.0 and before lack it."""
     certified: CertifiedBaseline | None = None
-    """None where no objective compares with a certified run, and in older manifests."""
+    """None where no objective compares with a certified run."""
     draft_hint: str = ""
-    """What to check where this backend decodes plainly although a draft is set; empty in older manifests."""
+    """What to check where this backend decodes plainly despite a draft."""
     findings: tuple[dict[str, str], ...] = ()
     """Findings of the freeze stage, as verdict.json writes them."""
     doubts: tuple[str, ...] = ()
     """Why this host cannot prove the SLO, whatever is measured."""
     frozen_at: str
     seed: int | None = Field(default=None, ge=0)
-    """Of a simulated run, that of its script: the same script gives the same records. None of any other, whose seed
-    follows from its manifest, and in older manifests."""
+    """Of a simulated run, that of its script. None: it follows from the manifest."""
 
     def document(self) -> dict[str, Any]:
         """Return the content of the file."""

@@ -76,10 +76,7 @@ def _latency(
 
 
 def _itl(quantile: float, **more: Any) -> Metric:
-    description = (
-        "of the token-normalised inter-token latency, pooled over answers: "
-        "a burst of m tokens after a gap g counts m times g/m; an answer's first burst is left out"
-    )
+    description = "of the inter-token latency: m tokens after a gap g count m times g/m, the first burst not"
     formula = "of gap / tokens of the burst, weighted by tokens"
     return _latency("itl", quantile, _SPEED, description, formula=formula, **more)
 
@@ -117,29 +114,29 @@ def _pass_delta(name: str, rate: PassRate, description: str, formula: str, **mor
 WORKLOAD_METRICS: tuple[Metric, ...] = (
     _speed_ratio(
         "throughput_ratio", _SPEED | Sight.PLAIN,
-        "how many times as fast the same tokens are decoded: total time of plain decoding over drafting, by pairs",
-        "sum over canaries of plain decoding's decode time / the same of drafting, for the same tokens",
+        "how many times as fast the same tokens are decoded",
+        "sum over canaries of plain decode time / drafting decode time",
         aliases=("speed_up", "speedup"), watched=True,
     ),
     _speed_ratio(
         "answer_throughput_ratio", _WHOLE,
-        "how many times as fast the same answers are given, from request to end, paired per canary",
-        "the same with the time from the request to the end of an answer",
+        "how many times as fast the same answers are given",
+        "the same from request to end",
     ),
     _speed_ratio(
         "system_throughput_ratio", _WHOLE,
-        "how many times as fast all streams together do the same work, at soak.concurrency",
-        "the same with every stream busy: answer times of plain decoding / the same of drafting, for the same tokens",
+        "how many times as fast all streams together do the same work",
+        "the same with every stream busy",
     ),
     _median(
         "decode_throughput", "tok/s", _SPEED,
-        "tokens after the first arrival over the time since it",
+        "decode speed",
         formula="(tokens - those of the first arrival) / (last arrival - first arrival)",
         remedy=_SLOW, aliases=("speed", "throughput", "tokens_per_second", "tps"), watched=True,
     ),
     _median(
         "prefill_throughput", "tok/s", Sight.PROMPT_TIME | Sight.TOKEN_COUNT | Sight.COLD,
-        "prompt tokens over the time to read them, by the server's own clock",
+        "speed of reading the prompt",
         formula="prompt tokens / the server's time to read them",
         remedy="use shorter prompts, or allow less",
     ),
@@ -152,21 +149,21 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         name="ttft_delta", unit="1", higher_is_better=False, per=Per.PAIR, needs=_TIMES | Sight.PLAIN | Sight.COLD,
-        description="relative change of the time to first token, paired per canary; geometric mean",
+        description="relative change of the time to first token",
         formula="exp(mean over canaries of mean log(drafting TTFT / plain TTFT)) - 1",
         remedy=_LATER, relative=True,
     ),
     Metric(
         name="ttft_after_pause_delta", unit="1", higher_is_better=False, per=Per.PAIR,
         needs=_TIMES | Sight.PLAIN | Sight.COLD,
-        description="relative change of the time to first token after ten idle seconds, paired per canary",
-        formula="exp(mean over canaries of log(drafting TTFT after a pause / plain TTFT after a pause)) - 1",
+        description="the same after ten idle seconds",
+        formula="exp(mean over canaries of log(drafting TTFT / plain TTFT)) - 1",
         remedy="keep the models in memory while the server idles, send a request before the pause ends, or allow more",
         relative=True, soak_alone=True, measured_by="warm_up",
     ),
     _median(
         "acceptance_rate", "1", Sight.ROUNDS,
-        "accepted over drafted tokens",
+        "share of drafted tokens that were kept",
         formula="accepted / drafted tokens",
         remedy=_GUESSES, aliases=("acceptance",), from_rounds=True, maximum=1.0, watched=True,
     ),
@@ -178,7 +175,7 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
     ),
     _share(
         "acceptance_window_min", Per.WINDOW, Sight.ROUNDS,
-        "worst stretch of three consecutive windows, by the best acceptance in it",
+        "worst three consecutive windows, by the best of them",
         formula="min over i of max(window i, i+1, i+2) of accepted / drafted",
         remedy=_GUESSES, from_rounds=True, population=False, soak_alone=True,
     ),
@@ -191,23 +188,23 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
         formula="of the gaps between bursts",
     ),
     _latency(
-        "stall", 0.95, _TIMES, "over answers of each answer's longest gap", formula="over answers of the longest gap"
+        "stall", 0.95, _TIMES, "over answers of the longest gap", formula="over answers of the longest gap"
     ),
     _latency(
         "tpot", 0.95, _SPEED,
-        "over answers of the mean time per output token after the first",
+        "over answers of the time per output token",
         formula="over answers of (last - first arrival) / (tokens - 1)",
     ),
     _latency(
         "answer_latency", 0.95, Sight.COLD,
-        "over answers of the time from the request to the end of its answer",
+        "over answers of the whole time",
         formula="over answers of end - sent",
         remedy="try shorter answers or prompts, a smaller target or a lighter draft; or allow more",
         aliases=("e2el", "e2e_latency", "end_to_end_latency", "http_req_duration", "request_latency"),
     ),
     _pass_delta(
         "task_pass_delta", PassRate(None, "canary_pass_rate"),
-        "share of canaries passed, speculative minus plain, on the frozen set",
+        "change of the share of canaries passed",
         "pass rate of drafting - pass rate of plain decoding",
         aliases=("quality",),
     ),
@@ -223,84 +220,81 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
     ),
     _share(
         "token_agreement", Per.PAIR, _PAIRED_TEXT,
-        "share of canaries whose greedy words equal plain decoding's, or differ where numerics alone may change them",
-        formula="canaries with equal greedy answers, or differences by numerics, / canaries",
+        "share of canaries whose greedy words are plain decoding's, or differ by numerics alone",
+        formula="canaries with such answers / canaries",
         remedy=_WRONG, every_canary=True,
     ),
     _share(
         "replay_agreement", Per.ANSWER, Sight.REPLAY | Sight.ROUNDS | Sight.TOKEN_IDS,
-        "share of greedy answers each token of which is the target's own choice in the pass that verified it",
-        formula="answers without another choice of the target, as it reads their rounds again or tells / such answers",
+        "share of greedy answers whose every token is the target's choice in the pass that verified it",
+        formula="answers without another choice / answers read again",
         or_needs=Sight.VERIFIED,
         remedy="report it to the developers of the engine: its cache, its rollback or its verification is wrong",
         from_rounds=True, population=False, soak_alone=True,
     ),
     _share(
         "numerics_harm_p_value", Per.PAIR, _PAIRED_TEXT,
-        "p-value that answers which repeat themselves or do not end are as frequent without the draft; a sign test",
-        formula="exact sign test of canaries degenerate in one arm alone",
+        "p-value that answers which repeat themselves or do not end are as frequent without the draft",
+        formula="sign test of canaries degenerate in one arm alone",
         remedy="use another draft length, whose passes take another kernel, or other versions of the engine and its "
         "kernels; or decode plainly",
         population=False,
     ),
     Metric(
         name="nll_delta", unit="nats", higher_is_better=False, per=Per.PAIR, needs=Sight.REPLAY | Sight.PLAIN,
-        description="mean negative log-likelihood of the draft's answers under the target less plain decoding's, in "
-        "nats a token; stands in for perplexity",
-        formula="mean over canaries of (nats a token of drafting - of plain decoding), both read by the target",
+        description="change of the mean negative log-likelihood under the target, for perplexity",
+        formula="mean over canaries of nats a token of drafting - of plain",
         remedy=_WRONG, soak_alone=True,
     ),
     Metric(
         name="energy_ratio", unit="1", higher_is_better=False, per=Per.PAIR, needs=_WHOLE,
-        description="joules a token of drafting over plain decoding's, for the same tokens, above the power at rest",
-        formula="sum over pairs of (mean power - power at rest) * seconds / tokens of drafting / the same of plain",
+        description="joules a token of drafting over plain decoding's, above rest",
+        formula="sum over pairs of (power - rest) * seconds / tokens of drafting / of plain",
         remedy="use a lighter draft or a shorter draft length; where the time does not count, decode plainly",
         aliases=("energy", "joules"), samples=("package_power", "system_power"), soak_alone=True, minimum=0.0,
     ),
     _share(
         "plain_repeat_agreement", Per.ANSWER, Sight.TEXT,
-        "share of canaries to which plain decoding gives the same greedy answer each time",
-        formula="canaries whose plain greedy answers are all equal / canaries",
+        "share of canaries that plain decoding always answers alike, greedily",
+        formula="canaries with equal plain answers / canaries",
         remedy="send one request at a time, switch the prompt cache off, or use another version of the server; "
         "until plain decoding repeats itself, no draft can be compared with it word by word",
         measured_by="plain_repeats",
     ),
     _share(
         "warm_cache_agreement", Per.PAIR, _PAIRED_TEXT,
-        "share of canaries whose greedy answers equal plain decoding's with the prompt cache on, as deployed, "
-        "when they are repeated and in a later turn",
-        formula="the same with the prompt cache on",
+        "share of canaries whose greedy answers equal plain decoding's with the prompt cache on, repeated or later",
+        formula="canaries with equal answers / canaries",
         remedy=_UNCACHED, measured_by="warm_cache",
     ),
     _share(
         "shared_prefix_agreement", Per.PAIR, _PAIRED_TEXT,
-        "the same after another user's conversation that begins with the same prompt",
-        formula="the same after another user's conversation with the same beginning",
+        "the same after another user's conversation with the same beginning",
+        formula="canaries with equal answers / canaries",
         remedy=_UNCACHED, measured_by="warm_cache",
     ),
     _share(
         "model_switch_agreement", Per.PAIR, _PAIRED_TEXT,
-        "the same after a request to another model of the same server, which `other_model` in [subject] names",
-        formula="the same after a request to another model",
+        "the same after a request to the server's `other_model`",
+        formula="canaries with equal answers / canaries",
         remedy=f"serve one model per server, {_UNCACHED}", measured_by="warm_cache",
     ),
     _share(
         "first_tokens_p_value", Per.PAIR, _PAIRED_TEXT,
-        "p-value that both arms sample their first tokens from one distribution; a permutation test",
-        formula="permutation test of the first tokens of both arms",
+        "p-value that both arms sample first tokens alike",
+        formula="permutation test of first tokens",
         remedy=_WRONG, population=False, measured_by="first_tokens",
     ),
     _share(
         "sampled_tokens_p_value", Per.ANSWER, Sight.REPLAY | Sight.ROUNDS | Sight.TOKEN_IDS,
-        "p-value that sampled tokens are drawn from the target's distribution in the pass that verified each; valid at "
-        "any time",
-        formula="1 / (mean over alternatives of the product over tokens of their likelihood ratio to the target)",
+        "p-value that sampled tokens are drawn from the target's distribution; valid at any time",
+        formula="1 / mean over alternatives of the likelihood ratio to the target",
         remedy=_WRONG, from_rounds=True, population=False, soak_alone=True,
     ),
     _share(
         "sampled_answers_p_value", Per.PAIR, _PAIRED_TEXT,
-        "p-value that both arms sample their answers from one distribution, by their texts; a permutation test",
-        formula="permutation test of the spectrum kernel's mean discrepancy, within each canary",
+        "p-value that both arms sample their texts alike",
+        formula="permutation test of a spectrum kernel, within canaries",
         remedy=_WRONG, population=False, soak_alone=True,
     ),
     _share(
@@ -312,16 +306,16 @@ WORKLOAD_METRICS: tuple[Metric, ...] = (
     ),
     _share(
         "speculation_engaged", Per.ANSWER, Sight.NOTHING,
-        "share of the speculative answers in which the draft proposed tokens",
-        formula="answers in which the draft proposed tokens / answers",
+        "share of speculative answers in which the draft proposed tokens",
+        formula="answers with proposals / answers",
         remedy="check the server's log: it ignores the draft, or this setting drafts nothing for some answers",
         from_rounds=True,
     ),
     _share(
         "truncation_rate", Per.PAIR, Sight.NOTHING,
-        "share of canaries whose answer is cut short although plain decoding completes it",
+        "share of canaries cut short that plain decoding completes",
         higher=False,
-        formula="canaries cut short that plain decoding completes / canaries",
+        formula="such canaries / canaries",
         remedy=_FAILS,
     ),
 )

@@ -32,7 +32,7 @@ def setting(**knobs: Any) -> Setting:
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """Counters of one speculating answer, in the field's terms: acceptance rate is accepted / drafted."""
+    """Counters of one speculating answer; acceptance rate is accepted / drafted."""
 
     rounds: int
     """Verify passes of the target."""
@@ -45,9 +45,9 @@ class Rounds:
     accepted_by_position: tuple[int, ...] = ()
     """How often position i of a round was accepted."""
     proposals: str = ""
-    """The drafted tokens of each round, rejected ones included: `12 7 9;44 3` are two rounds; empty: not kept."""
+    """The drafted tokens by round, rejected ones included: `12 7 9;44 3` are two rounds; empty: not kept."""
     chosen: str = ""
-    """What the target chose at each place of each verify pass, in the same form; empty: not kept."""
+    """What the target chose in each verify pass, in the same form."""
 
     def __post_init__(self) -> None:
         """Keep equal texts once."""
@@ -102,28 +102,27 @@ class Answer:
     text: str = ""
     """What is graded."""
     reasoning: str = ""
-    """Reasoning before the text, if a server separates the two; its arrivals count, and it is not graded."""
+    """Reasoning, where a server separates it; its arrivals count, and it is not graded."""
     tool_calls: tuple[dict[str, Any], ...] = ()
-    """As the OpenAI API writes them: {"function": {"name": …, "arguments": "…"}}."""
+    """As the OpenAI API writes them."""
     finish: str | None = None
-    """stop | length | tool_calls; None when the answer never finished."""
+    """stop | length | tool_calls; None: it never finished."""
     prompt_tokens: int | None = None
     """Of the prompt."""
     output_tokens: int | None = None
     """Of the answer, reasoning included."""
     rounds: Rounds | None = None
-    """Counted by us; None where only the server could count, or nothing was drafted."""
+    """Counted by us; None: only the server could, or nothing was drafted."""
     claims: Claims = _NO_CLAIMS
     """What the server reports about itself: see *Claims*."""
     memory_active: int | None = None
-    """Bytes the allocator held at the end of the answer; None where it does not report them."""
+    """What the allocator held at the end of the answer."""
     memory_peak: int | None = None
     """The most that it held until then."""
     fault: str | None = None
-    """An error of the system, as data: its kind (`timeout`, `cut off`, `worker died` ...), a colon and the details."""
+    """What failed: a kind (`timeout`, `cut off`, `worker died` ...), a colon and the details."""
     read_delay_ns: int | None = None
-    """The longest time from a piece's arrival in the kernel, which its time then is, until this process read it. None:
-    times were taken by this process, or next to the token in a worker."""
+    """Longest time from a piece's arrival in the kernel until it was read. None: times are not the kernel's."""
 
     def __post_init__(self) -> None:
         """Keep the arrivals in columns, and equal texts once."""
@@ -148,33 +147,33 @@ class Role(StrEnum):
     """Why an answer was requested."""
 
     WARMUP = "warmup"
-    """Not measured: it comes before a block, or again after an interrupt."""
+    """Not measured: before a block, or after an interrupt."""
     MEASURED = "measured"
     """Counts for the metrics of its arm."""
     SENTINEL = "sentinel"
-    """A baseline request: plain decoding during a soak, paired with a speculative request."""
+    """A baseline request: plain decoding during a soak, paired with a speculative one."""
     BLOCK = "block"
-    """A plain answer of a block before, midway or after a soak, where the arms cannot share a process."""
+    """A plain answer before, midway or after a soak, where the arms cannot share a process."""
     CLOSING = "closing"
     """A quality canary, requested again after the soak."""
     WARM = "warm"
-    """Warm-cache pass: requested with the prompt cache on, or plain decoding's answer to the same prompt."""
+    """Warm-cache pass: with the prompt cache on, or plain decoding's answer to the same prompt."""
     SHARED = "shared"
-    """Warm-cache pass: requested before and after another user's conversation that begins with the same prompt."""
+    """Before and after `other_user`."""
     SWITCHED = "switched"
-    """Warm-cache pass: requested before and after a request to another model of the same server."""
+    """Before and after `other_model`."""
     OTHER_USER = "other_user"
-    """Warm-cache pass: the conversation of another user that is sent in between."""
+    """Warm-cache pass: another user's conversation with the same beginning."""
     OTHER_MODEL = "other_model"
-    """Warm-cache pass: the request to another model that is sent in between."""
+    """Warm-cache pass: a request to another model of the same server."""
     LOADED = "loaded"
-    """Warm-up pass, and starts: the first request after a start; in starts its time begins before the start."""
+    """The first request after a start; in `starts` its time begins before the start."""
     IDLE = "idle"
     """Warm-up pass: the first request after a pause."""
     FOLLOWING = "following"
-    """Warm-up pass, and starts: a request right after another one, as a warmed request is."""
+    """Warm-up pass, and `starts`: a request right after another one."""
     DRAW = "draw"
-    """First-token pass: the first tokens of a short prompt, one of many samples."""
+    """First-token pass: one of many samples of a short prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,31 +181,31 @@ class Generation:
     """One request and its answer."""
 
     trial: str
-    """The trial it belongs to: `baseline`, `num_draft_tokens-4`, `soak-1`."""
+    """`baseline`, `num_draft_tokens-4`, `soak-1` ..."""
     key: str
-    """Unique in its record file; a resumed run skips the keys it finds."""
+    """Unique in its record file."""
     workload: str
     """As the SLO file names it."""
     canary: str
-    """The id of its prompt in `inputs/canaries-WORKLOAD.jsonl`."""
+    """The id of its prompt."""
     arm: str
     """`plain` or `candidate`."""
     setting: Setting
-    """A list of [knob, value], sorted; `["draft", null]` is plain decoding."""
+    """Sorted [knob, value]; `["draft", null]` is plain decoding."""
     role: Role
     """Why it was requested: see *Roles*."""
     repeat: int
-    """Which repeat of the sweep; in a soak, which unbroken stretch of its segment."""
+    """Of the sweep; in a soak, the unbroken stretch of its segment."""
     pair: str
-    """Answers of both arms with the same pair were requested next to each other and may be compared."""
+    """Answers of both arms with the same pair are compared."""
     concurrency: int
     """Requests in flight at once."""
     answer: Answer
     """See *An answer*."""
     segment: int = 0
-    """Which uninterrupted part of the run: a resumed run begins a new one."""
+    """Which uninterrupted part of the run."""
     at: str = ""
-    """Wall time when the answer ended."""
+    """Wall time when it ended."""
 
     def __post_init__(self) -> None:
         """Keep equal settings once: a day has thirty thousand answers at two of them."""
@@ -249,7 +248,7 @@ class HostSample:
     values: dict[str, Reading]
     """By name: see *A reading*, and *Names of readings*."""
     phase: str = ""
-    """The soak, or the point of the region, during which it was taken; empty outside of them."""
+    """The soak, or the point of the region; empty outside of them."""
     segment: int = 0
     """Which uninterrupted part of the run."""
     took_ns: int = 0

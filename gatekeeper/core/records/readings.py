@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Tie:
-    """Where a candidate's greedy tokens first diverge from plain decoding's, and how sure the target was there."""
+    """Where a candidate's greedy tokens first differ from plain decoding's, and how sure the target was."""
 
     workload: str
     """As the SLO file names it."""
@@ -22,9 +22,9 @@ class Tie:
     candidate_id: int
     """The token the candidate gave next."""
     gap: float | None
-    """The target's best logit there minus its second; None: unknown."""
+    """The best logit there less the second; None: unknown."""
     fault: str | None = None
-    """Why it is unknown."""
+    """Why nothing is known."""
     segment: int = 0
     """Which uninterrupted part of the run."""
     at: str = ""
@@ -32,19 +32,19 @@ class Tie:
 
 
 class Parting(NamedTuple):
-    """Where the target's own token is another than the one it was given to read."""
+    """Where the target's own token is another than the one it read."""
 
     position: int
     """In the answer, from 0."""
     target_id: int
     """The target's own token there."""
     gap: float | None
-    """The target's best logit less that of the given token; None: unknown."""
+    """The best logit less that of the token read; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forced:
-    """One pass of the target over given tokens (teacher forcing): where plain decoding would write another one."""
+    """One pass of the target over given tokens: where plain decoding would write another one."""
 
     workload: str
     """As the SLO file names it."""
@@ -53,13 +53,13 @@ class Forced:
     tokens: tuple[int, ...]
     """Those that it read after the prompt."""
     parted: tuple[Parting, ...] = ()
-    """Where its own token is another: see *A parting*."""
+    """See *A parting*."""
     ended: bool = False
-    """Plain decoding that wrote these tokens would end after the last one, and not before."""
+    """Plain decoding would end after the last one, and not before."""
     altered: int | None = None
-    """Of a control: the position of a token that was replaced, so that the target has to part from it."""
+    """Of a control: the position of a token that was replaced."""
     width: int | None = None
-    """Positions that are read at once; None: as many as the worker likes, which rules 1 and 2 left to it."""
+    """Read at once; None: as the worker likes (rules 1 and 2)."""
     fault: str | None = None
     """Why nothing is known."""
     segment: int = 0
@@ -70,7 +70,7 @@ class Forced:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A candidate's answer read again round by round: the same widths, the same drafted tokens, the same rollbacks."""
+    """A candidate's answer read again in its own rounds."""
 
     workload: str
     """As the SLO file names it."""
@@ -79,21 +79,21 @@ class Replayed:
     key: str
     """Of the answer, in the soak's record file."""
     arm: str = "candidate"
-    """`plain`: an answer of plain decoding, read at once for its likelihood alone."""
+    """`plain`: read at once, for its likelihood alone."""
     positions: int = 0
     """How many tokens of the answer were read."""
     rounds: int = 0
     """In how many passes."""
     impossible: str | None = None
-    """Why its tokens cannot have come from the rounds that it reports: then it was not read."""
+    """Why its tokens cannot be of its rounds: then it was not read."""
     parted: tuple[Parting, ...] = ()
-    """Greedy answers: where an emitted token is not the best one of the pass that verified it."""
+    """Greedy answers: where a token is not the best one of its pass."""
     steady: bool | None = None
-    """Whether the same rounds, read twice, gave the same bits; None: they were read once."""
+    """Whether a second reading gave the same bits; None: read once."""
     nll: float | None = None
-    """The sum of the tokens' negative log-likelihoods under the target, in nats, at temperature 1."""
+    """Sum of the tokens' negative log-likelihoods under the target, at temperature 1."""
     scores: tuple[tuple[float, ...], ...] = ()
-    """Sampled answers: a row a token, of what it was sampled from: log p(token), log p(best), log Σp², log Σp^½."""
+    """Sampled answers: by token log p(token), log p(best), log Σp², log Σp^½."""
     fault: str | None = None
     """Why nothing is known."""
     segment: int = 0
@@ -104,7 +104,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Numerics:
-    """A plain answer at two kinds of passes: how far the lead of the best token moves although nothing was drafted.
+    """A plain answer at two kinds of passes: how far the best token's lead moves by arithmetic alone.
 
     In process: passes of one token against passes of `width` tokens. Over HTTP: while decoding against reading the same
     beginning as a prompt, where `width` is None.
@@ -117,15 +117,15 @@ class Numerics:
     width: int | None
     """Positions that the wide pass reads at once."""
     positions: tuple[int, ...] = ()
-    """Of the tokens of the answer whose place was read in both ways."""
+    """Of the tokens that were read in both ways."""
     gaps: tuple[float, ...] = ()
-    """By position: the best logit less the second, as plain decoding has them."""
+    """By position: best logit less second, in plain decoding."""
     other_gaps: tuple[float | None, ...] = ()
-    """The same two tokens in the other kind of pass: negative where the second leads; None where a third one does."""
+    """The same tokens in the other pass: negative where the second leads, None where a third does."""
     unit: float = 0.0
-    """The largest unit in the last place of a best logit, in the type of the logits; 0: unknown."""
+    """The largest unit in the last place of a best logit; 0: unknown."""
     nll: float | None = None
-    """The sum of the plain tokens' negative log-likelihoods, in nats, as plain decoding has them."""
+    """Sum of the tokens' negative log-likelihoods in plain decoding."""
     fault: str | None = None
     """Why nothing is known."""
     segment: int = 0
@@ -135,12 +135,12 @@ class Numerics:
 
 
 class Likely(NamedTuple):
-    """A token that may stand at a place of an answer."""
+    """A token that may stand at a place."""
 
     name: str
-    """`#` and its number where the server tells it, else its text."""
+    """`#` and its number, else its text."""
     logprob: float
-    """The logarithm of its probability, in nats."""
+    """Of its probability."""
 
 
 def token_number(name: str) -> int | None:
@@ -151,7 +151,7 @@ def token_number(name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """One answer with the log-probabilities of its tokens, and of the likeliest ones at each place."""
+    """One answer with log-probabilities, of its tokens and of the likeliest at each place."""
 
     workload: str
     """As the SLO file names it."""
@@ -164,17 +164,17 @@ class Scored:
     tokens: tuple[str, ...] = ()
     """The name of each token, as in `Likely`."""
     logprobs: tuple[float, ...] = ()
-    """The logarithm of each token's probability, in nats."""
+    """Of each token."""
     likeliest: tuple[tuple[Likely, ...], ...] = ()
-    """By place: the most likely tokens there, the likeliest first."""
+    """By place, the likeliest first."""
     spelled: tuple[str, ...] = ()
     """The text of each token; empty where one is unknown."""
     prompt_tokens: int | None = None
-    """How many tokens its prompt has, as the server counts."""
+    """As the server counts."""
     after: int = 0
-    """A plain answer that goes on from the drafted one's first so many tokens, which were read as a prompt."""
+    """It goes on from so many first tokens of the drafted answer, read as a prompt."""
     finish: str | None = None
-    """stop | length; None when the answer never finished."""
+    """stop | length; None: it never finished."""
     fault: str | None = None
     """Why nothing is known."""
     segment: int = 0

@@ -21,7 +21,7 @@ class AnswerRow:
     key: str
     """Unique in that file."""
     phase: str
-    """`sweep`, `soak`, or the pass that sent the request: `warm_cache`, `routing`, ..."""
+    """`sweep`, `soak` or the pass: `warm_cache`, `routing`, ..."""
     trial: str
     """The trial, or the soak that it belongs to: `baseline`, `num_draft_tokens-4`, `soak-1`."""
     workload: str
@@ -47,7 +47,7 @@ class AnswerRow:
     block_size: int | None
     """Tokens that a block-diffusion draft proposes a round."""
     adaptive: bool
-    """The server chooses the draft length round by round, so that the two before it are None."""
+    """The server chooses the draft length, which is then None."""
     window: int | None
     """Tokens of context that the draft reads."""
     draft_n_min: int | None
@@ -61,7 +61,7 @@ class AnswerRow:
     thinking: bool | None
     """Where the sweep names it; otherwise it is the SLO file's."""
     ended_at: str | None
-    """Wall time of the end, in UTC."""
+    """Wall time of the end."""
     sent_ns: int
     """Monotonic nanoseconds at which the request was sent; host samples have the same clock."""
     ended_ns: int
@@ -71,29 +71,29 @@ class AnswerRow:
     output_tokens: int | None
     """Tokens of the answer."""
     ttft_ms: float | None
-    """Milliseconds from the request to the first token."""
+    """From the request to the first token."""
     answer_ms: float
-    """Milliseconds from the request to the end."""
+    """From the request to the end."""
     decode_tok_per_s: float | None
-    """Decode speed after the first burst; None for an answer that came in one burst."""
+    """After the first burst; None: it came in one burst."""
     answer_tok_per_s: float | None
-    """Output tokens over the time from the request to the end."""
+    """Output tokens over `answer_ms`."""
     prefill_tok_per_s: float | None
-    """Prompt tokens over the time in which the server says it read them."""
+    """Prompt tokens over the server's time to read them."""
     rounds: int | None
-    """Verify passes, as we counted them."""
+    """Verify passes, as we counted."""
     drafted_tokens: int | None
-    """Tokens the draft proposed, as we counted them."""
+    """As we counted."""
     accepted_tokens: int | None
-    """Proposed tokens that were kept, as we counted them."""
+    """As we counted."""
     claimed_rounds: int | None
-    """Verify passes, as the server claims."""
+    """As the server claims."""
     claimed_drafted_tokens: int | None
-    """Drafted tokens, as the server claims."""
+    """As the server claims."""
     claimed_accepted_tokens: int | None
-    """Accepted tokens, as the server claims."""
+    """As the server claims."""
     cached_prompt_tokens: int | None
-    """Tokens of the prompt from the prompt cache, as the server claims."""
+    """Prompt tokens from the cache, as the server claims."""
     finish: str | None
     """`stop`, `length` or `tool_calls`; None when it never finished."""
     memory_active_bytes: int | None

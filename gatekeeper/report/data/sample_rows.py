@@ -16,21 +16,21 @@ class SampleRow:
     run: str
     """The name of the run's folder."""
     at: str
-    """Wall time, in UTC."""
+    """Wall time."""
     at_ns: int
-    """Monotonic nanoseconds; answers have the same clock."""
+    """Answers have the same clock."""
     phase: str | None
-    """The soak during which it was taken, which is the `trial` of its answers; None outside of one."""
+    """The soak, which is the `trial` of its answers; None outside of one."""
     segment: int
     """Which uninterrupted part of the run."""
     took_ms: float
-    """Milliseconds that taking the sample took."""
+    """How long taking it took."""
     late_ms: float
-    """Milliseconds after its deadline at which it was taken."""
+    """How long after its deadline."""
     values: Mapping[str, float | str | None]
-    """By name and unit: `memory_headroom_bytes`, `gpu_power_w`; in a table a column each."""
+    """By [name](#names-of-readings) and unit: `memory_headroom_bytes`, `gpu_power_w`; in a table a column each."""
     missing: str | None
-    """Which values are None, and why: `gpu_power denied, fan_speed absent`."""
+    """`gpu_power denied, fan_speed absent`."""
 
 
 def column_of(name: str, unit: str) -> str:
