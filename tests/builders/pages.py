@@ -64,7 +64,17 @@ def capacity_page() -> str:
     arms = ArmCapacity(Reach(8, 9), plain), ArmCapacity(Reach(4, 4), draft)
     capacity = StreamCapacity(16, 0.95, *arms, Gain(Reach(3, None), ()))
     turns = (
-        ContextBin(162, 488, 8, 24, outcome=kept, because="it is so", ratio=Estimate(1.88, 1.73, 2.04, 8)),
+        ContextBin(
+            162,
+            488,
+            8,
+            24,
+            outcome=kept,
+            because="it is so",
+            ratio=Estimate(1.88, 1.73, 2.04, 8),
+            passed={"candidate": 23, "plain": 24, "of": 24},
+            footprint=5e9,
+        ),
         ContextBin(651, 977, 8, 24, outcome=broken, because="it is not so", ratio=Missing("no pairs")),
     )
     grown = GrownConversations(turns)

@@ -27,7 +27,8 @@ def turn_lines() -> str:
             pasted = " ".join(WORDS[(number + turn + at) % len(WORDS)] for at in range(WORDS_A_TURN))
             messages = [*messages, {"role": "user", "content": f"{number} {turn}: {pasted}"}]
             canary = {"id": f"talk-{number}-{turn}", "conversation": f"c{number}", "turn": turn, "messages": messages}
-            lines.append(json.dumps(canary | {"max_tokens": 32}))
+            expected = " ".join(WORDS[(number + at) % len(WORDS)] for at in range(12))
+            lines.append(json.dumps(canary | {"max_tokens": 64, "expect": {"equals": expected}}))
             messages = [*messages, {"role": "assistant", "content": "Noted."}]
     return "\n".join(lines)
 
@@ -49,7 +50,8 @@ def folder(scripted: Callable[..., ProjectFolder]) -> ProjectFolder:
 def test_a_route_ends_where_its_gain_does(folder: ProjectFolder) -> None:
     """
     Short prompts gain and long ones lose: the policy speculates up to the longest turn of the last bin with a proven
-    gain, the truth lies between that and the bin in which it ended, and the records give the same again.
+    gain, the truth lies between that and the bin in which it ended, and the records give the same again. Each bin says
+    how many turns were answered as expected.
     """
     folder.run("certify", "slo.toml", "--out", "run", code=0)
     talk = folder.verdict("run")["workloads"][0]
@@ -57,6 +59,8 @@ def test_a_route_ends_where_its_gain_does(folder: ProjectFolder) -> None:
 
     grown = talk["conversations"]
     assert grown["reach"] < GAIN_ENDS < grown["ends_by"], grown
+    for context in grown["bins"]:
+        assert {"candidate": context["turns"], "plain": context["turns"], "of": context["turns"]} == context["passed"]
     (route,) = policy["route"]
     assert grown["reach"] == route["region"]["context"]["at_most"]
     assert talk == folder.run("judge", "run", "--json").document["workloads"][0]

@@ -1,12 +1,15 @@
 """The conversations of a workload, from its records: how much sooner a draft answers, by the length of the prompt."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
+import numpy as np
+
 from gatekeeper.analysis.final_passes.point_probe import prompt_bytes
 from gatekeeper.analysis.metrics.answer_grading import grade
+from gatekeeper.analysis.metrics.host.host_series import readings
 from gatekeeper.analysis.metrics.pair_speeds import pair_speed
 from gatekeeper.analysis.metrics.paired_answers import Pair, PairedAnswers, by_canary, pair_answers, values_of
 from gatekeeper.analysis.metrics.readers import answer_reader
@@ -22,11 +25,14 @@ from gatekeeper.analysis.verdict.case import Case
 from gatekeeper.analysis.verdict.grown_conversations import ContextBin, GrownConversations
 from gatekeeper.analysis.verdict.host_checks import host_checks
 from gatekeeper.core.metrics import DECODE_RATIO
-from gatekeeper.core.records import Generation, Setting
+from gatekeeper.core.records import Generation, HostSample, Setting
+from gatekeeper.core.records.host_columns import HostColumns
 from gatekeeper.core.text import counted
 from gatekeeper.core.units import show_ratio
 from gatekeeper.core.verdict import Check, Estimate, Missing, Outcome
 
+ARMS = ("candidate", "plain")
+"""In the order of a pair."""
 CONTEXTS = (*(512 * 2**power for power in range(12)), math.inf)
 """The longest prompts that each bin may have, in tokens."""
 
@@ -42,7 +48,7 @@ def grown_conversations(case: Case, workload: str, knobs: Setting) -> GrownConve
     if recorded.trouble is not None:
         return GrownConversations((), because=recorded.trouble)
     answers = [answer for answer in recorded.records if answer.workload == workload]
-    candidate, plain = (tuple(answer for answer in answers if answer.arm == arm) for arm in ("candidate", "plain"))
+    candidate, plain = (tuple(answer for answer in answers if answer.arm == arm) for arm in ARMS)
     canaries = {canary.id: canary for conversation in conversations for canary in conversation}
     paired = pair_answers(
         PairedAnswers(
@@ -54,29 +60,49 @@ def grown_conversations(case: Case, workload: str, knobs: Setting) -> GrownConve
         return GrownConversations((), because="no turn was answered in both arms")
     if any(not _prompt_tokens(pair) for pair in paired.pairs):
         return GrownConversations((), because="the tokens of its prompts are not counted")
-    bins = context_bins(paired, least_ratio(case.slo, workload, DECODE_RATIO), case.slo.confidence)
+    least = least_ratio(case.slo, workload, DECODE_RATIO)
+    bins = context_bins(paired, least, case.slo.confidence, footprints_of(case.host_samples, answers))
     density = max(_prompt_tokens(pair) / max(1, prompt_bytes(canaries[pair[0].canary])) for pair in paired.pairs)
     return GrownConversations(bins, _host(case, workload, knobs), density)
 
 
-def context_bins(paired: PairedAnswers, least: float, confidence: float) -> tuple[ContextBin, ...]:
+def context_bins(
+    paired: PairedAnswers, least: float, confidence: float, footprints: Mapping[str, float] | None = None
+) -> tuple[ContextBin, ...]:
     """Judge the pairs by the tokens of their prompts; all bins together err at most with 1 - *confidence*.
 
-    A bin has a gain where the ratio of its speeds is proven to be *least* or more.
+    A bin has a gain where the ratio of its speeds is proven to be *least* or more. *footprints* are bytes by the key
+    of an answer.
     """
     by_context: dict[float, list[Pair]] = {}
     for pair in sorted(paired.pairs, key=_prompt_tokens):
         context = next(context for context in CONTEXTS if _prompt_tokens(pair) <= context)
         by_context.setdefault(context, []).append(pair)
     share = (1 - confidence) / max(1, len(by_context))
-    return tuple(_bin(replace(paired, pairs=tuple(pairs)), least, share) for pairs in by_context.values())
+    return tuple(
+        _bin(replace(paired, pairs=tuple(pairs)), least, share, footprints or {}) for pairs in by_context.values()
+    )
+
+
+def footprints_of(samples: Sequence[HostSample], answers: Iterable[Generation]) -> dict[str, float]:
+    """Return the most memory of the system under test that a sample shows during each answer, in bytes, by its key."""
+    columns = HostColumns.of(samples)
+    at_ns, processes = np.array(columns.at_ns, dtype=np.int64), np.array(columns.segment, dtype=np.int64) // 2
+    footprint = readings(columns, "subject_footprint").numbers
+    by_key = {}
+    for answer in answers:
+        during = (processes == answer.segment) & (at_ns >= answer.answer.sent_ns) & (at_ns <= answer.answer.ended_ns)
+        during &= np.isfinite(footprint)
+        if during.any():
+            by_key[answer.key] = float(footprint[during].max())
+    return by_key
 
 
 def _prompt_tokens(pair: Pair) -> int:
     return pair[0].answer.prompt_tokens or 0
 
 
-def _bin(paired: PairedAnswers, least: float, error: float) -> ContextBin:
+def _bin(paired: PairedAnswers, least: float, error: float, footprints: Mapping[str, float]) -> ContextBin:
     """Judge the turns of one bin; *error* is its share of what all bins may err with."""
     pairs, canaries = paired.pairs, paired.canaries
     read = answer_reader(DECODE_RATIO).on(paired)
@@ -90,7 +116,11 @@ def _bin(paired: PairedAnswers, least: float, error: float) -> ContextBin:
     answers, _ = counted_or_claimed(tuple(pair[0] for pair in pairs))
     accepted = [value for _, value in values_of(answers, acceptance_rate)]
     first_tokens = [_medians(arm) for arm in zip(*pairs, strict=True)]
-    outcome, because = _judged(ratio, least, paired, error)
+    grades = [tuple(grade(canaries[answer.canary], answer.answer) for answer in pair) for pair in pairs]
+    graded = [pair for pair in grades if None not in pair]
+    passed = [sum(map(bool, arm)) for arm in zip(*graded, strict=True)]
+    peak = max((footprints[answer.key] for pair in pairs for answer in pair if answer.key in footprints), default=None)
+    outcome, because = _judged(ratio, least, pairs, grades, error)
     return ContextBin(
         least=min(map(_prompt_tokens, pairs)),
         most=max(map(_prompt_tokens, pairs)),
@@ -100,7 +130,9 @@ def _bin(paired: PairedAnswers, least: float, error: float) -> ContextBin:
         because=because,
         ratio=ratio,
         acceptance=median(accepted) if accepted else None,
-        ttft=dict(zip(("candidate", "plain"), first_tokens, strict=True)) if all(first_tokens) else None,
+        ttft=dict(zip(ARMS, first_tokens, strict=True)) if all(first_tokens) else None,
+        passed=dict(zip((*ARMS, "of"), (*passed, len(graded)), strict=True)) if graded else None,
+        footprint=peak,
     )
 
 
@@ -109,12 +141,16 @@ def _medians(answers: Iterable[Generation]) -> float:
     return median(values) if values else 0.0
 
 
-def _judged(ratio: Estimate | Missing, least: float, paired: PairedAnswers, error: float) -> tuple[Outcome, str]:
-    pairs = paired.pairs
+def _judged(
+    ratio: Estimate | Missing,
+    least: float,
+    pairs: Sequence[Pair],
+    grades: Sequence[tuple[bool | None, ...]],
+    error: float,
+) -> tuple[Outcome, str]:
     failed = [pair for pair in pairs if pair[0].answer.fault is not None and pair[1].answer.fault is None]
     if failed:
         return Outcome.FAIL, f"{counted(len(failed), 'answer')} failed with the draft alone, first {failed[0][0].key}"
-    grades = [tuple(grade(paired.canaries[one.canary], one.answer) for one in pair) for pair in pairs]
     lost, won = grades.count((False, True)), grades.count((True, False))
     # A sign test of the turns that only one arm answers as expected.
     if lost > won and binomial_cdf(won, lost + won, 0.5) <= error:

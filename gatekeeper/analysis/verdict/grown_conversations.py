@@ -28,6 +28,10 @@ class ContextBin:
     acceptance: float | None = None
     ttft: Mapping[str, float] | None = None
     """The median seconds to the first token, by arm."""
+    passed: Mapping[str, int] | None = None
+    """Turns that are answered as their canaries expect, by arm, and `of` how many that expect anything."""
+    footprint: float | None = None
+    """The most bytes that the system under test held while one of these turns was answered, in either arm."""
 
     def document(self) -> dict[str, object]:
         """Return it as verdict.json writes it."""
@@ -42,6 +46,8 @@ class ContextBin:
             **known(
                 acceptance_rate=None if self.acceptance is None else rounded(self.acceptance),
                 ttft=None if self.ttft is None else {arm: rounded(value) for arm, value in self.ttft.items()},
+                passed=self.passed,
+                footprint_peak=self.footprint,
             ),
         }
 

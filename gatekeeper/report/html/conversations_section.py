@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from gatekeeper.analysis.verdict.certified_region import WORDS
 from gatekeeper.analysis.verdict.grown_conversations import ContextBin, GrownConversations
 from gatekeeper.analysis.verdict.run_verdict import Verdict
-from gatekeeper.core.units import show
+from gatekeeper.core.units import show, show_bytes
 from gatekeeper.core.verdict import Estimate
 from gatekeeper.report.html import charts
 from gatekeeper.report.html.charts import Scale
@@ -14,7 +14,10 @@ from gatekeeper.report.html.page_parts import pill
 from gatekeeper.report.html.region_section import KINDS
 from gatekeeper.report.phrases import end_of_gain
 
-HEADS = ("Prompt, tokens", "Against plain", "Outcome", "Acceptance", "First token", "Evidence", "Because")
+HEADS = (
+    "Prompt, tokens", "Against plain", "Outcome", "Acceptance", "First token", "As expected", "Memory", "Evidence",
+    "Because",
+)  # fmt: skip
 ABOUT = (
     "Each conversation was asked turn after turn in both arms, on the prompt cache as deployed. All intervals hold "
     "together, with the conversation as the unit. Drafting is on for prompts up to where the gain is proven."
@@ -46,13 +49,15 @@ def _row(context: ContextBin, across: Scale) -> tuple[str, ...]:
     drawn = "-"
     if isinstance(ratio, Estimate):
         drawn = charts.speedup(ratio.center, ratio.lo, ratio.hi, across, KINDS[word])
-    first = context.ttft
+    first, passed = context.ttft, context.passed
     return (
         f"{context.least} to {context.most}",
         drawn,
         pill(KINDS[word], word),
         "-" if context.acceptance is None else show(context.acceptance, "1"),
         "-" if first is None else f"{show(first['candidate'], 's')}, plain {show(first['plain'], 's')}",
+        "-" if passed is None else f"{passed['candidate']} of {passed['of']}, plain {passed['plain']}",
+        "-" if context.footprint is None else show_bytes(context.footprint),
         f"{context.turns} turns of {context.conversations} conversations",
         context.because,
     )

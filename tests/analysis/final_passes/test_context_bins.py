@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from bench.conversations import World, simulated
-from gatekeeper.analysis.final_passes.context_bins import context_bins
+from gatekeeper.analysis.final_passes.context_bins import context_bins, footprints_of
 from gatekeeper.analysis.metrics.paired_answers import Pair
 from gatekeeper.analysis.plan.conversations import conversation_blocks
 from gatekeeper.core.canary import Canary
-from gatekeeper.core.records import setting
+from gatekeeper.core.records import HostSample, Reading, setting
 
 WORLD = World(ends=12_000, conversations=6)
 
@@ -25,6 +25,32 @@ def test_an_absurd_count_is_a_bin_like_any_other() -> None:
     bins = context_bins(replace(paired, pairs=(counted(paired.pairs[0]), *paired.pairs[1:])), 1.0, 0.95)
 
     assert (2**53 - 1, "unproven") == (bins[-1].most, bins[-1].outcome.word)
+
+
+def test_a_bin_has_the_most_memory_that_was_held_during_its_turns() -> None:
+    """
+    A reading between two answers, of another process or that is no number counts for none of them; a bin whose turns
+    no sample saw says nothing of memory.
+    """
+    paired = simulated(WORLD, 1)
+    drafting = paired.pairs[0][0]
+    begun, middle = drafting.answer.sent_ns, (drafting.answer.sent_ns + drafting.answer.ended_ns) // 2
+    readings = [
+        (middle, 0, Reading(3e9, "B", "ps", "ok", 0.0)),
+        (middle, 2, Reading(9e9, "B", "ps", "ok", 0.0)),
+        (middle, 1, Reading(None, "B", "ps", "denied", 0.0)),
+        (begun, 0, Reading(2e9, "B", "ps", "ok", 0.0)),
+        (begun - 1, 1, Reading(8e9, "B", "ps", "ok", 0.0)),
+    ]
+    samples = [
+        HostSample("t", at_ns, {"subject_footprint": reading}, segment=segment) for at_ns, segment, reading in readings
+    ]
+
+    footprints = footprints_of(samples, (drafting,))
+    bins = context_bins(paired, 1.0, 0.95, footprints)
+
+    assert {drafting.key: 3e9} == footprints
+    assert [3e9, *([None] * (len(bins) - 1))] == [context.footprint for context in bins]
 
 
 def test_a_session_is_numbered_in_any_content() -> None:
