@@ -4,13 +4,13 @@
 """
 
 import argparse
-import copy
 import importlib
+import inspect
 import json
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,46 +46,56 @@ PROGRAMS = {
 HEAD = "<!-- Written by tools/write_reference.py from the program: change it there. -->\n\n"
 
 
+TYPES = re.compile(r" (INTEGER( RANGE)?|TEXT|FLOAT|PATH)$")
+"""The type of an option's value, where its name says more."""
 IN_A_GROUP, IN_COMMANDS = 3, 2
 """How many commands of a group, or of all, have an option alike that is described once."""
 
 
 def commands() -> str:
-    """Return the page of every command with its options, as `--help` prints them."""
+    """Return the page of every command with its options."""
     head = (
-        "# Commands\n\nEvery command with its options, as `--help` prints them; global options stand here once.\n"
-        "`gatekeeper help COMMAND`, `version` and `completion SHELL` are not listed."
+        "# Commands\n\nEvery command; `--help` prints the same. `gatekeeper help COMMAND`, `version` and `completion "
+        "SHELL` are not listed."
     )
-    parts = [f"{head}\n"]
     context = click.Context(gatekeeper, info_name="gatekeeper", help_option_names=["-h", "--help"])
-    parts.append(
-        f"## Global options\n\nAfter any command, as far as the last line of its `--help` names them.\n\n"
-        f"{table(('option', 'meaning'), ((f'`{name}`', text) for name, text in GLOBAL_OPTIONS.items()))}"
-    )
     everywhere = _alike(((path[0], command) for path, command, _ in _walk(gatekeeper, context, ())), IN_COMMANDS)
-    parts.append(f"## Options of several commands\n\nA command names them after *Also*.\n\n{_options(everywhere)}")
+    rows = ((f"`{name}`", text) for name, text in GLOBAL_OPTIONS.items())
+    parts = [
+        f"{head}\n",
+        f"## Global options\n\n{table(('option', 'meaning'), rows)}",
+        f"## Options of several commands\n\nA command names them after *Also*.\n\n{_options(everywhere)}",
+    ]
     shared: dict[tuple[str, ...], list[click.Option]] = {}
     for path, command, above in _walk(gatekeeper, context, ()):
+        of_command = click.Context(command, info_name=path[-1], parent=above, help_option_names=[])
         once = [*shared.get(path[:-1], ()), *everywhere]
-        shown = copy.copy(command)
-        shown.params = [option for option in command.params if not any(_is_same(option, other) for other in once)]
-        of_command = click.Context(shown, info_name=path[-1], parent=above, max_content_width=100, help_option_names=[])
-        of_command.terminal_width = 100
-        if isinstance(command, click.Group):  # its commands follow
-            of_group = [(name, command.get_command(of_command, name)) for name in command.list_commands(of_command)]
-            alike = _alike(((name, inner) for name, inner in of_group if inner), IN_A_GROUP)
+        own = [option for option in command.params if not any(_is_same(option, other) for other in once)]
+        parts.append(_section(path, command, of_command, own))
+        if also := [option.opts[0] for option in command.params if any(_is_same(option, one) for one in everywhere)]:
+            parts.append(f"Also: `{'`, `'.join(also)}`.\n")
+        if isinstance(command, click.Group):
+            members = [(name, command.get_command(of_command, name)) for name in command.list_commands(of_command)]
+            alike = _alike(((name, member) for name, member in members if member), IN_A_GROUP)
             shared[path] = [option for option in alike if not any(_is_same(option, other) for other in everywhere)]
-            shown = click.Command(command.name, help=command.help)
-            usage = f"Usage: gatekeeper {' '.join(path)} COMMAND\n\n"
-            own_help = usage + shown.get_help(of_command).partition("\n\n")[2]
-        else:
-            own_help = re.sub(r"\n+ *Global options, see.*\Z", "", shown.get_help(of_command), flags=re.DOTALL)
-        also = [option.opts[0] for option in command.params if any(_is_same(option, other) for other in everywhere)]
-        own_help += f"\n\nAlso: {', '.join(also)}" if also else ""
-        parts.append(f"{'##' if len(path) == 1 else '###'} {' '.join(path)}\n\n```text\n{own_help}\n```\n")
-        if shared.get(path):
-            parts.append(f"Most of its commands have:\n\n{_options(shared[path])}")
+            if shared[path]:
+                parts.append(f"Most of its commands have:\n\n{_options(shared[path])}")
     return "\n".join(parts)
+
+
+def _section(
+    path: Sequence[str], command: click.Command, context: click.Context, own: Sequence[click.Parameter]
+) -> str:
+    """Return the heading of a command with its arguments, what it does, and its *own* options."""
+    is_group = isinstance(command, click.Group)
+    arguments = [] if is_group else [text for text in command.collect_usage_pieces(context) if text != "[OPTIONS]"]
+    texts = [f"{'#' * (len(path) + 1)} {' '.join((*path, *arguments))}\n"]
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        fixed = paragraph.startswith("\b\n")
+        texts.append(f"```text\n{paragraph[2:]}\n```\n" if fixed else f"{' '.join(paragraph.split())}\n")
+    records = [record for option in own if (record := option.get_help_record(context)) and record[1]]
+    texts.append("".join(f"- `{TYPES.sub('', names)}`: {' '.join(text.split())}\n" for names, text in records))
+    return "\n".join(text for text in texts if text)
 
 
 def _alike(commands: Iterable[tuple[str, click.Command]], least: int) -> list[click.Option]:
