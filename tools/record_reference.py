@@ -13,7 +13,6 @@ from gatekeeper.core.slo import DRAFT_LENGTHS
 from gatekeeper.host.sources import UNITS
 from gatekeeper.report.data.answer_rows import OF_ANSWER, OF_GENERATION, OF_SETTING, AnswerRow
 from gatekeeper.report.data.sample_rows import SampleRow
-from gatekeeper.report.host_table import USES
 from tools.reference_tables import attribute_docs, table
 
 HEAD = """# Record files
@@ -157,8 +156,10 @@ def records() -> str:
             rows = [(f"`{name}`", *row) for name, row in COLUMNS.items()]
             parts.append(f"## Arrivals\n\n{ABOUT_COLUMNS}\n\n{table(('column', 'type', 'means'), rows)}")
         if kind is kinds.Reading:
-            names = [(f"`{name}`", unit, USES[name]) for name, unit in UNITS.items()]
-            parts.append(f"## Names of readings\n\n{table(('name', 'unit', 'used for'), names)}")
+            names = ", ".join(
+                f"`{name}`" + (f" ({unit})" if unit not in {"", "1"} else "") for name, unit in UNITS.items()
+            )
+            parts.append(f"## Names of readings\n\n`gatekeeper host` says what each is for: {names}.\n")
     roles = attribute_docs(kinds.Role)
     parts.append(
         f"## Roles\n\n{table(('role', 'means'), ((f'`{role.value}`', roles[role.name]) for role in kinds.Role))}"

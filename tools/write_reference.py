@@ -43,6 +43,8 @@ PROGRAMS = {
     "zlab-dflash": "z-lab's Python package `dflash` in a worker process of ours",
 }
 """The backends that are programs of ours or of the user, not servers."""
+ELSEWHERE = "in an environment of its own; name it in subject.program"
+"""How to install most servers, which their page says once."""
 HEAD = "<!-- Written by tools/write_reference.py from the program: change it there. -->\n\n"
 
 
@@ -86,10 +88,13 @@ def commands() -> str:
 def _section(
     path: Sequence[str], command: click.Command, context: click.Context, own: Sequence[click.Parameter]
 ) -> str:
-    """Return the heading of a command with its arguments, what it does, and its *own* options."""
+    """Return the heading of a command, its arguments, what it does, and its *own* options."""
     is_group = isinstance(command, click.Group)
     arguments = [] if is_group else [text for text in command.collect_usage_pieces(context) if text != "[OPTIONS]"]
-    texts = [f"{'#' * (len(path) + 1)} {' '.join((*path, *arguments))}\n"]
+    texts = [
+        f"{'#' * (len(path) + 1)} {' '.join(path)}\n",
+        f"`{' '.join((path[-1], *arguments))}`\n" if arguments else "",
+    ]
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         fixed = paragraph.startswith("\b\n")
         texts.append(f"```text\n{paragraph[2:]}\n```\n" if fixed else f"{' '.join(paragraph.split())}\n")
@@ -164,7 +169,7 @@ def _keys(schema: dict[str, Any]) -> str:
         if inner.get("description"):
             rows.append((*key, inner["description"]))
         else:
-            others.append("{} ({})".format(*key))
+            others.append(f"{key[0]} ({key[1]})" if "](#" in key[1] else key[0])
     further = f"{'Further keys' if rows else 'Keys'}: {', '.join(others)}.\n" if others else ""
     shown = table(("key", "type = default", "meaning"), rows) if rows else ""
     return "\n".join(filter(None, (shown, further)))
@@ -231,16 +236,19 @@ def backends() -> str:
     rows = []
     for name in backend_names():
         if name not in SERVERS:
-            rows.append((f"`{name}`", "per request", "as it declares", PROGRAMS[name]))
+            rows.append((f"`{name}`", "per request, as it declares", PROGRAMS[name]))
             continue
         dialect: Dialect = importlib.import_module(SERVERS[name]).DIALECT
         per_request = dialect.switches or "num_draft_tokens" in dialect.by_request
-        plain = "per request" if per_request else "a server of its own"
-        rows.append((f"`{name}`", plain, sight(dialect.sight), dialect.install))
+        sees = sight(dialect.sight).replace("arrivals, token count, text", "").strip(", ")
+        seen = " · ".join(filter(None, ("per request" if per_request else "", sees)))
+        rows.append((f"`{name}`", seen, dialect.install.replace(ELSEWHERE, "").replace("()", "").strip()))
     return (
-        "# Backends\n\nEvery name that `subject.backend` may have. What was tried, and where: "
-        "[Servers](../servers.md#what-can-be-certified-today).\n\n"
-        + table(("backend", "plain decoding", "what is seen", "how to install or start it"), rows)
+        "# Backends\n\nEvery name that `subject.backend` may have; what was tried: "
+        "[Servers](../servers.md#what-can-be-certified-today). Plain decoding has its own server, unless it is *per "
+        "request*. Arrivals, token counts and text are seen of all that are servers, but no arrivals of `ddtree`. What "
+        "`pip` installs goes into an environment of its own: name it in `subject.program`.\n\n"
+        + table(("backend", "per request · what is seen", "how to install or start it"), rows)
     )
 
 
