@@ -58,6 +58,7 @@ def leads_of_partings(folder: Path, *options: str) -> list[float]:
     return leads
 
 
+@pytest.mark.nightly
 def test_a_kernel_alone_turns_small_leads(tmp_path: Path) -> None:
     """
     Plain decoding goes on from each token that the draft wrote otherwise, to the end: it preferred its own a little.
@@ -68,14 +69,8 @@ def test_a_kernel_alone_turns_small_leads(tmp_path: Path) -> None:
     assert max(leads) < 1
 
 
-@pytest.mark.parametrize(
-    "defect",
-    [
-        pytest.param("stale:0.1", marks=pytest.mark.nightly),
-        pytest.param("unverified:0.1", marks=pytest.mark.nightly),
-        pytest.param("shifted:0.1", marks=pytest.mark.nightly),
-    ],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("defect", ["stale:0.1", "unverified:0.1", "shifted:0.1"])
 def test_a_defect_shows_by_large_leads(tmp_path: Path, defect: str) -> None:
     """
     What an engine does wrong in a tenth of its rounds: plain decoding preferred its own token by far.
