@@ -8,6 +8,8 @@ import mlx.core as mx
 
 from gatekeeper.backends.workers import mlx_lm
 
+pytestmark = pytest.mark.mlx
+
 
 @pytest.mark.parametrize(("metal", "limits"), [(True, [17_000_000_000]), (False, [])])
 def test_memory_is_wired_once_where_there_is_metal(
