@@ -12,6 +12,14 @@ from tests.builders.project_folder import ROOT
 NOTES = '#!/bin/sh\n# {path}\necho "$(basename "$0") $*" >> calls\n'
 """A program that writes down how it was called."""
 
+BSD_PS = """#!/bin/bash
+for word; do
+  if [ "$before" = -o ]; then columns+=(-o "${word%%=*}="); else [ "$word" = -o ] || columns+=("$word"); fi
+  before=$word
+done
+exec /bin/ps "${columns[@]}"
+"""
+
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
@@ -35,7 +43,7 @@ def run(checkout: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run `./run` with a Python that only writes down that it was called."""
     (checkout / "python").write_text(NOTES.format(path=""))
     (checkout / "python").chmod(0o755)
-    environment = {"PATH": "/usr/bin:/bin", "PYTHON": str(checkout / "python")}
+    environment = {"PATH": f"{checkout}:/usr/bin:/bin", "PYTHON": str(checkout / "python")}
 
     def call(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -70,7 +78,11 @@ def test_an_environment_that_does_not_start_is_not_cleared_while_it_is_in_use(
 ) -> None:
     """
     After its folder was moved an environment is made anew, but not under a program that runs from it: exit code 2.
+
+    The ps of a Mac takes all that follows `=` for the heading of one column, so each column is an option of its own.
     """
+    (checkout / "ps").write_text(BSD_PS)
+    (checkout / "ps").chmod(0o755)
     program = checkout / ".venv-dev" / "bin" / "gatekeeper"
     program.write_text("#!/elsewhere/python\n")
     shutil.copy("/bin/sleep", checkout / ".venv-dev" / "bin" / "sleep")
