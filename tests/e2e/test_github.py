@@ -278,6 +278,20 @@ def test_the_summary_is_one_comment_that_is_updated(runner: Callable[..., Runner
     assert comment.partition("\n\n")[2] == done.summary
 
 
+def test_a_long_summary_is_cut_between_characters(tmp_path: Path) -> None:
+    """
+    What drops the half of a character at the cut ends with an error all the same, which is none of the job's.
+    """
+    (line,) = [line for step in steps_of(ACTION) for line in step.get("run", "").splitlines() if "iconv" in line]
+    (tmp_path / "summary").write_text("é" * 40_000)
+    files = {"MARKER": "m" * 7, "TEXT": str(tmp_path / "summary"), "BODY": str(tmp_path / "body")}
+    line = line.replace("60000", "59999")
+
+    subprocess.run(["bash", "-e", "-o", "pipefail", "-c", line], env=os.environ | files, check=True)
+
+    assert "m" * 7 + "\n\n" + "é" * 29_999 == (tmp_path / "body").read_text()
+
+
 @pytest.mark.nightly  # as above
 def test_a_comment_that_is_refused_changes_no_verdict(runner: Callable[..., Runner]) -> None:
     """
