@@ -3,7 +3,7 @@
 from gatekeeper.host.background_load import apply_load
 from gatekeeper.host.capabilities import METRIC_VALUES, metric_hint, survey, unavailable_metrics
 from gatekeeper.host.conditions import conditions, idle_sleep_seconds, keep_awake
-from gatekeeper.host.device import device
+from gatekeeper.host.device import device, wired_limit
 from gatekeeper.host.host_lock import hold_host, lock_holder, this_owner
 from gatekeeper.host.other_programs import OtherPrograms, memory_holders, other_programs, processor_use, used_between
 from gatekeeper.host.sampler import SAMPLE_INTERVAL_S, Sampler, watch
@@ -29,4 +29,5 @@ __all__ = [
     "unavailable_metrics",
     "used_between",
     "watch",
+    "wired_limit",
 ]  # fmt: skip

@@ -30,6 +30,7 @@ MAC_PROGRAMS: dict[str, tuple[str, str]] = {
     "swapout_bytes": ("vm_stat", "/usr/bin"),
     "swap_used": ("sysctl", "/usr/sbin"),
     "thermal_level": ("notifyutil", "/usr/bin"),
+    "subject_footprint": ("footprint", "/usr/bin"),
 }
 """The program of macOS that prints a value, and its folder."""
 
@@ -38,7 +39,6 @@ HINTS: dict[tuple[str, str], str] = {
         ("macos", value): f"{program} is part of macOS: put {folder} on PATH"
         for value, (program, folder) in MAC_PROGRAMS.items()
     },
-    ("macos", "subject_footprint"): "run gatekeeper as the user who owns the server's processes",
     ("macos", "fan_speed"): "`brew install macmon` (0.8 or newer); some Macs have no fan",
     ("macos", "package_power"): _MACMON,
     ("macos", "system_power"): _MACMON,
@@ -76,7 +76,7 @@ def survey(platform: str | None = None) -> tuple[Mapping[str, Reading], Mapping[
     for metric, values in METRIC_VALUES.items():
         needed = [readings[value] for value in values]
         if not any(_servable(reading) for reading in needed):
-            lacks[metric] = _why(name, values[0], needed[0], details)
+            lacks[metric] = _why(name, values[0], readings, details)
     return MappingProxyType(readings), MappingProxyType(lacks)
 
 
@@ -85,12 +85,13 @@ def _servable(reading: Reading) -> bool:
     return reading.status == "ok" or (reading.status == "stale" and reading.source == "powercap")
 
 
-def _why(platform: str, value: str, reading: Reading, details: Mapping[str, str]) -> str:
+def _why(platform: str, value: str, readings: Mapping[str, Reading], details: Mapping[str, str]) -> str:
+    reading = readings[value]
     detail = details.get(value) or details.get(reading.source, "")
-    return f"{value} is {reading.status}{f' ({detail})' if detail else ''}: {_hint(platform, value, detail)}"
+    return f"{value} is {reading.status}{f' ({detail})' if detail else ''}: {_hint(platform, value, readings, detail)}"
 
 
-def _hint(platform: str, value: str, detail: str = "") -> str:
+def _hint(platform: str, value: str, readings: Mapping[str, Reading], detail: str) -> str:
     """Return what to do about a missing value; no permission helps for a file that does not exist, or a dead counter.
 
     *detail* holds the last error of the value or of its source.
@@ -100,14 +101,15 @@ def _hint(platform: str, value: str, detail: str = "") -> str:
     if (platform, value) == ("linux", "package_power") and not any(_POWERCAP.glob("intel-rapl:*/energy_uj")):
         return _NO_COUNTER
     hint = HINTS.get((platform, value), NO_SOURCE)
-    return _mac_hint(value, hint, detail) if platform == "macos" else hint
+    return _mac_hint(value, hint, readings, detail) if platform == "macos" else hint
 
 
-def _mac_hint(value: str, hint: str, detail: str) -> str:
+def _mac_hint(value: str, hint: str, readings: Mapping[str, Reading], detail: str) -> str:
     program = "macmon" if hint == _MACMON else MAC_PROGRAMS.get(value, ("", ""))[0]
     if program and shutil.which(program):
         hint = f"{program} is on PATH, but gives none here: {_WHOLE_MACHINE if value == 'package_power' else _SEND_IT}"
-    if value in powermetrics.PROVIDES and powermetrics.LACKS_SAMPLER not in detail:
+    runs = any(reading.status == "ok" and reading.source == powermetrics.STREAM.name for reading in readings.values())
+    if value in powermetrics.PROVIDES and powermetrics.LACKS_SAMPLER not in detail and not runs:
         return f"{hint}; or {_SUDO}"
     return hint
 
@@ -115,9 +117,9 @@ def _mac_hint(value: str, hint: str, detail: str) -> str:
 _POWERCAP = Path("/sys/class/powercap")
 
 
-def metric_hint(metric: str, reason: str) -> str:
+def metric_hint(metric: str, readings: Mapping[str, Reading], reason: str) -> str:
     """Return the command or permission that makes a host metric measurable here; *reason* says why it is not."""
-    return _hint(this_platform(), METRIC_VALUES[metric][0], reason)
+    return _hint(this_platform(), METRIC_VALUES[metric][0], readings, reason)
 
 
 def value_hints(platform: str | None, readings: Mapping[str, Reading], details: Mapping[str, str]) -> list[str]:
@@ -130,7 +132,7 @@ def value_hints(platform: str | None, readings: Mapping[str, Reading], details: 
             reading.status != "ok"
             and value != "subject_footprint"
             and (name, value) in HINTS
-            and (hint := _hint(name, value, details.get(value) or details.get(reading.source, "")))
+            and (hint := _hint(name, value, readings, details.get(value) or details.get(reading.source, "")))
         ):
             advice.setdefault(hint, []).append(value)
     complaints = [

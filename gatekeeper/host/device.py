@@ -38,6 +38,12 @@ def device(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {"kind": "unknown", **common}
 
 
+def wired_limit(facts: Mapping[str, Any]) -> float | None:
+    """Return what the GPU of the Mac with these *facts* may wire: as set, or as Metal recommends; None elsewhere."""
+    limit: float | None = facts.get("gpu_wired_limit")
+    return limit or (device(facts)["wired_limit"] if facts.get("platform") == "macos" else None)
+
+
 @cache
 def _told_by_mlx() -> Output | None:
     return run([sys.executable, "-c", _MLX], FIRST_IMPORT_S)

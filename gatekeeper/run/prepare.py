@@ -163,22 +163,18 @@ def preflight(
         inputs.slo, inputs.canaries, models.target, models.drafts, background=inputs.profile.background.memory,
         memory=host_facts.get("memory_bytes"), shares_process=backend.shares_process,
         system=memory_fit.system_share(inputs.slo, host_facts.get("platform")),
-        wired_limit=_wired_limit(host_facts),
+        wired_limit=host.wired_limit(host_facts),
     )  # fmt: skip
     problems = complaints(inputs.slo, inputs.canaries, _traits(backend), lacks)
     free = readings["memory_headroom"].value if readings and inputs.slo.subject.url is None else None
     if isinstance(free, float):  # a server that runs holds its weights already
-        problems += memory_fit.short_now(memory, free, host.memory_holders())
+        by_names = memory_fit.needed_by_names(inputs.slo, inputs.profile.background.memory)
+        needed = memory.needed_now if memory is not None else by_names
+        problems += memory_fit.short_now(needed, free, host.memory_holders)
     if host_facts.get("platform") == "macos" and isinstance(backend, ServerBackend) and backend.maps_weights:
         problems += memory_fit.mapped_weights(inputs.slo, models.target)
     problems += [*memory_fit.complaints(memory), *latency_complaints(inputs.slo)]
     return tuple(sorted(problems, key=lambda complaint: WEIGHTS.index(complaint.weight))), memory
-
-
-def _wired_limit(host_facts: Mapping[str, Any]) -> float | None:
-    """Return what the GPU of this Mac may wire: as it is set, or as Metal recommends; None elsewhere."""
-    limit = host_facts.get("gpu_wired_limit")
-    return limit or (host.device(host_facts)["wired_limit"] if host_facts.get("platform") == "macos" else None)
 
 
 def probe_capabilities(inputs: Inputs, backend: Backend) -> tuple[Sight, list[Finding], ArrivalTimes | None]:

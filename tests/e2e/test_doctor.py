@@ -79,6 +79,28 @@ def test_a_tool_that_prints_what_nothing_reads_is_not_put_on_path(bare: ProjectF
     assert "/usr/sbin" in fix["memory_pressure_critical"]
 
 
+@pytest.mark.parametrize(("free", "short"), [(9_000, True), (290_000, False)])
+def test_a_mac_that_others_have_filled_is_told_what_holds_its_memory(
+    bare: ProjectFolder, free: int, short: bool
+) -> None:
+    """
+    With 2 of 24 GB free no run keeps the headroom that init writes: it is missing, and who holds most is named.
+    """
+    rows = {"Pages_free": free, "File_backed_pages": 100_000, "Anonymous_pages": 700_000}
+    for name, script in {
+        "vm_stat": mac_tools.prints(mac_tools.vm_stat(**rows)),
+        "sysctl": mac_tools.sysctl_script(),
+    }.items():
+        (bare.path / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (bare.path / "bin" / name).chmod(0o755)
+
+    items = bare.with_environment(GATEKEEPER_HOST_AS="macos").run("doctor", "--json", code=0).document["items"]
+
+    (memory,) = [item for item in items if item["what"] == "free memory"]
+    assert short == (memory["found"] is None) == ("2.03 GB is free" in (memory["fix"] or ""))
+    assert "most is held by" in (memory["fix"] or memory["found"])
+
+
 @pytest.mark.parametrize(
     ("rows", "advised"), [(" powermode 1", True), (" lowpowermode 1", True), (" powermode 0", False)]
 )

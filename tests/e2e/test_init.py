@@ -1,5 +1,6 @@
 """`gatekeeper init`: an SLO file for this machine, which `gatekeeper plan` accepts as it is."""
 
+import re
 import shutil
 import sys
 import tomllib
@@ -13,6 +14,7 @@ from gatekeeper import host
 from gatekeeper.core import slo
 from gatekeeper.core.system import inputs
 from gatekeeper.run.start import init_slo
+from tests.builders import mac_tools
 from tests.builders import models as laid_out
 from tests.builders.models import MODELS
 from tests.builders.project_folder import ROOT, ProjectFolder
@@ -306,6 +308,22 @@ def test_a_mac_is_written_down_as_it_names_itself(home: ProjectFolder) -> None:
 
 
 @needs_mlx
+def test_a_pair_that_the_gpu_may_not_hold_is_not_proposed(home: ProjectFolder) -> None:
+    """
+    What the GPU may wire is less than what is free: a pair beyond it would be refused by the plan.
+    """
+    for name in ("little-target", "little-draft"):
+        laid_out.hub(home.path, f"org/{name}", MODELS / name)
+    mac(home.path / "tools", sysctl=mac_tools.sysctl_script(iogpu__wired_limit_mb="1"))
+    path = f"{home.path / 'tools'}:{home.environment['PATH']}"
+    mini = home.with_environment(PATH=path, GATEKEEPER_HOST_AS="macos")
+
+    document = mini.run("init", "--json", code=3).document
+
+    assert "1.05 MB" in document["elsewhere"]
+
+
+@needs_mlx
 def test_what_a_mac_does_not_show_is_not_said_to_be_free(home: ProjectFolder) -> None:
     """
     Where vm_stat prints what nothing reads, what is available is unknown, not all of the memory.
@@ -385,6 +403,7 @@ def test_a_pair_that_does_not_fit_now_is_not_proposed(home: ProjectFolder, monke
     assert "no two of them" in done.out
     assert "little-target" not in (home.path / FILE).read_text()
     assert "org/little-draft needs " in done.out
+    assert re.search(r"900 MB.*: .*held by", done.out)
     assert f"remote certify {FILE} --on HOST" in done.out
 
 

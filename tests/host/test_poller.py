@@ -286,6 +286,19 @@ def test_an_unknown_sampler_is_absence(healthy_mac: StandIn) -> None:
     assert ("macmon" in hint, "visudo" in hint) == (True, False)
 
 
+def test_permission_is_not_advised_where_it_is_there(healthy_mac: StandIn) -> None:
+    """
+    A powermetrics that runs, but lacks a power of this chip, is not missing its line for sudo.
+    """
+    healthy_mac("macmon", "exit 1")
+    sample = mac_tools.powermetrics().replace("combined_power", "other_power")
+    healthy_mac("powermetrics", f"{prints(sample)}; exec sleep 600")
+
+    hint = host.unavailable_metrics("macos")["power_mean"]
+
+    assert ("macmon" in hint, "visudo" in hint) == (True, False)
+
+
 @pytest.mark.slow
 def test_a_stream_that_dies_goes_stale_and_comes_back(healthy_mac: StandIn) -> None:
     """

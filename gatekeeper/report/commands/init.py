@@ -31,7 +31,7 @@ def init_text(document: Document) -> str:
         target = shlex.quote(pair["target"])
         lines += [f"the most that any draft can give here, in 20 seconds: gatekeeper ceiling {target}"]
     lines += [f"left out, not measurable on this host: {name}" for name in document["left_out"]]
-    lines += [document["elsewhere"]] if document["elsewhere"] else []
+    lines += [document[name] for name in ("short_of_memory", "elsewhere") if document[name]]
     lines += [f"wrote {document['written']}"]
     lines += [f"for {name}: {command}" for name, command in document["also"].items()]
     lines += [f"first: {command}" for command in document["do_first"]]

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from typing import Any, Literal
 
 from gatekeeper import host
+from gatekeeper.analysis.plan.complaints.memory_fit import RUNTIME_BYTES
 from gatekeeper.analysis.plan.draft_pairs import model_pairs
 from gatekeeper.backends import all_facts
 from gatekeeper.backends.backend_facts import BackendFacts
@@ -16,6 +17,7 @@ from gatekeeper.core.backend_registry import SERVERS
 from gatekeeper.core.text import counted
 from gatekeeper.core.units import show_bytes
 from gatekeeper.run.start.inspected_models import find_models, usable
+from gatekeeper.run.start.slo_writer import FREE_SHARE
 from gatekeeper.run.start.versions import versions
 
 LOW_POWER = (
@@ -95,14 +97,24 @@ def _host() -> Iterator[Item]:
         lacking = metric in lacks
         sources = dict.fromkeys(readings[value].source for value in values if readings[value].status == "ok")
         place = None if lacking else ", ".join(sources) or "from the second sample on"
-        fix = host.metric_hint(metric, lacks[metric]) if lacking else None
+        fix = host.metric_hint(metric, readings, lacks[metric]) if lacking else None
         yield Item("host", ", ".join(values), place, f"objective {metric}", fix)
-    free, others = readings["memory_headroom"].value, host.other_programs()
-    if isinstance(free, float):
-        yield Item("now", "free memory", f"{show_bytes(free)}; most is held by {host.memory_holders()}", "a run", None)
+    free, total = (readings[value].value for value in ("memory_headroom", "memory_total"))
+    if isinstance(free, float) and isinstance(total, float):
+        yield _memory(free, FREE_SHARE * total + RUNTIME_BYTES)
+    others = host.other_programs()
     if readings["power_mode"].value == "low":
         yield Item("now", "full speed", None, "the speed of the deployed mode", LOW_POWER)
     yield Item("now", "quiet", None if others.busy else "yes", "steady times", str(others) if others.busy else None)
+
+
+def _memory(free: float, least: float) -> Item:
+    """Return what is free, and whether the headroom that `init` writes would hold with the smallest of models."""
+    held = f"most is held by {host.memory_holders()}"
+    if free >= least:
+        return Item("now", "free memory", f"{show_bytes(free)}; {held}", "a run", None)
+    fix = f"close programs: {show_bytes(free)} is free, and a run needs {show_bytes(least)} besides its models; {held}"
+    return Item("now", "free memory", None, "a run", fix)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper import host
-from gatekeeper.analysis.plan.complaints.memory_fit import MemoryFit
+from gatekeeper.analysis.plan.complaints.memory_fit import MemoryFit, needed_by_names, short_now
 from gatekeeper.analysis.plan.draft_pairs import ModelPair, model_pairs
 from gatekeeper.backends import all_facts, backends_that_load, facts_of
 from gatekeeper.backends.models import gguf, locate
@@ -75,6 +75,8 @@ def propose(
     if chosen is not None:
         text, pair, fit, commands = chosen
     _write(output, text, force=force)
+    needed = fit.needed_now if fit is not None else needed_by_names(slo.parse(text, str(output)), 0.0)
+    (short,) = short_now(needed, headroom, host.memory_holders) or (None,)
     document = {
         "schema": 1,
         "written": str(output),
@@ -87,6 +89,7 @@ def propose(
         "why_not_here": reason if chosen is None else None,
         "elsewhere": f"{tight}: gatekeeper remote certify {output} --on HOST runs it there" if tight else None,
         "memory": fit.document() if fit is not None else None,
+        "short_of_memory": f"{short.message}: {short.hint}" if short is not None else None,
         "left_out": {metric: reason for metric, reason in lacks.items() if f"# {metric} is left out" in text},
         "do_first": list(commands),
         "next": f"gatekeeper plan {output}",
@@ -137,7 +140,7 @@ def _choose(
         chosen, needs = _fitted(writer, names, pair, missing, available)
         if needs is None:
             return chosen, None
-        tight = tight or f"{needs}; close other programs, or write it into the file for a larger Mac"
+        tight = tight or f"{needs}; write it into the file for a larger Mac"
     return None, tight
 
 
@@ -177,10 +180,12 @@ def _fitted(
     commands = (missing[names.backend],) if names.backend in missing else ()
     text = writer.text(names, commands)
     fit = writer.fit(text, pair.target, pair.drafts[:1], available)
-    needs = None
+    needs, name = None, f"{names.target} with {names.drafts[0]}"
     if fit is not None and fit.host_bytes is not None and fit.needed_now > fit.host_bytes:
-        needs = f"{names.target} with {names.drafts[0]} needs {show_bytes(fit.needed_now)} of memory, and "
-        needs += f"{show_bytes(fit.host_bytes)} is available here"
+        needs = f"{name} needs {show_bytes(fit.needed_now)} of memory, and {show_bytes(fit.host_bytes)} is available "
+        needs += "here until other programs are closed"
+    elif fit is not None and fit.wired_limit_is_known and fit.wired_limit is not None and fit.wired > fit.wired_limit:
+        needs = f"{name} needs {show_bytes(fit.wired)} on the GPU, and {show_bytes(fit.wired_limit)} may be wired here"
     return (text, names, fit, commands), needs
 
 

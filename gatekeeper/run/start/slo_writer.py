@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gatekeeper import __version__
+from gatekeeper import __version__, host
 from gatekeeper.analysis.plan.complaints.memory_fit import (
     RUNTIME_BYTES,
     SMALL_VOCABULARY,
@@ -131,8 +131,9 @@ class SloWriter:
         shares = facts_of(proposed.subject.backend).switches
         system = system_share(proposed, self.facts.get("platform"))
         return estimate_fit(
-            proposed, canaries, target, drafts, background=0.0, memory=available, shares_process=shares, system=system
-        )
+            proposed, canaries, target, drafts, background=0.0, memory=available, shares_process=shares, system=system,
+            wired_limit=host.wired_limit(self.facts),
+        )  # fmt: skip
 
     def _entry(self, name: str) -> ModelEntry:
         return ModelEntry(self._in_file(name), self._note(name))

@@ -11,7 +11,7 @@ from gatekeeper.analysis.plan.draft_pairs import ModelPair, model_pairs
 from gatekeeper.core.errors import HostLacksError
 from gatekeeper.core.interfaces import Observer
 from gatekeeper.core.text import last_part, listed
-from gatekeeper.core.units import show_ratio
+from gatekeeper.core.units import show_bytes, show_ratio
 from gatekeeper.run.start import quick_probe
 from gatekeeper.run.start.doctor import missing_backends
 from gatekeeper.run.start.inspected_models import find_models, named_models, pair_words, usable
@@ -36,7 +36,8 @@ def find_pair() -> ModelPair:
     room = float(free) if isinstance(free, int | float) else float("inf")
     fitting = [pair for pair in installed if pair.target.bytes + pair.drafts[0].bytes + RUNTIME_BYTES <= room]
     if not fitting:
-        raise HostLacksError("no pair of the models found fits into the available memory", hint="close other programs")
+        message = f"no pair of the models found fits into the available memory, {show_bytes(room)}"
+        raise HostLacksError(message, hint=f"close other programs; most is held by {host.memory_holders()}")
     return fitting[0]
 
 

@@ -7,7 +7,7 @@ allowance. A pair that does not fit by this estimate would swap, and a soak woul
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gatekeeper.analysis.plan.complaints.complaint import Complaint, Weight
@@ -120,8 +120,6 @@ def estimate_fit(
     pairs: list[tuple[MemoryPart, ...]] = [()]
     pairs += [(_weights("draft", draft), _cache("draft", draft, slo, canaries)) for draft in drafts]
     heaviest = max(pairs, key=lambda parts: sum(part.bytes or 0.0 for part in parts))
-    headroom = [objective for objective in slo.host_objectives if objective.metric == "memory_headroom"]
-    floor = max((objective.threshold for objective in headroom if objective.bound == "at_least"), default=0.0)
     parts = [
         _weights("target", target),
         _cache("target", target, slo, canaries),
@@ -129,7 +127,7 @@ def estimate_fit(
         MemoryPart("runtime", RUNTIME_BYTES, "allowance for Python and the inference library"),
         MemoryPart(SYSTEM, system, "allowance for the operating system itself"),
         MemoryPart("background", background, "memory that the soak profile holds"),
-        _process_or_headroom(target, floor, shares_process=shares_process),
+        _process_or_headroom(target, _floor(slo), shares_process=shares_process),
     ]
     memory_gb = slo.host.memory_gb
     slo_host_bytes = memory_gb * BYTES["GiB"] if memory_gb is not None else None  # vendors write GB and mean GiB
@@ -144,6 +142,18 @@ def system_share(slo: Slo, platform: str | None) -> float:
     """Return the allowance for the operating system of the SLO's [host], or of this *platform* where it names none."""
     mac = slo.host.chip.startswith("Apple") if slo.host.chip is not None else platform == "macos"
     return MACOS_BYTES if mac else LINUX_BYTES
+
+
+def needed_by_names(slo: Slo, background: float) -> float:
+    """Return what must be available before a run whose models are not here yet: weights by their names, no caches."""
+    target, drafts = bytes_by_name(slo.subject.target), map(bytes_by_name, slo.subject.drafts)
+    weights = (target or 0.0) + max((size or 0.0 for size in drafts), default=0.0)
+    return weights + RUNTIME_BYTES + background + _floor(slo)
+
+
+def _floor(slo: Slo) -> float:
+    headroom = [objective for objective in slo.host_objectives if objective.metric == "memory_headroom"]
+    return max((objective.threshold for objective in headroom if objective.bound == "at_least"), default=0.0)
 
 
 def _process_or_headroom(target: Model, floor: float, *, shares_process: bool) -> MemoryPart:
@@ -218,18 +228,15 @@ def complaints(fit: MemoryFit | None) -> list[Complaint]:
     return []
 
 
-def short_now(fit: MemoryFit | None, free: float | None, holders: str) -> list[Complaint]:
-    """Complain where less memory is *free* now than the run and its headroom need; *holders* hold most of the rest.
+def short_now(needed: float, free: float | None, holders: Callable[[], str]) -> list[Complaint]:
+    """Complain where less memory is *free* now than is *needed* with the headroom; *holders* hold most of the rest.
 
     The headroom that the samples show counts what the system could reclaim, so macOS itself is not counted again.
     """
-    if fit is None or free is None:
+    if free is None or needed <= free:
         return []
-    if fit.needed_now <= free:
-        return []
-    needed = show_bytes(fit.needed_now)
-    message = f"{show_bytes(free)} can be had now, and the run needs {needed} of it with its headroom"
-    hint = f"close programs before the soak ends below its objective; most is held by {holders}"
+    message = f"{show_bytes(free)} can be had now, and the run needs {show_bytes(needed)} of it with its headroom"
+    hint = f"close programs before the soak ends below its objective; most is held by {holders()}"
     return [Complaint("weak", "free memory", message, hint)]
 
 

@@ -73,13 +73,23 @@ def test_memory_that_others_hold_now_is_said_with_who_holds_it() -> None:
     """
     found = fitted(slo(), model("t", 4.6e9), model("d", 0.6e9), system=3e9)
 
-    (complaint,) = memory_fit.short_now(found, 3.03e9, "Chrome Helper 4.1 GB")
+    (complaint,) = memory_fit.short_now(found.needed_now, 3.03e9, lambda: "Chrome Helper 4.1 GB")
 
     assert ("weak", "free memory") == (complaint.weight, complaint.about)
     assert "Chrome Helper 4.1 GB" in complaint.hint
-    assert [] == memory_fit.short_now(found, found.needed - 3e9, "")
-    assert 1 == len(memory_fit.short_now(found, found.needed - 3e9 - 1, ""))
-    assert [] == memory_fit.short_now(found, None, "") == memory_fit.short_now(None, 0.0, "")
+    assert [] == memory_fit.short_now(found.needed_now, found.needed - 3e9, str)
+    assert 1 == len(memory_fit.short_now(found.needed_now, found.needed - 3e9 - 1, str))
+    assert [] == memory_fit.short_now(found.needed_now, None, str)
+
+
+def test_models_that_are_not_here_yet_count_by_their_names() -> None:
+    """
+    Before the download the names tell the weights: 4 B at 4.5 bits, and the heavier draft; a name may tell nothing.
+    """
+    subject = {"backend": "mlx", "target": "org/Qwen3-4B-4bit", "drafts": ["org/Qwen3-0.6B-8bit", "draft"]}
+
+    assert 2.25e9 + 0.6375e9 + 1e9 + 4e9 + 10e9 == memory_fit.needed_by_names(slo(subject=subject), 4e9)
+    assert 1e9 + 10e9 == memory_fit.needed_by_names(slo(), 0.0)
 
 
 def test_a_mapped_file_is_no_headroom() -> None:
